@@ -1,4 +1,4 @@
-//! A policy of another crate: requests leave two by two.
+//! A policy of another crate: requests leave in pairs.
 //!
 //!     cargo run -p roadtrain-proto --example toy_policy
 //!
@@ -16,13 +16,13 @@ use roadtrain_proto::time::Instant;
 struct Pairs;
 
 impl BatchPolicy for Pairs {
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
-        if parcel.is_urgent() {
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell {
+        if pdu.is_urgent() {
             Doorbell::Ring(Cause::Urgent)
         } else if backlog.requests >= 2 {
             Doorbell::Ring(Cause::Size)
         } else {
-            // Held work needs a wake-up: `on_drained`, at the end of this turn, rings.
+            // Held work needs a wake-up: `on_drained` rings at the end of this turn.
             Doorbell::ArmUntil(now)
         }
     }
@@ -32,12 +32,12 @@ impl BatchPolicy for Pairs {
     }
 }
 
-/// What a host's or a target's configuration takes.
+/// The value for `config.policy` of a host or a target.
 pub(crate) fn pairs() -> PolicyConfig {
     PolicyConfig::custom(|_| Box::new(Pairs))
 }
 
-/// Five reads of one turn: two pairs, and one that leaves when the turn ends.
+/// Doorbells of five reads of one turn: two pairs, and one read that leaves when the turn ends.
 pub(crate) fn doorbells_of_five_reads() -> Doorbells {
     let mut batcher = Batcher::new(&pairs(), Role::Host);
     let read = Parcel {

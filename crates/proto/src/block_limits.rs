@@ -1,33 +1,33 @@
-//! How a namespace's blocks are used well: what a store knows of them, and hosts are told.
+//! Block limits of a namespace: the store knows them, and Identify Namespace reports them to hosts.
 
 /// Most logical blocks of a namespace: offsets in bytes stay below 2^63 with the largest block size.
 pub const BLOCKS_MAX: u64 = u64::MAX >> 13;
 
-/// Bytes, each a number of whole blocks.
+/// Limits in bytes, each a number of whole blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockLimits {
-    /// A write of so many bytes at most, wherever it begins, is never seen and never left in part, whatever fails
-    /// (NAWUN, NAWUPF). 0: nothing is promised beyond what every store promises of a block.
+    /// Largest write that is atomic wherever it begins, also over a power failure (NAWUN, NAWUPF). 0: no promise beyond
+    /// single blocks.
     pub atomic_bytes: u32,
-    /// Writes are best of so many bytes or a multiple, aligned to that (NPWG, NPWA). A power of two.
+    /// Write granularity and alignment (NPWG, NPWA). A power of two.
     pub write_bytes: u32,
-    /// The best length of reads and writes (NOWS). A multiple of `write_bytes`.
+    /// Optimal length of reads and writes (NOWS). A multiple of `write_bytes`.
     pub optimal_bytes: u32,
-    /// Reads and writes are faster when they do not cross multiples of this (NOIOB). 0: no such boundary.
+    /// Boundary that reads and writes should not cross (NOIOB). 0: no such boundary.
     pub boundary_bytes: u32,
-    /// Deallocations are best of so many bytes or a multiple, aligned to that (NPDG, NPDA). A power of two.
+    /// Deallocation granularity and alignment (NPDG, NPDA). A power of two.
     pub discard_bytes: u32,
 }
 
 impl Default for BlockLimits {
-    /// Pages.
+    /// Limits of 4 KiB pages.
     fn default() -> Self {
         BlockLimits::pages_of(4096)
     }
 }
 
 impl BlockLimits {
-    /// Writes and deallocations are best of `bytes`; nothing else is known.
+    /// Limits with `bytes` as the granularity of writes and deallocations; nothing else is known.
     #[must_use]
     pub fn pages_of(bytes: u32) -> Self {
         BlockLimits {
@@ -39,10 +39,10 @@ impl BlockLimits {
         }
     }
 
-    /// Whether they can be told of blocks of `1 << lba_shift` bytes.
+    /// Checks that the limits fit the fields of Identify Namespace for blocks of `1 << lba_shift` bytes.
     ///
     /// # Errors
-    /// Which is wrong, its value, and what to do.
+    /// Names the wrong field, its value, and a hint.
     pub fn check(&self, lba_shift: u8) -> Result<(), (&'static str, String, &'static str)> {
         let block = 1u32 << lba_shift.min(31);
         let fits_field = |bytes: u32| bytes.is_multiple_of(block) && bytes / block <= 0xffff;

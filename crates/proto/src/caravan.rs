@@ -1,19 +1,19 @@
-//! What one send carries: many PDUs, as header octets and ranges of payload (i10, section 3.2).
+//! Caravan: the PDUs that one send carries, as header bytes and ranges of payload (i10, section 3.2).
 
 use roadtrain_wire::pdu::{CommonHeader, Digests, header_digest};
 use roadtrain_wire::zerocopy::{Immutable, IntoBytes};
 
-/// Limits of a caravan: it departs before the request that does not fit.
+/// Limits of a caravan: it is sent before the request that does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most requests (or responses).
+    /// Maximum number of requests (or responses).
     pub count_max: u32,
-    /// Most octets of data; a single larger request still travels, alone.
+    /// Maximum bytes of data; a single larger request still travels, alone.
     pub bytes_max: u32,
 }
 
 impl Limits {
-    /// Whether one more request of `bytes` fits behind `count` requests of `total` octets.
+    /// True if one more request of `bytes` fits behind `count` requests of `total` bytes.
     #[must_use]
     #[inline]
     pub fn fits(&self, count: u32, total: u32, bytes: u32) -> bool {
@@ -21,13 +21,13 @@ impl Limits {
     }
 }
 
-/// Where a queue pair writes what is to be sent. The engine turns it into one gather send.
+/// Buffer that a queue pair writes PDUs to. The engine turns it into one gather send.
 pub trait Caravan {
-    /// Whether one more PDU (a header of at most 256 octets, one payload, one digest) has room.
+    /// True if one more PDU fits (a header of at most 256 bytes, one payload, one digest).
     fn has_room(&self) -> bool;
-    /// Appends `length` octets of header, to be filled by the caller.
+    /// Appends `length` bytes of header, to be filled by the caller.
     fn header(&mut self, length: usize) -> &mut [u8];
-    /// Appends `length` octets of the slot's data from `offset`, then their CRC32C if `digest`.
+    /// Appends `length` bytes of the slot's data from `offset`, then their CRC32C if `digest`.
     fn payload(&mut self, slot: u16, offset: u32, length: u32, digest: bool);
 }
 

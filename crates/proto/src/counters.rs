@@ -1,4 +1,4 @@
-//! Counters in one form: whole numbers with names, which only grow. Machines hold them, reactors publish them.
+//! Counters in one form: whole numbers with names, which only grow. State machines hold them, reactors publish them.
 
 /// Declares counters: a struct of `u64` with its sum, its difference, its names and its numbers as an array. Sums and
 /// differences wrap, so a difference over a restart is wrong and no panic.
@@ -28,17 +28,17 @@ macro_rules! counters {
         $vis struct $name { $($(#[$doc])* pub $field: u64,)* }
 
         impl $name {
-            /// Names of the counters, in their order.
+            /// Names of the counters, in the order of declaration.
             pub const NAMES: [&'static str; [$(stringify!($field)),*].len()] = [$(stringify!($field)),*];
 
-            /// The numbers, in the order of [`Self::NAMES`].
+            /// Values, in the order of [`Self::NAMES`].
             #[inline]
             #[must_use]
             pub fn to_array(self) -> [u64; Self::NAMES.len()] {
                 [$(self.$field),*]
             }
 
-            /// Counters of such numbers.
+            /// Counters from values in the order of [`Self::NAMES`].
             #[inline]
             #[must_use]
             pub fn from_array([$($field),*]: [u64; Self::NAMES.len()]) -> Self {

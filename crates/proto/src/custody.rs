@@ -1,38 +1,39 @@
-//! Blocks that several targets reach and one of them serves: who that is, where a third party (a cluster) says it.
+//! Exclusive ownership of blocks that several targets reach and one of them serves. A third party (a cluster) keeps the
+//! record.
 //!
 //! ```text
-//!   owner     --- beat: "I live" --->  cluster  <--- look ---  who stands by
-//!   [Owner]   <-- confirmed, or ----                           [Observer]
+//!   owner     --- heartbeat ------->  cluster  <--- check --- standby target
+//!   [Owner]   <-- confirmed, or ----                         [Observer]
 //!                 refused
 //! ```
 //!
-//! Whoever has the blocks beats regularly. If the cluster does not confirm that for `gives_up`, the owner says itself
-//! that it has no way to the blocks. If who stands by sees no new beat for `takes` though it could look all the time,
-//! the owner is gone, and it may have the cluster fence the owner. While nobody reaches the cluster nothing changes
-//! hands.
+//! The owner sends heartbeats. If the cluster confirms none for `gives_up`, the owner treats itself as cut off. If a
+//! standby target sees no new heartbeat for `takes`, although it could check all the time, the owner is gone. The
+//! standby target may then have the cluster fence the owner. While no target reaches the cluster, the owner stays the
+//! same.
 //!
-//! Clocks are compared with nothing but themselves. An owner that runs has given up before it is fenced, as long as
-//! clocks run alike within the margin between the two times. One that was frozen has not: the fence is what protects
-//! the blocks. Whoever was cut off serves again only when it has seen that the blocks are still its own.
+//! Each clock is compared only with itself. A running owner stops serving before it is fenced, as long as clocks run
+//! alike within the margin between the two times. A frozen owner does not stop: the fence protects the blocks. An owner
+//! that was cut off checks that the blocks are still its own before it serves again.
 
 use crate::time::Instant;
 use core::time::Duration;
 
-/// How long is waited for what.
+/// Periods and timeouts of ownership.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// Between the beginnings of two beats.
+    /// Period of heartbeats, from start to start.
     pub beat: Duration,
-    /// Between two looks.
+    /// Period of ownership checks.
     pub look: Duration,
-    /// Without a confirmed beat the owner does not serve any more.
+    /// Time without a confirmed heartbeat after which the owner stops serving.
     pub gives_up: Duration,
-    /// Without a new beat the owner is fenced. Longer than `gives_up`.
+    /// Time without a new heartbeat after which the owner is fenced. Longer than `gives_up`.
     pub takes: Duration,
-    /// An owner that never beats and does not have the blocks open for so long is fenced. Much longer than `takes`: a
-    /// client that lives may lose what says that it has them open, and gets it back when it reaches the cluster.
+    /// Time after which an owner without heartbeats and without the blocks open is fenced. Much longer than `takes`: a
+    /// live client may lose its record of open blocks, and gets it back when it reaches the cluster.
     pub buries: Duration,
-    /// Who could not look for so long has not seen that there was no beat.
+    /// Gap between two checks from which on the observer cannot conclude that heartbeats were missing.
     pub blind: Duration,
 }
 
@@ -49,34 +50,34 @@ impl Default for Timing {
     }
 }
 
-/// How it stands with blocks that a target has.
+/// State of a target's ownership of its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It serves them.
+    /// The target serves the blocks.
     Serves,
-    /// It has no way to them, or is too slow: another one may be about to take them.
+    /// The target has no path to the blocks, or is too slow: another target may be about to take them.
     CutOff,
-    /// Another one has taken them: for ever.
+    /// Another target has taken the blocks. Permanent.
     Fenced,
 }
 
-/// Of the target that has the blocks.
+/// State of the target that owns the blocks.
 #[derive(Clone, Debug)]
 pub struct Owner {
     timing: Timing,
-    /// When the newest beat began that was confirmed.
+    /// Start of the newest confirmed heartbeat.
     confirmed: Instant,
-    /// After it was cut off: when it serves again. Who stands by may have looked before the beat that came through, and
-    /// hear of it only now. An answer to a look that takes longer than `blind` counts for nothing.
+    /// Time from which the owner serves again after it was cut off. A standby target may have checked before the latest
+    /// heartbeat arrived and receive the result only now. A result that takes longer than `blind` is ignored.
     resumes: Instant,
-    /// It was cut off, and has not seen since then whose the blocks are. A beat says nothing of that: the cluster takes
-    /// one from whoever reaches it, and a fence may have ended.
+    /// True while the owner was cut off and has not checked its ownership since then. A confirmed heartbeat does
+    /// not prove ownership: the cluster takes one from any target that reaches it, and a fence may have ended.
     is_in_doubt: bool,
     is_fenced: bool,
 }
 
 impl Owner {
-    /// It has got them by what it has begun at `begun`.
+    /// Owner of blocks that an operation started at `begun` has taken.
     #[must_use]
     pub fn new(timing: Timing, begun: Instant) -> Owner {
         Owner {
@@ -88,8 +89,8 @@ impl Owner {
         }
     }
 
-    /// The cluster has confirmed the beat that began at `begun`, as is heard `now`. Whether it is to be looked whose the
-    /// blocks are ([`Owner::looked`]): it serves nothing before that.
+    /// Records that the heartbeat started at `begun` was confirmed at `now`. True if the owner has to check its
+    /// ownership ([`Owner::looked`]) before it serves anything.
     #[must_use]
     pub fn confirmed(&mut self, begun: Instant, now: Instant) -> bool {
         self.is_in_doubt |= now.since(self.confirmed) >= self.timing.gives_up;
@@ -97,7 +98,7 @@ impl Owner {
         self.is_in_doubt
     }
 
-    /// A look that was begun after the newest beat has shown `now` whether the blocks are still its own.
+    /// Records the result of a check that started after the newest heartbeat: whether the blocks are still its own.
     pub fn looked(&mut self, is_ours: bool, now: Instant) {
         if !is_ours {
             self.fenced();
@@ -106,16 +107,16 @@ impl Owner {
         }
     }
 
-    /// The cluster refuses what comes from here.
+    /// Records that the cluster refuses this target's commands.
     pub fn fenced(&mut self) {
         self.is_fenced = true;
     }
 
-    /// How it stands.
+    /// State of the ownership at `now`.
     #[must_use]
     pub fn standing(&self, now: Instant) -> Standing {
-        let is_heard = now.since(self.confirmed) < self.timing.gives_up;
-        match is_heard && !self.is_in_doubt && now >= self.resumes {
+        let is_confirmed = now.since(self.confirmed) < self.timing.gives_up;
+        match is_confirmed && !self.is_in_doubt && now >= self.resumes {
             _ if self.is_fenced => Standing::Fenced,
             true => Standing::Serves,
             false => Standing::CutOff,
@@ -123,49 +124,49 @@ impl Owner {
     }
 }
 
-/// What a look has shown.
+/// Result of an ownership check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// Nobody has the blocks.
+    /// No target has the blocks.
     Nobody,
-    /// The newest beat of their owner: another owner's is another number.
+    /// The newest heartbeat of the owner; numbers of different owners differ.
     Beat(u64),
-    /// An owner that does not beat, and has them open: it has just come, or is no target.
+    /// An owner without heartbeats that has the blocks open: it has just started, or is not a target.
     Stranger,
-    /// An owner that does not beat, and does not have them open either: another owner's is another number.
+    /// An owner without heartbeats that does not have the blocks open either; numbers of different owners differ.
     Absent(u64),
 }
 
-/// What follows from looks.
+/// Decision after a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// They are another one's.
+    /// Another target owns the blocks.
     Wait,
-    /// They can be had.
+    /// The blocks can be taken.
     Free,
-    /// Their owner is gone, and is to be fenced before they can be had.
+    /// The owner is gone, and has to be fenced before the blocks can be taken.
     Fence,
 }
 
-/// Of a target that stands by.
+/// State of a standby target.
 #[derive(Clone, Debug)]
 pub struct Observer {
     timing: Timing,
-    /// What could mean that the owner is gone, and since when nothing else was seen, as far as that was looked for.
+    /// The result that suggests a dead owner, and since when checks have shown nothing else.
     silence: Option<(Seen, Instant)>,
-    /// When the last look was answered.
+    /// Time of the last check's result.
     answered: Instant,
 }
 
 impl Observer {
-    /// Has seen nothing yet.
+    /// An observer without any check.
     #[must_use]
     pub fn new(timing: Timing) -> Observer {
         Observer { timing, silence: None, answered: Instant::default() }
     }
 
-    /// A look that was `asked` for and `answered` then has shown `seen`.
-    pub fn looked(&mut self, asked: Instant, answered: Instant, seen: Seen) -> Verdict {
+    /// Records that a check started at `begun` returned `seen` at `answered`.
+    pub fn looked(&mut self, begun: Instant, answered: Instant, seen: Seen) -> Verdict {
         let was_blind = answered.since(self.answered) > self.timing.blind;
         self.answered = answered;
         let patience = match seen {
@@ -178,7 +179,7 @@ impl Observer {
         };
         match self.silence {
             Some((known, since)) if known == seen && !was_blind => {
-                match asked.since(since) >= patience {
+                match begun.since(since) >= patience {
                     true => Verdict::Fence,
                     false => Verdict::Wait,
                 }
@@ -191,8 +192,8 @@ impl Observer {
     }
 }
 
-/// Whose blocks are, as looks show it, and whether somebody has told to take them from that one. It is told of the owner
-/// that was seen last: who has them after that one may be this very target.
+/// Owner of blocks as checks show it, and whether an operator has ordered to seize them. The order is bound to the
+/// owner that was seen last: the next owner may be this very target.
 #[derive(Clone, Debug)]
 pub struct Claim<T> {
     owner: Option<T>,
@@ -200,31 +201,31 @@ pub struct Claim<T> {
 }
 
 impl<T: Clone + PartialEq> Claim<T> {
-    /// They are `owner`'s, or nobody's.
+    /// A claim on blocks of `owner`, or of no target.
     #[must_use]
     pub fn new(owner: Option<T>) -> Self {
         Claim { owner, wanted: None }
     }
 
-    /// Whether nobody was seen to have them.
+    /// True if the last check found no owner.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.owner.is_none()
     }
 
-    /// They are to be taken from their owner.
+    /// Orders to seize the blocks from their owner.
     pub fn seize(&mut self) {
         self.wanted.clone_from(&self.owner);
     }
 
-    /// A look has shown whose they are. Whether they are to be taken from that one.
+    /// Records the owner that a check has found. True if the blocks are to be seized from it.
     pub fn looked(&mut self, owner: Option<&T>) -> bool {
         self.owner = owner.cloned();
         self.wanted.take_if(|wanted| Some(&*wanted) != owner);
         self.wanted.is_some()
     }
 
-    /// Nothing of their owner is executed any more: they can be had.
+    /// Records that the owner is fenced: the blocks can be taken.
     pub fn fenced(&mut self) {
         (self.owner, self.wanted) = (None, None);
     }

@@ -2,9 +2,9 @@
 
 use core::ops::Deref;
 
-/// A buffer of which a part may be used.
+/// A buffer that can be shortened.
 pub trait Cut: Deref<Target = [u8]> {
-    /// How many octets are in use, up to as many as there were at first. The octets stay what they are.
+    /// Sets the number of bytes in use, at most the original length. Bytes keep their values.
     fn cut(&mut self, bytes: usize);
 }
 

@@ -1,7 +1,7 @@
-//! Numbers that stand for names.
+//! Digests of names.
 
-/// A number that stands for `parts`, put together: FNV-1a of 128 bits, then mixed so that every input bit
-/// reaches every output bit. Not cryptographic: names only need to differ and to last.
+/// Returns a digest of `parts`, joined: FNV-1a of 128 bits, mixed so that every input bit reaches every output bit. Not
+/// cryptographic: digests of different names only need to differ, and to stay the same.
 #[must_use]
 pub fn digest(parts: &[&[u8]]) -> u128 {
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;

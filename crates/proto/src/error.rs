@@ -4,7 +4,7 @@ use roadtrain_wire::pdu::{Fes, FieldError};
 use roadtrain_wire::status::Status;
 use thiserror::Error;
 
-/// The peer broke the protocol: answered with a TermReq PDU, then the connection is closed.
+/// The peer broke the protocol: this end sends a TermReq PDU and closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("peer misbehaved: {what} ({fes:?}, {fei:#x})")]
 pub struct PeerMisbehaved {
@@ -12,12 +12,12 @@ pub struct PeerMisbehaved {
     pub fes: Fes,
     /// Fatal error information: field offset or digest.
     pub fei: u32,
-    /// What was wrong, for the log.
+    /// Description for the log.
     pub what: &'static str,
 }
 
 impl PeerMisbehaved {
-    /// A header field at `offset` octets that is wrong.
+    /// A wrong header field at byte `offset`.
     #[must_use]
     pub const fn field(offset: u32, what: &'static str) -> Self {
         PeerMisbehaved { fes: Fes::InvalidPduHeaderField, fei: offset, what }
@@ -36,31 +36,31 @@ impl From<FieldError> for PeerMisbehaved {
     }
 }
 
-/// Why a queue pair cannot go on.
+/// Reason why a queue pair ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum QpairError {
     /// The peer broke the protocol.
     #[error(transparent)]
     Peer(#[from] PeerMisbehaved),
-    /// The peer ended the connection with a TermReq: it blames us.
+    /// The peer ended the connection with a TermReq: it blames this end.
     #[error("peer ended the connection: fatal error status {fes:#x}, information {fei:#x}")]
     Terminated {
-        /// Its fatal error status.
+        /// Fatal error status.
         fes: u16,
-        /// Its fatal error information.
+        /// Fatal error information.
         fei: u32,
     },
 }
 
-/// A command that failed: answered with an NVMe status, the connection goes on.
+/// A failed command: completed with an NVMe status, the connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{status}")]
 pub struct CommandError {
     /// Status of the completion, Do Not Retry included.
     pub status: Status,
-    /// DW0 of the completion (Connect says there which parameter is wrong).
+    /// DW0 of the completion (Connect returns the offset of the wrong parameter there).
     pub result: u32,
-    /// Octet of the command at fault, for the error log; `None` when it is no field in particular.
+    /// Byte of the command at fault, for the error log; `None` when no field in particular is wrong.
     pub octet: Option<u8>,
 }
 
@@ -71,13 +71,13 @@ impl CommandError {
         CommandError { status: status.dnr(), result: 0, octet: None }
     }
 
-    /// The same, blaming the field at `octet` of the command.
+    /// `status` with Do Not Retry, for the field at `octet` of the command.
     #[must_use]
     pub const fn at(status: Status, octet: u8) -> Self {
         CommandError { status: status.dnr(), result: 0, octet: Some(octet) }
     }
 
-    /// Invalid Field in Command, blaming the field at `octet`.
+    /// Invalid Field in Command, for the field at `octet`.
     #[must_use]
     pub const fn field(octet: u8) -> Self {
         CommandError::at(Status::INVALID_FIELD, octet)

@@ -1,8 +1,8 @@
-//! Cuts the octet stream of a connection into PDU headers and data (NVMe TCP Transport, section 3.6).
+//! Splits the byte stream of a connection into PDU headers and data (NVMe TCP Transport, section 3.6).
 //!
-//! The caller offers what it has received; each [`Framer::next`] uses some of it. Data is never
-//! copied here: a step names the octets, the caller puts them where they belong. Data that the
-//! caller received straight into its place is reported by [`Framer::placed`].
+//! The caller offers the bytes that it has received; each [`Framer::next`] uses some of them. The framer never copies
+//! data: a step names the bytes, and the caller moves them to their destination. [`Framer::placed`] reports data that
+//! the caller received directly into its destination.
 
 use crate::error::PeerMisbehaved;
 use crc_fast::{CrcAlgorithm, Digest};
@@ -12,26 +12,26 @@ use roadtrain_wire::pdu::{
 use roadtrain_wire::zerocopy::transmute_ref;
 use std::ops::Range;
 
-/// What comes next in the stream.
+/// Next element of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing can be done before the input holds at least that many octets.
+    /// The input has to hold at least that many bytes.
     Need(usize),
-    /// A header, checked against its digest; it lies at the start of the octets just used.
+    /// A header, checked against its digest, at the start of the used bytes.
     Header(Layout),
     /// Data, at that range of the input.
     Data(Range<usize>),
-    /// The data of the PDU is complete; whether its digest was right.
+    /// End of the PDU's data.
     DataEnd {
-        /// The digest, if any, matched.
+        /// True if the data digest matched, or there is none.
         intact: bool,
     },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum FramingState {
     Header,
-    /// Padding still to skip, then data still to come.
+    /// Bytes of padding and of data that are still to come.
     Data {
         skip: u32,
         left: u32,
@@ -44,27 +44,27 @@ pub struct Framer {
     from_host: bool,
     digests: Digests,
     alignment: u32,
-    state: State,
+    state: FramingState,
     crc: Digest,
-    /// The common header that was checked last, and what it says: most are like the one before.
+    /// The common header that was checked last, and its layout: most headers equal the one before.
     known: Option<([u8; CH_BYTES], Layout)>,
 }
 
 impl Framer {
-    /// A framer of what the host (or else the controller) sends. No digests until [`Framer::agree`].
+    /// A framer of PDUs that the host (or else the controller) sends. Without digests until [`Framer::agree`].
     #[must_use]
     pub fn new(from_host: bool) -> Self {
         Framer {
             from_host,
             digests: Digests::default(),
             alignment: 1,
-            state: State::Header,
+            state: FramingState::Header,
             crc: Digest::new(CrcAlgorithm::Crc32Iscsi),
             known: None,
         }
     }
 
-    /// From the next PDU on these digests are used, and data starts at multiples of `alignment` octets.
+    /// Sets the digests, and the alignment of data in bytes, from the next PDU on.
     #[inline]
     pub fn agree(&mut self, digests: Digests, alignment: u32) {
         self.digests = digests;
@@ -76,19 +76,19 @@ impl Framer {
     #[must_use]
     #[inline]
     pub fn is_at_header(&self) -> bool {
-        self.state == State::Header
+        self.state == FramingState::Header
     }
 
-    /// The next step, and how many octets of `input` it used up.
+    /// Returns the next step, and the number of bytes of `input` that it used.
     ///
     /// # Errors
-    /// A header that is malformed, not for this direction, or whose digest is wrong.
+    /// The header is malformed, has the wrong direction, or its digest is wrong.
     #[inline(always)]
     pub fn next(&mut self, input: &[u8]) -> Result<(usize, Step), PeerMisbehaved> {
         match self.state {
-            State::Header => self.header(input),
-            State::Data { left: 0, digest, .. } => Ok(self.data_end(input, digest)),
-            State::Data { skip, left, digest } => Ok(self.data(input, skip, left, digest)),
+            FramingState::Header => self.header(input),
+            FramingState::Data { left: 0, digest, .. } => Ok(self.data_end(input, digest)),
+            FramingState::Data { skip, left, digest } => Ok(self.data(input, skip, left, digest)),
         }
     }
 
@@ -109,12 +109,12 @@ impl Framer {
         if layout.data_bytes > 0 {
             let skip = layout.data_offset - layout.header_bytes;
             let digest = layout.has_data_digest;
-            self.state = State::Data { skip, left: layout.data_bytes, digest };
+            self.state = FramingState::Data { skip, left: layout.data_bytes, digest };
         }
         Ok((end, Step::Header(layout)))
     }
 
-    /// What a common header says, if it is right.
+    /// Checks a common header and returns its layout.
     #[inline(never)]
     fn check(&mut self, octets: &[u8; CH_BYTES]) -> Result<Layout, PeerMisbehaved> {
         let ch: &CommonHeader = transmute_ref!(octets);
@@ -144,59 +144,59 @@ impl Framer {
         let length = (left as usize).min(input.len() - skipped);
         let range = skipped..skipped + length;
         if length == 0 {
-            self.state = State::Data { skip: skip - skipped as u32, left, digest };
+            self.state = FramingState::Data { skip: skip - skipped as u32, left, digest };
             return (skipped, Step::Need(1));
         }
         if digest {
             self.crc.update(&input[range.clone()]);
         }
-        self.state = State::Data { skip: 0, left: left - length as u32, digest };
+        self.state = FramingState::Data { skip: 0, left: left - length as u32, digest };
         (range.end, Step::Data(range))
     }
 
     #[inline]
     fn data_end(&mut self, input: &[u8], digest: bool) -> (usize, Step) {
         if !digest {
-            self.state = State::Header;
+            self.state = FramingState::Header;
             return (0, Step::DataEnd { intact: true });
         }
         let Some(received) = input.first_chunk::<DIGEST_BYTES>() else {
             return (0, Step::Need(DIGEST_BYTES));
         };
         let computed = self.crc.finalize_reset() as u32;
-        self.state = State::Header;
+        self.state = FramingState::Header;
         (DIGEST_BYTES, Step::DataEnd { intact: computed.to_le_bytes() == *received })
     }
 
-    /// Octets of data that come next and may be received straight into their place: none while
-    /// padding, a digest or a header is next.
+    /// Bytes of data that may be received directly into their destination: 0 while padding, a digest or a header comes
+    /// next.
     #[must_use]
     #[inline]
     pub fn wanted(&self) -> u32 {
         match self.state {
-            State::Data { skip: 0, left, .. } => left,
+            FramingState::Data { skip: 0, left, .. } => left,
             _ => 0,
         }
     }
 
-    /// Of the PDU whose data is arriving: octets of padding, then of data, still to come.
+    /// Bytes of padding and of data of the current PDU that are still to come.
     #[must_use]
     #[inline]
     pub fn data_left(&self) -> (u32, u32) {
         match self.state {
-            State::Header => (0, 0),
-            State::Data { skip, left, .. } => (skip, left),
+            FramingState::Header => (0, 0),
+            FramingState::Data { skip, left, .. } => (skip, left),
         }
     }
 
-    /// `data` was received straight into its place; at most [`Framer::wanted`] octets.
+    /// Reports that `data` was received directly into its destination: at most [`Framer::wanted`] bytes.
     pub fn placed(&mut self, data: &[u8]) {
-        if let State::Data { skip: 0, left, digest } = self.state {
+        if let FramingState::Data { skip: 0, left, digest } = self.state {
             debug_assert!(data.len() <= left as usize, "placed more than was wanted");
             if digest {
                 self.crc.update(data);
             }
-            self.state = State::Data { skip: 0, left: left - data.len() as u32, digest };
+            self.state = FramingState::Data { skip: 0, left: left - data.len() as u32, digest };
         }
     }
 }
@@ -216,7 +216,7 @@ mod tests {
         framer
     }
 
-    /// A header and what follows it, perhaps with a wrong octet.
+    /// A header and the bytes behind it, perhaps with a wrong byte.
     fn header(digests: Digests) -> impl Strategy<Value = Vec<u8>> {
         let kind = prop::sample::select(vec![PduType::CapsuleCmd, PduType::H2cData]);
         let wrong = prop::option::weighted(0.3, (0..CH_BYTES, 0..8u8));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     proptest! {
-        /// That a header was like it before does not make it any better.
+        /// Checks that a wrong header is refused also after a right header that resembles it.
         #[test]
         fn a_header_is_judged_by_itself(
             (digests, headers) in (any::<bool>(), any::<bool>()).prop_flat_map(|(header_too, data)| {
@@ -243,7 +243,7 @@ mod tests {
         ) {
             let mut used = framer(digests);
             for octets in headers {
-                used.state = State::Header;
+                used.state = FramingState::Header;
                 let (mut fresh, octets) = (framer(digests), &octets[..]);
                 prop_assert_eq!(used.next(octets), fresh.next(octets));
                 prop_assert_eq!(used.state, fresh.state);

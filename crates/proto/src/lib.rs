@@ -1,9 +1,9 @@
-//! What both ends of NVMe/TCP and of storage on Ethernet decide, without sockets, clock or threads.
+//! Protocol logic that both ends of NVMe/TCP and of storage on Ethernet share, without sockets, clock or threads.
 //!
 //! ```text
 //!   roadtrain_host_proto                            roadtrain_target_proto
-//!     requests   what becomes of a request            session   what a connection may do
-//!     qpair      commands out, answers in             qpair     commands in, answers out
+//!     requests   requests in flight, retries          session   rights of a connection
+//!     qpair      commands out, responses in           qpair     commands in, responses out
 //!     association  a controller's connections         Target    subsystems, controllers, admin commands
 //!   roadtrain_ether_proto
 //!     host_queue   the host's queue pair in frames    target_queue   the target's

@@ -1,16 +1,16 @@
-//! A caravan kept in memory: what tests, the simulation and fuzzing send.
+//! A caravan kept in memory, for tests, the simulation and fuzzing.
 
 use crate::caravan::Caravan;
 use crc_fast::crc32_iscsi;
 
-enum Part {
+enum ManifestPart {
     Header(Vec<u8>),
     Payload { slot: u16, offset: u32, length: u32, digest: bool },
 }
 
-/// What a caravan carries, part by part.
+/// A caravan as a list of headers and payloads.
 pub struct Manifest {
-    parts: Vec<Part>,
+    parts: Vec<ManifestPart>,
     parts_max: usize,
 }
 
@@ -27,16 +27,16 @@ impl Manifest {
         Manifest { parts: Vec::new(), parts_max }
     }
 
-    /// The octets to send; `data` gives a slot's whole data.
+    /// Returns the bytes to send; `data` returns a slot's whole data.
     ///
     /// # Panics
-    /// When a payload lies outside of its slot's data.
+    /// A payload lies outside of its slot's data.
     pub fn octets<D: AsRef<[u8]>>(&self, mut data: impl FnMut(u16) -> D) -> Vec<u8> {
         let mut out = Vec::new();
         for part in &self.parts {
             match *part {
-                Part::Header(ref header) => out.extend_from_slice(header),
-                Part::Payload { slot, offset, length, digest } => {
+                ManifestPart::Header(ref header) => out.extend_from_slice(header),
+                ManifestPart::Payload { slot, offset, length, digest } => {
                     let data = data(slot);
                     let payload = &data.as_ref()[offset as usize..][..length as usize];
                     out.extend_from_slice(payload);
@@ -57,14 +57,14 @@ impl Caravan for Manifest {
     }
 
     fn header(&mut self, length: usize) -> &mut [u8] {
-        self.parts.push(Part::Header(vec![0; length]));
+        self.parts.push(ManifestPart::Header(vec![0; length]));
         match self.parts.last_mut() {
-            Some(Part::Header(header)) => header,
+            Some(ManifestPart::Header(header)) => header,
             _ => unreachable!("a header was just pushed"),
         }
     }
 
     fn payload(&mut self, slot: u16, offset: u32, length: u32, digest: bool) {
-        self.parts.push(Part::Payload { slot, offset, length, digest });
+        self.parts.push(ManifestPart::Payload { slot, offset, length, digest });
     }
 }

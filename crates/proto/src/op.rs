@@ -1,16 +1,16 @@
-//! What a store can be asked to do.
+//! Operations of a store.
 
 /// A range of a store, in bytes; both are multiples of its block size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRange {
-    /// Where it begins.
+    /// First byte.
     pub offset: u64,
-    /// How long it is.
+    /// Length in bytes.
     pub len: u64,
 }
 
 impl ByteRange {
-    /// Whether they have a byte in common.
+    /// True if the two ranges have a byte in common.
     #[must_use]
     pub fn overlaps(&self, other: &ByteRange) -> bool {
         let ends_behind = |a: &ByteRange, b: &ByteRange| a.offset.saturating_add(a.len) > b.offset;
@@ -18,62 +18,62 @@ impl ByteRange {
     }
 }
 
-/// What to do. Offsets and lengths are in bytes and multiples of the block size.
+/// An operation. Offsets and lengths are in bytes and multiples of the block size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Fill the buffer.
     Read {
-        /// From here on.
+        /// First byte.
         offset: u64,
     },
     /// Write all of the buffer.
     Write {
-        /// Where to begin.
+        /// First byte.
         offset: u64,
-        /// Done when it is on stable storage (Force Unit Access).
+        /// True if the write completes only on stable storage (Force Unit Access).
         fua: bool,
     },
-    /// A read whose data its caller takes from the store's own memory when this is answered.
+    /// A read whose data the caller takes from the store's own memory when the operation completes.
     ReadInPlace {
-        /// What will be read.
+        /// Range to read.
         range: ByteRange,
     },
-    /// Fill the buffer with a list of what is allocated of the range, as Get LBA Status returns it
-    /// ([`LbaStatusList`](roadtrain_wire::lba_status::LbaStatusList)). Only stores that can tell are asked.
+    /// Fill the buffer with the allocation state of the range, as Get LBA Status returns it
+    /// ([`LbaStatusList`](roadtrain_wire::lba_status::LbaStatusList)). Only for stores that support it.
     LookUp {
-        /// What is looked at.
+        /// Range to query.
         range: ByteRange,
     },
-    /// Bring everything that was written to stable storage.
+    /// Bring all written data to stable storage.
     Flush,
-    /// The contents are not needed any more. Advice: where it cannot be followed, it succeeds.
+    /// Deallocate the range. Advice: a store that cannot follow it reports success.
     Discard {
-        /// What is not needed.
+        /// Range to deallocate.
         range: ByteRange,
     },
-    /// Read as zeroes from now on.
+    /// Write zeroes.
     WriteZeroes {
-        /// What to zero.
+        /// Range to zero.
         range: ByteRange,
-        /// Give the space back if possible.
+        /// True if the store should give the space back.
         deallocate: bool,
     },
-    /// Fail with Compare Failure unless the contents are those of the buffer.
+    /// Fail with Compare Failure unless the contents equal the buffer.
     Compare {
-        /// Where to begin.
+        /// First byte.
         offset: u64,
     },
 }
 
 impl Op {
-    /// Whether it changes contents.
+    /// True if the operation changes contents.
     #[inline]
     #[must_use]
     pub fn changes(&self) -> bool {
         matches!(self, Op::Write { .. } | Op::WriteZeroes { .. } | Op::Discard { .. })
     }
 
-    /// What it changes, if anything, when it comes with a buffer of `buffer_bytes`.
+    /// Returns the range that the operation changes, if any, when it comes with a buffer of `buffer_bytes`.
     #[must_use]
     pub fn changed(&self, buffer_bytes: u64) -> Option<ByteRange> {
         match *self {

@@ -1,66 +1,66 @@
-//! Sealed frames (docs/reference/ethernet.md): only the lane's other end can have made them, and only it can read them.
+//! Sealed frames (docs/reference/ethernet.md): only the two ends of a lane can make them, and only they can read them.
 //!
-//! When frames are sealed, with which number, and what may still be in the clear is decided here, for both ends alike.
-//! The cipher is the caller's ([`Cipher`]); so is the place that its octets go to.
+//! This module decides for both ends when frames are sealed, their numbers, and what may still be in the clear. The
+//! caller provides the cipher ([`Cipher`]) and the buffers.
 
 use crate::security::{BLOCKS_MAX, FrameKeys, NONCE_BYTES, PROOF_BYTES, Secret, Suite, WayKeys};
 pub use roadtrain_wire::ether::TAG_BYTES;
 use roadtrain_wire::ether::{FrameHeader, FrameType, flags, set_hcrc};
 use roadtrain_wire::zerocopy::IntoBytes;
 
-/// Most links of a lane.
+/// Maximum links of a lane.
 pub const LINKS_MAX: usize = 16;
 
-/// Frames that a key may seal: fewer than there are SEQ numbers, so that none comes twice under one key.
+/// Frames that a key may seal: fewer than there are SEQ numbers, so that no number comes twice under one key.
 const FRAMES_MAX: u64 = 1 << 31;
-/// Frames that did not open, of which a lane survives so many (as in RFC 9147, 4.5.3).
+/// Forged frames after which a lane ends (as in RFC 9147, 4.5.3).
 const FORGED_MAX: u64 = 1 << 36;
 
-/// What a key is for.
+/// Direction of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Frames that leave.
+    /// Frames that are sent.
     Seal,
-    /// Frames that come.
+    /// Frames that are received.
     Open,
 }
 
-/// The library has failed: nothing of the frame counts.
+/// Error of the cipher library: the frame is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CipherFailed;
 
 /// AES-GCM with one key in one direction.
 pub trait Cipher: Sized {
-    /// With that key.
+    /// A cipher with that key.
     ///
     /// # Errors
     /// The library's.
     fn new(suite: Suite, key: &[u8], direction: Direction) -> Result<Self, CipherFailed>;
-    /// Begins a frame, whose header is authenticated only.
+    /// Begins a frame, whose header is only authenticated.
     ///
     /// # Errors
     /// The library's.
     fn begin(&mut self, nonce: &[u8; NONCE_BYTES], header: &[u8]) -> Result<(), CipherFailed>;
-    /// The body's next octets, from `input` to `output`, which is as long.
+    /// Processes the body's next bytes from `input` to `output`, which has the same length.
     ///
     /// # Errors
     /// The library's.
     fn update(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), CipherFailed>;
-    /// The body's next octets, where they are.
+    /// Processes the body's next bytes in place.
     ///
     /// # Errors
     /// The library's.
     fn update_in_place(&mut self, octets: &mut [u8]) -> Result<(), CipherFailed>;
-    /// The tag of the frame that was sealed.
+    /// Returns the tag of the sealed frame.
     ///
     /// # Errors
     /// The library's.
     fn tag(&mut self) -> Result<[u8; TAG_BYTES], CipherFailed>;
-    /// Whether the frame that was opened is one that was sealed.
+    /// True if the tag of the opened frame is right.
     fn verify(&mut self, tag: &[u8; TAG_BYTES]) -> bool;
 }
 
-/// How much one key may seal.
+/// Limits of the use of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Blocks of AES.
@@ -70,28 +70,32 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// AES-GCM's own, at a target.
+    /// AES-GCM's own limits, at a target.
     pub const TARGET: Limits = Limits { blocks: BLOCKS_MAX, frames: FRAMES_MAX };
-    /// A host makes its lanes anew a little before, so that no target has to end them.
+    /// A host's limits: it renews its lanes a little earlier, so that no target has to end them.
     pub const HOST: Limits =
         Limits { blocks: BLOCKS_MAX - (BLOCKS_MAX >> 4), frames: FRAMES_MAX - (FRAMES_MAX >> 4) };
 }
 
-/// One direction.
-struct Way<C> {
+/// Cipher state of one direction.
+struct DirectionCipher<C> {
     cipher: C,
     iv: [u8; NONCE_BYTES],
     left: Limits,
 }
 
-impl<C: Cipher> Way<C> {
+impl<C: Cipher> DirectionCipher<C> {
     fn new(
         suite: Suite,
         keys: &WayKeys,
         direction: Direction,
         left: Limits,
     ) -> Result<Self, CipherFailed> {
-        Ok(Way { cipher: C::new(suite, keys.key.reveal(), direction)?, iv: keys.iv, left })
+        Ok(DirectionCipher {
+            cipher: C::new(suite, keys.key.reveal(), direction)?,
+            iv: keys.iv,
+            left,
+        })
     }
 
     fn begin(&mut self, header: &FrameHeader) -> Result<(), CipherFailed> {
@@ -99,11 +103,11 @@ impl<C: Cipher> Way<C> {
         for (octet, number) in nonce[4..].iter_mut().zip(header.number.get().to_be_bytes()) {
             *octet ^= number;
         }
-        let header = FrameHeader { hcrc: 0.into(), ..*header }; // that of what leaves in the end
+        let header = FrameHeader { hcrc: 0.into(), ..*header }; // as the final header has it
         self.cipher.begin(&nonce, header.as_bytes())
     }
 
-    /// Counts a frame with a body of so many octets.
+    /// Counts a frame with a body of that many bytes.
     fn count(&mut self, octets: usize) -> Result<(), CipherFailed> {
         let blocks = octets.div_ceil(16) as u64 + 5; // with those of header and tag
         let Limits { blocks: left, frames } = self.left;
@@ -118,58 +122,58 @@ impl<C: Cipher> Way<C> {
     }
 }
 
-/// Why a frame was dropped before anything of it was looked at.
+/// Reason why a frame was dropped before any of its contents were used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is in the clear, in a lane that is sealed.
+    /// The frame is in the clear, in a lane that is sealed.
     Clear,
-    /// Nobody who has the key has made it like this.
+    /// The frame's tag is wrong: no holder of the key has made it.
     Forged,
-    /// It tells nothing that has not been told.
+    /// The frame repeats an earlier one.
     Replayed,
 }
 
-/// How a frame's body can be had.
+/// Location of a frame's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opened {
-    /// As it is.
+    /// The frame itself.
     Clear,
-    /// From the place that it was opened to.
+    /// The output buffer of [`Seal::open`].
     Sealed {
-        /// Octets there.
+        /// Bytes in the output buffer.
         octets: usize,
-        /// From now on the lane is sealed.
+        /// True if the lane is sealed from now on.
         is_first: bool,
-        /// It is the first of its link: the link then trusts its peer.
+        /// True for the first sealed frame of its link: the link then trusts its peer.
         is_links_first: bool,
-        /// No later frame of the link has come: whoever repeats old frames has not made this one.
+        /// True if no later frame of the link has come: a replay cannot have this property.
         is_newest: bool,
     },
 }
 
-/// An end of a lane whose frames are sealed.
+/// One end of a lane with sealed frames.
 pub struct Seal<C> {
-    sends: Way<C>,
-    receives: Way<C>,
+    sends: DirectionCipher<C>,
+    receives: DirectionCipher<C>,
     /// NUMBER of the next frame.
     next: u64,
-    /// Whether the frame that is being sealed can still be.
+    /// True if the frame that is being sealed has had no error.
     is_intact: bool,
-    /// Frames leave sealed, and others are not taken.
+    /// True if frames are sent sealed, and others are refused.
     is_on: bool,
     own_proof: [u8; PROOF_BYTES],
     peer_proof: [u8; PROOF_BYTES],
-    /// By LINK: the lowest NUMBER that a frame without SEQ may have. The channel knows those that have one.
+    /// By LINK: the lowest NUMBER of the next frame without SEQ. The channel checks frames with SEQ.
     unnumbered: [u64; LINKS_MAX],
-    /// By LINK: after the highest NUMBER that has come.
+    /// By LINK: one more than the highest received NUMBER.
     ends: [u64; LINKS_MAX],
-    /// Links of which a sealed frame has come, a bit each.
+    /// Bit mask of the links that have received a sealed frame.
     trusted: u16,
     forged: u64,
 }
 
 impl<C: Cipher> Seal<C> {
-    /// A host's end, when the target has said that it believes the host: sealed at once.
+    /// The host's end, once the target has accepted the host: sealed at once.
     ///
     /// # Errors
     /// The library's.
@@ -177,7 +181,7 @@ impl<C: Cipher> Seal<C> {
         Ok(Seal { is_on: true, ..Self::new(keys.suite, (&keys.host, &keys.target), limits)? })
     }
 
-    /// A target's end, when the host has proved who it is: sealed from the first frame on that the host has sealed.
+    /// The target's end, once the host has authenticated: sealed from the first sealed frame of the host on.
     ///
     /// # Errors
     /// The library's.
@@ -191,8 +195,8 @@ impl<C: Cipher> Seal<C> {
         limits: Limits,
     ) -> Result<Self, CipherFailed> {
         Ok(Seal {
-            sends: Way::new(suite, own, Direction::Seal, limits)?,
-            receives: Way::new(suite, peer, Direction::Open, limits)?,
+            sends: DirectionCipher::new(suite, own, Direction::Seal, limits)?,
+            receives: DirectionCipher::new(suite, peer, Direction::Open, limits)?,
             next: 0,
             is_intact: true,
             is_on: false,
@@ -205,20 +209,20 @@ impl<C: Cipher> Seal<C> {
         })
     }
 
-    /// Whether frames leave sealed, and others are not taken.
+    /// True if frames are sent sealed, and others are refused.
     #[inline]
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// What this end, and what the other one, ends the lane with.
+    /// Returns the proofs with which the two ends close the lane.
     #[must_use]
     pub fn proofs(&self) -> Proofs {
         Proofs { own: self.own_proof, peer: self.peer_proof }
     }
 
-    /// Whether the keys may be used no longer: the lane is to end.
+    /// True if the keys are used up: the lane has to end.
     #[must_use]
     pub fn is_used_up(&self) -> bool {
         self.sends.is_used_up() || self.receives.is_used_up() || self.forged >= FORGED_MAX
@@ -226,7 +230,7 @@ impl<C: Cipher> Seal<C> {
 
     // ---- What arrives ----
 
-    /// Whether a sealed frame of that link has come: what its channel knows is the peer's word.
+    /// True if a sealed frame of that link was received: its channel's state comes from the peer.
     pub fn trusts(&self, link: u8) -> bool {
         self.trusted.checked_shr(link.into()).unwrap_or_default() & 1 != 0
     }
@@ -234,7 +238,7 @@ impl<C: Cipher> Seal<C> {
     /// Opens a frame's body to `out`, if it is sealed. A forged frame costs this once, and changes nothing.
     ///
     /// # Errors
-    /// The frame is to be dropped.
+    /// The frame has to be dropped.
     pub fn open(
         &mut self,
         header: &FrameHeader,
@@ -243,7 +247,7 @@ impl<C: Cipher> Seal<C> {
         out: &mut [u8],
     ) -> Result<Opened, Refused> {
         if header.flags.get() & flags::SEALED == 0 {
-            let is_taken = !self.is_on || kind == FrameType::Leave; // that proves itself
+            let is_taken = !self.is_on || kind == FrameType::Leave; // Leave carries a proof
             return if is_taken { Ok(Opened::Clear) } else { Err(Refused::Clear) };
         }
         let (is_numbered, number) = (header.flags.get() & flags::SEQ != 0, header.number.get());
@@ -272,18 +276,18 @@ impl<C: Cipher> Seal<C> {
 
     fn open_body(&mut self, header: &FrameHeader, body: &[u8], out: &mut [u8]) -> Option<usize> {
         let (sealed, tag) = body.split_last_chunk()?;
-        let (out, way) = (out.get_mut(..sealed.len())?, &mut self.receives);
-        way.begin(header).and_then(|()| way.cipher.update(sealed, out)).ok()?;
-        if !way.cipher.verify(tag) {
+        let (out, incoming) = (out.get_mut(..sealed.len())?, &mut self.receives);
+        incoming.begin(header).and_then(|()| incoming.cipher.update(sealed, out)).ok()?;
+        if !incoming.cipher.verify(tag) {
             return None;
         }
-        way.count(sealed.len()).ok()?;
+        incoming.count(sealed.len()).ok()?;
         Some(sealed.len())
     }
 
     // ---- What leaves ----
 
-    /// Begins to seal a frame: BODY is its octets in the clear. All of the header is final then, HCRC included.
+    /// Begins to seal a frame: BODY is the length in the clear. All of the header is final then, HCRC included.
     pub fn begin(&mut self, header: &mut FrameHeader) {
         let octets = header.body.get();
         let bits = header.flags.get() & !flags::CRC | flags::SEALED;
@@ -295,23 +299,23 @@ impl<C: Cipher> Seal<C> {
         set_hcrc(header);
     }
 
-    /// The body's next octets.
+    /// Seals the body's next bytes.
     pub fn update(&mut self, input: &[u8], output: &mut [u8]) {
         self.is_intact = self.is_intact && self.sends.cipher.update(input, output).is_ok();
     }
 
-    /// The same, where they are.
+    /// Seals the body's next bytes in place.
     pub fn update_in_place(&mut self, octets: &mut [u8]) {
         self.is_intact = self.is_intact && self.sends.cipher.update_in_place(octets).is_ok();
     }
 
-    /// What goes behind the body. Without it the frame must not leave: the key is used up.
+    /// Returns the tag, which follows the body. `None`: the frame must not leave, because the key is used up.
     #[must_use]
     pub fn finish(&mut self) -> Option<[u8; TAG_BYTES]> {
         if self.is_intact { self.sends.cipher.tag().ok() } else { None }
     }
 
-    /// Seals a frame that lies in memory; whether it may leave.
+    /// Seals a frame in memory. True if it may leave.
     #[must_use]
     pub fn seal(&mut self, header: &mut FrameHeader, body: &mut Vec<u8>) -> bool {
         header.body = (body.len() as u16).into();
@@ -326,7 +330,7 @@ impl<C: Cipher> Seal<C> {
 /// Opens a frame of a lane that may have no keys: see [`Seal::open`].
 ///
 /// # Errors
-/// The frame is to be dropped.
+/// The frame has to be dropped.
 pub fn open<C: Cipher>(
     seal: Option<&mut Seal<C>>,
     header: &FrameHeader,
@@ -341,7 +345,7 @@ pub fn open<C: Cipher>(
     }
 }
 
-/// What ends a sealed lane: octets that nobody knows but its two ends, until one of them ends it.
+/// Proofs that end a sealed lane: bytes that only its two ends know, until one of them ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proofs {
     /// This end's.
@@ -350,7 +354,7 @@ pub struct Proofs {
     pub peer: [u8; PROOF_BYTES],
 }
 
-/// Whether octets behind a Leave begin with that proof, in a time that tells nothing.
+/// True if bytes behind a Leave begin with that proof; compares in constant time.
 #[must_use]
 pub fn proves(octets: &[u8], proof: &[u8; PROOF_BYTES]) -> bool {
     octets.first_chunk::<PROOF_BYTES>().is_some_and(|shown| Secret::new(proof).is(shown))

@@ -1,12 +1,12 @@
-//! Which slots of a queue pair are free: the lowest is taken first.
+//! Free slots of a queue pair: the lowest is taken first.
 //!
-//! So the slots in use stay few, and warm, and the highest command identifier tells the target how many
-//! commands this host has in flight: what its policy goes by.
+//! So the slots in use stay few, and warm in the cache. The highest command identifier shows the target how many
+//! commands this host has in flight, which its policy uses.
 
-/// Slots a queue pair has at most: the slot number is the low bits of the command identifier.
+/// Maximum slots of a queue pair: the slot number is the low bits of the command identifier.
 pub const SLOTS_MAX: u16 = 1 << SLOT_BITS;
 pub const SLOT_BITS: u32 = 10;
-/// Uses of a slot are counted modulo that, in the bits above.
+/// Modulus of the count of a slot's uses, in the bits above.
 pub const GENERATIONS: u8 = 1 << (16 - SLOT_BITS);
 
 const WORDS: usize = SLOTS_MAX as usize / 64;
@@ -19,7 +19,7 @@ pub struct FreeSlots {
 }
 
 impl FreeSlots {
-    /// Takes the lowest.
+    /// Takes the lowest free slot.
     #[inline]
     pub fn take(&mut self) -> Option<u16> {
         if self.count == 0 {
@@ -32,7 +32,7 @@ impl FreeSlots {
         Some((index * 64) as u16 + bit as u16)
     }
 
-    /// Gives one back.
+    /// Returns a slot to the free ones.
     #[inline]
     pub fn give(&mut self, slot: u16) {
         let (word, bit) = (&mut self.words[usize::from(slot / 64)], 1 << (slot % 64));

@@ -1,12 +1,12 @@
-//! Sources of connections, as limits and shares count them.
+//! Sources of connections, the unit of limits and shares.
 
 use core::net::{IpAddr, Ipv6Addr};
 
-/// Bits of an IPv6 address that its network has given: the others are the host's own to choose.
+/// Bits of an IPv6 address that its network assigns; the host chooses the others.
 const IPV6_NETWORK_BITS: u32 = 64;
 
-/// The source that limits and shares count an address as: an IPv4 address, or an IPv6 network of 64 bits, in which
-/// a host has as many addresses as it likes. On a link everybody is in the same network: there the address counts.
+/// Returns the source of an address: an IPv4 address, or an IPv6 network of 64 bits, in which a host has any number of
+/// addresses. Link-local addresses share one network: there the whole address counts.
 #[must_use]
 pub fn of(address: IpAddr) -> IpAddr {
     // A socket for both versions shows IPv4 addresses as IPv6.

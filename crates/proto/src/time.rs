@@ -1,14 +1,14 @@
-//! Time as the core sees it: nanoseconds since an arbitrary origin, always handed in.
+//! Time of the protocol logic: nanoseconds since an arbitrary origin, always passed in by the caller.
 
 use core::ops::{Add, AddAssign, Sub};
 use core::time::Duration;
 
-/// A moment, in nanoseconds since an arbitrary origin.
+/// A point in time, in nanoseconds since an arbitrary origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(pub u64);
 
 impl Instant {
-    /// Time since `earlier`, zero if that is later.
+    /// Returns the time since `earlier`, zero if that is later.
     #[must_use]
     #[inline]
     pub fn since(self, earlier: Instant) -> Duration {
@@ -39,8 +39,7 @@ impl Sub<Instant> for Instant {
     }
 }
 
-/// How long somebody is waited for, all in all. What passes while nobody waits does not count: the time in which we
-/// compute what the other end needs is not the other end's.
+/// Limit of the total time spent waiting for the peer. Time in which this end computes a reply does not count.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeLimit {
     left: Duration,
@@ -48,26 +47,26 @@ pub struct TimeLimit {
 }
 
 impl TimeLimit {
-    /// So long; nobody waits yet.
+    /// A limit whose clock is stopped.
     #[must_use]
     pub fn new(limit: Duration) -> Self {
         TimeLimit { left: limit, waits_since: None }
     }
 
-    /// From now on somebody waits, if nobody has before.
+    /// Starts the clock, unless it runs.
     #[inline]
     pub fn begin(&mut self, now: Instant) {
         self.waits_since.get_or_insert(now);
     }
 
-    /// Nobody waits any more: something has come.
+    /// Stops the clock: the peer has sent something.
     #[inline]
     pub fn end(&mut self, now: Instant) {
         self.left = self.left(now);
         self.waits_since = None;
     }
 
-    /// What is left of it.
+    /// Returns the remaining time.
     #[must_use]
     #[inline]
     pub fn left(&self, now: Instant) -> Duration {
@@ -75,14 +74,14 @@ impl TimeLimit {
         self.left.saturating_sub(waited)
     }
 
-    /// When it is over if nothing comes; `None` while nobody waits.
+    /// Returns the time at which the limit is reached; `None` while the clock is stopped.
     #[must_use]
     #[inline]
     pub fn deadline(&self) -> Option<Instant> {
         Some(self.waits_since? + self.left)
     }
 
-    /// Whether it was waited for so long.
+    /// True if the limit is reached.
     #[must_use]
     #[inline]
     pub fn is_over(&self, now: Instant) -> bool {
@@ -104,9 +103,9 @@ mod tests {
         assert_eq!(limit.deadline(), None);
         limit.begin(at(0));
         assert_eq!(limit.deadline(), Some(at(10)));
-        limit.begin(at(5)); // it waits already
+        limit.begin(at(5)); // the clock runs already
         limit.end(at(6));
-        assert!(limit.deadline().is_none() && !limit.is_over(at(1000)), "nobody waits");
+        assert!(limit.deadline().is_none() && !limit.is_over(at(1000)), "the clock is stopped");
         limit.begin(at(1000));
         assert_eq!((limit.deadline(), limit.left(at(1001))), (Some(at(1004)), at(3) - at(0)));
         assert!(!limit.is_over(at(1003)) && limit.is_over(at(1004)));

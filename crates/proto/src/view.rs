@@ -4,7 +4,7 @@ use crate::error::PeerMisbehaved;
 use roadtrain_wire::pdu::Fes;
 use roadtrain_wire::zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-/// The PDU at the start of `pdu`.
+/// Returns the PDU at the start of `pdu`.
 #[inline]
 pub fn view<T>(pdu: &[u8]) -> Result<&T, PeerMisbehaved>
 where

@@ -1,11 +1,11 @@
-//! Decides, each time an end of a lane has nothing to do, whether to poll again or to sleep.
+//! Decides, each time an end of a lane has nothing to do, whether to poll again or to block.
 //!
-//! This is the ski rental problem: who polls again for as long as a sleep costs, and sleeps then, has at worst paid
-//! twice. A [`Wait`] polls again for that long while what it saves pays for what it loses. Its account is in time: a
-//! wait that ends while it polls saves what is left of a sleep's cost, one that does not loses all of it. With the
-//! account used up it sleeps at once. Each sleep that a poll would have caught pays a small part in.
+//! This is the ski rental problem: an end that polls for as long as a sleep costs, and then sleeps, pays at worst
+//! twice. A [`Wait`] polls for that long while the savings exceed the losses. Its account is in time: a wait that ends
+//! while polling saves the rest of a sleep's cost, any other wait loses all of it. With an empty account it sleeps at
+//! once. Each sleep that polling would have avoided pays a small part in.
 //!
-//! No clock and no thread: the caller passes the time, and what the kernel counts.
+//! No clock and no thread: the caller passes the time and the kernel's counters.
 
 use crate::time::Instant;
 use core::time::Duration;
@@ -14,53 +14,54 @@ mod sleep_cost;
 
 use sleep_cost::SleepCost;
 
-/// A sleep costs both ends: the one that sleeps, and the one that has to wake it up.
+/// Ends that pay for a sleep: the one that sleeps, and the one that has to wake it up.
 const ENDS: u32 = 2;
-/// Longest time of polling, whatever sleeps cost.
+/// Maximum polling time, whatever sleeps cost.
 const LIMIT_MAX: Duration = Duration::from_micros(100);
-/// The account holds at most so many times the limit. It is full at first.
+/// Capacity of the account, in multiples of the limit. It is full at first.
 const ACCOUNT_MAX: i64 = 8;
-/// A sleep that polls of both ends would have made unnecessary pays in a part of the limit.
+/// Divisor of the limit: the credit for a sleep that polling at both ends would have avoided.
 const HINT: i64 = 16;
-/// A thread that polls nothing for so many times the limit has lost its core meanwhile.
+/// Pause between two polls, in multiples of the limit, from which on the thread is known to have lost its core.
 const LOST_CORE: u32 = 8;
-/// Waits between two readings of what the kernel counts.
+/// Waits between two readings of the kernel's counters.
 const WAITS_PER_READING: u32 = 128;
-/// Other threads want the core when this one waits for it for more than this part of the time for which it has it.
+/// The core is contended when this thread waits for it for more than this fraction (1/4) of its own CPU time.
 const CONTENDED: u64 = 4;
-/// Each reading takes away such a part of what was counted before it: an interruption is long beside a short reading.
+/// Fraction (1/4) of the earlier count that each reading takes away: an interruption is long compared with a short
+/// reading.
 const FADING: u64 = 4;
-/// Weight of one poll in the share that catches something.
+/// Weight of one poll in the hit rate.
 const WEIGHT: f64 = 1.0 / 64.0;
 
-/// How an end waits.
+/// Waiting policy of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Waiting {
-    /// Polls again for as long as a sleep costs, while that pays.
+    /// Polls for as long as a sleep costs, while that pays.
     #[default]
     Adaptive,
-    /// Asleep whenever there is nothing to do.
+    /// Blocks whenever there is nothing to do.
     Sleep,
-    /// Polls again for that long before it sleeps, while that pays.
+    /// Polls for that long before it blocks, while that pays.
     Spin(Duration),
-    /// Never sleeps: uses all of its core.
+    /// Never blocks: uses all of its core.
     BusyPoll,
 }
 
-/// The waits of one thread.
+/// Waits of one thread.
 #[derive(Clone, Debug)]
 pub struct Wait {
     waiting: Waiting,
     cost: SleepCost,
-    /// Nanoseconds that polling has saved, less what it has lost.
+    /// Nanoseconds that polling has saved, less those that it has lost.
     account_ns: i64,
-    poll: Option<Poll>,
-    /// A wait that ends in a sleep began then.
+    poll: Option<PollingWait>,
+    /// Start of a wait that ends in a sleep.
     since: Option<Instant>,
     /// Waits since the last reading.
     waits: u32,
     is_reading_due: bool,
-    /// Counters of the kernel at the last reading.
+    /// The kernel's counters at the last reading.
     counted: ThreadTimes,
     /// Growth of the counters; that of earlier readings fades.
     recent: ThreadTimes,
@@ -69,37 +70,37 @@ pub struct Wait {
     caught: f64,
 }
 
-/// A wait in which it polls again.
+/// A wait that is polling.
 #[derive(Clone, Copy, Debug)]
-struct Poll {
+struct PollingWait {
     since: Instant,
     last: Instant,
-    /// Something is to be done then, whatever comes.
+    /// Time at which there is work in any case.
     due: Option<Instant>,
 }
 
-/// Times of a thread in nanoseconds, as the kernel counts them. They only grow.
+/// The kernel's time counters of a thread, in nanoseconds. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTimes {
-    /// The thread had its core.
+    /// CPU time of the thread.
     pub cpu_ns: u64,
-    /// The thread could have run, and another one had the core.
+    /// Time for which the thread was runnable and another one had the core.
     pub queued_ns: u64,
 }
 
-/// State of a thread's waits, to be shown.
+/// State of a thread's waits, for display.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WaitState {
     /// CPU time of a sleep and its wake-up, on this thread alone; zero: not measured yet.
     pub sleep_cost: Duration,
-    /// Longest time of polling; zero: it sleeps at once.
+    /// Maximum polling time; zero: it blocks at once.
     pub spin_bound: Duration,
-    /// Share of late of polls that catch something.
+    /// Hit rate of recent polls.
     pub caught: f64,
 }
 
 impl Wait {
-    /// Nothing is known of the machine yet. Polling for no time is sleeping.
+    /// Waits without any measurement. Polling for no time is blocking.
     #[must_use]
     pub fn new(waiting: Waiting) -> Self {
         let waiting = match waiting {
@@ -122,7 +123,7 @@ impl Wait {
         }
     }
 
-    /// Longest time of polling.
+    /// Maximum polling time.
     #[inline]
     fn limit(&self) -> Duration {
         match self.waiting {
@@ -132,7 +133,7 @@ impl Wait {
         }
     }
 
-    /// True while it polls again in waits that begin.
+    /// True while new waits poll.
     #[must_use]
     #[inline]
     pub fn polls(&self) -> bool {
@@ -143,14 +144,14 @@ impl Wait {
         }
     }
 
-    /// True while a wait goes on in which it polls again: only the time matters then.
+    /// True while a wait is polling: then only the time matters.
     #[must_use]
     #[inline]
     pub fn is_polling(&self) -> bool {
         self.poll.is_some()
     }
 
-    /// End of that wait if nothing comes.
+    /// Returns the end of that wait if nothing arrives.
     #[must_use]
     pub fn polls_until(&self) -> Option<Instant> {
         let poll = self.poll?;
@@ -158,8 +159,8 @@ impl Wait {
         Some(poll.due.map_or(end, |due| due.min(end)))
     }
 
-    /// Nothing is there to do: `true` to poll again at once, `false` to sleep. `expects`: something may come soon; at
-    /// `due` there is something to do in any case.
+    /// Decides a wait: `true` to poll at once, `false` to sleep. `expects`: something may arrive soon; at `due` there
+    /// is work in any case.
     pub fn poll_again(&mut self, now: Instant, expects: bool, due: Option<Instant>) -> bool {
         match self.waiting {
             Waiting::BusyPoll => return true,
@@ -173,7 +174,7 @@ impl Wait {
                 self.worked(); // and the next wait begins
             } else if pause > limit * LOST_CORE {
                 self.poll = None;
-                self.is_reading_due = true; // it shows who has the core
+                self.is_reading_due = true; // shows whether another thread has the core
                 return false;
             } else if lasts < limit {
                 poll.last = now;
@@ -196,11 +197,11 @@ impl Wait {
         if (!expects && due.is_none()) || !self.polls() {
             return false;
         }
-        self.poll = Some(Poll { since: now, last: now, due });
+        self.poll = Some(PollingWait { since: now, last: now, due });
         true
     }
 
-    /// Adds to the account, and takes from it.
+    /// Adds savings to the account, or takes losses from it.
     #[inline]
     fn count(&mut self, saved_ns: i64) {
         let most = ACCOUNT_MAX * nanos(self.limit());
@@ -214,7 +215,7 @@ impl Wait {
         self.count(-nanos(limit));
     }
 
-    /// Something is there to do.
+    /// Ends a wait: there is work.
     #[inline]
     pub fn worked(&mut self) {
         self.since = None;
@@ -226,7 +227,7 @@ impl Wait {
         }
     }
 
-    /// A sleep is over.
+    /// Ends a sleep.
     pub fn woke(&mut self, now: Instant) {
         let Some(since) = self.since.take() else { return };
         let limit = self.limit();
@@ -235,25 +236,25 @@ impl Wait {
         }
     }
 
-    /// True if the CPU time of the sleep that begins is to be measured, for [`slept`](Self::slept).
+    /// True if the CPU time of the sleep that begins has to be measured, for [`slept`](Self::slept).
     #[inline]
     pub fn samples_next(&mut self) -> bool {
         matches!(self.waiting, Waiting::Adaptive | Waiting::Spin(_)) && self.cost.samples_next()
     }
 
-    /// Takes the CPU time of a sleep and its wake-up.
+    /// Records the CPU time of a sleep and its wake-up.
     pub fn slept(&mut self, cpu: Duration) {
         self.cost.sampled(cpu);
     }
 
-    /// True if it is time for [`review`](Self::review).
+    /// True if [`review`](Self::review) is due.
     #[must_use]
     #[inline]
     pub fn is_reading_due(&self) -> bool {
         self.is_reading_due
     }
 
-    /// Takes what the kernel has counted.
+    /// Takes a reading of the kernel's counters.
     pub fn review(&mut self, counted: ThreadTimes) {
         let fade = |sum: &mut u64, before: u64, now: u64| {
             *sum = (*sum - *sum / FADING).saturating_add(now.saturating_sub(before));
@@ -265,13 +266,13 @@ impl Wait {
         (self.waits, self.is_reading_due) = (0, false);
     }
 
-    /// Time spent polling since it began.
+    /// Returns the total polling time.
     #[must_use]
     pub fn polled(&self) -> Duration {
         self.polled
     }
 
-    /// Its state, to be shown.
+    /// Returns the state, for display.
     #[must_use]
     pub fn state(&self) -> WaitState {
         let polls = self.polls();

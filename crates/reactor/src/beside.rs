@@ -19,17 +19,16 @@ use std::io;
 use std::mem;
 use std::time::Duration;
 
-/// Turns two reactors in the ring of the first one until either is over. Both have [begun](crate::begin), on this thread.
-/// The second one has nothing in its own ring but the poll of its inbox; it cannot be run alone afterwards, as its polls
+/// Runs two reactors in the ring of the first one until either is over. Both have [begun](crate::begin), on this
+/// thread. The second one has only the poll of its inbox in its own ring. It cannot run alone afterwards, as its polls
 /// stay in the shared ring.
 ///
-/// # Errors
 /// The ring fails.
 pub fn run_beside<A: Reactor, B: Reactor>(
     (first, first_rx): (&mut A, &mut RxBuffers),
     (second, second_rx): (&mut B, &mut RxBuffers),
 ) -> io::Result<()> {
-    let mut both = Both { first, second };
+    let mut both = ReactorPair { first, second };
     both.with_second(poll_inbox);
     let mut turns = 0u32;
     while !both.first.is_over() && !both.second.is_over() {
@@ -45,13 +44,13 @@ pub fn run_beside<A: Reactor, B: Reactor>(
 }
 
 /// Two reactors; the ring in use is with the first one between two calls.
-struct Both<'a, A, B> {
+struct ReactorPair<'a, A, B> {
     first: &'a mut A,
     second: &'a mut B,
 }
 
-impl<A: Reactor, B: Reactor> Both<'_, A, B> {
-    /// Calls the second one while it has the ring.
+impl<A: Reactor, B: Reactor> ReactorPair<'_, A, B> {
+    /// Calls the second reactor while it has the ring.
     fn with_second<T>(&mut self, call: impl FnOnce(&mut B) -> T) -> T {
         self.swap_rings();
         self.second.core().1.set_role(Role::Second);
@@ -74,7 +73,7 @@ impl<A: Reactor, B: Reactor> Both<'_, A, B> {
         self.with_second(|second| second.set_now(now));
     }
 
-    /// Submits to the ring, sleeps if there is nothing to do, and handles what has completed.
+    /// Submits to the ring, sleeps if there is nothing to do, and handles completions.
     fn check_ring(&mut self) -> io::Result<()> {
         let (work, work_too) = (self.first.has_work(), self.second.has_work());
         if work || work_too {
@@ -98,7 +97,7 @@ impl<A: Reactor, B: Reactor> Both<'_, A, B> {
         self.with_second(|second| second.poll_lanes(work_too));
     }
 
-    /// Submits without a wait, and handles what has completed, after the time.
+    /// Submits without waiting, updates the time, and handles completions.
     fn submit(&mut self) -> io::Result<()> {
         self.first.core().1.submit_and_wait(0, None)?;
         if let Some(first) = self.first.core().1.next_completion() {
@@ -123,7 +122,7 @@ impl<A: Reactor, B: Reactor> Both<'_, A, B> {
         let now = clock::now();
         self.first.core().0.waits.woke(now);
         self.second.core().0.waits.woke(now);
-        self.set_now(now); // for what has completed
+        self.set_now(now); // for the completions
         self.handle_completions();
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Clients of a front over sockets: their streams, and the thread that secures them with TLS.
 //!
-//! The handshake never runs on a reactor: a stream goes to the thread as a value, and comes back as one that seals and
-//! opens records.
+//! The handshake never runs on a reactor: a stream moves to the thread, and comes back as one that seals and opens
+//! records.
 
 use crate::handshakes::{Candidate, Handshakes, Wish};
 pub use crate::stream::Incoming;
@@ -26,81 +26,82 @@ impl fmt::Debug for ClientStream {
 }
 
 impl ClientStream {
-    /// A connected socket that does not wait.
+    /// A connected non-blocking socket.
     #[must_use]
     pub fn plain(socket: OwnedFd) -> Self {
         ClientStream(Stream::Plain(socket))
     }
 
-    /// Whether octets are as the client has sent them.
+    /// True if bytes arrive as the client has sent them (no TLS).
     #[must_use]
     pub fn is_plain(&self) -> bool {
         self.0.is_plain()
     }
 
-    /// For readiness alone.
+    /// Returns the descriptor, for readiness only.
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.0.fd()
     }
 
-    /// One receive call into at most two places, which have room for 64 KiB together.
+    /// Receives once into at most two buffers, which hold 64 KiB together.
     ///
     /// # Errors
-    /// The stream's; it is lost then.
+    /// The stream's error; the stream is lost then.
     pub fn receive(&mut self, places: &mut [IoSliceMut<'_>]) -> io::Result<Incoming> {
         let iovecs = places.as_mut_ptr().cast::<libc::iovec>();
         // SAFETY: an `IoSliceMut` is an iovec, and names writable memory that is only ours.
         unsafe { self.0.receive(std::slice::from_raw_parts_mut(iovecs, places.len())) }
     }
 
-    /// Whether there may be more at once after a receive that brought `got` of `room` octets.
+    /// True if more may be available at once after a receive of `got` bytes into `room` bytes.
     #[must_use]
     pub fn is_full(&self, got: usize, room: usize) -> bool {
         self.0.is_full(got, room)
     }
 
-    /// One send call: how many octets it took; `None` when there is no room.
+    /// Sends once; returns the bytes taken, or `None` when the socket is full.
     ///
     /// # Errors
-    /// The stream's; it is lost then.
+    /// The stream's error; the stream is lost then.
     pub fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         let iovecs = pieces.as_ptr().cast::<libc::iovec>();
         // SAFETY: an `IoSlice` is an iovec, and names readable memory.
         unsafe { self.0.send(std::slice::from_raw_parts(iovecs, pieces.len())) }
     }
 
-    /// Whether what sends have taken waits for room in the socket: [`ClientStream::drain`].
+    /// True if bytes that [`ClientStream::send`] has taken wait for capacity in the socket: call
+    /// [`ClientStream::drain`].
     #[must_use]
     pub fn has_unsent(&self) -> bool {
         self.0.has_unsent()
     }
 
-    /// Sends what calls of [`ClientStream::send`] have taken; `false` when there is no room for all of it.
+    /// Sends the bytes that [`ClientStream::send`] has taken. False if some still wait for capacity.
     ///
     /// # Errors
-    /// The stream's; it is lost then.
+    /// The stream's error; the stream is lost then.
     pub fn drain(&mut self) -> io::Result<bool> {
         self.0.drain()
     }
 
-    /// The orderly end: what was sent still reaches the client, and so does that nothing more comes.
+    /// Closes the stream in order: bytes already sent still reach the client, and then the end of the stream.
     pub fn end(mut self) {
         self.0.end();
     }
 }
 
-/// What became of a client that was to be secured.
+/// Result of securing a client.
 #[derive(Debug)]
 pub struct Secured {
-    /// Its number.
+    /// Number of the client.
     pub number: u64,
-    /// `None`: it was refused, or has gone.
+    /// Secured stream; `None`: the client was refused, or has disconnected.
     pub stream: Option<ClientStream>,
 }
 
-/// The thread that secures clients; dropping it ends it.
-pub struct SecureClients(Handshakes<Client>);
+/// Thread that secures clients; dropping it ends it.
+pub struct SecureClients(Handshakes<SecuringClient>);
 
 impl fmt::Debug for SecureClients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -109,15 +110,15 @@ impl fmt::Debug for SecureClients {
 }
 
 impl SecureClients {
-    /// Clients that `acceptor` knows are let in; each has `timeout` for its handshake.
+    /// Starts the thread. It accepts clients that `acceptor` has keys for; each has `timeout` for its handshake.
     ///
     /// # Errors
-    /// There is no thread, or no descriptor.
+    /// The thread or a descriptor cannot be created.
     pub fn start(acceptor: Acceptor, timeout: Duration) -> io::Result<Self> {
         Ok(SecureClients(Handshakes::start(acceptor, timeout)?))
     }
 
-    /// Secures a client's plain stream. `answer` hears what became of it, once.
+    /// Secures a client's plain stream. `answer` receives the result, once.
     pub fn begin(
         &self,
         number: u64,
@@ -126,7 +127,7 @@ impl SecureClients {
         answer: Outbox<Secured>,
     ) {
         let stream = Some(stream.0);
-        self.0.wishes().send(Wish::Secure(Client { number, peer, stream, answer }));
+        self.0.wishes().send(Wish::Secure(SecuringClient { number, peer, stream, answer }));
     }
 
     /// Ends the handshake of that number.
@@ -135,16 +136,16 @@ impl SecureClients {
     }
 }
 
-/// A client that is being secured.
-struct Client {
+/// A client in its handshake.
+struct SecuringClient {
     number: u64,
     peer: SocketAddr,
-    /// `None` when it has been answered.
+    /// Stream of the client; `None` once the result was sent.
     stream: Option<Stream>,
     answer: Outbox<Secured>,
 }
 
-impl Drop for Client {
+impl Drop for SecuringClient {
     fn drop(&mut self) {
         if self.stream.is_some() {
             self.answer.send(Secured { number: self.number, stream: None });
@@ -152,7 +153,7 @@ impl Drop for Client {
     }
 }
 
-impl Candidate for Client {
+impl Candidate for SecuringClient {
     fn number(&self) -> u64 {
         self.number
     }

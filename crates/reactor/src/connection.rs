@@ -1,4 +1,4 @@
-//! One connection of a lane: receives into place, keeps what is cut off, sends caravans.
+//! One connection of a lane: receives into the destination, keeps incomplete input, sends caravans.
 
 use crate::gather::{Gather, Sent};
 use crate::metrics::Batching;
@@ -10,24 +10,24 @@ use roadtrain_system::memory::HugeMemory;
 use roadtrain_wire::pdu::HEADER_BYTES_MAX;
 use std::io;
 
-/// The reactor's receive buffer, shared by its lanes: an idle connection holds no memory of its own.
+/// Receive buffer of a reactor, shared by its lanes: an idle connection holds no memory of its own.
 pub struct RxBuffer {
     memory: HugeMemory,
 }
 
 impl RxBuffer {
-    /// Allocates one.
+    /// Allocates a buffer of full size.
     #[inline]
     pub fn new() -> io::Result<Self> {
         Ok(RxBuffer { memory: HugeMemory::new(RX_BUFFER_BYTES)? })
     }
 
-    /// Allocates one of so many bytes, for a connection that carries little.
+    /// Allocates a buffer of `bytes`, for a connection that carries little.
     pub fn small(bytes: usize) -> io::Result<Self> {
         Ok(RxBuffer { memory: HugeMemory::with_small_pages(bytes)? })
     }
 
-    /// The first `length` octets.
+    /// Returns the first `length` bytes.
     #[inline]
     pub fn filled(&self, length: usize) -> &[u8] {
         debug_assert!(length <= self.memory.len());
@@ -35,7 +35,7 @@ impl RxBuffer {
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), length) }
     }
 
-    /// Puts octets kept earlier at its start; how many.
+    /// Copies bytes kept earlier to the start of the buffer; returns their number.
     #[inline]
     pub fn fill(&mut self, kept: &[u8]) -> usize {
         self.whole()[..kept.len()].copy_from_slice(kept);
@@ -48,8 +48,8 @@ impl RxBuffer {
     }
 }
 
-/// Octets of a receive buffer that are still to be handled. As long as they are, nothing can be received into the
-/// buffer: whoever has this has to go on with it.
+/// Bytes of a receive buffer that still have to be handled. As long as they exist, nothing can be received into the
+/// buffer: the owner of this value has to handle or keep them.
 #[must_use = "the octets would be lost"]
 pub struct Rest<'a> {
     rx: &'a RxBuffer,
@@ -58,56 +58,56 @@ pub struct Rest<'a> {
 }
 
 impl<'a> Rest<'a> {
-    /// The first `length` octets of `rx`.
+    /// The first `length` bytes of `rx`.
     #[inline]
     pub fn new(rx: &'a RxBuffer, length: usize) -> Self {
         Rest { rx, at: 0, end: length }
     }
 
-    /// The receive from its beginning on, and where in it what is left begins.
+    /// Returns the receive from its start on, and the position of the remaining bytes in it.
     #[inline]
     pub fn input(&mut self) -> (&'a [u8], &mut usize) {
         (self.rx.filled(self.end), &mut self.at)
     }
 }
 
-/// What one receive brought.
+/// Result of one receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Nothing now.
+    /// Nothing available now.
     Nothing,
     /// The peer closed the connection.
     Closed,
     /// Bytes.
     Octets {
-        /// Bytes straight into place.
+        /// Bytes received directly into the destination.
         direct: usize,
-        /// Bytes behind them at the start of the receive buffer, with those kept from before.
+        /// Bytes at the start of the receive buffer, behind the direct ones; includes those kept from before.
         buffered: usize,
-        /// More may be there to be received at once.
+        /// True if more may be available at once.
         more: bool,
     },
 }
 
-/// Short receives between two tries whether looking again at once has begun to pay.
-const LOOKS_BETWEEN_TRIES: u32 = 16;
+/// Short receives between two tries of receiving again at once.
+const SHORT_RECEIVES_PER_TRY: u32 = 16;
 
-/// Whether to look again at once after a receive that did not fill its buffer: it pays while octets keep
-/// coming faster than they are handled, and else is a system call for nothing.
+/// Decides whether to receive again at once after a receive that did not fill its buffer. A second receive pays while
+/// bytes arrive faster than they are handled; otherwise it is a wasted system call.
 #[derive(Debug, Default)]
 struct ReceiveAgain {
     pays: bool,
-    /// The receive before was short: this one tells whether looking again pays.
+    /// True if the receive before was short: this one shows whether receiving again pays.
     trying: bool,
     short: u32,
 }
 
 impl ReceiveAgain {
-    /// A receive brought octets, filling its buffer or not; whether to look again.
+    /// Records a receive that returned bytes, filling its buffer or not. True if the caller should receive again.
     fn received(&mut self, full: bool) -> bool {
         self.pays |= self.trying;
         self.short = self.short.wrapping_add(1);
-        self.trying = !full && (self.pays || self.short.is_multiple_of(LOOKS_BETWEEN_TRIES));
+        self.trying = !full && (self.pays || self.short.is_multiple_of(SHORT_RECEIVES_PER_TRY));
         full || self.trying
     }
 
@@ -117,40 +117,40 @@ impl ReceiveAgain {
     }
 }
 
-/// What a receive of a lane brought.
+/// Result of a lane's receive.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heard {
-    /// Something to handle.
+    /// True if there is something to handle.
     pub something: bool,
-    /// More may be there at once.
+    /// True if more may be available at once.
     pub more: bool,
 }
 
-/// A memory range that receives payload straight.
+/// Memory range that receives payload directly.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// Its first byte.
+    /// First byte.
     pub data: *mut u8,
-    /// Its bytes.
+    /// Length in bytes.
     pub length: usize,
 }
 
-/// A TCP connection of a lane: received bytes that are not used yet, and a send that the socket had no room for.
+/// TCP connection of a lane: bytes received and not used yet, and a caravan blocked by a full socket.
 pub struct Connection {
-    /// The socket, with TLS or without.
+    /// Socket, with TLS or without.
     pub stream: Stream,
-    /// Octets received and not used yet: a header cut off.
+    /// Bytes received and not used yet: an incomplete header.
     kept: Vec<u8>,
-    /// A caravan that the socket had no room for.
+    /// Caravan that the full socket has not taken.
     blocked: Option<Box<Gather>>,
     receive_again: ReceiveAgain,
     shared_core: SharedCore,
-    /// Calls that it took.
+    /// System calls and bytes of the connection.
     pub stats: Batching,
 }
 
 impl Connection {
-    /// Begins with nothing received.
+    /// A connection without received bytes.
     pub fn new(stream: Stream) -> Self {
         Connection {
             shared_core: SharedCore::of(&stream),
@@ -162,13 +162,13 @@ impl Connection {
         }
     }
 
-    /// Octets that can be had at once, those kept among them, as far as that is known.
+    /// Returns the bytes available at once, kept ones included, as far as known.
     #[inline]
     pub fn available(&self) -> usize {
         self.kept.len() + self.stream.unread().unwrap_or(0)
     }
 
-    /// One receive call, without waiting. Octets that were kept come first, in `place` or else in the buffer.
+    /// Receives once, without waiting. Kept bytes come first, in `place` or else in the buffer.
     ///
     /// # Safety
     /// `place` names writable memory that nothing else writes to meanwhile, for more octets than are kept.
@@ -218,7 +218,7 @@ impl Connection {
         Ok(Received::Octets { direct: kept_direct + direct, buffered, more })
     }
 
-    /// After a receive that brought something: tells when it has changed whether both ends share a core.
+    /// Updates the batcher after a receive that returned bytes, if it has changed whether both ends share a core.
     #[inline]
     pub fn tell_shared_core(&mut self, batcher: &mut Batcher) {
         if let Some(shares) = self.shared_core.received(&self.stream) {
@@ -226,33 +226,33 @@ impl Connection {
         }
     }
 
-    /// Keeps octets for the next receive.
+    /// Keeps bytes for the next receive.
     #[inline]
     pub fn keep(&mut self, rest: &[u8]) {
         self.kept.clear();
         self.kept.extend_from_slice(rest);
     }
 
-    /// Keeps what cannot be handled before more has come.
+    /// Keeps bytes that cannot be handled before more have arrived.
     #[inline]
     pub fn keep_rest(&mut self, mut rest: Rest<'_>) {
         let (input, at) = rest.input();
         self.keep(&input[*at..]);
     }
 
-    /// Takes the octets kept: a lane that stalled goes on with them before it receives again.
+    /// Takes the kept bytes: a lane that stalled handles them before it receives again.
     #[inline]
     pub fn take_kept(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.kept)
     }
 
-    /// Tells whether a send waits for room.
+    /// True if a caravan waits for capacity in the socket.
     #[inline]
     pub fn is_blocked(&self) -> bool {
         self.blocked.is_some()
     }
 
-    /// Sends a caravan; when the socket is full it is kept, and `gather` becomes a fresh one.
+    /// Sends a caravan. When the socket is full, the connection keeps it, and `gather` becomes a fresh one.
     pub fn send(&mut self, gather: &mut Box<Gather>) -> io::Result<Sent> {
         debug_assert!(self.blocked.is_none(), "one caravan at a time");
         self.stats.caravans += 1;
@@ -260,13 +260,13 @@ impl Connection {
         let sent = gather.send(&mut self.stream, &mut self.stats.sends);
         match sent {
             Ok(Sent::Blocked) => self.blocked = Some(std::mem::take(gather)),
-            // Also after an error: the gather is the reactor's, and another lane is the next to use it.
+            // Also after an error: the gather is the reactor's, and another lane uses it next.
             Ok(Sent::All) | Err(_) => gather.clear(),
         }
         sent
     }
 
-    /// Goes on with the caravan that was blocked.
+    /// Resumes the blocked caravan.
     pub fn resume(&mut self) -> io::Result<Sent> {
         let Some(gather) = &mut self.blocked else { return Ok(Sent::All) };
         let sent = gather.send(&mut self.stream, &mut self.stats.sends)?;
@@ -276,7 +276,7 @@ impl Connection {
         Ok(sent)
     }
 
-    /// The connection is over; what was sent still reaches the peer.
+    /// Closes the connection; bytes already sent still reach the peer.
     #[inline]
     pub fn hang_up(&mut self) {
         self.blocked = None;
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looking_again_stops_when_it_brings_nothing() {
+    fn receiving_again_stops_when_it_returns_nothing() {
         let mut again = ReceiveAgain::default();
         let tries = (0..160).filter(|_| {
             let goes_on = again.received(false);
@@ -298,11 +298,11 @@ mod tests {
             }
             goes_on
         });
-        assert_eq!(tries.count(), 10, "one in sixteen tells whether it has begun to pay");
+        assert_eq!(tries.count(), 10, "one in sixteen tries whether it has begun to pay");
     }
 
     #[test]
-    fn looking_again_goes_on_while_it_brings_something() {
+    fn receiving_again_continues_while_it_returns_bytes() {
         let mut again = ReceiveAgain::default();
         while !again.received(false) {}
         assert!((0..100).all(|_| again.received(false)));

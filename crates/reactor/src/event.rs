@@ -1,4 +1,4 @@
-//! Completions in a reactor's ring: the kinds of user data. Operations of stores have one that `roadtrain_store` names.
+//! Completions in a reactor's ring: the kinds of user data. `roadtrain_store` defines that of a store's operations.
 
 use roadtrain_system::ring::{Ring, UserData};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -7,28 +7,28 @@ use std::os::fd::{BorrowedFd, RawFd};
 pub const LANE_IN: u8 = 1;
 /// ... or writable.
 pub const LANE_OUT: u8 = 2;
-/// Other threads have sent something.
+/// A message from another thread.
 pub const INBOX: u8 = 3;
-/// Somebody connects.
+/// A new connection at a listener.
 pub const LISTENER: u8 = 4;
-/// Frames have come, or a port's interface has gone down.
+/// Received frames, or a port's interface that went down.
 pub const PORT: u8 = 5;
-/// Interfaces have changed.
+/// Changes of network interfaces.
 pub const INTERFACES: u8 = 6;
 /// A descriptor that a front watches.
 pub const WATCH: u8 = 7;
 /// A front's command to a driver.
 pub const COMMAND: u8 = 8;
-/// The end of a poll was asked for.
+/// The completion of a poll that was cancelled.
 const FORGOTTEN: u8 = 9;
 
-/// User data of a completion for the lane, listener or port of that index.
+/// Returns the user data of a completion for the lane, listener or port of that index.
 #[inline]
 pub const fn mark(kind: u8, index: u32, generation: u32) -> u64 {
     UserData { kind, index, generation }.pack()
 }
 
-/// Asks for one completion when `fd` is ready. Whoever calls this keeps it open until then, or forgets the poll.
+/// Polls for one completion when `fd` is ready. The caller keeps `fd` open until then, or cancels the poll.
 #[inline]
 pub fn poll(ring: &mut Ring, fd: RawFd, events: i16, mark: u64) {
     // SAFETY: the descriptor is open: lanes, listeners, ports and the inbox own theirs, fronts promise it.
@@ -36,7 +36,7 @@ pub fn poll(ring: &mut Ring, fd: RawFd, events: i16, mark: u64) {
     ring.poll_add(fd, events, mark);
 }
 
-/// Ends the poll with that mark, whose completion is of no use any more.
+/// Cancels the poll with that mark, whose completion is ignored.
 #[inline]
 pub fn forget(ring: &mut Ring, poll: u64) {
     ring.poll_remove(poll, mark(FORGOTTEN, 0, 0));

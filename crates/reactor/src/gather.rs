@@ -1,32 +1,32 @@
-//! A caravan as one gather send: header octets and payload where it lies.
+//! A caravan as one gather send: header bytes, and payload in its own memory.
 
 use crate::stream::Stream;
 use crate::tuning::GATHER_IOV_MAX;
 use roadtrain_proto::caravan::Caravan;
 use std::io;
 
-/// Header octets a caravan holds: a full set of responses with digests and padding.
+/// Capacity for header bytes of a caravan: a full set of responses with digests and padding.
 const HEADER_BYTES: usize = 64 << 10;
-/// Room that one PDU may need: header with digest and padding to 128 octets, and a data digest.
+/// Maximum header bytes of one PDU: header with digest and padding to 128 bytes, and a data digest.
 const PDU_HEADER_BYTES: usize = 512;
 
-/// How a send went.
+/// Result of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// Everything is with the kernel.
+    /// The kernel has taken everything.
     All,
-    /// The socket is full: the rest goes when it is writable.
+    /// The socket is full: the rest is sent when it is writable.
     Blocked,
 }
 
 /// Headers and payload ranges of one caravan.
 ///
-/// Reactor-owned and reused: a lane keeps one only while its socket is full.
+/// The reactor owns and reuses it: a lane keeps one only while its socket is full.
 pub struct Gather {
     headers: Box<[u8]>,
     headers_used: usize,
     iov: Vec<libc::iovec>,
-    /// The last entry of `iov` is header octets that the next header may extend.
+    /// True if the last entry of `iov` is header bytes that the next header may extend.
     open: bool,
     first: usize,
     bytes: usize,
@@ -46,7 +46,7 @@ impl Default for Gather {
 }
 
 impl Gather {
-    /// Whether one more PDU fits, or the two of a fused pair: data with its digest, header, data, digest.
+    /// True if one more PDU fits, or the two of a fused pair: data with its digest, header, data, digest.
     #[must_use]
     #[inline]
     pub fn has_room(&self) -> bool {
@@ -54,21 +54,21 @@ impl Gather {
             && self.headers_used + PDU_HEADER_BYTES <= self.headers.len()
     }
 
-    /// Nothing in it.
+    /// True if the caravan is empty.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.iov.is_empty()
     }
 
-    /// Octets put in since it was cleared.
+    /// Bytes added since the caravan was cleared.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Appends `length` octets of header for the caller to fill.
+    /// Appends `length` bytes of header for the caller to fill.
     #[inline]
     pub fn header(&mut self, length: usize) -> &mut [u8] {
         let start = self.headers_used;
@@ -86,10 +86,10 @@ impl Gather {
         octets
     }
 
-    /// Appends payload at its place.
+    /// Appends payload without copying it.
     ///
     /// # Safety
-    /// The `length` octets at `data` stay readable until the caravan is sent or cleared.
+    /// The `length` bytes at `data` stay readable until the caravan is sent or cleared.
     #[inline]
     pub unsafe fn payload(&mut self, data: *const u8, length: usize) {
         self.iov.push(libc::iovec { iov_base: data.cast_mut().cast(), iov_len: length });
@@ -97,10 +97,10 @@ impl Gather {
         self.open = false;
     }
 
-    /// Sends what is left, without waiting. `calls` counts system calls.
+    /// Sends the remaining bytes, without waiting. `calls` counts system calls.
     ///
     /// # Errors
-    /// The stream's; the connection is lost then.
+    /// The stream's error; the connection is lost then.
     pub fn send(&mut self, stream: &mut Stream, calls: &mut u64) -> io::Result<Sent> {
         while self.first < self.iov.len() {
             *calls += 1;
@@ -136,11 +136,11 @@ impl Gather {
     }
 }
 
-// SAFETY: the pointers in `iov` are only used by `send`; whoever moves a filled caravan to another thread
-// keeps `payload`'s contract there.
+// SAFETY: only `send` uses the pointers in `iov`. A thread that moves a filled caravan to another one keeps
+// `payload`'s contract there.
 unsafe impl Send for Gather {}
 
-/// Writes what a queue pair sends; `place` says where a slot's data lies, from an offset on, for a length.
+/// Writer of a queue pair's PDUs; `place` returns the memory of a slot's data, from an offset on, for a length.
 pub struct GatherWriter<'a, F> {
     gather: &'a mut Gather,
     place: F,
@@ -150,7 +150,7 @@ pub struct GatherWriter<'a, F> {
 
 impl<'a, F: FnMut(u16, u32, u32) -> Option<*const u8>> GatherWriter<'a, F> {
     /// # Safety
-    /// Data is as long as was asked for, and stays as it is until the caravan is sent or cleared.
+    /// `place` returns as many bytes as requested; they stay unchanged until the caravan is sent or cleared.
     #[inline]
     pub unsafe fn new(gather: &'a mut Gather, place: F) -> Self {
         GatherWriter { gather, place, headers: 0 }
@@ -170,7 +170,7 @@ impl<F: FnMut(u16, u32, u32) -> Option<*const u8>> Caravan for GatherWriter<'_, 
     fn payload(&mut self, slot: u16, offset: u32, length: u32, digest: bool) {
         let Some(data) = (self.place)(slot, offset, length) else { return };
         let length = length as usize;
-        // SAFETY: by the promise of who made it.
+        // SAFETY: by the contract of `new`.
         unsafe { self.gather.payload(data, length) };
         if digest {
             // SAFETY: as above.

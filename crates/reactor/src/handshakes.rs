@@ -1,13 +1,13 @@
-//! Connections that are being secured: a thread of their own, of low priority, for all listeners.
+//! TLS handshakes: one thread of low priority for all listeners.
 //!
-//! A handshake takes a tenth of a millisecond of a core, which established lanes would have to wait for if a reactor
-//! did it. Here they are interrupted for no longer than the scheduler wants. What is secured goes to its reactor.
+//! A handshake takes a tenth of a millisecond of a core. On a reactor it would delay established lanes by that time.
+//! This thread delays them only for as long as the scheduler allows. A secured connection moves to its reactor.
 //!
-//! A peer has a time for it, of which only that counts in which this thread waits for the peer: what the thread computes,
-//! for it or for others, does not.
+//! A peer has a time limit. Only time in which this thread waits for the peer counts; computing, for this peer or
+//! others, does not.
 //!
-//! Sources take turns, and the one with the most handshakes makes room when there is none: so a flood from one address
-//! neither ends nor delays the handshakes of others.
+//! Sources take turns. When the table is full, the source with the most handshakes loses one. So a flood from one
+//! address neither ends nor delays the handshakes of others.
 
 use crate::sources::Source;
 use crate::stream::{Incoming, RecvFlags, Stream, receive_octets, send_octets};
@@ -24,40 +24,40 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
-/// Handshakes under way at once; when one more comes the oldest of the source that has most ends.
-const UNDER_WAY_MAX: usize = 1024;
-/// Octets received at once.
+/// Maximum number of handshakes; one more ends the oldest of the source that has most.
+const PENDING_MAX: usize = 1024;
+/// Bytes received at once.
 const RECEIVED_BYTES: usize = 4096;
 
-/// A connection that is to be secured. What drops it ends it.
+/// A connection that has to be secured. Dropping it closes it.
 pub trait Candidate: Send + Sized + 'static {
-    /// A number by which it can be ended.
+    /// Number by which the connection can be ended.
     fn number(&self) -> u64;
-    /// Who it is, for budgets and for the log.
+    /// Address of the peer, for budgets and for the log.
     fn peer(&self) -> SocketAddr;
-    /// A plain stream, without waiting.
+    /// The plain, non-blocking stream.
     fn stream(&self) -> &Stream;
-    /// Whether it may go on without TLS if it begins so.
+    /// True if the connection may continue without TLS.
     fn may_be_plain(&self) -> bool;
-    /// It goes on without TLS.
+    /// Continues without TLS.
     fn go_on_plain(self);
-    /// It is secured: it goes on with `keys`.
+    /// Continues with the `keys` of the handshake.
     fn secured(self, keys: Keys);
-    /// It is refused, which the log is to say.
+    /// Logs that the connection is refused.
     fn refused(&self, error: &Error);
 }
 
-/// What the thread is told.
+/// Commands to the thread.
 pub enum Wish<C> {
     /// Secure a connection.
     Secure(C),
-    /// End the connection that has this number: others need its room, or it has taken too long.
+    /// End the connection with that number: it has to free its place, or has taken too long.
     Evict(u64),
-    /// End.
+    /// End the thread.
     Stop,
 }
 
-/// The thread.
+/// Thread for TLS handshakes.
 pub struct Handshakes<C> {
     wishes: Outbox<Wish<C>>,
     thread: Option<JoinHandle<()>>,
@@ -73,125 +73,127 @@ impl<C> Drop for Handshakes<C> {
 }
 
 impl<C: Candidate> Handshakes<C> {
-    /// Those that `acceptor` knows are let in; each has `timeout` for it.
+    /// Starts the thread. It accepts peers that `acceptor` has keys for; each has `timeout` for its handshake.
     pub fn start(acceptor: Acceptor, timeout: Duration) -> io::Result<Self> {
         let (wishes, inbox) = mailbox()?;
-        let mut desk = Desk { inbox, acceptor, timeout, under_way: UnderWays::default() };
+        let mut worker =
+            HandshakeWorker { inbox, acceptor, timeout, pending: PendingHandshakes::default() };
         let body = move || {
             tuning::give_way();
-            desk.run();
+            worker.run();
         };
         let thread = thread::Builder::new().name("roadtrain-tls".into()).spawn(body)?;
         Ok(Handshakes { wishes, thread: Some(thread) })
     }
 
-    /// Where wishes are sent.
+    /// Returns the sender of commands.
     pub fn wishes(&self) -> Outbox<Wish<C>> {
         self.wishes.clone()
     }
 }
 
-/// A connection that is being secured.
-struct UnderWay<C> {
+/// A connection in its handshake.
+struct PendingHandshake<C> {
     source: Source,
     candidate: C,
-    /// `None` until its first octet has come.
+    /// The handshake; `None` until the first byte has arrived.
     handshake: Option<Handshake>,
-    /// What the socket had no room for.
+    /// Bytes that the full socket has not taken.
     unsent: Vec<u8>,
     limit: TimeLimit,
 }
 
-/// What is to become of a connection.
-enum Next {
+/// Next step of a connection.
+enum HandshakeStep {
     Wait,
-    /// It is plain, which it may be.
+    /// Continue without TLS.
     Plain,
     Secured,
-    /// It ends, without anybody's being to blame.
+    /// Close it without an error: the peer has disconnected.
     Gone,
 }
 
-struct Desk<C> {
+struct HandshakeWorker<C> {
     inbox: Inbox<Wish<C>>,
     acceptor: Acceptor,
     timeout: Duration,
-    under_way: UnderWays<UnderWay<C>>,
+    pending: PendingHandshakes<PendingHandshake<C>>,
 }
 
-impl<C: Candidate> Desk<C> {
+impl<C: Candidate> HandshakeWorker<C> {
     fn run(&mut self) {
         loop {
             let ready = self.wait();
             self.inbox.acknowledge();
-            while let Some(wish) = self.inbox.take() {
-                match wish {
+            while let Some(command) = self.inbox.take() {
+                match command {
                     Wish::Secure(candidate) => self.begin(candidate),
                     Wish::Evict(number) => {
-                        self.under_way.by_age.retain(|_, c| c.candidate.number() != number)
+                        self.pending.by_age.retain(|_, c| c.candidate.number() != number)
                     }
                     Wish::Stop => return,
                 }
             }
             self.end_overdue();
-            for number in self.under_way.turn(&ready) {
-                let Some(connection) = self.under_way.by_age.remove(&number) else { continue };
-                self.go_on(number, connection);
+            for number in self.pending.turn(&ready) {
+                let Some(connection) = self.pending.by_age.remove(&number) else { continue };
+                self.resume(number, connection);
             }
         }
     }
 
-    /// Waits for a wish, for octets, or until one has no time left. Which connections have something, by age.
+    /// Waits for a command, for bytes, or for the first time limit. Returns the numbers of connections that are ready,
+    /// the oldest first.
     fn wait(&mut self) -> Vec<u64> {
         let poll = |fd, events| libc::pollfd { fd, events, revents: 0 };
         let mut polls = vec![poll(self.inbox.fd(), libc::POLLIN)];
-        polls.extend(self.under_way.by_age.values().map(|connection| {
+        polls.extend(self.pending.by_age.values().map(|connection| {
             let is_done = connection.handshake.as_ref().is_some_and(Handshake::is_done);
             let input = if is_done { 0 } else { libc::POLLIN };
             let out = if connection.unsent.is_empty() { 0 } else { libc::POLLOUT };
             poll(connection.fd(), input | out)
         }));
-        let left = self.under_way.deadline().map(|at| at.since(clock::now()));
+        let left = self.pending.deadline().map(|at| at.since(clock::now()));
         let timeout = left.map_or(-1, |left| left.as_millis() as libc::c_int + 1);
         // SAFETY: `polls` is a valid array of that length.
         unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout) };
         let now = clock::now();
-        let connections = self.under_way.by_age.iter_mut().zip(&polls[1..]);
+        let connections = self.pending.by_age.iter_mut().zip(&polls[1..]);
         let ready = connections.filter_map(|((number, connection), poll)| {
-            connection.has_come(now, poll.revents != 0).then_some(*number)
+            connection.update_limit(now, poll.revents != 0).then_some(*number)
         });
         ready.collect()
     }
 
     fn begin(&mut self, candidate: C) {
-        if self.under_way.by_age.len() >= UNDER_WAY_MAX
-            && let Some(ended) = self.under_way.make_room()
+        if self.pending.by_age.len() >= PENDING_MAX
+            && let Some(ended) = self.pending.evict()
         {
-            info!(peer = %ended.candidate.peer(), "TLS handshake ended: others need its room");
+            info!(peer = %ended.candidate.peer(), "TLS handshake ended: too many handshakes at once");
         }
         let source = candidate.peer().into();
         let (mut limit, unsent) = (TimeLimit::new(self.timeout), Vec::new());
         limit.begin(clock::now());
-        self.under_way.enter(UnderWay { source, candidate, handshake: None, unsent, limit });
+        self.pending.add(PendingHandshake { source, candidate, handshake: None, unsent, limit });
     }
 
     fn end_overdue(&mut self) {
-        for ended in self.under_way.take_overdue(clock::now()) {
+        for ended in self.pending.take_overdue(clock::now()) {
             let peer = ended.candidate.peer();
-            info!(%peer, "TLS handshake: no end of it in time");
+            info!(%peer, "TLS handshake timed out");
         }
     }
 
-    fn go_on(&mut self, number: u64, mut connection: UnderWay<C>) {
+    fn resume(&mut self, number: u64, mut connection: PendingHandshake<C>) {
         let peer = connection.candidate.peer();
         match connection.advance(&self.acceptor) {
-            Ok(Next::Wait) => {
+            Ok(HandshakeStep::Wait) => {
                 connection.limit.begin(clock::now());
-                self.under_way.by_age.insert(number, connection);
+                self.pending.by_age.insert(number, connection);
             }
-            Ok(Next::Gone) => debug!(%peer, "TLS handshake: the peer has gone"),
-            Ok(Next::Plain) => connection.candidate.go_on_plain(),
-            Ok(Next::Secured) => {
+            Ok(HandshakeStep::Gone) => debug!(%peer, "TLS handshake: the peer has gone"),
+            Ok(HandshakeStep::Plain) => connection.candidate.go_on_plain(),
+            Ok(HandshakeStep::Secured) => {
                 let keys = connection.handshake.map(|handshake| handshake.keys(BLOCKS_MAX));
                 match keys {
                     Some(Ok(keys)) => connection.candidate.secured(keys),
@@ -207,25 +209,25 @@ impl<C: Candidate> Desk<C> {
     }
 }
 
-/// Handshakes under way.
-struct UnderWays<T> {
+/// Handshakes in flight, by age.
+struct PendingHandshakes<T> {
     by_age: BTreeMap<u64, T>,
     next: u64,
 }
 
-impl<T> Default for UnderWays<T> {
+impl<T> Default for PendingHandshakes<T> {
     fn default() -> Self {
-        UnderWays { by_age: BTreeMap::new(), next: 0 }
+        PendingHandshakes { by_age: BTreeMap::new(), next: 0 }
     }
 }
 
-/// What comes from somewhere, and has a time.
+/// A peer with a source and a time limit.
 trait Sourced {
     fn source(&self) -> &Source;
     fn limit(&mut self) -> &mut TimeLimit;
 
-    /// The thread has looked whether something has come. If so it does not wait for the peer any more.
-    fn has_come(&mut self, now: Instant, is_ready: bool) -> bool {
+    /// Updates the time limit after a wait: its clock stops if something has arrived. Returns `is_ready`.
+    fn update_limit(&mut self, now: Instant, is_ready: bool) -> bool {
         match is_ready {
             true => self.limit().end(now),
             false => self.limit().begin(now),
@@ -234,7 +236,7 @@ trait Sourced {
     }
 }
 
-impl<C> Sourced for UnderWay<C> {
+impl<C> Sourced for PendingHandshake<C> {
     fn source(&self) -> &Source {
         &self.source
     }
@@ -244,14 +246,14 @@ impl<C> Sourced for UnderWay<C> {
     }
 }
 
-impl<T: Sourced> UnderWays<T> {
-    fn enter(&mut self, connection: T) {
+impl<T: Sourced> PendingHandshakes<T> {
+    fn add(&mut self, connection: T) {
         self.by_age.insert(self.next, connection);
         self.next += 1;
     }
 
-    /// Takes the oldest of the source that has most.
-    fn make_room(&mut self) -> Option<T> {
+    /// Takes the oldest handshake of the source that has most.
+    fn evict(&mut self) -> Option<T> {
         let mut counts: HashMap<&Source, (usize, u64)> = HashMap::new();
         for (number, connection) in &self.by_age {
             counts.entry(connection.source()).or_insert((0, *number)).0 += 1;
@@ -260,18 +262,18 @@ impl<T: Sourced> UnderWays<T> {
         self.by_age.remove(&number)
     }
 
-    /// When the time of the next is over.
+    /// Returns the first time limit that is reached if nothing arrives.
     fn deadline(&mut self) -> Option<Instant> {
         self.by_age.values_mut().filter_map(|connection| connection.limit().deadline()).min()
     }
 
-    /// Takes those whose peers have been waited for too long.
+    /// Takes the handshakes whose time limit is reached.
     fn take_overdue(&mut self, now: Instant) -> Vec<T> {
         let overdue = self.by_age.extract_if(.., |_, connection| connection.limit().is_over(now));
         overdue.map(|(_, connection)| connection).collect()
     }
 
-    /// Of those `ready`, the first of each source.
+    /// Returns the first of each source among those `ready`.
     fn turn(&self, ready: &[u64]) -> Vec<u64> {
         let mut seen = HashSet::new();
         let mut is_first = |number: &&u64| {
@@ -281,38 +283,38 @@ impl<T: Sourced> UnderWays<T> {
     }
 }
 
-impl<C: Candidate> UnderWay<C> {
+impl<C: Candidate> PendingHandshake<C> {
     fn fd(&self) -> RawFd {
         self.candidate.stream().fd()
     }
 
-    fn advance(&mut self, acceptor: &Acceptor) -> Result<Next, Error> {
+    fn advance(&mut self, acceptor: &Acceptor) -> Result<HandshakeStep, Error> {
         if self.handshake.is_none() {
             let mut first = [0];
             match self.receive(&mut first, RecvFlags::PEEK) {
-                Ok(Incoming::Nothing) => return Ok(Next::Wait),
+                Ok(Incoming::Nothing) => return Ok(HandshakeStep::Wait),
                 Ok(Incoming::Octets(_))
                     if self.candidate.may_be_plain() && first != [CONTENT_TYPE_HANDSHAKE] =>
                 {
-                    return Ok(Next::Plain);
+                    return Ok(HandshakeStep::Plain);
                 }
                 Ok(Incoming::Octets(_)) => self.handshake = Some(acceptor.accept()?),
-                Ok(Incoming::Closed) | Err(_) => return Ok(Next::Gone),
+                Ok(Incoming::Closed) | Err(_) => return Ok(HandshakeStep::Gone),
             }
         }
-        let Some(mut handshake) = self.handshake.take() else { return Ok(Next::Gone) };
-        let next = self.shake(&mut handshake);
+        let Some(mut handshake) = self.handshake.take() else { return Ok(HandshakeStep::Gone) };
+        let next = self.run_handshake(&mut handshake);
         self.handshake = Some(handshake);
         next
     }
 
-    fn shake(&mut self, handshake: &mut Handshake) -> Result<Next, Error> {
+    fn run_handshake(&mut self, handshake: &mut Handshake) -> Result<HandshakeStep, Error> {
         let mut octets = [0; RECEIVED_BYTES];
         while !handshake.is_done() {
             let wanted = handshake.wanted().min(RECEIVED_BYTES);
             match self.receive(&mut octets[..wanted], RecvFlags::empty()) {
                 Ok(Incoming::Nothing) => break,
-                Ok(Incoming::Closed) | Err(_) => return Ok(Next::Gone),
+                Ok(Incoming::Closed) | Err(_) => return Ok(HandshakeStep::Gone),
                 Ok(Incoming::Octets(got)) => {
                     let done = handshake.receive(&octets[..got]);
                     self.unsent.append(handshake.outgoing());
@@ -321,9 +323,9 @@ impl<C: Candidate> UnderWay<C> {
             }
         }
         match self.send() {
-            Err(_) => Ok(Next::Gone),
-            Ok(()) if handshake.is_done() && self.unsent.is_empty() => Ok(Next::Secured),
-            Ok(()) => Ok(Next::Wait),
+            Err(_) => Ok(HandshakeStep::Gone),
+            Ok(()) if handshake.is_done() && self.unsent.is_empty() => Ok(HandshakeStep::Secured),
+            Ok(()) => Ok(HandshakeStep::Wait),
         }
     }
 
@@ -331,7 +333,7 @@ impl<C: Candidate> UnderWay<C> {
         receive_octets(self.candidate.stream().as_fd(), octets, flags)
     }
 
-    /// Sends what there is room for.
+    /// Sends as much as the socket takes.
     fn send(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
             match send_octets(self.candidate.stream().as_fd(), &self.unsent)? {
@@ -342,7 +344,7 @@ impl<C: Candidate> UnderWay<C> {
         Ok(())
     }
 
-    /// Lets the peer hear that it is refused, and closes the connection.
+    /// Sends the alert to the refused peer, and closes the connection.
     fn refuse(mut self, error: &Error) {
         if self.unsent.is_empty() {
             self.unsent.extend([0x15, 3, 3, 0, 2, 2, error.alert()]);
@@ -358,9 +360,9 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(10);
 
-    struct Peer(Source, TimeLimit);
+    struct HandshakePeer(Source, TimeLimit);
 
-    impl Sourced for Peer {
+    impl Sourced for HandshakePeer {
         fn source(&self) -> &Source {
             &self.0
         }
@@ -370,33 +372,33 @@ mod tests {
         }
     }
 
-    fn under_way(peers: &[&str]) -> UnderWays<Peer> {
-        let mut under_way = UnderWays::default();
-        let peer = |peer: &&str| Peer(Source::from(*peer), TimeLimit::new(TIME));
-        peers.iter().map(peer).for_each(|peer| under_way.enter(peer));
-        under_way
+    fn pending(peers: &[&str]) -> PendingHandshakes<HandshakePeer> {
+        let mut pending = PendingHandshakes::default();
+        let peer = |peer: &&str| HandshakePeer(Source::from(*peer), TimeLimit::new(TIME));
+        peers.iter().map(peer).for_each(|peer| pending.add(peer));
+        pending
     }
 
-    /// The thread has waited, and seen that something of these has come.
-    fn waited(under_way: &mut UnderWays<Peer>, now: Instant, ready: &[u64]) {
-        for (number, peer) in &mut under_way.by_age {
-            peer.has_come(now, ready.contains(number));
+    /// Records that the thread has waited, and something has arrived from these peers.
+    fn waited(pending: &mut PendingHandshakes<HandshakePeer>, now: Instant, ready: &[u64]) {
+        for (number, peer) in &mut pending.by_age {
+            peer.update_limit(now, ready.contains(number));
         }
     }
 
-    /// Which are there when those have ended that are overdue.
-    fn left(under_way: &mut UnderWays<Peer>, now: Instant) -> Vec<u64> {
-        under_way.take_overdue(now);
-        under_way.by_age.keys().copied().collect()
+    /// Returns the remaining handshakes after the overdue ones were removed.
+    fn left(pending: &mut PendingHandshakes<HandshakePeer>, now: Instant) -> Vec<u64> {
+        pending.take_overdue(now);
+        pending.by_age.keys().copied().collect()
     }
 
     #[test]
-    fn who_has_most_makes_room() {
-        let mut under_way =
-            under_way(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.1:2", "10.0.0.2:2", "10.0.0.2:3"]);
+    fn the_source_with_most_handshakes_loses_one() {
+        let mut pending =
+            pending(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.1:2", "10.0.0.2:2", "10.0.0.2:3"]);
         let mut left = || {
-            under_way.make_room();
-            under_way.by_age.keys().copied().collect::<Vec<_>>()
+            pending.evict();
+            pending.by_age.keys().copied().collect::<Vec<_>>()
         };
         assert_eq!(left(), [0, 2, 3, 4], "the oldest of the second");
         left();
@@ -404,30 +406,30 @@ mod tests {
         assert!(left().len() == 1 && left().is_empty() && left().is_empty());
     }
 
-    /// However long that takes, and whatever others send meanwhile.
+    /// Holds however long that takes, and whatever others send meanwhile.
     #[test]
-    fn who_waits_for_the_thread_is_not_overdue() {
+    fn a_peer_that_waits_for_the_thread_is_not_overdue() {
         let at = |seconds| Instant(0) + Duration::from_secs(seconds);
-        let mut under_way = under_way(&["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1"]);
-        waited(&mut under_way, at(0), &[]);
-        assert_eq!(under_way.deadline(), Some(at(10)));
-        // Two have said something, and the thread has much to do; the third has not.
-        waited(&mut under_way, at(9), &[0, 1]);
-        assert_eq!(left(&mut under_way, at(9)), [0, 1, 2]);
-        waited(&mut under_way, at(60), &[0, 1]);
-        assert_eq!(left(&mut under_way, at(60)), [0, 1]);
+        let mut pending = pending(&["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1"]);
+        waited(&mut pending, at(0), &[]);
+        assert_eq!(pending.deadline(), Some(at(10)));
+        // Two peers have sent something, and the thread is busy; the third one has not.
+        waited(&mut pending, at(9), &[0, 1]);
+        assert_eq!(left(&mut pending, at(9)), [0, 1, 2]);
+        waited(&mut pending, at(60), &[0, 1]);
+        assert_eq!(left(&mut pending, at(60)), [0, 1]);
         // They have a second left.
-        waited(&mut under_way, at(60), &[]);
-        assert_eq!(under_way.deadline(), Some(at(61)));
-        assert_eq!(left(&mut under_way, at(60)), [0, 1]);
-        assert!(left(&mut under_way, at(61)).is_empty());
+        waited(&mut pending, at(60), &[]);
+        assert_eq!(pending.deadline(), Some(at(61)));
+        assert_eq!(left(&mut pending, at(60)), [0, 1]);
+        assert!(left(&mut pending, at(61)).is_empty());
     }
 
     #[test]
     fn each_source_has_one_turn() {
-        let under_way = under_way(&["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1", "10.0.0.1:3"]);
-        assert_eq!(under_way.turn(&[0, 1, 2, 3]), [0, 2]);
-        assert_eq!(under_way.turn(&[1, 3]), [1]);
-        assert_eq!(under_way.turn(&[7]), [0; 0], "it was ended meanwhile");
+        let pending = pending(&["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1", "10.0.0.1:3"]);
+        assert_eq!(pending.turn(&[0, 1, 2, 3]), [0, 2]);
+        assert_eq!(pending.turn(&[1, 3]), [1]);
+        assert_eq!(pending.turn(&[7]), [0; 0], "it was ended meanwhile");
     }
 }

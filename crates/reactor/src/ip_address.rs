@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-/// The address of a socket at an IP address; `None`: the text is no IP address, perhaps a name. An IPv4 address that is
-/// written as an IPv6 one (`::ffff:192.0.2.1`) is the IPv4 address. A link-local one names its interface, as in
+/// Parses the IP address of a socket; `None`: the text is not an IP address, perhaps a name. An IPv4 address written as
+/// an IPv6 one (`::ffff:192.0.2.1`) is the IPv4 address. A link-local address names its interface, as in
 /// `fe80::1%eth0`.
 ///
 /// # Errors
-/// The interface is not named, or is not there.
+/// The interface is missing, or does not exist.
 pub fn parse(text: &str, port: u16) -> Result<Option<SocketAddr>, String> {
     if let Some((ip, interface)) = with_interface(text) {
         let named = format!("{ip}%{interface}");
@@ -23,7 +23,7 @@ pub fn parse(text: &str, port: u16) -> Result<Option<SocketAddr>, String> {
     }
 }
 
-/// The usual spelling of an IPv6 address with an interface, which need not be there; `None`: the text is none.
+/// Returns the usual spelling of an IPv6 address with an interface, which need not exist; `None`: the text is not one.
 #[must_use]
 pub fn spelling(text: &str) -> Option<String> {
     with_interface(text).map(|(ip, interface)| format!("{ip}%{interface}"))

@@ -20,7 +20,8 @@
 //! | [`event`] | completions in the ring |
 //! | [`waits`] | decisions to spin or to sleep, and the time that they took |
 //! | [`connection`], [`stream`], [`gather`] | a TCP connection, its TLS, sends of many parts |
-//! | [`clients`], [`handshakes`], [`sources`] | newcomers, and TLS handshakes on helper threads, fair to each source |
+//! | [`clients`], [`handshakes`], [`sources`] | new connections, and TLS handshakes on helper threads, fair to each
+//! source |
 //! | [`metrics`], [`recorded`] | counters, what an observer sees of them, recorded requests |
 //! | [`pulse`], [`shared_core`], [`tuning`] | reactors that hang, ends that share a core, CPUs and limits of the process |
 //!

@@ -1,22 +1,22 @@
-//! Whether reactors still make turns: each is asked by its mailbox, and answers from its own loop.
+//! Health check of reactors: each receives a probe in its mailbox, and replies from its own loop.
 
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// Asks one reactor to answer; `false` when it has ended.
-type Ask = Box<dyn Fn(SyncSender<()>) -> bool + Send>;
+/// Sends a probe to one reactor; `false` when it has ended.
+type ProbeFn = Box<dyn Fn(SyncSender<()>) -> bool + Send>;
 
-/// The reactors of a server or a controller, to be asked from any other thread; by default none.
+/// Reactors of a target or an attachment, for health checks from any other thread; none by default.
 #[derive(Default)]
 pub struct Pulse {
-    reactors: Vec<Ask>,
+    reactors: Vec<ProbeFn>,
 }
 
-/// A reactor does not make turns.
+/// A reactor that does not make turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Silent {
-    /// It has not answered in time.
+    /// The reactor has not replied within the limit.
     #[error("reactor {0} has not answered for {1:?}")]
     Hangs(usize, Duration),
     /// Its thread has ended.
@@ -25,21 +25,21 @@ pub enum Silent {
 }
 
 impl Pulse {
-    /// One function for each reactor.
-    pub fn new(reactors: impl Iterator<Item = Ask>) -> Self {
+    /// A check of one reactor for each function.
+    pub fn new(reactors: impl Iterator<Item = ProbeFn>) -> Self {
         Pulse { reactors: reactors.collect() }
     }
 
-    /// Asks all of them, and waits for the answers.
+    /// Sends a probe to all reactors, and waits for the replies.
     ///
     /// # Errors
-    /// The first that does not answer within `limit`.
+    /// The first reactor that does not reply within `limit`.
     pub fn check(&self, limit: Duration) -> Result<(), Silent> {
-        let ask = |ask: &Ask| {
+        let send = |probe: &ProbeFn| {
             let (reply, answer) = sync_channel(1);
-            ask(reply).then_some(answer)
+            probe(reply).then_some(answer)
         };
-        let answers: Vec<_> = self.reactors.iter().map(ask).collect();
+        let answers: Vec<_> = self.reactors.iter().map(send).collect();
         let last = Instant::now() + limit;
         for (number, answer) in answers.into_iter().enumerate() {
             let answer = answer.ok_or(Silent::Ended(number))?;

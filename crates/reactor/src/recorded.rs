@@ -1,4 +1,4 @@
-//! Requests that reactors have recorded ([`roadtrain_proto::recorder`]), as other threads and programs see them.
+//! Recorded requests of reactors ([`roadtrain_proto::recorder`]), for other threads and programs.
 
 use roadtrain_proto::recorder::{End, Record, Recorder, Why};
 use roadtrain_system::clock;
@@ -7,118 +7,118 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Requests that reactors have recorded of late.
+/// Recent requests that reactors have recorded.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct Recorded {
-    /// When this was, in seconds since 1970.
+    /// Time of the copy, in seconds since 1970.
     pub unix_seconds: f64,
-    /// The same by the machine's monotonic clock, in nanoseconds: what the moments of requests are told by.
+    /// The same time on the machine's monotonic clock, in nanoseconds: the clock of the requests' timestamps.
     pub clock_ns: u64,
-    /// The machine since it was started: clocks of two processes are one when this is the same.
+    /// Boot ID of the machine: clocks of two processes are the same when it is the same.
     pub boot: String,
-    /// By number.
+    /// Recorders by the number of their reactor.
     pub reactors: Vec<RecorderState>,
-    /// The connections that the requests were on.
+    /// Connections of the requests.
     pub connections: Vec<Line>,
-    /// Each reactor's slow ones, then its sampled ones, each kind from the oldest on.
+    /// Requests: each reactor's slow ones, then its sampled ones, each kind from the oldest on.
     pub requests: Vec<RecordedRequest>,
 }
 
-/// What a reactor records.
+/// Settings of a reactor's recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct RecorderState {
-    /// Requests that take longer are slow; `None`: nothing is recorded.
+    /// Latency in microseconds from which on requests are slow; `None`: nothing is recorded.
     pub slow_over_us: Option<f64>,
-    /// One request in so many is sampled.
+    /// Sampling interval in requests.
     pub sampled_one_in: u32,
 }
 
-/// A connection.
+/// Addresses and IDs of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Line {
-    /// The subsystem.
+    /// NQN of the subsystem.
     pub nqn: String,
-    /// The host; empty at an attachment.
+    /// NQN of the host; empty at an attachment.
     pub host_nqn: String,
-    /// Our address, if it is one over TCP that we made.
+    /// Local address, for a TCP connection that this process made.
     pub local: String,
-    /// The other end's address.
+    /// Address of the peer.
     pub peer: String,
-    /// The controller; 0 at an attachment.
+    /// Controller ID; 0 at an attachment.
     pub cntlid: u16,
-    /// The queue: what is called lane here counts from 1.
+    /// Queue ID: an attachment's lanes count from 1.
     pub qid: u16,
-    /// The path, at an attachment with several.
+    /// Number of the path, at an attachment with several.
     pub path: usize,
 }
 
 /// A request that has ended.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct RecordedRequest {
-    /// Whose view it is.
+    /// End of the connection that recorded it.
     pub end: Side,
-    /// Why it was recorded.
+    /// Reason why it was recorded.
     pub why: Reason,
-    /// Its connection, by its place among [`Recorded::connections`].
+    /// Index of its connection in [`Recorded::connections`].
     pub connection: usize,
-    /// The reactor.
+    /// Number of the reactor.
     pub reactor: usize,
     /// Command identifier.
     pub cid: u16,
-    /// What it did: `read`, `write`, `flush`, `discard` and so on, or the opcode as a number.
+    /// Operation: `read`, `write`, `flush`, `discard` and so on, or the opcode as a number.
     pub op: String,
-    /// Namespace.
+    /// Namespace ID.
     pub nsid: u32,
-    /// First block, where there is one.
+    /// First block, if the command has one.
     pub lba: Option<u64>,
-    /// Octets of data.
+    /// Bytes of data.
     pub bytes: u32,
-    /// How it has ended: `success`, or its status.
+    /// Result: `success`, or the status.
     pub status: String,
-    /// When it ended, in seconds since 1970.
+    /// End of the request, in seconds since 1970.
     pub unix_seconds: f64,
-    /// When it began, by the machine's monotonic clock.
+    /// Start of the request on the machine's monotonic clock, in nanoseconds.
     pub begun_ns: u64,
-    /// How long it took.
+    /// Latency in microseconds.
     pub total_us: f64,
-    /// The stage that took longest.
+    /// Name of the longest stage.
     pub longest: String,
-    /// Its stages, in their order: each begins when the one before it ends.
+    /// Stages, in order: each begins when the one before it ends.
     pub stages: Vec<StageTime>,
 }
 
-/// Whose view of a request it is.
+/// End of the connection that recorded a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
-    /// The host's.
+    /// The host.
     #[default]
     Host,
-    /// The target's.
+    /// The target.
     Target,
 }
 
-/// Why a request was recorded.
+/// Reason why a request was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reason {
-    /// It was its turn.
+    /// It was the next sample.
     #[default]
     Sampled,
-    /// It took long.
+    /// It was slow.
     Slow,
 }
 
 /// A stage of a request.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct StageTime {
-    /// Its name.
+    /// Name of the stage.
     pub stage: String,
-    /// How long it took.
+    /// Time in microseconds.
     pub us: f64,
 }
 
-/// What one reactor has recorded.
+/// Records of one reactor.
 pub struct OfReactor<W> {
     state: RecorderState,
     records: Vec<Record<Arc<W>>>,
@@ -131,7 +131,7 @@ impl<W> Default for OfReactor<W> {
 }
 
 impl<W> OfReactor<W> {
-    /// A copy, for another thread.
+    /// Copies the records, for another thread.
     pub fn of(recorder: &Recorder<Arc<W>>) -> Self {
         let threshold = recorder.threshold();
         let state = RecorderState {
@@ -143,7 +143,7 @@ impl<W> OfReactor<W> {
 }
 
 impl Recorded {
-    /// What reactors have recorded; `line` says what is known of a connection.
+    /// Joins the records of reactors; `line` describes a connection.
     pub fn new<W>(
         reactors: impl Iterator<Item = OfReactor<W>>,
         line: impl Fn(&W) -> Line,
@@ -218,7 +218,7 @@ fn op_name(code: u8) -> String {
     name.to_owned()
 }
 
-/// First block of commands that have one.
+/// Returns the first block of commands that have one.
 pub fn first_block(code: u8, slba: u64) -> Option<u64> {
     let has_one = [
         opcode::READ,
@@ -241,7 +241,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_was_recorded_is_told_with_its_connection_and_the_time_of_day() {
+    fn records_have_their_connection_and_the_time_of_day() {
         let mut recorder = Recorder::new(SlowOver::Time(Duration::from_micros(5)));
         let who = Arc::new(3u16);
         let ended = clock::now().0 - 2_000_000_000;

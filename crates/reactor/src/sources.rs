@@ -1,11 +1,11 @@
-//! Where hosts come from, as far as budgets go: what costs much is shared between sources, so that one with many
-//! connections has no more of it than one with a single one.
+//! Sources of connections, the unit of budgets. Costly work is shared between sources: one with many connections gets
+//! no more of it than one with a single connection.
 
 use roadtrain_proto::source;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
-/// Where a connection comes from: a [`source`] of the network, or a station's name.
+/// Source of a connection: a [`source`] of the network, or a station on Ethernet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// A source of the network.
@@ -21,7 +21,7 @@ impl From<SocketAddr> for Source {
 }
 
 impl From<&str> for Source {
-    /// A peer as logs show it.
+    /// Parses a peer as logs show it.
     fn from(peer: &str) -> Self {
         match peer.parse::<SocketAddr>() {
             Ok(address) => address.into(),
@@ -30,7 +30,7 @@ impl From<&str> for Source {
     }
 }
 
-/// What waits, by source: each source's turn brings one of it.
+/// Waiting values by source: each source's turn takes one of its values.
 #[derive(Debug)]
 pub struct Turns<T>(VecDeque<(Source, VecDeque<T>)>);
 
@@ -49,17 +49,17 @@ impl<T> Turns<T> {
         }
     }
 
-    /// What waits of a source.
+    /// Returns the waiting values of a source.
     pub fn of(&mut self, source: &Source) -> Option<&mut VecDeque<T>> {
         self.0.iter_mut().find(|(other, _)| other == source).map(|(_, waiting)| waiting)
     }
 
-    /// Tells whether nothing waits.
+    /// True if nothing waits.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The first of the source whose turn it is, which goes to the end.
+    /// Takes the first value of the source whose turn it is; the source moves to the end.
     pub fn take_next(&mut self) -> Option<T> {
         let (source, mut waiting) = self.0.pop_front()?;
         let value = waiting.pop_front();

@@ -1,8 +1,8 @@
-//! A stream of octets to a peer: what connections need of a socket, whatever secures it.
+//! A byte stream to a peer: the socket of a connection, plain or with TLS.
 //!
-//! Plain TCP is one, TLS by the kernel or in user space the others: a match per call, none per octet. So nothing here is asked of a socket
-//! that a TLS socket cannot do: octets that are not wanted are read, not truncated; nothing is peeked at; how much is
-//! unread is told only where it can be known.
+//! Plain TCP is one kind, TLS by the kernel or in user space the others: one match per call, none per byte. So this
+//! interface requires nothing that a TLS socket cannot do. Unwanted bytes are read, not truncated; nothing is peeked
+//! at; the number of unread bytes is returned only where it is known.
 
 mod kernel_tls;
 mod tls;
@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 use tls::TlsStream;
 
-/// Octets read at once, and in all, of what a peer had sent before its connection ended.
+/// Bytes discarded at once, and the limit of calls, for unread bytes of a peer at the end of a connection.
 const DISCARD_BYTES: usize = 64 << 10;
 const DISCARD_CALLS_MAX: u32 = 256;
 
@@ -28,9 +28,9 @@ const DISCARD_CALLS_MAX: u32 = 256;
 pub enum Stream {
     /// TCP.
     Plain(OwnedFd),
-    /// Records of TLS over TCP, which the kernel seals and opens.
+    /// TLS records over TCP, which the kernel seals and opens.
     KernelTls(Box<KernelTls>),
-    /// The same in user space.
+    /// TLS records over TCP, sealed and opened in user space.
     Tls(Box<TlsStream>),
 }
 
@@ -46,7 +46,7 @@ impl AsFd for Stream {
 }
 
 impl Stream {
-    /// A socket whose handshake has made `keys`: the kernel does the rest where it can.
+    /// A stream on a socket whose handshake has made `keys`: the kernel seals and opens records where it can.
     pub fn secured(socket: OwnedFd, keys: Keys) -> io::Result<Stream> {
         Ok(match KernelTls::new(socket, &keys)? {
             Ok(tls) => Stream::KernelTls(Box::new(tls)),
@@ -54,7 +54,7 @@ impl Stream {
         })
     }
 
-    /// Who seals and opens its records, if there are any.
+    /// Returns the place where records are sealed and opened: `none`, `kernel`, `user space`.
     pub fn records(&self) -> &'static str {
         match self {
             Stream::Plain(_) => "none",
@@ -63,19 +63,19 @@ impl Stream {
         }
     }
 
-    /// Whether octets are as the peer has sent them when they are received, and count as soon as they are there.
+    /// True if bytes arrive as the peer has sent them, without decryption.
     #[inline]
     pub fn is_plain(&self) -> bool {
         matches!(self, Stream::Plain(_))
     }
 
-    /// For readiness alone.
+    /// Returns the descriptor, for readiness only.
     #[inline]
     pub fn fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
     }
 
-    /// One receive call into `places`, without waiting.
+    /// Receives once into `places`, without waiting.
     ///
     /// # Safety
     /// They name writable memory that nothing else uses meanwhile.
@@ -96,7 +96,7 @@ impl Stream {
         }
     }
 
-    /// Whether there may be more at once after a receive that brought `got` of `room` octets.
+    /// True if more may be available at once after a receive of `got` bytes into `room` bytes.
     #[inline]
     pub fn is_full(&self, got: usize, room: usize) -> bool {
         match self {
@@ -106,7 +106,7 @@ impl Stream {
         }
     }
 
-    /// One send call, without waiting: how many octets it took; `None` when there is no room.
+    /// Sends once, without waiting; returns the bytes taken, or `None` when the socket is full.
     ///
     /// # Safety
     /// They name readable memory.
@@ -129,7 +129,7 @@ impl Stream {
         }
     }
 
-    /// Whether some of what calls of [`Stream::send`] have taken waits for room.
+    /// True if bytes that [`Stream::send`] has taken wait for capacity in the socket.
     pub fn has_unsent(&self) -> bool {
         match self {
             Stream::Plain(_) | Stream::KernelTls(_) => false,
@@ -137,7 +137,7 @@ impl Stream {
         }
     }
 
-    /// Sends what calls of [`Stream::send`] have taken and the socket had no room for; `false` when it still has none.
+    /// Sends the bytes that [`Stream::send`] has taken. False if some still wait for capacity in the socket.
     #[inline]
     pub fn drain(&mut self) -> io::Result<bool> {
         match self {
@@ -146,8 +146,7 @@ impl Stream {
         }
     }
 
-    /// Octets that a receive would bring at once; `None` where that cannot be known: what waits in a TLS socket is
-    /// records, not octets.
+    /// Returns the bytes that a receive would return at once; `None` where that is unknown: a TLS socket holds records.
     pub fn unread(&self) -> Option<usize> {
         let Stream::Plain(socket) = self else { return None };
         let mut unread: libc::c_int = 0;
@@ -156,14 +155,14 @@ impl Stream {
         (done == 0).then_some(unread as usize)
     }
 
-    /// The peer has ended it, though what it sent before may be unread.
+    /// True if the peer has ended the stream, though earlier bytes may be unread.
     #[inline]
     pub fn is_hung_up(&self) -> bool {
         any_hung_up(&[self.fd()])
     }
 
-    /// The orderly end: what was sent still reaches the peer. Closing with octets unread would reset the connection
-    /// and take the last of it along, so they are read.
+    /// Ends the stream in order: bytes already sent still reach the peer. Closing with unread bytes would reset the
+    /// connection and lose the last of them, so this function reads them.
     pub fn end(&mut self) {
         match self {
             Stream::Plain(_) => {}
@@ -173,7 +172,7 @@ impl Stream {
         self.end_half();
     }
 
-    /// The same without a word of TLS.
+    /// Ends the stream in order, without a TLS alert.
     pub fn end_half(&self) {
         // SAFETY: plain system call on our own descriptor.
         unsafe { libc::shutdown(self.fd(), libc::SHUT_WR) };
@@ -187,24 +186,24 @@ impl Stream {
         }
     }
 
-    /// Makes the closing abrupt (RST): nothing of this connection reaches the peer any more.
+    /// Makes closing abrupt (RST): nothing more of this connection reaches the peer.
     #[inline]
     pub fn reset_on_close(&self) {
         let _ = socket2::SockRef::from(self).set_linger(Some(std::time::Duration::ZERO));
     }
 
-    /// Makes the closing orderly (FIN): what was sent reaches the peer first.
+    /// Makes closing orderly (FIN): bytes already sent reach the peer first.
     #[inline]
     pub fn linger_on_close(&self) {
         let _ = socket2::SockRef::from(self).set_linger(None);
     }
 }
 
-/// What is sent never waits, and a peer that has gone is an error, not a signal.
+/// Flags of sends: never block, and return an error instead of a signal when the peer has gone.
 const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
-/// One receive call into one place, without waiting. The kernel has less to do than with a message, and there is no
-/// point where the thread may be cancelled: 70 instructions less in user space.
+/// Receives once into one buffer, without waiting. `recv` costs the kernel less than `recvmsg`, and is no point where
+/// the thread may be cancelled: 70 instructions less in user space.
 #[inline]
 pub fn receive_octets(
     socket: BorrowedFd<'_>,
@@ -236,7 +235,7 @@ unsafe fn send(socket: BorrowedFd<'_>, pieces: &[libc::iovec]) -> io::Result<Opt
     }
 }
 
-/// One send call from one place, without waiting: how many octets it took; `None` when there is no room.
+/// Sends once from one buffer, without waiting; returns the bytes taken, or `None` when the socket is full.
 #[inline]
 pub fn send_octets(socket: BorrowedFd<'_>, octets: &[u8]) -> io::Result<Option<usize>> {
     taken(net::send(socket, octets, SEND_FLAGS))
@@ -261,7 +260,7 @@ fn message_of(places: &mut [libc::iovec]) -> libc::msghdr {
 }
 
 /// # Safety
-/// What the message names is writable.
+/// The memory that the message names is writable.
 unsafe fn receive(socket: RawFd, message: &mut libc::msghdr) -> io::Result<Incoming> {
     // SAFETY: by this function's contract.
     let got = unsafe { libc::recvmsg(socket, message, libc::MSG_DONTWAIT) };
@@ -278,7 +277,7 @@ unsafe fn receive(socket: RawFd, message: &mut libc::msghdr) -> io::Result<Incom
     }
 }
 
-/// Whether the peer has ended the connection of one of `sockets`, even if octets before the end are unread.
+/// True if the peer has ended the connection of one of `sockets`, even if earlier bytes are unread.
 pub fn any_hung_up(sockets: &[RawFd]) -> bool {
     let poll = |&fd| libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
     let mut polls: Vec<libc::pollfd> = sockets.iter().map(poll).collect();
@@ -318,7 +317,7 @@ mod tests {
         unsafe { stream.send(&[libc::iovec { iov_base, iov_len: octets.len() }]) }
     }
 
-    /// It receives, says what is unread, sends, and notices the end.
+    /// Checks receive, unread bytes, send, and the end of the stream.
     #[test]
     fn octets_come_and_go() {
         let (mut far, socket) = pair();
@@ -340,7 +339,7 @@ mod tests {
         assert_eq!(receive(&mut stream, &mut octets).unwrap(), Incoming::Closed);
     }
 
-    /// What the peer sent and nobody has read does not take the last answer along.
+    /// Unread bytes of the peer do not cost it the last reply.
     #[test]
     fn an_orderly_end_lets_the_last_octets_arrive() {
         /// Fits every receive buffer.

@@ -1,5 +1,5 @@
-//! A reactor's lanes: a place for each, whose number and generation mark what the ring has of it; and lists of those
-//! that have something to do, each lane once in each list.
+//! Lanes of a reactor, and lists of lanes with pending work. Index and generation of a lane's slot mark its entries in
+//! the ring. Each list holds a lane once.
 
 use super::event::{self, LANE_IN, LANE_OUT, mark};
 use roadtrain_proto::time::Instant;
@@ -9,62 +9,62 @@ use std::mem;
 use std::ops::Range;
 use std::os::fd::RawFd;
 
-/// What lanes may have to do.
+/// Kinds of pending work of lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum List {
-    /// Receive: something has come, or more may be there.
+    /// Receive: something has arrived, or more may be available.
     Ready,
-    /// End their turn: frames for them have come.
+    /// End their turn: frames for them have arrived.
     Framed,
-    /// Send answers of this turn.
+    /// Send responses of this turn.
     Answered,
-    /// Nothing: to be polled before the reactor waits.
+    /// None: to be polled before the reactor waits.
     Idle,
-    /// Something at a later time.
+    /// Work at a later time.
     Timed,
-    /// Wait for buffers.
+    /// Waiting for buffers.
     Starved,
-    /// Carry latency-critical requests.
+    /// Carrying latency-critical requests.
     Express,
 }
 
 const LISTS: usize = 7;
 
-/// What the table has to know of a lane to poll it.
+/// Properties of a lane that the table needs to poll it.
 pub trait Pollable {
-    /// Its own descriptor; `None` when it has none, or none any more.
+    /// Descriptor of the lane; `None` when it has none, or none any more.
     fn fd(&self) -> Option<RawFd>;
-    /// Whether it would receive.
+    /// True if the lane wants to receive.
     fn listens(&self) -> bool;
-    /// Whether it could go on sending when its socket is writable.
+    /// True if the lane could continue sending when its socket is writable.
     fn is_blocked(&self) -> bool;
 }
 
-struct Place<L> {
+struct LaneSlot<L> {
     lane: Option<L>,
-    /// Differs for each use.
+    /// Generation: differs for each use of the slot.
     generation: u32,
-    /// A bit for each list. An entry may be of an earlier use: it is passed over when its turn comes.
+    /// Bit mask of the lists with this lane. An entry may be of an earlier use: it is skipped when its turn comes.
     listed: u8,
     polls_in: bool,
     polls_out: bool,
 }
 
-/// The lanes of a reactor, by index.
+/// Lanes of a reactor, by index.
 pub struct Table<L> {
-    places: Vec<Place<L>>,
+    slots: Vec<LaneSlot<L>>,
     free: Vec<u32>,
     lists: [VecDeque<u32>; LISTS],
 }
 
 impl<L> Default for Table<L> {
     fn default() -> Self {
-        Table { places: Vec::new(), free: Vec::new(), lists: Default::default() }
+        Table { slots: Vec::new(), free: Vec::new(), lists: Default::default() }
     }
 }
 
-/// Lanes that stay.
+/// Table of lanes that stay.
 impl<L> FromIterator<L> for Table<L> {
     fn from_iter<I: IntoIterator<Item = L>>(lanes: I) -> Self {
         let mut table = Table::default();
@@ -77,96 +77,102 @@ impl<L> FromIterator<L> for Table<L> {
 }
 
 impl<L> Table<L> {
-    /// A free place, and which use of it this is.
+    /// Reserves a free slot; returns its index and generation.
     pub fn reserve(&mut self) -> (u32, u32) {
         let index = self.free.pop().unwrap_or_else(|| {
             let (lane, generation, listed) = (None, 0, 0);
-            self.places.push(Place { lane, generation, listed, polls_in: false, polls_out: false });
-            (self.places.len() - 1) as u32
+            self.slots.push(LaneSlot {
+                lane,
+                generation,
+                listed,
+                polls_in: false,
+                polls_out: false,
+            });
+            (self.slots.len() - 1) as u32
         });
         self.renew(index);
         (index, self.generation(index))
     }
 
-    /// The lane that a place was reserved for.
+    /// Puts the lane into its reserved slot.
     #[inline]
     pub fn put(&mut self, index: u32, lane: L) {
-        let place = &mut self.places[index as usize];
-        (place.lane, place.polls_in, place.polls_out) = (Some(lane), false, false);
+        let slot = &mut self.slots[index as usize];
+        (slot.lane, slot.polls_in, slot.polls_out) = (Some(lane), false, false);
     }
 
-    /// There is no lane for the place that was reserved.
+    /// Frees a slot that was reserved or whose lane was taken.
     #[inline]
     pub fn release(&mut self, index: u32) {
         self.free.push(index);
     }
 
-    /// Takes the lane, if it is so; its place is free then.
+    /// Takes the lane if `is_so`, and frees its slot.
     #[inline]
     pub fn take_if(&mut self, index: u32, is_so: impl FnOnce(&mut L) -> bool) -> Option<L> {
-        let lane = self.places[index as usize].lane.take_if(is_so)?;
+        let lane = self.slots[index as usize].lane.take_if(is_so)?;
         self.release(index);
         Some(lane)
     }
 
-    /// The lane at an index.
+    /// Returns the lane at an index.
     #[inline]
     pub fn get(&self, index: u32) -> Option<&L> {
-        self.places.get(index as usize)?.lane.as_ref()
+        self.slots.get(index as usize)?.lane.as_ref()
     }
 
-    /// The lane at an index.
+    /// Returns the lane at an index.
     #[inline]
     pub fn get_mut(&mut self, index: u32) -> Option<&mut L> {
-        self.places.get_mut(index as usize)?.lane.as_mut()
+        self.slots.get_mut(index as usize)?.lane.as_mut()
     }
 
-    /// All lanes.
+    /// Returns all lanes.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &L> {
-        self.places.iter().filter_map(|place| place.lane.as_ref())
+        self.slots.iter().filter_map(|slot| slot.lane.as_ref())
     }
 
-    /// All lanes.
+    /// Returns all lanes.
     #[inline]
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut L> {
-        self.places.iter_mut().filter_map(|place| place.lane.as_mut())
+        self.slots.iter_mut().filter_map(|slot| slot.lane.as_mut())
     }
 
-    /// Of all places, free ones too.
+    /// Returns the indices of all slots, free ones too.
     #[inline]
     pub fn indices(&self) -> Range<u32> {
-        0..self.places.len() as u32
+        0..self.slots.len() as u32
     }
 
-    /// Places that are not free.
+    /// Number of slots in use.
     #[inline]
     pub fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 
-    /// Tells whether all places are free.
+    /// True if all slots are free.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Generation of the place: another one for each use.
+    /// Returns the generation of the slot: another one for each use.
     #[inline]
     pub fn generation(&self, index: u32) -> u32 {
-        self.places[index as usize].generation
+        self.slots[index as usize].generation
     }
 
-    /// What the ring has of the place up to now is of the past.
+    /// Invalidates all entries that the ring has for the slot.
     #[inline]
     pub fn renew(&mut self, index: u32) {
-        let generation = &mut self.places[index as usize].generation;
+        let generation = &mut self.slots[index as usize].generation;
         *generation = (*generation + 1) & UserData::GENERATION_MASK;
     }
 
-    /// The lane is to have its turn in that list; `false` when it is listed there already.
+    /// Adds the lane to a list. False if it is listed there already.
     pub fn note(&mut self, list: List, index: u32) -> bool {
-        let listed = &mut self.places[index as usize].listed;
+        let listed = &mut self.slots[index as usize].listed;
         let before = mem::replace(listed, *listed | 1 << list as u8);
         let is_new = before != *listed;
         if is_new {
@@ -175,78 +181,78 @@ impl<L> Table<L> {
         is_new
     }
 
-    /// Tells whether the lane is in that list.
+    /// True if the lane is in that list.
     #[inline]
     pub fn is_noted(&self, list: List, index: u32) -> bool {
-        self.places[index as usize].listed & 1 << list as u8 != 0
+        self.slots[index as usize].listed & 1 << list as u8 != 0
     }
 
-    /// How many are in a list. Whoever takes so many leaves those that come to be listed meanwhile for later.
+    /// Returns the length of a list. A caller that takes that many leaves lanes that are added meanwhile for later.
     #[inline]
     pub fn count(&self, list: List) -> usize {
         self.lists[list as usize].len()
     }
 
-    /// In the order in which they came to be listed.
+    /// Returns the lanes of a list in the order in which they were added.
     #[inline]
     pub fn noted(&self, list: List) -> impl Iterator<Item = u32> {
         self.lists[list as usize].iter().copied()
     }
 
-    /// The earliest of what those in a list wait for.
+    /// Returns the earliest time for which lanes of a list wait.
     #[inline]
     pub fn earliest(
         &mut self,
         list: List,
         when: impl Fn(&mut L) -> Option<Instant>,
     ) -> Option<Instant> {
-        let places = &mut self.places;
+        let slots = &mut self.slots;
         let lanes = self.lists[list as usize].iter();
-        lanes.filter_map(|&index| when(places[index as usize].lane.as_mut()?)).min()
+        lanes.filter_map(|&index| when(slots[index as usize].lane.as_mut()?)).min()
     }
 
-    /// Takes the first of a list.
+    /// Takes the first lane of a list.
     #[inline]
     pub fn next(&mut self, list: List) -> Option<u32> {
         let index = self.lists[list as usize].pop_front()?;
-        self.places[index as usize].listed &= !(1 << list as u8);
+        self.slots[index as usize].listed &= !(1 << list as u8);
         Some(index)
     }
 }
 
 impl<L: Pollable> Table<L> {
-    /// Polls a lane's connection for what it waits for.
+    /// Polls a lane's connection for the events that it waits for.
     pub fn poll(&mut self, ring: &mut Ring, index: u32) {
         let receives = !self.is_noted(List::Ready, index);
-        let place = &mut self.places[index as usize];
-        let Some(lane) = &place.lane else { return };
+        let slot = &mut self.slots[index as usize];
+        let Some(lane) = &slot.lane else { return };
         let Some(fd) = lane.fd() else { return };
-        if receives && lane.listens() && !mem::replace(&mut place.polls_in, true) {
-            event::poll(ring, fd, libc::POLLIN, mark(LANE_IN, index, place.generation));
+        if receives && lane.listens() && !mem::replace(&mut slot.polls_in, true) {
+            event::poll(ring, fd, libc::POLLIN, mark(LANE_IN, index, slot.generation));
         }
-        if lane.is_blocked() && !mem::replace(&mut place.polls_out, true) {
-            event::poll(ring, fd, libc::POLLOUT, mark(LANE_OUT, index, place.generation));
+        if lane.is_blocked() && !mem::replace(&mut slot.polls_out, true) {
+            event::poll(ring, fd, libc::POLLOUT, mark(LANE_OUT, index, slot.generation));
         }
     }
 
-    /// A poll has ended: `true` when it was of the lane that is there.
+    /// Records the end of a poll. True if it was of the current lane.
     pub fn polled(&mut self, data: &UserData) -> bool {
-        let place = self.places.get_mut(data.index as usize);
-        let is_current = |p: &&mut Place<L>| p.generation == data.generation && p.lane.is_some();
-        let Some(place) = place.filter(is_current) else { return false };
+        let slot = self.slots.get_mut(data.index as usize);
+        let is_current = |p: &&mut LaneSlot<L>| p.generation == data.generation && p.lane.is_some();
+        let Some(slot) = slot.filter(is_current) else { return false };
         match data.kind {
-            LANE_IN => place.polls_in = false,
-            _ => place.polls_out = false,
+            LANE_IN => slot.polls_in = false,
+            _ => slot.polls_out = false,
         }
         true
     }
 
-    /// Ends a lane's polls: its descriptor is about to be closed.
+    /// Cancels a lane's polls: its descriptor is about to be closed.
     pub fn forget_polls(&mut self, ring: &mut Ring, index: u32) {
-        let place = &mut self.places[index as usize];
-        for (kind, polls) in [(LANE_IN, &mut place.polls_in), (LANE_OUT, &mut place.polls_out)] {
+        let slot = &mut self.slots[index as usize];
+        for (kind, polls) in [(LANE_IN, &mut slot.polls_in), (LANE_OUT, &mut slot.polls_out)] {
             if mem::take(polls) {
-                event::forget(ring, mark(kind, index, place.generation));
+                event::forget(ring, mark(kind, index, slot.generation));
             }
         }
     }
@@ -277,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_used_again_with_another_generation() {
+    fn a_slot_is_used_again_with_another_generation() {
         let mut table = Table::default();
         let (index, first) = table.reserve();
         table.put(index, "a");

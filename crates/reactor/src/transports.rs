@@ -1,8 +1,8 @@
-//! One declaration of what every transport does: a trait that transports implement, and the functions of the enum of
-//! them that call it. The choice is a `match`: no virtual call on the fast path.
+//! One declaration of the interface of transports: a trait that transports implement, and the functions of their enum
+//! that call it. The choice is a `match`: no virtual call on the fast path.
 
-/// Declares a trait and the functions of the enum of its implementors, `Tcp` and `Ether`. What `provided` says is so
-/// for a transport that says nothing else.
+/// Declares a trait and the functions of the enum of its implementors, `Tcp` and `Ether`. `provided` functions have
+/// default implementations.
 #[macro_export]
 macro_rules! transports {
     (

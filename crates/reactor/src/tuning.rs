@@ -1,9 +1,9 @@
-//! What the data path and the benchmark's floor share: how a socket is set up, how large the large
-//! buffers are, how a thread is pinned and how its cost is read.
+//! Settings that the data path and the benchmark's floor share: sockets, buffer sizes, pinning, and the cost of
+//! threads.
 //!
-//! The floor (`roadtrain-lab floor`) is the physical limit that the product is judged by, so each
-//! choice here is applied to both and each constant names the measurement behind it. The figures
-//! are 4 KiB random transfers at depth 128 over loopback, one core a side, alternating runs.
+//! The floor (`roadtrain-lab floor`) is the physical limit that the product is measured against. So each choice here
+//! applies to both, and each constant names the measurement behind it. The figures are 4 KiB random transfers at depth
+//! 128 over loopback, one core a side, alternating runs.
 
 pub use roadtrain_system::memory::{CACHE_LINE_BYTES, prefetch as prefetch_read};
 use roadtrain_system::platform::{Cpus, numa};
@@ -17,49 +17,49 @@ use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Size of a lane's receive buffer, hence the most that one receive returns.
+/// Size of a lane's receive buffer, hence the maximum that one receive returns.
 ///
-/// 64 KiB loses 20 to 40 % everywhere, 256 KiB loses 25 % on 128 KiB writes, 2 and 4 MiB gain
-/// nothing. Copying out of one large buffer also beats receiving 128 KiB payloads straight into
-/// their place: 8.0 against 7.2 GB/s for writes, equal for reads. That was the floor; the target's 128 KiB writes
-/// to memory had 0.85 of the IOPS when all were copied (12 alternating pairs).
+/// 64 KiB loses 20 to 40 % everywhere, 256 KiB loses 25 % on 128 KiB writes, 2 and 4 MiB gain nothing. Copying out of
+/// one large buffer also beats receiving 128 KiB payloads directly into their destination: 8.0 against 7.2 GB/s for
+/// writes, equal for reads. That was the floor; the target's 128 KiB writes to memory had 0.85 of the IOPS when all
+/// were copied (12 alternating pairs).
 pub const RX_BUFFER_BYTES: usize = 1 << 20;
 
-/// Most segments that one gather send carries: Linux refuses more than `IOV_MAX` (1024).
+/// Maximum segments of one gather send: Linux refuses more than `IOV_MAX` (1024).
 ///
-/// A read's answer is two (header, data), so 1024 lets 512 answers leave in one call. Gathering
-/// 128 answers instead of 16 gains 35 to 50 %.
+/// A read's response has two (header, data), so 1024 lets 512 responses leave in one call. Gathering 128 responses
+/// instead of 16 gains 35 to 50 %.
 pub const GATHER_IOV_MAX: usize = 1024;
 
 /// Cache lines of a data block to prefetch when its request is parsed, long before it is copied.
 ///
-/// The copy of cold data is more than half of a target's time; touching the first lines early
-/// gains 15 % (1, 2, 4 and 8 lines are alike, 64 gain nothing): the hardware prefetcher follows.
+/// The copy of cold data is more than half of a target's time. Touching the first lines early gains 15 %: the hardware
+/// prefetcher follows. 1, 2, 4 and 8 lines are alike, 64 gain nothing.
 pub const PREFETCH_LINES: usize = 4;
 
 /// Congestion control of a data connection, set per socket.
 ///
-/// Pacing (bbr, a common system default) splits caravans with timers that a storage network does
-/// not need: cubic is up to 8 % faster and steadier.
+/// Pacing (bbr, a common system default) splits caravans with timers that a storage network does not need. cubic is up
+/// to 8 % faster and steadier.
 pub const CONGESTION_CONTROL: &str = "cubic";
 
-/// How nice threads are that compute for long, as nice(1) counts.
+/// Nice value of threads that compute for long.
 const NICENESS: i32 = 10;
 
-/// For how long at once such a thread would like to have a core, in nanoseconds; the most that Linux takes.
+/// Scheduler slice that such a thread requests, in nanoseconds; the maximum of Linux.
 ///
-/// Its scheduler lets a thread that wakes go before one with a longer slice (since 6.12). With the usual slice a
-/// reactor that wakes beside one that computes waits for up to 3 ms, with this one for 0.1 ms (99.9 %).
+/// The scheduler lets a thread that wakes go before one with a longer slice (since 6.12). A reactor that wakes on the
+/// core of a computing thread waits for up to 3 ms with the usual slice. With this one it waits for 0.1 ms (99.9 %).
 const SLICE_NS: u64 = 100_000_000;
 
 /// Sets up an established TCP connection (or a listener whose connections inherit it) for data.
 ///
-/// No Nagle delay (with it: 34 k IOPS instead of a million) and [`CONGESTION_CONTROL`] where the
-/// system offers it. The kernel's own socket buffer sizing stays in charge, which setting `SO_RCVBUF`
-/// or `SO_SNDBUF` would switch off: no size from 512 KiB to 4 MiB of either did better.
+/// Switches off Nagle's delay (with it: 34 k IOPS instead of a million), and sets [`CONGESTION_CONTROL`] where the
+/// system offers it. The kernel still sizes the socket buffers; setting `SO_RCVBUF` or `SO_SNDBUF` would switch that
+/// off. No size from 512 KiB to 4 MiB of either did better.
 ///
 /// # Errors
-/// When the descriptor is no TCP socket.
+/// The descriptor is not a TCP socket.
 pub fn tune_socket(socket: &impl AsFd) -> io::Result<()> {
     set_tcp_nodelay(socket, true)?;
     // An absent or forbidden algorithm costs speed, not function.
@@ -67,20 +67,20 @@ pub fn tune_socket(socket: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Silence after which a connection is probed, the time between probes, and how many go unanswered before it is
-/// over: two minutes after it was last heard of.
+/// Silence after which a connection is probed, the interval of probes, and the number of unanswered ones that ends it.
+/// It ends two minutes after the last received packet.
 const PROBE_AFTER: Duration = Duration::from_secs(60);
 const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 const PROBES: u32 = 4;
 
-/// Has the kernel probe a silent connection and end it when its peer is gone: a host may have switched off NVMe's
-/// own keep-alive (KATO 0).
+/// Has the kernel probe a silent connection and end it when its peer is gone: a host may have switched off NVMe's own
+/// Keep Alive (KATO 0).
 ///
-/// `TCP_USER_TIMEOUT` is left alone: it would also end peers that are there and answer probes, but do not read.
-/// Where answers are unacknowledged the kernel gives up after its usual quarter of an hour.
+/// `TCP_USER_TIMEOUT` is left alone: it would also end peers that are alive and answer probes, but do not read. Where
+/// responses are unacknowledged, the kernel ends the connection after its usual quarter of an hour.
 ///
 /// # Errors
-/// When the descriptor is no TCP socket.
+/// The descriptor is not a TCP socket.
 pub fn probe_silent_peer(socket: &impl AsFd) -> io::Result<()> {
     let probes = TcpKeepalive::new()
         .with_time(PROBE_AFTER)
@@ -89,11 +89,11 @@ pub fn probe_silent_peer(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).set_tcp_keepalive(&probes)
 }
 
-/// Has the kernel end a connection whose peer has not acknowledged anything for `end_after`, be it data or, after
-/// half of `timeout` in silence, probes. A peer that is there but takes no data counts as well.
+/// Has the kernel end a connection whose peer has not acknowledged anything for `end_after`: data, or probes after half
+/// of `timeout` in silence. A live peer that takes no data counts as well.
 ///
 /// # Errors
-/// When the descriptor is no TCP socket.
+/// The descriptor is not a TCP socket.
 pub fn watch_peer(socket: &impl AsFd, timeout: Duration, end_after: Duration) -> io::Result<()> {
     let seconds =
         |time: Duration| Duration::from_secs(time.as_secs().clamp(1, PROBE_AFTER.as_secs()));
@@ -106,8 +106,8 @@ pub fn watch_peer(socket: &impl AsFd, timeout: Duration, end_after: Duration) ->
     socket.set_tcp_user_timeout(Some(end_after.min(Duration::from_millis(i32::MAX as u64))))
 }
 
-/// Lets reactors go first from now on: this thread, and it alone on Linux, computes for long. Without it the thread
-/// would be as eager as they are. Where it has a lower rank already it keeps that.
+/// Lowers the priority of the calling thread, which computes for long, below that of reactors. A thread with an even
+/// lower priority keeps it.
 pub fn give_way() {
     let mut attributes = scheduling();
     if attributes.sched_policy == libc::SCHED_IDLE as u32 {
@@ -123,9 +123,9 @@ pub fn give_way() {
     }
 }
 
-/// How the calling thread is scheduled.
+/// Returns the scheduling attributes of the calling thread.
 fn scheduling() -> libc::sched_attr {
-    // SAFETY: all zeroes are a valid value, and the call fills it, to the size that it is told.
+    // SAFETY: all zeroes are a valid value, and the call writes at most `size` bytes.
     unsafe {
         let mut attributes: libc::sched_attr = mem::zeroed();
         let size = mem::size_of::<libc::sched_attr>();
@@ -135,28 +135,28 @@ fn scheduling() -> libc::sched_attr {
     }
 }
 
-/// Makes the calling thread's timers exact. Otherwise the kernel may be 50 us late to save wake-ups
-/// (`PR_SET_TIMERSLACK`'s default): as late again as i10's doorbell is delayed.
+/// Makes the calling thread's timers exact. Otherwise the kernel may fire them 50 us late to save wake-ups (the default
+/// of `PR_SET_TIMERSLACK`), as long as i10's whole doorbell delay.
 pub fn set_exact_timers() {
-    let _ = set_current_timer_slack(Some(NonZeroU64::MIN)); // it cannot fail for one's own thread
+    let _ = set_current_timer_slack(Some(NonZeroU64::MIN)); // it cannot fail for the calling thread
 }
 
 /// Pins the calling thread to one core.
 ///
 /// # Errors
-/// When the core does not exist or this process may not run on it.
+/// The core does not exist, or this process may not run on it.
 pub fn pin_to_core(core: usize) -> io::Result<()> {
     numa::run_on(&Cpus::from_iter([core]))
 }
 
-/// CPU time the calling thread has used, in nanoseconds.
+/// Returns the CPU time of the calling thread in nanoseconds.
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// What a thread has cost since it began.
+/// Cost of a thread since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadCost {
     /// CPU time in nanoseconds, user and system together.
@@ -184,7 +184,7 @@ impl ThreadCost {
         }
     }
 
-    /// What was spent since `earlier`, read on the same thread.
+    /// Returns the cost since `earlier`, read on the same thread.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! How a reactor goes from turn to turn: when it checks its ring, when it spins, when it sleeps.
+//! The loop of a reactor: turns, checks of its ring, spinning, sleeping.
 
 use super::event::{self, mark};
 use super::waits::Waits;
@@ -17,28 +17,28 @@ use std::time::Duration;
 /// Busy turns between two checks of the ring.
 pub(crate) const TURNS_PER_CHECK: u32 = 16;
 
-/// Most lanes that are checked directly while it is not told to spin: each takes a system call.
+/// Maximum lanes that are checked directly without a setting to spin: each takes a system call.
 const LANES_MAX: usize = 16;
 
-/// Where lanes receive. It is the reactor's, so that an idle connection holds no memory.
+/// Receive buffers of a reactor, shared by its lanes, so that an idle connection holds no memory.
 pub struct RxBuffers {
-    /// Used by all other lanes.
+    /// Buffer of all other lanes.
     pub own: RxBuffer,
-    /// Of latency-critical lanes while another lane is in its turn.
+    /// Buffer of latency-critical lanes while another lane is in its turn.
     pub express: RxBuffer,
 }
 
-/// What every reactor has.
+/// Parts that every reactor has.
 pub struct Core<M> {
-    /// Its decisions to spin or to sleep.
+    /// Decisions to spin or to sleep.
     pub waits: Waits,
     inbox: Inbox<M>,
-    /// With who runs it.
+    /// Receive buffers; `None` while the reactor runs.
     rx: Option<RxBuffers>,
 }
 
 impl<M> Core<M> {
-    /// On the thread that will run it.
+    /// The parts of a reactor, made on the thread that will run it.
     #[inline]
     pub fn new(
         inbox: Inbox<M>,
@@ -50,55 +50,55 @@ impl<M> Core<M> {
     }
 }
 
-/// What a reactor is: what plugs into its turns. All of it is known when the program is built.
+/// A reactor: the callbacks of the loop. All of them are known at compile time.
 pub trait Reactor {
-    /// What other threads tell it.
+    /// Message from other threads.
     type Message;
 
-    /// Its common part, and its ring.
+    /// Returns the common parts and the ring.
     fn core(&mut self) -> (&mut Core<Self::Message>, &mut Ring);
 
-    /// Tells whether it is done.
+    /// True if the reactor is done.
     fn is_over(&self) -> bool;
 
-    /// Whether everything that the ring could tell of has something to do anyway.
+    /// True if everything that the ring could report has pending work anyway.
     fn is_all_busy(&self) -> bool;
 
-    /// Whether there is something to do at once.
+    /// True if there is work now.
     fn has_work(&self) -> bool;
 
-    /// Whether an answer is under way, so that spinning may catch it.
+    /// True if a response is pending, so that spinning may catch it.
     fn expects(&self) -> bool;
 
-    /// When it has something to do, whatever comes.
+    /// Returns the time of the next work in any case.
     fn deadline(&mut self) -> Option<Instant>;
 
-    /// Polls lanes that have nothing to do; `has_work` says that others have.
+    /// Polls idle lanes; `has_work`: other lanes have work.
     fn poll_lanes(&mut self, has_work: bool);
 
-    /// Polls what else may wake it up from its sleep.
+    /// Polls the other descriptors that may wake the reactor.
     fn poll_ports(&mut self);
 
-    /// While it spins lanes are checked directly, not through the ring.
+    /// Checks lanes directly, not through the ring, while the reactor spins.
     fn check_lanes(&mut self);
 
-    /// How many lanes that takes.
+    /// Returns the number of lanes that [`check_lanes`](Self::check_lanes) checks.
     fn lanes(&self) -> usize;
 
-    /// Takes the time of the turn.
+    /// Sets the time of the turn.
     fn set_now(&mut self, now: Instant);
 
-    /// Something of that kind has completed.
+    /// Handles a completion.
     fn completed(&mut self, data: &UserData, cqe: RingCqe);
 
-    /// Takes a message of another thread.
+    /// Handles a message from another thread.
     fn obey(&mut self, message: Self::Message);
 
-    /// Turns all lanes that have something to do.
+    /// Gives a turn to all lanes with pending work.
     fn turn(&mut self, rx: &mut RxBuffers);
 }
 
-/// Runs it until it is over.
+/// Runs a reactor until it is over.
 pub fn run<R: Reactor>(reactor: &mut R) -> io::Result<()> {
     let Some(mut rx) = begin(reactor) else { return Ok(()) };
     let mut turns = 0u32;
@@ -109,7 +109,7 @@ pub fn run<R: Reactor>(reactor: &mut R) -> io::Result<()> {
     Ok(())
 }
 
-/// Before its first turn; where lanes receive then. `None`: somebody runs it already.
+/// Prepares the first turn; returns the receive buffers. `None`: the reactor runs already.
 #[inline]
 pub fn begin<R: Reactor>(reactor: &mut R) -> Option<RxBuffers> {
     let rx = reactor.core().0.rx.take()?;
@@ -117,7 +117,7 @@ pub fn begin<R: Reactor>(reactor: &mut R) -> Option<RxBuffers> {
     Some(rx)
 }
 
-/// What comes between two turns, and the turn of that number.
+/// Checks the ring if it is due, then makes the turn of that number.
 pub fn step<R: Reactor>(reactor: &mut R, turns: u32, rx: &mut RxBuffers) -> io::Result<()> {
     if turns.is_multiple_of(TURNS_PER_CHECK) || !reactor.is_all_busy() {
         check_ring(reactor)?;
@@ -127,7 +127,7 @@ pub fn step<R: Reactor>(reactor: &mut R, turns: u32, rx: &mut RxBuffers) -> io::
     Ok(())
 }
 
-/// Submits to the ring, sleeps if there is nothing to do, and handles what has completed.
+/// Submits to the ring, sleeps if there is nothing to do, and handles completions.
 fn check_ring<R: Reactor>(reactor: &mut R) -> io::Result<()> {
     if reactor.has_work() {
         reactor.poll_lanes(true);
@@ -149,13 +149,13 @@ fn check_ring<R: Reactor>(reactor: &mut R) -> io::Result<()> {
     core.waits.sleep(|| ring.submit_and_sleep(timeout))?;
     let now = clock::now();
     core.waits.woke(now);
-    reactor.set_now(now); // for what has completed
+    reactor.set_now(now); // for the completions
     handle_completions(reactor);
     Ok(())
 }
 
-/// Submits without a wait, and handles what has completed. The time comes first: a thread that stood still notices that
-/// before it goes on with anything.
+/// Submits without waiting, and handles completions. The time is updated first, so that a thread that was suspended
+/// notices before it continues.
 fn submit<R: Reactor>(reactor: &mut R) -> io::Result<()> {
     reactor.core().1.submit_and_wait(0, None)?;
     if let Some(first) = reactor.core().1.next_completion() {
@@ -166,7 +166,7 @@ fn submit<R: Reactor>(reactor: &mut R) -> io::Result<()> {
     Ok(())
 }
 
-/// There is nothing to do: `true` to poll again at once, else when to wake up at the latest.
+/// Decides a wait without work: `true` to poll at once, else the time of the next wake-up.
 pub(crate) fn spins<R: Reactor>(reactor: &mut R) -> (bool, Option<Instant>) {
     // Each poll is a receive for every lane.
     let expects = reactor.lanes() <= LANES_MAX && reactor.expects();
@@ -177,7 +177,7 @@ pub(crate) fn spins<R: Reactor>(reactor: &mut R) -> (bool, Option<Instant>) {
     (false, due.unwrap_or_else(|| reactor.deadline()))
 }
 
-/// Waits until it is done with what the ring still has, but not for longer than `limit`.
+/// Handles completions until `is_done`, but not for longer than `limit`.
 pub fn finish<R: Reactor>(
     reactor: &mut R,
     limit: Duration,
@@ -223,7 +223,7 @@ mod tests {
     use roadtrain_system::mailbox::mailbox;
     use std::thread;
 
-    /// A reactor that has always something to do, and takes note of the time at which it takes messages.
+    /// A reactor that always has work, and records the time at which it takes messages.
     struct Busy {
         core: Core<()>,
         ring: Ring,
@@ -281,7 +281,7 @@ mod tests {
         fn turn(&mut self, _: &mut RxBuffers) {}
     }
 
-    /// Completions and messages go on with commands: a thread that stood still has to notice that before.
+    /// Completions and messages lead to commands: a thread that was suspended has to notice before.
     #[test]
     fn a_busy_reactor_knows_the_time_before_it_goes_on_with_anything() {
         let (outbox, inbox) = mailbox().unwrap();

@@ -1,4 +1,5 @@
-//! A reactor's waits: calls the machine that decides whether to poll again or to sleep, and reads the thread's counters.
+//! Waits of a reactor: calls the state machine that decides whether to poll or to block, and reads the thread's
+//! counters.
 
 mod meter;
 
@@ -15,27 +16,27 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long this thread has run and has waited to run, as the kernel counts.
+/// File with the CPU time and the queueing time of the thread.
 const SCHEDULING: &str = "/proc/thread-self/schedstat";
 
-/// A reactor's waits.
+/// Waits of a reactor.
 pub struct Waits {
-    /// How often it has slept.
+    /// Number of sleeps.
     pub sleeps: u64,
     wait: Wait,
-    /// Where it is shown.
+    /// Published state.
     meter: Arc<Meter>,
     cells: Arc<ReactorCells>,
     counted: Counted,
-    /// When it last had nothing to do.
+    /// Time at which the reactor last had nothing to do.
     idle_at: Instant,
-    /// Since when it polls in vain.
+    /// Start of polling without work.
     polls_since: Option<Instant>,
     scheduling: Option<File>,
 }
 
 impl Waits {
-    /// On the thread that waits.
+    /// Waits of the calling thread.
     pub fn new(waiting: Waiting, (meter, cells): (Arc<Meter>, Arc<ReactorCells>)) -> Self {
         cells.begin();
         Waits {
@@ -50,27 +51,27 @@ impl Waits {
         }
     }
 
-    /// Something was there to do.
+    /// Ends a wait: there is work.
     #[inline]
     pub fn worked(&mut self) {
         self.polls_since = None;
         self.wait.worked();
     }
 
-    /// True while it polls again in waits that begin.
+    /// True while new waits poll.
     #[inline]
     pub fn polls(&self) -> bool {
         self.wait.polls()
     }
 
-    /// True if it matters to [`poll_again`](Self::poll_again) when something is to be done.
+    /// True if [`poll_again`](Self::poll_again) needs the time of the next work.
     #[inline]
     pub fn needs_due(&self) -> bool {
         !self.wait.is_polling()
     }
 
-    /// Nothing is there to do: `true` to poll again at once, `false` to sleep. `expects`: something may come soon; at
-    /// `due` something is to be done.
+    /// Decides a wait: `true` to poll at once, `false` to sleep. `expects`: something may arrive soon; at `due` there
+    /// is work in any case.
     pub fn poll_again(&mut self, now: Instant, expects: bool, due: Option<Instant>) -> bool {
         if let Some(since) = self.polls_since.take() {
             self.counted.spin_ns += now.0.saturating_sub(since.0);
@@ -88,7 +89,7 @@ impl Waits {
         polls
     }
 
-    /// A turn is over: shows how it waited.
+    /// Publishes the counters of a turn, and returns them.
     #[inline]
     pub fn show(&self) -> &ReactorCells {
         self.cells.turns.add(1);
@@ -96,7 +97,7 @@ impl Waits {
         &self.cells
     }
 
-    /// Sleeps.
+    /// Sleeps with `sleep`, and measures its cost now and then.
     ///
     /// # Errors
     /// Those of `sleep`.
@@ -113,12 +114,12 @@ impl Waits {
         Ok(())
     }
 
-    /// Time that it has polled in vain since it began: no work, though the core was busy.
+    /// Returns the total time of polling without work.
     pub fn polled(&self) -> Duration {
         self.wait.polled()
     }
 
-    /// A sleep is over.
+    /// Ends a sleep.
     pub fn woke(&mut self, now: Instant) {
         self.counted.idle_ns += now.0.saturating_sub(self.idle_at.0);
         self.cells.woke(self.counted);
@@ -126,7 +127,7 @@ impl Waits {
     }
 }
 
-/// The second of its numbers.
+/// Returns the queueing time in nanoseconds, the second number of the file.
 fn queued_ns(scheduling: &File) -> Option<u64> {
     let mut text = [0; 80];
     let length = scheduling.read_at(&mut text, 0).ok()?;

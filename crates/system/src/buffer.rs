@@ -1,8 +1,8 @@
-//! Page-aligned buffers that may be handed to the kernel, and where they come from.
+//! Page-aligned buffers for the kernel, and their pools.
 //!
-//! A [`Buffer`] is a pointer with a length: moving one moves 32 bytes. It keeps the memory it
-//! points into alive, so that dropping it anywhere, at any time, is sound. Giving it back to its
-//! [`Pool`] is what makes it cheap: no reference count is touched between `take` and `give`.
+//! A [`Buffer`] is a pointer with a length: moving one moves 32 bytes. It keeps its memory alive, so dropping it
+//! anywhere, at any time, is sound. Giving it back to its [`Pool`] makes it cheap: no reference count changes between
+//! `take` and `give`.
 
 use roadtrain_proto::cut::Cut;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -24,11 +24,11 @@ pub use pool::{Pool, PoolUsage};
 /// New memory is zeroed, but a buffer from a pool still holds what its last user wrote.
 pub struct Buffer {
     start: NonNull<u8>,
-    /// What keeps the bytes alive; `None`: this buffer's own allocation.
+    /// Owner of the bytes; `None`: this buffer's own allocation.
     memory: Option<Arc<HugeMemory>>,
     len: u32,
     capacity: u32,
-    /// The pool's chunk it was carved from; means something to its pool only.
+    /// Index of the pool's chunk that it was carved from; only its pool uses it.
     chunk: u32,
 }
 
@@ -37,20 +37,20 @@ unsafe impl Send for Buffer {}
 // SAFETY: a shared buffer can only be read.
 unsafe impl Sync for Buffer {}
 
-/// Not carved by any pool.
+/// Value of `chunk`: not carved by any pool.
 const NO_CHUNK: u32 = u32::MAX;
-/// Lent: others write the same bytes.
+/// Value of `chunk`: lent, so others write the same bytes.
 const LENT: u32 = u32::MAX - 2;
-/// Somebody else's memory, which is not freed.
+/// Value of `chunk`: memory of another owner, which is not freed.
 const FOREIGN: u32 = u32::MAX - 3;
-/// Of a pool's reserve.
+/// Value of `chunk`: from a pool's reserve.
 const RESERVED: u32 = u32::MAX - 1;
 
 impl Buffer {
     /// A zeroed buffer of its own, outside any pool and any budget.
     ///
     /// # Panics
-    /// If `len` exceeds `u32::MAX`, far above any transfer size.
+    /// `len` exceeds `u32::MAX`, far above any transfer size.
     #[must_use]
     #[inline]
     pub fn alloc(len: usize) -> Buffer {
@@ -65,7 +65,7 @@ impl Buffer {
     /// Takes over `capacity` bytes of `memory` at `offset`.
     ///
     /// # Safety
-    /// Nobody else may use these bytes while the buffer exists.
+    /// Nothing else may use these bytes while the buffer exists.
     unsafe fn carve(
         memory: &Arc<HugeMemory>,
         offset: usize,
@@ -79,10 +79,10 @@ impl Buffer {
         Buffer { start, memory: Some(Arc::clone(memory)), len: capacity, capacity, chunk }
     }
 
-    /// `len` bytes of `memory` from `offset`, the start of a page, on; `None` where they do not lie inside.
+    /// Lends `len` bytes of `memory` from `offset` on, the start of a page; `None` where they are out of range.
     ///
     /// # Safety
-    /// While the buffer exists others may use these bytes by raw pointers only and on this thread, or through the
+    /// While the buffer exists, others may use these bytes by raw pointers only and on this thread, or through the
     /// kernel.
     #[must_use]
     pub unsafe fn lend(memory: &Arc<HugeMemory>, offset: u64, len: usize) -> Option<Buffer> {
@@ -90,20 +90,20 @@ impl Buffer {
         if !offset.is_multiple_of(PAGE_BYTES as u64) || u32::try_from(len).is_err() {
             return None;
         }
-        // SAFETY: as our caller has promised.
+        // SAFETY: by this function's contract.
         Some(unsafe { Buffer::carve(memory, offset as usize, len, LENT) })
     }
 
-    /// Memory of somebody else, aligned as it is, which stays theirs when the buffer is dropped.
+    /// A buffer on memory of another owner, aligned as it is, which is not freed with the buffer.
     ///
     /// # Safety
-    /// The bytes are initialised and valid, and nobody else uses them, while the buffer exists.
+    /// The bytes are initialised and valid, and nothing else uses them, while the buffer exists.
     #[must_use]
     pub unsafe fn foreign(start: NonNull<u8>, len: u32) -> Buffer {
         Buffer { start, memory: None, len, capacity: len, chunk: FOREIGN }
     }
 
-    /// Whether others may write its bytes, on this thread: see [`lend`](Self::lend).
+    /// True if others may write its bytes, on this thread: see [`lend`](Self::lend).
     #[must_use]
     #[inline]
     pub fn is_lent(&self) -> bool {
@@ -117,38 +117,38 @@ impl Buffer {
         self.len as usize
     }
 
-    /// Whether no byte is in use.
+    /// True if no byte is in use.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes that [`set_len`](Self::set_len) may go up to.
+    /// Maximum length for [`set_len`](Self::set_len).
     #[must_use]
     #[inline]
     pub fn capacity(&self) -> usize {
         self.capacity as usize
     }
 
-    /// Changes how many bytes are in use; the bytes stay what they are.
+    /// Sets the number of bytes in use; the bytes keep their values.
     ///
     /// # Panics
-    /// If `len` exceeds the capacity.
+    /// `len` exceeds the capacity.
     #[inline]
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity(), "{len} bytes in a buffer of {}", self.capacity);
         self.len = len as u32;
     }
 
-    /// First byte, page-aligned.
+    /// Returns the first byte, page-aligned.
     #[must_use]
     #[inline]
     pub fn as_ptr(&self) -> *const u8 {
         self.start.as_ptr()
     }
 
-    /// First byte, page-aligned.
+    /// Returns the first byte, page-aligned.
     #[must_use]
     #[inline]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
@@ -202,7 +202,7 @@ fn own_layout(len: u32) -> Layout {
     Layout::from_size_align((len as usize).max(1), PAGE_BYTES).expect("below 4 GiB")
 }
 
-/// Equal buffers carved side by side from one [`HugeMemory`], for load generators.
+/// Buffers of equal size, carved from one [`HugeMemory`], for load generators.
 #[derive(Debug)]
 pub struct Arena {
     memory: Arc<HugeMemory>,
@@ -213,7 +213,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Room for `count` buffers of `buffer_len` bytes, each starting on a page.
+    /// An arena for `count` buffers of `buffer_len` bytes, each starting on a page.
     pub fn new(count: usize, buffer_len: usize) -> io::Result<Arena> {
         let stride_bytes = buffer_len.max(1).next_multiple_of(PAGE_BYTES);
         let total = stride_bytes
@@ -228,7 +228,7 @@ impl Arena {
 impl Iterator for Arena {
     type Item = Buffer;
 
-    /// The next buffer, each once. They keep the memory alive after the arena is gone.
+    /// Returns the next buffer, each once. They keep the memory alive after the arena is gone.
     fn next(&mut self) -> Option<Buffer> {
         if self.carved == self.count {
             return None;

@@ -1,8 +1,9 @@
-//! The one clock of the engine.
+//! The clock of the engine.
 
 use roadtrain_proto::time::Instant;
 
-/// Monotonic time, which goes on while the machine is suspended: a keep-alive timer that has expired meanwhile is seen.
+/// Returns monotonic time, which continues while the machine is suspended: a Keep Alive timer that expires meanwhile is
+/// noticed.
 #[must_use]
 #[inline]
 pub fn now() -> Instant {

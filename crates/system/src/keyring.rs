@@ -1,45 +1,44 @@
-//! Keys that the kernel keeps (keyrings(7)).
+//! Keys in the kernel's keyrings (keyrings(7)).
 
 use libc::{c_long, c_ulong};
 use std::fs;
 use std::io::{self, ErrorKind};
 use zeroize::Zeroizing;
 
-/// The kernel's number of a key or a keyring.
+/// Serial number of a key or a keyring.
 type Serial = i32;
 
-/// The calling thread's own keyring. What is linked into it is in the thread's possession.
+/// The calling thread's own keyring. The thread possesses the keys that are linked into it.
 const OF_THREAD: Serial = -1;
 const DESCRIBE: c_long = 6;
 const LINK: c_long = 8;
 const UNLINK: c_long = 9;
 const READ: c_long = 11;
 
-/// Longest payload that is read: PSKs are shorter.
+/// Maximum bytes of a payload: PSKs are shorter.
 const PAYLOAD_BYTES_MAX: usize = 128;
-/// Longest description: that of a PSK has two NQNs.
+/// Maximum bytes of a description: that of a PSK has two NQNs.
 const DESCRIPTION_BYTES_MAX: usize = 4096;
 
 /// A key that was read.
 pub struct Key {
-    /// By what it is found in its keyring.
+    /// Description that identifies it in its keyring.
     pub description: String,
-    /// Its payload.
+    /// Payload of the key.
     pub payload: Zeroizing<Vec<u8>>,
 }
 
-/// The keys of the keyring with that name or number whose description begins with `prefix`. Keys that have expired or
-/// were revoked are not among them.
+/// Returns the keys of the keyring with that name or number whose description begins with `prefix`. Expired and revoked
+/// keys are left out.
 ///
-/// # Errors
-/// There is no such keyring, it cannot be read, or one of these keys cannot be.
+/// There is no such keyring, or it or one of these keys cannot be read.
 pub fn read(keyring: &str, prefix: &str) -> io::Result<Vec<Key>> {
     let keyring = find(keyring)?;
-    // Keys may be readable only by who possesses them. Where the link is not allowed, reading says so.
+    // Some keys are readable only by their possessor. Where the link is not allowed, reading fails with the reason.
     let is_linked = control(LINK, keyring, OF_THREAD as c_ulong, 0).is_ok();
     let keys = read_possessed(keyring, prefix);
     if is_linked {
-        // It would end with the thread anyway.
+        // The link would end with the thread anyway.
         let _ = control(UNLINK, keyring, OF_THREAD as c_ulong, 0);
     }
     keys
@@ -59,7 +58,7 @@ fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| gone.contains(&code))
 }
 
-/// The keyring's number.
+/// Returns the keyring's serial number.
 fn find(keyring: &str) -> io::Result<Serial> {
     match number(keyring) {
         Some(serial) => Ok(serial),
@@ -77,8 +76,8 @@ fn number(text: &str) -> Option<Serial> {
     number.ok().filter(|number| *number > 0)
 }
 
-/// The only keyring with a name in /proc/keys that root or this user owns: anybody may call a keyring of his own the
-/// same.
+/// Returns the only keyring with that name in /proc/keys that root or this user owns: another user may use the same
+/// name.
 fn named(name: &str, table: &str, user: u32) -> io::Result<Serial> {
     let serial = |line: &str| {
         let mut words = line.split_ascii_whitespace();
@@ -97,14 +96,12 @@ fn named(name: &str, table: &str, user: u32) -> io::Result<Serial> {
         (None, _) => Err(io::Error::new(ErrorKind::NotFound, "there is no keyring of this name")),
         (Some(first), Some(second)) => Err(io::Error::new(
             ErrorKind::InvalidInput,
-            format!(
-                "several keyrings have this name: say which by its number, as {first:#x} or {second:#x}"
-            ),
+            format!("several keyrings have this name: give the number, {first:#x} or {second:#x}"),
         )),
     }
 }
 
-/// The keys and keyrings in a keyring.
+/// Returns the keys and keyrings in a keyring.
 fn links(keyring: Serial) -> io::Result<Vec<Serial>> {
     let mut octets = vec![0; 4096];
     loop {
@@ -119,7 +116,7 @@ fn links(keyring: Serial) -> io::Result<Vec<Serial>> {
     Ok(serials.iter().map(|serial| Serial::from_ne_bytes(*serial)).collect())
 }
 
-/// A key of the kinds that have readable payloads, if its description begins with `prefix`.
+/// Returns a key of a kind with a readable payload, if its description begins with `prefix`.
 fn key(serial: Serial, prefix: &str) -> io::Result<Option<Key>> {
     let mut octets = vec![0; DESCRIPTION_BYTES_MAX];
     let length = read_into(DESCRIBE, serial, &mut octets)?.min(octets.len());
@@ -140,7 +137,7 @@ fn key(serial: Serial, prefix: &str) -> io::Result<Option<Key>> {
     Ok(Some(Key { description: description.to_owned(), payload }))
 }
 
-/// What the kernel writes into `octets`, as far as there is room; how much it would be.
+/// Reads into `octets` as much as fits; returns the whole length.
 fn read_into(operation: c_long, serial: Serial, octets: &mut [u8]) -> io::Result<usize> {
     control(operation, serial, octets.as_mut_ptr() as c_ulong, octets.len() as c_ulong)
 }
@@ -151,7 +148,7 @@ fn control(
     third: c_ulong,
     fourth: c_ulong,
 ) -> io::Result<usize> {
-    // SAFETY: DESCRIBE and READ write at most `fourth` octets to `third`, which `read_into` has of a slice that lives
+    // SAFETY: DESCRIBE and READ write at most `fourth` bytes to `third`. `read_into` passes those of a slice that lives
     // longer than the call. LINK and UNLINK take numbers.
     let done =
         unsafe { libc::syscall(libc::SYS_keyctl, operation, c_long::from(serial), third, fourth) };

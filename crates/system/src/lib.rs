@@ -1,15 +1,15 @@
-//! What reactors and stores have of the system.
+//! System interface of reactors and stores.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`ring`] | an io_uring that never loses an entry |
-//! | [`memory`] | memory from huge pages, on the NUMA nodes that a thread was told to use |
+//! | [`memory`] | memory from huge pages, on the NUMA nodes that are set for a thread |
 //! | [`buffer`] | page-aligned buffers, and the pools that they come from |
 //! | [`mailbox`] | the only crossing between threads: a queue that wakes a reactor's ring |
 //! | [`keyring`] | keys that the kernel keeps |
-//! | [`slab`] | places by index, used again and again |
-//! | [`platform`] | cores, NUMA nodes, network interfaces, and threads' places among them |
-//! | [`clock`], [`random`], [`machine`] | the time, numbers that nobody can guess, which machine this is |
+//! | [`slab`] | slots by index, used again and again |
+//! | [`platform`] | cores, NUMA nodes, network interfaces, and the placement of threads |
+//! | [`clock`], [`random`], [`machine`] | the time, unpredictable numbers, an ID of this machine |
 //!
 //! ```text
 //!   other threads --mailbox--> +---------------- a reactor's thread ----------------+
@@ -26,7 +26,7 @@
 //! assert_eq!(buffer.as_ptr() as usize % 4096, 0);
 //! ```
 //!
-//! Nothing here knows of queues, commands or connections.
+//! This crate does not know queues, commands or connections.
 
 pub mod buffer;
 pub mod clock;

@@ -1,17 +1,17 @@
-//! What tells this machine from others.
+//! IDs of this machine and its network namespace.
 
 use roadtrain_proto::digest::digest;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A number that stands for this machine, installed as it is, and does not tell its id, which is confidential
-/// (machine-id(5)). A machine without one is known by its name.
+/// Returns an ID of this machine's installation, which does not reveal its machine ID, a confidential value
+/// (machine-id(5)). Without a machine ID it is derived from the host name.
 pub fn machine() -> u128 {
     machine_below(Path::new("/"))
 }
 
-/// As files below `root` say.
+/// Returns the ID from the files below `root`.
 fn machine_below(root: &Path) -> u128 {
     let places = ["etc/machine-id", "var/lib/dbus/machine-id", "proc/sys/kernel/hostname"];
     let texts = places.iter().filter_map(|place| fs::read_to_string(root.join(place)).ok());
@@ -19,8 +19,8 @@ fn machine_below(root: &Path) -> u128 {
     digest(&[b"machine\0", known.unwrap_or_default().as_bytes()])
 }
 
-/// A number that stands for the network namespace of this process on the machine as it runs now: no other one that runs at
-/// the same time has it. 0: not known.
+/// Returns an ID of this process's network namespace since the machine was booted: no other one at the same time has
+/// it. 0: not known.
 pub fn network() -> u128 {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = fs::read_link("/proc/self/ns/net").unwrap_or_default();

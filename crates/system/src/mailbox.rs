@@ -1,4 +1,4 @@
-//! The only crossing between threads: a queue and an eventfd that wakes the reactor's ring.
+//! Mailbox, the only crossing between threads: a queue and an eventfd that wakes the reactor's ring.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{read, write};
@@ -7,29 +7,29 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Wakes a reactor's ring from other threads.
+/// Eventfd that wakes a reactor's ring from other threads.
 pub struct Event(OwnedFd);
 
 impl Event {
-    /// Nothing signalled yet.
+    /// An event that is not signalled.
     ///
     /// # Errors
-    /// When the system has no descriptor left.
+    /// The system has no descriptor left.
     pub fn new() -> io::Result<Self> {
         Ok(Event(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// To be watched for reading.
+    /// Returns the descriptor, which is readable after a wake-up.
     pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
-    /// Makes it readable.
+    /// Signals the event.
     pub fn wake(&self) {
         let _ = write(&self.0, &1u64.to_ne_bytes()); // a full counter (EAGAIN) wakes just as well
     }
 
-    /// Resets it: call before looking for what it announced, so that nothing is overlooked.
+    /// Resets the event. Call it before taking messages, so that none is missed.
     pub fn acknowledge(&self) {
         let _ = read(&self.0, &mut [0; 8]);
     }
@@ -41,13 +41,13 @@ impl AsFd for Event {
     }
 }
 
-/// The reactor's end.
+/// Receiving end, owned by the reactor.
 pub struct Inbox<T> {
     receiver: Receiver<T>,
     event: Arc<Event>,
 }
 
-/// The other threads' end; clones share it.
+/// Sending end for other threads; clones share it.
 pub struct Outbox<T> {
     sender: Sender<T>,
     event: Arc<Event>,
@@ -59,10 +59,10 @@ impl<T> Clone for Outbox<T> {
     }
 }
 
-/// A mailbox.
+/// Makes both ends of a mailbox.
 ///
 /// # Errors
-/// When the system has no descriptor left.
+/// The system has no descriptor left.
 pub fn mailbox<T>() -> io::Result<(Outbox<T>, Inbox<T>)> {
     let event = Arc::new(Event::new()?);
     let (sender, receiver) = channel();
@@ -70,7 +70,7 @@ pub fn mailbox<T>() -> io::Result<(Outbox<T>, Inbox<T>)> {
 }
 
 impl<T> Outbox<T> {
-    /// Sends and wakes the reactor; `false` when it has ended.
+    /// Sends a message and wakes the reactor. False when the reactor has ended.
     pub fn send(&self, message: T) -> bool {
         let sent = self.sender.send(message).is_ok();
         self.wake();
@@ -84,18 +84,18 @@ impl<T> Outbox<T> {
 }
 
 impl<T> Inbox<T> {
-    /// To be watched for reading.
+    /// Returns the descriptor, which is readable after a wake-up.
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.event.fd()
     }
 
-    /// Resets the wake-up: call before taking messages, so that none is overlooked.
+    /// Resets the wake-up. Call it before taking messages, so that none is missed.
     pub fn acknowledge(&self) {
         self.event.acknowledge();
     }
 
-    /// The next message.
+    /// Takes the next message.
     pub fn take(&self) -> Option<T> {
         self.receiver.try_recv().ok()
     }

@@ -1,5 +1,5 @@
-//! Memory that the kernel backs with huge pages: copying cold data is most of what a target does,
-//! and 2 MiB pages save most of its TLB misses.
+//! Memory backed with huge pages: copying cold data is most of a target's work, and 2 MiB pages save most of its TLB
+//! misses.
 
 pub mod nodes;
 mod streaming;
@@ -17,18 +17,17 @@ use std::ptr::{self, NonNull};
 /// Length of a cache line on every processor that Roadtrain is measured on.
 pub const CACHE_LINE_BYTES: usize = 64;
 
-/// Small page: what buffers are aligned to, and the finest grain that memory is given back in.
+/// Small page: the alignment of buffers, and the unit in which memory is given back.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Huge page: the grain and alignment of [`HugeMemory`].
+/// Huge page: the size and alignment of [`HugeMemory`].
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Anonymous memory, aligned to huge pages, zeroed, populated when first touched, from the NUMA node that the
-/// thread that makes it was told to use.
+/// Anonymous memory, aligned to huge pages, zeroed, populated when first touched. It comes from the NUMA nodes that are
+/// set for the thread that makes it.
 ///
-/// It is shared like a disk: its owner hands out raw pointers, never references, so that several
-/// reactors and the kernel may read and write it at once. Who writes the same bytes at the same
-/// time gets either.
+/// It is shared like a disk: its owner hands out raw pointers, never references. Several reactors and the kernel may
+/// read and write it at once. Concurrent writes to the same bytes leave either value.
 #[derive(Debug)]
 pub struct HugeMemory {
     base: NonNull<u8>,
@@ -36,8 +35,7 @@ pub struct HugeMemory {
     mapped_bytes: usize,
 }
 
-// SAFETY: the mapping belongs to no thread, and all access is through raw pointers whose users
-// answer for it.
+// SAFETY: the mapping belongs to no thread, and all access is through raw pointers whose users are responsible for it.
 unsafe impl Send for HugeMemory {}
 // SAFETY: as above; no method hands out a reference to the bytes.
 unsafe impl Sync for HugeMemory {}
@@ -50,13 +48,13 @@ impl HugeMemory {
             len.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or_else(too_big)?;
         let base = map_aligned(mapped_bytes)?;
         nodes::bind(base.as_ptr(), mapped_bytes);
-        // SAFETY: exactly the mapping just made. A kernel without huge pages refuses the advice,
-        // which only costs speed.
+        // SAFETY: exactly the mapping just made. A kernel without huge pages refuses the advice, which only costs
+        // speed.
         unsafe { libc::madvise(base.as_ptr().cast(), mapped_bytes, libc::MADV_HUGEPAGE) };
         Ok(Self { base, len, mapped_bytes })
     }
 
-    /// The same with small pages, for memory of which little is touched.
+    /// Maps `len` bytes with small pages, for memory of which little is touched.
     pub fn with_small_pages(len: usize) -> io::Result<Self> {
         let memory = HugeMemory::new(len)?;
         // SAFETY: exactly the mapping just made. A kernel without huge pages refuses the advice, and needs none.
@@ -73,21 +71,21 @@ impl HugeMemory {
         self.base.as_ptr()
     }
 
-    /// Bytes that may be used from [`as_ptr`](Self::as_ptr) on.
+    /// Length in bytes from [`as_ptr`](Self::as_ptr) on.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it was made with a length of zero.
+    /// True if the length is zero.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The address of `len` bytes at `offset`, or `None` where they do not lie inside.
+    /// Returns the address of `len` bytes at `offset`, or `None` where they are out of range.
     #[must_use]
     #[inline]
     pub fn range(&self, offset: u64, len: usize) -> Option<*mut u8> {
@@ -99,7 +97,7 @@ impl HugeMemory {
         Some(unsafe { self.base.as_ptr().add(offset) })
     }
 
-    /// Fills the range with zeroes in place. `false` if the range does not lie inside.
+    /// Fills the range with zeroes in place. False if it is out of range.
     #[must_use]
     #[inline]
     pub fn zero(&self, offset: u64, len: usize) -> bool {
@@ -109,8 +107,7 @@ impl HugeMemory {
         true
     }
 
-    /// Makes the range read as zeroes and gives its whole pages back to the system. `false` if the
-    /// range does not lie inside.
+    /// Makes the range read as zeroes and gives its whole pages back to the system. False if it is out of range.
     #[must_use]
     pub fn discard(&self, offset: u64, len: usize) -> bool {
         let Some(start) = self.range(offset, len) else { return false };
@@ -121,8 +118,8 @@ impl HugeMemory {
         }
         let tail = (len - head) % PAGE_BYTES;
         let whole = len - head - tail;
-        // SAFETY: head + whole + tail == len, which `range` checked. The dropped pages are whole
-        // pages of this private anonymous mapping, which read as zeroes from then on.
+        // SAFETY: head + whole + tail == len, which `range` checked. The dropped pages are whole pages of this private
+        // anonymous mapping, which read as zeroes from then on.
         unsafe {
             ptr::write_bytes(start, 0, head);
             ptr::write_bytes(start.add(head + whole), 0, tail);
@@ -138,12 +135,12 @@ impl HugeMemory {
 impl Drop for HugeMemory {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours alone; whoever holds a pointer into it keeps us alive.
+        // SAFETY: only this value owns the mapping; the owner of a pointer into it keeps this value alive.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
     }
 }
 
-/// Asks the processor to fetch the first `lines` cache lines at `at`, to be read soon.
+/// Prefetches the first `lines` cache lines at `at`, to be read soon.
 ///
 /// A hint: any address is allowed, also one that is not mapped.
 #[inline(always)]
@@ -165,8 +162,7 @@ fn prefetch_line(at: *const u8) {
 #[cfg(not(target_arch = "x86_64"))]
 fn prefetch_line(_at: *const u8) {}
 
-/// Maps one huge page too much and cuts off both ends, since mmap itself aligns to small pages
-/// only.
+/// Maps one huge page too much and cuts off both ends, since mmap itself aligns to small pages only.
 fn map_aligned(bytes: usize) -> io::Result<NonNull<u8>> {
     let slack_bytes = bytes
         .checked_add(HUGE_PAGE_BYTES)
@@ -179,8 +175,8 @@ fn map_aligned(bytes: usize) -> io::Result<NonNull<u8>> {
         return Err(io::Error::last_os_error());
     }
     let head = raw.align_offset(HUGE_PAGE_BYTES);
-    // SAFETY: `head` < HUGE_PAGE_BYTES, so [head, head + bytes) lies inside the mapping; the ends
-    // that are unmapped are outside of it and were never handed out.
+    // SAFETY: `head` < HUGE_PAGE_BYTES, so [head, head + bytes) lies inside the mapping. The unmapped ends are outside
+    // of it and were never handed out.
     unsafe {
         let base = raw.cast::<u8>().add(head);
         if head > 0 {
@@ -193,7 +189,7 @@ fn map_aligned(bytes: usize) -> io::Result<NonNull<u8>> {
     }
 }
 
-/// Keeps this process's memory out of core dumps, and from debuggers of its user, from now on: there are keys in it.
+/// Keeps this process's memory out of core dumps, and from debuggers of its user, from now on: it holds keys.
 ///
 /// # Errors
 /// The kernel's.
@@ -202,11 +198,11 @@ pub fn keep_secret() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// Keeps this process's memory from being swapped or dropped, from now on and as far as it is used.
+/// Locks this process's memory from now on, as far as it is used: it is neither swapped nor dropped.
 ///
 /// # Errors
-/// The process may not lock as much as it likes (CAP_IPC_LOCK, or no limit of locked memory); with less, memory could
-/// not be had any more when the limit is reached.
+/// The process may not lock any amount (neither CAP_IPC_LOCK nor an unlimited RLIMIT_MEMLOCK); with less, allocations
+/// would fail at the limit.
 pub fn lock() -> io::Result<()> {
     let may = capabilities(None).is_ok_and(|has| has.effective.contains(CapabilitySet::IPC_LOCK));
     if !may && getrlimit(Resource::Memlock).current.is_some() {
@@ -219,8 +215,8 @@ pub fn lock() -> io::Result<()> {
     }
 }
 
-/// Lets the calling thread, and those that it starts from now on, have memory without waiting for blocks to be written:
-/// they may be the ones that write them.
+/// Lets the calling thread, and those that it starts later, allocate memory without waiting for dirty blocks. These
+/// threads may be the ones that write them.
 ///
 /// # Errors
 /// The kernel's: CAP_SYS_RESOURCE is needed.
@@ -229,7 +225,7 @@ pub fn never_write_to_allocate() -> io::Result<()> {
     Ok(configure_io_flusher_behavior(true)?)
 }
 
-/// Whether it is kept out.
+/// True if [`keep_secret`] is in effect.
 #[must_use]
 #[inline]
 pub fn is_kept_secret() -> bool {
@@ -241,12 +237,12 @@ mod tests {
     use super::*;
 
     fn bytes(memory: &HugeMemory) -> Vec<u8> {
-        // SAFETY: the whole memory, which nobody writes meanwhile.
+        // SAFETY: the whole memory, which no other thread writes meanwhile.
         unsafe { std::slice::from_raw_parts(memory.as_ptr(), memory.len()) }.to_vec()
     }
 
     #[test]
-    fn is_aligned_zeroed_and_as_long_as_asked() {
+    fn is_aligned_zeroed_and_of_the_requested_length() {
         let memory = HugeMemory::new(3 * PAGE_BYTES + 1).unwrap();
         assert_eq!(memory.as_ptr() as usize % HUGE_PAGE_BYTES, 0);
         assert_eq!(bytes(&memory), vec![0; 3 * PAGE_BYTES + 1]);

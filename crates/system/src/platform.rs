@@ -1,19 +1,19 @@
-//! Where threads run and memory lies: cores, NUMA nodes, and the network interface's place among them.
+//! Placement of threads and memory: cores, NUMA nodes, and the network interfaces close to them.
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `caches` | how much the processor's caches hold |
-//! | `card` | what a network card's driver tells |
+//! | `caches` | sizes of the processor's caches |
+//! | `card` | settings of a network card's driver |
 //! | `cpus` | sets of cores, as the kernel writes them |
 //! | `topology` | nodes and interfaces, read from files below a directory |
-//! | `files` | how many descriptors there may be |
-//! | `placement` | who goes where: pure, no system calls |
-//! | `load` | how busy cores are |
-//! | `numa` | the system calls: which cores this thread runs on, and its memory's nodes |
-//! | `route` | which interface a connection uses |
-//! | `sockets` | which process listens at an address |
+//! | `files` | limit of open descriptors |
+//! | `placement` | placement of reactors: pure, no system calls |
+//! | `load` | load of the cores |
+//! | `numa` | system calls: cores of this thread, and nodes of its memory |
+//! | `route` | network interface of a connection |
+//! | `sockets` | process that listens at an address |
 //!
-//! On a machine with one node all of this does nothing but pin threads to the cores that were named.
+//! On a machine with one node, all of this does nothing but pin threads to the configured cores.
 
 mod caches;
 mod card;
@@ -41,18 +41,18 @@ use std::net::SocketAddr;
 use std::path::Path;
 use tracing::{info, warn};
 
-/// Where the kernel describes the machine.
+/// Root of the files in which the kernel describes the machine.
 const ROOT: &str = "/";
 
-/// The affinities of a host's reactors, when its connection takes `route`.
+/// Returns the affinities of a host's reactors whose connections take `route`.
 pub fn host_affinities(threads: Threads<'_>, route: &Route) -> Vec<Affinity> {
     let names = route.interfaces();
     warn_of_mismatches("host", &names, threads.cores);
     place("host", threads, |topology| home(topology, &interfaces(names), route.incoming_cpu))
 }
 
-/// The affinities of a target's reactors: it listens on `addresses`, and for frames at the interfaces of those
-/// `names`.
+/// Returns the affinities of a target's reactors. The target listens on `addresses`, and for frames at the interfaces
+/// of those `names`.
 pub fn target_affinities(
     threads: Threads<'_>,
     addresses: &[SocketAddr],
@@ -63,7 +63,7 @@ pub fn target_affinities(
     place("target", threads, |topology| home(topology, &interfaces(names), None))
 }
 
-/// Where packets and reactors are on different cores the log says so.
+/// Logs interfaces whose packets are processed on other cores than those of the reactors.
 fn warn_of_mismatches(who: &str, names: &[String], cores: &[usize]) {
     for name in names {
         if let Some(mismatch) = Interface::read(Path::new(ROOT), name).mismatch(cores) {

@@ -1,11 +1,11 @@
-//! Numbers that nobody can guess.
+//! Random numbers from the kernel.
 
 use roadtrain_proto::security::Secret;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
 use zeroize::Zeroizing;
 
-/// Octets from the kernel.
+/// Returns random bytes.
 ///
 /// # Errors
 /// The kernel has none.
@@ -18,7 +18,7 @@ pub fn octets<const N: usize>() -> io::Result<[u8; N]> {
     }
 }
 
-/// A number.
+/// Returns a random number.
 ///
 /// # Errors
 /// The kernel has none.
@@ -26,7 +26,7 @@ pub fn number() -> io::Result<u64> {
     octets().map(u64::from_le_bytes)
 }
 
-/// Octets of a secret, at most 256.
+/// Returns random bytes of a secret, at most 256.
 ///
 /// # Errors
 /// The kernel has none.

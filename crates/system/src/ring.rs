@@ -1,5 +1,4 @@
-//! A reactor's io_uring: a thin layer that never loses an entry and never fails for reasons that a
-//! reactor would only shrug at.
+//! A reactor's io_uring: a thin layer that never loses an entry, and hides errors that a reactor would ignore.
 
 mod alarm;
 mod bell;
@@ -11,7 +10,7 @@ mod tests;
 use alarm::{Alarms, Need};
 pub use bell::Bell;
 pub use command::RingCommand;
-use queue::Queue;
+use queue::EntryQueue;
 
 use crate::clock;
 use std::io;
@@ -28,34 +27,34 @@ pub type RingSqe = io_uring::squeue::Entry;
 /// One completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingCqe {
-    /// As given with the entry.
+    /// User data of the entry.
     pub user_data: u64,
     /// Role of the ring when it got the entry.
     pub role: Role,
-    /// What the system call would have returned; errors are negative errno.
+    /// Return value of the system call; errors are negative errno.
     pub result: i32,
     /// `IORING_CQE_F_*`.
     pub flags: u32,
 }
 
-/// One of two users of a ring. Entries carry it in the highest bit of their user data, which users leave 0.
+/// Role of one of two users of a ring. Entries carry it in the highest bit of their user data, which users leave 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// The only one, mostly.
+    /// The first reactor, usually the only one.
     #[default]
     First,
-    /// Another one on the same thread.
+    /// A second reactor on the same thread.
     Second,
 }
 
 /// Bit of the second role in the user data of entries.
 const SECOND: u64 = 1 << 63;
 
-/// What a reactor packs into an entry's `user_data`: what kind of thing completed, where it is, and
-/// whether it is still the one that was meant.
+/// Contents of an entry's `user_data`: the kind of object that completed, its index, and the generation that detects
+/// late completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserData {
-    /// The reactor's own numbering.
+    /// Kind of object, numbered by the reactor.
     pub kind: u8,
     /// Index into the table for that kind.
     pub index: u32,
@@ -67,7 +66,7 @@ impl UserData {
     /// Generations wrap here.
     pub const GENERATION_MASK: u32 = (1 << 24) - 1;
 
-    /// Of the generation, only the lower 24 bits survive.
+    /// Packs the fields; only the lower 24 bits of the generation are kept.
     #[must_use]
     pub const fn pack(self) -> u64 {
         (self.kind as u64) << 56
@@ -89,17 +88,17 @@ pub struct Ring {
     /// Bits of the role in the user data of entries.
     role: u64,
     alarms: Alarms,
-    /// The kernel accepts entries from the creating thread only.
+    /// Marker: the kernel accepts entries from the creating thread only.
     not_send: PhantomData<*const ()>,
 }
 
-/// How large an entry is.
+/// Queue by the size of its entries.
 enum Entries {
-    Narrow(Queue<RingSqe>),
-    Wide(Queue<Entry128>),
+    Narrow(EntryQueue<RingSqe>),
+    Wide(EntryQueue<Entry128>),
 }
 
-/// Calls the queue, whatever its entries.
+/// Calls the queue of either size.
 macro_rules! with {
     ($ring:expr, $queue:ident => $call:expr) => {
         match &mut $ring.queue {
@@ -113,13 +112,13 @@ impl Ring {
     /// A ring for the calling thread with `entries` submission entries and four times as many for
     /// completions. Older kernels get the same ring without the newer flags.
     pub fn new(entries: u32) -> io::Result<Ring> {
-        Ok(Ring::of(Entries::Narrow(Queue::new(entries)?)))
+        Ok(Ring::of(Entries::Narrow(EntryQueue::new(entries)?)))
     }
 
-    /// A ring like [`Ring::new`]'s whose entries have 128 octets, so that it takes
-    /// [commands](Ring::command), where the kernel has that (Linux 5.19), else a usual one.
+    /// A ring like [`Ring::new`]'s with entries of 128 bytes, so that it takes [commands](Ring::command), where the
+    /// kernel supports it (Linux 5.19), else a usual one.
     pub fn wide(entries: u32) -> io::Result<Ring> {
-        match Queue::new(entries) {
+        match EntryQueue::new(entries) {
             Ok(queue) => Ok(Ring::of(Entries::Wide(queue))),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ring::new(entries),
             Err(error) => Err(error),
@@ -130,17 +129,17 @@ impl Ring {
         Ring { queue, role: 0, alarms: Alarms::default(), not_send: PhantomData }
     }
 
-    /// Entries are of this role from now on.
+    /// Sets the role of the entries from now on.
     #[inline]
     pub fn set_role(&mut self, role: Role) {
         self.role = if role == Role::Second { SECOND } else { 0 };
     }
 
-    /// Queues an entry for the next submission. When the queue is full the kernel gets it now; what
-    /// it does not take is kept and follows in order.
+    /// Queues an entry for the next submission. When the queue is full, the kernel gets the queue now; entries that it
+    /// does not take are kept and follow in order.
     ///
     /// # Safety
-    /// Everything the entry points to must stay valid until its completion was reaped.
+    /// All memory the entry points to must stay valid until its completion was reaped.
     pub unsafe fn push(&mut self, sqe: &RingSqe) {
         if self.role != 0 {
             let user_data = sqe.get_user_data() | self.role;
@@ -162,11 +161,11 @@ impl Ring {
         }
     }
 
-    /// Queues a command like [`Ring::push`] does an entry. False: the entries are not wide enough.
+    /// Queues a command as [`Ring::push`] does an entry. False: the entries are not wide enough.
     ///
     /// # Safety
-    /// Everything the command points to must stay valid until its completion was reaped, and beyond if
-    /// the driver says so.
+    /// All memory the command points to must stay valid until its completion was reaped, and beyond if the driver
+    /// requires it.
     #[must_use]
     pub unsafe fn command(&mut self, command: &RingCommand, user_data: u64) -> bool {
         let Entries::Wide(queue) = &mut self.queue else { return false };
@@ -175,8 +174,8 @@ impl Ring {
         true
     }
 
-    /// Asks for one completion when `fd` is ready for `events` (`libc::POLLIN` and so on); its
-    /// result holds the events that came.
+    /// Polls for one completion when `fd` is ready for `events` (`libc::POLLIN` and so on); its result holds the
+    /// events.
     pub fn poll_add(&mut self, fd: BorrowedFd<'_>, events: i16, user_data: u64) {
         let events = u32::from(events.cast_unsigned());
         let sqe = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), events).build();
@@ -184,22 +183,22 @@ impl Ring {
         unsafe { self.push(&sqe.user_data(user_data)) };
     }
 
-    /// Ends the poll that was added with `target`: it completes with `-ECANCELED`, this with 0 or,
-    /// if it had completed already, `-ENOENT`.
+    /// Cancels the poll that was added with `target`: it completes with `-ECANCELED`, this request with 0 or, if the
+    /// poll had completed already, `-ENOENT`.
     pub fn poll_remove(&mut self, target: u64, user_data: u64) {
         let sqe = opcode::PollRemove::new(target | self.role).build();
         // SAFETY: points to nothing.
         unsafe { self.push(&sqe.user_data(user_data)) };
     }
 
-    /// Asks to stop the request with user data `target`, which completes in any case.
+    /// Requests to stop the request with user data `target`, which completes in any case.
     pub fn cancel(&mut self, target: u64, user_data: u64) {
         let sqe = opcode::AsyncCancel::new(target | self.role).build();
         // SAFETY: points to nothing.
         unsafe { self.push(&sqe.user_data(user_data)) };
     }
 
-    /// Completes at once; for waking and for tests.
+    /// Queues an entry that completes at once; for waking and for tests.
     pub fn nop(&mut self, user_data: u64) {
         // SAFETY: points to nothing.
         unsafe { self.push(&opcode::Nop::new().build().user_data(user_data)) };
@@ -212,8 +211,8 @@ impl Ring {
         with!(self, queue => queue.submit_and_wait(want, timeout))
     }
 
-    /// Submits everything and waits for a completion, at most `timeout` (`None`: for ever). For who waits very often:
-    /// it may return earlier without one.
+    /// Submits everything and waits for a completion, at most `timeout` (`None`: for ever). For callers that wait very
+    /// often: it may return earlier without a completion.
     pub fn submit_and_sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let Some(timeout) = timeout.filter(|timeout| !timeout.is_zero()) else {
             return self.submit_and_wait(1, timeout);
@@ -227,7 +226,7 @@ impl Ring {
         self.submit_and_wait(1, None)
     }
 
-    /// The oldest completion that was not taken yet; makes no system call.
+    /// Returns the oldest completion that was not taken yet; makes no system call.
     #[inline]
     pub fn next_completion(&mut self) -> Option<RingCqe> {
         loop {
@@ -243,7 +242,7 @@ impl Ring {
         }
     }
 
-    /// Appends all completions at hand to `completions`; makes no system call.
+    /// Appends all available completions to `completions`; makes no system call.
     #[inline]
     pub fn reap(&mut self, completions: &mut Vec<RingCqe>) {
         completions.extend(std::iter::from_fn(|| self.next_completion()));

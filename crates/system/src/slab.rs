@@ -1,12 +1,13 @@
-//! Places that are used again and again, for what is too large to be moved about.
+//! Slots that are used again and again, for values that are too large to move.
 
 use crate::ring::UserData;
 
-/// Values by index. Each kind of what waits has a slab of its own, so that a small one is not as large as the largest.
+/// Values by index. Each kind of waiting value has a slab of its own, so that a small one does not take the space of
+/// the largest.
 #[derive(Debug)]
 pub struct Slab<T> {
     places: Vec<Option<T>>,
-    /// Which use of its place a value is: 24 bits.
+    /// Generation of each slot: 24 bits, another one for each use.
     generations: Vec<u32>,
     free: Vec<u32>,
 }
@@ -18,7 +19,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Puts a value into a place that is free: its index.
+    /// Puts a value into a free slot; returns its index.
     #[inline]
     pub fn insert(&mut self, value: T) -> u32 {
         let Some(index) = self.free.pop() else {
@@ -30,19 +31,19 @@ impl<T> Slab<T> {
         index
     }
 
-    /// The value there, if there is one.
+    /// Returns the value in the slot, if there is one.
     #[inline]
     pub fn get(&self, index: u32) -> Option<&T> {
         self.places.get(index as usize)?.as_ref()
     }
 
-    /// The value there, to change it.
+    /// Returns the value in the slot, to change it.
     #[inline]
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         self.places.get_mut(index as usize)?.as_mut()
     }
 
-    /// Takes a value from its place.
+    /// Takes a value from its slot.
     #[inline]
     pub fn take(&mut self, index: u32) -> Option<T> {
         let value = self.places.get_mut(index as usize)?.take()?;
@@ -50,7 +51,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Drops a value where it is.
+    /// Drops a value in its slot.
     #[inline]
     pub fn remove(&mut self, index: u32) {
         if let Some(place @ Some(_)) = self.places.get_mut(index as usize) {
@@ -64,40 +65,40 @@ impl<T> Slab<T> {
         self.free.push(index);
     }
 
-    /// The value stays, and counts as another use of its place from now on.
+    /// Counts the value as another use of its slot from now on.
     #[inline]
     pub fn renew(&mut self, index: u32) {
         let generation = &mut self.generations[index as usize];
         *generation = (*generation + 1) & UserData::GENERATION_MASK;
     }
 
-    /// All values, with their indices.
+    /// Returns all values, with their indices.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..).zip(&self.places).filter_map(|(index, place)| Some((index, place.as_ref()?)))
     }
 
-    /// How many values there are.
+    /// Number of values.
     #[inline]
     #[must_use]
     pub fn count(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// Which use of its place the value there is.
+    /// Returns the generation of the slot.
     #[inline]
     #[must_use]
     pub fn generation(&self, index: u32) -> u32 {
         self.generations[index as usize]
     }
 
-    /// Whether the value there is that use of its place.
+    /// True if `generation` is the current one of the slot.
     #[inline]
     #[must_use]
     pub fn is_current(&self, index: u32, generation: u32) -> bool {
         self.generations.get(index as usize) == Some(&generation)
     }
 
-    /// The first value of which `is_it` is true.
+    /// Returns the first value for which `is_it` is true.
     #[must_use]
     pub fn find(&self, is_it: impl Fn(&T) -> bool) -> Option<u32> {
         self.places

@@ -1,4 +1,4 @@
-//! How long a handshake with pre-shared keys takes at each end, and a power in each group of DH-HMAC-CHAP.
+//! Time of a handshake with pre-shared keys at each end, and of the exponentiations in each group of DH-HMAC-CHAP.
 //!
 //!     cargo run --release -p roadtrain-tls --example handshake_cost
 
@@ -23,7 +23,7 @@ fn median(mut all: Vec<Duration>) -> f64 {
     all[all.len() / 2].as_secs_f64() * 1e6
 }
 
-/// At the host and at the target, until both have their keys.
+/// Runs a handshake until both ends have their keys; returns the time of the host and of the target.
 fn handshake(acceptor: &Acceptor, psk: &TlsPsk) -> Result<[Duration; 2], Error> {
     let (mut at_host, mut at_target) = (Duration::ZERO, Duration::ZERO);
     let mut host = timed(&mut at_host, || Handshake::connect(psk.clone()))?;
@@ -54,7 +54,7 @@ fn handshakes(suite: Suite) -> Result<(), Error> {
     Ok(())
 }
 
-/// The two powers that a controller has computed: its public value, and the secret of both.
+/// Returns the time of a controller's two exponentiations: for its public value, and for the shared secret.
 fn powers(group: Group) -> [Duration; 2] {
     let secret = Some(Secret::new(&[7; 32]));
     let (hostnqn, subnqn) = ("nqn.x:host".to_owned(), "nqn.x:subsystem".to_owned());

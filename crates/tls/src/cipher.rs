@@ -1,7 +1,7 @@
-//! AES-GCM over octets that lie in many places: the library's cipher, a call for each piece.
+//! AES-GCM over bytes in several buffers: the library's cipher, with a call for each piece.
 //!
-//! The library's safe interface takes a message that lies in one place. Copying it there first would be a copy more
-//! than the cipher's own, so this calls the C functions.
+//! The library's safe interface needs a message in one buffer. Copying it there first would be an additional copy
+//! besides the cipher's own, so this module calls the C functions.
 
 use crate::record::TAG_BYTES;
 use crate::{Error, suite};
@@ -18,28 +18,28 @@ use std::ptr::{NonNull, null, null_mut};
 pub(crate) const IV_BYTES: usize = 12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(crate) enum CipherDirection {
     Seal,
     Open,
 }
 
-/// A key for one direction.
-pub(crate) struct Cipher {
+/// Cipher with one key in one direction.
+pub(crate) struct AeadCipher {
     context: NonNull<EVP_CIPHER_CTX>,
-    direction: Direction,
+    direction: CipherDirection,
 }
 
-// SAFETY: the context is ours alone and has no ties to a thread.
-unsafe impl Send for Cipher {}
+// SAFETY: only this value uses the context, which is not bound to a thread.
+unsafe impl Send for AeadCipher {}
 
-impl Drop for Cipher {
+impl Drop for AeadCipher {
     fn drop(&mut self) {
         // SAFETY: made by `EVP_CIPHER_CTX_new`, freed once. This clears the key.
         unsafe { EVP_CIPHER_CTX_free(self.context.as_ptr()) };
     }
 }
 
-/// What the library says of a call.
+/// Converts the library's return code.
 fn check(done: c_int) -> Result<(), Error> {
     match done {
         1 => Ok(()),
@@ -47,15 +47,15 @@ fn check(done: c_int) -> Result<(), Error> {
     }
 }
 
-impl Cipher {
-    pub(crate) fn new(suite: Suite, key: &[u8], direction: Direction) -> Result<Self, Error> {
+impl AeadCipher {
+    pub(crate) fn new(suite: Suite, key: &[u8], direction: CipherDirection) -> Result<Self, Error> {
         assert_eq!(key.len(), suite::key_bytes(suite));
         // SAFETY: a plain allocation.
         let context = NonNull::new(unsafe { EVP_CIPHER_CTX_new() });
         let context = context.ok_or_else(|| Error::Library("no memory".to_owned()))?;
-        let made = Cipher { context, direction };
-        let seals = c_int::from(direction == Direction::Seal);
-        // SAFETY: the context is valid, and the key is as long as the cipher's.
+        let made = AeadCipher { context, direction };
+        let seals = c_int::from(direction == CipherDirection::Seal);
+        // SAFETY: the context is valid, and the key has the cipher's length.
         check(unsafe {
             let cipher = match suite {
                 Suite::Aes128GcmSha256 => EVP_aes_128_gcm(),
@@ -78,13 +78,13 @@ impl Cipher {
         }
     }
 
-    /// The next octets of the message, from `input` to `output`, which is as long.
+    /// Processes the next bytes of the message from `input` to `output`, which has the same length.
     pub(crate) fn update(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), Error> {
         assert_eq!(input.len(), output.len());
         let length = c_int::try_from(input.len()).map_err(|_| Error::Library("length".into()))?;
         let context = self.context.as_ptr();
         let mut written = 0;
-        // SAFETY: a stream cipher writes as many octets as it reads; the two do not overlap.
+        // SAFETY: a stream cipher writes as many bytes as it reads; the two do not overlap.
         check(unsafe {
             let (from, to) = (input.as_ptr(), output.as_mut_ptr());
             EVP_CipherUpdate(context, to, &raw mut written, from, length)
@@ -93,12 +93,12 @@ impl Cipher {
         Ok(())
     }
 
-    /// The next octets of the message, which are replaced.
+    /// Processes the next bytes of the message in place.
     pub(crate) fn update_in_place(&mut self, octets: &mut [u8]) -> Result<(), Error> {
         let length = c_int::try_from(octets.len()).map_err(|_| Error::Library("length".into()))?;
         let context = self.context.as_ptr();
         let mut written = 0;
-        // SAFETY: a stream cipher writes as many octets as it reads, and may do so to where it has read them.
+        // SAFETY: a stream cipher writes as many bytes as it reads, and may write where it has read.
         check(unsafe {
             let place = octets.as_mut_ptr();
             EVP_CipherUpdate(context, place, &raw mut written, place, length)
@@ -107,11 +107,11 @@ impl Cipher {
         Ok(())
     }
 
-    /// The tag of the message that was sealed.
+    /// Returns the tag of the sealed message.
     pub(crate) fn seal(&mut self, tag: &mut [u8; TAG_BYTES]) -> Result<(), Error> {
-        debug_assert_eq!(self.direction, Direction::Seal);
+        debug_assert_eq!(self.direction, CipherDirection::Seal);
         let context = self.context.as_ptr();
-        // SAFETY: GCM has no octets left to write; the tag has room for 16.
+        // SAFETY: GCM has no bytes left to write; the tag has 16 bytes.
         unsafe {
             check(self.finish())?;
             let (bytes, to) = (TAG_BYTES as c_int, tag.as_mut_ptr().cast());
@@ -119,9 +119,9 @@ impl Cipher {
         }
     }
 
-    /// Whether the message that was opened is the one that was sealed.
+    /// Checks the tag of the opened message.
     pub(crate) fn verify(&mut self, tag: &[u8; TAG_BYTES]) -> Result<(), Error> {
-        debug_assert_eq!(self.direction, Direction::Open);
+        debug_assert_eq!(self.direction, CipherDirection::Open);
         let context = self.context.as_ptr();
         // SAFETY: the library copies the tag, and does not write to it.
         unsafe {
@@ -132,10 +132,10 @@ impl Cipher {
     }
 
     /// # Safety
-    /// Plain call into the library; the message has been given.
+    /// Plain call into the library; all of the message was passed before.
     unsafe fn finish(&mut self) -> c_int {
         let (mut last, mut written) = ([0u8; TAG_BYTES], 0);
-        // SAFETY: GCM writes nothing more, and there is room for a block.
+        // SAFETY: GCM writes nothing more, and the buffer holds a block.
         unsafe { EVP_CipherFinal_ex(self.context.as_ptr(), last.as_mut_ptr(), &raw mut written) }
     }
 }

@@ -1,20 +1,19 @@
-//! The cipher of frames on Ethernet, as `roadtrain_proto::seal` drives it.
+//! The cipher of frames on Ethernet, for `roadtrain_proto::seal`.
 
-use crate::cipher::Cipher;
-use crate::cipher::Direction as Way;
+use crate::cipher::{AeadCipher, CipherDirection};
 use roadtrain_proto::seal::{self, CipherFailed, Direction, TAG_BYTES};
 use roadtrain_proto::security::{NONCE_BYTES, Suite};
 
 /// AES-GCM with one key in one direction.
-pub struct FrameCipher(Cipher);
+pub struct FrameCipher(AeadCipher);
 
 impl seal::Cipher for FrameCipher {
     fn new(suite: Suite, key: &[u8], direction: Direction) -> Result<Self, CipherFailed> {
-        let way = match direction {
-            Direction::Seal => Way::Seal,
-            Direction::Open => Way::Open,
+        let direction = match direction {
+            Direction::Seal => CipherDirection::Seal,
+            Direction::Open => CipherDirection::Open,
         };
-        Cipher::new(suite, key, way).map(FrameCipher).map_err(|_| CipherFailed)
+        AeadCipher::new(suite, key, direction).map(FrameCipher).map_err(|_| CipherFailed)
     }
 
     #[inline]

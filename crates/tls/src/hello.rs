@@ -1,16 +1,16 @@
-//! Identities in a ClientHello: which pre-shared keys a host offers (RFC 8446, 4.2.11).
+//! Identities of the pre-shared keys that a host offers in a ClientHello (RFC 8446, 4.2.11).
 
-/// Bytes that a peer may send until its handshake is done.
+/// Maximum bytes that a peer may send until its handshake is done.
 pub const HANDSHAKE_BYTES_MAX: usize = 16 << 10;
 const PRE_SHARED_KEY: u16 = 41;
-/// Octets of an identity at most: two NQNs of 223, a digest and what is between them need fewer.
+/// Maximum bytes of an identity: two NQNs of 223, a digest and separators need fewer.
 const IDENTITY_BYTES_MAX: usize = 1024;
-/// Version and random octets.
+/// Bytes of version and random.
 const FIXED_BYTES: usize = 2 + 32;
-/// Identities that are looked at.
+/// Maximum number of identities that are checked.
 const IDENTITIES_MAX: usize = 16;
 
-/// Octets that are taken from the front.
+/// Reader of bytes from the front.
 struct Octets<'a>(&'a [u8]);
 
 impl<'a> Octets<'a> {
@@ -26,7 +26,7 @@ impl<'a> Octets<'a> {
         Some(u16::from_be_bytes(number))
     }
 
-    /// A vector whose length has one octet.
+    /// Takes a vector with a length of one byte.
     fn short_vector(&mut self) -> Option<&'a [u8]> {
         let length = *self.take(1)?.first()?;
         self.take(length.into())
@@ -38,7 +38,8 @@ impl<'a> Octets<'a> {
     }
 }
 
-/// The identities in the body of a ClientHello, in the host's order; `None`: it is cut off or has none.
+/// Returns the identities in the body of a ClientHello, in the host's order; `None`: the body is incomplete or has
+/// none.
 pub(crate) fn identities(hello: &[u8]) -> Option<Vec<&str>> {
     let mut hello = Octets(hello);
     hello.take(FIXED_BYTES)?;
@@ -104,7 +105,7 @@ mod tests {
         [&[0, 41][..], lengths.as_flattened(), &list].concat()
     }
 
-    /// Each that is looked at costs a derivation of keys.
+    /// Each identity that is checked costs a derivation of keys.
     #[test]
     fn identities_have_a_number_and_a_length() {
         let longest = [b'a'; IDENTITY_BYTES_MAX];

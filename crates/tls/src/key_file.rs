@@ -1,66 +1,66 @@
-//! Files of pre-shared keys as GnuTLS's `psktool` writes them: lines `user:key`, the key in hexadecimal digits.
+//! Files of pre-shared keys in the format of GnuTLS's `psktool`: lines `user:key`, the key in hexadecimal digits.
 
 use roadtrain_proto::security::{Secret, Suite, TlsPsk};
 use zeroize::Zeroizing;
 
-/// Octets of a key at least: fewer can be tried out.
+/// Minimum bytes of a key: a shorter one can be guessed.
 pub const KEY_BYTES_MIN: usize = 16;
-/// Octets of a key at most.
+/// Maximum bytes of a key.
 const KEY_BYTES_MAX: usize = 64;
 
-/// What is wrong with a file; it never shows a key.
+/// Error in a file; it never shows a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeyFileError {
-    /// A line that is none.
+pub enum PskFileError {
+    /// A line without user or key.
     #[error("line {0}: write USER:KEY, the key in hexadecimal digits, as psktool does")]
     Line(usize),
-    /// A name that no client can send, or in a form that is not known here.
+    /// A name that no client can send, or in an unsupported form.
     #[error("line {0}: a user's name is text, and does not begin with #")]
     Name(usize),
-    /// A key that is too short, or too long.
+    /// A key that is too short or too long.
     #[error("line {0}: a key has {KEY_BYTES_MIN} to {KEY_BYTES_MAX} octets, twice as many digits")]
     Length(usize),
     /// Two keys of one user.
     #[error("line {0}: the user is there twice")]
     Twice(usize),
-    /// Nobody could come in.
+    /// A file without keys: no client could connect.
     #[error("no key")]
     Empty,
 }
 
-/// The keys of a file, in its order.
+/// Returns the keys of a file, in order.
 ///
 /// # Errors
-/// The first line that is wrong.
-pub fn keys(text: &str) -> Result<Vec<TlsPsk>, KeyFileError> {
+/// The first wrong line.
+pub fn keys(text: &str) -> Result<Vec<TlsPsk>, PskFileError> {
     let mut keys: Vec<TlsPsk> = Vec::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         let key = parse(number, line.trim())?;
         if keys.iter().any(|other| other.identity == key.identity) {
-            return Err(KeyFileError::Twice(number));
+            return Err(PskFileError::Twice(number));
         }
         keys.push(key);
     }
-    if keys.is_empty() { Err(KeyFileError::Empty) } else { Ok(keys) }
+    if keys.is_empty() { Err(PskFileError::Empty) } else { Ok(keys) }
 }
 
-/// The key of `user` in a file.
+/// Returns the key of `user` in a file.
 ///
 /// # Errors
-/// The first line that is wrong, whosever it is.
-pub fn key_of(text: &str, user: &str) -> Result<Option<TlsPsk>, KeyFileError> {
+/// The first wrong line, of any user.
+pub fn key_of(text: &str, user: &str) -> Result<Option<TlsPsk>, PskFileError> {
     Ok(keys(text)?.into_iter().find(|key| key.identity == user))
 }
 
-fn parse(number: usize, line: &str) -> Result<TlsPsk, KeyFileError> {
-    let (user, digits) = line.rsplit_once(':').ok_or(KeyFileError::Line(number))?;
-    // GnuTLS reads what begins with # as a name in hexadecimal digits.
+fn parse(number: usize, line: &str) -> Result<TlsPsk, PskFileError> {
+    let (user, digits) = line.rsplit_once(':').ok_or(PskFileError::Line(number))?;
+    // GnuTLS reads a name that begins with # as hexadecimal digits.
     if user.is_empty() || user.starts_with('#') || user.contains(':') {
-        return Err(KeyFileError::Name(number));
+        return Err(PskFileError::Name(number));
     }
-    let key = unhex(digits).ok_or(KeyFileError::Line(number))?;
+    let key = unhex(digits).ok_or(PskFileError::Line(number))?;
     if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&key.len()) {
-        return Err(KeyFileError::Length(number));
+        return Err(PskFileError::Length(number));
     }
     let psk = Secret::new(&key);
     Ok(TlsPsk { identity: user.to_owned(), psk, suite: Suite::Aes128GcmSha256 })
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn wrong_lines_are_named_and_no_key_is_shown() {
-        use KeyFileError::*;
+        use PskFileError::*;
         for (text, error) in [
             (String::new(), Empty),
             (format!("a:{KEY}\nb"), Line(2)),

@@ -1,27 +1,27 @@
-//! Records become data.
+//! Opening: records become data.
 
 use crate::Error;
-use crate::cipher::Direction;
+use crate::cipher::CipherDirection;
+use crate::control_record::{IDLE_MAX, parse_control_record};
 use crate::record::{
     CONTENT_BYTES_MAX, CONTENT_TYPE_DATA, HEADER_BYTES, TAG_BYTES, blocks, record_bytes,
 };
 use crate::schedule::{RecordKey, TrafficSecret};
-use crate::told::{IDLE_MAX, told};
 
-/// What [`Opener::open`] has done.
+/// Result of [`Opener::open`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Opened {
-    /// Octets of whole records that were used.
+pub struct OpenedRecords {
+    /// Bytes of whole records that were used.
     pub used: usize,
-    /// Octets of data that they held.
+    /// Bytes of data in them.
     pub data: usize,
-    /// The peer sends nothing more.
+    /// True if the peer sends nothing more.
     pub closed: bool,
-    /// The peer wants our next data with another key ([`crate::Sealer::update`]).
+    /// True if the peer requests another key for our next data ([`crate::Sealer::update`]).
     pub update: bool,
 }
 
-/// One direction of a connection: what we receive.
+/// Receive direction of a connection.
 pub struct Opener {
     secret: TrafficSecret,
     key: RecordKey,
@@ -29,24 +29,24 @@ pub struct Opener {
     blocks_max: u64,
     /// Records without data since the last one with data.
     idle: u32,
-    /// Tickets that hosts get, and do not want, may come.
+    /// True at a host: tickets may arrive, which are ignored.
     is_host: bool,
 }
 
-/// Where data goes: places one after the other.
-struct Places<'a, 'b> {
+/// Destination buffers of data, one after the other.
+struct DataDestinations<'a, 'b> {
     places: &'a mut [&'b mut [u8]],
-    /// The place that is not full, and how much is in it.
+    /// Index of the first buffer that is not full, and bytes in it.
     at: (usize, usize),
 }
 
-impl Places<'_, '_> {
+impl DataDestinations<'_, '_> {
     fn room(&self) -> usize {
         let (place, filled) = self.at;
         self.places[place..].iter().map(|p| p.len()).sum::<usize>() - filled
     }
 
-    /// Calls `each` with the next `length` octets, place by place; whether they count is said later.
+    /// Calls `each` with the next `length` bytes, buffer by buffer; [`advance`](Self::advance) makes them count.
     fn each(
         &mut self,
         mut length: usize,
@@ -77,7 +77,7 @@ impl Places<'_, '_> {
         }
     }
 
-    /// A copy of the next `length` octets.
+    /// Copies the next `length` bytes.
     fn copy(&mut self, length: usize) -> Result<Vec<u8>, Error> {
         let mut all = Vec::with_capacity(length);
         self.each(length, |octets| {
@@ -89,30 +89,33 @@ impl Places<'_, '_> {
 }
 
 impl Opener {
-    /// Opens with the keys of `secret`, `blocks_max` blocks of AES at most.
+    /// An opener with the keys of `secret`, for at most `blocks_max` blocks of AES.
     ///
     /// # Errors
     /// The library's.
     pub fn new(secret: TrafficSecret, blocks_max: u64, is_host: bool) -> Result<Self, Error> {
-        let key = secret.key(Direction::Open)?;
+        let key = secret.key(CipherDirection::Open)?;
         Ok(Opener { secret, key, blocks_left: blocks_max, blocks_max, idle: 0, is_host })
     }
 
-    /// What the records are sealed with; for a record layer other than this one.
+    /// Returns the secret of the keys, for another record layer.
     #[must_use]
     pub fn secret(&self) -> &TrafficSecret {
         &self.secret
     }
 
-    /// Opens the whole records that `sealed` begins with. Their data goes to `places`, which have room for it if they
-    /// are as long as `sealed`. Octets after the data may be overwritten.
+    /// Opens the whole records at the start of `sealed`. Their data goes to `places`, which hold all of it if they are
+    /// as long as `sealed`. Bytes after the data may be overwritten.
     ///
-    /// # Errors
-    /// The peer, or who is between us, did what cannot be: the connection has to end. Nothing of the record at fault
-    /// counts.
-    pub fn open(&mut self, sealed: &[u8], places: &mut [&mut [u8]]) -> Result<Opened, Error> {
-        let mut places = Places { places, at: (0, 0) };
-        let mut opened = Opened::default();
+    /// The peer, or an attacker between the ends, has broken the protocol: the connection has to end. The record at
+    /// fault is dropped.
+    pub fn open(
+        &mut self,
+        sealed: &[u8],
+        places: &mut [&mut [u8]],
+    ) -> Result<OpenedRecords, Error> {
+        let mut places = DataDestinations { places, at: (0, 0) };
+        let mut opened = OpenedRecords::default();
         while let Some(length) = record_bytes(&sealed[opened.used..])? {
             let Some(record) = sealed.get(opened.used..opened.used + length) else { break };
             if opened.closed || places.room() < length {
@@ -124,12 +127,12 @@ impl Opener {
         Ok(opened)
     }
 
-    /// Opens a record: octets of data.
+    /// Opens a record; returns the bytes of data.
     fn record(
         &mut self,
         record: &[u8],
-        places: &mut Places<'_, '_>,
-        opened: &mut Opened,
+        places: &mut DataDestinations<'_, '_>,
+        opened: &mut OpenedRecords,
     ) -> Result<usize, Error> {
         let (header, rest) = record.split_at(HEADER_BYTES);
         let (body, tag) = rest.split_last_chunk::<TAG_BYTES>().expect("checked with the length");
@@ -163,12 +166,12 @@ impl Opener {
         Ok(length)
     }
 
-    /// A record that is padded, or no data: the octets of data that it holds.
+    /// Handles a record that is padded, or has no data; returns the bytes of data.
     fn other(
         &mut self,
         mut kind: u8,
         mut content: Vec<u8>,
-        opened: &mut Opened,
+        opened: &mut OpenedRecords,
     ) -> Result<usize, Error> {
         if kind == 0 {
             while content.pop_if(|octet| *octet == 0).is_some() {}
@@ -177,14 +180,14 @@ impl Opener {
                 return Ok(content.len());
             }
         }
-        let told = told(kind, &content, self.is_host)?;
-        if told.updated {
+        let record = parse_control_record(kind, &content, self.is_host)?;
+        if record.key_updated {
             self.secret = self.secret.next()?;
-            self.key = self.secret.key(Direction::Open)?;
+            self.key = self.secret.key(CipherDirection::Open)?;
             self.blocks_left = self.blocks_max;
         }
-        opened.closed |= told.closed;
-        opened.update |= told.asked;
+        opened.closed |= record.closed;
+        opened.update |= record.key_requested;
         Ok(0)
     }
 }

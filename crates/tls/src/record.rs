@@ -1,61 +1,61 @@
-//! What TLS 1.3 records look like on the wire (RFC 8446, 5).
+//! Format of TLS 1.3 records (RFC 8446, 5).
 
 use crate::Error;
 
-/// Octets of a record's header.
+/// Bytes of a record's header.
 pub(crate) const HEADER_BYTES: usize = 5;
-/// Octets of AES-GCM's tag.
+/// Bytes of AES-GCM's tag.
 pub(crate) const TAG_BYTES: usize = 16;
-/// Octets of content in a record at most.
+/// Maximum bytes of content in a record.
 pub const CONTENT_BYTES_MAX: usize = 1 << 14;
-/// Octets of a record at most. TLS allows 240 octets of padding more than we ever send; header and tag included.
+/// Maximum bytes of a record, header and tag included. TLS allows 240 bytes of padding more than this end ever sends.
 pub const RECORD_BYTES_MAX: usize = HEADER_BYTES + SEALED_BYTES_MAX;
-/// What a record's length may say at most.
+/// Maximum value of a record's length field.
 const SEALED_BYTES_MAX: usize = CONTENT_BYTES_MAX + 256;
-/// The type of the content and the tag.
+/// Minimum value of a record's length field: the type of the content and the tag.
 const SEALED_BYTES_MIN: usize = 1 + TAG_BYTES;
-/// What a record has beside its content when nothing is padded.
+/// Bytes of a record besides its content, without padding.
 pub(crate) const OVERHEAD_BYTES: usize = HEADER_BYTES + 1 + TAG_BYTES;
 
-/// Records of TLS 1.3 say the version of TLS 1.2.
+/// Version field of records: TLS 1.3 sends that of TLS 1.2.
 pub(crate) const LEGACY_VERSION: u16 = 0x0303;
 
-/// The type of records that say why a connection ends.
+/// Type of records with the reason why a connection ends.
 pub const CONTENT_TYPE_ALERT: u8 = 21;
-/// The first octet of a connection that begins with a handshake.
+/// First byte of a connection that begins with a handshake.
 pub const CONTENT_TYPE_HANDSHAKE: u8 = 22;
-/// The type of records with data.
+/// Type of records with data.
 pub const CONTENT_TYPE_DATA: u8 = 23;
 
-/// Octets that `length` octets of data take when they are sealed.
+/// Returns the bytes of records for `length` bytes of data.
 #[must_use]
 pub fn sealed_bytes(length: usize) -> usize {
     length + length.div_ceil(CONTENT_BYTES_MAX) * OVERHEAD_BYTES
 }
 
-/// Blocks of AES that a record takes: those of its content, of its tag, and of its header.
+/// Returns the blocks of AES of a record: those of its content, of its tag, and of its header.
 pub(crate) fn blocks(content: usize) -> u64 {
     (content as u64).div_ceil(16) + 2
 }
 
-/// Blocks of AES that `length` octets of data take in records that are as long as they can be.
+/// Returns the blocks of AES of `length` bytes of data in records of full length.
 #[must_use]
 pub fn sealed_blocks(length: usize) -> u64 {
     let (whole, rest) = (length / CONTENT_BYTES_MAX, length % CONTENT_BYTES_MAX);
     whole as u64 * blocks(CONTENT_BYTES_MAX) + if rest > 0 { blocks(rest) } else { 0 }
 }
 
-/// The header of a record whose content, type and padding are `inner` octets.
+/// Returns the header of a record whose content, type and padding are `inner` bytes.
 pub(crate) fn header(inner: usize) -> [u8; HEADER_BYTES] {
     let [version_1, version_0] = LEGACY_VERSION.to_be_bytes();
     let [length_1, length_0] = ((inner + TAG_BYTES) as u16).to_be_bytes();
     [CONTENT_TYPE_DATA, version_1, version_0, length_1, length_0]
 }
 
-/// Octets of the record that `input` begins with, header and tag included; `None`: its header is not whole.
+/// Returns the bytes of the record at the start of `input`, header and tag included; `None`: its header is incomplete.
 ///
 /// # Errors
-/// No sealed record begins so.
+/// The input does not begin with a sealed record.
 pub(crate) fn record_bytes(input: &[u8]) -> Result<Option<usize>, Error> {
     let Some(&[kind, version_1, version_0, length_1, length_0]) = input.first_chunk() else {
         return Ok(None);
@@ -75,18 +75,18 @@ pub(crate) fn record_bytes(input: &[u8]) -> Result<Option<usize>, Error> {
     Ok(Some(HEADER_BYTES + usize::from(length)))
 }
 
-/// Where records end in a stream that is received in parts.
+/// Position in a stream of records that arrives in parts.
 #[derive(Debug, Default)]
 pub(crate) struct RecordEnd {
     header: [u8; HEADER_BYTES],
-    /// Octets of the header that have come.
+    /// Bytes of the header that have arrived.
     filled: usize,
-    /// Octets of the record after its header that have not.
+    /// Bytes of the record after its header that have not arrived.
     rest: usize,
 }
 
 impl RecordEnd {
-    /// Octets to the end of the header, or to the end of the record; never none.
+    /// Returns the bytes to the end of the header, or to the end of the record; never 0.
     pub(crate) fn left(&self) -> usize {
         if self.filled < HEADER_BYTES { HEADER_BYTES - self.filled } else { self.rest }
     }

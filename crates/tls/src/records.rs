@@ -1,58 +1,58 @@
-//! Both directions of a connection whose handshake is done: data becomes records that a socket takes in parts, and
-//! what it brings, in parts as well, becomes data.
+//! Both directions of a connection after its handshake: data becomes records, which a socket takes in parts; received
+//! parts of records become data.
 //!
 //! Sealed and opened records lie in buffers of the caller, which connections can share: an idle one holds no memory.
-//! What is kept here is a record that has not come as a whole, and what the socket had no room for.
+//! Only incomplete records, and records that the full socket has not taken, are kept here.
 
 use crate::record::RECORD_BYTES_MAX;
 use crate::{CONTENT_TYPE_ALERT, Error, Keys, Opener, Sealer, alert_message};
 
-/// What a receive call brought.
+/// Result of a receive call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incoming {
-    /// So many octets.
+    /// Number of received bytes.
     Octets(usize),
-    /// Nothing now.
+    /// Nothing available now.
     Nothing,
-    /// The peer has ended its half.
+    /// The peer has ended its direction.
     Closed,
 }
 
-/// What records go over. No call waits.
+/// Non-blocking socket below the records.
 pub trait Socket {
-    /// Why it ends.
+    /// Error of the socket.
     type Error: From<Error>;
 
-    /// How many of `octets`, which are some, it has taken; `None`: it has no room now.
+    /// Sends some of `octets`, which are not empty; returns the bytes taken, or `None` when the socket is full.
     ///
     /// # Errors
-    /// The connection is over.
+    /// The connection is lost.
     fn send(&mut self, octets: &[u8]) -> Result<Option<usize>, Self::Error>;
 
-    /// What has come, at most as much as `place` has room for.
+    /// Receives at most as many bytes as `place` holds.
     ///
     /// # Errors
-    /// The connection is over.
+    /// The connection is lost.
     fn receive(&mut self, place: &mut [u8]) -> Result<Incoming, Self::Error>;
 }
 
-/// A connection's records.
+/// Records of a connection.
 pub struct Records {
     sealer: Sealer,
     opener: Opener,
-    /// Octets of a record that has not come as a whole.
+    /// Bytes of an incomplete record.
     kept: Vec<u8>,
-    /// Records for which the socket had no room, and how much of them has left.
+    /// Records that the full socket has not taken, and the bytes of them that are sent.
     unsent: Vec<u8>,
     sent: usize,
-    /// The last receive took as much as it could.
+    /// True if the last receive filled its buffer.
     is_full: bool,
-    /// The peer has said that nothing more comes.
+    /// True once the peer has sent close_notify.
     is_closed: bool,
 }
 
 impl Records {
-    /// A connection whose handshake has made `keys`.
+    /// Records with the `keys` of a handshake.
     #[must_use]
     pub fn new(keys: Keys) -> Self {
         let Keys { sealer, opener, rest: kept, .. } = keys;
@@ -60,16 +60,16 @@ impl Records {
         Records { sealer, opener, kept, unsent, sent, is_full: false, is_closed: false }
     }
 
-    /// Whether there may be more at once: the last receive took as much as it could, or data and the peer's end.
+    /// True if more may be available at once: the last receive filled its buffer, or returned data and the peer's end.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.is_full || self.is_closed
     }
 
-    /// Receives into `buffer`, and opens what is whole into `places`, which have room for two records or more.
+    /// Receives into `buffer`, and opens whole records into `places`, which hold two records or more.
     ///
     /// # Errors
-    /// The socket's, or a record that cannot be: the peer hears of it, and the connection has to end.
+    /// The socket's, or an invalid record: the peer receives an alert, and the connection has to end.
     pub fn receive<S: Socket>(
         &mut self,
         socket: &mut S,
@@ -78,7 +78,7 @@ impl Records {
     ) -> Result<Incoming, S::Error> {
         loop {
             let incoming = self.receive_once(socket, buffer, places)?;
-            // Records without data are no reason to wait; too many of them are an error.
+            // Records without data do not end the receive; too many of them are an error.
             if incoming != Incoming::Nothing || !self.is_full {
                 return Ok(incoming);
             }
@@ -95,7 +95,7 @@ impl Records {
         if self.is_closed {
             return Ok(Incoming::Closed);
         }
-        // Never more than fits its places: what is opened is shorter than what is sealed.
+        // Never more than fits the places: opened data is shorter than its records.
         let room = places.iter().map(|place| place.len()).sum::<usize>().min(buffer.len());
         let kept = self.kept.len();
         debug_assert!(room >= 2 * RECORD_BYTES_MAX && room > kept);
@@ -129,8 +129,8 @@ impl Records {
         }
     }
 
-    /// Sends the first `length` octets of `pieces`, or as many as fit into `buffer` as records: how many were taken.
-    /// `None` when the socket has no room for what was taken before.
+    /// Sends the first `length` bytes of `pieces`, or as many as fit into `buffer` as records; returns the bytes taken.
+    /// `None` when the socket has no capacity for records taken before.
     ///
     /// # Errors
     /// The socket's, or the key is used up: the connection has to end.
@@ -159,13 +159,13 @@ impl Records {
         Ok(Some(length))
     }
 
-    /// Whether something was taken that the socket had no room for.
+    /// True if taken records wait for capacity in the socket.
     #[must_use]
     pub fn has_unsent(&self) -> bool {
         self.sent < self.unsent.len()
     }
 
-    /// Sends what was taken and the socket had no room for; `false` when it still has none.
+    /// Sends taken records. False if some still wait for capacity in the socket.
     ///
     /// # Errors
     /// The socket's.
@@ -183,17 +183,17 @@ impl Records {
         Ok(true)
     }
 
-    /// Says that nothing more comes.
+    /// Sends close_notify: no more data follows.
     pub fn close_notify<S: Socket>(&mut self, socket: &mut S) {
         self.alert(socket, 0);
     }
 
-    /// Our next data is sealed with another key; with `asks` the peer's is as well.
-    pub fn update(&mut self, asks: bool) {
-        self.sealer.update(asks);
+    /// Changes the key of our next data; with `requests_update` the peer is requested to change its own as well.
+    pub fn update(&mut self, requests_update: bool) {
+        self.sealer.update(requests_update);
     }
 
-    /// Sends a record of type `kind` behind what was taken.
+    /// Sends a record of type `kind` behind the records taken before.
     ///
     /// # Errors
     /// The key is used up.
@@ -207,7 +207,7 @@ impl Records {
         self.drain(socket).map(drop)
     }
 
-    /// Says why the connection ends. A socket without room for it is about to be closed, which says the same.
+    /// Sends an alert with the reason why the connection ends. A full socket drops it: the connection is closed anyway.
     fn alert<S: Socket>(&mut self, socket: &mut S, code: u8) {
         let _ = self.say(socket, CONTENT_TYPE_ALERT, &alert_message(code));
     }

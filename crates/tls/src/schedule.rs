@@ -1,12 +1,12 @@
-//! From a traffic secret to the key of its records, and to the secret after it (RFC 8446, 7).
+//! Key schedule: from a traffic secret to the key of its records, and to the next secret (RFC 8446, 7).
 
-use crate::cipher::{Cipher, Direction, IV_BYTES};
+use crate::cipher::{AeadCipher, CipherDirection, IV_BYTES};
 use crate::{Error, suite};
 use aws_lc_rs::hkdf::{KeyType, Prk};
 use roadtrain_proto::security::Suite;
 use zeroize::Zeroizing;
 
-/// The secret of one direction of a connection.
+/// Traffic secret of one direction of a connection.
 #[derive(Clone)]
 pub struct TrafficSecret {
     suite: Suite,
@@ -21,15 +21,15 @@ impl KeyType for Length {
     }
 }
 
-/// A key with the nonces of its records.
+/// Key with the nonces of its records.
 pub(crate) struct RecordKey {
-    pub(crate) cipher: Cipher,
+    pub(crate) cipher: AeadCipher,
     iv: Zeroizing<[u8; IV_BYTES]>,
     sequence: u64,
 }
 
 impl RecordKey {
-    /// The nonce of the next record; each is used once.
+    /// Returns the nonce of the next record; each is used once.
     pub(crate) fn next_nonce(&mut self) -> Result<[u8; IV_BYTES], Error> {
         let mut nonce = *self.iv;
         let sequence = self.sequence;
@@ -42,10 +42,10 @@ impl RecordKey {
 }
 
 impl TrafficSecret {
-    /// A secret as the handshake made it: as long as the suite's hash.
+    /// A secret from a handshake, as long as the suite's hash.
     ///
     /// # Errors
-    /// It is not.
+    /// The length is wrong.
     pub fn new(suite: Suite, secret: &[u8]) -> Result<Self, Error> {
         if secret.len() != suite.hash().bytes() {
             return Err(Error::Library(format!("a secret of {} octets", secret.len())));
@@ -53,7 +53,7 @@ impl TrafficSecret {
         Ok(TrafficSecret { suite, secret: Zeroizing::new(secret.to_vec()) })
     }
 
-    /// The secret after a KeyUpdate.
+    /// Returns the secret after a KeyUpdate.
     ///
     /// # Errors
     /// The library's.
@@ -62,16 +62,16 @@ impl TrafficSecret {
         Ok(TrafficSecret { suite: self.suite, secret })
     }
 
-    /// The key of its records.
-    pub(crate) fn key(&self, direction: Direction) -> Result<RecordKey, Error> {
+    /// Returns the key of the secret's records.
+    pub(crate) fn key(&self, direction: CipherDirection) -> Result<RecordKey, Error> {
         let key = self.expand("key", suite::key_bytes(self.suite))?;
         let mut iv = Zeroizing::new([0; IV_BYTES]);
         iv.copy_from_slice(&self.expand("iv", IV_BYTES)?);
-        Ok(RecordKey { cipher: Cipher::new(self.suite, &key, direction)?, iv, sequence: 0 })
+        Ok(RecordKey { cipher: AeadCipher::new(self.suite, &key, direction)?, iv, sequence: 0 })
     }
 
-    /// The key of its records as Linux takes it: `struct tls12_crypto_info_aes_gcm_128` or `_256` of linux/tls.h, for
-    /// `setsockopt(SOL_TLS, TLS_TX or TLS_RX)`.
+    /// Returns the key of the secret's records in Linux's format: `struct tls12_crypto_info_aes_gcm_128` or `_256` of
+    /// linux/tls.h, for `setsockopt(SOL_TLS, TLS_TX or TLS_RX)`.
     ///
     /// # Errors
     /// The library's.

@@ -1,49 +1,49 @@
-//! Data becomes records.
+//! Sealing: data becomes records.
 
 use crate::Error;
-use crate::cipher::Direction;
+use crate::cipher::CipherDirection;
+use crate::control_record::KEY_UPDATE_MESSAGE;
 use crate::record::{
     CONTENT_BYTES_MAX, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, HEADER_BYTES, OVERHEAD_BYTES,
     TAG_BYTES, blocks, header, sealed_bytes,
 };
 use crate::schedule::{RecordKey, TrafficSecret};
-use crate::told::KEY_UPDATE_MESSAGE;
 
-/// One direction of a connection: what we send.
+/// Send direction of a connection.
 pub struct Sealer {
     secret: TrafficSecret,
     key: RecordKey,
-    /// Blocks of AES that may still be sealed with the key.
+    /// Blocks of AES that the key may still seal.
     blocks_left: u64,
     blocks_max: u64,
-    /// Another key is due before our next data; `Some(true)`: and the peer is asked for one.
+    /// Pending change of the key before our next data; `Some(true)`: with a request to the peer to change its own.
     update_due: Option<bool>,
 }
 
 impl Sealer {
-    /// Seals with the keys of `secret`, `blocks_max` blocks of AES at most ([`crate::BLOCKS_MAX`]).
+    /// A sealer with the keys of `secret`, for at most `blocks_max` blocks of AES ([`crate::BLOCKS_MAX`]).
     ///
     /// # Errors
     /// The library's.
     pub fn new(secret: TrafficSecret, blocks_max: u64) -> Result<Self, Error> {
-        let key = secret.key(Direction::Seal)?;
+        let key = secret.key(CipherDirection::Seal)?;
         Ok(Sealer { secret, key, blocks_left: blocks_max, blocks_max, update_due: None })
     }
 
-    /// What the records are sealed with; for a record layer other than this one.
+    /// Returns the secret of the keys, for another record layer.
     #[must_use]
     pub fn secret(&self) -> &TrafficSecret {
         &self.secret
     }
 
-    /// Octets that [`Sealer::seal`] writes for `length` octets of data.
+    /// Returns the bytes that [`Sealer::seal`] writes for `length` bytes of data.
     #[must_use]
     pub fn sealed_bytes(&self, length: usize) -> usize {
         let update = self.update_due.map_or(0, |_| KEY_UPDATE_MESSAGE.len() + OVERHEAD_BYTES);
         update + sealed_bytes(length)
     }
 
-    /// Octets of data that can be sealed into `room` octets.
+    /// Returns the bytes of data that can be sealed into `room` bytes.
     #[must_use]
     pub fn capacity(&self, room: usize) -> usize {
         let room = room.saturating_sub(self.sealed_bytes(0));
@@ -54,7 +54,7 @@ impl Sealer {
         whole * CONTENT_BYTES_MAX + rest.saturating_sub(OVERHEAD_BYTES)
     }
 
-    /// Seals the first `length` octets of `pieces` as records into `out`: how many octets they are.
+    /// Seals the first `length` bytes of `pieces` as records into `out`; returns their bytes.
     ///
     /// # Errors
     /// The key is used up: the connection has to end.
@@ -93,7 +93,7 @@ impl Sealer {
         Ok(at)
     }
 
-    /// A record of type `kind`: an alert, a message, or data that is empty or padded.
+    /// Returns a record of type `kind`: an alert, a message, or data that is empty or padded.
     ///
     /// # Errors
     /// The library's, or the key is used up.
@@ -103,25 +103,25 @@ impl Sealer {
         Ok(out)
     }
 
-    /// The next data is sealed with another key. With `asks` the peer is told to change its key as well.
-    pub fn update(&mut self, asks: bool) {
-        self.update_due = Some(asks || self.update_due == Some(true));
+    /// Changes the key of our next data. With `requests_update` the peer is requested to change its own as well.
+    pub fn update(&mut self, requests_update: bool) {
+        self.update_due = Some(requests_update || self.update_due == Some(true));
     }
 
     fn begin_update(&mut self, out: &mut [u8]) -> Result<usize, Error> {
-        let Some(asks) = self.update_due else { return Ok(0) };
+        let Some(requests_update) = self.update_due else { return Ok(0) };
         let mut message = KEY_UPDATE_MESSAGE;
-        message[message.len() - 1] = asks.into();
+        message[message.len() - 1] = requests_update.into();
         let record = &mut out[..message.len() + OVERHEAD_BYTES];
         let length = record.len();
         self.message(&message, CONTENT_TYPE_HANDSHAKE, record)?;
         self.secret = self.secret.next()?;
-        self.key = self.secret.key(Direction::Seal)?;
+        self.key = self.secret.key(CipherDirection::Seal)?;
         (self.blocks_left, self.update_due) = (self.blocks_max, None);
         Ok(length)
     }
 
-    /// Seals a whole message that is no data.
+    /// Seals a whole message without data.
     fn message(&mut self, content: &[u8], kind: u8, record: &mut [u8]) -> Result<(), Error> {
         let (body, tag) = self.begin(content.len(), record)?;
         let (place, last) = body.split_at_mut(content.len());
@@ -130,7 +130,7 @@ impl Sealer {
         self.key.cipher.seal(tag)
     }
 
-    /// Begins a record: where its content and type, and where its tag go.
+    /// Begins a record; returns the space for its content and type, and for its tag.
     fn begin<'a>(
         &mut self,
         content: usize,

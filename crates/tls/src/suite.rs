@@ -1,15 +1,15 @@
-//! What the library calls the two cipher suites that NVMe/TCP names.
+//! The library's names for the two cipher suites of NVMe/TCP.
 
 use aws_lc_rs::hkdf;
 use roadtrain_proto::security::Suite;
 use s2n_tls::enums::PskHmac;
 
-/// The suite with that number.
+/// Returns the suite with that number.
 pub(crate) fn from_code(code: u16) -> Option<Suite> {
     [Suite::Aes128GcmSha256, Suite::Aes256GcmSha384].into_iter().find(|s| s.code() == code)
 }
 
-/// Octets of the cipher's key.
+/// Bytes of the cipher's key.
 pub(crate) fn key_bytes(suite: Suite) -> usize {
     match suite {
         Suite::Aes128GcmSha256 => 16,

@@ -1,5 +1,5 @@
-//! Asymmetric Namespace Access (NVMe Base 2.1, sections 8.1.1 and 5.1.12.1.13): how good a controller's way to a group
-//! of namespaces is, and the log page that tells it.
+//! Asymmetric Namespace Access (NVMe Base 2.1, sections 8.1.1 and 5.1.12.1.13). The state of a controller's path to a
+//! group of namespaces, and the log page that reports it.
 //!
 //! ```text
 //!   log page 0Ch:  AnaHeader | AnaGroup, its NSIDs | AnaGroup, its NSIDs | ...
@@ -27,7 +27,7 @@ pub struct AnaHeader {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct AnaGroup {
-    /// 1 or more.
+    /// ANA group identifier, 1 or more.
     pub grpid: U32,
     pub nnsids: U32,
     pub chgcnt: U64,
@@ -40,25 +40,25 @@ const _: () = assert!(size_of::<AnaHeader>() == 16);
 const _: () = assert!(size_of::<AnaGroup>() == 32);
 const _: () = assert!(core::mem::offset_of!(AnaGroup, state) == 16);
 
-/// How a controller reaches the namespaces of a group.
+/// ANA state: access of a controller to the namespaces of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(u8)]
 pub enum AnaState {
-    /// As well as can be.
+    /// Optimal access.
     #[default]
     Optimized = 0x1,
-    /// Worse than some other controller may.
+    /// Access, but another controller may have better access.
     NonOptimized = 0x2,
-    /// Not at all, for now.
+    /// No access for now.
     Inaccessible = 0x3,
-    /// Never again.
+    /// No access ever again.
     PersistentLoss = 0x4,
-    /// Not now: another state follows within ANATT seconds (ANA Change).
+    /// No access now: another state follows within ANATT seconds (ANA Change).
     Change = 0xf,
 }
 
 impl AnaState {
-    /// Every state.
+    /// All states.
     pub const ALL: [AnaState; 5] = [
         AnaState::Optimized,
         AnaState::NonOptimized,
@@ -67,13 +67,13 @@ impl AnaState {
         AnaState::Change,
     ];
 
-    /// The state with that code; bits 7:4 are reserved.
+    /// Returns the state with that code; ignores the reserved bits 7:4.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|state| *state as u8 == code & 0xf)
     }
 
-    /// What commands for a namespace are answered in this state; `None`: they are executed.
+    /// Returns the status of commands for a namespace in this state; `None`: they are executed.
     #[must_use]
     pub const fn refusal(self) -> Option<Status> {
         match self {
@@ -84,14 +84,14 @@ impl AnaState {
         }
     }
 
-    /// Whether commands for a namespace are executed.
+    /// True if commands for a namespace are executed.
     #[must_use]
     pub const fn is_usable(self) -> bool {
         self.refusal().is_none()
     }
 
-    /// Of what is reached over a way with this state, and is itself in the `other` one: the worse of both. What passes soon
-    /// is not as bad as what does not.
+    /// Returns the worse of both states: that of a path, and that of the namespace behind it. A transient state is
+    /// better than a lasting one.
     #[must_use]
     pub fn or_worse(self, other: AnaState) -> AnaState {
         let badness = |state: AnaState| match state {
@@ -104,7 +104,7 @@ impl AnaState {
         if badness(other) > badness(self) { other } else { self }
     }
 
-    /// As configurations, and Linux, write it.
+    /// Returns the name in configurations and in Linux.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -116,7 +116,7 @@ impl AnaState {
         }
     }
 
-    /// The state of that [name](AnaState::name).
+    /// Returns the state of that [name](AnaState::name).
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
@@ -130,7 +130,7 @@ impl fmt::Display for AnaState {
 }
 
 impl AnaHeader {
-    /// Of a page with that many groups.
+    /// A head of a page with that many groups.
     #[must_use]
     pub fn new(chgcnt: u64, groups: u16) -> Self {
         AnaHeader { chgcnt: chgcnt.into(), groups: groups.into(), reserved10: [0; 6] }
@@ -150,21 +150,22 @@ impl AnaGroup {
         }
     }
 
-    /// Its state; `None` when that is reserved.
+    /// Returns the state; `None` when it is reserved.
     #[must_use]
     pub fn state(&self) -> Option<AnaState> {
         AnaState::from_code(self.state)
     }
 }
 
-/// Octets of an ANA log of at most so many groups and namespaces: NANAGRPID and MNAN (or NN) of Identify Controller.
+/// Returns the maximum bytes of an ANA log with that many groups and namespaces: NANAGRPID and MNAN (or NN) of Identify
+/// Controller.
 #[must_use]
 pub const fn ana_log_bytes(groups: u32, namespaces: u32) -> u64 {
     let (head, group) = (size_of::<AnaHeader>() as u64, size_of::<AnaGroup>() as u64);
     head + groups as u64 * group + 4 * namespaces as u64
 }
 
-/// The groups of an ANA log and the NSIDs of each; the walk ends at the first that is cut short.
+/// Returns the groups of an ANA log and the NSIDs of each; stops at the first that is cut short.
 pub fn ana_groups(page: &[u8]) -> impl Iterator<Item = (&AnaGroup, &[U32])> {
     let (groups, mut rest) = match AnaHeader::ref_from_prefix(page) {
         Ok((header, rest)) => (header.groups.get(), rest),

@@ -1,7 +1,7 @@
 //! In-band authentication: the messages of DH-HMAC-CHAP (NVMe Base 2.1, section 8.3.4), carried by Authentication
 //! Send and Receive.
 //!
-//! A message is a head of a fixed size, and values behind it whose lengths the head says.
+//! A message has a head of a fixed size, and values behind it with lengths from the head.
 
 use crate::fabrics::Authentication;
 use zerocopy::little_endian::{U16, U32};
@@ -11,61 +11,61 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const SECP_NVME: u8 = 0xe9;
 /// Security protocol specific: SPSP0 and SPSP1 are 01h.
 pub const SPSP_NVME: u16 = 0x0101;
-/// Octets that hosts have room for when they receive a message.
+/// Bytes of the buffer with which hosts receive a message.
 pub const RECEIVE_BYTES: u32 = 4096;
 
-/// Values of SC_C: what is secured by what the authentication agrees on.
+/// Values of SC_C: the channel that the authentication secures.
 pub mod secure_channel {
-    /// Nothing.
+    /// No channel.
     pub const NONE: u8 = 0;
-    /// Connections over TCP, by TLS with a PSK that the authentication makes.
+    /// Connections over TCP, by TLS with a PSK that the authentication generates.
     pub const NEW_TLS_PSK: u8 = 2;
-    /// The same, in place of the PSK that this connection was secured with.
+    /// Connections over TCP, with a new PSK in place of the one that secures this connection.
     pub const REPLACE_TLS_PSK: u8 = 3;
-    /// The frames of a lane over Ethernet (docs/reference/ethernet.md): a value of our own.
+    /// The frames of a lane over Ethernet (docs/reference/ethernet.md): a vendor-specific value.
     pub const FRAMES: u8 = 0xf0;
 }
 
 /// Types of messages (AUTH_TYPE and AUTH_ID).
 pub mod message {
-    /// Host: what it can do.
+    /// Host: protocols, hashes and groups that it supports.
     pub const NEGOTIATE: [u8; 2] = [0x00, 0x00];
     /// Controller: its challenge.
     pub const CHALLENGE: [u8; 2] = [0x01, 0x01];
     /// Host: its response, and perhaps its challenge.
     pub const REPLY: [u8; 2] = [0x01, 0x02];
-    /// Controller: the host is who it says; perhaps the response to its challenge.
+    /// Controller: the host is authenticated; perhaps the response to its challenge.
     pub const SUCCESS1: [u8; 2] = [0x01, 0x03];
-    /// Host: the controller is who it says.
+    /// Host: the controller is authenticated.
     pub const SUCCESS2: [u8; 2] = [0x01, 0x04];
-    /// Host: it gives up.
+    /// Host: the authentication has failed.
     pub const FAILURE2: [u8; 2] = [0x00, 0xf0];
-    /// Controller: it gives up.
+    /// Controller: the authentication has failed.
     pub const FAILURE1: [u8; 2] = [0x00, 0xf1];
 }
 
-/// Why an authentication has failed (reason code explanation).
+/// Reason why an authentication has failed (reason code explanation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Explanation {
     /// A response was wrong.
     Failed = 1,
-    /// No protocol that both ends know.
+    /// No protocol in common.
     Protocol = 2,
-    /// One end wants a secure channel, the other not.
+    /// One end requires a secure channel, and the other does not support it.
     SecureChannel = 3,
-    /// No hash that both ends use.
+    /// No hash in common.
     Hash = 4,
-    /// No group that both ends use.
+    /// No group in common.
     Group = 5,
-    /// A message that makes no sense.
+    /// An invalid message.
     Payload = 6,
     /// A message out of turn.
     Message = 7,
 }
 
 impl Explanation {
-    /// The explanation with that number.
+    /// Returns the explanation with that number.
     #[must_use]
     pub fn from_octet(octet: u8) -> Option<Self> {
         use Explanation::*;
@@ -74,7 +74,7 @@ impl Explanation {
         ALL.into_iter().find(|&explanation| explanation as u8 == octet)
     }
 
-    /// In words.
+    /// Returns the explanation in words.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -89,7 +89,7 @@ impl Explanation {
     }
 }
 
-/// What every message begins with.
+/// Head of every message.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -109,7 +109,7 @@ pub struct MessageHead {
 #[repr(C)]
 pub struct Negotiate {
     pub head: MessageHead,
-    /// Secure channel wanted: one of [`secure_channel`].
+    /// Requested secure channel: one of [`secure_channel`].
     pub sc_c: u8,
     /// Protocol descriptors, 1.
     pub napd: u8,
@@ -152,7 +152,7 @@ pub struct Reply {
     /// Octets of the hash.
     pub hl: u8,
     pub reserved: u8,
-    /// Whether the challenge is one (1).
+    /// 1: the challenge is valid.
     pub cvalid: u8,
     pub reserved2: u8,
     /// Octets of the public value.
@@ -171,7 +171,7 @@ pub struct Success1 {
     /// Octets of the hash.
     pub hl: u8,
     pub reserved: u8,
-    /// Whether the response is one (1).
+    /// 1: the response is valid.
     pub rvalid: u8,
     pub reserved2: [u8; 7],
 }
@@ -191,7 +191,7 @@ pub struct Success2 {
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct Failure {
+pub struct AuthFailure {
     pub head: MessageHead,
     /// Reason code, 1.
     pub code: u8,
@@ -206,17 +206,17 @@ const _: () = {
     assert!(size_of::<Reply>() == 16);
     assert!(size_of::<Success1>() == 16);
     assert!(size_of::<Success2>() == 16);
-    assert!(size_of::<Failure>() == 8);
+    assert!(size_of::<AuthFailure>() == 8);
 };
 
 impl MessageHead {
-    /// The head of a message of that kind.
+    /// A head of a message of that kind.
     #[must_use]
     pub fn new(kind: [u8; 2], t_id: u16) -> Self {
         MessageHead { kind, reserved: [0; 2], t_id: t_id.into() }
     }
 
-    /// The head of a message, if it has one.
+    /// Returns the head of a message; `None` if the message is too short.
     #[must_use]
     pub fn of(octets: &[u8]) -> Option<Self> {
         MessageHead::read_from_prefix(octets).ok().map(|(head, _)| head)
@@ -230,7 +230,7 @@ impl Authentication {
         Authentication { spsp: SPSP_NVME, secp: SECP_NVME, length }
     }
 
-    /// Whether it is about NVMe's authentication.
+    /// True if the command carries NVMe's authentication.
     #[must_use]
     pub fn is_nvme(&self) -> bool {
         (self.spsp, self.secp) == (SPSP_NVME, SECP_NVME)

@@ -46,14 +46,14 @@ impl Cqe {
         Cqe { cid: cid.into(), status: status.to_field().into(), ..Cqe::default() }
     }
 
-    /// The status.
+    /// Returns the status.
     #[must_use]
     #[inline]
     pub fn status(&self) -> Status {
         Status::from_field(self.status.get())
     }
 
-    /// The 64-bit result in DW0 and DW1.
+    /// Returns the 64-bit result in DW0 and DW1.
     #[must_use]
     #[inline]
     pub fn result(&self) -> u64 {

@@ -1,32 +1,32 @@
-//! Cross-Controller Reset (NVMe Base 2.3, sections 5.4.3 and 5.2.12.3.1; TP8028): a host has another of its controllers
-//! ended, one that it cannot reach any more.
+//! Cross-Controller Reset (NVMe Base 2.3, sections 5.4.3 and 5.2.12.3.1; TP8028): a host resets another of its
+//! controllers, one that it cannot reach any more.
 
 use crate::sqe::{Sqe, opcode};
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bit of DW0 of the completion (Immediate Reset Successful): nothing of the controller is left. Else the log page
-/// tells when that is so.
+/// Bit of DW0 of the completion (Immediate Reset Successful): the controller is gone. Otherwise the log page reports
+/// its end.
 pub const IMMEDIATE: u32 = 1 << 0;
 
-/// LSP of the log page: Remove Completed, which forgets what has ended.
+/// LSP of the log page: Remove Completed, which drops completed entries.
 pub const REMOVE_COMPLETED: u8 = 1;
 
-/// Entries that the log page has at most.
+/// Maximum entries of the log page.
 pub const ENTRIES_MAX: usize = 511;
 
-/// One life of a controller: Identify Controller tells it, and it is another one after each reset.
+/// Instance of a controller, as Identify Controller reports it; another one after each reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ControllerInstance {
     pub cntlid: u16,
-    /// Controller Instance Uniquifier; 0: the controller tells none.
+    /// Controller Instance Uniquifier; 0: not reported.
     pub ciu: u8,
     /// Controller Instance Random Number.
     pub cirn: u64,
 }
 
 impl ControllerInstance {
-    /// The controller that a Cross-Controller Reset `sqe` names.
+    /// Parses the controller that a Cross-Controller Reset `sqe` names.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         let cdw10 = sqe.cdw10.get();
@@ -37,7 +37,7 @@ impl ControllerInstance {
         }
     }
 
-    /// The command that has it reset.
+    /// Returns the command that resets the controller.
     #[must_use]
     pub fn emit(&self) -> Sqe {
         let mut sqe = Sqe::new(opcode::CROSS_CONTROLLER_RESET, 0);
@@ -57,7 +57,7 @@ pub struct CrossResetLog {
     pub reserved2: [u8; 6],
 }
 
-/// A reset that was asked for on this controller, and that did not end at once.
+/// A reset requested on this controller that did not complete at once.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -75,16 +75,16 @@ pub struct CrossResetEntry {
     pub flags: u8,
 }
 
-/// CCRS: how far a reset is.
+/// CCRS: progress of a reset.
 pub mod reset_status {
     pub const IN_PROGRESS: u8 = 0;
     pub const SUCCEEDED: u8 = 1;
     pub const FAILED: u8 = 2;
 }
 
-/// CCRF, as Linux' target sets it.
+/// CCRF, as Linux's target sets it.
 pub mod reset_flags {
-    /// The controller that is named is there.
+    /// The named controller exists.
     pub const VALIDATED: u8 = 1 << 0;
     /// Its reset has begun.
     pub const INITIATED: u8 = 1 << 1;
@@ -101,7 +101,7 @@ const _: () = assert!(size_of::<CrossResetLog>() + 8 * ENTRIES_MAX == 4096);
 /// Octets of the whole log page.
 pub const LOG_BYTES: usize = 4096;
 
-/// The entries of a log page, as far as they are there.
+/// Returns the entries of a log page, as far as the page reaches.
 #[must_use]
 pub fn entries(page: &[u8]) -> &[CrossResetEntry] {
     let Ok((log, rest)) = CrossResetLog::ref_from_prefix(page) else { return &[] };
@@ -113,7 +113,7 @@ pub fn entries(page: &[u8]) -> &[CrossResetEntry] {
 mod tests {
     use super::*;
 
-    /// Octet for octet as the tables of the specification say.
+    /// Byte for byte as in the tables of the specification.
     #[test]
     fn cross_controller_reset_has_the_octets_of_the_specification() {
         let named = ControllerInstance { cntlid: 0x1234, ciu: 0x56, cirn: 0x0807_0605_0403_0201 };

@@ -27,29 +27,29 @@ pub mod adrfam {
     pub const IPV6: u8 = 2;
 }
 
-/// SUBTYPE: what an entry describes.
+/// SUBTYPE: kinds of entries.
 pub mod subtype {
     pub const REFERRAL: u8 = 1;
     pub const NVM: u8 = 2;
-    /// The discovery subsystem that answers.
+    /// The discovery subsystem that returns the log.
     pub const CURRENT_DISCOVERY: u8 = 3;
 }
 
 /// TREQ: transport requirements.
 pub mod treq {
-    /// Connections have to be secured as the entry's TSAS says.
+    /// Connections must be secured as in the entry's TSAS.
     pub const SECURE_REQUIRED: u8 = 1;
-    /// They may be.
+    /// Connections may be secured.
     pub const SECURE_ALLOWED: u8 = 2;
-    /// What of TREQ says this.
+    /// Mask of these bits of TREQ.
     pub const SECURE_MASK: u8 = 3;
     /// The controller can disable SQ flow control.
     pub const DISABLE_SQ_FLOW_CONTROL: u8 = 1 << 2;
 }
 
-/// SECTYPE: how connections are secured, the first octet of TSAS.
+/// SECTYPE: security of connections, the first byte of TSAS.
 pub mod sectype {
-    /// Not at all.
+    /// No security.
     pub const NONE: u8 = 0;
     /// TLS 1.3.
     pub const TLS13: u8 = 2;

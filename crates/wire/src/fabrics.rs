@@ -15,27 +15,27 @@ pub mod fctype {
     pub const DISCONNECT: u8 = 0x08;
 }
 
-/// Octets of data that the capsule of a fabrics command may carry over TCP, on every queue.
+/// Maximum bytes of in-capsule data of a fabrics command over TCP, on every queue.
 pub const FABRICS_IN_CAPSULE_BYTES: u32 = 8192;
 /// Octets of a Connect command's data.
 pub const CONNECT_DATA_BYTES: usize = 1024;
-/// CNTLID by which a host asks for any controller (dynamic controller model).
+/// CNTLID by which a host requests any controller (dynamic controller model).
 pub const CNTLID_DYNAMIC: u16 = 0xffff;
-/// Longest NQN in octets, without the terminating NUL (NVMe Base 2.0, section 4.5).
+/// Maximum bytes of an NQN, without the terminating NUL (NVMe Base 2.0, section 4.5).
 pub const NQN_BYTES_MAX: usize = 223;
 
-/// Tells whether a host or a subsystem can have that name.
+/// True if `nqn` is a valid name of a host or a subsystem.
 #[must_use]
 pub fn is_nqn(nqn: &str) -> bool {
     let is_odd = |c: char| c.is_control() || c.is_whitespace();
     nqn.starts_with("nqn.") && (5..=NQN_BYTES_MAX).contains(&nqn.len()) && !nqn.contains(is_odd)
 }
-/// NQN of the discovery subsystem every target has.
+/// NQN of the discovery subsystem that every target has.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
-/// Connect's result asks for authentication.
+/// Bit of Connect's result: authentication is required.
 pub const AUTHREQ_ATR: u32 = 1 << 17;
-/// Connect's result asks for authentication that makes a secure channel.
+/// Bit of Connect's result: authentication with a secure channel is required.
 pub const AUTHREQ_ASCR: u32 = 1 << 18;
 
 /// Bits of the Connect command's CATTR.
@@ -47,7 +47,7 @@ pub mod cattr {
     pub const DISABLE_SQ_FLOW_CONTROL: u8 = 1 << 2;
 }
 
-/// A Disconnect command (section 6.4), which ends the I/O queue that it is sent on.
+/// A Disconnect command (section 6.4), which ends the I/O queue on which it is sent.
 #[must_use]
 pub fn disconnect() -> Sqe {
     fabrics_sqe(fctype::DISCONNECT)
@@ -58,17 +58,17 @@ pub fn disconnect() -> Sqe {
 pub struct Connect {
     /// Record format, 0.
     pub recfmt: u16,
-    /// Queue: 0 is the admin queue.
+    /// Queue identifier: 0 is the admin queue.
     pub qid: u16,
     /// Entries of the submission queue, minus one.
     pub sqsize: u16,
     pub cattr: u8,
-    /// Keep-alive timeout in milliseconds (admin queue).
+    /// Keep Alive Timeout in milliseconds (admin queue).
     pub kato_ms: u32,
 }
 
 impl Connect {
-    /// The fields of a Connect `sqe`.
+    /// Parses the fields of a Connect `sqe`.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         let (dw10, dw11) = (sqe.cdw10.get(), sqe.cdw11.get());
@@ -81,7 +81,7 @@ impl Connect {
         }
     }
 
-    /// A Connect command whose data is in the capsule.
+    /// Returns a Connect command whose data is in the capsule.
     #[must_use]
     pub fn emit(&self) -> Sqe {
         let mut sqe = fabrics_sqe(fctype::CONNECT);
@@ -106,7 +106,7 @@ pub fn fabrics_sqe(fctype: u8) -> Sqe {
 #[repr(C)]
 pub struct ConnectData {
     pub hostid: [u8; 16],
-    /// Controller wanted; [`CNTLID_DYNAMIC`] for any.
+    /// Requested controller; [`CNTLID_DYNAMIC`] for any.
     pub cntlid: U16,
     pub reserved: [u8; 238],
     /// Subsystem NQN, NUL-terminated.
@@ -133,7 +133,7 @@ impl ConnectData {
     }
 }
 
-/// An NQN as a 256-octet field, NUL-terminated.
+/// Returns an NQN as a 256-byte field, NUL-terminated.
 #[must_use]
 pub fn nqn_field(nqn: &str) -> [u8; 256] {
     let mut field = [0; 256];
@@ -142,7 +142,8 @@ pub fn nqn_field(nqn: &str) -> [u8; 256] {
     field
 }
 
-/// The NQN in a 256-octet field: terminated within 224 octets, UTF-8 without control characters, not empty; else `None`.
+/// Parses the NQN in a 256-byte field: terminated within 224 bytes, UTF-8 without control characters, not empty; else
+/// `None`.
 #[must_use]
 pub fn parse_nqn(field: &[u8; 256]) -> Option<&str> {
     let end = field.iter().take(NQN_BYTES_MAX + 1).position(|&b| b == 0)?;
@@ -185,7 +186,7 @@ pub mod property {
 }
 
 impl Property {
-    /// The fields of a Property Get or Set `sqe`.
+    /// Parses the fields of a Property Get or Set `sqe`.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         let size = match sqe.cdw10.get() & 7 {
@@ -223,12 +224,12 @@ pub struct Authentication {
     pub spsp: u16,
     /// Security protocol: E9h.
     pub secp: u8,
-    /// Octets sent (TL) or asked for (AL).
+    /// Bytes to send (TL) or to receive (AL).
     pub length: u32,
 }
 
 impl Authentication {
-    /// The fields of an Authentication Send or Receive `sqe`.
+    /// Parses the fields of an Authentication Send or Receive `sqe`.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         let dw10 = sqe.cdw10.get();
@@ -239,7 +240,7 @@ impl Authentication {
         }
     }
 
-    /// An Authentication Send or Receive command (`fctype`); its SGL is the caller's.
+    /// Returns an Authentication Send or Receive command (`fctype`); the caller sets the SGL.
     #[must_use]
     pub fn emit(&self, fctype: u8) -> Sqe {
         let mut sqe = fabrics_sqe(fctype);

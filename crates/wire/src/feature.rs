@@ -27,14 +27,14 @@ pub const HOST_BEHAVIOR_BYTES: usize = 512;
 /// Octets of an extended Host Identifier.
 pub const HOST_IDENTIFIER_BYTES: usize = 16;
 
-/// SEL of Get Features: which value is asked for.
+/// SEL of Get Features: the requested value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Select {
     Current,
-    /// The value after a reset, when nothing was saved.
+    /// Value after a reset, when no other was saved.
     Default,
     Saved,
-    /// What can be done to the feature.
+    /// Attributes of the feature: see [`capabilities`].
     Capabilities,
 }
 
@@ -52,7 +52,7 @@ pub struct GetFeatures {
 }
 
 impl GetFeatures {
-    /// The fields of a Get Features `sqe`.
+    /// Parses the fields of a Get Features `sqe`.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         let cdw10 = sqe.cdw10.get();
@@ -73,19 +73,19 @@ pub struct SetFeatures {
     pub fid: u8,
     /// SV: keep the value over power cycles.
     pub save: bool,
-    /// CDW11, whose meaning is the feature's.
+    /// CDW11, with a meaning that depends on the feature.
     pub value: u32,
 }
 
 impl SetFeatures {
-    /// The fields of a Set Features `sqe`.
+    /// Parses the fields of a Set Features `sqe`.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         let cdw10 = sqe.cdw10.get();
         SetFeatures { fid: cdw10 as u8, save: cdw10 >> 31 != 0, value: sqe.cdw11.get() }
     }
 
-    /// A Set Features command without data.
+    /// Returns a Set Features command without data.
     #[must_use]
     pub fn emit(fid: u8, value: u32) -> Sqe {
         let mut sqe = Sqe::new(opcode::SET_FEATURES, 0);
@@ -95,7 +95,7 @@ impl SetFeatures {
     }
 }
 
-/// Number of Queues (07h): counts from 1, as hosts and targets reason about them.
+/// Number of Queues (07h): counts from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberOfQueues {
     pub submission: u32,
@@ -103,7 +103,7 @@ pub struct NumberOfQueues {
 }
 
 impl NumberOfQueues {
-    /// From CDW11 (asked for) or DW0 (granted); `None` for the value FFFFh, which is not allowed.
+    /// Parses CDW11 (requested) or DW0 (granted); `None` for the value FFFFh, which is not allowed.
     #[must_use]
     pub fn parse(dword: u32) -> Option<Self> {
         let (submission, completion) = (dword & 0xffff, dword >> 16);
@@ -111,28 +111,28 @@ impl NumberOfQueues {
             .then_some(NumberOfQueues { submission: submission + 1, completion: completion + 1 })
     }
 
-    /// As a dword; counts are 1..=65535.
+    /// Returns the dword; counts are 1..=65535.
     #[must_use]
     pub fn emit(&self) -> u32 {
         (self.submission.wrapping_sub(1) & 0xffff) | self.completion.wrapping_sub(1) << 16
     }
 }
 
-/// Which end of the range a Temperature Threshold (04h) bounds.
+/// Direction of a Temperature Threshold (04h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThresholdType {
-    /// Warns when the temperature reaches it.
+    /// Upper threshold: warns when the temperature reaches it.
     Over,
-    /// Warns when the temperature falls to it.
+    /// Lower threshold: warns when the temperature falls to it.
     Under,
 }
 
 /// CDW11 of Temperature Threshold (04h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TemperatureThreshold {
-    /// TMPTH: the threshold in kelvins.
+    /// TMPTH: threshold in kelvins.
     pub kelvins: u16,
-    /// TMPSEL: which temperature, see [`TemperatureThreshold::COMPOSITE`].
+    /// TMPSEL: sensor, see [`TemperatureThreshold::COMPOSITE`].
     pub sensor: u8,
     /// THSEL; `None` when the field is reserved.
     pub kind: Option<ThresholdType>,
@@ -143,10 +143,10 @@ pub struct TemperatureThreshold {
 impl TemperatureThreshold {
     /// TMPSEL of the Composite Temperature.
     pub const COMPOSITE: u8 = 0;
-    /// TMPSEL of every temperature that a controller has, for Set Features alone.
+    /// TMPSEL of all temperatures of a controller, for Set Features alone.
     pub const ALL: u8 = 0xf;
 
-    /// The fields of `cdw11`.
+    /// Parses the fields of `cdw11`.
     #[must_use]
     pub fn parse(cdw11: u32) -> Self {
         let kind = match cdw11 >> 20 & 3 {
@@ -178,21 +178,21 @@ pub mod notice {
     pub const CROSS_CONTROLLER_RESET: u8 = 0xf4;
 }
 
-/// Asynchronous event information of I/O command set specific status: a Reservation Notification log page is there.
+/// Asynchronous event information of I/O command set specific status: a Reservation Notification log page is available.
 pub const RESERVATION_LOG_AVAILABLE: u8 = 0x00;
 
 /// DW0 of a completed Asynchronous Event Request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
     pub event_type: u8,
-    /// Meaning depends on the type: see [`notice`].
+    /// Event information, by type: see [`notice`].
     pub information: u8,
-    /// Log page that tells more and, when read, lets the event be reported again.
+    /// Log page with details; reading it lets the controller report the event again.
     pub lid: u8,
 }
 
 impl AsyncEvent {
-    /// From DW0.
+    /// Parses DW0.
     #[must_use]
     pub fn parse(dword: u32) -> Self {
         AsyncEvent {
@@ -202,7 +202,7 @@ impl AsyncEvent {
         }
     }
 
-    /// As DW0.
+    /// Returns DW0.
     #[must_use]
     pub fn emit(&self) -> u32 {
         u32::from(self.event_type & 7)

@@ -8,14 +8,14 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 /// Octets of every Identify data structure.
 pub const IDENTIFY_BYTES: usize = 4096;
-/// NSID that means every namespace.
+/// NSID of all namespaces.
 pub const NSID_ALL: u32 = 0xffff_ffff;
 /// I/O command set identifier of the NVM command set.
 pub const CSI_NVM: u8 = 0;
 /// Entries of a namespace list.
 pub const NAMESPACE_LIST_ENTRIES: usize = IDENTIFY_BYTES / 4;
 
-/// Controller or Namespace Structure: which data structure Identify returns.
+/// Controller or Namespace Structure: data structure that Identify returns.
 pub mod cns {
     /// Identify Namespace data structure of an NSID (NVM command set).
     pub const NAMESPACE: u8 = 0x00;
@@ -112,7 +112,7 @@ pub mod rescap {
     pub const PERSISTENCE: u8 = 1 << 0;
     /// All six types.
     pub const ALL_TYPES: u8 = 0b111_1110;
-    /// IEKEY is as NVMe 1.3 and later say.
+    /// IEKEY as in NVMe 1.3 and later.
     pub const IEKEY: u8 = 1 << 7;
 }
 
@@ -230,7 +230,7 @@ pub struct IdentifyController {
     pub pels: U32,
     pub domain: U16,
     pub reserved358: [u8; 28],
-    /// Command Quiesce Time, in milliseconds: a controller that has lost its host may go on with commands for so long.
+    /// Command Quiesce Time in milliseconds: time for which a controller that has lost its host may continue commands.
     pub cqt: U16,
     pub reserved388: [u8; 124],
     /// Submission queue entry size: maximum (7:4) and required (3:0), as powers of two.
@@ -280,24 +280,24 @@ pub struct IdentifyController {
     pub vendor: [u8; 1024],
 }
 
-/// Place in [`IdentifyController::vendor`] of the endpoint that Roadtrain's targets tell: what it begins with, and 8 bytes.
+/// Offset in [`IdentifyController::vendor`] of the endpoint that Roadtrain's targets report: a mark, and 8 bytes.
 const ENDPOINT_AT: usize = 512;
 const ENDPOINT_MARK: &[u8; 8] = b"RTendpnt";
 
 impl IdentifyController {
-    /// The place where the target's process listens, as a number: it stays the same when another process takes that
-    /// place, which is possible only when the first one has ended. 0: the target does not tell it.
+    /// Returns the endpoint: a number of the place where the target's process listens. It stays the same when another
+    /// process listens there, which is possible only when the first one has ended. 0: not reported.
     #[must_use]
     pub fn endpoint(&self) -> u64 {
-        let told = self.vendor[ENDPOINT_AT..].strip_prefix(ENDPOINT_MARK);
-        told.and_then(<[u8]>::first_chunk).map_or(0, |number| u64::from_le_bytes(*number))
+        let field = self.vendor[ENDPOINT_AT..].strip_prefix(ENDPOINT_MARK);
+        field.and_then(<[u8]>::first_chunk).map_or(0, |number| u64::from_le_bytes(*number))
     }
 
-    /// Tells it.
+    /// Sets the endpoint.
     pub fn set_endpoint(&mut self, endpoint: u64) {
-        let told = &mut self.vendor[ENDPOINT_AT..];
-        told[..8].copy_from_slice(ENDPOINT_MARK);
-        told[8..16].copy_from_slice(&endpoint.to_le_bytes());
+        let field = &mut self.vendor[ENDPOINT_AT..];
+        field[..8].copy_from_slice(ENDPOINT_MARK);
+        field[8..16].copy_from_slice(&endpoint.to_le_bytes());
     }
 }
 
@@ -307,7 +307,7 @@ impl IdentifyController {
 pub struct PowerState {
     /// Maximum power in centiwatts; 0 is not reported.
     pub mp: U16,
-    /// The other fields, all zero here.
+    /// Other fields, all zero here.
     pub rest: [u8; 30],
 }
 
@@ -325,7 +325,7 @@ pub mod nsfeat {
 pub mod dlfeat {
     /// Deallocated blocks read as zeroes.
     pub const READS_ZERO: u8 = 0b001;
-    /// What they read as.
+    /// Mask of the value that deallocated blocks read as.
     pub const READS: u8 = 0b111;
     /// Write Zeroes may deallocate (DEAC).
     pub const WRITE_ZEROES_DEALLOCATES: u8 = 1 << 3;
@@ -411,12 +411,12 @@ pub struct IdentifyNamespace {
     pub vendor: [u8; 3712],
 }
 
-/// Begins the vendor-specific bytes of a namespace's page, where a target of this project reports a write verifier.
+/// Mark of a write verifier in the vendor-specific bytes of a namespace's page, set by this project's targets.
 const WRITE_VERIFIER: [u8; 8] = *b"RT-WVERF";
 
 impl IdentifyNamespace {
-    /// The write verifier: a number that changes when acknowledged writes that were not flushed may be lost. `None`: the
-    /// target does not report one.
+    /// Returns the write verifier: a number that changes when acknowledged writes that were not flushed may be lost.
+    /// `None`: not reported.
     ///
     /// It is in the first 16 vendor-specific bytes (384 to 399): the characters `RT-WVERF`, then the number in little
     /// endian.
@@ -427,14 +427,14 @@ impl IdentifyNamespace {
         (*mark == WRITE_VERIFIER).then_some(verifier)
     }
 
-    /// Reports a write verifier: see [`IdentifyNamespace::write_verifier`].
+    /// Sets the write verifier: see [`IdentifyNamespace::write_verifier`].
     pub fn set_write_verifier(&mut self, verifier: u64) {
         self.vendor[..8].copy_from_slice(&WRITE_VERIFIER);
         self.vendor[8..16].copy_from_slice(&verifier.to_le_bytes());
     }
 
-    /// Octets of a logical block, or `None` when the format in use makes no sense (below 512 octets,
-    /// above 64 KiB, or with metadata).
+    /// Returns the bytes of a logical block, or `None` when the format in use is invalid (below 512 bytes, above 64
+    /// KiB, or with metadata).
     #[must_use]
     pub fn block_bytes(&self) -> Option<u32> {
         let index = usize::from(self.flbas & 0xf) | usize::from(self.flbas >> 5 & 3) << 4;
@@ -442,13 +442,13 @@ impl IdentifyNamespace {
         (format.ms.get() == 0 && (9..=16).contains(&format.lbads)).then(|| 1 << format.lbads)
     }
 
-    /// Whether the page describes an active namespace (an inactive one is all zeroes).
+    /// True if the page describes an active namespace (an inactive one is all zeroes).
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.nsze.get() != 0
     }
 
-    /// Whether the namespace is write protected.
+    /// True if the namespace is write protected.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.nsattr & NSATTR_WRITE_PROTECTED != 0
@@ -504,7 +504,7 @@ pub struct IdentifyNamespaceIndependent {
     pub reserved15: [u8; 4081],
 }
 
-/// Identify I/O Command Set data structure (CNS 1Ch): the combinations a controller offers.
+/// Identify I/O Command Set data structure (CNS 1Ch): the supported combinations.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct IdentifyCommandSets {
@@ -521,7 +521,7 @@ pub struct NamespaceList {
 }
 
 impl NamespaceList {
-    /// The first 1,024 of `nsids`.
+    /// A list of the first 1,024 of `nsids`.
     #[must_use]
     pub fn from_nsids(nsids: impl IntoIterator<Item = u32>) -> Self {
         let mut list = Self::new_zeroed();
@@ -531,7 +531,7 @@ impl NamespaceList {
         list
     }
 
-    /// The NSIDs in the list.
+    /// Returns the NSIDs in the list.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.nsids.iter().map(|nsid| nsid.get()).take_while(|&nsid| nsid != 0)
     }
@@ -577,7 +577,7 @@ const _: () = {
     assert!(offset_of!(IdentifyNamespaceIndependent, nstat) == 14);
 };
 
-/// `text` as a fixed ASCII field: cut or padded with spaces, other characters become `?`.
+/// Returns `text` as a fixed ASCII field: cut or padded with spaces, other characters become `?`.
 #[must_use]
 pub fn ascii_field<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [b' '; N];
@@ -587,7 +587,7 @@ pub fn ascii_field<const N: usize>(text: &str) -> [u8; N] {
     field
 }
 
-/// The text of a fixed ASCII field without its padding (spaces or NULs); empty if it is not printable ASCII.
+/// Returns the text of a fixed ASCII field without its padding (spaces or NULs); empty if it is not printable ASCII.
 #[must_use]
 pub fn parse_ascii(field: &[u8]) -> &str {
     let end = field.iter().position(|&octet| octet == 0).unwrap_or(field.len());
@@ -608,8 +608,7 @@ pub enum NamespaceDescriptor {
 }
 
 impl NamespaceDescriptor {
-    /// Writes the descriptor at the front of `page` and returns the octets written; `None` when it
-    /// does not fit.
+    /// Writes the descriptor to the start of `page` and returns the bytes written; `None` when it does not fit.
     pub fn emit(&self, page: &mut [u8]) -> Option<usize> {
         let (nidt, value): (u8, &[u8]) = match self {
             Self::Eui64(value) => (1, value),
@@ -625,8 +624,8 @@ impl NamespaceDescriptor {
     }
 }
 
-/// The descriptors in a Namespace Identification Descriptor list; unknown types are passed over, and
-/// the walk ends at the first that is malformed.
+/// Returns the descriptors in a Namespace Identification Descriptor list; skips unknown types, and stops at the first
+/// that is malformed.
 pub fn namespace_descriptors(page: &[u8]) -> impl Iterator<Item = NamespaceDescriptor> + '_ {
     let mut rest = page;
     core::iter::from_fn(move || {

@@ -1,31 +1,31 @@
-//! Get LBA Status (NVM Command Set 1.1, section 4.2.1): which logical blocks of a range are allocated.
+//! Get LBA Status (NVM Command Set 1.1, section 4.2.1): allocation state of the logical blocks of a range.
 
 use crate::sqe::{Sqe, opcode};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Most blocks that a range of a command names by its length.
+/// Maximum blocks of a command's range.
 pub const RANGE_BLOCKS_MAX: u64 = u16::MAX as u64;
-/// Most blocks of a descriptor.
+/// Maximum blocks of a descriptor.
 const DESCRIPTOR_BLOCKS_MAX: u64 = 1 << 32;
 
-/// ATYPE: what a controller is asked for.
+/// ATYPE: the requested information.
 pub mod action {
-    /// Blocks that are allocated.
+    /// Allocated blocks.
     pub const ALLOCATED: u8 = 0x02;
-    /// Blocks that perhaps cannot be read any more: look for them.
+    /// Potentially unrecoverable blocks, found by a scan.
     pub const SCAN: u8 = 0x10;
-    /// The same, of those that are known.
+    /// Potentially unrecoverable blocks that are already known.
     pub const TRACKED: u8 = 0x11;
 }
 
-/// CMPC: why a list has ended.
+/// CMPC: reason why a list has ended.
 pub mod condition {
-    /// It is not said. The list tells nothing of what lies behind its last descriptor.
+    /// No reason. Blocks behind the last descriptor are unknown.
     pub const UNTOLD: u8 = 0;
-    /// There was no more room (MNDW). Likewise.
+    /// The buffer was full (MNDW). Blocks behind the last descriptor are unknown.
     pub const NO_ROOM: u8 = 1;
-    /// All of the range was looked at.
+    /// The whole range was checked.
     pub const COMPLETE: u8 = 2;
 }
 
@@ -34,16 +34,16 @@ pub mod condition {
 pub struct GetLbaStatus {
     /// Starting LBA.
     pub slba: u64,
-    /// Blocks of the range; `None`: all that there are.
+    /// Number of blocks; `None`: to the end of the namespace.
     pub blocks: Option<u16>,
-    /// Most octets of the list, a multiple of 4, not 0.
+    /// Maximum bytes of the list, a multiple of 4, not 0.
     pub bytes: u64,
     /// See [`action`].
     pub action: u8,
 }
 
 impl GetLbaStatus {
-    /// The fields of a Get LBA Status `sqe`.
+    /// Parses the fields of a Get LBA Status `sqe`.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         let cdw13 = sqe.cdw13.get();
@@ -55,7 +55,7 @@ impl GetLbaStatus {
         }
     }
 
-    /// The command, its data moved by the transport.
+    /// Returns the command, with data moved by the transport.
     #[must_use]
     pub fn emit(&self, nsid: u32) -> Sqe {
         let mut sqe = Sqe::new(opcode::GET_LBA_STATUS, nsid);
@@ -92,7 +92,7 @@ pub struct LbaStatusDescriptor {
     /// Number of logical blocks, minus one.
     pub nlb: U32,
     pub reserved12: u8,
-    /// Of blocks that perhaps cannot be read.
+    /// Status of potentially unrecoverable blocks.
     pub status: u8,
     pub reserved14: [u8; 2],
 }
@@ -100,13 +100,13 @@ pub struct LbaStatusDescriptor {
 const _: () = assert!(size_of::<LbaStatusHead>() == 8);
 const _: () = assert!(size_of::<LbaStatusDescriptor>() == 16);
 
-/// Octets of a list of so many descriptors.
+/// Returns the bytes of a list of that many descriptors.
 #[must_use]
 pub const fn list_bytes(descriptors: usize) -> usize {
     size_of::<LbaStatusHead>() + descriptors * size_of::<LbaStatusDescriptor>()
 }
 
-/// The head of a list, and the descriptors of it that are there.
+/// Returns the head of a list, and its descriptors as far as the bytes reach.
 #[must_use]
 pub fn parse_list(octets: &[u8]) -> Option<(&LbaStatusHead, &[LbaStatusDescriptor])> {
     let (head, rest) = LbaStatusHead::ref_from_prefix(octets).ok()?;
@@ -116,25 +116,25 @@ pub fn parse_list(octets: &[u8]) -> Option<(&LbaStatusHead, &[LbaStatusDescripto
     Some((head, descriptors))
 }
 
-/// Writes a list, from its first block to its last.
+/// Writer of a list, from its first block to its last.
 #[derive(Debug)]
 pub struct LbaStatusList<'a> {
     place: &'a mut [u8],
     count: usize,
-    /// The last descriptor: its first block, and how many they are.
+    /// First block and number of blocks of the last descriptor.
     last: Option<(u64, u64)>,
 }
 
 impl<'a> LbaStatusList<'a> {
-    /// An empty list, as long as `place` has room.
+    /// An empty list, limited by the length of `place`.
     #[must_use]
     pub fn new(place: &'a mut [u8]) -> Self {
         place.fill(0);
         LbaStatusList { place, count: 0, last: None }
     }
 
-    /// Adds `blocks` blocks from `slba` on, which lie behind all that were added. Those that follow the last ones are
-    /// told together with them. `false`: there is no room for all of them.
+    /// Adds `blocks` blocks from `slba` on, behind all blocks added before. Adjacent blocks share a descriptor. False
+    /// if the buffer cannot hold all of them.
     pub fn add(&mut self, mut slba: u64, mut blocks: u64) -> bool {
         while blocks > 0 {
             let joined = self.last.filter(|&(first, count)| {
@@ -152,7 +152,7 @@ impl<'a> LbaStatusList<'a> {
         true
     }
 
-    /// The block behind all that were added.
+    /// Returns the block behind all added ones.
     #[must_use]
     pub fn end_of_last(&self) -> u64 {
         self.last.map_or(0, |(first, count)| first.saturating_add(count))
@@ -170,7 +170,7 @@ impl<'a> LbaStatusList<'a> {
         place.map(|place| place.copy_from_slice(descriptor.as_bytes())).is_some()
     }
 
-    /// Ends the list, for that [reason](condition). Of a place that is shorter than the head the rest is left out.
+    /// Ends the list for that [reason](condition). A buffer that is shorter than the head gets a part of it.
     pub fn end(self, condition: u8) {
         let head =
             LbaStatusHead { count: (self.count as u32).into(), condition, reserved5: [0; 3] };

@@ -1,16 +1,16 @@
-//! What goes over the wire, octet for octet: NVMe commands and completions, NVMe over Fabrics capsules, NVMe/TCP
-//! PDUs, frames straight on Ethernet; and what local block devices speak: NBD, FUSE, virtio-blk.
+//! Wire formats, byte for byte: NVMe commands and completions, NVMe over Fabrics capsules, NVMe/TCP PDUs, frames
+//! directly on Ethernet; and the protocols of local block devices: NBD, FUSE, virtio-blk.
 //!
 //! ```text
 //!   received octets --ref_from_prefix--> &CapsuleCmd        a view: nothing is copied, nothing allocated
-//!                                           | layout(), from_value(), checks beside each struct
+//!                                           | layout(), from_value(), checks next to each struct
 //!                                           v
-//!                                        what they mean
+//!                                          checked values
 //!   octets to send  <----as_bytes()----- CapsuleCmd
 //! ```
 //!
 //! Every format is a `#[repr(C)]` struct of little-endian fields, with its size asserted when it is compiled.
-//! Viewing never panics; what the octets *mean* is checked by the functions beside each struct.
+//! Viewing never panics; the functions next to each struct check the values of its fields.
 //!
 //! ```
 //! use roadtrain_wire::sqe::{Sqe, opcode};

@@ -28,19 +28,19 @@ pub mod lid {
 pub struct GetLogPage {
     pub lid: u8,
     pub lsp: u8,
-    /// Retain asynchronous event: reading does not let the event be reported again.
+    /// Retain Asynchronous Event: after reading, the controller does not report the event again.
     pub rae: bool,
-    /// Octets asked for, 4..=2^34.
+    /// Bytes to read, 4..=2^34.
     pub bytes: u64,
     pub lsi: u16,
     pub offset: u64,
-    /// The offset is an index (OT).
+    /// True if the offset is an index (OT).
     pub indexed: bool,
     pub csi: u8,
 }
 
 impl GetLogPage {
-    /// Octet 0 onwards of `lid`.
+    /// The first `bytes` of `lid`.
     #[must_use]
     pub fn new(lid: u8, bytes: u32) -> Self {
         GetLogPage {
@@ -55,7 +55,7 @@ impl GetLogPage {
         }
     }
 
-    /// The fields of a Get Log Page `sqe`.
+    /// Parses the fields of a Get Log Page `sqe`.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         let (dw10, dw11, dw14) = (sqe.cdw10.get(), sqe.cdw11.get(), sqe.cdw14.get());
@@ -72,7 +72,7 @@ impl GetLogPage {
         }
     }
 
-    /// The command, its data moved by the transport. `bytes` must be a multiple of 4, not 0.
+    /// Returns the command, with data moved by the transport. `bytes` must be a multiple of 4, not 0.
     #[must_use]
     pub fn emit(&self, nsid: u32) -> Sqe {
         let numd = (self.bytes / 4).saturating_sub(1);
@@ -95,7 +95,7 @@ impl GetLogPage {
 )]
 #[repr(C)]
 pub struct ErrorEntry {
-    /// Which error of the controller's life this is, from 1.
+    /// Number of the error since the controller was created, from 1.
     pub error_count: U64,
     pub sqid: U16,
     pub cid: U16,
@@ -118,7 +118,7 @@ pub struct ErrorEntry {
     pub version: u8,
 }
 
-/// [`ErrorEntry::parameter`] when no field is to blame.
+/// [`ErrorEntry::parameter`] when no field in particular is wrong.
 pub const PARAMETER_NONE: u16 = 0xffff;
 
 /// SMART / Health Information log (LID 02h).
@@ -126,7 +126,7 @@ pub const PARAMETER_NONE: u16 = 0xffff;
 #[repr(C)]
 pub struct SmartLog {
     pub critical_warning: u8,
-    /// Kelvin; 0 where nothing is measured.
+    /// Temperature in kelvins; 0: not measured.
     pub composite_temperature: U16,
     /// Percent.
     pub available_spare: u8,
@@ -135,7 +135,7 @@ pub struct SmartLog {
     pub percentage_used: u8,
     pub endurance_group_summary: u8,
     pub reserved7: [u8; 25],
-    /// Thousands of 512-octet units, rounded up; so written.
+    /// Thousands of 512-byte units, rounded up; the same for written data.
     pub data_units_read: U128,
     pub data_units_written: U128,
     pub host_read_commands: U128,
@@ -185,12 +185,12 @@ pub struct CommandEffectsLog {
     pub reserved: [u8; 2048],
 }
 
-/// A dword for each of 256 identifiers: Supported Log Pages (LID 00h, bit 0 says supported) and Feature
-/// Identifiers Supported and Effects (LID 12h).
+/// A dword for each of 256 identifiers: Supported Log Pages (LID 00h, bit 0: supported) and Feature Identifiers
+/// Supported and Effects (LID 12h).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct EffectsTable {
-    /// By LID or FID.
+    /// Entries by LID or FID.
     pub entries: [U32; 256],
 }
 

@@ -21,9 +21,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const CH_BYTES: usize = 8;
 /// Octets of a header or data digest.
 pub const DIGEST_BYTES: usize = 4;
-/// Longest header of any PDU, with its digest.
+/// Maximum bytes of a PDU's header, with its digest.
 pub const HEADER_BYTES_MAX: usize = 128 + DIGEST_BYTES;
-/// Most octets of data in a H2CTermReq or C2HTermReq PDU.
+/// Maximum bytes of data in an H2CTermReq or C2HTermReq PDU.
 pub const TERM_DATA_BYTES_MAX: usize = 128;
 
 /// PDU types.
@@ -43,7 +43,7 @@ pub enum PduType {
 }
 
 impl PduType {
-    /// The type of that octet.
+    /// Returns the type with that value.
     #[must_use]
     pub fn from_octet(octet: u8) -> Option<Self> {
         Some(match octet {
@@ -60,7 +60,7 @@ impl PduType {
         })
     }
 
-    /// Octets of its header without digest (HLEN).
+    /// Returns the bytes of the header without digest (HLEN).
     #[must_use]
     #[inline]
     pub const fn header_bytes(self) -> usize {
@@ -71,21 +71,21 @@ impl PduType {
         }
     }
 
-    /// Whether the host sends it (else the controller does).
+    /// True if the host sends it (else the controller does).
     #[must_use]
     #[inline]
     pub const fn is_from_host(self) -> bool {
         matches!(self, Self::IcReq | Self::H2cTermReq | Self::CapsuleCmd | Self::H2cData)
     }
 
-    /// Whether it may carry digests: those that set up or end a connection never do.
+    /// True if it may carry digests: PDUs that set up or end a connection never do.
     #[must_use]
     #[inline]
     pub const fn has_digests(self) -> bool {
         self as u8 > PduType::C2hTermReq as u8
     }
 
-    /// Whether it may carry data.
+    /// True if it may carry data.
     #[must_use]
     #[inline]
     pub const fn may_have_data(self) -> bool {
@@ -116,7 +116,7 @@ pub enum Fes {
     PduSequenceError = 2,
     /// FEI: the digest received.
     HeaderDigestError = 3,
-    /// Data beyond what was asked for.
+    /// Data beyond the requested range.
     DataTransferOutOfRange = 4,
     /// More R2Ts than MAXR2T (from the host), or more data than MAXH2CDATA (from the controller).
     LimitExceeded = 5,
@@ -125,7 +125,7 @@ pub enum Fes {
 }
 
 impl Fes {
-    /// The status of that value.
+    /// Returns the status with that value.
     #[must_use]
     pub fn from_value(value: u16) -> Option<Self> {
         use Fes::*;
@@ -161,7 +161,7 @@ pub struct CommonHeader {
     /// See [`PduType`].
     pub pdu_type: u8,
     pub flags: u8,
-    /// Octets of header, without digest.
+    /// Bytes of the header, without digest.
     pub hlen: u8,
     /// Offset of the data from the start of the PDU; 0 without data.
     pub pdo: u8,
@@ -169,7 +169,7 @@ pub struct CommonHeader {
     pub plen: U32,
 }
 
-/// Which header digests and data digests a connection uses.
+/// Header and data digests of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Digests {
     /// Header digest.
@@ -179,21 +179,21 @@ pub struct Digests {
 }
 
 impl Digests {
-    /// From the DGST octet of ICReq and ICResp; `None` if reserved bits are set.
+    /// Parses the DGST byte of ICReq and ICResp; `None` if reserved bits are set.
     #[must_use]
     #[inline]
     pub fn from_octet(dgst: u8) -> Option<Self> {
         (dgst & !3 == 0).then_some(Digests { header: dgst & 1 != 0, data: dgst & 2 != 0 })
     }
 
-    /// The DGST octet.
+    /// Returns the DGST byte.
     #[must_use]
     #[inline]
     pub fn to_octet(self) -> u8 {
         u8::from(self.header) | u8::from(self.data) << 1
     }
 
-    /// The flags a PDU of this kind carries, with or without data.
+    /// Returns the flags of a PDU with these digests, with or without data.
     #[must_use]
     #[inline]
     pub const fn flags(self, has_data: bool) -> u8 {
@@ -201,23 +201,23 @@ impl Digests {
     }
 }
 
-/// Where the parts of a PDU lie, all in octets from its start: the outcome of a checked common header.
+/// Positions of the parts of a PDU, in bytes from its start: the result of a checked common header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub kind: PduType,
-    /// Header with its digest.
+    /// Bytes of the header with its digest.
     pub header_bytes: u32,
     /// Offset of the data (0: none).
     pub data_offset: u32,
-    /// Data without padding and digest.
+    /// Bytes of data without padding and digest.
     pub data_bytes: u32,
-    /// Whether a data digest follows the data.
+    /// True if a data digest follows the data.
     pub has_data_digest: bool,
-    /// The whole PDU.
+    /// Bytes of the whole PDU.
     pub pdu_bytes: u32,
 }
 
-/// A common header field that is wrong: its offset, as FEI of "Invalid PDU Header Field" wants it.
+/// A wrong field of the common header: its offset, for FEI of "Invalid PDU Header Field".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// Octets from the start of the PDU.
@@ -255,11 +255,11 @@ impl CommonHeader {
         ch
     }
 
-    /// Checks every field against the PDU's type, the digests agreed and `alignment` (HPDA or CPDA in octets,
-    /// 1 for none), and says where the parts lie.
+    /// Checks every field against the PDU's type, the negotiated digests and `alignment`: HPDA or CPDA in bytes, 1 for
+    /// none. Returns the positions of the parts.
     ///
     /// # Errors
-    /// The first field that is wrong.
+    /// The first wrong field.
     #[inline]
     pub fn layout(&self, digests: Digests, alignment: u32) -> Result<Layout, FieldError> {
         let kind = PduType::from_octet(self.pdu_type).ok_or(TYPE)?;
@@ -275,7 +275,7 @@ impl CommonHeader {
         };
         self.check_flags(kind, digests, has_data)?;
         if !has_data {
-            // PDO is reserved then: hosts have been seen to set it, so it is not looked at.
+            // PDO is reserved then; some hosts set it, so it is ignored.
             return if plen == header { Ok(self.at(kind, header, 0, 0, false)) } else { Err(PLEN) };
         }
         if !kind.has_digests() {
@@ -304,7 +304,7 @@ impl CommonHeader {
             PduType::C2hData => flag::LAST | flag::SUCCESS,
             _ => 0,
         };
-        // A digest flag must say what was agreed; DDGST without data is tolerated.
+        // A digest flag must match the negotiation; DDGST without data is tolerated.
         let wanted = digests.flags(has_data);
         let optional = if digests.data && !has_data { flag::DDGST } else { 0 };
         if self.flags & !more & !optional == wanted { Ok(()) } else { Err(FLAGS) }
@@ -322,7 +322,8 @@ impl CommonHeader {
     }
 }
 
-/// Whether data may start there. No division where hosts and controllers ask for no more than dwords, as all do.
+/// True if data may start at `offset`. Avoids a division for alignments of up to a dword, which all known hosts and
+/// controllers use.
 #[inline]
 const fn is_multiple(offset: u32, alignment: u32) -> bool {
     match alignment {
@@ -332,7 +333,7 @@ const fn is_multiple(offset: u32, alignment: u32) -> bool {
     }
 }
 
-/// CRC32C of a header: the HDGST that follows it.
+/// Returns the CRC32C of a header: the HDGST that follows it.
 #[must_use]
 #[inline]
 pub fn header_digest(header: &[u8]) -> [u8; 4] {
@@ -360,9 +361,9 @@ pdu_struct! {
         pfv: U16,
         /// Host PDU data alignment, in dwords minus one (0..=31).
         hpda: u8,
-        /// Digests asked for.
+        /// Requested digests.
         dgst: u8,
-        /// Most outstanding R2Ts a command, minus one.
+        /// Maximum outstanding R2Ts of a command, minus one.
         maxr2t: U32,
         reserved: [u8; 112],
     }
@@ -375,9 +376,9 @@ pdu_struct! {
         pfv: U16,
         /// Controller PDU data alignment, in dwords minus one (0..=31).
         cpda: u8,
-        /// Digests agreed.
+        /// Granted digests.
         dgst: u8,
-        /// Most octets of data in a H2CData PDU, 4,096 or more, a multiple of 4.
+        /// Maximum bytes of data in an H2CData PDU, 4,096 or more, a multiple of 4.
         maxh2cdata: U32,
         reserved: [u8; 112],
     }
@@ -444,17 +445,17 @@ pdu_struct! {
     R2t, 24 {
         /// Command capsule CID.
         cccid: U16,
-        /// Transfer tag, to be named by the H2CData.
+        /// Transfer tag, for the H2CData.
         ttag: U16,
-        /// Offset asked for.
+        /// Requested offset.
         r2to: U32,
-        /// Octets asked for.
+        /// Requested bytes.
         r2tl: U32,
         reserved: [u8; 4],
     }
 }
 
-/// HPDA and CPDA (dwords minus one) as octets, `None` above 31.
+/// Returns HPDA or CPDA (dwords minus one) in bytes, `None` above 31.
 #[must_use]
 #[inline]
 pub fn alignment_bytes(pda: u8) -> Option<u32> {
@@ -462,7 +463,7 @@ pub fn alignment_bytes(pda: u8) -> Option<u32> {
 }
 
 impl IcReq {
-    /// ICReq asking for `digests`, with data aligned to `hpda` and `maxr2t` + 1 R2Ts a command.
+    /// An ICReq that requests `digests`, with data aligned to `hpda` and `maxr2t` + 1 R2Ts a command.
     #[must_use]
     pub fn new(digests: Digests, hpda: u8, maxr2t: u32) -> Self {
         IcReq {
@@ -477,7 +478,7 @@ impl IcReq {
 }
 
 impl IcResp {
-    /// ICResp granting `digests`, with data aligned to `cpda` and at most `maxh2cdata` octets in a H2CData.
+    /// An ICResp that grants `digests`, with data aligned to `cpda` and at most `maxh2cdata` bytes in an H2CData.
     #[must_use]
     pub fn new(digests: Digests, cpda: u8, maxh2cdata: u32) -> Self {
         IcResp {
@@ -492,7 +493,7 @@ impl IcResp {
 }
 
 impl TermReq {
-    /// H2CTermReq (`from_host`) or C2HTermReq that is followed by `data_bytes` (at most 128) of the PDU in error.
+    /// An H2CTermReq (`from_host`) or C2HTermReq, followed by `data_bytes` (at most 128) of the PDU in error.
     #[must_use]
     pub fn new(from_host: bool, fes: Fes, fei: u32, data_bytes: u32) -> Self {
         let kind = if from_host { PduType::H2cTermReq } else { PduType::C2hTermReq };

@@ -1,5 +1,5 @@
-//! Reservations (NVMe Base 2.1, sections 7.5 to 7.8, 8.1.24 and 5.1.12.1.32): who may read and write a namespace that
-//! several hosts share.
+//! Reservations (NVMe Base 2.1, sections 7.5 to 7.8, 8.1.24 and 5.1.12.1.32): access rights to a namespace that several
+//! hosts share.
 
 use crate::sqe::{Sqe, opcode};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -14,7 +14,7 @@ const IEKEY: u32 = 1 << 3;
 /// EDS in CDW11 of Reservation Report.
 const EDS: u32 = 1 << 0;
 
-/// RTYPE: what a reservation lets whom do.
+/// RTYPE: access rights of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ReservationType {
@@ -33,7 +33,7 @@ pub enum ReservationType {
 }
 
 impl ReservationType {
-    /// All of them, in the order of their numbers.
+    /// All types, in the order of their numbers.
     pub const ALL: [ReservationType; 6] = [
         ReservationType::WriteExclusive,
         ReservationType::ExclusiveAccess,
@@ -43,26 +43,26 @@ impl ReservationType {
         ReservationType::ExclusiveAccessAllRegistrants,
     ];
 
-    /// From its number; `None`: reserved, or no reservation.
+    /// Returns the type with that number; `None`: reserved, or no reservation.
     #[must_use]
     pub fn parse(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 
-    /// Its number.
+    /// Returns the number.
     #[must_use]
     pub fn emit(self) -> u8 {
         self as u8
     }
 
-    /// Every registrant holds the reservation.
+    /// True if every registrant holds the reservation.
     #[must_use]
     pub fn is_held_by_all(self) -> bool {
         matches!(self, Self::WriteExclusiveAllRegistrants | Self::ExclusiveAccessAllRegistrants)
     }
 }
 
-/// RREGA: what Reservation Register does.
+/// RREGA: action of Reservation Register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegisterAction {
     Register,
@@ -70,27 +70,27 @@ pub enum RegisterAction {
     Replace,
 }
 
-/// CPTPL: what becomes of Persist Through Power Loss.
+/// CPTPL: change of Persist Through Power Loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangePersistence {
     Keep,
-    /// Reservations and registrants are gone after a power loss.
+    /// Reservations and registrants are lost at a power loss.
     Clear,
-    /// They stay.
+    /// Reservations and registrants survive a power loss.
     Set,
 }
 
-/// Reservation Register (opcode 0Dh), without its keys. What is `None` is a reserved value.
+/// Reservation Register (opcode 0Dh), without its keys. `None` stands for a reserved value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register {
     pub action: Option<RegisterAction>,
-    /// IEKEY: whatever the host's key is.
+    /// IEKEY: the host's current key is ignored.
     pub ignores_key: bool,
     pub persistence: Option<ChangePersistence>,
 }
 
 impl Register {
-    /// The fields of a Reservation Register `sqe`.
+    /// Parses the fields of a Reservation Register `sqe`.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         let cdw10 = sqe.cdw10.get();
@@ -109,7 +109,7 @@ impl Register {
         Register { action, ignores_key: cdw10 & IEKEY != 0, persistence }
     }
 
-    /// The command, its data ([`TwoKeys`]) behind it in the capsule.
+    /// Returns the command, with its data ([`TwoKeys`]) in the capsule.
     #[must_use]
     pub fn emit(&self, nsid: u32) -> Sqe {
         let action = match self.action {
@@ -131,7 +131,7 @@ impl Register {
     }
 }
 
-/// RACQA: what Reservation Acquire does.
+/// RACQA: action of Reservation Acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcquireAction {
     Acquire,
@@ -139,17 +139,17 @@ pub enum AcquireAction {
     PreemptAndAbort,
 }
 
-/// Reservation Acquire (opcode 11h), without its keys. What is `None` is a reserved value.
+/// Reservation Acquire (opcode 11h), without its keys. `None` stands for a reserved value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acquire {
     pub action: Option<AcquireAction>,
-    /// IEKEY, which has to be 0.
+    /// IEKEY, which must be 0.
     pub ignores_key: bool,
     pub kind: Option<ReservationType>,
 }
 
 impl Acquire {
-    /// The fields of a Reservation Acquire `sqe`.
+    /// Parses the fields of a Reservation Acquire `sqe`.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         let cdw10 = sqe.cdw10.get();
@@ -163,7 +163,7 @@ impl Acquire {
         Acquire { action, ignores_key: cdw10 & IEKEY != 0, kind }
     }
 
-    /// The command, its data ([`TwoKeys`]) behind it in the capsule.
+    /// Returns the command, with its data ([`TwoKeys`]) in the capsule.
     #[must_use]
     pub fn emit(&self, nsid: u32) -> Sqe {
         let action = match self.action {
@@ -179,24 +179,24 @@ impl Acquire {
     }
 }
 
-/// RRELA: what Reservation Release does.
+/// RRELA: action of Reservation Release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseAction {
     Release,
     Clear,
 }
 
-/// Reservation Release (opcode 15h), without its key. What is `None` is a reserved value.
+/// Reservation Release (opcode 15h), without its key. `None` stands for a reserved value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Release {
     pub action: Option<ReleaseAction>,
-    /// IEKEY, which has to be 0.
+    /// IEKEY, which must be 0.
     pub ignores_key: bool,
     pub kind: Option<ReservationType>,
 }
 
 impl Release {
-    /// The fields of a Reservation Release `sqe`.
+    /// Parses the fields of a Reservation Release `sqe`.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         let cdw10 = sqe.cdw10.get();
@@ -209,7 +209,7 @@ impl Release {
         Release { action, ignores_key: cdw10 & IEKEY != 0, kind }
     }
 
-    /// The command, its data (the key) behind it in the capsule.
+    /// Returns the command, with its data (the key) in the capsule.
     #[must_use]
     pub fn emit(&self, nsid: u32) -> Sqe {
         let action = match self.action {
@@ -235,21 +235,21 @@ fn rtype(kind: Option<ReservationType>) -> u32 {
 /// Reservation Report (opcode 0Eh).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Octets asked for, 4..=2^34.
+    /// Bytes to read, 4..=2^34.
     pub bytes: u64,
     /// EDS: host identifiers of 128 bits.
     pub extended: bool,
 }
 
 impl Report {
-    /// The fields of a Reservation Report `sqe`.
+    /// Parses the fields of a Reservation Report `sqe`.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         let bytes = (u64::from(sqe.cdw10.get()) + 1) * 4;
         Report { bytes, extended: sqe.cdw11.get() & EDS != 0 }
     }
 
-    /// The command, its data moved by the transport. `bytes` must be a multiple of 4, not 0.
+    /// Returns the command, with data moved by the transport. `bytes` must be a multiple of 4, not 0.
     #[must_use]
     pub fn emit(&self, nsid: u32) -> Sqe {
         let mut sqe = Sqe::new(opcode::RESERVATION_REPORT, nsid);
@@ -266,31 +266,31 @@ impl Report {
 )]
 #[repr(C)]
 pub struct TwoKeys {
-    /// CRKEY: the host's key by now.
+    /// CRKEY: the host's current key.
     pub current: U64,
-    /// NRKEY or PRKEY: its new key, or the key of those that are preempted.
+    /// NRKEY or PRKEY: the host's new key, or the key of the registrants to preempt.
     pub other: U64,
 }
 
-/// Head of what Reservation Report returns. Without EDS entries follow; with EDS they begin at octet 64.
+/// Head of the data of Reservation Report. Without EDS entries follow; with EDS they begin at byte 64.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct ReportHead {
-    /// GEN: changes of registrations.
+    /// GEN: number of changes of registrations.
     pub generation: U32,
     /// RTYPE; 0: no reservation.
     pub rtype: u8,
-    /// REGSTRNT: entries that there are, also those that did not fit.
+    /// REGSTRNT: number of entries, those that did not fit included.
     pub registrants: U16,
     pub reserved7: [u8; 2],
-    /// PTPLS: 1: it persists through power loss.
+    /// PTPLS: 1: the reservation persists through power loss.
     pub ptpls: u8,
     pub reserved10: [u8; 14],
 }
 
-/// Where entries with host identifiers of 128 bits begin.
+/// Offset of entries with host identifiers of 128 bits.
 pub const EXTENDED_ENTRIES: usize = 64;
 
 /// Bit of RCSTS: the host holds the reservation.
@@ -330,7 +330,7 @@ pub struct ReportEntryExtended {
     pub reserved32: [u8; 32],
 }
 
-/// The head of a report with host identifiers of 128 bits, and its entries as far as they are there.
+/// Returns the head of a report with host identifiers of 128 bits, and its entries as far as the report reaches.
 #[must_use]
 pub fn parse_extended(report: &[u8]) -> Option<(&ReportHead, &[ReportEntryExtended])> {
     let (head, _) = ReportHead::ref_from_prefix(report).ok()?;
@@ -338,7 +338,7 @@ pub fn parse_extended(report: &[u8]) -> Option<(&ReportHead, &[ReportEntryExtend
     Some((head, entries(head, rest)))
 }
 
-/// The head of a report with host identifiers of 64 bits, and its entries as far as they are there.
+/// Returns the head of a report with host identifiers of 64 bits, and its entries as far as the report reaches.
 #[must_use]
 pub fn parse_short(report: &[u8]) -> Option<(&ReportHead, &[ReportEntry])> {
     let (head, rest) = ReportHead::ref_from_prefix(report).ok()?;
@@ -353,20 +353,20 @@ fn entries<'a, E: FromBytes + Immutable + KnownLayout + Unaligned>(
     <[E]>::ref_from_prefix_with_elems(rest, count).map_or(&[], |(entries, _)| entries)
 }
 
-/// What a Reservation Notification is about.
+/// Type of a Reservation Notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Notification {
-    /// The host's registration was taken away by another host.
+    /// Another host has removed the host's registration.
     RegistrationPreempted = 1,
-    /// A reservation that concerns the host is released, or of another type.
+    /// A reservation that concerns the host is released, or has another type.
     ReservationReleased = 2,
-    /// A reservation and all registrations were cleared by another host.
+    /// Another host has cleared a reservation and all registrations.
     ReservationPreempted = 3,
 }
 
 impl Notification {
-    /// From RNLPT; `None`: an empty page, or reserved.
+    /// Returns the type with that RNLPT; `None`: an empty page, or reserved.
     #[must_use]
     pub fn parse(number: u8) -> Option<Self> {
         match number {
@@ -377,14 +377,14 @@ impl Notification {
         }
     }
 
-    /// Its bit in Reservation Notification Mask (feature 82h).
+    /// Returns the bit in Reservation Notification Mask (feature 82h).
     #[must_use]
     pub fn mask_bit(self) -> u32 {
         1 << self as u8
     }
 }
 
-/// Bits of Reservation Notification Mask that mean something.
+/// Valid bits of Reservation Notification Mask.
 pub const NOTIFICATION_MASK: u32 = 0b1110;
 
 /// Bit of Reservation Persistence (feature 83h): PTPL.
@@ -396,11 +396,11 @@ pub const PTPL: u32 = 1 << 0;
 )]
 #[repr(C)]
 pub struct NotificationLog {
-    /// Which notification of the controller's life this is, from 1; one that is missing was lost.
+    /// Number of the notification since the controller was created, from 1; a gap means that notifications were lost.
     pub count: U64,
     /// RNLPT: see [`Notification`].
     pub kind: u8,
-    /// Notifications behind this one, 255 at most.
+    /// Number of further notifications, 255 at most.
     pub available: u8,
     pub reserved10: [u8; 2],
     pub nsid: U32,

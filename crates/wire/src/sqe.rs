@@ -9,12 +9,12 @@ pub const SQE_BYTES: usize = 64;
 /// Bytes of an entry of a Copy's list of source ranges (format 0).
 pub const COPY_RANGE_BYTES: u32 = 32;
 
-/// PSDT value in [`Sqe::flags`] that says "SGL, no metadata buffer": the only one fabrics use.
+/// PSDT value in [`Sqe::flags`] for "SGL, no metadata buffer": the only one over fabrics.
 pub const FLAG_SGL: u8 = 0x40;
 /// PSDT in [`Sqe::flags`] (NVMe Base 2.1, section 3.4.2).
 pub const FLAG_PSDT: u8 = 0xc0;
 
-/// FUSE in [`Sqe::flags`] (NVMe Base 2.1, section 3.4.2): the bits that say which part of a fused operation it is.
+/// FUSE in [`Sqe::flags`] (NVMe Base 2.1, section 3.4.2): bits with the part of a fused operation.
 pub const FLAG_FUSE: u8 = 0x03;
 /// FUSE: the first command of a fused operation.
 pub const FUSE_FIRST: u8 = 0x01;
@@ -33,7 +33,7 @@ pub mod opcode {
     pub const WRITE: u8 = 0x01;
     /// I/O: read logical blocks.
     pub const READ: u8 = 0x02;
-    /// I/O: mark logical blocks, so that they cannot be read until they are written.
+    /// I/O: mark logical blocks as unreadable until they are written.
     pub const WRITE_UNCORRECTABLE: u8 = 0x04;
     /// I/O: compare logical blocks with the host's data.
     pub const COMPARE: u8 = 0x05;
@@ -60,7 +60,7 @@ pub mod opcode {
     pub const CROSS_CONTROLLER_RESET: u8 = 0x38;
     /// See [`crate::lba_status`].
     pub const GET_LBA_STATUS: u8 = 0x86;
-    /// Both: fabrics command set, told apart by FCTYPE.
+    /// Admin and I/O: fabrics command set; FCTYPE is the type of the command.
     pub const FABRICS: u8 = 0x7f;
 }
 
@@ -150,7 +150,7 @@ pub struct Sqe {
 const _: () = assert!(size_of::<Sqe>() == SQE_BYTES);
 
 impl Sqe {
-    /// A command with nothing but its opcode and namespace, carrying no data.
+    /// A command with only its opcode and namespace, without data.
     #[must_use]
     #[inline]
     pub fn new(opcode: u8, nsid: u32) -> Self {
@@ -176,34 +176,34 @@ impl Sqe {
         self.cdw11 = ((slba >> 32) as u32).into();
     }
 
-    /// Starting LBA of commands that have one.
+    /// Returns the starting LBA of commands that have one.
     #[must_use]
     #[inline]
     pub fn slba(&self) -> u64 {
         u64::from(self.cdw10.get()) | u64::from(self.cdw11.get()) << 32
     }
 
-    /// Number of logical blocks, as a count from 1.
+    /// Returns the number of logical blocks, counted from 1.
     #[must_use]
     #[inline]
     pub fn blocks(&self) -> u32 {
         (self.cdw12.get() & 0xffff) + 1
     }
 
-    /// FCTYPE of a fabrics command.
+    /// Returns FCTYPE of a fabrics command.
     #[must_use]
     #[inline]
     pub fn fctype(&self) -> u8 {
         self.nsid.get() as u8
     }
 
-    /// Says that the capsule carries `length` octets of data from its offset 0.
+    /// Sets the SGL for `length` bytes of in-capsule data, from offset 0.
     #[inline]
     pub fn set_in_capsule(&mut self, length: u32) {
         self.sgl = Sgl { length: length.into(), kind: SGL_OFFSET, ..Sgl::default() };
     }
 
-    /// Says that the transport moves `length` octets.
+    /// Sets the SGL for `length` bytes moved by the transport.
     #[inline]
     pub fn set_transport(&mut self, length: u32) {
         self.sgl = Sgl { length: length.into(), kind: SGL_TRANSPORT, ..Sgl::default() };

@@ -9,7 +9,7 @@ pub struct Status(u16);
 const DNR: u16 = 1 << 14;
 const MORE: u16 = 1 << 13;
 const CRD_SHIFT: u32 = 11;
-/// Status code type of what the way to the namespace is to blame for.
+/// Status code type of errors of the path to the namespace.
 const PATH_RELATED: u16 = 3;
 
 macro_rules! statuses {
@@ -17,7 +17,7 @@ macro_rules! statuses {
         impl Status {
             $($(#[$doc])* #[doc = $text] pub const $name: Status = Status($sct << 8 | $sc);)*
 
-            /// The name in the specification, if it is a status known here.
+            /// Returns the name in the specification, if the status is known here.
             #[must_use]
             #[inline]
             pub fn name(self) -> Option<&'static str> {
@@ -94,86 +94,86 @@ statuses! {
 }
 
 impl Status {
-    /// Command Size Limit Exceeded: of I/O commands. Connect has another status of that code.
+    /// Command Size Limit Exceeded of I/O commands. Connect has another status with that code.
     pub const COMMAND_SIZE_LIMIT_EXCEEDED: Status = Status::CONNECT_RESTART_DISCOVERY;
 
-    /// From type (3 bits) and code.
+    /// A status of that type (3 bits) and code.
     #[must_use]
     pub const fn new(sct: u8, sc: u8) -> Self {
         Status(((sct & 7) as u16) << 8 | sc as u16)
     }
 
-    /// From the status field of a completion (bit 0 is the phase tag, dropped).
+    /// Parses the status field of a completion (bit 0 is the phase tag, dropped).
     #[must_use]
     #[inline]
     pub const fn from_field(field: u16) -> Self {
         Status(field >> 1)
     }
 
-    /// The status field of a completion, phase tag 0.
+    /// Returns the status field of a completion, phase tag 0.
     #[must_use]
     #[inline]
     pub const fn to_field(self) -> u16 {
         self.0 << 1
     }
 
-    /// The same with Do Not Retry set.
+    /// Returns the status with Do Not Retry set.
     #[must_use]
     #[inline]
     pub const fn dnr(self) -> Self {
         Status(self.0 | DNR)
     }
 
-    /// The same with More set (more in the error information log).
+    /// Returns the status with More set (more in the error information log).
     #[must_use]
     #[inline]
     pub const fn more(self) -> Self {
         Status(self.0 | MORE)
     }
 
-    /// Whether Do Not Retry is set.
+    /// True if Do Not Retry is set.
     #[must_use]
     #[inline]
     pub const fn is_dnr(self) -> bool {
         self.0 & DNR != 0
     }
 
-    /// The same with a Command Retry Delay (CRD): which of the controller's three times to wait, 0 for none.
+    /// Returns the status with a Command Retry Delay (CRD): index of the controller's three delays, 0 for none.
     #[must_use]
     #[inline]
     pub const fn retry_after(self, crd: u8) -> Self {
         Status(self.0 & !(3 << CRD_SHIFT) | (crd as u16 & 3) << CRD_SHIFT)
     }
 
-    /// Command Retry Delay (CRD): 1 to 3, which of the controller's times to wait before another try; 0: none told.
+    /// Returns the Command Retry Delay (CRD): index of the controller's delay before a retry, 1 to 3; 0: none given.
     #[must_use]
     #[inline]
     pub const fn retry_delay(self) -> u8 {
         (self.0 >> CRD_SHIFT & 3) as u8
     }
 
-    /// Whether the way to the namespace is to blame, not the command (status code type 3).
+    /// True if the path to the namespace has failed, not the command (status code type 3).
     #[must_use]
     #[inline]
     pub const fn is_path_related(self) -> bool {
         self.code() >> 8 == PATH_RELATED
     }
 
-    /// Status code type and code without the flags.
+    /// Returns status code type and code without the flags.
     #[must_use]
     #[inline]
     pub const fn code(self) -> u16 {
         self.0 & 0x7ff
     }
 
-    /// Whether the command succeeded.
+    /// True if the command succeeded.
     #[must_use]
     #[inline]
     pub const fn is_success(self) -> bool {
         self.code() == 0
     }
 
-    /// Whether `self` and `other` are the same type and code, whatever their flags.
+    /// True if `self` and `other` have the same type and code, whatever their flags.
     #[must_use]
     #[inline]
     pub const fn is(self, other: Status) -> bool {

@@ -1,14 +1,14 @@
-//! Text that a peer has sent, made fit for a terminal and for a line of a log.
+//! Text from a peer, made safe for a terminal and for a line of a log.
 //!
-//! A control character can move the cursor, clear the screen, or begin a line that looks like another's. A character
-//! that changes the order of others, or is not seen, makes one name look like another.
+//! A control character can move the cursor, clear the screen, or begin a line that imitates another. A character that
+//! changes the order of others, or is invisible, makes one name imitate another.
 
 use core::fmt::{self, Display, Write};
 
-/// Whether a character is shown as itself, and changes nothing but its place.
+/// True if a character is visible as itself, and changes nothing but its place.
 #[must_use]
 pub fn is_printable(c: char) -> bool {
-    // Formats of Unicode: of no width, separators of lines, and the order of writing.
+    // Format characters of Unicode: without width, line separators, and controls of the writing direction.
     let is_format = matches!(
         c,
         '\u{ad}'
@@ -24,7 +24,7 @@ pub fn is_printable(c: char) -> bool {
     !c.is_control() && !is_format
 }
 
-/// Shows a text in one line, with an escape for each character that is not printable.
+/// Text in one line, with an escape for each character that is not printable.
 #[derive(Clone, Copy, Debug)]
 pub struct Printable<'a>(pub &'a str);
 
@@ -48,7 +48,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn what_is_not_printable_is_escaped() {
+    fn characters_that_are_not_printable_are_escaped() {
         for (text, shown) in [
             ("nqn.2014-08.org:a b", "nqn.2014-08.org:a b"),
             ("M\u{fc}ller \u{65e5}\u{672c}", "M\u{fc}ller \u{65e5}\u{672c}"),

@@ -3,9 +3,9 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The unit of capacities, offsets and lengths, whatever the size of a block.
+/// Unit of capacities, offsets and lengths in bytes, whatever the size of a block.
 pub const SECTOR_BYTES: u32 = 512;
-/// Octets of a GET_ID answer; a shorter name ends with a NUL.
+/// Bytes of a GET_ID reply; a shorter name ends with a NUL.
 pub const ID_BYTES: usize = 20;
 
 /// Feature bits of the device.
@@ -30,9 +30,9 @@ pub mod feature {
     pub const WRITE_ZEROES: u64 = 1 << 14;
     /// Descriptors may refer to a table of descriptors.
     pub const RING_INDIRECT_DESC: u64 = 1 << 28;
-    /// `used_event` and `avail_event` say who is to be told when.
+    /// `used_event` and `avail_event` limit notifications.
     pub const RING_EVENT_IDX: u64 = 1 << 29;
-    /// The device is as version 1.0 says, or later.
+    /// The device conforms to version 1.0 or later.
     pub const VERSION_1: u64 = 1 << 32;
 }
 
@@ -42,11 +42,11 @@ pub mod operation {
     pub const IN: u32 = 0;
     /// Write.
     pub const OUT: u32 = 1;
-    /// Make durable what was written.
+    /// Make written data durable.
     pub const FLUSH: u32 = 4;
-    /// Tell the device's name.
+    /// Return the device's name.
     pub const GET_ID: u32 = 8;
-    /// Forget.
+    /// Deallocate.
     pub const DISCARD: u32 = 11;
     /// Set to zero.
     pub const WRITE_ZEROES: u32 = 13;
@@ -56,22 +56,22 @@ pub mod operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RequestStatus {
-    /// Done.
+    /// Success.
     Ok = 0,
-    /// Failed.
+    /// Error.
     IoError = 1,
-    /// The device does not know this.
+    /// Unsupported operation.
     Unsupported = 2,
 }
 
-/// The first octets of each request.
+/// Header of each request.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct RequestHeader {
     pub operation: U32,
-    /// Was a priority.
+    /// Formerly a priority.
     pub reserved: U32,
     /// First sector of a Read or Write.
     pub sector: U64,
@@ -80,7 +80,7 @@ pub struct RequestHeader {
 /// Octets of a [`RequestHeader`].
 pub const HEADER_BYTES: usize = size_of::<RequestHeader>();
 
-/// What a Discard or Write Zeroes applies to.
+/// Range of a Discard or Write Zeroes.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -95,14 +95,14 @@ pub struct RangeSegment {
 }
 
 impl RangeSegment {
-    /// Of Write Zeroes: the sectors may be deallocated.
+    /// Flag of Write Zeroes: the sectors may be deallocated.
     pub const UNMAP: u32 = 1;
 }
 
 /// Octets of a [`RangeSegment`].
 pub const RANGE_BYTES: usize = size_of::<RangeSegment>();
 
-/// The configuration space, as far as it concerns block devices without zones.
+/// Configuration space of block devices without zones.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -110,11 +110,11 @@ pub const RANGE_BYTES: usize = size_of::<RangeSegment>();
 pub struct Config {
     /// Sectors of the device.
     pub capacity: U64,
-    /// Most octets of a segment.
+    /// Maximum bytes of a segment.
     pub size_max: U32,
-    /// Most segments of a request.
+    /// Maximum segments of a request.
     pub seg_max: U32,
-    /// Cylinders, heads and sectors of former times.
+    /// Cylinders, heads and sectors (legacy).
     pub geometry: [u8; 4],
     /// Octets of a logical block.
     pub blk_size: U32,
@@ -128,28 +128,28 @@ pub struct Config {
     pub opt_io_size: U32,
     /// Writes are durable only after a flush.
     pub writeback: u8,
-    /// Zero.
+    /// Reserved, zero.
     pub unused0: u8,
     /// Number of queues.
     pub num_queues: U16,
-    /// Most sectors of a discard.
+    /// Maximum sectors of a discard.
     pub max_discard_sectors: U32,
-    /// Most ranges of a discard.
+    /// Maximum ranges of a discard.
     pub max_discard_seg: U32,
     /// Discards should begin and end at multiples of so many sectors.
     pub discard_sector_alignment: U32,
-    /// Most sectors of a Write Zeroes.
+    /// Maximum sectors of a Write Zeroes.
     pub max_write_zeroes_sectors: U32,
-    /// Most ranges of a Write Zeroes.
+    /// Maximum ranges of a Write Zeroes.
     pub max_write_zeroes_seg: U32,
     /// Write Zeroes may deallocate.
     pub write_zeroes_may_unmap: u8,
-    /// Zero.
+    /// Reserved, zero.
     pub unused1: [u8; 3],
 }
 
 impl Config {
-    /// All zero.
+    /// A configuration space of zeroes.
     #[must_use]
     pub fn zeroed() -> Self {
         Config::new_zeroed()

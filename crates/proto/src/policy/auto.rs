@@ -1,42 +1,42 @@
-//! `auto`, ours: nothing to tune (`docs/internals/auto.md` explains it).
+//! `auto`, this project's own policy: no settings (`docs/internals/auto.md` explains it).
 //!
-//! It never waits while the peer may be idle. What it decides is how much of the work in flight one send may take. An
-//! end that polls instead of sleeping sends a few requests in two parts, so that both ends have something to do at the
-//! same time. Everything that is ready leaves together from an end that sleeps, because each part would cost a
-//! wake-up, and where much is in flight, because both ends are busy anyway. In flight is what all lanes of this reactor
-//! have: a lane's few requests need no parts when other lanes keep both ends busy.
+//! The policy never waits while the peer may be idle. It decides which share of the commands in flight one send takes.
+//! A polling end sends a few requests in two parts, so that both ends work at the same time. A blocking end sends
+//! everything that is ready together, because each part would cost a wake-up. With many commands in flight, everything
+//! leaves together as well, because both ends are busy anyway. The commands of all lanes of this reactor count. A
+//! lane's few requests need no parts when other lanes keep both ends busy.
 
 use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, Kind, Parcel, Urgency};
 use crate::caravan::Limits;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// Commands in flight from which on nothing is split: both ends are busy anyway. With 16 to 24 in flight two parts are
-/// worth 1.1 to 1.4 of one (measured), from 32 on they gain nothing.
+/// Commands in flight from which on nothing is split: both ends are busy anyway. With 16 to 24 in flight, splitting
+/// gains a factor of 1.1 to 1.4 (measured); from 32 on it gains nothing.
 const WHOLE: u32 = 32;
-/// The same where requests come from elsewhere, such as a block device's programs: those do not wait for one
-/// another's answers, so parts form by themselves, and a processor is busy with them besides.
+/// The same limit where requests come from other threads, such as a block device's programs. Those do not wait for one
+/// another's completions, so parts form by themselves, and they keep a processor busy.
 const WHOLE_OF_DEVICE: u32 = 16;
-/// A part of fewer is not worth its send.
+/// Minimum number of requests in a part: a smaller one is not worth its send.
 const PART_MIN: u32 = 4;
 /// Commands in flight from which on frames may wait for company, ...
 const GATHERING_MIN: u32 = 128;
-/// Most PDUs of a caravan: what one send can gather.
+/// Maximum number of PDUs in a caravan: the limit of one send.
 const COUNT_MAX: u32 = 512;
-/// ... if they are less than this part of what is in flight, ...
+/// ... if they are less than this fraction (1/8) of the commands in flight, ...
 const GATHERED: u32 = 8;
 /// ... with less data than that.
 const GATHERED_BYTES: u32 = 64 << 10;
 /// Limits of a caravan.
 const WIDE: Limits = Limits { count_max: COUNT_MAX, bytes_max: 2 << 20 };
-/// Beside an express lane a caravan is at most so large: it takes the time of a wake-up or two.
+/// Limits of a caravan next to an express lane: sending it takes the time of a wake-up or two.
 const YIELDING: Limits = Limits { count_max: 64, bytes_max: 256 << 10 };
-/// PDUs with more data let smaller ones pass.
+/// Bytes of data up to which PDUs pass larger ones.
 pub const SMALL_BYTES_MAX: u32 = 16 << 10;
-/// How long a number of commands in flight is remembered, once or twice: the load may change in a millisecond.
+/// Time for which a number of commands in flight is remembered, once or twice: the load may change in a millisecond.
 const WINDOW: Duration = Duration::from_millis(1);
 
-/// The most commands in flight at any time in this window and in the one before.
+/// Peak number of commands in flight in this window and in the one before.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peak {
     now: u32,
@@ -45,7 +45,7 @@ struct Peak {
 }
 
 impl Peak {
-    /// Notes `in_flight`; whether the peak may have changed.
+    /// Records `in_flight`. True if the peak may have changed.
     fn note(&mut self, now: Instant, in_flight: u32) -> bool {
         if now >= self.window_end {
             let is_next = now < self.window_end + WINDOW;
@@ -65,21 +65,21 @@ impl Peak {
     }
 }
 
-/// Sends when a share of what is in flight waits, or nothing more is ready.
+/// Sends when a share of the commands in flight waits, or nothing more is ready.
 #[derive(Clone, Copy, Debug)]
 pub struct Auto {
-    /// Commands in flight on all lanes of the reactor.
+    /// Peak of the commands in flight on all lanes of the reactor.
     peak: Peak,
     /// PDUs that make a caravan full.
     share: u32,
-    /// The last decision was one to split.
+    /// True if the last decision was to split.
     splits: bool,
-    /// Requests come from elsewhere.
+    /// True if requests come from other threads.
     of_device: bool,
 }
 
 impl Auto {
-    /// For one end of a lane; `of_device`: its requests come from elsewhere.
+    /// The policy of one end of a lane; `of_device`: its requests come from other threads.
     #[must_use]
     pub fn new(of_device: bool) -> Self {
         Auto { peak: Peak::default(), share: COUNT_MAX, splits: false, of_device }
@@ -104,11 +104,11 @@ fn limits(yields: bool) -> Limits {
 }
 
 impl BatchPolicy for Auto {
-    fn freight(&self, parcel: &Parcel) -> Freight {
-        // All H2CData of a write goes the same way, also its short end.
-        let is_part = parcel.kind == Kind::H2cData;
-        let bytes = if is_part { parcel.request_bytes } else { parcel.data_bytes };
-        match (parcel.urgency, parcel.kind) {
+    fn freight(&self, pdu: &Parcel) -> Freight {
+        // All H2CData of a write uses the same freight, also its short end.
+        let is_part = pdu.kind == Kind::H2cData;
+        let bytes = if is_part { pdu.request_bytes } else { pdu.data_bytes };
+        match (pdu.urgency, pdu.kind) {
             (_, Kind::Control) | (Urgency::Critical, _) => Freight::Express,
             (Urgency::Bulk, _) => Freight::Data,
             _ if bytes > SMALL_BYTES_MAX => Freight::Data,
@@ -116,14 +116,14 @@ impl BatchPolicy for Auto {
         }
     }
 
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
-        // Other lanes are parts as well. While this one is answered they may have nothing in flight for a moment.
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell {
+        // Other lanes count as parts. While this lane receives responses they may have nothing in flight for a moment.
         let has_changed = self.peak.note(now, backlog.in_flight.saturating_add(backlog.in_others));
         let splits = backlog.polls && !backlog.shares_core;
         if has_changed || self.splits != splits {
             self.set_share(splits);
         }
-        if parcel.is_urgent() {
+        if pdu.is_urgent() {
             return Doorbell::Ring(Cause::Urgent);
         }
         let limits = limits(backlog.yields);
@@ -142,7 +142,7 @@ impl BatchPolicy for Auto {
 
     #[inline]
     fn gathers(&self, backlog: &Backlog) -> bool {
-        // A device's processor is busy with its programs.
+        // A device's programs keep its processor busy.
         !self.of_device
             && self.peak.get() >= GATHERING_MIN
             && backlog.requests < backlog.in_flight / GATHERED
@@ -166,7 +166,7 @@ mod tests {
         Backlog { requests, in_flight, in_others, polls: true, ..Backlog::default() }
     }
 
-    /// Share of an end that polls, with so much in flight in this lane and in others.
+    /// Share of a polling end, with so many commands in flight in this lane and in others.
     fn share(of_device: bool, in_flight: u32, in_others: u32) -> u32 {
         let mut auto = Auto::new(of_device);
         auto.on_enqueue(at(0), &backlog(1, in_flight, in_others), &command());

@@ -1,4 +1,4 @@
-//! Applies a policy to a lane's freights: what waits, what a doorbell has released, when to wake up.
+//! Applies a policy to a lane's freights: waiting PDUs, released PDUs, timers.
 
 use super::{
     Backlog, BatchPolicy, Cause, Doorbell, Freight, Freights, LoadShare, Parcel, Policy,
@@ -8,7 +8,7 @@ use crate::caravan::Limits;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// How long a queue pair is an express after something latency-critical.
+/// Time for which a queue pair is an express after a latency-critical request.
 const EXPRESS_MEMORY: Duration = Duration::from_millis(10);
 
 /// Doorbells rung, by cause.
@@ -30,35 +30,35 @@ struct Container {
     deadline: Option<Instant>,
 }
 
-/// The account of the freights. The owner keeps the PDUs themselves.
+/// Counts of waiting and released PDUs by freight. The owner keeps the PDUs themselves.
 pub struct Batcher {
     policy: Policy,
     containers: [Container; 3],
-    /// PDUs that wait, and that were released, in all freights.
+    /// PDUs that wait, and PDUs that were released, in all freights.
     waiting: u32,
     released: u32,
-    /// Freights of which something waits, and of which something was released.
+    /// Freights with waiting PDUs, and freights with released PDUs.
     holding: Freights,
     due: Freights,
     doorbells: Doorbells,
     in_flight: u32,
-    /// The most in this turn of the reactor.
+    /// Peak of `in_flight` in this turn of the reactor.
     most_in_flight: u32,
-    /// On the reactor's other queue pairs.
+    /// Commands in flight on the reactor's other queue pairs.
     in_others: u32,
-    /// This end polls instead of sleeping.
+    /// True if this end polls instead of blocking.
     polls: bool,
     shares_core: bool,
     yields: bool,
-    /// A send may take several freights. With PINoF they share the connection, not a send.
+    /// True if a send may take several freights. With PINoF they share the connection, not a send.
     mixes: bool,
     load_share: LoadShare,
-    /// When something latency-critical last came.
+    /// Time of the last latency-critical request.
     critical_at: Option<Instant>,
 }
 
 impl Batcher {
-    /// Nothing waits.
+    /// A batcher without waiting PDUs.
     #[must_use]
     pub fn new(config: &PolicyConfig, role: Role) -> Self {
         Batcher {
@@ -81,27 +81,27 @@ impl Batcher {
         }
     }
 
-    /// One more PDU waits; the freight that carries it.
+    /// Adds a waiting PDU and returns the freight that carries it.
     #[inline]
-    pub fn enqueue(&mut self, now: Instant, parcel: &Parcel) -> Freight {
-        if parcel.urgency == Urgency::Critical {
+    pub fn enqueue(&mut self, now: Instant, pdu: &Parcel) -> Freight {
+        if pdu.urgency == Urgency::Critical {
             self.critical_at = Some(now);
         }
-        let freight = self.policy.freight(parcel);
+        let freight = self.policy.freight(pdu);
         let waiting = &mut self.containers[freight as usize].waiting;
         waiting.requests += 1;
-        waiting.data_bytes = waiting.data_bytes.saturating_add(parcel.data_bytes);
+        waiting.data_bytes = waiting.data_bytes.saturating_add(pdu.data_bytes);
         self.waiting += 1;
         self.holding.insert(freight);
         (waiting.in_flight, waiting.in_others) = (self.in_flight, self.in_others);
         (waiting.polls, waiting.shares_core) = (self.polls, self.shares_core);
         waiting.yields = self.yields;
-        let decision = self.policy.on_enqueue(now, waiting, parcel);
+        let decision = self.policy.on_enqueue(now, waiting, pdu);
         self.apply(freight, decision);
         freight
     }
 
-    /// The turn has nothing more to add.
+    /// Ends the turn: nothing more is ready.
     #[inline]
     pub fn drained(&mut self, now: Instant) {
         for freight in self.holding {
@@ -115,7 +115,7 @@ impl Batcher {
         }
     }
 
-    /// Time has passed: fires the timers that are due.
+    /// Fires the timers that are due.
     #[inline]
     pub fn expire(&mut self, now: Instant) {
         for freight in self.holding {
@@ -127,7 +127,7 @@ impl Batcher {
         }
     }
 
-    /// A command with `data_bytes` completed.
+    /// Records the completion of a command with `data_bytes`.
     #[inline]
     pub fn completed(&mut self, now: Instant, data_bytes: u32) {
         self.policy.on_complete(now, data_bytes);
@@ -162,7 +162,7 @@ impl Batcher {
         self.due.insert(freight);
     }
 
-    /// The head of a freight, released before, was put into a caravan.
+    /// Records that the head of a released freight was put into a caravan.
     #[inline]
     pub fn taken(&mut self, freight: Freight) {
         let released = &mut self.containers[freight as usize].released;
@@ -174,7 +174,7 @@ impl Batcher {
         self.released -= 1;
     }
 
-    /// Everything was dropped without sending.
+    /// Drops everything without sending.
     #[inline]
     pub fn clear(&mut self) {
         self.containers = [Container::default(); 3];
@@ -182,45 +182,45 @@ impl Batcher {
         (self.holding, self.due) = (Freights::default(), Freights::default());
     }
 
-    /// Whether this queue pair has carried something latency-critical of late.
+    /// True if this queue pair has recently carried a latency-critical request.
     #[must_use]
     #[inline]
     pub fn is_express(&self, now: Instant) -> bool {
         self.critical_at.is_some_and(|at| now.since(at) < EXPRESS_MEMORY)
     }
 
-    /// Sends are to be short, for the sake of other requests.
+    /// Sets whether sends are short, for the sake of other requests.
     #[inline]
     pub fn set_yielding(&mut self, yields: bool) {
         self.yields = yields;
     }
 
-    /// Both ends of the lane share a core, so that only one of them works at a time.
+    /// Sets whether both ends of the lane share a core, so that only one of them works at a time.
     #[inline]
     pub fn set_shares_core(&mut self, shares: bool) {
         self.shares_core = shares;
     }
 
-    /// This end polls instead of sleeping.
+    /// Sets whether this end polls instead of blocking.
     #[inline]
     pub fn set_polling(&mut self, polls: bool) {
         self.polls = polls;
     }
 
-    /// How many commands are in flight now.
+    /// Sets the number of commands in flight.
     #[inline]
     pub fn set_in_flight(&mut self, in_flight: u32) {
         self.in_flight = in_flight;
         self.most_in_flight = self.most_in_flight.max(in_flight);
     }
 
-    /// How many commands are in flight on the reactor's other queue pairs.
+    /// Sets the number of commands in flight on the reactor's other queue pairs.
     #[inline]
     pub fn set_in_others(&mut self, in_flight: u32) {
         self.in_others = in_flight;
     }
 
-    /// A turn is over: adds the most that was in flight in it to what the reactor has.
+    /// Ends a turn: adds the turn's peak of commands in flight to the reactor's load.
     #[inline]
     pub fn add_to(&mut self, now: Instant, load: &mut ReactorLoad) {
         if self.most_in_flight > 0 {
@@ -229,13 +229,13 @@ impl Batcher {
         }
     }
 
-    /// A turn begins: hears what the reactor's other queue pairs have in flight.
+    /// Begins a turn: takes over the number of commands in flight on the reactor's other queue pairs.
     #[inline]
     pub fn hear(&mut self, now: Instant, load: &mut ReactorLoad) {
         self.in_others = load.in_others(now, &mut self.load_share);
     }
 
-    /// What no doorbell has released yet, in all freights.
+    /// Returns the waiting PDUs of all freights: those that no doorbell has released yet.
     #[must_use]
     pub fn backlog(&self) -> Backlog {
         let &Self { in_flight, in_others, polls, shares_core, yields, .. } = self;
@@ -249,15 +249,15 @@ impl Batcher {
         sum
     }
 
-    /// Whether what waits had better stay for a moment while more arrives: nothing may leave anyway, and it is
-    /// little beside what the peer still has.
+    /// True if the waiting PDUs should stay for a moment while more arrive. Nothing may leave anyway, and they are few
+    /// compared with the commands in flight.
     #[must_use]
     #[inline]
     pub fn gathers(&self) -> bool {
         self.waiting > 0 && self.released == 0 && self.policy.gathers(&self.backlog())
     }
 
-    /// Whether PDUs wait for a doorbell.
+    /// True if PDUs wait for a doorbell.
     #[must_use]
     #[inline]
     pub fn has_waiting(&self) -> bool {
@@ -285,14 +285,14 @@ impl Batcher {
         self.policy.limits(freight, self.yields)
     }
 
-    /// Whether one send may take several freights.
+    /// True if one send may take several freights.
     #[inline]
     #[must_use]
     pub fn mixes(&self) -> bool {
         self.mixes
     }
 
-    /// When [`Batcher::expire`] must be called.
+    /// Time at which [`Batcher::expire`] must be called.
     #[must_use]
     #[inline]
     pub fn deadline(&self) -> Option<Instant> {

@@ -2,7 +2,7 @@
 
 use super::{BatchPolicy, Role};
 
-/// Makes a policy for one direction of a lane. Two are equal if they are the same function.
+/// Constructor of a policy for one direction of a lane. Two are equal if they are the same function.
 #[derive(Clone, Copy, Debug)]
 pub struct CustomPolicy(pub fn(Role) -> Box<dyn BatchPolicy + Send>);
 

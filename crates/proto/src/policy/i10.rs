@@ -5,11 +5,11 @@ use crate::caravan::Limits;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// Shorter delays mean none: a timer costs more than it saves (i10, section 3.3).
+/// Minimum delay; shorter delays count as none, because a timer costs more than it saves (i10, section 3.3).
 const DELAY_MIN: Duration = Duration::from_micros(25);
 
-/// Rings when a caravan is full, when the timer that the first request armed fires, or at once for
-/// an urgent request. The target has no timer: it rings when nothing more is ready.
+/// Rings when a caravan is full, when the timer of the first request fires, or at once for an urgent request. The
+/// target has no timer: it rings when nothing more is ready.
 #[derive(Clone, Copy, Debug)]
 pub struct I10 {
     limits: Limits,
@@ -19,7 +19,7 @@ pub struct I10 {
 }
 
 impl I10 {
-    /// With the limits and delay of `config`.
+    /// The policy with the limits and the delay of `config`.
     #[must_use]
     pub fn new(config: &PolicyConfig, role: Role) -> Self {
         let limits = config.limits;
@@ -32,8 +32,8 @@ impl I10 {
 }
 
 impl BatchPolicy for I10 {
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
-        if parcel.is_urgent() {
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell {
+        if pdu.is_urgent() {
             return Doorbell::Ring(Cause::Urgent);
         }
         if backlog.requests >= self.limits.count_max || backlog.data_bytes >= self.limits.bytes_max

@@ -1,5 +1,5 @@
-//! Batching is a policy, a caravan is the mechanism: a policy decides *when* to ring the doorbell, which freight
-//! carries what, and how much one send takes.
+//! Batching policies. The caravan is the mechanism. A policy decides *when* to ring the doorbell, which freight carries
+//! a PDU, and how much one send takes.
 //!
 //! Invariant: held work always has a wake-up. A policy that does not ring answers with a deadline
 //! ([`Doorbell::ArmUntil`]).
@@ -14,16 +14,16 @@
 //!
 //! | policy | rings |
 //! |---|---|
-//! | `auto` | at a share of what is in flight, or when the turn has nothing more |
+//! | `auto` | at a share of the commands in flight, or when the turn has nothing more |
 //! | `none` | when the turn has nothing more |
 //! | `i10` | at 16 requests, 64 KiB, or 50 us after the first; at the target when nothing more is ready |
 //! | `pinof` | `Cmd` at 512 bytes, 8 PDUs or 25 us; `Data` at 64 KiB, 16 PDUs or 50 us |
 //! | `pinof-flat` | both freights at 64 KiB, 16 PDUs or 50 us |
 //! | `tyche` | at as many requests of up to 4 KiB as its level says, or after 5 ms |
 //!
-//! Urgent PDUs (admin, Flush, FUA, what the caller marks) ring at once and take along what is ahead of them in their
+//! Urgent PDUs (admin, Flush, FUA, requests marked urgent) ring at once, and take along the PDUs before them in their
 //! freight, except under `none`. H2CData is always urgent: a whole write waits for it. Commands are executed in the
-//! order in which they come: classes decide only what is sent first.
+//! order in which they arrive; classes only decide which are sent first.
 
 mod auto;
 mod batcher;
@@ -51,18 +51,18 @@ use crate::caravan::Limits;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// State of a freight and of the reactor, for a decision.
+/// State of a freight and of the reactor, the input of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Backlog {
     /// PDUs that no doorbell has released yet.
     pub requests: u32,
     /// Bytes of their data.
     pub data_bytes: u32,
-    /// Commands of the queue pair that are in flight, as far as this end can tell, those waiting here too.
+    /// Commands in flight of the queue pair, as far as this end knows, those waiting here included.
     pub in_flight: u32,
-    /// Commands in flight on the other queue pairs of this end's reactor, as far as can be told.
+    /// Commands in flight on the other queue pairs of this end's reactor, as far as known.
     pub in_others: u32,
-    /// True while this end polls instead of sleeping.
+    /// True while this end polls instead of blocking.
     pub polls: bool,
     /// True if both ends of the lane share a core, so that only one of them works at a time.
     pub shares_core: bool,
@@ -83,7 +83,7 @@ pub enum Cause {
     Drained,
 }
 
-/// A policy's decision on a freight.
+/// Decision of a policy on a freight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doorbell {
     /// Send everything that waits.
@@ -94,32 +94,32 @@ pub enum Doorbell {
 
 /// Decides when a lane sends. One value per lane and direction.
 pub trait BatchPolicy {
-    /// The freight that carries a PDU; the same for all H2CData of a write, which must stay in order. ICResp is
-    /// [`Kind::Control`]: it has a freight that none of the others passes.
+    /// Returns the freight that carries a PDU; the same for all H2CData of a write, which must stay in order. ICResp is
+    /// [`Kind::Control`]: no other PDU passes its freight.
     #[inline]
     fn freight(&self, _: &Parcel) -> Freight {
         Freight::Data
     }
-    /// One more PDU waits; `backlog` is its freight's and includes it.
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell;
-    /// Something waits in `freight`, and the source has nothing more ready in this turn of the reactor, or the armed timer
-    /// fired (`is_due`).
+    /// Decides after one more PDU waits; `backlog` is that of its freight and includes it.
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell;
+    /// Decides for the waiting PDUs of `freight`. The source has nothing more ready in this turn of the reactor, or the
+    /// armed timer has fired (`is_due`).
     #[inline]
     fn on_drained(&mut self, _freight: Freight, _is_due: bool) -> Doorbell {
         Doorbell::Ring(Cause::Drained)
     }
-    /// A command with `data_bytes` completed (host only).
+    /// Records the completion of a command with `data_bytes` (host only).
     fn on_complete(&mut self, _: Instant, _data_bytes: u32) {}
-    /// True if all that waits had better stay for a moment while more arrives that will add to it.
+    /// True if the waiting PDUs should stay for a moment while more arrive.
     #[inline]
     fn gathers(&self, _: &Backlog) -> bool {
         false
     }
-    /// Most of a freight that one send takes; `yields` as in [`Backlog::yields`].
+    /// Returns the limits of one send of a freight; `yields` as in [`Backlog::yields`].
     fn limits(&self, freight: Freight, yields: bool) -> Limits;
 }
 
-/// Which end of a lane a policy serves: a target has no doorbell timer.
+/// End of a lane that a policy serves: a target has no doorbell timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Sends commands.
@@ -128,7 +128,7 @@ pub enum Role {
     Target,
 }
 
-/// Which policy, with its settings.
+/// Choice of a policy, with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyConfig {
     pub kind: PolicyKind,
@@ -138,14 +138,14 @@ pub struct PolicyConfig {
     pub doorbell_delay: Duration,
     pub pinof: PinofSettings,
     pub tyche: TycheSettings,
-    /// Requests come from elsewhere, not from the thread that hears of completions (`auto`).
+    /// True if requests come from other threads than the one that receives completions (`auto`).
     pub of_device: bool,
 }
 
 /// The policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyKind {
-    /// Send when nothing more is ready: no waiting.
+    /// Sends when nothing more is ready: no waiting.
     None,
     /// i10: full caravans or a delayed doorbell.
     I10,
@@ -153,15 +153,15 @@ pub enum PolicyKind {
     Pinof,
     /// Tyche: a batch level found by hill-climbing.
     Tyche,
-    /// Ours: nothing to tune.
+    /// `auto`, this project's own: no settings.
     Auto,
-    /// One of another crate.
+    /// A policy of another crate.
     Custom(CustomPolicy),
 }
 
-/// Requests of a caravan in i10.
+/// Maximum requests of a caravan in i10.
 pub const I10_COUNT_MAX: u32 = 16;
-/// Octets of data of a caravan in i10.
+/// Maximum bytes of data of a caravan in i10.
 pub const I10_BYTES_MAX: u32 = 64 << 10;
 /// Doorbell delay in i10.
 pub const I10_DOORBELL_DELAY: Duration = Duration::from_micros(50);
@@ -175,14 +175,14 @@ impl PolicyConfig {
                 let limits = Limits { count_max: I10_COUNT_MAX, bytes_max: I10_BYTES_MAX };
                 (limits, I10_DOORBELL_DELAY)
             }
-            // As large as one send may be.
+            // The limits of one send.
             _ => (Limits { count_max: 512, bytes_max: 4 << 20 }, Duration::ZERO),
         };
         let (pinof, tyche) = (PinofSettings::published(), TycheSettings::published());
         PolicyConfig { kind, limits, doorbell_delay, pinof, tyche, of_device: false }
     }
 
-    /// The same for a lane that a local block device is served over.
+    /// Returns the same configuration for a lane that serves a local block device.
     #[must_use]
     #[inline]
     pub const fn for_device(self) -> Self {
@@ -203,7 +203,7 @@ impl PolicyConfig {
         Self::of(PolicyKind::I10)
     }
 
-    /// Ours.
+    /// `auto`, this project's own policy.
     #[must_use]
     #[inline]
     pub const fn auto() -> Self {
@@ -240,7 +240,7 @@ impl Policy {
     }
 }
 
-/// Calls the policy that it is: dynamic dispatch only for those of other crates.
+/// Calls the variant's policy: dynamic dispatch only for those of other crates.
 macro_rules! each {
     ($self:expr, $p:ident => $call:expr) => {
         match $self {
@@ -256,13 +256,13 @@ macro_rules! each {
 
 impl BatchPolicy for Policy {
     #[inline]
-    fn freight(&self, parcel: &Parcel) -> Freight {
-        each!(self, p => p.freight(parcel))
+    fn freight(&self, pdu: &Parcel) -> Freight {
+        each!(self, p => p.freight(pdu))
     }
 
     #[inline]
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
-        each!(self, p => p.on_enqueue(now, backlog, parcel))
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell {
+        each!(self, p => p.on_enqueue(now, backlog, pdu))
     }
 
     #[inline]

@@ -1,17 +1,17 @@
-//! No policy: what today's Linux does. Drain on idle, send inline, coalesce what is already queued.
+//! No policy, as in Linux: sends when idle, coalesces what is already queued.
 
 use super::{Backlog, BatchPolicy, Doorbell, Freight, Parcel};
 use crate::caravan::Limits;
 use crate::time::Instant;
 
-/// Never waits: rings as soon as the turn has nothing more to add.
+/// Rings as soon as the turn has nothing more to add.
 #[derive(Clone, Copy, Debug)]
 pub struct Unbatched {
     limits: Limits,
 }
 
 impl Unbatched {
-    /// With caravans of at most `limits`.
+    /// The policy with caravans of at most `limits`.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Unbatched { limits }
@@ -21,7 +21,7 @@ impl Unbatched {
 impl BatchPolicy for Unbatched {
     #[inline]
     fn on_enqueue(&mut self, now: Instant, _: &Backlog, _: &Parcel) -> Doorbell {
-        // The end of this turn rings: until then what is queued coalesces.
+        // The end of this turn rings: until then queued PDUs coalesce.
         Doorbell::ArmUntil(now)
     }
 

@@ -1,4 +1,4 @@
-//! What a policy sees of a PDU that waits: its kind, its urgency, its size; and which freight carries it.
+//! A waiting PDU as a policy sees it: kind, urgency, size; and the freight that carries it.
 
 use roadtrain_wire::fabrics::cattr;
 use roadtrain_wire::pdu;
@@ -12,7 +12,7 @@ pub enum Kind {
     Command,
     /// A command capsule with in-capsule data.
     CommandData,
-    /// Data that an R2T asked for.
+    /// Data requested by an R2T.
     H2cData,
     /// A request for data.
     R2t,
@@ -22,27 +22,26 @@ pub enum Kind {
     ResponseData,
 }
 
-/// How urgent a PDU is.
+/// Urgency of a PDU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
-    /// Of a bulk request: others may pass it.
+    /// A bulk request: others may pass it.
     Bulk,
     /// May wait for company.
     #[default]
     Normal,
-    /// Takes i10's no-delay path, in its place: admin, flush, FUA, requests marked urgent.
+    /// Uses i10's no-delay path, in order: admin, Flush, FUA, requests marked urgent.
     Urgent,
-    /// Of a latency-critical request: does not wait, and passes others where the policy has classes.
+    /// A latency-critical request: does not wait, and passes others where the policy has classes.
     Critical,
 }
 
-/// How a request is treated beside others. What the command says counts first, then its namespace, then its
-/// connection.
+/// Service class of a request. The command's own class counts first, then its namespace's, then its connection's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Latency-critical: passes others inside a lane.
     Latency,
-    /// Neither.
+    /// Neither latency-critical nor bulk.
     #[default]
     Normal,
     /// Bulk: others pass it.
@@ -62,7 +61,7 @@ impl Class {
         }
     }
 
-    /// The class that a DSM field asks for; `None` when it says nothing.
+    /// Returns the class in a DSM field; `None` if the field gives none.
     #[must_use]
     #[inline]
     pub fn from_dsm(cdw13: u32) -> Option<Self> {
@@ -74,15 +73,15 @@ impl Class {
         }
     }
 
-    /// Priority class in CATTR of Connect. Hosts that know no classes send 0, urgent: it cannot mean latency,
-    /// which only commands can ask for.
+    /// Priority class in CATTR of Connect. Hosts that know no classes send 0, urgent: it cannot mean latency, which
+    /// only single commands can request.
     #[must_use]
     #[inline]
     pub fn to_cattr(self) -> u8 {
         if self == Class::Bulk { cattr::PRIORITY_LOW } else { 0 }
     }
 
-    /// The class of an I/O queue's commands, from CATTR of its Connect.
+    /// Returns the class of an I/O queue's commands, from CATTR of its Connect.
     #[must_use]
     #[inline]
     pub fn from_cattr(cattr: u8) -> Self {
@@ -90,7 +89,7 @@ impl Class {
         if is_low { Class::Bulk } else { Class::Normal }
     }
 
-    /// The urgency of its PDUs.
+    /// Returns the urgency of the class's PDUs.
     #[must_use]
     #[inline]
     pub fn urgency(self) -> Urgency {
@@ -106,30 +105,29 @@ impl Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parcel {
     pub kind: Kind,
-    /// How urgent it is.
     pub urgency: Urgency,
-    /// Octets of data in it.
+    /// Bytes of data in the PDU.
     pub data_bytes: u32,
-    /// Octets of data of its whole request, whichever way they go.
+    /// Bytes of data of the whole request, in either direction.
     pub request_bytes: u32,
 }
 
 impl Parcel {
-    /// Initialisation or termination: at once.
+    /// A PDU of initialisation or termination: sent at once.
     #[must_use]
     #[inline]
     pub const fn control() -> Self {
         Parcel { kind: Kind::Control, urgency: Urgency::Urgent, data_bytes: 0, request_bytes: 0 }
     }
 
-    /// Whether it takes the no-delay path. A whole write waits for its H2CData: no second doorbell for that.
+    /// True if the PDU takes the no-delay path. A whole write waits for its H2CData: no second doorbell for that.
     #[must_use]
     #[inline]
     pub fn is_urgent(&self) -> bool {
         self.kind == Kind::H2cData || self.urgency >= Urgency::Urgent
     }
 
-    /// Octets of the whole PDU, without digests and padding.
+    /// Returns the bytes of the whole PDU, without digests and padding.
     #[must_use]
     pub fn pdu_bytes(&self) -> u32 {
         let header = match self.kind {
@@ -147,51 +145,51 @@ impl Parcel {
 /// Containers of a queue pair and direction, in the order in which they leave (PINoF, section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freight {
-    /// What passes everything else.
+    /// PDUs that pass all others.
     Express,
     /// Small PDUs: commands, R2Ts, responses.
     Cmd,
-    /// PDUs with data; everything, for policies that make no difference.
+    /// PDUs with data; all PDUs, for policies that make no difference.
     Data,
 }
 
 impl Freight {
-    /// All of them, first to leave first.
+    /// All freights, first to leave first.
     pub const ALL: [Freight; 3] = [Freight::Express, Freight::Cmd, Freight::Data];
 }
 
-/// Some of the freights; as an iterator, first to leave first.
+/// A set of freights; as an iterator, first to leave first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Freights(u8);
 
 impl Freights {
-    /// One more.
+    /// Adds a freight.
     #[inline]
     pub fn insert(&mut self, freight: Freight) {
         self.0 |= 1 << freight as u8;
     }
 
-    /// One less.
+    /// Removes a freight.
     #[inline]
     pub fn remove(&mut self, freight: Freight) {
         self.0 &= !(1 << freight as u8);
     }
 
-    /// Whether it is one of them.
+    /// True if `freight` is in the set.
     #[inline]
     #[must_use]
     pub fn has(self, freight: Freight) -> bool {
         self.0 & 1 << freight as u8 != 0
     }
 
-    /// True if there is none.
+    /// True if the set is empty.
     #[inline]
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether it is the only one.
+    /// True if `freight` is the only one in the set.
     #[inline]
     #[must_use]
     pub fn is_only(self, freight: Freight) -> bool {
@@ -205,7 +203,7 @@ impl Iterator for Freights {
     #[inline]
     fn next(&mut self) -> Option<Freight> {
         let freight = *Freight::ALL.get(self.0.trailing_zeros() as usize)?;
-        self.0 &= self.0 - 1; // without the lowest bit
+        self.0 &= self.0 - 1; // clears the lowest bit
         Some(freight)
     }
 }

@@ -6,14 +6,14 @@ use crate::caravan::Limits;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// When a freight departs: whichever is first.
+/// Limits of a freight: it is sent at the first that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreightSettings {
-    /// Octets of PDUs: it departs before the one that does not fit.
+    /// Maximum bytes of PDUs: the freight is sent before the one that does not fit.
     pub bytes_max: u32,
-    /// PDUs, counted with their weights.
+    /// Maximum number of PDUs, counted with their weights.
     pub degree: u32,
-    /// Time since its first PDU.
+    /// Maximum time since the first PDU.
     pub delay: Duration,
 }
 
@@ -24,14 +24,14 @@ pub struct PinofSettings {
     pub cmd: FreightSettings,
     /// Write commands with data, H2CData; read responses.
     pub data: FreightSettings,
-    /// What an R2T counts towards the degree: a whole write waits for it.
+    /// Weight of an R2T in the degree: a whole write waits for it.
     pub r2t_weight: u32,
-    /// What a response without data counts.
+    /// Weight of a response without data.
     pub response_weight: u32,
 }
 
 impl PinofSettings {
-    /// As published (the timers of its artifact: the paper prints ms).
+    /// Published settings (the timers are those of the artifact: the paper prints ms).
     #[must_use]
     #[inline]
     pub const fn published() -> Self {
@@ -41,7 +41,7 @@ impl PinofSettings {
         PinofSettings { cmd, data, r2t_weight: 3, response_weight: 2 }
     }
 
-    /// The ablation without priorities: both freights as i10's caravan, no weights.
+    /// Ablation without priorities: both freights as i10's caravan, no weights.
     #[must_use]
     #[inline]
     pub const fn flat() -> Self {
@@ -69,7 +69,7 @@ impl PinofSettings {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Waiting {
+struct PinofBacklog {
     weight: u32,
     bytes: u32,
     deadline: Instant,
@@ -79,46 +79,46 @@ struct Waiting {
 #[derive(Clone, Copy, Debug)]
 pub struct Pinof {
     settings: PinofSettings,
-    cmd: Waiting,
-    data: Waiting,
+    cmd: PinofBacklog,
+    data: PinofBacklog,
 }
 
 impl Pinof {
-    /// With `settings`.
+    /// The policy with `settings`.
     #[must_use]
     pub fn new(settings: PinofSettings) -> Self {
-        Pinof { settings, cmd: Waiting::default(), data: Waiting::default() }
+        Pinof { settings, cmd: PinofBacklog::default(), data: PinofBacklog::default() }
     }
 
     #[inline]
-    fn waiting(&mut self, freight: Freight) -> &mut Waiting {
+    fn waiting(&mut self, freight: Freight) -> &mut PinofBacklog {
         if freight == Freight::Cmd { &mut self.cmd } else { &mut self.data }
     }
 }
 
 impl BatchPolicy for Pinof {
     #[inline]
-    fn freight(&self, parcel: &Parcel) -> Freight {
-        match parcel.kind {
-            // ICResp leaves before the answer to a command that came with ICReq.
+    fn freight(&self, pdu: &Parcel) -> Freight {
+        match pdu.kind {
+            // ICResp leaves before the response to a command that came with ICReq.
             Kind::Control | Kind::Command | Kind::R2t | Kind::Response => Freight::Cmd,
             Kind::CommandData | Kind::H2cData | Kind::ResponseData => Freight::Data,
         }
     }
 
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
-        let freight = self.freight(parcel);
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell {
+        let freight = self.freight(pdu);
         let settings = *self.settings.of(freight);
-        let weight = self.settings.weight(parcel.kind);
+        let weight = self.settings.weight(pdu.kind);
         let waiting = self.waiting(freight);
         if backlog.requests == 1 {
-            *waiting = Waiting { weight: 0, bytes: 0, deadline: now + settings.delay };
+            *waiting = PinofBacklog { weight: 0, bytes: 0, deadline: now + settings.delay };
         }
         waiting.weight = waiting.weight.saturating_add(weight);
-        waiting.bytes = waiting.bytes.saturating_add(parcel.pdu_bytes());
-        // Whether the next one fits is judged by this one: PDUs of a freight are mostly alike.
-        let next = waiting.bytes.saturating_add(parcel.pdu_bytes());
-        if parcel.is_urgent() {
+        waiting.bytes = waiting.bytes.saturating_add(pdu.pdu_bytes());
+        // The size of the next PDU is assumed to be that of this one: PDUs of a freight are mostly alike.
+        let next = waiting.bytes.saturating_add(pdu.pdu_bytes());
+        if pdu.is_urgent() {
             Doorbell::Ring(Cause::Urgent)
         } else if waiting.weight >= settings.degree || next > settings.bytes_max {
             Doorbell::Ring(Cause::Size)

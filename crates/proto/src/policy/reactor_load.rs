@@ -1,65 +1,65 @@
-//! How much is under way on a target's reactor, over all the queue pairs that share it.
+//! Commands in flight on a target's reactor, over all the queue pairs that share it.
 
 use crate::time::Instant;
 use core::time::Duration;
 
-/// How long a queue pair's commands are remembered, once or twice. A busy reactor needs that long to get round to
-/// 128 commands even where it does no more than some 20,000 a second.
+/// Time for which a queue pair's commands are remembered, once or twice. A busy reactor needs that long for 128
+/// commands even where it executes no more than some 20,000 a second.
 const WINDOW: Duration = Duration::from_millis(8);
 
-/// Commands in flight over the queue pairs that had something to do in this window, or in the one before.
+/// Commands in flight over the queue pairs that were active in this window, or in the one before.
 ///
-/// A target is told of commands, not how many a host has in flight: each queue pair says what it makes out when it has
-/// a turn, and counts with the most of the window. None is visited for that. One that has nothing to do for two
+/// A target receives commands, not the number that a host has in flight. Each queue pair adds its own number in its
+/// turn, and counts with the peak of the window, so that none has to be visited. A queue pair that is idle for two
 /// windows does not count any more.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReactorLoad {
-    window: Window,
+    window: LoadWindow,
     end: Instant,
 }
 
-/// What one queue pair has added to a [`ReactorLoad`].
+/// Contribution of one queue pair to a [`ReactorLoad`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoadShare {
-    window: Window,
+    window: LoadWindow,
     end: Instant,
 }
 
-/// What counts in a window, and what did in the one before.
+/// Count in this window and in the one before.
 #[derive(Clone, Copy, Debug, Default)]
-struct Window {
+struct LoadWindow {
     now: u32,
     before: u32,
 }
 
-impl Window {
-    /// The window that ended at `end` is followed by one that ends at `next`.
+impl LoadWindow {
+    /// Begins a new window that ends at `next`, after the one that ended at `end`.
     #[inline]
     fn follow(&mut self, end: Instant, next: Instant) {
         let is_next = next <= end + 2 * WINDOW;
-        *self = Window { now: 0, before: if is_next { self.now } else { 0 } };
+        *self = LoadWindow { now: 0, before: if is_next { self.now } else { 0 } };
     }
 }
 
 impl ReactorLoad {
-    /// A queue pair has `in_flight` commands in flight.
+    /// Adds a queue pair with `in_flight` commands in flight.
     #[inline]
     pub fn note(&mut self, now: Instant, share: &mut LoadShare, in_flight: u32) {
-        self.move_on(now, share);
+        self.advance_windows(now, share);
         let more = in_flight.saturating_sub(share.window.now);
         share.window.now += more;
         self.window.now = self.window.now.saturating_add(more);
     }
 
-    /// Commands in flight on all queue pairs but the one of that share.
+    /// Returns the commands in flight on all queue pairs but the one of that share.
     #[inline]
     pub fn in_others(&mut self, now: Instant, share: &mut LoadShare) -> u32 {
-        self.move_on(now, share);
+        self.advance_windows(now, share);
         let (all, own) = (&self.window, &share.window);
         all.now.saturating_sub(own.now).max(all.before.saturating_sub(own.before))
     }
 
-    fn move_on(&mut self, now: Instant, share: &mut LoadShare) {
+    fn advance_windows(&mut self, now: Instant, share: &mut LoadShare) {
         if now >= self.end {
             self.window.follow(self.end, now + WINDOW);
             self.end = now + WINDOW;
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Harness {
+    struct ReactorLoadHarness {
         load: ReactorLoad,
         one: LoadShare,
         other: LoadShare,
@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn each_queue_pair_counts_once_with_its_most() {
-        let Harness { mut load, mut one, mut other, mut third } = Harness::default();
+        let ReactorLoadHarness { mut load, mut one, mut other, mut third } =
+            ReactorLoadHarness::default();
         load.note(at(0), &mut one, 8);
         load.note(at(1), &mut one, 3);
         load.note(at(2), &mut other, 5);
@@ -100,8 +101,9 @@ mod tests {
     }
 
     #[test]
-    fn who_has_nothing_to_do_is_forgotten_after_two_windows() {
-        let Harness { mut load, mut one, mut other, mut third } = Harness::default();
+    fn an_idle_queue_pair_is_forgotten_after_two_windows() {
+        let ReactorLoadHarness { mut load, mut one, mut other, mut third } =
+            ReactorLoadHarness::default();
         load.note(at(0), &mut one, 8);
         load.note(at(0), &mut other, 100);
         load.note(at(9), &mut one, 8);
@@ -114,8 +116,8 @@ mod tests {
     }
 
     #[test]
-    fn a_share_that_rested_says_nothing_of_what_it_was() {
-        let Harness { mut load, mut one, mut other, .. } = Harness::default();
+    fn an_idle_share_loses_its_old_count() {
+        let ReactorLoadHarness { mut load, mut one, mut other, .. } = ReactorLoadHarness::default();
         load.note(at(0), &mut one, 100);
         load.note(at(9), &mut other, 8);
         load.note(at(18), &mut other, 8);

@@ -1,37 +1,37 @@
-//! A queue pair's PDUs that wait to be sent: a FIFO for each freight, and the account of what may leave.
+//! A queue pair's PDUs that wait to be sent: a FIFO for each freight, and the batcher that releases them.
 
 use super::{Batcher, Freight, Freights, Parcel, PolicyConfig, Role};
 use crate::time::Instant;
 use std::collections::VecDeque;
 
-/// So many caravans may leave without a freight of which something is released; then it goes first for once.
+/// Caravans that may leave without a due freight before that freight goes first once.
 const PASSED_MAX: u8 = 8;
 
-/// What a caravan holds so far.
+/// Contents of a caravan so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
     count: u32,
     bytes: u32,
-    /// Freights it has something of.
+    /// Freights with PDUs in the caravan.
     has: Freights,
 }
 
 impl Load {
-    /// PDUs in it.
+    /// Number of PDUs in the caravan.
     #[must_use]
     #[inline]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// The last PDU was not put in after all.
+    /// Takes back the count of the last PDU, which was not put in after all.
     #[inline]
     pub fn uncount(&mut self) {
         self.count -= 1;
     }
 }
 
-/// PDUs of type `T` that wait.
+/// Waiting PDUs of type `T`.
 pub struct SendQueue<T> {
     fifos: [VecDeque<T>; 3],
     batcher: Batcher,
@@ -40,25 +40,25 @@ pub struct SendQueue<T> {
 }
 
 impl<T: Copy> SendQueue<T> {
-    /// Nothing waits.
+    /// A queue without PDUs.
     #[must_use]
     pub fn new(policy: &PolicyConfig, role: Role) -> Self {
         let batcher = Batcher::new(policy, role);
         SendQueue { fifos: Default::default(), batcher, passed: [0; 3] }
     }
 
-    /// One more waits.
+    /// Adds a waiting PDU.
     #[inline]
-    pub fn push(&mut self, now: Instant, tx: T, parcel: &Parcel) {
-        let freight = self.batcher.enqueue(now, parcel);
+    pub fn push(&mut self, now: Instant, tx: T, pdu: &Parcel) {
+        let freight = self.batcher.enqueue(now, pdu);
         self.fifos[freight as usize].push_back(tx);
     }
 
-    /// The next for a caravan with `load` that is released and fits; `size` says its octets of data, `blocked`
-    /// whether it may not leave yet (nor what is behind it in its freight).
+    /// Takes the next released PDU that fits a caravan with `load`. `size` returns a PDU's bytes of data. `blocked` is
+    /// true if a PDU may not leave yet (nor any PDU behind it in its freight).
     ///
-    /// The first freight goes first, but none starves: a full caravan still takes one PDU of each other, and where
-    /// it cannot (it has no room, freights do not mix) one that was passed too often goes first.
+    /// The first freight goes first, but none starves: a full caravan still takes one PDU of each other. Where it
+    /// cannot (no capacity, freights do not mix), a freight that was passed too often goes first.
     #[inline]
     pub fn next(
         &mut self,
@@ -83,7 +83,7 @@ impl<T: Copy> SendQueue<T> {
         None
     }
 
-    /// The head of the first freight that was passed too often, if something of it is due.
+    /// Takes the head of the first freight that was passed too often, if it is due.
     #[cold]
     fn next_starved(
         &mut self,
@@ -96,7 +96,7 @@ impl<T: Copy> SendQueue<T> {
         self.batcher.due().has(starved).then(|| self.next_of(starved, load, size, blocked))?
     }
 
-    /// The head of a freight of which something is due, if the caravan may have it.
+    /// Takes the head of a due freight, if the caravan may have it.
     #[inline(always)] // for the freight that is due, nearly always the only one
     fn next_of(
         &mut self,
@@ -133,7 +133,7 @@ impl<T: Copy> SendQueue<T> {
         load.has.insert(freight);
     }
 
-    /// A caravan leaves, which may be without something that is due.
+    /// Counts a caravan that leaves, perhaps without something that is due.
     #[cold]
     fn pass_others(&mut self) {
         for freight in Freight::ALL {
@@ -143,7 +143,7 @@ impl<T: Copy> SendQueue<T> {
         }
     }
 
-    /// Whether something released may leave; `blocked` as for [`SendQueue::next`].
+    /// True if a released PDU may leave; `blocked` as for [`SendQueue::next`].
     #[inline]
     #[must_use]
     pub fn is_due(&self, blocked: impl Fn(&T) -> bool) -> bool {
@@ -151,34 +151,34 @@ impl<T: Copy> SendQueue<T> {
         heads.any(|tx| !blocked(tx))
     }
 
-    /// Everything that waits, to be changed in place.
+    /// Returns all waiting PDUs, to be changed in place.
     #[inline]
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.fifos.iter_mut().flatten()
     }
 
-    /// Whether nothing waits.
+    /// True if nothing waits.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.fifos.iter().all(VecDeque::is_empty)
     }
 
-    /// Drops everything.
+    /// Drops all PDUs.
     #[inline]
     pub fn clear(&mut self) {
         self.fifos.iter_mut().for_each(VecDeque::clear);
         self.batcher.clear();
     }
 
-    /// The account.
+    /// Returns the batcher.
     #[must_use]
     #[inline]
     pub fn batcher(&self) -> &Batcher {
         &self.batcher
     }
 
-    /// The account: deadline, doorbells; the lane says when a turn is drained.
+    /// Returns the batcher for changes; the lane ends its turns with [`Batcher::drained`].
     #[inline]
     pub fn batcher_mut(&mut self) -> &mut Batcher {
         &mut self.batcher

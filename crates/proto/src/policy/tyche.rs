@@ -7,19 +7,19 @@ use crate::caravan::Limits;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// Larger requests are not batched.
+/// Maximum bytes of a batched request.
 const BATCHED_BYTES_MAX: u32 = 4096;
-/// Octets that one caravan carries: a full level of the largest batched requests, many times over.
+/// Maximum bytes of a caravan: a full level of the largest batched requests, many times over.
 const CARAVAN_BYTES_MAX: u32 = 4 << 20;
 
 /// Settings of the hill-climb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TycheSettings {
-    /// Requests of a batch: where the climb starts, or all there is when it is static.
+    /// Requests of a batch: the start of the climb, or the fixed level when it is static.
     pub level: u32,
     /// The highest level.
     pub level_max: u32,
-    /// How often the level is reconsidered; zero: never, the level is static.
+    /// Interval between two changes of the level; zero: never, the level is static.
     pub interval: Duration,
     /// Longest wait of a batch's first request.
     pub delay: Duration,
@@ -43,7 +43,7 @@ impl TycheSettings {
         }
     }
 
-    /// Always `level` requests a batch.
+    /// Settings with a fixed level: always `level` requests a batch.
     #[must_use]
     #[inline]
     pub const fn fixed(level: u32) -> Self {
@@ -51,12 +51,12 @@ impl TycheSettings {
     }
 }
 
-/// What the climb does in this interval.
+/// State of the climb in this interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Climb {
-    /// Steady for so many intervals.
+    /// Steady for that many intervals.
     Steady(u32),
-    /// Trying `level - 1`; the level and its throughput to go back to.
+    /// Trying `level - 1`; the level and its throughput to return to.
     ProbeDown { level: u32, throughput: u64 },
     /// Trying `level + 1`.
     ProbeUp { level: u32, throughput: u64 },
@@ -78,11 +78,11 @@ pub struct Tyche {
 }
 
 impl Tyche {
-    /// With `settings`.
+    /// The policy with `settings`.
     #[must_use]
     pub fn new(settings: TycheSettings, role: Role) -> Self {
         let settings = TycheSettings { level_max: settings.level_max.max(1), ..settings };
-        // A target answers what is complete: its batches follow the host's.
+        // A target responds to what is complete: its batches follow the host's.
         let level = match role {
             Role::Host => settings.level.clamp(1, settings.level_max),
             Role::Target => settings.level_max,
@@ -101,7 +101,7 @@ impl Tyche {
         }
     }
 
-    /// Requests of a batch now.
+    /// Current number of requests in a batch.
     #[must_use]
     #[inline]
     pub fn level(&self) -> u32 {
@@ -120,7 +120,7 @@ impl Tyche {
         (self.bytes, self.outstanding_sum, self.outstanding_samples) = (0, 0, 0);
     }
 
-    /// The end of an interval.
+    /// Ends an interval: adapts the level.
     fn adapt(&mut self) {
         let throughput = self.bytes;
         let backlog = (self.outstanding_sum / self.outstanding_samples.max(1)) as u32;
@@ -166,7 +166,7 @@ impl Tyche {
         };
     }
 
-    /// Whether throughput has risen (1), fallen (-1) or neither, by the threshold.
+    /// Returns 1 if throughput has risen by the threshold, -1 if it has fallen by it, 0 otherwise.
     fn gain(&self, before: u64, after: u64) -> i32 {
         let (before, after) = (u128::from(before) * 100, u128::from(after) * 100);
         let threshold = before / 100 * u128::from(self.settings.gain_percent);
@@ -181,14 +181,14 @@ impl Tyche {
 }
 
 impl BatchPolicy for Tyche {
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell {
         self.tick(now);
         self.outstanding_sum += u64::from(backlog.in_flight);
         self.outstanding_samples += 1;
-        if parcel.is_urgent() {
+        if pdu.is_urgent() {
             return Doorbell::Ring(Cause::Urgent);
         }
-        if backlog.requests >= self.level || parcel.request_bytes > BATCHED_BYTES_MAX {
+        if backlog.requests >= self.level || pdu.request_bytes > BATCHED_BYTES_MAX {
             return Doorbell::Ring(Cause::Size);
         }
         if backlog.requests == 1 {

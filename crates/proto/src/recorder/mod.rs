@@ -1,14 +1,14 @@
-//! The flight recorder: of late requests, which took how long where.
+//! Flight recorder: recent requests, with the time that each spent in every stage.
 //!
-//! A reactor has one. It keeps two kinds of requests, each in a ring of fixed size: one in so many, whatever it was like
-//! (*sampled*), and those that took longer than a threshold (*slow*). The threshold follows the 99th percentile of the
-//! sampled ones, or was set.
+//! Each reactor has one. It keeps two kinds of requests, each in a ring of fixed size. *Sampled* requests are one in N;
+//! *slow* requests took longer than a threshold. The threshold follows the 99th percentile of the sampled ones, or is
+//! set.
 //!
-//! A request costs one comparison at its end, [`Recorder::is_slow`]. Which one is sampled is known in advance
-//! ([`Recorder::until_sample`]), so nothing is counted for each. Where a request was when is said by the times of turns
-//! that both ends note anyway.
+//! A request costs one comparison at its end, [`Recorder::is_slow`]. The next sample is known in advance
+//! ([`Recorder::until_sample`]), so nothing is counted for each request. The timestamps of stages are the times of
+//! turns that both ends note anyway.
 //!
-//! However many are slow, so many are recorded in a second: the threshold rises when there are more, until the next
+//! The number of slow requests recorded in a second is bounded: the threshold rises when there are more, until the next
 //! second.
 
 mod ring;
@@ -18,64 +18,64 @@ pub use timeline::{End, MOMENTS, Timeline};
 
 use crate::time::Instant;
 use core::time::Duration;
-use ring::Ring;
+use ring::RecordRing;
 use roadtrain_wire::status::Status;
 
-/// Slow requests that are kept.
+/// Capacity of the ring of slow requests.
 const SLOW_KEPT: usize = 1024;
-/// Sampled requests that are kept.
+/// Capacity of the ring of sampled requests.
 const SAMPLES_KEPT: usize = 512;
-/// Of those, the ones that the threshold follows.
+/// Number of latest samples that the threshold follows.
 const MEASURED: usize = 256;
-/// Samples between two looks at them.
+/// Samples between two updates of the threshold.
 const REVIEW_EVERY: u32 = 16;
-/// The threshold before there are so many samples.
+/// Threshold before the first update.
 const FIRST_THRESHOLD: Duration = Duration::from_millis(1);
 /// Slow requests recorded in a [`WINDOW`] before the threshold rises.
 const SLOW_MAX: u32 = 128;
 const WINDOW: Duration = Duration::from_secs(1);
-/// Time between two samples is kept between these.
+/// Bounds of the time between two samples.
 const PAUSE_MIN: Duration = Duration::from_millis(8);
 const PAUSE_MAX: Duration = Duration::from_millis(32);
-/// After so long without a sample the next request is one.
+/// Time without a sample after which the next request is sampled.
 const PAUSE_LIMIT: Duration = Duration::from_millis(128);
-/// At first one in so many is sampled. A power of two, as all that come after it.
+/// First sampling interval in requests. A power of two, as all later ones.
 const FIRST_INTERVAL: u32 = 64;
 const INTERVAL_MAX: u32 = 1 << 16;
 
-/// Which requests are slow.
+/// Threshold from which on requests are slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SlowOver {
-    /// Those beyond the 99th percentile of late.
+    /// The 99th percentile of recent samples.
     #[default]
     P99,
-    /// Those that took longer than this.
+    /// A fixed latency.
     Time(Duration),
     /// Nothing is recorded.
     Never,
 }
 
-/// What a request asks for.
+/// Parameters of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Asked {
     pub opcode: u8,
     pub nsid: u32,
-    /// First block; `None`: there is none, or it is not known any more.
+    /// First block; `None`: the command has none, or it is no longer known.
     pub slba: Option<u64>,
-    /// Octets of data.
+    /// Bytes of data.
     pub bytes: u32,
 }
 
-/// Why a request is recorded.
+/// Reason why a request is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It was its turn.
+    /// It was the next sample.
     Sampled,
-    /// It took long.
+    /// It was slow.
     Slow,
 }
 
-/// A request that has ended. `W` says whose it was.
+/// A request that has ended. `W` names its host or its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<W> {
     pub who: W,
@@ -87,28 +87,28 @@ pub struct Record<W> {
     pub timeline: Timeline,
 }
 
-/// A reactor's recorder.
+/// Recorder of a reactor.
 #[derive(Debug)]
 pub struct Recorder<W> {
     slow_over: SlowOver,
-    /// In nanoseconds.
+    /// Threshold of slow requests in nanoseconds.
     threshold: u64,
-    /// Requests up to the next sample, that one counted.
+    /// Requests up to and including the next sample.
     left: u32,
-    /// One in so many is sampled.
+    /// Sampling interval in requests.
     interval: u32,
-    /// Of pseudo-random numbers.
+    /// State of the pseudo-random numbers.
     state: u32,
     last_sample: Instant,
-    /// Then the next request is sampled, whichever turn it is.
+    /// Time from which on the next request is sampled, whatever its number.
     sample_by: Instant,
-    /// In nanoseconds, of the last samples.
-    latencies: Ring<u64>,
+    /// Latencies of the last samples in nanoseconds.
+    latencies: RecordRing<u64>,
     samples: u32,
     window_end: Instant,
     slow_in_window: u32,
-    sampled: Ring<Record<W>>,
-    slow: Ring<Record<W>>,
+    sampled: RecordRing<Record<W>>,
+    slow: RecordRing<Record<W>>,
 }
 
 impl<W> Default for Recorder<W> {
@@ -118,7 +118,7 @@ impl<W> Default for Recorder<W> {
 }
 
 impl<W> Recorder<W> {
-    /// Nothing is recorded yet, and no memory used.
+    /// An empty recorder, without memory.
     #[must_use]
     pub fn new(slow_over: SlowOver) -> Self {
         let is_on = slow_over != SlowOver::Never;
@@ -134,22 +134,22 @@ impl<W> Recorder<W> {
             state: 0x2545_f491,
             last_sample: Instant::default(),
             sample_by: Instant(u64::MAX),
-            latencies: Ring::new(MEASURED),
+            latencies: RecordRing::new(MEASURED),
             samples: 0,
             window_end: Instant::default(),
             slow_in_window: 0,
-            sampled: Ring::new(SAMPLES_KEPT),
-            slow: Ring::new(SLOW_KEPT),
+            sampled: RecordRing::new(SAMPLES_KEPT),
+            slow: RecordRing::new(SLOW_KEPT),
         }
     }
 
-    /// Requests that take longer are slow; `None`: none are.
+    /// Latency from which on requests are slow; `None`: none are.
     #[must_use]
     pub fn threshold(&self) -> Option<Duration> {
         (self.slow_over != SlowOver::Never).then(|| Duration::from_nanos(self.threshold))
     }
 
-    /// One request in so many is sampled.
+    /// Sampling interval in requests.
     #[must_use]
     pub fn interval(&self) -> u32 {
         self.interval
@@ -157,21 +157,21 @@ impl<W> Recorder<W> {
 
     // ---- The fast path ----
 
-    /// Whether a request that took so many nanoseconds is to be told by [`Recorder::slow`].
+    /// True if a request with that latency has to be reported with [`Recorder::slow`].
     #[inline]
     #[must_use]
     pub fn is_slow(&self, latency_ns: u64) -> bool {
         latency_ns > self.threshold
     }
 
-    /// The latest beginning of a request that ends now and is slow.
+    /// Returns the latest start of a request that ends now and is slow.
     #[inline]
     #[must_use]
     pub fn slow_before(&self, now: Instant) -> Instant {
         Instant(now.0.saturating_sub(self.threshold.saturating_add(1)))
     }
 
-    /// The request that ends as so manieth from now on is to be told by [`Recorder::sample`].
+    /// Returns the number of requests up to and including the one to report with [`Recorder::sample`].
     #[inline]
     #[must_use]
     pub fn until_sample(&mut self, now: Instant) -> u32 {
@@ -181,7 +181,7 @@ impl<W> Recorder<W> {
         self.left
     }
 
-    /// So many requests have ended, at most [`Recorder::until_sample`]. `true`: the last of them is the sample.
+    /// Counts `requests` that have ended, at most [`Recorder::until_sample`]. True if the last of them is the sample.
     #[inline]
     pub fn ended(&mut self, requests: u32) -> bool {
         self.left = self.left.saturating_sub(requests);
@@ -190,7 +190,7 @@ impl<W> Recorder<W> {
 
     // ---- Off it ----
 
-    /// A request that took long.
+    /// Records a slow request.
     #[cold]
     pub fn slow(&mut self, now: Instant, mut record: Record<W>) {
         if self.slow_over == SlowOver::Never {
@@ -208,7 +208,7 @@ impl<W> Recorder<W> {
         self.slow.push(record);
     }
 
-    /// The request whose turn it was. One that is slow, too, is kept as a slow one only.
+    /// Records the sampled request. One that is slow as well is kept only as a slow one.
     #[cold]
     pub fn sample(&mut self, now: Instant, mut record: Record<W>) {
         let latency = record.timeline.total_ns();
@@ -227,13 +227,12 @@ impl<W> Recorder<W> {
         }
     }
 
-    /// The one whose turn it was is of no interest: the next one is.
+    /// Skips the current sample: the next request is chosen anew.
     pub fn pass(&mut self, now: Instant) {
         self.choose_next(now);
     }
 
-    /// Which one is sampled next: over time as many as are wanted, at no fixed distance, since what comes may have a
-    /// rhythm.
+    /// Chooses the next sample: at the wanted rate over time, at no fixed distance, since requests may have a rhythm.
     fn choose_next(&mut self, now: Instant) {
         if self.slow_over == SlowOver::Never {
             self.left = u32::MAX;
@@ -255,7 +254,7 @@ impl<W> Recorder<W> {
         }
     }
 
-    /// The threshold follows the samples, but does not fall before the time is over for which it has risen.
+    /// Sets the threshold from the samples. A threshold that has risen does not fall before the window ends.
     fn review(&mut self, now: Instant) {
         if self.slow_over != SlowOver::P99 {
             if let SlowOver::Time(time) = self.slow_over
@@ -272,7 +271,7 @@ impl<W> Recorder<W> {
         self.threshold = if has_risen { self.threshold.max(p99) } else { p99 };
     }
 
-    /// What is recorded, the slow ones first, each kind from the oldest on.
+    /// Returns the records, the slow ones first, each kind from the oldest on.
     pub fn records(&self) -> impl Iterator<Item = &Record<W>> {
         self.slow.iter().chain(self.sampled.iter())
     }

@@ -1,20 +1,20 @@
-//! The last so many of something.
+//! Ring of the last entries.
 
-/// Takes no memory before something is put in.
+/// Ring that takes no memory before its first entry.
 #[derive(Debug)]
-pub(super) struct Ring<T> {
+pub(super) struct RecordRing<T> {
     entries: Vec<T>,
-    /// The place of the next one, once it is full.
+    /// Index of the next entry, once the ring is full.
     next: usize,
     capacity: usize,
 }
 
-impl<T> Ring<T> {
+impl<T> RecordRing<T> {
     pub(super) fn new(capacity: usize) -> Self {
-        Ring { entries: Vec::new(), next: 0, capacity }
+        RecordRing { entries: Vec::new(), next: 0, capacity }
     }
 
-    /// Puts one in, in place of the oldest if there are as many as there may be.
+    /// Adds an entry; replaces the oldest if the ring is full.
     pub(super) fn push(&mut self, entry: T) {
         if self.entries.len() < self.capacity {
             return self.entries.push(entry);
@@ -23,7 +23,7 @@ impl<T> Ring<T> {
         self.next = (self.next + 1) % self.capacity;
     }
 
-    /// From the oldest on.
+    /// Returns the entries from the oldest on.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         let (later, earlier) = self.entries.split_at(self.next);
         earlier.iter().chain(later)
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn the_last_ones_stay_in_their_order() {
-        let mut ring = Ring::new(3);
+        let mut ring = RecordRing::new(3);
         for (number, kept) in [vec![0], vec![0, 1], vec![0, 1, 2], vec![1, 2, 3], vec![2, 3, 4]]
             .into_iter()
             .enumerate()

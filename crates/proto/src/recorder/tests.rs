@@ -2,7 +2,7 @@ use super::*;
 
 const US: u64 = 1_000;
 
-/// A host's request that ends at `end` microseconds, after so many of them.
+/// A host's request that ends at `end` with that `latency`, both in microseconds.
 fn record(end: u64, latency: u64) -> Record<u32> {
     let (taken, ended) = (Instant((end - latency) * US), Instant(end * US));
     Record {
@@ -15,19 +15,19 @@ fn record(end: u64, latency: u64) -> Record<u32> {
     }
 }
 
-/// Half a million requests in a second, as a reactor tells of them; how many were told.
+/// Reports half a million requests in a second, as a reactor does; returns the number of slow ones.
 fn run(recorder: &mut Recorder<u32>, from_us: u64, latencies: impl Iterator<Item = u64>) -> u64 {
     run_at(recorder, (from_us, 2), latencies)
 }
 
-/// Requests of which one ends every `step` microseconds.
+/// Reports requests of which one ends every `step` microseconds.
 fn run_at(
     recorder: &mut Recorder<u32>,
     (from_us, step): (u64, u64),
     latencies: impl Iterator<Item = u64>,
 ) -> u64 {
     let mut end = from_us;
-    let mut told = 0;
+    let mut reported = 0;
     for latency in latencies {
         end += step;
         let now = Instant(end * US);
@@ -36,7 +36,7 @@ fn run_at(
         assert_eq!(is_sample, left == 1);
         let is_slow = recorder.is_slow(latency * US);
         assert_eq!(is_slow, Instant((end - latency) * US) <= recorder.slow_before(now));
-        told += u64::from(is_sample || is_slow);
+        reported += u64::from(is_sample || is_slow);
         if is_slow {
             recorder.slow(now, record(end, latency));
         }
@@ -44,10 +44,10 @@ fn run_at(
             recorder.sample(now, record(end, latency));
         }
     }
-    told
+    reported
 }
 
-/// Between 100 and 199 us.
+/// Latencies between 100 and 199 us.
 fn usual(count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(|n| 100 + n.wrapping_mul(2_654_435_761) % 100)
 }
@@ -94,7 +94,7 @@ fn about_sixty_in_a_second_are_sampled_at_any_rate() {
 }
 
 #[test]
-fn what_has_a_rhythm_is_sampled_evenly() {
+fn requests_with_a_rhythm_are_sampled_evenly() {
     let mut recorder = Recorder::default();
     run(&mut recorder, 10_000, (0..20_000_000).map(|n: u64| 100 + n % 32));
     let mut seen = [0u32; 32];
@@ -107,10 +107,10 @@ fn what_has_a_rhythm_is_sampled_evenly() {
 fn a_flood_of_slow_requests_is_bounded_and_the_slowest_are_kept() {
     let mut recorder = Recorder::default();
     run(&mut recorder, 10_000, usual(500_000));
-    // All of a second: ten times as slow, and one a hundred times.
+    // One second: ten times as slow, and one request a hundred times.
     let flood = usual(500_000).enumerate().map(|(n, l)| if n == 400_000 { 50_000 } else { l * 10 });
-    let told = run(&mut recorder, 2_000_000, flood);
-    assert!(told < 1_000, "{told}");
+    let reported = run(&mut recorder, 2_000_000, flood);
+    assert!(reported < 1_000, "{reported}");
     assert_eq!(of(&recorder, Why::Slow).into_iter().max(), Some(50_000));
 }
 
@@ -140,7 +140,7 @@ fn a_threshold_that_was_set_stays() {
 }
 
 #[test]
-fn one_that_is_off_records_nothing() {
+fn a_recorder_that_is_off_records_nothing() {
     let mut recorder = Recorder::new(SlowOver::Never);
     assert_eq!(run(&mut recorder, 10_000_000, usual(100_000).map(|latency| latency * 50)), 0);
     recorder.slow(Instant(0), record(10, 5));
@@ -149,9 +149,9 @@ fn one_that_is_off_records_nothing() {
 }
 
 #[test]
-fn moments_never_go_back() {
+fn timestamps_never_go_back() {
     let at = |us: u64| Instant(us * US);
-    // It was tried twice: what was noted of the second try only is later; one moment is missing.
+    // A request with two tries: the timestamps of the second try are later, and one timestamp is missing.
     let timeline = Timeline::at_target([at(5), at(0), at(9), at(8), at(30), at(20)]);
     let stages: Vec<_> = timeline
         .stages()

@@ -1,12 +1,12 @@
-//! When a request was where.
+//! Timeline of a request: the timestamps of its stages.
 
 use crate::time::Instant;
 use core::time::Duration;
 
-/// Most moments of a timeline: one more than stages.
+/// Maximum number of timestamps: one more than stages.
 pub const MOMENTS: usize = 6;
 
-/// Whose view of a request it is.
+/// End of the connection that recorded a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Host,
@@ -14,7 +14,7 @@ pub enum End {
 }
 
 impl End {
-    /// The names of its stages, in their order.
+    /// Returns the names of the stages, in order.
     #[must_use]
     pub fn stages(self) -> &'static [&'static str] {
         match self {
@@ -24,71 +24,71 @@ impl End {
     }
 }
 
-/// The moments between which a request's stages lie. They never go back.
+/// Timestamps at the borders of a request's stages, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeline {
     end: End,
-    moments: [Instant; MOMENTS],
+    timestamps: [Instant; MOMENTS],
 }
 
 impl Timeline {
-    /// At a host: when it was taken, when it got a slot, when its command was put into a caravan, when the first of its
-    /// answer was there, when it ended.
+    /// Timeline at a host: request taken, slot assigned, command put into a caravan, first of the response received,
+    /// request ended.
     #[must_use]
-    pub fn at_host(moments: [Instant; 5]) -> Self {
-        let [taken, submitted, sent, answered, ended] = moments;
+    pub fn at_host(timestamps: [Instant; 5]) -> Self {
+        let [taken, submitted, sent, answered, ended] = timestamps;
         Timeline::new(End::Host, [taken, submitted, sent, answered, ended, ended])
     }
 
-    /// At a target: when its command was received, when it had a buffer, when its store (or who moves its data) could
-    /// begin, when it was answered, when the answer was put into a caravan, when the socket had taken that.
+    /// Timeline at a target: command received, buffer assigned, store (or data transfer) able to begin, store done,
+    /// response put into a caravan, response taken.
     #[must_use]
     #[inline]
-    pub fn at_target(moments: [Instant; 6]) -> Self {
-        Timeline::new(End::Target, moments)
+    pub fn at_target(timestamps: [Instant; 6]) -> Self {
+        Timeline::new(End::Target, timestamps)
     }
 
-    /// What has not happened happened with what came before it, and nothing happened after the end.
-    fn new(end: End, mut moments: [Instant; MOMENTS]) -> Self {
-        let last = moments[MOMENTS - 1];
+    /// Fills in stages that have not happened with the timestamp before them, and limits all to the end.
+    fn new(end: End, mut timestamps: [Instant; MOMENTS]) -> Self {
+        let last = timestamps[MOMENTS - 1];
         for at in 1..MOMENTS - 1 {
-            moments[at] = moments[at].min(last).max(moments[at - 1]);
+            timestamps[at] = timestamps[at].min(last).max(timestamps[at - 1]);
         }
-        moments[MOMENTS - 1] = last.max(moments[MOMENTS - 2]);
-        Timeline { end, moments }
+        timestamps[MOMENTS - 1] = last.max(timestamps[MOMENTS - 2]);
+        Timeline { end, timestamps }
     }
 
-    /// Whose view it is.
+    /// Returns the end that recorded the request.
     #[must_use]
     pub fn end(&self) -> End {
         self.end
     }
 
-    /// When it began.
+    /// Returns the start.
     #[must_use]
     pub fn begun(&self) -> Instant {
-        self.moments[0]
+        self.timestamps[0]
     }
 
-    /// When it ended.
+    /// Returns the end of the request.
     #[must_use]
     pub fn ended(&self) -> Instant {
-        self.moments[MOMENTS - 1]
+        self.timestamps[MOMENTS - 1]
     }
 
-    /// How long it took, in nanoseconds.
+    /// Returns the latency in nanoseconds.
     #[must_use]
     pub fn total_ns(&self) -> u64 {
         self.ended().0 - self.begun().0
     }
 
-    /// Its stages in their order, with the beginning and the length of each.
+    /// Returns the stages in order, with the start and the length of each.
     pub fn stages(&self) -> impl Iterator<Item = (&'static str, Instant, Duration)> {
-        let names = self.end.stages().iter().zip(self.moments.windows(2));
+        let names = self.end.stages().iter().zip(self.timestamps.windows(2));
         names.map(|(name, of)| (*name, of[0], of[1].since(of[0])))
     }
 
-    /// The stage that took longest.
+    /// Returns the name of the longest stage.
     #[must_use]
     pub fn longest(&self) -> &'static str {
         let longest = self.stages().max_by_key(|(.., time)| *time);

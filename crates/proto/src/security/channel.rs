@@ -1,23 +1,23 @@
 //! Streams that carry a connection, plain or secured.
 
-/// Whom a stream was secured with.
+/// Identities that a stream was secured with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecuredAs {
     /// The host.
     pub hostnqn: String,
-    /// The subsystem that it wants to connect to.
+    /// The subsystem that the host wants to connect to.
     pub subnqn: String,
-    /// The PSK was made by an authentication: nothing more is to be proved.
+    /// True if an authentication generated the PSK: no further proof is needed.
     pub by_generated: bool,
 }
 
-/// What carries a connection.
+/// Kind of stream that carries a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channel<'a> {
     /// A plain stream.
     Plain,
-    /// The same, at a listener that takes TLS as well.
+    /// A plain stream at a listener that also takes TLS.
     Securable,
-    /// One that is secured.
+    /// A secured stream.
     Secured(&'a SecuredAs),
 }

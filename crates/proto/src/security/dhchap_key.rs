@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 
 const FORM: &str = "DHHC-1";
 
-/// A key of a host or a controller, as `DHHC-1:hh:..:` has it.
+/// A key of a host or a controller, in the form `DHHC-1:hh:..:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DhchapKey {
     hash: Option<Hash>,
@@ -14,10 +14,10 @@ pub struct DhchapKey {
 }
 
 impl DhchapKey {
-    /// A key of those octets. With a hash it is transformed before its use, so that it fits one NQN only.
+    /// A key of those bytes. With a hash it is transformed before its use, so that it fits one NQN only.
     ///
     /// # Errors
-    /// A key has 32, 48 or 64 octets.
+    /// A key has 32, 48 or 64 bytes.
     pub fn new(hash: Option<Hash>, octets: &[u8]) -> Result<Self, KeyError> {
         if !matches!(octets.len(), 32 | 48 | 64) {
             return Err(KeyError::Length { found: octets.len(), expected: "32, 48 or 64" });
@@ -25,10 +25,10 @@ impl DhchapKey {
         Ok(DhchapKey { hash, key: Secret::new(octets) })
     }
 
-    /// The key of a line `DHHC-1:hh:..:`.
+    /// Parses a line `DHHC-1:hh:..:`.
     ///
     /// # Errors
-    /// What is wrong with the line.
+    /// Names the wrong part of the line.
     pub fn parse(line: &str) -> Result<Self, KeyError> {
         let (hash, key) = interchange::parse(FORM, line)?;
         let known = "00, 01, 02 and 03";
@@ -39,19 +39,19 @@ impl DhchapKey {
         Self::new(hash, key.reveal())
     }
 
-    /// The line that [`DhchapKey::parse`] reads.
+    /// Returns the line that [`DhchapKey::parse`] reads.
     #[must_use]
     pub fn print(&self) -> Zeroizing<String> {
         interchange::print(FORM, self.hash.map_or(0, Hash::id), &self.key)
     }
 
-    /// The hash of its transformation.
+    /// Returns the hash of the transformation.
     #[must_use]
     pub fn hash(&self) -> Option<Hash> {
         self.hash
     }
 
-    /// What responses are computed with; `nqn` is that of the key's owner, a host or a subsystem.
+    /// Returns the secret of responses; `nqn` is that of the key's owner, a host or a subsystem.
     #[must_use]
     pub fn transform(&self, nqn: &str) -> Secret {
         match self.hash {

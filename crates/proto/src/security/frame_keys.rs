@@ -1,17 +1,18 @@
-//! Keys of a lane over Ethernet: what an authentication leaves, and what is derived of it (docs/reference/ethernet.md).
+//! Keys of a lane over Ethernet: the secret of an authentication, and the keys derived from it
+//! (docs/reference/ethernet.md).
 
 use super::{Hash, Secret, Suite};
 
-/// Blocks of AES that a key of AES-GCM may take: 2^24.5 records of 16 KiB (RFC 8446, 5.5), some 390 GB.
+/// Blocks of AES that a key of AES-GCM may seal: 2^24.5 records of 16 KiB (RFC 8446, 5.5), some 390 GB.
 pub const BLOCKS_MAX: u64 = 24_296_004_000;
-/// Octets of a nonce.
+/// Bytes of a nonce.
 pub const NONCE_BYTES: usize = 12;
-/// Octets that prove that an end ends a lane.
+/// Bytes of the proof that an end closes a lane.
 pub const PROOF_BYTES: usize = 16;
-/// What the secret is of, whatever else the host's key is used for.
+/// Label that separates this secret from other uses of the host's key.
 const PURPOSE: &[u8] = b"roadtrain frames";
 
-/// Whether frames are sealed, as an end is told.
+/// Configured use of sealed frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SealUse {
     /// Never.
@@ -19,11 +20,11 @@ pub enum SealUse {
     Off,
     /// Where the host is authenticated.
     Allowed,
-    /// Always: who is not authenticated is refused.
+    /// Always: an unauthenticated host is refused.
     Required,
 }
 
-/// What an authentication leaves for the lane that it took place in.
+/// Secret of an authentication for its lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameSecret {
     hash: Hash,
@@ -31,30 +32,29 @@ pub struct FrameSecret {
     transcript: Secret,
 }
 
-/// The keys of both directions.
+/// Keys of both directions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameKeys {
-    /// Its cipher.
     pub suite: Suite,
-    /// Of what the host sends.
+    /// Keys of frames from the host.
     pub host: WayKeys,
-    /// Of what the target sends.
+    /// Keys of frames from the target.
     pub target: WayKeys,
 }
 
-/// The keys of one direction.
+/// Keys of one direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WayKeys {
-    /// Of the cipher.
+    /// Key of the cipher.
     pub key: Secret,
-    /// What a frame's number is combined with.
+    /// Base of the nonce, combined with a frame's number.
     pub iv: [u8; NONCE_BYTES],
-    /// What the sender ends the lane with.
+    /// Proof with which the sender closes the lane.
     pub proof: [u8; PROOF_BYTES],
 }
 
 impl FrameSecret {
-    /// Of the host's secret, what the two have exchanged (nothing without a group), and all that was said.
+    /// Derives the secret from the host's key, the exchanged secret (`None` without a group), and the transcript.
     #[must_use]
     pub fn new(hash: Hash, host: &Secret, exchanged: Option<&Secret>, transcript: &[u8]) -> Self {
         let exchanged = exchanged.map_or(&[][..], Secret::reveal);
@@ -62,7 +62,7 @@ impl FrameSecret {
         FrameSecret { hash, secret, transcript: hash.digest(&[transcript]) }
     }
 
-    /// The keys of the lane whose ends have these tokens.
+    /// Returns the keys of the lane whose ends have these tokens.
     #[must_use]
     pub fn keys(&self, host_token: u64, target_token: u64) -> FrameKeys {
         let tokens = [host_token, target_token].map(u64::to_le_bytes);
@@ -73,17 +73,17 @@ impl FrameSecret {
             let parts = [&label[..], self.transcript.reveal(), host, target, &[1]];
             self.hash.hmac(self.secret.reveal(), &parts)
         };
-        let way = |sender| WayKeys {
+        let direction = |sender| WayKeys {
             key: Secret::new(first(&expand(sender, "key"), suite.key_bytes())),
             iv: array(&expand(sender, "iv")),
             proof: array(&expand(sender, "leave")),
         };
-        FrameKeys { suite, host: way("host"), target: way("target") }
+        FrameKeys { suite, host: direction("host"), target: direction("target") }
     }
 }
 
 fn first(secret: &Secret, count: usize) -> &[u8] {
-    &secret.reveal()[..count] // the shortest hash has 32 octets
+    &secret.reveal()[..count] // the shortest hash has 32 bytes
 }
 
 fn array<const N: usize>(secret: &Secret) -> [u8; N] {

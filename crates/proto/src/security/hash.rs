@@ -1,4 +1,4 @@
-//! The hashes of NVMe's security protocols.
+//! Hashes of NVMe's security protocols.
 
 use super::Secret;
 use core::fmt;
@@ -7,7 +7,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Sha256, Sha384, Sha512};
 use zeroize::Zeroize;
 
-/// A hash function, by the identifier that keys and messages have for it.
+/// A hash function; its value is its identifier in keys and messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Hash {
@@ -20,7 +20,7 @@ pub enum Hash {
 }
 
 impl Hash {
-    /// All of them, the shortest first.
+    /// All hashes, the shortest first.
     pub const ALL: [Hash; 3] = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
 
     /// The hash with that identifier.
@@ -29,13 +29,13 @@ impl Hash {
         Hash::ALL.into_iter().find(|&hash| hash as u8 == id)
     }
 
-    /// Its identifier.
+    /// Identifier in keys and messages.
     #[must_use]
     pub const fn id(self) -> u8 {
         self as u8
     }
 
-    /// Octets of its value.
+    /// Bytes of a hash value.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -45,7 +45,7 @@ impl Hash {
         }
     }
 
-    /// The hash of `parts`, one after the other.
+    /// Returns the hash of `parts`, joined.
     #[must_use]
     pub fn digest(self, parts: &[&[u8]]) -> Secret {
         match self {
@@ -55,7 +55,7 @@ impl Hash {
         }
     }
 
-    /// HMAC with `key` of `parts`, one after the other.
+    /// Returns the HMAC with `key` of `parts`, joined.
     #[must_use]
     pub fn hmac(self, key: &[u8], parts: &[&[u8]]) -> Secret {
         match self {
@@ -93,7 +93,7 @@ fn mac<M: Mac + KeyInit>(key: &[u8], parts: &[&[u8]]) -> Secret {
     taken(&mut state.finalize().into_bytes())
 }
 
-/// The value, which leaves no copy behind.
+/// Takes the value and overwrites the original.
 fn taken(value: &mut [u8]) -> Secret {
     let secret = Secret::new(value);
     value.zeroize();

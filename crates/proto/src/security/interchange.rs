@@ -1,4 +1,4 @@
-//! The form in which keys are written: a name, a hash, and the key's octets with their CRC in base64.
+//! Written form of keys: a name, a hash, and the key's bytes with their CRC in base64.
 
 use super::Secret;
 use base64ct::{Base64, Encoding};
@@ -7,10 +7,10 @@ use crc_fast::CrcAlgorithm::Crc32IsoHdlc;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-/// Octets of the CRC behind a key's.
+/// Bytes of the CRC behind the key.
 const CRC_BYTES: usize = 4;
 
-/// Why a line is no key. It says nothing of the key's octets.
+/// Reason why a line is not a key. It shows no bytes of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum KeyError {
     #[error("it does not have the form {0}:HH:BASE64:")]
@@ -25,7 +25,7 @@ pub enum KeyError {
     Crc,
 }
 
-/// The hash's number and the octets of a line `form:HH:BASE64:`. Spaces and newlines around it do not count.
+/// Returns the hash's number and the bytes of a line `form:HH:BASE64:`. Spaces and newlines around it are ignored.
 pub(super) fn parse(form: &'static str, line: &str) -> Result<(u8, Secret), KeyError> {
     let wrong = KeyError::Form(form);
     let rest = line.trim().strip_prefix(form).and_then(|rest| rest.strip_prefix(':'));
@@ -46,7 +46,7 @@ pub(super) fn parse(form: &'static str, line: &str) -> Result<(u8, Secret), KeyE
     Ok((hash, Secret::new(key)))
 }
 
-/// The line that [`parse`] reads.
+/// Returns the line that [`parse`] reads.
 pub(super) fn print(form: &'static str, hash: u8, key: &Secret) -> Zeroizing<String> {
     let key = key.reveal();
     // Strings that grow would leave copies behind.

@@ -1,4 +1,4 @@
-//! PSKs as keyrings have them: derived for a host and a subsystem already, each under its identity.
+//! PSKs of keyrings: already derived for a host and a subsystem, each under its identity.
 
 use super::channel::SecuredAs;
 use super::interchange::{self, KeyError};
@@ -7,10 +7,10 @@ use super::{Hash, Secret};
 use std::collections::BTreeMap;
 use thiserror::Error;
 
-/// The kinds of identities, the best first: a host takes a PSK of the first kind that it has.
+/// Kinds of identities, the best first: a host takes a PSK of the first kind that it has.
 const KINDS: [&str; 4] = ["NVMe1R02", "NVMe1R01", "NVMe0R02", "NVMe0R01"];
 
-/// Why an entry of a keyring cannot be used. It says nothing of the PSK's octets.
+/// Reason why an entry of a keyring cannot be used. It shows no bytes of the PSK.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum KeyringError {
     #[error("a line of a keyring is IDENTITY KEY, as nvme tls-key --export writes it")]
@@ -23,15 +23,15 @@ pub enum KeyringError {
     Twice { identity: String },
 }
 
-/// What an identity says.
-struct Identity<'a> {
+/// Fields of an identity.
+struct PskIdentity<'a> {
     hash: Hash,
     hostnqn: &'a str,
     subnqn: &'a str,
 }
 
-impl<'a> Identity<'a> {
-    /// `None`: it is no identity of a PSK that was derived of a configured one.
+impl<'a> PskIdentity<'a> {
+    /// Parses an identity; `None`: not an identity of a PSK derived from a configured one.
     fn parse(text: &'a str) -> Option<Self> {
         let mut words = text.split(' ');
         let kind = words.next().filter(|kind| KINDS.contains(kind))?;
@@ -41,7 +41,7 @@ impl<'a> Identity<'a> {
         let is_whole = words.next().is_some() == kind.starts_with("NVMe1");
         let is_named = !hostnqn.is_empty() && !subnqn.is_empty();
         let is_so = is_whole && is_named && words.next().is_none();
-        is_so.then_some(Identity { hash, hostnqn, subnqn })
+        is_so.then_some(PskIdentity { hash, hostnqn, subnqn })
     }
 }
 
@@ -50,11 +50,11 @@ impl<'a> Identity<'a> {
 pub struct Keyring(BTreeMap<String, TlsPsk>);
 
 impl Keyring {
-    /// The one that has these lines: an identity, a space, and the PSK as `NVMeTLSkey-1:hh:..:`. Empty lines and those
-    /// that begin with # do not count.
+    /// Parses lines of an identity, a space, and the PSK as `NVMeTLSkey-1:hh:..:`. Empty lines and those that begin
+    /// with # are ignored.
     ///
     /// # Errors
-    /// The first line that is none.
+    /// Names the first wrong line.
     pub fn parse(text: &str) -> Result<Self, KeyringError> {
         let mut keyring = Keyring::default();
         let is_content = |line: &&str| !line.is_empty() && !line.starts_with('#');
@@ -70,13 +70,13 @@ impl Keyring {
         Ok(keyring)
     }
 
-    /// Adds a PSK. One under a name that is no identity of a configured PSK is left out: other kinds of keys may be in
-    /// the same keyring, and PSKs that authentications have made are for nobody else.
+    /// Adds a PSK. Ignores one whose identity is not that of a configured PSK. The same keyring may hold other kinds of
+    /// keys. PSKs that authentications have generated are for no other host.
     ///
     /// # Errors
-    /// It does not have the length that its identity says, or another one has its identity.
+    /// The PSK does not have the length of its identity's hash, or another one has its identity.
     pub fn add(&mut self, identity: &str, psk: Secret) -> Result<(), KeyringError> {
-        let Some(Identity { hash, .. }) = Identity::parse(identity) else { return Ok(()) };
+        let Some(PskIdentity { hash, .. }) = PskIdentity::parse(identity) else { return Ok(()) };
         let Some(suite) = Suite::of_hash(hash) else { return Ok(()) };
         let (identity, found) = (identity.to_owned(), psk.reveal().len());
         if found != hash.bytes() {
@@ -91,12 +91,12 @@ impl Keyring {
         }
     }
 
-    /// The PSKs with which a host may connect to a subsystem: those of the best kind that there are. Several are
-    /// there while a key is changed.
+    /// Returns the PSKs with which a host may connect to a subsystem: those of the best kind that exists. There are
+    /// several while a key is changed.
     #[must_use]
     pub fn of(&self, hostnqn: &str, subnqn: &str) -> Vec<&TlsPsk> {
         let is_theirs = |identity: &str| {
-            let names = Identity::parse(identity);
+            let names = PskIdentity::parse(identity);
             names.is_some_and(|names| names.hostnqn == hostnqn && names.subnqn == subnqn)
         };
         let of_kind = |kind: &str| -> Vec<&TlsPsk> {
@@ -106,27 +106,27 @@ impl Keyring {
         KINDS.into_iter().map(of_kind).find(|some| !some.is_empty()).unwrap_or_default()
     }
 
-    /// The PSK with that identity.
+    /// Returns the PSK with that identity.
     #[must_use]
     pub fn get(&self, identity: &str) -> Option<&TlsPsk> {
         self.0.get(identity)
     }
 
-    /// The PSK that an identity names, and whose it is.
+    /// Returns the PSK with that identity, and its host and subsystem.
     #[must_use]
     pub fn look_up(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
         let psk = self.0.get(identity)?.clone();
-        let Identity { hostnqn, subnqn, .. } = Identity::parse(identity)?;
+        let PskIdentity { hostnqn, subnqn, .. } = PskIdentity::parse(identity)?;
         let (hostnqn, subnqn) = (hostnqn.to_owned(), subnqn.to_owned());
         Some((psk, SecuredAs { hostnqn, subnqn, by_generated: false }))
     }
 
-    /// The hosts that have PSKs.
+    /// Returns the hosts that have PSKs.
     pub fn hosts(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().filter_map(|identity| Some(Identity::parse(identity)?.hostnqn))
+        self.0.keys().filter_map(|identity| Some(PskIdentity::parse(identity)?.hostnqn))
     }
 
-    /// Whether there is none.
+    /// True if the keyring is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -153,16 +153,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_exported_is_read_again() {
+    fn exported_lines_are_read_again() {
         let [first, second] =
             [Hash::Sha256, Hash::Sha384].map(|hash| derived(hash, 1, IdentityVersion::V1));
         let text = format!("# mine\n\n{}{}", line(&first), line(&second));
         let keyring = Keyring::parse(&text).unwrap();
         for psk in [&first, &second] {
-            let (found, whose) = keyring.look_up(&psk.identity).unwrap();
+            let (found, secured_as) = keyring.look_up(&psk.identity).unwrap();
             assert_eq!(&found, psk);
             let (hostnqn, subnqn) = (HOST.to_owned(), SUBSYSTEM.to_owned());
-            assert_eq!(whose, SecuredAs { hostnqn, subnqn, by_generated: false });
+            assert_eq!(secured_as, SecuredAs { hostnqn, subnqn, by_generated: false });
         }
         assert_eq!(keyring.hosts().collect::<Vec<_>>(), [HOST, HOST]);
         assert_eq!(keyring.look_up(&first.identity.replace("host", "other")), None);
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(keyring.of(HOST, "nqn.other"), Vec::<&TlsPsk>::new());
     }
 
-    /// As a Linux host takes them: version 1 before version 0, SHA-384 before SHA-256.
+    /// Order of a Linux host: version 1 before version 0, SHA-384 before SHA-256.
     #[test]
     fn a_host_takes_the_best_kind() {
         let versions = [IdentityVersion::V0, IdentityVersion::V1];
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_psk_of_a_host_is_left_out() {
+    fn entries_that_are_no_psk_of_a_host_are_left_out() {
         let whole = derived(Hash::Sha256, 1, IdentityVersion::V1);
         for identity in [
             "a logon".to_owned(),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_entry_is_told_and_shows_no_key() {
+    fn a_wrong_entry_is_an_error_without_the_key() {
         let psk = derived(Hash::Sha256, 1, IdentityVersion::V1);
         let good = line(&psk);
         let wide = derived(Hash::Sha384, 1, IdentityVersion::V1);

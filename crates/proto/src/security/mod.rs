@@ -1,14 +1,14 @@
-//! Keys, and what is derived of them: secrets of in-band authentication, PSKs of TLS.
+//! Keys and their derivation: secrets of in-band authentication, PSKs of TLS.
 //!
 //! ```text
 //! DHHC-1:hh:..:        DhchapKey --transform(NQN)--> secret of a response
 //! NVMeTLSkey-1:hh:..:  TlsKey ----retained(host)---> RetainedPsk --+-- tls_psk(host, subsystem) --> TlsPsk
 //!                      session key, challenges ----> GeneratedPsk -+         identity, PSK, suite
-//! session key, what was said -> FrameSecret --keys(tokens)--> FrameKeys of a lane over Ethernet
+//! session key, transcript ----> FrameSecret --keys(tokens)--> FrameKeys of a lane over Ethernet
 //! ```
 //!
-//! A [`Secret`] is overwritten when it is dropped, is compared in constant time, and never shows its octets. Random
-//! octets come from the caller.
+//! A [`Secret`] is overwritten when it is dropped, is compared in constant time, and never shows its bytes. Random
+//! bytes come from the caller.
 
 mod channel;
 pub mod dhchap;
@@ -35,5 +35,5 @@ pub use secret::Secret;
 pub use tls_key::{Derivation, GeneratedPsk, IdentityVersion, RetainedPsk, Suite, TlsKey, TlsPsk};
 pub use tls_keys::{TlsHosts, TlsKeys};
 
-/// What NQNs are followed by where a secret is bound to them.
+/// Suffix of NQNs where a secret is bound to them.
 const SEED: &[u8] = b"NVMe-over-Fabrics";

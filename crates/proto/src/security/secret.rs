@@ -1,28 +1,28 @@
-//! Octets that nobody else may learn.
+//! Secret bytes.
 
 use core::fmt;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-/// A key, or what was computed of one. It is overwritten when it is dropped, its comparison takes the same time
-/// whatever differs, and `Debug` shows its length only.
+/// A key, or a value derived from one. It is overwritten when it is dropped, compared in constant time, and `Debug`
+/// shows only its length.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// A copy of `octets`; the original is the caller's to overwrite.
+    /// Copies `octets`; the caller overwrites the original.
     #[must_use]
     pub fn new(octets: &[u8]) -> Self {
         Secret(Zeroizing::new(octets.to_vec()))
     }
 
-    /// Its octets, for computing with them. They are not to be kept or shown.
+    /// Returns the bytes for computing. The caller must not keep or show them.
     #[must_use]
     pub fn reveal(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether `octets` are the same, in a time that tells nothing of where they differ.
+    /// True if `octets` are the same; compares in constant time.
     #[must_use]
     pub fn is(&self, octets: &[u8]) -> bool {
         self.0.ct_eq(octets).into()

@@ -1,4 +1,4 @@
-//! PSKs of TLS: the configured key, what is derived of it, and the identities by which both ends name them.
+//! PSKs of TLS: the configured key, its derivations, and the identities by which both ends name them.
 
 use super::interchange::{self, KeyError};
 use super::{Hash, SEED, Secret};
@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 pub(super) const FORM: &str = "NVMeTLSkey-1";
 
-/// A cipher suite of TLS 1.3, with the hash that its PSK has.
+/// A cipher suite of TLS 1.3, with the hash of its PSK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suite {
     /// `TLS_AES_128_GCM_SHA256`.
@@ -17,7 +17,7 @@ pub enum Suite {
 }
 
 impl Suite {
-    /// Its hash.
+    /// Returns the hash of the PSK.
     #[must_use]
     pub const fn hash(self) -> Hash {
         match self {
@@ -26,7 +26,7 @@ impl Suite {
         }
     }
 
-    /// The number TLS has for it.
+    /// Number of the suite in TLS.
     #[must_use]
     pub const fn code(self) -> u16 {
         match self {
@@ -35,7 +35,7 @@ impl Suite {
         }
     }
 
-    /// Octets of its cipher's key.
+    /// Bytes of the cipher's key.
     #[must_use]
     pub const fn key_bytes(self) -> usize {
         match self {
@@ -44,7 +44,7 @@ impl Suite {
         }
     }
 
-    /// The suite with that hash.
+    /// Returns the suite with that hash.
     #[must_use]
     pub const fn of_hash(hash: Hash) -> Option<Self> {
         match hash {
@@ -63,26 +63,26 @@ impl Suite {
     }
 }
 
-/// The version of a PSK's identity.
+/// Version of a PSK's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum IdentityVersion {
-    /// Names the hosts and the hash; obsolete.
+    /// Contains NQNs and hash; obsolete.
     V0,
     /// Ends with a digest of the PSK, so that two keys have two identities.
     #[default]
     V1,
 }
 
-/// How a PSK is derived.
+/// Derivation of a PSK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Derivation {
-    /// The identity's version.
     pub version: IdentityVersion,
-    /// As libnvme before 1.16 does it: the label's length is little-endian and its parts have no length octets.
+    /// True for the derivation of libnvme before 1.16: the label's length is little-endian and its parts have no length
+    /// bytes.
     pub compat: bool,
 }
 
-/// A configured PSK, as `NVMeTLSkey-1:hh:..:` has it.
+/// A configured PSK, in the form `NVMeTLSkey-1:hh:..:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsKey {
     hash: Option<Hash>,
@@ -90,10 +90,10 @@ pub struct TlsKey {
 }
 
 impl TlsKey {
-    /// A configured PSK of those octets. Without a hash it is used as it is, with the suite of its length.
+    /// A configured PSK of those bytes. Without a hash it is used unchanged, with the suite of its length.
     ///
     /// # Errors
-    /// A key has 32 or 48 octets, and as many as its hash has.
+    /// A key has 32 or 48 bytes, and as many as its hash has.
     pub fn new(hash: Option<Hash>, octets: &[u8]) -> Result<Self, KeyError> {
         let (fits, expected) = match hash {
             None => (matches!(octets.len(), 32 | 48), "32 or 48"),
@@ -107,10 +107,10 @@ impl TlsKey {
         Ok(TlsKey { hash, key: Secret::new(octets) })
     }
 
-    /// The key of a line `NVMeTLSkey-1:hh:..:`.
+    /// Parses a line `NVMeTLSkey-1:hh:..:`.
     ///
     /// # Errors
-    /// What is wrong with the line.
+    /// Names the wrong part of the line.
     pub fn parse(line: &str) -> Result<Self, KeyError> {
         let (id, key) = interchange::parse(FORM, line)?;
         let hash = match id {
@@ -120,26 +120,26 @@ impl TlsKey {
         Self::new(hash, key.reveal())
     }
 
-    /// The line that [`TlsKey::parse`] reads.
+    /// Returns the line that [`TlsKey::parse`] reads.
     #[must_use]
     pub fn print(&self) -> Zeroizing<String> {
         interchange::print(FORM, self.hash.map_or(0, Hash::id), &self.key)
     }
 
-    /// The hash by which it is bound to a host.
+    /// Returns the hash that binds the key to a host.
     #[must_use]
     pub fn hash(&self) -> Option<Hash> {
         self.hash
     }
 
-    /// The suite of its PSKs.
+    /// Returns the suite of the key's PSKs.
     #[must_use]
     pub fn suite(&self) -> Suite {
         // Keys of other lengths are refused when they are made.
         Suite::of_length(self.key.reveal().len()).unwrap_or(Suite::Aes128GcmSha256)
     }
 
-    /// What `hostnqn` keeps of it.
+    /// Returns the PSK bound to `hostnqn`.
     #[must_use]
     pub fn retained(&self, hostnqn: &str, compat: bool) -> RetainedPsk {
         let (suite, key) = (self.suite(), &self.key);
@@ -153,13 +153,13 @@ impl TlsKey {
         RetainedPsk { suite, psk }
     }
 
-    /// The PSK of a host at a subsystem, with an identity of version 1.
+    /// Returns the PSK of a host at a subsystem, with an identity of version 1.
     #[must_use]
     pub fn tls_psk(&self, hostnqn: &str, subnqn: &str) -> TlsPsk {
         self.tls_psk_by(hostnqn, subnqn, Derivation::default())
     }
 
-    /// The PSK of a host at a subsystem, derived in the way that the other end has.
+    /// Returns the PSK of a host at a subsystem, with the derivation of the other end.
     #[must_use]
     pub fn tls_psk_by(&self, hostnqn: &str, subnqn: &str, derivation: Derivation) -> TlsPsk {
         self.retained(hostnqn, derivation.compat).tls_psk(hostnqn, subnqn, derivation)
@@ -178,20 +178,20 @@ pub struct RetainedPsk {
 }
 
 impl RetainedPsk {
-    /// Its octets.
+    /// Returns the bytes of the PSK.
     #[must_use]
     pub fn secret(&self) -> &Secret {
         &self.psk
     }
 
-    /// The PSK of the host at a subsystem.
+    /// Returns the PSK of the host at a subsystem.
     #[must_use]
     pub fn tls_psk(&self, hostnqn: &str, subnqn: &str, derivation: Derivation) -> TlsPsk {
-        Names { hostnqn, subnqn }.derive('R', self.suite, &self.psk, derivation)
+        PskParties { hostnqn, subnqn }.derive('R', self.suite, &self.psk, derivation)
     }
 }
 
-/// The PSK that an authentication has made (secure channel concatenation).
+/// A PSK that an authentication has generated (secure channel concatenation).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneratedPsk {
     suite: Suite,
@@ -199,47 +199,47 @@ pub struct GeneratedPsk {
 }
 
 impl GeneratedPsk {
-    /// Of the session key and both challenges, with the hash that was negotiated. There is no suite for SHA-512.
+    /// Derives the PSK from the session key and both challenges, with the negotiated hash. There is no suite for
+    /// SHA-512.
     #[must_use]
     pub fn new(hash: Hash, session_key: &Secret, c1: &[u8], c2: &[u8]) -> Option<Self> {
         let suite = Suite::of_hash(hash)?;
         Some(GeneratedPsk { suite, psk: hash.hmac(session_key.reveal(), &[c1, c2]) })
     }
 
-    /// Its octets.
+    /// Returns the bytes of the PSK.
     #[must_use]
     pub fn secret(&self) -> &Secret {
         &self.psk
     }
 
-    /// The PSK of the host at the subsystem that have authenticated.
+    /// Returns the PSK of the authenticated host at its subsystem.
     #[must_use]
     pub fn tls_psk(&self, hostnqn: &str, subnqn: &str) -> TlsPsk {
-        Names { hostnqn, subnqn }.derive('G', self.suite, &self.psk, Derivation::default())
+        PskParties { hostnqn, subnqn }.derive('G', self.suite, &self.psk, Derivation::default())
     }
 }
 
-/// A PSK as TLS takes it.
+/// A PSK in the form that TLS uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsPsk {
-    /// By what the host names it. It is no secret.
+    /// Identity that the host sends. It is not secret.
     pub identity: String,
-    /// The octets.
     pub psk: Secret,
     /// The only suite it may be used with.
     pub suite: Suite,
 }
 
-/// Who uses a PSK.
+/// The two ends that use a PSK.
 #[derive(Clone, Copy)]
-struct Names<'a> {
+struct PskParties<'a> {
     hostnqn: &'a str,
     subnqn: &'a str,
 }
 
-impl Names<'_> {
+impl PskParties<'_> {
     fn derive(self, kind: char, suite: Suite, psk: &Secret, derivation: Derivation) -> TlsPsk {
-        let Names { hostnqn, subnqn } = self;
+        let PskParties { hostnqn, subnqn } = self;
         let Derivation { version, compat } = derivation;
         let (hash, number) = (suite.hash(), suite.hash().id());
         let (identity, context) = match version {
@@ -257,7 +257,7 @@ impl Names<'_> {
         TlsPsk { identity, psk: label.expand(hash, &extract(hash, psk)), suite }
     }
 
-    /// By which a PSK is told from others in an identity of version 1.
+    /// Returns the digest that distinguishes a PSK from others in an identity of version 1.
     fn digest(self, hash: Hash, psk: &Secret) -> String {
         let names = format!("{} {} ", self.hostnqn, self.subnqn);
         Base64::encode_string(hash.hmac(psk.reveal(), &[names.as_bytes(), SEED]).reveal())
@@ -269,7 +269,7 @@ fn extract(hash: Hash, key: &Secret) -> Secret {
     hash.hmac(&[0; 64][..hash.bytes()], &[key.reveal()])
 }
 
-/// What HKDF-Expand-Label (RFC 8446) expands a key for.
+/// Label of HKDF-Expand-Label (RFC 8446).
 struct Label<'a> {
     name: &'a [u8],
     context: &'a [u8],
@@ -278,12 +278,12 @@ struct Label<'a> {
 }
 
 impl Label<'_> {
-    /// As many octets as the hash has: one block of HKDF-Expand.
+    /// Returns as many bytes as the hash has: one block of HKDF-Expand.
     fn expand(&self, hash: Hash, key: &Secret) -> Secret {
         const PREFIX: &[u8] = b"tls13 ";
         let length = hash.bytes() as u16;
-        // A context of version 1 has at most 67 octets. One of version 0 has two NQNs, and may be longer than its
-        // length octet can say; then the octet has the length's low bits.
+        // A context of version 1 has at most 67 bytes. One of version 0 has two NQNs, and may exceed the range of its
+        // length byte; then the byte holds the length's low bits.
         let name_bytes = [(PREFIX.len() + self.name.len()) as u8];
         let context_bytes = [self.context.len() as u8];
         let (length, name_bytes, context_bytes): (_, &[u8], &[u8]) = if self.compat {

@@ -1,4 +1,4 @@
-//! The TLS keys of a target: which of them an identity names.
+//! TLS keys of a target, by identity.
 
 use super::channel::SecuredAs;
 use super::keyring::Keyring;
@@ -6,23 +6,23 @@ use super::tls_key::{Derivation, IdentityVersion, TlsKey, TlsPsk};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whom a target lets in with TLS.
+/// Keys of the hosts that a target accepts with TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsKeys {
     /// Configured PSKs by the NQN of their host: one, or two while it is changed.
     pub configured: BTreeMap<String, Vec<TlsKey>>,
-    /// Configured PSKs for one subsystem: by the NQNs of host and subsystem. They are good for discovery, too.
+    /// Configured PSKs for one subsystem: by the NQNs of host and subsystem. They are valid for discovery, too.
     pub at: BTreeMap<(String, String), TlsKey>,
-    /// PSKs that were derived of configured ones elsewhere.
+    /// PSKs that another program has derived from configured ones.
     pub keyring: Keyring,
 }
 
-/// The hosts that have a key for TLS.
+/// Hosts that have a key for TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsHosts {
-    /// For every subsystem.
+    /// NQNs of hosts with a key for every subsystem.
     pub everywhere: BTreeSet<String>,
-    /// For one subsystem: NQNs of host and subsystem.
+    /// NQNs of host and subsystem, for keys of one subsystem.
     pub at: BTreeSet<(String, String)>,
 }
 
@@ -33,13 +33,13 @@ impl<const N: usize> From<[String; N]> for TlsHosts {
 }
 
 impl TlsHosts {
-    /// Whether a host has a key for any subsystem.
+    /// True if a host has a key for any subsystem.
     #[must_use]
     pub fn knows(&self, hostnqn: &str) -> bool {
         self.everywhere.contains(hostnqn) || self.at.iter().any(|(host, _)| host == hostnqn)
     }
 
-    /// Whether a host has a key for that subsystem.
+    /// True if a host has a key for that subsystem.
     #[must_use]
     pub fn has(&self, hostnqn: &str, subnqn: &str) -> bool {
         let is_it = |host: &str, subsystem: &str| {
@@ -56,7 +56,7 @@ impl<const N: usize> From<[(String, Vec<TlsKey>); N]> for TlsKeys {
 }
 
 impl TlsKeys {
-    /// The hosts that have a key.
+    /// Returns the hosts that have a key.
     #[must_use]
     pub fn hosts(&self) -> TlsHosts {
         let configured = self.configured.keys().map(String::as_str);
@@ -66,23 +66,23 @@ impl TlsKeys {
         }
     }
 
-    /// The configured keys that a host may have for a subsystem.
+    /// Returns the configured keys that a host may have for a subsystem.
     fn keys_of(&self, hostnqn: &str, subnqn: &str) -> impl Iterator<Item = &TlsKey> {
         let is_it = move |subsystem: &str| subsystem == subnqn || subnqn == DISCOVERY_NQN;
         let own = self.at.iter().filter(move |((host, at), _)| host == hostnqn && is_it(at));
         own.map(|(_, key)| key).chain(self.configured.get(hostnqn).into_iter().flatten())
     }
 
-    /// The PSK that an identity names, and whose it is. The digest in an identity of version 1 says which of the two
-    /// derivations the host has, if the key has a hash; else, and with version 0, it is taken to have the right one. It also
-    /// says which of two keys; with version 0 that is the first of its suite. A configured PSK goes before one of the
+    /// Returns the PSK with that identity, and its host and subsystem. The digest in an identity of version 1 selects
+    /// one of two keys. It also shows which derivation the host uses, if the key has a hash. Otherwise the correct
+    /// derivation is assumed. With version 0 the first key of the suite counts. A configured PSK precedes one of the
     /// keyring.
     #[must_use]
     pub fn look_up(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
-        self.look_up_configured(identity).or_else(|| self.keyring.look_up(identity))
+        self.find_configured(identity).or_else(|| self.keyring.look_up(identity))
     }
 
-    fn look_up_configured(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
+    fn find_configured(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
         let (version, names) = match identity.split_at_checked(5)? {
             ("NVMe0", rest) => (IdentityVersion::V0, rest),
             ("NVMe1", rest) => (IdentityVersion::V1, rest),
@@ -115,11 +115,11 @@ mod tests {
             (IdentityVersion::V0, false),
         ] {
             let psk = key.tls_psk_by("nqn.host", "nqn.subsystem", Derivation { version, compat });
-            let (found, whose) = keys.look_up(&psk.identity).unwrap();
+            let (found, secured_as) = keys.look_up(&psk.identity).unwrap();
             assert_eq!(found, psk);
             let (hostnqn, subnqn) = ("nqn.host".into(), "nqn.subsystem".into());
             let of = SecuredAs { hostnqn, subnqn, by_generated: false };
-            assert_eq!(whose, of);
+            assert_eq!(secured_as, of);
             let other = TlsKey::new(Some(Hash::Sha256), &[8; 32]).unwrap();
             let keys = TlsKeys::from([("nqn.host".to_owned(), vec![other])]);
             let found = keys.look_up(&psk.identity).map(|(psk, _)| psk);
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// While a key is changed the host may have either.
+    /// While a key is changed, the host may have either.
     #[test]
     fn two_keys_are_good_side_by_side() {
         let [new, old, other] =
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// A key for one subsystem is good there and for discovery.
+    /// A key for one subsystem is valid there and for discovery.
     #[test]
     fn a_key_of_one_subsystem_is_no_key_of_another() {
         let [one, other] = [1, 2].map(|fill| TlsKey::new(Some(Hash::Sha256), &[fill; 32]).unwrap());
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_identity_names_nothing() {
+    fn a_wrong_identity_names_no_key() {
         let key = TlsKey::new(None, &[7; 32]).unwrap();
         let whole = key.tls_psk("nqn.host", "nqn.subsystem").identity;
         let keys = TlsKeys::from([("nqn.host".to_owned(), vec![key])]);

@@ -2,13 +2,13 @@
 
 use core::time::Duration;
 
-/// The first sleeps are all measured, later ones this seldom.
+/// Number of first sleeps that are all measured, and the interval of later ones.
 const FIRST: u32 = 4;
 const EVERY: u32 = 16;
-/// One sample's weight, and how far it can be from what was known.
+/// Weight of one sample, and its largest factor from the mean.
 const WEIGHT: f64 = 0.125;
 const OUTLIER: f64 = 4.0;
-/// A guess, until the first sample.
+/// Assumed cost until the first sample.
 const GUESS: Duration = Duration::from_micros(10);
 
 /// CPU time of this thread's sleeps.
@@ -19,14 +19,14 @@ pub(super) struct SleepCost {
 }
 
 impl SleepCost {
-    /// True if the sleep that begins is to be measured.
+    /// True if the sleep that begins has to be measured.
     #[inline]
     pub(super) fn samples_next(&mut self) -> bool {
         self.sleeps = self.sleeps.wrapping_add(1);
         self.sleeps <= FIRST || self.sleeps.is_multiple_of(EVERY)
     }
 
-    /// Takes the CPU time of one.
+    /// Records a sample of the CPU time.
     #[inline]
     pub(super) fn sampled(&mut self, cpu: Duration) {
         let sample = cpu.as_nanos() as f64;
@@ -35,14 +35,14 @@ impl SleepCost {
         self.mean_ns = Some(mean + (sample - mean) * WEIGHT);
     }
 
-    /// The mean of late samples, if there were any.
+    /// Returns the mean of recent samples, if there were any.
     #[must_use]
     #[inline]
     pub(super) fn measured(&self) -> Option<Duration> {
         self.mean_ns.map(|mean| Duration::from_nanos(mean as u64))
     }
 
-    /// The same, or a guess.
+    /// Returns the mean, or the assumed cost.
     #[must_use]
     #[inline]
     pub(super) fn mean(&self) -> Duration {
@@ -55,14 +55,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_measured_at_first_and_then_now_and_then() {
+    fn first_sleeps_are_measured_and_then_one_in_sixteen() {
         let mut cost = SleepCost::default();
         let sampled = (0..1600).filter(|_| cost.samples_next()).count();
         assert_eq!((sampled, cost.mean()), (104, GUESS));
     }
 
     #[test]
-    fn it_follows_the_machine_but_not_an_outlier() {
+    fn the_mean_follows_the_machine_but_not_an_outlier() {
         let mut cost = SleepCost::default();
         cost.sampled(Duration::from_micros(12));
         cost.sampled(Duration::from_millis(50));

@@ -10,7 +10,7 @@ const fn us(us: u64) -> Duration {
 }
 
 /// One end in virtual time.
-struct End {
+struct WaitingEnd {
     wait: Wait,
     now: Instant,
     counted: ThreadTimes,
@@ -18,13 +18,13 @@ struct End {
     sleeps: u32,
 }
 
-impl End {
+impl WaitingEnd {
     fn new(waiting: Waiting) -> Self {
         let (now, counted) = (Instant::default(), ThreadTimes::default());
-        End { wait: Wait::new(waiting), now, counted, requests: 0, sleeps: 0 }
+        WaitingEnd { wait: Wait::new(waiting), now, counted, requests: 0, sleeps: 0 }
     }
 
-    /// Has nothing to do until `at`, and works then. Asleep by then it begins `wake_up` later.
+    /// Waits for work at `at`, and does it. After a sleep it starts `wake_up` later.
     fn wait_until(&mut self, at: Instant, wake_up: Duration) {
         let since = self.now;
         let mut polls = self.now < at && self.poll();
@@ -57,7 +57,7 @@ impl End {
         self.wait.poll_again(self.now, true, None)
     }
 
-    /// Requests that come so long after the last one has ended each: CPU time of one.
+    /// Requests that arrive `after` the end of the one before; returns the CPU time of one.
     fn requests(&mut self, count: u32, after: impl Fn(u32) -> Duration) -> Duration {
         let before = self.counted.cpu_ns;
         for number in 0..count {
@@ -71,8 +71,8 @@ impl End {
 const ASLEEP: Duration = us(16);
 
 #[test]
-fn what_comes_soon_is_caught() {
-    let mut end = End::new(Waiting::Adaptive);
+fn early_work_is_caught() {
+    let mut end = WaitingEnd::new(Waiting::Adaptive);
     let cost = end.requests(10_000, |_| us(6));
     assert_eq!(end.sleeps, 0);
     assert!(cost < us(11), "{cost:?}");
@@ -81,9 +81,9 @@ fn what_comes_soon_is_caught() {
 }
 
 #[test]
-fn what_takes_long_is_slept_for() {
+fn late_work_is_slept_for() {
     for after in [us(30), us(50), us(100), us(1000)] {
-        let mut end = End::new(Waiting::Adaptive);
+        let mut end = WaitingEnd::new(Waiting::Adaptive);
         end.requests(100, |_| after);
         let cost = end.requests(10_000, |_| after);
         assert!(cost < ASLEEP.mul_f64(1.1), "{after:?}: {cost:?}");
@@ -91,14 +91,14 @@ fn what_takes_long_is_slept_for() {
 }
 
 #[test]
-fn what_polls_rarely_catch_costs_little_more_than_sleep() {
-    let mut end = End::new(Waiting::Adaptive);
+fn work_that_polls_rarely_catch_costs_little_more_than_sleep() {
+    let mut end = WaitingEnd::new(Waiting::Adaptive);
     end.requests(100, |_| us(60));
     let cost = end.requests(10_000, |number| [us(6), us(60), us(60), us(60)][number as usize % 4]);
     assert!(cost < ASLEEP.mul_f64(1.2), "{cost:?}");
 }
 
-/// Requests that come by chance, at so many microseconds on average.
+/// Requests that arrive at random, at so many microseconds on average.
 #[test]
 fn open_loops_cost_little_more_than_sleep() {
     for mean in [10.0, 20.0, 30.0, 50.0, 100.0, 300.0] {
@@ -107,7 +107,7 @@ fn open_loops_cost_little_more_than_sleep() {
             let uniform = (bits as f64 + 1.0) / (1u64 << 53) as f64;
             us(1).mul_f64(-uniform.ln() * mean)
         };
-        let mut end = End::new(Waiting::Adaptive);
+        let mut end = WaitingEnd::new(Waiting::Adaptive);
         end.requests(1000, after);
         let cost = end.requests(50_000, after);
         assert!(cost < ASLEEP.mul_f64(1.4), "each {mean} us: {cost:?}");
@@ -116,7 +116,7 @@ fn open_loops_cost_little_more_than_sleep() {
 
 #[test]
 fn an_idle_end_sleeps() {
-    let mut end = End::new(Waiting::Adaptive);
+    let mut end = WaitingEnd::new(Waiting::Adaptive);
     end.requests(1000, |_| us(6));
     assert!(!end.wait.poll_again(end.now, false, None), "nothing is expected");
     end.wait.worked();
@@ -126,8 +126,8 @@ fn an_idle_end_sleeps() {
 }
 
 #[test]
-fn what_is_due_soon_is_waited_for() {
-    let mut end = End::new(Waiting::Adaptive);
+fn due_work_is_waited_for() {
+    let mut end = WaitingEnd::new(Waiting::Adaptive);
     end.requests(1000, |_| us(6));
     let due = end.now + us(5);
     assert!(end.wait.poll_again(end.now, false, Some(due)));
@@ -139,7 +139,7 @@ fn what_is_due_soon_is_waited_for() {
 /// Other threads want the core: the end sleeps, and polls again when they have gone.
 #[test]
 fn an_end_that_waits_for_its_core_sleeps() {
-    let mut end = End::new(Waiting::Adaptive);
+    let mut end = WaitingEnd::new(Waiting::Adaptive);
     end.requests(1000, |_| us(6));
     for _ in 0..1000 {
         end.counted.queued_ns += 10_000;
@@ -152,7 +152,7 @@ fn an_end_that_waits_for_its_core_sleeps() {
 
 #[test]
 fn an_end_that_lost_its_core_while_it_polled_reads_the_counters() {
-    let mut end = End::new(Waiting::Adaptive);
+    let mut end = WaitingEnd::new(Waiting::Adaptive);
     end.requests(1000, |_| us(6));
     end.wait.review(end.counted);
     assert!(end.wait.poll_again(end.now, true, None));
@@ -162,18 +162,18 @@ fn an_end_that_lost_its_core_while_it_polled_reads_the_counters() {
 
 #[test]
 fn configured_waits_are_as_configured() {
-    let mut end = End::new(Waiting::Sleep);
+    let mut end = WaitingEnd::new(Waiting::Sleep);
     end.requests(100, |_| us(1));
     assert_eq!((end.sleeps, end.wait.polls()), (100, false));
     assert_eq!(end.wait.state(), WaitState::default(), "nothing is measured, no counters are read");
     assert!(!end.wait.is_reading_due());
-    let mut end = End::new(Waiting::Spin(us(0)));
+    let mut end = WaitingEnd::new(Waiting::Spin(us(0)));
     end.requests(100, |_| us(1));
     assert_eq!((end.sleeps, end.wait.polls(), end.wait.is_reading_due()), (100, false, false));
-    let mut end = End::new(Waiting::BusyPoll);
+    let mut end = WaitingEnd::new(Waiting::BusyPoll);
     end.requests(100, |_| Duration::from_millis(1));
     assert_eq!((end.sleeps, end.wait.polls()), (0, true));
-    let mut end = End::new(Waiting::Spin(us(50)));
+    let mut end = WaitingEnd::new(Waiting::Spin(us(50)));
     end.requests(100, |_| us(40));
     assert_eq!(end.sleeps, 0);
     end.requests(100, |_| us(60));
@@ -181,9 +181,9 @@ fn configured_waits_are_as_configured() {
 }
 
 /// Both ends of a connection with one request in flight: each works on what the other one has sent.
-struct Pair([End; 2]);
+struct WaitingPair([WaitingEnd; 2]);
 
-impl Pair {
+impl WaitingPair {
     fn run(&mut self, requests: u32, wake_up: Duration) {
         for number in 0..requests * 2 {
             let own = number as usize % 2;
@@ -200,10 +200,10 @@ impl Pair {
 #[test]
 fn both_ends_poll_from_the_start_and_after_a_pause() {
     for wake_up in [us(8), us(12), us(16)] {
-        let mut pair = Pair([0, 1].map(|_| End::new(Waiting::Adaptive)));
+        let mut pair = WaitingPair([0, 1].map(|_| WaitingEnd::new(Waiting::Adaptive)));
         pair.run(10_000, wake_up);
         assert!(pair.sleeps() < 10, "from the start");
-        // Both ends have little to do for a while: their polls are in vain.
+        // Both ends have little to do for a while: their polls miss.
         for end in &mut pair.0 {
             end.requests(100, |_| Duration::from_millis(1));
         }

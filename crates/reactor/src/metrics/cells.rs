@@ -1,4 +1,4 @@
-//! Counters that one thread writes and anybody reads.
+//! Counters that one thread writes and any thread reads.
 
 use super::latency::{BUCKETS, Latency, bucket};
 use super::snapshot::{Batching, Io, StatusCount};
@@ -7,31 +7,31 @@ use roadtrain_wire::status::Status;
 use std::array;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// A number. Its one writer needs no atomic operation, only whole loads and stores.
+/// A counter. Its one writer needs no atomic operation, only whole loads and stores.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds; only its thread writes it.
+    /// Adds `more`; only the owning thread calls it.
     #[inline]
     pub fn add(&self, more: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
     }
 
-    /// Sets it; only its thread writes it.
+    /// Sets the value; only the owning thread calls it.
     #[inline]
     pub fn set(&self, value: u64) {
         self.0.store(value, Relaxed);
     }
 
-    /// Reads it, from any thread.
+    /// Returns the value, on any thread.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// Latencies.
+/// Histogram of latencies.
 #[derive(Debug)]
 pub struct LatencyCells {
     buckets: [Counter; BUCKETS],
@@ -45,7 +45,7 @@ impl Default for LatencyCells {
 }
 
 impl LatencyCells {
-    /// A latency in that bucket.
+    /// Counts a latency in that bucket.
     #[inline]
     fn count_in(&self, bucket: usize, ns: u64) {
         self.buckets[bucket].add(1);
@@ -68,7 +68,7 @@ impl From<&LatencyCells> for Latency {
     }
 }
 
-/// A command that ended well.
+/// A command that ended successfully.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     done: Done,
@@ -78,14 +78,14 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// After so many nanoseconds; `bytes` of data of a Read or Write.
+    /// A command that took `ns` nanoseconds; `bytes` of data of a Read or Write.
     #[inline]
     pub fn new(done: Done, bytes: u64, ns: u64) -> Ended {
         Ended { done, bucket: bucket(ns), bytes, ns }
     }
 }
 
-/// What is done, by its place in the counters.
+/// Kind of a command, by its index in the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
     /// Read.
@@ -101,14 +101,14 @@ pub enum Done {
 }
 
 impl Done {
-    /// What a command of that opcode does.
+    /// Returns the kind of a command with that opcode.
     #[inline]
     pub fn of(code: u8) -> Done {
         BY_OPCODE[usize::from(code)]
     }
 }
 
-/// A table, as a lookup is cheaper than a jump that depends on the opcode.
+/// Lookup table: cheaper than a jump that depends on the opcode.
 static BY_OPCODE: [Done; 256] = {
     let mut done = [Done::Other; 256];
     done[opcode::READ as usize] = Done::Read;
@@ -118,7 +118,7 @@ static BY_OPCODE: [Done; 256] = {
     done
 };
 
-/// I/O: of a lane, or of a namespace on one reactor.
+/// I/O counters of a lane, or of a namespace on one reactor.
 #[derive(Debug, Default)]
 pub struct IoCells {
     latency: [LatencyCells; 2],
@@ -130,7 +130,7 @@ pub struct IoCells {
 }
 
 impl IoCells {
-    /// A command that ended well.
+    /// Counts a successful command.
     #[inline]
     pub fn ended(&self, ended: Ended) {
         let Ended { done, bucket, bytes, ns } = ended;
@@ -143,37 +143,38 @@ impl IoCells {
         }
     }
 
-    /// So many octets were discarded.
+    /// Counts discarded bytes.
     #[inline]
     pub fn discarded(&self, bytes: u64) {
         self.discarded_bytes.add(bytes);
     }
 
-    /// A command failed.
+    /// Counts a failed command.
     #[inline]
     pub fn failed(&self) {
         self.errors.add(1);
     }
 
-    /// A command has come, or ended: on whichever reactor, as only the sum over all of them counts.
+    /// Adds to the commands in flight. Start and end of a command may be on different reactors, as only the sum over
+    /// all of them counts.
     #[inline]
     pub fn add_in_flight(&self, more: i64) {
         self.in_flight.add(more as u64);
     }
 
-    /// Sets how many commands are in flight.
+    /// Sets the number of commands in flight.
     #[inline]
     pub fn set_in_flight(&self, commands: u32) {
         self.in_flight.set(commands.into());
     }
 
-    /// Latencies of one kind, by its place.
+    /// Returns the latencies of one kind, by its index.
     #[inline]
     pub fn latency(&self, of: usize) -> &LatencyCells {
         &self.latency[of]
     }
 
-    /// Adds what it has counted. `in_flight` may be below zero before all have been added.
+    /// Adds the counters to `sum`. `in_flight` may be below zero before all reactors are added.
     pub fn add_to(&self, sum: &mut Io) {
         let [read, write] = &self.latency;
         let latencies = [(&mut sum.read_latency, read), (&mut sum.write_latency, write)];
@@ -193,7 +194,7 @@ impl IoCells {
     }
 }
 
-/// Statuses that are counted apart; what is beyond them is counted together.
+/// Maximum number of statuses counted separately; all others are counted together.
 const STATUSES: usize = 15;
 
 /// Failures by status.
@@ -204,7 +205,7 @@ pub struct Statuses {
 }
 
 impl Statuses {
-    /// A command failed with that status.
+    /// Counts a failure with that status.
     pub fn count(&self, status: Status) {
         let code = u32::from(status.code());
         for (known, counter) in &self.known {
@@ -219,7 +220,7 @@ impl Statuses {
         self.others.add(1);
     }
 
-    /// Adds them to a list.
+    /// Adds the counters to a list.
     pub fn add_to(&self, sum: &mut Vec<StatusCount>) {
         let mut add = |status: String, count: u64| match sum
             .iter_mut()
@@ -239,17 +240,17 @@ impl Statuses {
     }
 }
 
-/// What a status is called, without what is said along with it.
+/// Returns the name of a status, without its flags.
 fn status_name(code: u32) -> String {
     let status = Status::new((code >> 8) as u8, code as u8);
     status.name().map_or_else(|| format!("{code:#05x}"), str::to_owned)
 }
 
-/// Counters as one thread publishes them, once a turn, and anybody reads them.
+/// Counters that one thread publishes once a turn, and any thread reads.
 #[derive(Debug)]
 pub struct Cells<const N: usize>([Counter; N]);
 
-/// How a lane sends and receives.
+/// Counters of a lane's sends and receives.
 pub type BatchCells = Cells<{ Batching::NAMES.len() }>;
 
 impl<const N: usize> Default for Cells<N> {
@@ -265,7 +266,7 @@ impl<const N: usize> Cells<N> {
         self.0.iter().zip(&counts).for_each(|(cell, count)| cell.set(*count));
     }
 
-    /// Reads them, from any thread.
+    /// Returns the counts, on any thread.
     pub fn read(&self) -> [u64; N] {
         array::from_fn(|at| self.0[at].get())
     }
@@ -280,7 +281,7 @@ mod tests {
         let (one, other) = (IoCells::default(), IoCells::default());
         one.add_in_flight(2);
         one.ended(Ended::new(Done::Read, 4096, 10_000));
-        other.add_in_flight(-1); // where it ended
+        other.add_in_flight(-1); // the command ended on the other reactor
         other.ended(Ended::new(Done::Write, 512, 5000));
         other.ended(Ended::new(Done::Flush, 0, 5000));
         other.ended(Ended::new(Done::Discard, 0, 5000));

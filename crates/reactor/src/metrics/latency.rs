@@ -2,43 +2,43 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Buckets of a histogram: the last one has no upper bound.
+/// Number of buckets; the last one has no upper bound.
 pub const BUCKETS: usize = 22;
-/// The first bucket's upper bound in nanoseconds.
+/// Upper bound of the first bucket in nanoseconds.
 const FIRST_NS: u64 = 4000;
 
-/// The bucket of a latency.
+/// Returns the bucket of a latency.
 #[inline]
 pub(super) fn bucket(ns: u64) -> usize {
     let doublings = u64::BITS - (ns.saturating_sub(1) / FIRST_NS).leading_zeros();
     (doublings as usize).min(BUCKETS - 1)
 }
 
-/// Upper bounds of all buckets but the last, in seconds: 4 us x 2^n.
+/// Returns the upper bounds of all buckets but the last, in seconds: 4 us x 2^n.
 #[must_use]
 #[inline]
 pub fn bounds() -> [f64; BUCKETS - 1] {
     std::array::from_fn(|bucket| (FIRST_NS << bucket) as f64 / 1e9)
 }
 
-/// Latencies of requests. It only grows.
+/// Histogram of request latencies. It only grows.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct Latency {
-    /// Requests by bucket, which [`bounds`] has; empty ones at the end are left out.
+    /// Requests by bucket (see [`bounds`]); empty ones at the end are left out.
     pub buckets: Vec<u64>,
-    /// The sum of all latencies.
+    /// Sum of all latencies in seconds.
     pub seconds: f64,
 }
 
 impl Latency {
-    /// Requests.
+    /// Number of requests.
     #[must_use]
     #[inline]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// What was counted since `earlier`.
+    /// Returns the growth since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Latency) -> Latency {
         let before = |at: usize| earlier.buckets.get(at).copied().unwrap_or_default();
@@ -49,8 +49,8 @@ impl Latency {
         }
     }
 
-    /// The latency in seconds that a share of the requests did not exceed, between 0 and 1; as far as buckets tell, and
-    /// evenly spread inside of one. `None` without requests.
+    /// Returns the latency in seconds that a `share` of the requests (0 to 1) did not exceed. It is as exact as the
+    /// buckets, and interpolated inside of one. `None` without requests.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let (bounds, count) = (bounds(), self.count());

@@ -1,7 +1,7 @@
-//! What reactors count while they work, and how other threads read it.
+//! Counters of reactors, and their readers on other threads.
 //!
-//! A counter is written by one thread, with plain loads and stores, and read by anybody: counting costs no lock and no
-//! shared cache line. [`Snapshot`] is what all of them say at a moment.
+//! One thread writes a counter, with plain loads and stores, and any thread reads it: counting costs no lock and no
+//! shared cache line. A [`Snapshot`] has the values of all of them at one time.
 
 mod cells;
 mod latency;

@@ -1,4 +1,4 @@
-//! What a reactor counts of itself.
+//! Counters of a reactor.
 
 use super::cells::Counter;
 use super::snapshot::{Batching, ReactorSample};
@@ -7,65 +7,65 @@ use roadtrain_system::clock;
 use std::fs;
 use std::sync::OnceLock;
 
-/// Caravans of 1, 2, up to 4, and so on to 1024 requests, and larger ones.
+/// Size classes of caravans: 1, 2, up to 4, and so on to 1024 requests, and larger ones.
 const SIZES: usize = 12;
-/// Clock ticks of the kernel in a second, as it shows them to programs.
+/// Clock ticks of the kernel in a second, as it reports them to programs.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// A reactor's own numbers, on cache lines of their own.
+/// Counters of a reactor, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct ReactorCells {
     thread: OnceLock<(u32, Instant)>,
     /// Turns of the loop.
     pub turns: Counter,
-    /// Lanes that it has now.
+    /// Current number of lanes.
     pub lanes: Counter,
     /// Bytes of buffers in use.
     pub buffer_bytes: Counter,
-    /// Bytes of buffers at most.
+    /// Limit of the bytes of buffers.
     pub buffer_limit_bytes: Counter,
-    /// Times that a lane waited for a buffer.
+    /// Number of times that a lane waited for a buffer.
     pub buffer_waits: Counter,
-    /// Send calls of ports that its lanes share.
+    /// Send calls of the Ethernet ports that the lanes share.
     pub port_sends: Counter,
-    /// Data that has come with a wrong digest.
+    /// Received data with a wrong digest.
     pub digest_errors: Counter,
     sleeps: Counter,
     idle_ns: Counter,
     spin_ns: Counter,
-    /// Since when it sleeps; 0: it does not.
+    /// Start of the current sleep; 0: awake.
     asleep_since: Counter,
     caravans: [Counter; SIZES],
 }
 
-/// What its waits have come to.
+/// Totals of a reactor's waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Sleeps.
+    /// Number of sleeps.
     pub sleeps: u64,
-    /// Nanoseconds in them.
+    /// Nanoseconds asleep.
     pub idle_ns: u64,
-    /// Nanoseconds for which it looked in vain.
+    /// Nanoseconds of polling without work.
     pub spin_ns: u64,
 }
 
 impl ReactorCells {
-    /// The calling thread is the reactor's.
+    /// Registers the calling thread as the reactor's.
     #[inline]
     pub fn begin(&self) {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         let _ = self.thread.set((thread.unsigned_abs(), clock::now()));
     }
 
-    /// A caravan left that had so many requests.
+    /// Counts a caravan with that many requests.
     #[inline]
     pub fn caravan(&self, requests: u64) {
         let size = (u64::BITS - requests.saturating_sub(1).leading_zeros()) as usize;
         self.caravans[size.min(SIZES - 1)].add(1);
     }
 
-    /// What has come of waiting so far.
+    /// Publishes the totals of the waits.
     #[inline]
     pub fn waited(&self, counted: Counted) {
         self.sleeps.set(counted.sleeps);
@@ -73,20 +73,21 @@ impl ReactorCells {
         self.spin_ns.set(counted.spin_ns);
     }
 
-    /// It sleeps from then on.
+    /// Records the start of a sleep.
     #[inline]
     pub fn sleeps(&self, now: Instant) {
         self.asleep_since.set(now.0);
     }
 
-    /// It does not any more.
+    /// Records the end of a sleep.
     #[inline]
     pub fn woke(&self, counted: Counted) {
         self.waited(counted);
         self.asleep_since.set(0);
     }
 
-    /// Its own part of a sample. The core's is the caller's, and so are those of the lanes, whose counters are `lanes`.
+    /// Returns a sample of the reactor's own counters. The caller adds those of the core. `lanes` is the sum of the
+    /// lanes' counters.
     pub fn sample(&self, reactor: usize, lanes: Batching) -> ReactorSample {
         let Some(&(thread, begun)) = self.thread.get() else {
             return ReactorSample { reactor, ..ReactorSample::default() };
@@ -119,12 +120,12 @@ impl ReactorCells {
     }
 }
 
-/// CPU time of a thread of this process in its own code and in the kernel, and its context switches, as the kernel
-/// counts them; zeroes when it is gone.
+/// Returns a thread's CPU time in user space and in the kernel, and its context switches; zeroes when the thread has
+/// ended.
 pub(crate) fn thread_usage(thread: u32) -> (f64, f64, u64) {
     let read = |name: &str| fs::read_to_string(format!("/proc/self/task/{thread}/{name}"));
     let (stat, status) = (read("stat").unwrap_or_default(), read("status").unwrap_or_default());
-    // The name, in brackets, may hold anything.
+    // The name, in brackets, may hold any character.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let mut ticks = fields.split_whitespace().skip(11).map_while(|field| field.parse::<u64>().ok());
     let mut seconds = || ticks.next().unwrap_or_default() as f64 / TICKS_PER_SECOND;

@@ -1,10 +1,10 @@
-//! All counters of a target or an attachment at a moment.
+//! Snapshot of all counters of a target or an attachment.
 
 use super::latency::Latency;
 use roadtrain_proto::policy::Doorbells;
 use serde::{Deserialize, Serialize};
 
-/// What is counted.
+/// Kind of process that a snapshot is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -15,84 +15,84 @@ pub enum Kind {
     Attachment,
 }
 
-/// All counters of a target or an attachment at a moment. Counters only grow; who wants rates takes two of them.
+/// Snapshot of all counters of a target or an attachment. Counters only grow; rates need two snapshots.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Of which of them.
+    /// Kind of the process.
     pub kind: Kind,
-    /// Its name.
+    /// Name of the target or the attachment.
     pub id: String,
-    /// What a target is in its gateway group, if it is in one.
+    /// Role of the target in its gateway group, if it is in one.
     #[serde(default)]
     pub gateway: Option<GatewaySample>,
     /// The program's version.
     pub version: String,
-    /// When, in seconds since 1970.
+    /// Time of the snapshot, in seconds since 1970.
     pub unix_seconds: f64,
-    /// For how long it has run.
+    /// Uptime in seconds.
     pub uptime_seconds: f64,
     /// `serving`; of an attachment `connected`, `reconnecting`, `failing` or `stopping`.
     pub state: String,
-    /// What is wrong; nothing when all is well.
+    /// Current problems; empty when all is well.
     pub problems: Vec<String>,
-    /// Whether the configuration file could be used when it was read last; `None`: there is none.
+    /// True if the last reading of the configuration file succeeded; `None`: there is no file.
     pub last_reload_successful: Option<bool>,
     /// Upper bounds of the buckets of all latencies, in seconds; the last bucket has none.
     pub latency_bounds: Vec<f64>,
-    /// By number.
+    /// Reactors by number.
     pub reactors: Vec<ReactorSample>,
-    /// What a target exports, or an attachment shows.
+    /// Namespaces that a target exports, or an attachment shows.
     pub namespaces: Vec<NamespaceSample>,
-    /// Devices of a target that no namespace shows.
+    /// Devices of a target that belong to no namespace.
     #[serde(default)]
     pub devices: Vec<DeviceSample>,
-    /// Hosts that are or were connected, of a target.
+    /// Hosts that are or were connected to a target.
     pub hosts: Vec<HostSample>,
-    /// I/O queues: of a target those that are connected, of an attachment its lanes.
+    /// I/O queues: those connected to a target, or the lanes of an attachment.
     pub lanes: Vec<LaneSample>,
-    /// Of a target.
+    /// Subsystems of a target.
     pub subsystems: Vec<SubsystemSample>,
-    /// Connections and what has gone wrong with them.
+    /// Connections and their errors.
     pub transport: TransportSample,
     /// Links over Ethernet, of an attachment.
     pub links: Vec<LinkSample>,
     /// Paths to the namespaces, of an attachment.
     pub paths: Vec<PathSample>,
-    /// What only an attachment has.
+    /// Counters that only an attachment has.
     pub attachment: Option<AttachmentSample>,
 }
 
-/// What was done.
+/// Counters of I/O.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct Io {
-    /// Reads that ended well.
+    /// Successful reads.
     pub reads: u64,
-    /// Writes that ended well.
+    /// Successful writes.
     pub writes: u64,
-    /// Flushes that ended well.
+    /// Successful flushes.
     pub flushes: u64,
-    /// Dataset Management commands that ended well.
+    /// Successful Dataset Management commands.
     pub discards: u64,
-    /// Other I/O commands that ended well.
+    /// Other successful I/O commands.
     pub others: u64,
-    /// Octets read.
+    /// Bytes read.
     pub read_bytes: u64,
-    /// Octets written.
+    /// Bytes written.
     pub written_bytes: u64,
-    /// Octets deallocated.
+    /// Bytes deallocated.
     pub discarded_bytes: u64,
     /// Commands that failed.
     pub errors: u64,
-    /// Commands under way.
+    /// Commands in flight.
     pub in_flight: i64,
-    /// Of reads.
+    /// Latencies of reads.
     pub read_latency: Latency,
-    /// Of writes.
+    /// Latencies of writes.
     pub write_latency: Latency,
 }
 
 impl Io {
-    /// Commands that ended well.
+    /// Returns the number of successful commands.
     #[must_use]
     pub fn commands(&self) -> u64 {
         self.reads + self.writes + self.flushes + self.discards + self.others
@@ -117,26 +117,26 @@ impl std::ops::AddAssign<&Io> for Io {
 }
 
 roadtrain_proto::counters! {
-    /// How requests of a lane travel together, or those of several.
+    /// Batching of the requests of one lane or several.
     #[derive(Serialize, Deserialize)]
     pub struct Batching {
-        /// Requests answered, admin commands among them.
+        /// Completed requests, admin commands included.
         requests,
-        /// Octets of their data.
+        /// Bytes of their data.
         data_bytes,
         /// Caravans sent.
         caravans,
         /// Requests (responses) in them.
         caravan_requests,
-        /// Octets in them.
+        /// Bytes in them.
         caravan_bytes,
         /// Send system calls.
         sends,
         /// Receive system calls.
         receives,
-        /// Doorbells because enough had gathered.
+        /// Doorbells because a caravan was full.
         doorbells_size,
-        /// Doorbells because time was over.
+        /// Doorbells because a timer fired.
         doorbells_timer,
         /// Doorbells of urgent requests.
         doorbells_urgent,
@@ -146,7 +146,7 @@ roadtrain_proto::counters! {
 }
 
 impl Batching {
-    /// With the doorbells of a batcher.
+    /// Adds the doorbells of a batcher.
     #[must_use]
     #[inline]
     pub fn with_doorbells(mut self, doorbells: Doorbells) -> Self {
@@ -158,155 +158,155 @@ impl Batching {
     }
 }
 
-/// A reactor.
+/// Counters of a reactor.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct ReactorSample {
-    /// Its number.
+    /// Number of the reactor.
     pub reactor: usize,
-    /// Its thread.
+    /// Thread ID.
     pub thread: u32,
-    /// The core that it is pinned to.
+    /// Core that the reactor is pinned to.
     pub core: Option<usize>,
-    /// The node that its memory is taken from.
+    /// NUMA node of its memory.
     pub node: Option<u32>,
-    /// Its lanes.
+    /// Number of lanes.
     pub lanes: u64,
-    /// Memory of data in flight.
+    /// Bytes of buffers for data in flight.
     pub buffer_bytes: u64,
-    /// The most that may be; 0: there is no pool of its own.
+    /// Limit of these bytes; 0: the reactor has no pool of its own.
     pub buffer_limit_bytes: u64,
-    /// Times when a request had to wait for a buffer.
+    /// Number of times that a request waited for a buffer.
     pub buffer_waits: u64,
-    /// Turns made.
+    /// Turns of the loop.
     pub turns: u64,
     /// Sleeps.
     pub waits: u64,
-    /// Seconds since it began in which it worked.
+    /// Seconds of work since the start.
     pub busy_seconds: f64,
-    /// Seconds in which it slept.
+    /// Seconds asleep.
     pub idle_seconds: f64,
-    /// Seconds in which it looked for something to do and found nothing.
+    /// Seconds of polling without work.
     pub spin_seconds: f64,
-    /// CPU time in its own code.
+    /// CPU time in user space in seconds.
     pub user_seconds: f64,
-    /// CPU time in the kernel for it.
+    /// CPU time in the kernel in seconds.
     pub system_seconds: f64,
-    /// Context switches of its thread.
+    /// Context switches of the thread.
     pub context_switches: u64,
-    /// How its requests travel.
+    /// Batching of its requests.
     pub batching: Batching,
-    /// Caravans by how many requests they had: 1, 2, up to 4, up to 8 and so on to 1024, and more.
+    /// Caravans by number of requests: 1, 2, up to 4, up to 8 and so on to 1024, and more.
     pub caravan_sizes: Vec<u64>,
     /// Latencies by operation and class.
     pub latencies: Vec<LatencyOf>,
 }
 
-/// Latencies of some requests of a reactor.
+/// Latencies of requests of one operation and class.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct LatencyOf {
     /// `read` or `write`.
     pub op: String,
     /// `latency`, `normal` or `bulk`.
     pub class: String,
-    /// Their latencies.
+    /// Latencies of these requests.
     pub latency: Latency,
 }
 
-/// So many commands failed with a status.
+/// Commands that failed with one status.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StatusCount {
-    /// Its name in the specification, its code where it has none, or `other`.
+    /// Name of the status in the specification, its code where it has none, or `other`.
     pub status: String,
-    /// Commands.
+    /// Number of commands.
     pub count: u64,
 }
 
-/// The name of a device that the configuration file has, which is a namespace there.
+/// Returns the name of a device from the configuration file, which is a namespace there.
 #[must_use]
 pub fn name_in_file(nqn: &str, nsid: u32) -> String {
     format!("{nqn}/{nsid}")
 }
 
-/// A namespace.
+/// Counters of a namespace.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct NamespaceSample {
-    /// Its subsystem.
+    /// NQN of the subsystem.
     pub nqn: String,
-    /// Its number there.
+    /// Namespace ID.
     pub nsid: u32,
-    /// The name of its device, as JSON-RPC has it: that which RPC has given it, else [`name_in_file`].
+    /// Name of the device in JSON-RPC: the one that RPC has set, else [`name_in_file`].
     pub name: String,
-    /// Where its blocks are.
+    /// Path or address of the blocks.
     pub device: String,
-    /// Octets of a block.
+    /// Bytes of a block.
     pub block_bytes: u32,
-    /// What it is kept in.
+    /// Kind of the store.
     pub product: String,
-    /// Octets.
+    /// Capacity in bytes.
     pub capacity_bytes: u64,
-    /// Its ANA group.
+    /// ANA group.
     pub ana_group: u32,
-    /// It may be read only.
+    /// True if the namespace is read-only.
     pub read_only: bool,
-    /// Hosts can use it here: no other target has its blocks.
+    /// True if hosts can use the namespace here: no other target owns its blocks.
     #[serde(default)]
     pub accessible: bool,
-    /// What hosts did with it.
+    /// I/O of the hosts.
     pub io: Io,
-    /// Of the commands that failed.
+    /// Failed commands by status.
     pub statuses: Vec<StatusCount>,
 }
 
-/// A host of a subsystem.
+/// Counters of a host at a subsystem.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct HostSample {
-    /// The subsystem.
+    /// NQN of the subsystem.
     pub nqn: String,
-    /// The host.
+    /// NQN of the host.
     pub host_nqn: String,
-    /// Where it is, if it is connected.
+    /// Address of the host, if it is connected.
     pub address: Option<String>,
     /// I/O queues connected.
     pub io_queues: u64,
-    /// Controllers that it has connected.
+    /// Controllers that the host has connected.
     pub connects: u64,
-    /// Connections lost, by reason.
+    /// Lost connections, by reason.
     pub losses: Vec<StatusCount>,
-    /// Connects refused, by reason.
+    /// Refused Connects, by reason.
     pub refusals: Vec<StatusCount>,
-    /// What it did.
+    /// I/O of the host.
     pub io: Io,
 }
 
-/// An I/O queue.
+/// Counters of an I/O queue.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct LaneSample {
-    /// The subsystem.
+    /// NQN of the subsystem.
     pub nqn: String,
-    /// The host.
+    /// NQN of the host.
     pub host_nqn: String,
-    /// The other end's address.
+    /// Address of the peer.
     pub peer: String,
     /// `tcp`, `tls` or `ether`.
     pub transport: String,
-    /// The controller; 0 at an attachment.
+    /// Controller ID; 0 at an attachment.
     pub cntlid: u16,
-    /// The queue's number; an attachment's lanes count from 1.
+    /// Queue ID; an attachment's lanes count from 1.
     pub qid: u16,
-    /// The reactor that has it.
+    /// Number of the reactor.
     pub reactor: usize,
-    /// How its host has proved who it is, at a target that has asked for that.
+    /// Authentication of the host, at a target that requires it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<AuthSample>,
-    /// What it carried. At an attachment only in flight and errors: its reactors have the rest.
+    /// I/O of the queue. At an attachment only in flight and errors: its reactors have the rest.
     pub io: Io,
-    /// How its requests travel.
+    /// Batching of its requests.
     pub batching: Batching,
-    /// Connections lost and made again, at an attachment.
+    /// Reconnects of an attachment's lane.
     pub reconnects: u64,
 }
 
-/// What a host and a target have agreed upon for the proof of who they are.
+/// Negotiated parameters of an authentication.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AuthSample {
     /// `sha256`, `sha384` or `sha512`.
@@ -315,91 +315,91 @@ pub struct AuthSample {
     pub group: String,
 }
 
-/// A subsystem.
+/// Counters of a subsystem.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct SubsystemSample {
-    /// Its name.
+    /// NQN of the subsystem.
     pub nqn: String,
-    /// Its serial number.
+    /// Serial number.
     pub serial: String,
-    /// Its model number.
+    /// Model number.
     pub model: String,
-    /// Hosts that may use it; `None`: any.
+    /// Number of hosts that may use it; `None`: any host.
     pub allowed_hosts: Option<u64>,
-    /// Namespaces.
+    /// Number of namespaces.
     pub namespaces: u64,
-    /// The most that there may be.
+    /// Maximum number of namespaces.
     pub namespace_limit: u64,
-    /// Hosts that are named, whether any other may use it or not.
+    /// NQNs of configured hosts, whether any other may use it or not.
     #[serde(default)]
     pub hosts: Vec<String>,
-    /// Its listeners over TCP.
+    /// Number of its TCP listeners.
     #[serde(default)]
     pub listeners: u64,
-    /// How good the ways to it are.
+    /// ANA states of its listeners.
     #[serde(default)]
     pub ana: Vec<AnaSample>,
-    /// Other targets may show it, too, or its listeners may have states of their own.
+    /// True if other targets may export it, too, or its listeners may have states of their own.
     #[serde(default)]
     pub shared: bool,
 }
 
-/// What a listener of a subsystem tells hosts of the way to its namespaces.
+/// ANA state that a listener of a subsystem reports to hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AnaSample {
-    /// Its address, one address of a listener that has all of them, or `ether`.
+    /// Address of the listener, one of its addresses if it has several, or `ether`.
     pub listener: String,
-    /// Its ANA state.
+    /// ANA state.
     pub state: String,
 }
 
-/// A device that no namespace shows.
+/// A device that belongs to no namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DeviceSample {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
-    /// Where its blocks are.
+    /// Path or address of the blocks.
     pub device: String,
-    /// Octets of a block.
+    /// Bytes of a block.
     pub block_bytes: u32,
-    /// What it is kept in.
+    /// Kind of the store.
     pub product: String,
-    /// Octets.
+    /// Capacity in bytes.
     pub capacity_bytes: u64,
 }
 
-/// A target in its gateway group.
+/// Role of a target in its gateway group.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GatewaySample {
-    /// Its name there.
+    /// Name of the target in the group.
     pub name: String,
-    /// The group.
+    /// Name of the group.
     pub group: String,
 }
 
 /// Connections by transport and outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ConnectionCount {
-    /// `tcp` or `tls` or `ether`.
+    /// `tcp`, `tls` or `ether`.
     pub transport: String,
     /// `accepted`, `connected` (has become a queue), or `refused`.
     pub outcome: String,
-    /// How many.
+    /// Number of connections.
     pub count: u64,
 }
 
-/// What transports have gone through.
+/// Counters of the transports.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TransportSample {
     /// Listeners.
     pub listeners: Vec<String>,
-    /// Connections over TCP that there are.
+    /// Open TCP connections.
     pub open: u64,
-    /// Connections that have come.
+    /// Accepted connections, by transport and outcome.
     pub connections: Vec<ConnectionCount>,
-    /// Connections that ended because the other end broke the protocol, by Fatal Error Status.
+    /// Connections that ended because the peer broke the protocol, by Fatal Error Status.
     pub protocol_errors: Vec<StatusCount>,
-    /// Digests that were wrong: `header` or `data`.
+    /// Wrong digests: `header` or `data`.
     pub digest_errors: Vec<StatusCount>,
     /// Frames of each interface.
     pub frames: Vec<FrameCount>,
@@ -407,84 +407,84 @@ pub struct TransportSample {
     pub frames_dropped: Vec<StatusCount>,
 }
 
-/// Frames that a target has had at an interface.
+/// Frames of a target at an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FrameCount {
-    /// The interface's name.
+    /// Name of the interface.
     pub interface: String,
     /// Frames sent.
     pub sent: u64,
     /// Frames received.
     pub received: u64,
-    /// Frames given up: what was in them was sent again.
+    /// Frames that were lost: their contents were sent again.
     pub lost: u64,
 }
 
-/// A link over Ethernet.
+/// Counters of a link over Ethernet.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct LinkSample {
-    /// Our interface.
+    /// Local interface.
     pub interface: String,
-    /// The target's address there.
+    /// Address of the target on the link.
     pub peer: String,
-    /// New frames avoid it.
+    /// True while new frames avoid the link.
     pub suspect: bool,
-    /// Round-trip time, smoothed: the longest of all lanes.
+    /// Smoothed round-trip time in seconds: the longest of all lanes.
     pub rtt_seconds: f64,
     /// Frames sent.
     pub sent: u64,
-    /// Frames given up: what was in them was sent again.
+    /// Frames that were lost: their contents were sent again.
     pub lost: u64,
 }
 
-/// A path to the namespaces.
+/// Counters of a path to the namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PathSample {
-    /// Where it leads.
+    /// Address of the target.
     pub address: String,
     /// `live`, `connecting` or `lost`.
     pub state: String,
-    /// The best that its controller has said of a namespace.
+    /// Best ANA state that the controller reports for a namespace.
     pub ana: Option<String>,
-    /// Requests that it has answered.
+    /// Requests completed on the path.
     pub requests: u64,
-    /// Octets of their data.
+    /// Bytes of their data.
     #[serde(default)]
     pub data_bytes: u64,
-    /// Connections of its lanes that were lost.
+    /// Lost connections of its lanes.
     #[serde(default)]
     pub losses: u64,
-    /// Requests that were given to it and have not ended.
+    /// Requests of the path in flight.
     #[serde(default)]
     pub in_flight: u64,
-    /// Of those, requests that wait for a slot or a connection of it.
+    /// Requests in flight that wait for a slot or a connection of the path.
     #[serde(default)]
     pub waiting: u64,
 }
 
-/// What only an attachment has.
+/// Counters that only an attachment has.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct AttachmentSample {
-    /// The subsystem.
+    /// NQN of the subsystem.
     pub nqn: String,
-    /// How it is shown, as `--as` says.
+    /// Kind of the front, as in `--as`.
     pub front: String,
-    /// Where programs find it.
+    /// Paths of the devices.
     pub devices: Vec<String>,
-    /// The target's address.
+    /// Address of the target.
     pub address: String,
     /// `tcp` or `ether`.
     pub transport: String,
-    /// The target can be used.
+    /// True if the target can be used.
     pub connected: bool,
-    /// Requests taken and not completed.
+    /// Requests in flight.
     pub in_flight: u64,
-    /// Of those, requests that wait for a slot or a connection.
+    /// Requests in flight that wait for a slot or a connection.
     pub waiting: u64,
-    /// Octets that it shows.
+    /// Size of the device in bytes.
     pub size_bytes: u64,
-    /// Connections lost and made again.
+    /// Reconnects of the lanes.
     pub reconnects: u64,
-    /// What was done over it.
+    /// I/O of the attachment.
     pub io: Io,
 }

@@ -1,18 +1,18 @@
-//! TLS by the kernel: after the handshake it has the keys, and the socket carries octets as a plain one does.
+//! TLS by the kernel: after the handshake it has the keys, and the socket carries bytes as a plain one does.
 //!
-//! What is not data comes as a record of its own: an alert, or another key of the peer.
+//! Records without data arrive one at a time: alerts, and changes of the peer's key.
 
 use super::{Incoming, message_of};
 use roadtrain_tls::{
     CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, Error, IDLE_MAX,
-    KEY_UPDATE_MESSAGE, Keys, TrafficSecret, alert_message, sealed_blocks, told,
+    KEY_UPDATE_MESSAGE, Keys, TrafficSecret, alert_message, parse_control_record, sealed_blocks,
 };
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::slice::from_raw_parts;
 use std::sync::OnceLock;
 
-/// From linux/tcp.h, linux/socket.h and linux/tls.h.
+/// Constants from linux/tcp.h, linux/socket.h and linux/tls.h.
 const TCP_ULP: libc::c_int = 31;
 const SOL_TLS: libc::c_int = 282;
 const TLS_TX: libc::c_int = 1;
@@ -20,34 +20,34 @@ const TLS_RX: libc::c_int = 2;
 const TLS_SET_RECORD_TYPE: libc::c_int = 1;
 const TLS_GET_RECORD_TYPE: libc::c_int = 2;
 
-/// Of a control message with one octet.
-// SAFETY: it computes.
+/// Size of a control message with one byte.
+// SAFETY: a computation without memory access.
 const CONTROL_BYTES: usize = unsafe { libc::CMSG_SPACE(1) } as usize;
 
-/// Room for it, aligned as its header.
+/// Buffer for a control message, aligned as its header.
 #[repr(C, align(8))]
-struct Control([u8; CONTROL_BYTES]);
+struct ControlBuffer([u8; CONTROL_BYTES]);
 
 /// One direction of a connection.
-struct Half {
+struct KernelTlsHalf {
     secret: TrafficSecret,
     option: libc::c_int,
     blocks_left: u64,
     blocks_max: u64,
 }
 
-impl Half {
+impl KernelTlsHalf {
     fn new(secret: &TrafficSecret, option: libc::c_int, blocks_max: u64) -> Self {
-        Half { secret: secret.clone(), option, blocks_left: blocks_max, blocks_max }
+        KernelTlsHalf { secret: secret.clone(), option, blocks_left: blocks_max, blocks_max }
     }
 
-    /// Gives the kernel the key.
+    /// Gives the key to the kernel.
     fn install(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let key = self.secret.for_linux()?;
         set_option(socket, SOL_TLS, self.option, &key)
     }
 
-    /// The key after this one.
+    /// Replaces the key by the next one.
     fn update(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
         self.secret = self.secret.next()?;
         self.blocks_left = self.blocks_max;
@@ -56,7 +56,7 @@ impl Half {
         self.install(socket).map_err(refused)
     }
 
-    /// So many octets were sealed or opened, in as few records as they can be.
+    /// Counts bytes that were sealed or opened, in as few records as possible.
     fn count(&mut self, octets: usize) -> io::Result<()> {
         let left = self.blocks_left.checked_sub(sealed_blocks(octets));
         self.blocks_left = left.ok_or(Error::UsedUp)?;
@@ -67,13 +67,13 @@ impl Half {
 /// A stream whose records the kernel seals and opens.
 pub struct KernelTls {
     socket: OwnedFd,
-    sends: Half,
-    receives: Half,
+    sends: KernelTlsHalf,
+    receives: KernelTlsHalf,
     is_host: bool,
-    /// The last receive took as much as it could, or ended at a record that is no data.
+    /// True if the last receive filled its buffers, or ended at a record without data.
     is_full: bool,
     is_closed: bool,
-    /// The peer wants our next data with another key.
+    /// True if the peer has requested another key for our next data.
     update_due: bool,
 }
 
@@ -90,26 +90,26 @@ fn set_option(
     value: &[u8],
 ) -> io::Result<()> {
     let length = value.len() as libc::socklen_t;
-    // SAFETY: the kernel reads the value, which is as long as we say.
+    // SAFETY: the kernel reads the value, which is `length` long.
     let done = unsafe {
         libc::setsockopt(socket.as_raw_fd(), level, option, value.as_ptr().cast(), length)
     };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What the kernel said when it was first asked whether it has TLS. Each question may have it look for a module.
+/// Result of the first try to enable TLS. Each further try may have the kernel search for a module.
 static KERNEL_HAS_TLS: OnceLock<bool> = OnceLock::new();
 
-/// Whether the socket is ready to be given keys.
+/// True if the socket is ready for keys.
 fn is_offered(socket: BorrowedFd<'_>) -> bool {
-    let ask = || set_option(socket, libc::SOL_TCP, TCP_ULP, b"tls\0").is_ok();
-    let mut asked = None;
-    let known = *KERNEL_HAS_TLS.get_or_init(|| *asked.insert(ask()));
-    known && asked.unwrap_or_else(ask)
+    let enable = || set_option(socket, libc::SOL_TCP, TCP_ULP, b"tls\0").is_ok();
+    let mut enabled = None;
+    let known = *KERNEL_HAS_TLS.get_or_init(|| *enabled.insert(enable()));
+    known && enabled.unwrap_or_else(enable)
 }
 
 impl KernelTls {
-    /// Has the kernel take over a socket whose handshake has made `keys`; gives it back where it does not do that.
+    /// Gives the keys of a handshake to the kernel; returns the socket where the kernel has no TLS.
     ///
     /// # Errors
     /// The kernel has taken the keys of one direction only, so the connection has to end.
@@ -117,8 +117,8 @@ impl KernelTls {
         if !keys.rest.is_empty() || !is_offered(socket.as_fd()) {
             return Ok(Err(socket));
         }
-        let receives = Half::new(keys.opener.secret(), TLS_RX, keys.blocks_max);
-        let sends = Half::new(keys.sealer.secret(), TLS_TX, keys.blocks_max);
+        let receives = KernelTlsHalf::new(keys.opener.secret(), TLS_RX, keys.blocks_max);
+        let sends = KernelTlsHalf::new(keys.sealer.secret(), TLS_TX, keys.blocks_max);
         if receives.install(socket.as_fd()).is_err() {
             return Ok(Err(socket));
         }
@@ -133,7 +133,7 @@ impl KernelTls {
     }
 
     /// # Safety
-    /// The places name writable memory that nothing else uses meanwhile, for more octets than a record has.
+    /// The places name writable memory that nothing else uses meanwhile, for more bytes than a record has.
     pub(super) unsafe fn receive(&mut self, places: &mut [libc::iovec]) -> io::Result<Incoming> {
         let room: usize = places.iter().map(|place| place.iov_len).sum();
         for _ in 0..IDLE_MAX {
@@ -156,24 +156,24 @@ impl KernelTls {
                 self.is_full = got == room;
                 return Ok(Incoming::Octets(got));
             }
-            // SAFETY: the kernel has written so many octets there.
-            self.told(kind, &unsafe { copied(places, got) })?;
+            // SAFETY: the kernel has written that many bytes there.
+            self.handle_control_record(kind, &unsafe { copied(places, got) })?;
         }
         Err(self.refuse(Error::Idle))
     }
 
-    /// One call: octets of records of one type.
+    /// Receives once: bytes of records of one type.
     ///
     /// # Safety
     /// As [`KernelTls::receive`].
     unsafe fn receive_records(&mut self, places: &mut [libc::iovec]) -> io::Result<(Incoming, u8)> {
-        let mut control = Control([0; CONTROL_BYTES]);
+        let mut control = ControlBuffer([0; CONTROL_BYTES]);
         let mut message = message_of(places);
         message.msg_control = (&raw mut control).cast();
         message.msg_controllen = CONTROL_BYTES;
-        // SAFETY: the places by this function's contract; the control message has its room.
+        // SAFETY: the places by this function's contract; the control message has its buffer.
         let incoming = unsafe { super::receive(self.socket.as_raw_fd(), &mut message) }?;
-        // SAFETY: the kernel has written the header of a control message, or said that there is none.
+        // SAFETY: the kernel has written the header of a control message, or its absence.
         let kind = unsafe {
             let header = libc::CMSG_FIRSTHDR(&raw const message);
             match header.as_ref() {
@@ -186,18 +186,19 @@ impl KernelTls {
         Ok((incoming, kind))
     }
 
-    /// The peer has sent a record that is no data.
-    fn told(&mut self, kind: u8, content: &[u8]) -> io::Result<()> {
-        let told = told(kind, content, self.is_host).map_err(|error| self.refuse(error))?;
-        if told.updated {
+    /// Handles a record without data.
+    fn handle_control_record(&mut self, kind: u8, content: &[u8]) -> io::Result<()> {
+        let record = parse_control_record(kind, content, self.is_host)
+            .map_err(|error| self.refuse(error))?;
+        if record.key_updated {
             self.receives.update(self.socket.as_fd())?;
         }
-        self.is_closed |= told.closed;
-        self.update_due |= told.asked;
+        self.is_closed |= record.closed;
+        self.update_due |= record.key_requested;
         Ok(())
     }
 
-    /// Makes the socket ready for data: `false` when it has no room for a record that has to leave before.
+    /// Makes the socket ready for data. False if it has no capacity for a record that has to leave before.
     pub(super) fn prepare(&mut self) -> io::Result<bool> {
         if self.update_due {
             if !self.send_message(CONTENT_TYPE_HANDSHAKE, &KEY_UPDATE_MESSAGE) {
@@ -209,17 +210,17 @@ impl KernelTls {
         Ok(true)
     }
 
-    /// The socket has taken so many octets.
+    /// Counts bytes that the socket has taken.
     pub(super) fn sent(&mut self, octets: usize) -> io::Result<()> {
         self.sends.count(octets)
     }
 
-    /// Says that nothing more comes.
+    /// Sends the alert that ends the stream.
     pub(super) fn close_notify(&self) {
         self.send_message(CONTENT_TYPE_ALERT, &alert_message(0));
     }
 
-    /// Lets the peer hear what it did.
+    /// Sends the alert of an error, and returns the error.
     fn refuse(&self, error: Error) -> io::Error {
         // A record that does not open is an error of the socket, which the next send would return.
         let _ = socket2::SockRef::from(&self.socket).take_error();
@@ -227,16 +228,16 @@ impl KernelTls {
         error.into()
     }
 
-    /// Sends a record that is no data, if the socket has room for it: whether it had.
+    /// Sends a record without data. True if the socket had capacity for it.
     fn send_message(&self, kind: u8, content: &[u8]) -> bool {
-        let mut control = Control([0; CONTROL_BYTES]);
+        let mut control = ControlBuffer([0; CONTROL_BYTES]);
         let (iov_base, iov_len) = (content.as_ptr().cast_mut().cast(), content.len());
         let mut places = [libc::iovec { iov_base, iov_len }];
         let mut message = message_of(&mut places);
         message.msg_control = (&raw mut control).cast();
         message.msg_controllen = CONTROL_BYTES;
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: there is room for the one control message; the kernel only reads what the message names.
+        // SAFETY: the buffer holds the one control message; the kernel only reads what the message names.
         let sent = unsafe {
             let header = libc::CMSG_FIRSTHDR(&raw const message);
             (*header).cmsg_level = SOL_TLS;
@@ -249,10 +250,10 @@ impl KernelTls {
     }
 }
 
-/// The first `length` octets of `places`.
+/// Copies the first `length` bytes of `places`.
 ///
 /// # Safety
-/// They were written.
+/// The bytes are initialised.
 unsafe fn copied(places: &[libc::iovec], length: usize) -> Vec<u8> {
     let mut all = Vec::with_capacity(length);
     for place in places {
@@ -276,8 +277,8 @@ mod tests {
     use std::io::Write;
     use std::net::TcpStream;
 
-    /// A far end that seals by itself and a near one whose records are the kernel's, for `blocks` blocks; `None`, and
-    /// said so, where the kernel has no TLS.
+    /// A peer with user-space TLS and a near end with kernel TLS, for `blocks` blocks; `None`, with a message, where
+    /// the kernel has no TLS.
     fn kernels(test: &str, blocks: u64) -> Option<(TlsStream, Stream)> {
         let [(far, host), (near, target)] = far_and_near();
         let near = match KernelTls::new(near, &keys(target, blocks)).unwrap() {
@@ -290,7 +291,7 @@ mod tests {
         Some((TlsStream::new(far, keys(host, BLOCKS_MAX)), near))
     }
 
-    /// What comes next, and is something.
+    /// Waits for the next bytes or the end.
     fn wait_for(stream: &mut Stream, octets: &mut [u8]) -> io::Result<usize> {
         loop {
             match receive(stream, octets)? {
@@ -301,8 +302,8 @@ mod tests {
         }
     }
 
-    /// The peer's key changes between data, with and without a wish for another one of ours. A kernel that takes no
-    /// second key ends the connection, and says so.
+    /// The peer's key changes between data, with and without a request for another one of ours. A kernel that takes no
+    /// second key ends the connection, with an error.
     #[test]
     fn keys_of_the_peer_change() {
         let Some((far, mut near)) = kernels("keys_of_the_peer_change", BLOCKS_MAX) else { return };
@@ -343,10 +344,10 @@ mod tests {
         assert!(error.to_string().contains("used up"), "{error}");
     }
 
-    /// Octets that nobody sealed end the stream, and the peer hears why.
+    /// Bytes that were not sealed end the stream, and the peer receives the reason.
     #[test]
-    fn the_peer_hears_why_it_ends() {
-        let test = "the_peer_hears_why_it_ends";
+    fn the_peer_receives_the_alert() {
+        let test = "the_peer_receives_the_alert";
         let Some((far, mut near)) = kernels(test, BLOCKS_MAX) else { return };
         let mut octets = vec![0; 64 << 10];
         let mut forged = vec![23, 3, 3, 0, 32];
@@ -360,8 +361,10 @@ mod tests {
     }
 
     #[test]
-    fn an_orderly_end_is_told() {
-        let Some((far, mut near)) = kernels("an_orderly_end_is_told", BLOCKS_MAX) else { return };
+    fn an_orderly_end_is_reported() {
+        let Some((far, mut near)) = kernels("an_orderly_end_is_reported", BLOCKS_MAX) else {
+            return;
+        };
         let mut octets = vec![0; 64 << 10];
         let mut far = Stream::Tls(Box::new(far));
         send(&mut far, b"last").unwrap();

@@ -1,7 +1,7 @@
-//! TLS in user space: what is sent is sealed into one buffer, what is received is opened into its places.
+//! TLS in user space: sent bytes are sealed into one buffer, received bytes are opened into their destination.
 //!
-//! The two buffers belong to the thread and are shared by its streams, so an idle connection holds no memory of its own.
-//! `roadtrain_tls::Records` says which octets of them count; this gives it the socket.
+//! The two buffers belong to the thread and are shared by its streams, so an idle connection holds no memory of its
+//! own. `roadtrain_tls::Records` processes records; this module connects it to the socket.
 
 use super::{Incoming, RecvFlags, send_octets};
 use roadtrain_system::memory::{CACHE_LINE_BYTES, prefetch};
@@ -10,16 +10,16 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Octets sealed at once, and so in one send: what the caches hold while the kernel copies it.
+/// Bytes sealed at once, and so in one send: the caches hold them while the kernel copies.
 const SEALED_BYTES: usize = 256 << 10;
-/// Octets received at once.
+/// Bytes received at once.
 const RECEIVED_BYTES: usize = 512 << 10;
-/// Pieces ahead of the one that is sealed whose octets are fetched: a header and its data. Reads of 4 KiB from a large
-/// memory gain 13 % of their throughput.
-const LOOK_AHEAD: usize = 2;
-/// Cache lines of a piece that are fetched: 4 KiB. Of longer ones the processor fetches the rest by itself.
+/// Distance of the piece whose bytes are prefetched from the one that is sealed: a header and its data. Reads of 4 KiB
+/// from a large memory gain 13 % of their throughput.
+const PREFETCH_DISTANCE: usize = 2;
+/// Maximum cache lines of a piece that are prefetched: 4 KiB. The processor itself fetches the rest of longer ones.
 const PREFETCH_LINES_MAX: usize = 64;
-/// Places of a receive: one for payload, and the buffer after it.
+/// Maximum buffers of a receive: one for payload, and the buffer after it.
 const PLACES_MAX: usize = 2;
 
 /// Buffers of a thread.
@@ -35,13 +35,13 @@ thread_local! {
     });
 }
 
-/// A stream whose handshake is done.
+/// A stream whose handshake is complete.
 pub struct TlsStream {
     socket: TlsSocket,
     records: Records,
 }
 
-/// What the records go over.
+/// Socket below the records.
 struct TlsSocket(OwnedFd);
 
 impl Socket for TlsSocket {
@@ -63,7 +63,7 @@ impl AsFd for TlsStream {
 }
 
 impl TlsStream {
-    /// A socket whose handshake has made `keys`.
+    /// A stream on a socket whose handshake has made `keys`.
     #[inline]
     pub fn new(socket: OwnedFd, keys: Keys) -> Self {
         TlsStream { socket: TlsSocket(socket), records: Records::new(keys) }
@@ -101,12 +101,12 @@ impl TlsStream {
             }
         }
         let octets = pieces.iter().enumerate().map(|(at, piece)| {
-            if let Some(later) = pieces.get(at + LOOK_AHEAD) {
+            if let Some(later) = pieces.get(at + PREFETCH_DISTANCE) {
                 let lines = later.iov_len.div_ceil(CACHE_LINE_BYTES).min(PREFETCH_LINES_MAX);
                 prefetch(later.iov_base.cast(), lines);
             }
             let start = piece.iov_base.cast::<u8>().cast_const();
-            // SAFETY: readable by this function's contract; no piece is empty and without a place.
+            // SAFETY: readable by this function's contract; no piece has length 0 or a null pointer.
             unsafe { std::slice::from_raw_parts(start, piece.iov_len) }
         });
         SCRATCH.with_borrow_mut(|scratch| {
@@ -123,11 +123,11 @@ impl TlsStream {
     }
 
     #[cfg(test)]
-    pub(super) fn update(&mut self, asks: bool) {
-        self.records.update(asks);
+    pub(super) fn update(&mut self, requests_update: bool) {
+        self.records.update(requests_update);
     }
 
-    /// Says that nothing more comes.
+    /// Sends the alert that ends the stream.
     pub(super) fn close_notify(&mut self) {
         self.records.close_notify(&mut self.socket);
     }
@@ -143,7 +143,7 @@ pub(super) mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
 
-    /// Two sockets and their ends of a handshake that is done.
+    /// Two sockets with their ends of a complete handshake.
     pub(in super::super) fn far_and_near() -> [(OwnedFd, Handshake); 2] {
         let (far, near) = pair();
         let psk = Secret::new(&[7; 32]);
@@ -182,9 +182,9 @@ pub(super) mod tests {
         assert_eq!(receive(&mut near, &mut octets).unwrap(), Incoming::Closed);
     }
 
-    /// More than a socket takes: what was taken arrives, in order, as the other end reads.
+    /// More than a socket takes: the taken bytes arrive, in order, as the peer reads.
     #[test]
-    fn what_a_socket_has_no_room_for_leaves_later() {
+    fn data_that_the_full_socket_refuses_leaves_later() {
         let [mut far, mut near] = secured(BLOCKS_MAX);
         let data: Vec<u8> = (0..64 << 20).map(|at| (at / 3 + at / 70_000) as u8).collect();
         let mut taken = 0;
@@ -204,7 +204,7 @@ pub(super) mod tests {
         assert!(far.drain().unwrap() && got == data[..taken]);
     }
 
-    /// Octets that nobody sealed end the stream, and the peer hears why.
+    /// Bytes that were not sealed end the stream, and the peer receives the reason.
     #[test]
     fn forged_octets_are_an_error_with_an_alert() {
         let [mut far, mut near] = secured(BLOCKS_MAX);
@@ -222,9 +222,9 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_sealed() {
+    fn sent_data_is_sealed() {
         let [mut far, near] = secured(BLOCKS_MAX);
-        send(&mut far, b"a secret that nobody hears").unwrap();
+        send(&mut far, b"a secret that nobody reads").unwrap();
         wait_readable(&near);
         let mut raw = TcpStream::from(near.as_fd().try_clone_to_owned().unwrap());
         let mut octets = [0; 26 + 22];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const WHOLE: f64 = 1e6;
 
-/// Its reactor writes it after each reading of counters; any thread reads it.
+/// State that the reactor writes after each reading of counters, and any thread reads.
 #[derive(Debug, Default)]
 pub struct Meter {
     sleep_cost_ns: AtomicU32,
@@ -15,7 +15,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Stores them; only its thread writes.
+    /// Stores the state; only the reactor's thread calls it.
     pub fn write(&self, state: &WaitState) {
         let ns = |time: Duration| u32::try_from(time.as_nanos()).unwrap_or(u32::MAX);
         self.sleep_cost_ns.store(ns(state.sleep_cost), Relaxed);
@@ -23,7 +23,7 @@ impl Meter {
         self.caught_ppm.store((state.caught * WHOLE) as u32, Relaxed);
     }
 
-    /// As it was a moment ago.
+    /// Returns the state that was stored last.
     #[must_use]
     pub fn read(&self) -> WaitState {
         let time = |ns: &AtomicU32| Duration::from_nanos(ns.load(Relaxed).into());
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_state_is_read() {
         let meter = Meter::default();
         assert_eq!(meter.read(), WaitState::default());
         let state = WaitState {

@@ -1,4 +1,4 @@
-//! A reactor's buffers: power-of-two classes carved from huge-page chunks, bounded by a budget.
+//! Buffers of a reactor: power-of-two classes carved from huge-page chunks, bounded by a budget.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use super::{Buffer, LENT, RESERVED};
 use crate::memory::{HUGE_PAGE_BYTES, HugeMemory, PAGE_BYTES};
 
 const CHUNK_BYTES: usize = HUGE_PAGE_BYTES;
-/// Buffers that may be out besides the budget.
+/// Maximum buffers outside of the budget.
 const RESERVED_MAX: u32 = 16;
 const CLASSES: usize = (Pool::LEN_MAX / PAGE_BYTES).trailing_zeros() as usize + 1;
 
-/// Page-aligned buffers in classes of 4 KiB to 1 MiB. A chunk serves one class at a time and may
-/// change it when all its buffers are home.
+/// Pool of page-aligned buffers in classes of 4 KiB to 1 MiB. A chunk serves one class at a time and may change it when
+/// all its buffers were given back.
 ///
 /// Invariant: a chunk is listed in `open[class]` exactly if it has a buffer left to take.
 pub struct Pool {
-    chunks: Vec<Chunk>,
+    chunks: Vec<PoolChunk>,
     open: [Vec<u32>; CLASSES],
     chunks_max: usize,
     reserved: u32,
@@ -24,32 +24,32 @@ pub struct Pool {
     given: u64,
 }
 
-struct Chunk {
+struct PoolChunk {
     memory: Arc<HugeMemory>,
     class: usize,
-    /// Home again, most recently used last.
-    home: Vec<Buffer>,
-    /// Slots that were ever carved since the chunk has this class; the rest was not touched yet.
+    /// Buffers that were given back, most recently used last.
+    returned: Vec<Buffer>,
+    /// Slots that were ever carved since the chunk has this class; the rest is untouched.
     carved: usize,
 }
 
-/// What a pool holds, in bytes.
+/// Memory of a pool, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolUsage {
-    /// Mapped so far.
+    /// Mapped bytes.
     pub mapped_bytes: usize,
-    /// The most that may be mapped.
+    /// Limit of the mapped bytes.
     pub budget_bytes: usize,
-    /// Taken and not given back, rounded up to classes.
+    /// Bytes of buffers taken and not given back, rounded up to classes.
     pub taken_bytes: usize,
-    /// Taken at any time since the last [`Pool::trim`] that could give it back to the system.
+    /// Bytes taken at any time since the last [`Pool::trim`] that could give them back to the system.
     pub kept_bytes: usize,
-    /// Buffers of the reserve taken and not given back.
+    /// Number of buffers from the reserve that were not given back.
     pub reserved: u32,
 }
 
 impl Pool {
-    /// The longest buffer.
+    /// Maximum length of a buffer.
     pub const LEN_MAX: usize = 1 << 20;
 
     /// A pool that maps at most `budget_bytes` (at least one chunk of 2 MiB), none of it now.
@@ -66,8 +66,8 @@ impl Pool {
         }
     }
 
-    /// A buffer of `len` bytes with unspecified contents. `None`: exhausted; wait for a `give`,
-    /// then retry. A `len` above [`LEN_MAX`](Self::LEN_MAX) is the caller's bug and never succeeds.
+    /// Takes a buffer of `len` bytes with unspecified contents. `None`: exhausted; wait for a `give`, then retry. A
+    /// `len` above [`LEN_MAX`](Self::LEN_MAX) is the caller's bug and never succeeds.
     pub fn take(&mut self, len: usize) -> Option<Buffer> {
         debug_assert!(len <= Self::LEN_MAX, "{len} bytes from a pool");
         if len > Self::LEN_MAX {
@@ -89,8 +89,8 @@ impl Pool {
         Some(buffer)
     }
 
-    /// A buffer from a small reserve besides the budget, for data that has to make way: what comes behind
-    /// it may be what the other buffers wait for. `None`: wait for a `give`, then retry.
+    /// Takes a buffer from a small reserve outside of the budget, for data that has to be received first. The other
+    /// buffers may wait for PDUs behind it. `None`: wait for a `give`, then retry.
     pub fn take_reserved(&mut self, len: usize) -> Option<Buffer> {
         if self.reserved == RESERVED_MAX || len > Self::LEN_MAX {
             return None;
@@ -101,7 +101,7 @@ impl Pool {
         Some(buffer)
     }
 
-    /// Takes a buffer back. One that is not from this pool is dropped.
+    /// Takes a buffer back. Drops one that is not from this pool.
     pub fn give(&mut self, buffer: Buffer) {
         self.used = true;
         self.given += 1;
@@ -117,13 +117,13 @@ impl Pool {
         if chunk.is_spent() {
             self.open[chunk.class].push(buffer.chunk);
         }
-        chunk.home.push(buffer);
+        chunk.returned.push(buffer);
     }
 
-    /// What the pool holds now.
+    /// Returns the current memory of the pool.
     #[must_use]
     pub fn usage(&self) -> PoolUsage {
-        let taken = |c: &Chunk| (c.carved - c.home.len()) * class_bytes(c.class);
+        let taken = |c: &PoolChunk| (c.carved - c.returned.len()) * class_bytes(c.class);
         PoolUsage {
             mapped_bytes: self.chunks.len() * CHUNK_BYTES,
             budget_bytes: self.chunks_max * CHUNK_BYTES,
@@ -133,20 +133,20 @@ impl Pool {
         }
     }
 
-    /// How many buffers were given back so far: more than before means that [`Pool::take`] may succeed again.
+    /// Number of buffers that were given back: more than before means that [`Pool::take`] may succeed again.
     #[must_use]
     #[inline]
     pub fn given(&self) -> u64 {
         self.given
     }
 
-    /// Whether buffers were taken or given since the last call: [`Pool::trim`] is for pools that are idle.
+    /// True if buffers were taken or given back since the last call: [`Pool::trim`] is for idle pools.
     #[inline]
     pub fn was_used(&mut self) -> bool {
         std::mem::take(&mut self.used)
     }
 
-    /// Gives the memory of chunks that are wholly home back to the system; the chunks stay usable.
+    /// Gives the memory of unused chunks back to the system; the chunks stay usable.
     pub fn trim(&mut self) {
         for (index, chunk) in self.chunks.iter_mut().enumerate() {
             let was_spent = chunk.is_spent();
@@ -160,13 +160,13 @@ impl Pool {
         }
     }
 
-    /// Finds a chunk for a class that has none open: an idle one of another class, a new one, or
-    /// one whose buffers were dropped instead of given back.
+    /// Finds a chunk for a class that has none open: an idle one of another class, or a new one, or one with dropped
+    /// buffers.
     fn open_chunk(&mut self, class: usize) -> Option<u32> {
         let index = match self.idle_chunk() {
             Some(index) => index,
             None if self.chunks.len() < self.chunks_max => self.map_chunk(class)?,
-            None => self.chunks.iter_mut().position(Chunk::reset)? as u32,
+            None => self.chunks.iter_mut().position(PoolChunk::reset)? as u32,
         };
         for open in &mut self.open {
             open.retain(|&i| i != index);
@@ -176,7 +176,8 @@ impl Pool {
         Some(index)
     }
 
-    /// A chunk of a larger class, for want of others: few large buffers that are out must not keep small ones waiting.
+    /// Finds a chunk of a larger class when there is no other: few large buffers in use must not keep small ones
+    /// waiting.
     #[inline]
     fn larger_chunk(&self, class: usize) -> Option<u32> {
         self.open[class + 1..].iter().find_map(|open| open.last().copied())
@@ -184,7 +185,7 @@ impl Pool {
 
     #[inline]
     fn idle_chunk(&mut self) -> Option<u32> {
-        let index = self.chunks.iter().position(|c| c.home.len() == c.carved)?;
+        let index = self.chunks.iter().position(|c| c.returned.len() == c.carved)?;
         self.chunks[index].reset().then_some(index as u32)
     }
 
@@ -196,36 +197,35 @@ impl Pool {
                 return None;
             }
         };
-        self.chunks.push(Chunk { memory, class, home: Vec::new(), carved: 0 });
+        self.chunks.push(PoolChunk { memory, class, returned: Vec::new(), carved: 0 });
         Some(self.chunks.len() as u32 - 1)
     }
 }
 
-impl Chunk {
+impl PoolChunk {
     #[inline]
     fn is_spent(&self) -> bool {
-        self.home.is_empty() && self.carved == CHUNK_BYTES / class_bytes(self.class)
+        self.returned.is_empty() && self.carved == CHUNK_BYTES / class_bytes(self.class)
     }
 
-    /// The chunk is not spent; `index` is its own.
+    /// Takes a buffer from a chunk that is not spent; `index` is the chunk's own.
     fn take(&mut self, index: u32) -> Buffer {
-        self.home.pop().unwrap_or_else(|| {
+        self.returned.pop().unwrap_or_else(|| {
             let bytes = class_bytes(self.class);
             let offset = self.carved * bytes;
             self.carved += 1;
-            // SAFETY: each slot is carved once until `reset`, which happens only when no buffer is
-            // left.
+            // SAFETY: each slot is carved once until `reset`, which happens only when no buffer is left.
             unsafe { Buffer::carve(&self.memory, offset, bytes, index) }
         })
     }
 
-    /// Makes the chunk whole again if none of its buffers is out: all home or dropped.
+    /// Makes the chunk whole again if none of its buffers is in use: all were given back or dropped.
     fn reset(&mut self) -> bool {
-        if Arc::strong_count(&self.memory) != self.home.len() + 1 {
+        if Arc::strong_count(&self.memory) != self.returned.len() + 1 {
             return false;
         }
-        self.home.clear();
-        // Also orders what other threads wrote into buffers that they dropped before our next use.
+        self.returned.clear();
+        // Also orders writes of other threads into buffers that they dropped before our next use.
         let alone = Arc::get_mut(&mut self.memory).is_some();
         debug_assert!(alone, "only buffers hold the memory");
         if alone {

@@ -1,4 +1,4 @@
-//! Which NUMA nodes a thread's memory comes from.
+//! NUMA nodes of a thread's memory.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -11,17 +11,16 @@ use tracing::warn;
 const MASK_WORDS: usize = 16;
 
 thread_local! {
-    /// Nodes that mappings made by this thread are taken from; empty: anywhere.
+    /// Nodes of mappings made by this thread; empty: any.
     static MEMORY: RefCell<BTreeSet<u32>> = const { RefCell::new(BTreeSet::new()) };
 }
 
-/// Mappings that this thread makes while it lives are taken from certain nodes.
+/// Guard that sets the nodes of mappings made by this thread.
 pub struct TakingFrom {
     before: BTreeSet<u32>,
 }
 
-/// Takes the memory of mappings to come from `nodes`: a single one while it has some, several in turn; empty:
-/// from anywhere.
+/// Sets the nodes of new mappings: a single one while it has memory, several in turn; empty: any.
 #[must_use]
 pub fn take_from(nodes: BTreeSet<u32>) -> TakingFrom {
     TakingFrom { before: MEMORY.replace(nodes) }
@@ -33,7 +32,7 @@ impl Drop for TakingFrom {
     }
 }
 
-/// Memory of the calling thread comes from `nodes` from now on, mapped or not; empty: from anywhere.
+/// Sets the nodes of the calling thread's memory from now on, mapped or not; empty: any.
 ///
 /// # Errors
 /// There are no such nodes. Mappings are taken from them all the same where that is possible.
@@ -43,13 +42,13 @@ pub fn settle(nodes: BTreeSet<u32>) -> io::Result<()> {
     policy
 }
 
-/// Whether the calling thread was told to use nodes, and `node` is none of them.
+/// True if nodes are set for the calling thread, and `node` is none of them.
 #[must_use]
 pub fn is_far(node: u32) -> bool {
     MEMORY.with_borrow(|own| !own.is_empty() && !own.contains(&node))
 }
 
-/// Binds a mapping that was just made and not yet touched, as this thread was told.
+/// Binds a mapping that was just made and not yet touched to the thread's nodes.
 pub(super) fn bind(start: *mut u8, bytes: usize) {
     static WARNED: Once = Once::new();
     let outcome = MEMORY.with_borrow(|nodes| match nodes.is_empty() {
@@ -61,7 +60,7 @@ pub(super) fn bind(start: *mut u8, bytes: usize) {
     }
 }
 
-/// A single node is preferred, not insisted on: better slow memory than none.
+/// Returns the memory policy: a single node is preferred, not required, because slow memory is better than none.
 fn mode(nodes: &BTreeSet<u32>) -> libc::c_int {
     if nodes.len() == 1 { libc::MPOL_PREFERRED } else { libc::MPOL_INTERLEAVE }
 }
@@ -77,7 +76,7 @@ fn mask(nodes: &BTreeSet<u32>) -> [libc::c_ulong; MASK_WORDS] {
     mask
 }
 
-/// Bits of a mask, as the kernel counts them: one too many.
+/// Number of bits of a mask in the kernel's count: one too many.
 fn mask_bits() -> libc::c_ulong {
     (MASK_WORDS * libc::c_ulong::BITS as usize + 1) as libc::c_ulong
 }
@@ -93,8 +92,8 @@ fn set_policy(nodes: &BTreeSet<u32>) -> io::Result<()> {
 fn bind_to(start: *mut u8, bytes: usize, nodes: &BTreeSet<u32>) -> io::Result<()> {
     let mask = mask(nodes);
     let flags: libc::c_uint = 0;
-    // SAFETY: changes where pages of the caller's mapping will come from, never what is in them; the kernel
-    // reads `mask_bits` - 1 bits, which `mask` has.
+    // SAFETY: changes where pages of the caller's mapping will come from, never their contents; the kernel reads
+    // `mask_bits` - 1 bits, which `mask` has.
     check(unsafe {
         libc::syscall(libc::SYS_mbind, start, bytes, mode(nodes), mask.as_ptr(), mask_bits(), flags)
     })
@@ -119,10 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn mappings_are_bound_while_told() {
-        let told = take_from(BTreeSet::from([0]));
+    fn mappings_are_bound_to_the_set_nodes() {
+        let guard = take_from(BTreeSet::from([0]));
         let bound = HugeMemory::new(HUGE_PAGE_BYTES).unwrap();
-        drop(told);
+        drop(guard);
         let free = HugeMemory::new(HUGE_PAGE_BYTES).unwrap();
         let Some(policy_of_bound) = policy(bound.as_ptr()) else {
             return crate::skipped::skipped("this kernel has no NUMA policies");

@@ -1,19 +1,19 @@
-//! How much the processor's caches hold.
+//! Sizes of the processor's caches.
 
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Where the kernel does not say: much as on a processor of these years.
+/// Assumed size where the kernel gives none: typical of current processors.
 const USUAL_BYTES: u64 = 32 << 20;
 
-/// Whether so many octets are more than any cache of this machine's first core holds.
+/// True if `bytes` exceed the largest cache of this machine's first core.
 pub fn outgrows_caches(bytes: u64) -> bool {
     static LARGEST: OnceLock<u64> = OnceLock::new();
     bytes > *LARGEST.get_or_init(|| largest_bytes(Path::new("/")).unwrap_or(USUAL_BYTES))
 }
 
-/// Octets of the largest cache, as the files below `root` say.
+/// Returns the bytes of the largest cache, from the files below `root`.
 fn largest_bytes(root: &Path) -> Option<u64> {
     let caches = fs::read_dir(root.join("sys/devices/system/cpu/cpu0/cache")).ok()?;
     let sizes = caches.flatten().filter_map(|cache| {

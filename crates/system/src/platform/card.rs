@@ -1,65 +1,68 @@
-//! What a network card's driver tells, and nothing else does.
+//! Settings that only a network card's driver reports.
 
 use rustix::net::{AddressFamily, SocketType, socket};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-/// Requests of SIOCETHTOOL, as linux/ethtool.h has them.
+/// Requests of SIOCETHTOOL, from linux/ethtool.h.
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 const GET_TSO: u32 = 0x1e;
 const GET_GSO: u32 = 0x23;
 const GET_GRO: u32 = 0x2b;
 const GET_CHANNELS: u32 = 0x3c;
 
-/// Work with packets that the card, or the kernel late, does many at a time.
+/// Offloads of packet processing, which the card or a late stage of the kernel does for many packets at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offloads {
-    /// What is received is joined.
+    /// True if received packets are joined (GRO).
     pub gro: bool,
-    /// What is sent is cut as late as possible.
+    /// True if sent data is segmented as late as possible (GSO).
     pub gso: bool,
-    /// What is sent is cut by the card.
+    /// True if the card segments sent data (TSO).
     pub tso: bool,
 }
 
-/// Pairs of queues.
+/// Numbers of pairs of queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Channels {
-    /// That are in use.
+    /// Queue pairs in use.
     pub combined: u32,
-    /// That there could be.
+    /// Maximum queue pairs.
     pub combined_max: u32,
 }
 
 impl Offloads {
-    /// Asks the driver of the interface with that name.
+    /// Queries the driver of the interface with that name.
     ///
     /// # Errors
-    /// There is no such interface, or its driver does not tell.
+    /// There is no such interface, or its driver does not report them.
     pub fn read(name: &str) -> io::Result<Offloads> {
-        let is_on = |request| ask(name, [request, 0]).map(|[_, value]| value != 0);
+        let is_on = |request| query_driver(name, [request, 0]).map(|[_, value]| value != 0);
         Ok(Offloads { gro: is_on(GET_GRO)?, gso: is_on(GET_GSO)?, tso: is_on(GET_TSO)? })
     }
 }
 
 impl Channels {
-    /// Asks the driver of the interface with that name.
+    /// Queries the driver of the interface with that name.
     ///
     /// # Errors
-    /// There is no such interface, or its driver does not tell.
+    /// There is no such interface, or its driver does not report them.
     pub fn read(name: &str) -> io::Result<Channels> {
-        // The most of rx, tx, other, combined, then how many there are.
+        // Maximum of rx, tx, other, combined, then the current numbers.
         let mut request = [0; 9];
         request[0] = GET_CHANNELS;
-        let answer = ask(name, request)?;
+        let answer = query_driver(name, request)?;
         Ok(Channels { combined: answer[8], combined_max: answer[4] })
     }
 }
 
-/// Asks with a request of 32-bit words, the first of which says what is asked.
-fn ask<const WORDS: usize>(name: &str, mut request: [u32; WORDS]) -> io::Result<[u32; WORDS]> {
-    // SAFETY: all octets zero are a request without a name.
+/// Sends a request of 32-bit words, the first of which is its code; returns the reply.
+fn query_driver<const WORDS: usize>(
+    name: &str,
+    mut request: [u32; WORDS],
+) -> io::Result<[u32; WORDS]> {
+    // SAFETY: all zeroes are a request without a name.
     let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= ifreq.ifr_name.len() {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -69,7 +72,7 @@ fn ask<const WORDS: usize>(name: &str, mut request: [u32; WORDS]) -> io::Result<
     }
     ifreq.ifr_ifru.ifru_data = ptr::from_mut(&mut request).cast();
     let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
-    // SAFETY: the name ends with zero, and the data is as long as the kernel writes for what is asked.
+    // SAFETY: the name ends with zero, and the data is as long as the reply to the request.
     match unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &mut ifreq) } {
         0 => Ok(request),
         _ => Err(io::Error::last_os_error()),
@@ -88,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_an_error() {
+    fn a_missing_object_is_an_error() {
         assert!(Offloads::read("no-such-one").is_err());
         assert!(Offloads::read("a name that no interface can have").is_err());
     }

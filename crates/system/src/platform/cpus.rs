@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// No machine has more: what is beyond is not believed.
+/// Maximum number of cores; larger numbers are ignored.
 const CPUS_MAX: usize = 1 << 16;
 
-/// A set of cores (or of nodes, which the kernel lists likewise).
+/// A set of cores (or of nodes, which the kernel lists in the same form).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cpus(BTreeSet<usize>);
 
 impl Cpus {
-    /// Reads a kernel list; what cannot be understood of it is left out.
+    /// Parses a kernel list; ignores invalid parts.
     #[must_use]
     pub fn parse(list: &str) -> Cpus {
         let range = |part: &str| {
@@ -23,30 +23,30 @@ impl Cpus {
         Cpus(list.trim().split(',').filter_map(range).flatten().collect())
     }
 
-    /// Whether there is none.
+    /// True if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether `cpu` is one of them.
+    /// True if `cpu` is in the set.
     #[must_use]
     pub fn contains(&self, cpu: usize) -> bool {
         self.0.contains(&cpu)
     }
 
-    /// In ascending order.
+    /// Returns the cores in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().copied()
     }
 
-    /// Those that are in both.
+    /// Returns the cores in both sets.
     #[must_use]
     pub fn and(&self, other: &Cpus) -> Cpus {
         Cpus(self.0.intersection(&other.0).copied().collect())
     }
 
-    /// The only one, if there is but one.
+    /// Returns the only core, if there is exactly one.
     #[must_use]
     pub fn single(&self) -> Option<usize> {
         let mut all = self.iter();

@@ -1,23 +1,23 @@
-//! How busy the cores are, with whatever.
+//! Load of the cores by all processes.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek};
 
-/// Shares are in thousandths.
+/// Unit of shares: thousandths.
 const WHOLE: u64 = 1000;
 
-/// Read now and then: what counts is the time between two reads.
+/// Load of the cores between the last two readings.
 #[derive(Debug, Default)]
 pub struct CoreLoads {
     file: Option<File>,
     text: String,
-    /// By core: ticks busy and in all, and the share of the last time.
+    /// Ticks busy, all ticks, and the last share, by core.
     cores: HashMap<usize, (u64, u64, u32)>,
 }
 
 impl CoreLoads {
-    /// Asks the kernel. What it does not tell stays as it was.
+    /// Takes a reading from the kernel. Cores that it does not report keep their share.
     pub fn read(&mut self) {
         if self.file.is_none() {
             self.file = File::open("/proc/stat").ok();
@@ -42,13 +42,14 @@ impl CoreLoads {
         }
     }
 
-    /// The share of the time between the last two reads in which the core was busy; 0 when it is not known.
+    /// Returns the share of the time between the last two readings in which the core was busy; 0 when unknown.
     pub fn busy(&self, core: usize) -> u32 {
         self.cores.get(&core).map_or(0, |(_, _, share)| *share)
     }
 }
 
-/// A core, its ticks busy and in all. Of the eight kinds the fourth is idle, the fifth idle with I/O under way.
+/// Returns a core, its busy ticks and all ticks. Of the eight kinds the fourth is idle, the fifth idle with I/O in
+/// flight.
 fn parse(line: &str) -> Option<(usize, u64, u64)> {
     let mut words = line.strip_prefix("cpu")?.split_whitespace();
     let core = words.next().filter(|_| !line.starts_with("cpu "))?.parse().ok()?;
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_counts_is_the_time_between_two_reads() {
+    fn the_time_between_two_reads_counts() {
         let mut loads = CoreLoads::default();
         loads.take("cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 100 0 50 800 50 0 0 0 0 0\ncpu11 1 1 1 1 1 1 1 1 0 0\nintr 5\n");
         assert_eq!((loads.busy(0), loads.busy(11)), (0, 0), "nothing is known yet");
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells() {
+    fn the_kernel_reports_loads() {
         let mut loads = CoreLoads::default();
         loads.read();
         assert!(!loads.cores.is_empty());

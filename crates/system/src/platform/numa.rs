@@ -1,4 +1,4 @@
-//! The system calls: which cores this thread runs on, which nodes its memory comes from.
+//! System calls: cores of this thread, and nodes of its memory.
 
 use super::cpus::Cpus;
 use super::placement::Affinity;
@@ -10,11 +10,11 @@ use std::io;
 use std::time::Duration;
 use tracing::warn;
 
-/// What a frame over an interface on another node costs beside its way: its octets pass between nodes, and what waits
-/// for them there. About what a jumbo frame takes at 10 Gbit/s.
+/// Additional cost of a frame over an interface on another node: its bytes pass between nodes. About the time of a
+/// jumbo frame at 10 Gbit/s.
 const DETOUR: Duration = Duration::from_micros(5);
 
-/// Binds the calling thread for good. What cannot be had costs speed, not function.
+/// Binds the calling thread for good. A failure costs speed, not function.
 pub fn bind_thread(affinity: &Affinity) {
     if !affinity.cpus.is_empty()
         && let Err(error) = run_on(&affinity.cpus)
@@ -27,7 +27,7 @@ pub fn bind_thread(affinity: &Affinity) {
     }
 }
 
-/// The calling thread, kept on a core for a while. Dropping it lets the thread run where it might before.
+/// Guard that keeps the calling thread on a core. Dropping it restores the cores of before.
 pub struct Stay(CpuSet);
 
 /// Keeps the calling thread on `core`, if it may run there.
@@ -40,36 +40,36 @@ pub fn stay_on(core: usize) -> Option<Stay> {
 impl Drop for Stay {
     fn drop(&mut self) {
         if let Err(error) = sched_setaffinity(None, &self.0) {
-            warn!("cannot run again where it ran before: {error}");
+            warn!("cannot restore the cores of the thread: {error}");
         }
     }
 }
 
-/// What using a device on `node` costs this thread: nothing on its own node, or where either is not known.
+/// Returns the cost of using a device on `node` for this thread: zero on its own node, or where either is unknown.
 pub fn detour(node: Option<u32>) -> Duration {
     if node.is_some_and(nodes::is_far) { DETOUR } else { Duration::ZERO }
 }
 
-/// Cores that this process may use; none if the kernel does not tell.
+/// Returns the cores that this process may use; none if the kernel does not report them.
 pub fn allowed() -> Cpus {
     let Ok(set) = sched_getaffinity(None) else { return Cpus::default() };
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
-/// The core that the calling thread runs on just now. Asked for each request of a caller in queue mode: the C library
-/// knows without a system call.
+/// Returns the core that the calling thread runs on now. Called for each request of a caller in queue mode: the C
+/// library returns it without a system call.
 pub fn current_core() -> Option<usize> {
-    // SAFETY: asks for a number, touches no memory.
+    // SAFETY: returns a number, touches no memory.
     usize::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
-/// Whether the calling thread runs on `core`, and may run on no other one.
+/// True if the calling thread runs on `core`, and may run on no other one.
 pub fn is_only_core(core: usize) -> bool {
     let is_here = current_core() == Some(core);
     is_here && sched_getaffinity(None).is_ok_and(|set| set.count() == 1)
 }
 
-/// Lets the calling thread run on these cores only.
+/// Restricts the calling thread to these cores.
 ///
 /// # Errors
 /// None of them exists or may be used.
@@ -95,11 +95,11 @@ mod tests {
         let _near = take_from(BTreeSet::from([0]));
         assert_eq!(detour(Some(0)), Duration::ZERO);
         assert_eq!(detour(Some(1)), DETOUR);
-        assert_eq!(detour(None), Duration::ZERO, "nobody knows");
+        assert_eq!(detour(None), Duration::ZERO, "an unknown node");
     }
 
     #[test]
-    fn a_thread_takes_its_seat() {
+    fn a_thread_is_bound_to_its_cores() {
         let cpu = allowed().iter().next().expect("we run somewhere");
         let affinity = Affinity { cpus: Cpus::from_iter([cpu]), node: None };
         let seen = thread::spawn(move || {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_an_error() {
+    fn a_missing_object_is_an_error() {
         assert!(run_on(&Cpus::from_iter([CpuSet::MAX_CPU])).is_err());
     }
 }

@@ -1,11 +1,11 @@
-//! Who goes where. Pure: a topology and threads in, affinities out.
+//! Placement of reactors. Pure: a topology and threads in, affinities out.
 
 use super::cpus::Cpus;
 use super::topology::{Interface, Topology};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What is kept on one NUMA node. Nothing is done on a machine that has but one.
+/// Parts that are kept on one NUMA node. No effect on a machine with a single node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Placement {
     /// Nothing: memory lies where it is first touched, threads run where they are put.
@@ -13,34 +13,34 @@ pub enum Placement {
     /// Buffers, and a target's memory namespaces, lie on the node of the lane's core; without a core on
     /// that of the network interface.
     Buffers,
-    /// Besides, a lane without a core of its own runs on the node of the network interface.
+    /// As `Buffers`; a lane without a core of its own also runs on the node of the network interface.
     #[default]
     Full,
 }
 
-/// The threads to be placed.
+/// Threads to be placed.
 #[derive(Clone, Copy, Debug)]
 pub struct Threads<'a> {
-    /// What to keep together.
+    /// Parts to keep together.
     pub placement: Placement,
-    /// Reactors.
+    /// Number of reactors.
     pub count: usize,
-    /// Cores that reactors are dealt out to in turn. Who names cores has decided.
+    /// Cores that reactors are assigned to in turn. They precede all other rules.
     pub cores: &'a [usize],
     /// Cores that this process may use.
     pub allowed: &'a Cpus,
 }
 
-/// Where a reactor's thread runs, and where its memory is.
+/// Cores of a reactor's thread, and node of its memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affinity {
-    /// Its cores; none: wherever the system puts it.
+    /// Cores; none: any core that the system chooses.
     pub cpus: Cpus,
-    /// The node that its memory is taken from while that has some.
+    /// Preferred node of its memory.
     pub node: Option<u32>,
 }
 
-/// The affinity of every reactor; `home` is the node of those that have no core of their own.
+/// Returns the affinity of every reactor; `home` is the node of those that have no core of their own.
 #[must_use]
 pub fn affinities(topology: &Topology, threads: Threads<'_>, home: Option<u32>) -> Vec<Affinity> {
     let placed = threads.placement != Placement::None && topology.has_nodes();
@@ -61,8 +61,8 @@ pub fn affinities(topology: &Topology, threads: Threads<'_>, home: Option<u32>) 
     (0..threads.count).map(affinity).collect()
 }
 
-/// The node that the network is on: that of the interfaces' devices, else of their interrupts, else of the
-/// core that received last. `None`: nothing says so, or there are several.
+/// Returns the node of the network: that of the interfaces' devices, else of their interrupts, else of the core that
+/// received last. `None`: not known, or several nodes.
 #[must_use]
 pub fn home(
     topology: &Topology,
@@ -82,13 +82,13 @@ pub fn home(
     }
 }
 
-/// The only one of `nodes`, if threads can run there.
+/// Returns the only one of `nodes`, if threads can run there.
 fn usable(topology: &Topology, nodes: &BTreeSet<u32>) -> Option<u32> {
     let only = nodes.first().filter(|_| nodes.len() == 1)?;
     topology.node(*only).filter(|node| !node.cpus.is_empty()).map(|node| node.id)
 }
 
-/// The nodes for memory that all of these reactors use; empty: anywhere.
+/// Returns the nodes for memory that all of these reactors use; empty: any.
 #[must_use]
 pub fn memory_nodes(affinities: &[Affinity]) -> BTreeSet<u32> {
     let all: Option<BTreeSet<u32>> = affinities.iter().map(|affinity| affinity.node).collect();

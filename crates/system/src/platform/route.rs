@@ -1,4 +1,4 @@
-//! Which network interfaces connections use: the one that has our address, or those that were named.
+//! Network interfaces of connections: the one that has the local address, or the configured ones.
 
 use socket2::SockRef;
 use std::collections::BTreeSet;
@@ -8,19 +8,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
-/// What is known about the way of connections.
+/// Known properties of a connection's route.
 #[derive(Clone, Debug, Default)]
 pub struct Route {
-    /// Our interfaces, if they are known.
+    /// Local interfaces, if they are known.
     interfaces: Vec<String>,
-    /// Our address.
+    /// Local address.
     pub local: Option<IpAddr>,
-    /// The core that received last.
+    /// Core that received last.
     pub incoming_cpu: Option<usize>,
 }
 
 impl Route {
-    /// Of a connected socket.
+    /// The route of a connected socket.
     pub fn of(socket: &socket2::Socket) -> Route {
         let local = socket.local_addr().ok().and_then(|address| address.as_socket());
         Route {
@@ -30,12 +30,12 @@ impl Route {
         }
     }
 
-    /// Over those interfaces.
+    /// A route over those interfaces.
     pub fn over(interfaces: Vec<String>) -> Route {
         Route { interfaces, ..Route::default() }
     }
 
-    /// The interfaces' names.
+    /// Returns the names of the interfaces.
     pub fn interfaces(&self) -> Vec<String> {
         let Some(local) = self.local else { return self.interfaces.clone() };
         let all = addresses().unwrap_or_default();
@@ -43,14 +43,14 @@ impl Route {
     }
 }
 
-/// The core that has processed the last packet of a connection, if one is known.
+/// Returns the core that has processed the last packet of a connection, if one is known.
 pub fn packets_core(socket: &impl AsFd) -> Option<usize> {
     let core = SockRef::from(socket).cpu_affinity().ok()?;
     i32::try_from(core).is_ok().then_some(core) // -1: none yet
 }
 
-/// The receive queue of a network card that has brought the last packet of a connection, by the kernel's number for it
-/// (its NAPI instance), if it came by one: not over loopback.
+/// Returns the NAPI instance (the kernel's number of a receive queue) of the last packet of a connection; `None` over
+/// loopback.
 pub fn packets_napi_id(socket: &impl AsFd) -> Option<u32> {
     let mut id: libc::c_uint = 0;
     let mut length = size_of_val(&id) as libc::socklen_t;
@@ -67,7 +67,7 @@ pub fn packets_napi_id(socket: &impl AsFd) -> Option<u32> {
     (failed == 0 && id > 0).then_some(id)
 }
 
-/// The interfaces that have one of `listened`; all of them where one is any.
+/// Returns the interfaces with one of the `listened` addresses; all of them where one is unspecified.
 pub(super) fn interface_names(listened: &[SocketAddr]) -> BTreeSet<String> {
     let any = listened.iter().any(|address| address.ip().is_unspecified());
     let wanted = |ip: &IpAddr| any || listened.iter().any(|a| a.ip().to_canonical() == *ip);
@@ -75,7 +75,7 @@ pub(super) fn interface_names(listened: &[SocketAddr]) -> BTreeSet<String> {
     all.into_iter().filter(|(_, ip)| wanted(ip)).map(|(name, _)| name).collect()
 }
 
-/// All interfaces' addresses.
+/// Returns the addresses of all interfaces.
 fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     let mut first: *mut libc::ifaddrs = ptr::null_mut();
     // SAFETY: `first` is a valid place for the list's start.

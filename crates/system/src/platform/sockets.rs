@@ -6,21 +6,21 @@ use std::path::Path;
 
 /// State of a listening socket in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
-/// A process that is about to end (`PF_EXITING` in `/proc/PID/stat`).
+/// Flag of an exiting process (`PF_EXITING` in `/proc/PID/stat`).
 const EXITING: u64 = 4;
 
 /// A process that listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listening {
-    /// Its number.
+    /// Process ID.
     pub pid: u32,
-    /// The name of its program.
+    /// Name of the program.
     pub name: String,
-    /// It is about to end.
+    /// True if the process is exiting.
     pub is_ending: bool,
 }
 
-/// The process that keeps others from listening at `address`; `None`: there is none, or it is another user's.
+/// Returns the process that blocks listening at `address`; `None`: there is none, or it belongs to another user.
 #[must_use]
 pub fn listening_at(address: SocketAddr) -> Option<Listening> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
@@ -29,7 +29,7 @@ pub fn listening_at(address: SocketAddr) -> Option<Listening> {
     inodes.find_map(|inode| owner(Path::new("/proc"), inode))
 }
 
-/// The inode of the socket in a line of the table, if it listens there.
+/// Returns the inode of the socket in a line of the table, if it listens there.
 fn inode_at(line: &str, address: SocketAddr) -> Option<u64> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let (place, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
@@ -40,7 +40,7 @@ fn inode_at(line: &str, address: SocketAddr) -> Option<u64> {
     (*state == LISTEN && is_there).then(|| inode.parse().ok())?
 }
 
-/// Words of 32 bits in this machine's byte order, as hexadecimal digits.
+/// Parses words of 32 bits in this machine's byte order, as hexadecimal digits.
 fn parse_ip(text: &str) -> Option<IpAddr> {
     let word = |at: usize| Some(u32::from_str_radix(text.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
     match text.len() {
@@ -54,7 +54,7 @@ fn parse_ip(text: &str) -> Option<IpAddr> {
     }
 }
 
-/// The process that has the socket with that inode open.
+/// Returns the process that has the socket with that inode open.
 fn owner(proc: &Path, inode: u64) -> Option<Listening> {
     let wanted = format!("socket:[{inode}]");
     let is_it = |entry: fs::DirEntry| {
@@ -73,7 +73,7 @@ fn owner(proc: &Path, inode: u64) -> Option<Listening> {
 
 fn is_ending(folder: &Path) -> bool {
     let stat = fs::read_to_string(folder.join("stat")).unwrap_or_default();
-    // The name before may have anything in it.
+    // The name before may hold any character.
     let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6));
     flags.and_then(|flags| flags.parse::<u64>().ok()).is_none_or(|flags| flags & EXITING != 0)
 }

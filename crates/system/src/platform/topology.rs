@@ -1,43 +1,43 @@
-//! The machine as sysfs and procfs describe it, below any root directory.
+//! Topology of the machine from sysfs and procfs, below any root directory.
 
 use super::cpus::Cpus;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How many interfaces may lie on top of each other: VLAN on bond on device is three.
+/// Maximum depth of stacked interfaces: VLAN on bond on device is three.
 const STACK_MAX: usize = 8;
 
 /// A NUMA node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its number.
+    /// Number of the node.
     pub id: u32,
-    /// Its cores that are online.
+    /// Cores that are online.
     pub cpus: Cpus,
-    /// It has memory.
+    /// True if the node has memory.
     pub has_memory: bool,
 }
 
-/// The nodes and their cores.
+/// Nodes of the machine and their cores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     nodes: Vec<Node>,
 }
 
-/// A network interface and what it hangs on.
+/// Location of a network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// Nodes of its devices: several when it is a bond of several.
+    /// Nodes of its devices: several for a bond of several.
     pub nodes: BTreeSet<u32>,
     /// Cores that its devices' interrupts go to.
     pub interrupt_cpus: Cpus,
-    /// The kernel hands packets on to other cores (RPS).
+    /// True if the kernel hands packets on to other cores (RPS).
     pub hands_on: bool,
 }
 
 impl Topology {
-    /// Reads it below `root` (`/` for this machine). Where the kernel knows no nodes there are none.
+    /// Reads the topology below `root` (`/` for this machine). A kernel without NUMA gives no nodes.
     #[must_use]
     pub fn read(root: &Path) -> Topology {
         let system = root.join("sys/devices/system");
@@ -51,19 +51,19 @@ impl Topology {
         Topology { nodes: list(system.join("node/online")).iter().map(node).collect() }
     }
 
-    /// Whether it matters where something is: two nodes or more have cores.
+    /// True if placement matters: two nodes or more have cores.
     #[must_use]
     pub fn has_nodes(&self) -> bool {
         self.nodes.iter().filter(|node| !node.cpus.is_empty()).count() > 1
     }
 
-    /// The node with that number.
+    /// Returns the node with that number.
     #[must_use]
     pub fn node(&self, id: u32) -> Option<&Node> {
         self.nodes.iter().find(|node| node.id == id)
     }
 
-    /// The node of a core.
+    /// Returns the node of a core.
     #[must_use]
     pub fn node_of(&self, cpu: usize) -> Option<&Node> {
         self.nodes.iter().find(|node| node.cpus.contains(cpu))
@@ -71,8 +71,8 @@ impl Topology {
 }
 
 impl Interface {
-    /// What does not go together where its packets are processed and reactors are pinned to `cores`, for people to
-    /// read. Nothing is known of interfaces without interrupts of their own.
+    /// Describes a mismatch between the cores of its interrupts and the `cores` of reactors; `None` for interfaces
+    /// without interrupts of their own.
     #[must_use]
     pub fn mismatch(&self, cores: &[usize]) -> Option<String> {
         if cores.is_empty() || self.interrupt_cpus.is_empty() || self.hands_on {
@@ -91,7 +91,7 @@ impl Interface {
         })
     }
 
-    /// Reads it below `root`; what is not there (loopback has no device) is not known.
+    /// Reads the location below `root`; missing parts (loopback has no device) stay unknown.
     #[must_use]
     pub fn read(root: &Path, name: &str) -> Interface {
         let mut interface = Interface::default();
@@ -113,7 +113,7 @@ impl Interface {
         let (Ok(device), Ok(root)) = (fs::canonicalize(device), fs::canonicalize(root)) else {
             return;
         };
-        // A virtio device says nothing itself, but the PCI device that it is on does.
+        // A virtio device has no node itself, but its PCI device does.
         let parents = device.ancestors().take_while(|path| path.starts_with(&root));
         // -1: the firmware does not know.
         let known = |path: &Path| text(&path.join("numa_node")).trim().parse::<u32>().ok();
@@ -134,13 +134,13 @@ impl Interface {
     }
 }
 
-/// Whether a queue has cores that it hands packets on to: a mask that is not zero.
+/// True if a queue hands packets on to other cores: its mask is not zero.
 fn hands_on(queues: &Path) -> bool {
     let masks = entries(queues).into_iter().map(|queue| text(&queues.join(queue).join("rps_cpus")));
     masks.into_iter().any(|mask| mask.contains(|c: char| c.is_ascii_hexdigit() && c != '0'))
 }
 
-/// The interfaces that one lies on.
+/// Returns the interfaces below a stacked one.
 fn lower(folder: &Path) -> Vec<String> {
     let names = entries(folder);
     names.iter().filter_map(|name| name.strip_prefix("lower_")).map(str::to_owned).collect()

@@ -1,22 +1,22 @@
 //! Timers that stay set over many waits.
 //!
-//! A reactor under load waits thousands of times a second, each time for less than a moment that moves ahead of it
-//! (a frame's time-out, say). A timer of each wait's own would be set and cancelled every time, and in a virtual
-//! machine the hypervisor does both. One that stays may ring too early: then the reactor looks, and sets the next.
+//! A reactor under load waits thousands of times a second, each time until a deadline that moves ahead of it (a frame's
+//! timeout, say). A timer for each wait would be set and cancelled every time, and in a virtual machine by the
+//! hypervisor. A timer that stays set may fire too early: then the reactor checks its deadline, and sets the next.
 
 use io_uring::{opcode, squeue, types};
 use roadtrain_proto::time::Instant;
 
-/// What names alarms among completions.
+/// User data of alarms.
 pub(super) const USER_DATA: u64 = u64::MAX;
-/// Set at once: a later one stays set when an earlier one is needed.
+/// Maximum alarms set at once: a later one stays set when an earlier one is needed.
 const ALARMS: usize = 4;
 
-/// What a wait until a moment needs.
+/// Request for a wait until a deadline.
 pub(super) enum Need {
-    /// Nothing: an alarm that is set rings in time.
+    /// Nothing: an alarm that is set fires in time.
     Nothing,
-    /// This entry, which is to be submitted. What it points to stays in its place until it has completed.
+    /// This entry has to be submitted. The memory it points to stays in place until it has completed.
     Entry(squeue::Entry),
     /// A timer of its own: too many alarms are set.
     Timer,
@@ -25,12 +25,12 @@ pub(super) enum Need {
 #[derive(Default)]
 pub(super) struct Alarms {
     set: [Option<Instant>; ALARMS],
-    /// The kernel reads them when it takes the entries.
+    /// Times of the alarms, which the kernel reads when it takes the entries.
     times: Box<[types::Timespec; ALARMS]>,
 }
 
 impl Alarms {
-    /// For a wait until `deadline`.
+    /// Returns the request for a wait until `deadline`.
     pub(super) fn until(&mut self, deadline: Instant) -> Need {
         if self.set.iter().flatten().any(|&at| at <= deadline) {
             return Need::Nothing;
@@ -45,7 +45,7 @@ impl Alarms {
         Need::Entry(entry.user_data(USER_DATA))
     }
 
-    /// One has rung: the earliest.
+    /// Records that the earliest alarm has fired.
     pub(super) fn rung(&mut self) {
         let earliest = self.set.iter_mut().filter(|at| at.is_some()).min_by_key(|at| **at);
         if let Some(at) = earliest {

@@ -1,33 +1,33 @@
-//! Signals an eventfd that others share, without ever waiting.
+//! Signals a shared eventfd without ever blocking.
 //!
-//! Who shares an eventfd can fill its counter and make its writes block, as O_NONBLOCK belongs to both ends: a write
-//! to it would wait for as long as they like, whatever was looked at before. The kernel's own signal cannot wait. A
-//! ring of its own, whose completions the eventfd announces, makes the kernel give it, with one system call.
+//! Another holder of an eventfd can fill its counter and make writes block, as both ends share O_NONBLOCK. A write
+//! could block for any time, whatever was checked before. The kernel's own signal cannot block. So a ring of its own,
+//! whose completions the eventfd announces, makes the kernel signal it, with one system call.
 
 use io_uring::{IoUring, opcode};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// An eventfd to be signalled.
+/// Signaller of an eventfd.
 pub struct Bell(Box<IoUring>);
 
 impl Bell {
-    /// Takes hold of `event`, which may be closed then.
+    /// Takes a reference to `event`, which may be closed then.
     ///
     /// # Errors
-    /// `InvalidInput` if it is no eventfd; the system's.
+    /// `InvalidInput` if it is not an eventfd; the system's.
     pub fn new(event: BorrowedFd<'_>) -> io::Result<Bell> {
         let ring = IoUring::new(1)?;
         ring.submitter().register_eventfd(event.as_raw_fd())?;
         Ok(Bell(Box::new(ring)))
     }
 
-    /// Signals the event. A counter that is full stays so, and its reader is woken.
+    /// Signals the event. A full counter stays full, and its reader is woken.
     ///
     /// # Errors
     /// The system's: it has no memory.
     pub fn ring(&mut self) -> io::Result<()> {
-        // SAFETY: points to nothing. When there is no room the one before was not taken: it is as good.
+        // SAFETY: points to nothing. When the queue is full, the entry before was not taken: it serves as well.
         let _ = unsafe { self.0.submission().push(&opcode::Nop::new().build()) };
         self.0.submit()?;
         self.0.completion().for_each(drop);
@@ -61,9 +61,9 @@ mod tests {
         assert!(read(&event, &mut [0; 8]).is_err());
     }
 
-    /// Where a write would wait for ever.
+    /// A full counter, where a write would block for ever.
     #[test]
-    fn a_full_counter_delays_nobody() {
+    fn a_full_counter_does_not_block() {
         let event = eventfd(0, EventfdFlags::empty()).unwrap();
         write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         let mut bell = Bell::new(event.as_fd()).unwrap();
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_eventfd_is_refused() {
+    fn another_descriptor_is_refused() {
         let file = std::fs::File::open("/dev/null").unwrap();
         let error = Bell::new(file.as_fd()).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);

@@ -5,13 +5,13 @@ use io_uring::squeue::Entry128;
 use io_uring::types;
 use std::os::fd::RawFd;
 
-/// Where the entry has its `len`, which [`UringCmd80`] leaves 0.
+/// Offset of an entry's `len`, which [`UringCmd80`] leaves 0.
 const LENGTH_OFFSET: usize = 24;
 
-/// A command for the driver behind a descriptor, as it defines them (FUSE, ublk).
+/// A command for the driver behind a descriptor (FUSE, ublk).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingCommand {
-    /// Whose command.
+    /// Descriptor of the driver.
     pub fd: RawFd,
     /// `cmd_op`.
     pub op: u32,
@@ -19,7 +19,7 @@ pub struct RingCommand {
     pub address: u64,
     /// `len`.
     pub length: u32,
-    /// The driver's own part.
+    /// Contents defined by the driver.
     pub payload: [u8; 80],
 }
 
@@ -28,7 +28,7 @@ impl RingCommand {
         let command = UringCmd80::new(types::Fd(self.fd), self.op).cmd(self.payload);
         let command = command.addr(Some(self.address));
         let mut entry = command.build().user_data(user_data);
-        // SAFETY: an entry is the kernel's struct of 128 octets; these 4 are its `len`.
+        // SAFETY: an entry is the kernel's struct of 128 bytes; these 4 are its `len`.
         unsafe {
             let length = (&raw mut entry).cast::<u8>().add(LENGTH_OFFSET);
             length.cast::<u32>().write_unaligned(self.length);
@@ -49,7 +49,7 @@ mod tests {
         let address = 0x1122_3344_5566_7788;
         let command = RingCommand { fd: 5, op: 0xa1b2_c3d4, address, length: 0x99, payload };
         let entry = command.entry(0x7766);
-        // SAFETY: all 128 octets of an entry are initialised.
+        // SAFETY: all 128 bytes of an entry are initialised.
         let octets: [u8; 128] = unsafe { std::mem::transmute_copy(&entry) };
         assert_eq!(octets[4..8], 5i32.to_ne_bytes());
         assert_eq!(octets[8..12], command.op.to_ne_bytes());

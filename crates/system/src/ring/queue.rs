@@ -1,4 +1,4 @@
-//! The kernel's two queues for entries of one size, and what they did not take.
+//! The kernel's two queues for entries of one size, and the overflow.
 
 use super::{RingCqe, Role};
 use io_uring::squeue::EntryMarker;
@@ -7,20 +7,20 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-/// Most system calls that follow a wait to have the kernel's completion work run.
+/// Maximum system calls that follow a wait to have the kernel's completion work run.
 const WORK_ENTERS_MAX: u32 = 64;
 
-pub(super) struct Queue<S: EntryMarker> {
+pub(super) struct EntryQueue<S: EntryMarker> {
     uring: IoUring<S>,
     /// Entries that did not fit and that the kernel would not take at once, oldest first.
     overflow: VecDeque<S>,
 }
 
-impl<S: EntryMarker> Queue<S> {
+impl<S: EntryMarker> EntryQueue<S> {
     pub(super) fn new(entries: u32) -> io::Result<Self> {
         let sq_entries = entries.next_power_of_two();
         let mut uring = Err(io::Error::from_raw_os_error(libc::EINVAL));
-        for features in [Features::Deferred, Features::Cooperative, Features::Plain] {
+        for features in [RingFeatures::Deferred, RingFeatures::Cooperative, RingFeatures::Plain] {
             uring = build(sq_entries, features);
             match &uring {
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
@@ -31,7 +31,7 @@ impl<S: EntryMarker> Queue<S> {
         if !uring.params().is_feature_ext_arg() || !uring.params().is_feature_nodrop() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring needs Linux 5.11"));
         }
-        Ok(Queue { uring, overflow: VecDeque::new() })
+        Ok(EntryQueue { uring, overflow: VecDeque::new() })
     }
 
     /// # Safety
@@ -75,8 +75,8 @@ impl<S: EntryMarker> Queue<S> {
         self.run_all_work()
     }
 
-    /// Has the kernel run the completion work that is left. An enter runs no more than a few dozen, but completes at
-    /// once whatever it submits that is ready: descriptors that are ready all the time would pass by the others.
+    /// Has the kernel run the remaining completion work. One enter runs no more than a few dozen items, but completes
+    /// at once all submitted entries that are ready. Descriptors that are always ready would overtake the others.
     fn run_all_work(&mut self) -> io::Result<()> {
         for _ in 0..WORK_ENTERS_MAX {
             if !self.uring.submission().taskrun() {
@@ -92,7 +92,7 @@ impl<S: EntryMarker> Queue<S> {
         self.uring.completion().next().map(RingCqe::from)
     }
 
-    /// Whether an enter without waiting would have nothing to do.
+    /// True if an enter without waiting would have nothing to do.
     #[inline]
     fn is_quiet(&mut self) -> bool {
         let sq = self.uring.submission();
@@ -102,7 +102,7 @@ impl<S: EntryMarker> Queue<S> {
     fn drain_overflow(&mut self) {
         let mut sq = self.uring.submission();
         while let Some(sqe) = self.overflow.front() {
-            // SAFETY: whoever pushed it promised validity until completion.
+            // SAFETY: the caller of `push` promised validity until completion.
             if unsafe { sq.push(sqe) }.is_err() {
                 break;
             }
@@ -120,31 +120,31 @@ impl From<cqueue::Entry> for RingCqe {
 }
 
 #[derive(Clone, Copy)]
-enum Features {
-    /// Linux 6.1: completion work runs only when we ask for it.
+enum RingFeatures {
+    /// Linux 6.1: completion work runs only on request.
     Deferred,
-    /// Linux 5.19: completion work does not interrupt us.
+    /// Linux 5.19: completion work does not interrupt the thread.
     Cooperative,
     Plain,
 }
 
-fn build<S: EntryMarker>(sq_entries: u32, features: Features) -> io::Result<IoUring<S>> {
+fn build<S: EntryMarker>(sq_entries: u32, features: RingFeatures) -> io::Result<IoUring<S>> {
     let mut builder = IoUring::<S>::builder();
     builder.setup_cqsize(sq_entries.saturating_mul(4)).setup_clamp();
     match features {
-        Features::Deferred => {
+        RingFeatures::Deferred => {
             builder.setup_submit_all().setup_coop_taskrun().setup_taskrun_flag();
             builder.setup_single_issuer().setup_defer_taskrun();
         }
-        Features::Cooperative => {
+        RingFeatures::Cooperative => {
             builder.setup_submit_all().setup_coop_taskrun().setup_taskrun_flag();
         }
-        Features::Plain => {}
+        RingFeatures::Plain => {}
     }
     builder.build(sq_entries)
 }
 
-/// Not errors to a reactor: time is up, a signal came, or the kernel wants completions reaped
+/// Tolerates results that are not errors to a reactor: a timeout, a signal, or a kernel that wants completions reaped
 /// first.
 fn tolerate(result: io::Result<usize>) -> io::Result<()> {
     match result {

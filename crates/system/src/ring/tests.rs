@@ -1,4 +1,4 @@
-//! Against the running kernel.
+//! Tests against the running kernel.
 
 use super::*;
 use std::io::Write;
@@ -60,7 +60,7 @@ fn a_sleep_ends_with_its_time_or_with_a_completion() {
     while ring.next_completion().is_none_or(|completion| completion.user_data != 7) {
         ring.submit_and_sleep(A_WHILE).unwrap();
     }
-    // Alarms that are set stand in nobody's way.
+    // Set alarms do not disturb other waits.
     for ms in (1..9).rev() {
         ring.submit_and_sleep(Some(Duration::from_millis(ms))).unwrap();
     }
@@ -86,8 +86,8 @@ fn poll_fires_once_and_can_be_removed() {
     assert_eq!(results, [(2, -libc::ECANCELED), (3, 0), (4, -libc::ENOENT)]);
 }
 
-/// The kernel runs a few dozen completions in an enter. Descriptors that are ready when their poll is submitted complete
-/// at once, so that others would fall behind if one enter were all.
+/// The kernel runs a few dozen completions in an enter. Descriptors that are ready when their poll is submitted
+/// complete at once, so that others would fall behind if there were only one enter.
 #[test]
 fn one_wait_completes_all_polls_that_are_due() {
     const PAIRS: u64 = 300;

@@ -1,4 +1,4 @@
-//! s2n-tls between two buffers. The only place that gives it pointers.
+//! s2n-tls between two buffers. Only this module passes pointers to it.
 
 use s2n_tls::connection::Connection;
 use s2n_tls::error::Error;
@@ -6,24 +6,24 @@ use std::ffi::{c_int, c_void};
 use std::task::Poll;
 use zeroize::Zeroizing;
 
-/// The buffers; the library's callbacks see only one of them at a time.
+/// Buffers of a connection; the library's callbacks use only one of them at a time.
 #[derive(Default)]
-struct Buffers {
+struct LibraryBuffers {
     incoming: Vec<u8>,
-    /// So much of it has been read.
+    /// Bytes of `incoming` that the library has read.
     read: usize,
     outgoing: Vec<u8>,
 }
 
-/// A connection of the library, and what goes in and out of it.
+/// A connection of the library, with its input and output.
 pub(super) struct Pipes {
-    /// Dropped before the buffers, to which it points.
+    /// The connection, dropped before the buffers to which it points.
     connection: Box<Connection>,
-    /// From `Box::into_raw`: nothing but a callback or a method of ours uses it, one at a time.
-    buffers: *mut Buffers,
+    /// Pointer from `Box::into_raw`: only a callback or a method of this type uses it, one at a time.
+    buffers: *mut LibraryBuffers,
 }
 
-// SAFETY: the buffers are ours alone, and the library's connection may move between threads.
+// SAFETY: only this value uses the buffers, and the library's connection may move between threads.
 unsafe impl Send for Pipes {}
 
 impl Drop for Pipes {
@@ -35,10 +35,10 @@ impl Drop for Pipes {
 }
 
 /// # Safety
-/// `context` is the buffers of the connection that calls, and `data` has room for `length` octets.
+/// `context` is the buffers of the calling connection, and `data` holds `length` bytes.
 unsafe extern "C" fn receive(context: *mut c_void, data: *mut u8, length: u32) -> c_int {
-    // SAFETY: by this function's contract; whoever called the library has no reference to the buffers.
-    let buffers = unsafe { &mut *context.cast::<Buffers>() };
+    // SAFETY: by this function's contract; the caller of the library has no reference to the buffers.
+    let buffers = unsafe { &mut *context.cast::<LibraryBuffers>() };
     let unread = &buffers.incoming[buffers.read..];
     let count = unread.len().min(length as usize).min(c_int::MAX as usize);
     if count == 0 {
@@ -46,17 +46,17 @@ unsafe extern "C" fn receive(context: *mut c_void, data: *mut u8, length: u32) -
         unsafe { *libc::__errno_location() = libc::EAGAIN };
         return -1;
     }
-    // SAFETY: `data` has room for them, by this function's contract.
+    // SAFETY: `data` holds them, by this function's contract.
     unsafe { data.copy_from_nonoverlapping(unread.as_ptr(), count) };
     buffers.read += count;
     count as c_int
 }
 
 /// # Safety
-/// `context` is the buffers of the connection that calls, and `data` has `length` octets.
+/// `context` is the buffers of the calling connection, and `data` has `length` bytes.
 unsafe extern "C" fn send(context: *mut c_void, data: *const u8, length: u32) -> c_int {
     // SAFETY: as in `receive`.
-    let buffers = unsafe { &mut *context.cast::<Buffers>() };
+    let buffers = unsafe { &mut *context.cast::<LibraryBuffers>() };
     let length = length.min(c_int::MAX as u32);
     // SAFETY: by this function's contract.
     buffers
@@ -67,7 +67,7 @@ unsafe extern "C" fn send(context: *mut c_void, data: *const u8, length: u32) ->
 
 impl Pipes {
     pub(super) fn new(connection: Connection) -> Self {
-        let buffers = Box::into_raw(Box::<Buffers>::default());
+        let buffers = Box::into_raw(Box::<LibraryBuffers>::default());
         let mut pipes = Pipes { connection: Box::new(connection), buffers };
         let context = buffers.cast();
         // SAFETY: the buffers live as long as `Pipes`, and so longer than any call into the connection.
@@ -84,8 +84,8 @@ impl Pipes {
         pipes
     }
 
-    fn buffers(&mut self) -> &mut Buffers {
-        // SAFETY: valid until dropped; `&mut self` says that the library does not run.
+    fn buffers(&mut self) -> &mut LibraryBuffers {
+        // SAFETY: valid until dropped; with `&mut self` the library does not run.
         unsafe { &mut *self.buffers }
     }
 
@@ -97,7 +97,7 @@ impl Pipes {
         &mut self.buffers().outgoing
     }
 
-    /// What the library has not read.
+    /// Takes the input that the library has not read.
     pub(super) fn take_rest(&mut self) -> Vec<u8> {
         let buffers = self.buffers();
         let rest = buffers.incoming.split_off(buffers.read);
@@ -110,12 +110,12 @@ impl Pipes {
         self.connection.poll_negotiate().map_ok(drop)
     }
 
-    /// The alert that the peer has sent.
+    /// Returns the alert that the peer has sent.
     pub(super) fn alert(&self) -> Option<u8> {
         self.connection.alert()
     }
 
-    /// The identity of the key that the two have agreed on; empty when there is none.
+    /// Returns the identity of the negotiated key; empty when there is none.
     pub(super) fn identity(&self) -> Result<Vec<u8>, Error> {
         let mut identity = vec![0; self.connection.negotiated_psk_identity_length()?];
         if !identity.is_empty() {
@@ -124,7 +124,7 @@ impl Pipes {
         Ok(identity)
     }
 
-    /// The connection with its secrets, written down. It cannot be used after that.
+    /// Serializes the connection with its secrets. It cannot be used after that.
     pub(super) fn serialize(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
         let mut serialized = Zeroizing::new(vec![0; self.connection.serialization_length()?]);
         self.connection.serialize(&mut serialized)?;

@@ -1,5 +1,4 @@
-//! Sealed frames with the real cipher. The octets were made from the page (docs/reference/ethernet.md) by another
-//! program.
+//! Sealed frames with the real cipher. Another program has made the bytes from the page (docs/reference/ethernet.md).
 
 use proptest::prelude::*;
 use roadtrain_proto::seal::{Limits, Opened, Refused, Seal, open};
@@ -11,7 +10,7 @@ use roadtrain_wire::zerocopy::IntoBytes;
 const HOST_TOKEN: u64 = 0x1122_3344_5566_7788;
 const TARGET_TOKEN: u64 = 0x99aa_bbcc_ddee_ff00;
 
-type End = Seal<FrameCipher>;
+type SealedEnd = Seal<FrameCipher>;
 
 fn keys(hash: Hash) -> FrameKeys {
     let octets = |first: u8, count| (first..first + count as u8).collect::<Vec<u8>>();
@@ -21,7 +20,7 @@ fn keys(hash: Hash) -> FrameKeys {
     FrameSecret::new(hash, &host, Some(&exchanged), said).keys(HOST_TOKEN, TARGET_TOKEN)
 }
 
-fn ends() -> (End, End) {
+fn ends() -> (SealedEnd, SealedEnd) {
     let keys = keys(Hash::Sha256);
     (Seal::host(&keys, Limits::HOST).unwrap(), Seal::target(&keys, Limits::TARGET).unwrap())
 }
@@ -47,14 +46,14 @@ fn header(kind: FrameType, bits: u16) -> FrameHeader {
 }
 
 /// A frame that the end has sealed.
-fn sealed(end: &mut End, kind: FrameType, bits: u16, body: &[u8]) -> Vec<u8> {
+fn sealed(end: &mut SealedEnd, kind: FrameType, bits: u16, body: &[u8]) -> Vec<u8> {
     let (mut header, mut body) = (header(kind, bits), body.to_vec());
     assert!(end.seal(&mut header, &mut body));
     [header.as_bytes(), &body].concat()
 }
 
-/// What the other end makes of it.
-fn take(end: &mut End, frame: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
+/// Opens a frame at the other end.
+fn take(end: &mut SealedEnd, frame: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
     let (header, kind, body) = parse(frame).expect("a frame");
     let mut out = vec![0; 1 << 16];
     Ok(match end.open(&header, kind, body, &mut out)? {
@@ -96,15 +95,15 @@ fn a_frame_octet_for_octet() {
             ],
         ),
     ] {
-        let mut host = End::host(&keys(hash), Limits::HOST).unwrap();
-        let mut target = End::target(&keys(hash), Limits::TARGET).unwrap();
+        let mut host = SealedEnd::host(&keys(hash), Limits::HOST).unwrap();
+        let mut target = SealedEnd::target(&keys(hash), Limits::TARGET).unwrap();
         assert_eq!(host.proofs().own[..], octets(&[proof]));
         assert_eq!(target.proofs().peer[..], octets(&[proof]));
         for _ in 0..0x102 {
             sealed(&mut host, FrameType::Ack, 0, &[]);
         }
         let plain: Vec<u8> = (0xa0..0xb8).collect();
-        // A check sum beside the tag would be of no use.
+        // A checksum in addition to the tag would be of no use.
         let frame = sealed(&mut host, FrameType::Cargo, flags::SEQ | flags::CRC, &plain);
         let expected = octets(&[&heads[..], &body[..]].concat());
         assert_eq!(format!("{frame:02x?}"), format!("{expected:02x?}"));
@@ -118,7 +117,7 @@ fn both_directions_and_both_lanes_have_their_own_keys() {
     let frame = sealed(&mut host, FrameType::Cargo, flags::SEQ, b"to the target");
     assert_eq!(take(&mut host, &frame), Err(Refused::Forged), "its own");
     let other = FrameSecret::new(Hash::Sha256, &Secret::new(&[1]), None, b"").keys(1, 2);
-    let mut other = End::target(&other, Limits::TARGET).unwrap();
+    let mut other = SealedEnd::target(&other, Limits::TARGET).unwrap();
     assert_eq!(take(&mut other, &frame), Err(Refused::Forged), "another lane's");
     assert!(take(&mut target, &frame).is_ok());
     let back = sealed(&mut target, FrameType::Cargo, flags::SEQ, b"to the host");
@@ -160,7 +159,7 @@ fn acknowledgements_are_taken_once_and_in_order() {
     assert!(take(&mut target, &third).is_ok());
 }
 
-/// Each SEQ counts once in the channel; what is overtaken is taken.
+/// Each SEQ counts once in the channel; overtaken frames are accepted.
 #[test]
 fn numbered_frames_may_overtake_each_other() {
     let (mut host, mut target) = ends();
@@ -176,8 +175,8 @@ fn keys_end() {
     let limits = Limits { blocks: 60, frames: 100 };
     for (limits, count) in [(limits, 10), (Limits { blocks: u64::MAX, frames: 3 }, 3)] {
         let keys = keys(Hash::Sha256);
-        let mut host = End::host(&keys, limits).unwrap();
-        let mut target = End::target(&keys, limits).unwrap();
+        let mut host = SealedEnd::host(&keys, limits).unwrap();
+        let mut target = SealedEnd::target(&keys, limits).unwrap();
         for n in 0..count {
             assert!(!host.is_used_up() && !target.is_used_up(), "{n}");
             let frame = sealed(&mut host, FrameType::Cargo, flags::SEQ, &[0; 16]);
@@ -215,7 +214,7 @@ proptest! {
         let (mut header, rest) = roadtrain_wire::zerocopy::FromBytes::read_from_prefix(&altered)
             .map(|(header, rest): (FrameHeader, &[u8])| (header, rest.to_vec()))
             .unwrap();
-        // Who alters frames can make check sums.
+        // An attacker who alters frames can compute checksums.
         let is_hcrc = (4..8).contains(&(bit / 8));
         roadtrain_wire::ether::set_hcrc(&mut header);
         let altered = [header.as_bytes(), &rest].concat();

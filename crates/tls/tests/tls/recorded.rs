@@ -1,13 +1,12 @@
-//! Sessions of Linux's host with Linux's target over TLS (`tests/traces/tls`): their ClientHellos are taken by our
-//! target, and their records are opened with the secrets that were logged. The listings beside them are another
-//! program's, which was written first.
+//! Sessions of Linux's host with Linux's target over TLS (`tests/traces/tls`). Our target accepts their ClientHellos,
+//! and the logged secrets open their records. Another program, written first, has made the listings.
 
 use roadtrain_proto::security::{Secret, Suite, TlsKey, TlsKeys, TlsPsk};
 use roadtrain_tls::{Acceptor, BLOCKS_MAX, Error, Opener, TrafficSecret};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Sessions, and the octets of their configured PSK's line.
+/// Sessions, and the bytes of their configured PSK's line.
 const CONFIGURED: [(&str, &str); 7] = [
     ("tls-256", KEY_256),
     ("tls-384", KEY_384),
@@ -22,7 +21,7 @@ const KEY_384: &str =
     "NVMeTLSkey-1:02:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vcSEgBQ==:";
 const KEY_00: &str = "NVMeTLSkey-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 const HOSTNQN: &str = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000015";
-/// With secure channel concatenation: the PSK was made by an authentication.
+/// Sessions with secure channel concatenation: an authentication has generated the PSK.
 const GENERATED: [&str; 2] = ["concat-256", "concat-384"];
 
 const HANDSHAKE: u8 = 22;
@@ -39,18 +38,18 @@ fn text(name: &str, kind: &str) -> String {
     std::fs::read_to_string(file(name, kind)).expect("a readable file")
 }
 
-/// What was sent over one connection: by the host, by the target.
-type Connection = [Vec<u8>; 2];
+/// Bytes sent over one connection: by the host, by the target.
+type RecordedConnection = [Vec<u8>; 2];
 
 /// Payloads of one direction by sequence number.
 type Payloads<'a> = BTreeMap<u32, &'a [u8]>;
 
-/// The connections of a recording, in the order of their SYNs. A stream ends where packets are missing.
-fn connections(name: &str) -> Vec<Connection> {
+/// Returns the connections of a recording, in the order of their SYNs. A stream ends where packets are missing.
+fn connections(name: &str) -> Vec<RecordedConnection> {
     const SYN: u8 = 2;
     let pcap = std::fs::read(file(name, "pcap")).expect("a readable recording");
     let u16_at = |at: usize| u16::from_be_bytes([pcap[at], pcap[at + 1]]);
-    // Ports of host and target, and what each has sent.
+    // Ports of host and target, and the bytes that each has sent.
     let mut found: Vec<([u16; 2], [Payloads<'_>; 2])> = Vec::new();
     let mut at = 24;
     while at < pcap.len() {
@@ -69,7 +68,7 @@ fn connections(name: &str) -> Vec<Connection> {
         let ports = if from_host { ports } else { [ports[1], ports[0]] };
         let (_, streams) = found.iter_mut().rfind(|(p, _)| *p == ports).expect("a SYN came first");
         let payload = &pcap[tcp + usize::from(pcap[tcp + 12] >> 4) * 4..end];
-        // A SYN takes a number, so that what comes after it has an empty beginning.
+        // A SYN takes a number, so the data behind it begins with an empty payload.
         let sequence = sequence.wrapping_add(is_syn.into());
         if is_syn || !payload.is_empty() {
             let known = streams[usize::from(!from_host)].entry(sequence).or_default();
@@ -90,7 +89,7 @@ fn joined(payloads: &Payloads<'_>) -> Vec<u8> {
     stream
 }
 
-/// The records that a stream begins with, headers included.
+/// Returns the records at the start of a stream, headers included.
 fn records(mut stream: &[u8]) -> Vec<&[u8]> {
     let mut records = Vec::new();
     while let Some(&[_, _, _, length_1, length_0]) = stream.first_chunk() {
@@ -102,24 +101,24 @@ fn records(mut stream: &[u8]) -> Vec<&[u8]> {
     records
 }
 
-/// Those that begin with TLS.
-fn secured(name: &str) -> Vec<Connection> {
+/// Returns the connections that begin with TLS.
+fn secured(name: &str) -> Vec<RecordedConnection> {
     let mut connections = connections(name);
     connections.retain(|[host, _]| host.first() == Some(&HANDSHAKE));
     assert!(!connections.is_empty(), "{name}");
     connections
 }
 
-fn hello(connection: &Connection) -> &[u8] {
+fn hello(connection: &RecordedConnection) -> &[u8] {
     records(&connection[0])[0]
 }
 
-/// Whether a target that answers identities so takes the ClientHello: its identity is known, and the binder is right.
+/// Checks that a target with `resolve` accepts the ClientHello: its identity is known, and the binder is right.
 fn taken(
     hello: &[u8],
-    look_up: impl Fn(&str) -> Option<TlsPsk> + Send + Sync + 'static,
+    resolve: impl Fn(&str) -> Option<TlsPsk> + Send + Sync + 'static,
 ) -> Result<(), Error> {
-    let mut target = Acceptor::new(look_up).unwrap().accept().unwrap();
+    let mut target = Acceptor::new(resolve).unwrap().accept().unwrap();
     target.receive(hello)?;
     assert_eq!(target.outgoing()[0], HANDSHAKE, "a ServerHello");
     Ok(())
@@ -134,7 +133,7 @@ fn recorded_hosts_are_taken_with_their_keys() {
             let hello = hello(&connection);
             let known = keys.clone();
             if name.contains("v0") {
-                // The digest would say which derivation the host has.
+                // The digest would show which derivation the host has.
                 assert!(hello.windows(6).any(|octets| octets.starts_with(b"NVMe0R")), "{name}");
             }
             taken(hello, move |identity| Some(known.look_up(identity)?.0))
@@ -147,14 +146,14 @@ fn recorded_hosts_are_taken_with_their_keys() {
                 Some(TlsPsk { psk: Secret::new(&octets), ..psk })
             });
             assert!(matches!(wrong, Err(Error::WrongKey(_))), "{name}: {wrong:?}");
-            let nobody = taken(hello, |_| None);
-            assert!(matches!(nobody, Err(Error::UnknownIdentity(_))), "{name}: {nobody:?}");
+            let unknown = taken(hello, |_| None);
+            assert!(matches!(unknown, Err(Error::UnknownIdentity(_))), "{name}: {unknown:?}");
         }
     }
 }
 
-/// Both secrets of a connection: the host's and the target's.
-fn secrets(name: &str, connection: &Connection) -> [TrafficSecret; 2] {
+/// Returns both secrets of a connection: the host's and the target's.
+fn secrets(name: &str, connection: &RecordedConnection) -> [TrafficSecret; 2] {
     let hex = |octets: &[u8]| octets.iter().map(|o| format!("{o:02x}")).collect::<String>();
     // Headers of record and message, version.
     let random = hex(&hello(connection)[5 + 4 + 2..][..32]);
@@ -173,12 +172,12 @@ fn secrets(name: &str, connection: &Connection) -> [TrafficSecret; 2] {
     })
 }
 
-/// How long records with data are: they, and the data.
+/// Lengths of records with data: of the record, and of the data.
 type RecordLengths = Vec<(usize, usize)>;
 /// Names and lengths of PDUs.
-type Pdus = Vec<(String, usize)>;
+type PduLengths = Vec<(String, usize)>;
 
-/// What the records of one direction hold.
+/// Returns the data in the records of one direction.
 fn open(secret: &TrafficSecret, stream: &[u8], is_host: bool) -> (Vec<u8>, RecordLengths) {
     let fresh = || Opener::new(secret.clone(), BLOCKS_MAX, is_host).unwrap();
     let (mut data, mut lengths, mut opener) = (Vec::new(), Vec::new(), None);
@@ -204,8 +203,8 @@ fn open(secret: &TrafficSecret, stream: &[u8], is_host: bool) -> (Vec<u8>, Recor
     (data, lengths)
 }
 
-/// Names and lengths of the PDUs that lie in a stream.
-fn pdus(mut stream: &[u8]) -> Pdus {
+/// Returns names and lengths of the PDUs in a stream.
+fn pdus(mut stream: &[u8]) -> PduLengths {
     let mut pdus = Vec::new();
     while let Some(&[kind, _, _, _, length @ ..]) = stream.first_chunk::<8>() {
         let length = u32::from_le_bytes(length) as usize;
@@ -226,8 +225,8 @@ fn pdus(mut stream: &[u8]) -> Pdus {
     pdus
 }
 
-/// What the listing says of one direction of a connection: records with data, PDUs.
-fn listed(name: &str, connection: usize, from_host: bool) -> (RecordLengths, Pdus) {
+/// Returns the records with data and the PDUs that the listing has for one direction of a connection.
+fn listed(name: &str, connection: usize, from_host: bool) -> (RecordLengths, PduLengths) {
     let begin = format!("{connection} {} ", if from_host { "H>C" } else { "C>H" });
     let bracketed = |word: &str| word.trim_matches(['[', ']']).parse::<usize>().expect("a number");
     let (mut records, mut pdus) = (Vec::new(), Vec::new());
@@ -255,7 +254,7 @@ fn recorded_records_hold_what_the_listing_says() {
         let mut secured = 0;
         for (number, connection) in (1..).zip(connections(name)) {
             if connection[0].first() != Some(&HANDSHAKE) {
-                continue; // before the authentication made a PSK
+                continue; // before the authentication generated a PSK
             }
             secured += 1;
             let secrets = secrets(name, &connection);

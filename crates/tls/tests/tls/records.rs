@@ -1,12 +1,12 @@
-//! The record layer: vectors, properties, and what peers may not do.
+//! The record layer: vectors, properties, and forbidden actions of peers.
 
 use crate::cases::cases;
 use proptest::prelude::*;
 use roadtrain_proto::security::Suite;
 use roadtrain_tls::{
     BLOCKS_MAX, CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, Error, Incoming,
-    Keys, Opened, Opener, RECORD_BYTES_MAX, Records, Sealer, Socket, TrafficSecret, alert_message,
-    sealed_bytes,
+    Keys, OpenedRecords, Opener, RECORD_BYTES_MAX, Records, Sealer, Socket, TrafficSecret,
+    alert_message, sealed_bytes,
 };
 
 const SUITES: [Suite; 2] = [Suite::Aes128GcmSha256, Suite::Aes256GcmSha384];
@@ -64,7 +64,7 @@ fn a_record_of_rfc_8448() {
     assert_eq!(out[..50], data);
 }
 
-/// Splits `data` in pieces whose lengths are the numbers in turn.
+/// Splits `data` into pieces whose lengths are the numbers in turn.
 fn pieces<'a>(mut data: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
     let mut pieces = Vec::new();
     for &length in lengths.iter().cycle() {
@@ -81,7 +81,7 @@ fn pieces<'a>(mut data: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(64)))]
 
-    /// Any pieces become records, which come in any parts and go to any places, and are the same data.
+    /// Any pieces become records, which arrive in any parts and go to any buffers, and are the same data.
     #[test]
     fn data_passes(
         aes_256: bool,
@@ -111,7 +111,7 @@ proptest! {
         prop_assert_eq!(got, data);
     }
 
-    /// A record with any bit changed is none, and nothing of it counts.
+    /// A record with any bit changed is invalid, and all of it is dropped.
     #[test]
     fn an_altered_record_is_refused(at in 0usize..122, bit in 0u8..8, aes_256: bool) {
         let suite = SUITES[usize::from(aes_256)];
@@ -119,14 +119,14 @@ proptest! {
         sealed[at] ^= 1 << bit;
         let mut out = vec![0; 20_000];
         match opener(suite).open(&sealed, &mut [&mut out]) {
-            // The length of the record is not there.
+            // The end of the record is missing.
             Ok(opened) => prop_assert!(opened.used == 0 && (3..5).contains(&at)),
             Err(Error::Tag | Error::Record { .. }) => {}
             Err(other) => prop_assert!(false, "{}", other),
         }
     }
 
-    /// Whatever octets come: no panic, and no data.
+    /// Any bytes cause neither a panic nor data.
     #[test]
     fn noise_is_no_data(octets in prop::collection::vec(any::<u8>(), 0..200), framed: bool) {
         let mut record = Vec::new();
@@ -140,7 +140,7 @@ proptest! {
         prop_assert!(opened.is_err() || opened.unwrap().data == 0);
     }
 
-    /// What fits is what is said to fit.
+    /// Checks that [`Sealer::capacity`] is exact.
     #[test]
     fn capacity_is_exact(room in 0usize..100_000) {
         let capacity = sealer(SUITES[0], BLOCKS_MAX).capacity(room);
@@ -185,7 +185,7 @@ fn headers_are_checked_before_anything_is_waited_for() {
 
 #[test]
 fn empty_records_are_few() {
-    // A sealer of ours never makes one: these are alerts' records with nothing but padding's place.
+    // A sealer of ours never makes one: these are records of alerts with nothing but a zero byte of padding.
     let mut sealer = sealer(SUITES[0], BLOCKS_MAX);
     let mut opener = opener(SUITES[0]);
     let mut refused = false;
@@ -201,7 +201,7 @@ fn empty_records_are_few() {
     assert!(refused, "KeyUpdates without end");
 }
 
-/// After a KeyUpdate both ends go on with the next key, in both suites, and again.
+/// After a KeyUpdate both ends continue with the next key, in both suites, and again.
 #[test]
 fn keys_are_updated() {
     for suite in SUITES {
@@ -246,7 +246,7 @@ fn keys_are_used_up() {
     let mut room = vec![0; 20_000];
     let fourth = sealer.seal([&[1; 16_384][..]].into_iter(), 16_384, &mut room);
     assert!(matches!(fourth, Err(Error::UsedUp)));
-    // A new key has the whole of it again.
+    // A new key may seal all blocks again.
     sealer.update(false);
     assert!(
         matches!(sealer.seal(std::iter::empty(), 0, &mut room), Err(Error::UsedUp)),
@@ -254,7 +254,7 @@ fn keys_are_used_up() {
     );
 }
 
-/// Records go where there is room for them, and wait where there is none.
+/// Records go where there is capacity, and wait where there is none.
 #[test]
 fn records_wait_for_room() {
     let sealed = seal(&mut sealer(SUITES[0], BLOCKS_MAX), &[1; 20_000]);
@@ -267,8 +267,13 @@ fn records_wait_for_room() {
     assert_eq!((opened.used, opened.data), (3638, 3616));
 }
 
-/// What a message says after the handshake, in a record of its own.
-fn says(sealer: &mut Sealer, kind: u8, content: &[u8], is_host: bool) -> Result<Opened, Error> {
+/// Opens a message after the handshake, in a record of its own.
+fn says(
+    sealer: &mut Sealer,
+    kind: u8,
+    content: &[u8],
+    is_host: bool,
+) -> Result<OpenedRecords, Error> {
     let record = sealer.record(kind, content).unwrap();
     let mut opener = Opener::new(secret(SUITES[0]), BLOCKS_MAX, is_host).unwrap();
     opener.open(&record, &mut [&mut [0; 20_000]])
@@ -308,7 +313,7 @@ fn records_hold_no_more_than_they_may() {
     assert_eq!(open(&content).unwrap().data, 0);
 }
 
-/// Two ends of a connection without a network between them: what is sent is taken by hand.
+/// Two ends of a connection without a network between them: the test takes sent bytes itself.
 #[derive(Default)]
 struct Hands {
     comes: Vec<u8>,
@@ -343,7 +348,7 @@ fn records() -> Records {
     })
 }
 
-/// Data and the end after it come together: first the one, then the other, and nothing behind it.
+/// Data and the end after it arrive together: first the one, then the other, and nothing behind it.
 #[test]
 fn nothing_comes_after_a_peer_has_closed() {
     let (mut near, mut hands, mut peer) =
@@ -353,14 +358,14 @@ fn nothing_comes_after_a_peer_has_closed() {
     let (mut buffer, mut place) = (vec![0; 40_000], vec![0; 40_000]);
     let mut receive = |near: &mut Records| near.receive(&mut hands, &mut buffer, &mut [&mut place]);
     assert_eq!(receive(&mut near).unwrap(), Incoming::Octets(4));
-    assert!(near.is_full(), "there is more to hear");
+    assert!(near.is_full(), "there is more to receive");
     assert_eq!(receive(&mut near).unwrap(), Incoming::Closed);
     assert_eq!(receive(&mut near).unwrap(), Incoming::Closed);
 }
 
-/// A peer that asks for another key gets it with the next data.
+/// A peer that requests another key gets it with the next data.
 #[test]
-fn a_wish_for_another_key_is_granted() {
+fn a_requested_key_update_is_sent() {
     let (mut near, mut hands, mut peer) =
         (records(), Hands::default(), sealer(SUITES[0], BLOCKS_MAX));
     peer.update(true);

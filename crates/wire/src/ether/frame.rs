@@ -1,19 +1,19 @@
-//! Ethernet's own header and ours.
+//! Ethernet's header, and the header of frames behind it.
 
 use core::fmt;
 use crc_fast::crc32_iscsi;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// IEEE 802 local experimental EtherType 1: what is used unless set otherwise.
+/// IEEE 802 local experimental EtherType 1: the default.
 pub const ETHERTYPE: u16 = 0x88b5;
 pub const VERSION: u8 = 1;
 /// Octets of [`FrameHeader`].
 pub const FRAME_HEADER_BYTES: usize = 64;
-/// Group address that hosts ask for targets at.
+/// Group address at which hosts discover targets.
 pub const GROUP: MacAddress = MacAddress([0x03, 0x52, 0x54, 0x4e, 0x56, 0x4d]);
 
-/// An interface's address.
+/// MAC address of an interface.
 #[derive(
     Clone,
     Copy,
@@ -66,7 +66,7 @@ pub enum FrameType {
 }
 
 impl FrameType {
-    /// The type of that octet.
+    /// Returns the type with that value.
     #[must_use]
     pub fn from_octet(octet: u8) -> Option<Self> {
         use FrameType::*;
@@ -132,11 +132,11 @@ pub struct FrameHeader {
     pub number: U64,
 }
 
-/// Why octets are no frame.
+/// Reason why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameError {
-    /// Shorter than its header, or than BODY says.
+    /// Shorter than the header, or than header and BODY.
     Truncated,
     Version,
     Type,
@@ -144,16 +144,16 @@ pub enum FrameError {
     BodyCrc,
 }
 
-/// Sets HCRC. BODY, BCRC and its flag are set by the caller.
+/// Sets HCRC. The caller has set BODY, BCRC and its flag.
 pub fn set_hcrc(header: &mut FrameHeader) {
     header.hcrc = U32::ZERO;
     header.hcrc = U32::new(crc32_iscsi(header.as_bytes()));
 }
 
-/// Header and body of a frame's octets behind the EtherType; padding is cut off.
+/// Returns header, type and body of a frame behind the EtherType, without padding.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Names the wrong part.
 pub fn parse(octets: &[u8]) -> Result<(FrameHeader, FrameType, &[u8]), FrameError> {
     let (header, rest) =
         FrameHeader::read_from_prefix(octets).map_err(|_| FrameError::Truncated)?;

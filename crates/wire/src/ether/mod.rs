@@ -1,4 +1,4 @@
-//! Storage straight on Ethernet: frames, their records, and set-up (docs/reference/ethernet.md).
+//! Storage directly on Ethernet: frames, their records, and setup (docs/reference/ethernet.md).
 //!
 //! | layer | type |
 //! |---|---|
@@ -20,11 +20,11 @@ pub use record::{
     Data, GENERATION_MASK, Record, RecordError, RecordHead, RecordKind, Records, padded,
 };
 
-/// Octets of a page of the damq.
+/// Bytes of a page of the damq.
 pub const PAGE_BYTES: usize = 4096;
-/// Most records of a frame.
+/// Maximum records of a frame.
 pub const RECORDS_MAX: usize = 64;
-/// Octets behind a sealed body.
+/// Bytes of the tag behind a sealed body.
 pub const TAG_BYTES: usize = 16;
-/// Most pieces of a request's data.
+/// Maximum pieces of a request's data.
 pub const PIECES_MAX: usize = 1024;

@@ -1,4 +1,4 @@
-//! Records: what a Cargo frame carries.
+//! Records: the contents of a Cargo frame.
 
 use crate::cqe::Cqe;
 use crate::sqe::Sqe;
@@ -13,10 +13,10 @@ pub const DATA_RECORD_BYTES: usize = 24;
 pub const COMPLETION_RECORD_BYTES: usize = 32;
 /// Bit of [`Command::octets`]: the data goes to the host.
 pub const DATA_IN: u32 = 1 << 31;
-/// Generations are counted modulo this plus one.
+/// Mask of generations, which have 24 bits.
 pub const GENERATION_MASK: u32 = 0xff_ffff;
 
-/// What a record is.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names are those of docs/reference/ethernet.md")]
@@ -26,7 +26,7 @@ pub enum RecordKind {
     Completion = 3,
 }
 
-/// The first octets of every record.
+/// Head of every record.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
 )]
@@ -35,7 +35,7 @@ pub struct RecordHead {
     pub kind: u8,
     /// GENERATION of the slot, bits 23:16.
     pub generation_high: u8,
-    /// LENGTH: octets of the record with this head, without padding.
+    /// LENGTH: bytes of the record with this head, without padding.
     pub length: U16,
     pub slot: U16,
     /// GENERATION of the slot, bits 15:0.
@@ -43,7 +43,7 @@ pub struct RecordHead {
 }
 
 impl RecordHead {
-    /// Of a record of `length` octets (with this head); only 24 bits of `generation` count.
+    /// A head of a record of `length` bytes (with this head); only 24 bits of `generation` count.
     #[must_use]
     pub fn new(kind: RecordKind, length: usize, slot: u16, generation: u32) -> Self {
         debug_assert!(length <= usize::from(u16::MAX));
@@ -56,7 +56,7 @@ impl RecordHead {
         }
     }
 
-    /// GENERATION of the slot.
+    /// Returns GENERATION of the slot.
     #[must_use]
     pub fn generation(&self) -> u32 {
         u32::from(self.generation_high) << 16 | u32::from(self.generation_low.get())
@@ -104,7 +104,7 @@ pub struct Data {
 pub struct Completion {
     pub head: RecordHead,
     pub cqe: Cqe,
-    /// PIECES of data that belong to it.
+    /// PIECES of the request's data.
     pub pieces: U16,
     pub reserved: [u8; 6],
 }
@@ -113,47 +113,46 @@ pub struct Completion {
 #[derive(Clone, Copy, Debug)]
 pub enum Record<'a> {
     Command(&'a Command),
-    /// A piece of data, and where it is in the body.
+    /// A piece of data, and its position in the body.
     Data {
         data: &'a Data,
-        /// Where its octets start in the body.
+        /// Offset of its bytes in the body.
         start: usize,
-        /// Its octets.
         octets: &'a [u8],
     },
     Completion(&'a Completion),
 }
 
-/// Why a body's rest cannot be read.
+/// Reason why the rest of a body is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordError {
-    /// Field that is wrong: KIND or LENGTH.
+    /// Field with the wrong value: KIND or LENGTH.
     pub field: &'static str,
-    /// Its value.
+    /// Value of the field.
     pub value: u64,
 }
 
-/// The records of a Cargo body, up to the first that makes no sense.
+/// Records of a Cargo body, up to the first invalid one.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     body: &'a [u8],
     at: usize,
 }
 
-/// Octets of a record of `length` with its padding.
+/// Returns the bytes of a record of `length` with its padding.
 #[must_use]
 pub const fn padded(length: usize) -> usize {
     (length + 7) & !7
 }
 
 impl<'a> Records<'a> {
-    /// Of that body.
+    /// The records of `body`.
     #[must_use]
     pub fn new(body: &'a [u8]) -> Self {
         Records { body, at: 0 }
     }
 
-    /// The field that makes the next record unreadable.
+    /// Returns the error in the next record.
     fn error(&self) -> RecordError {
         let rest = &self.body[self.at..];
         match RecordHead::ref_from_prefix(rest) {

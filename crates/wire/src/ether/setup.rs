@@ -10,22 +10,22 @@ pub mod join_flags {
     pub const CRC: u16 = 1;
 }
 
-/// Why a lane ends.
+/// Reason why a lane ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Reason {
     /// The sender does not know the token.
     UnknownToken = 1,
-    /// The host is done.
+    /// The host closes the lane.
     Done = 2,
-    /// The target ends.
+    /// The target shuts down.
     Shutdown = 3,
     /// The peer broke the protocol.
     Broken = 4,
 }
 
 impl Reason {
-    /// The reason of that value.
+    /// Returns the reason with that value.
     #[must_use]
     pub fn from_value(value: u16) -> Option<Self> {
         use Reason::*;
@@ -56,29 +56,29 @@ pub struct Join {
     pub token: U64,
     /// FIRST SEQ of the host.
     pub first: U32,
-    /// FRAME: largest that the host takes.
+    /// FRAME: largest frame that the host takes.
     pub frame: U16,
-    /// PIECE: octets of a piece.
+    /// PIECE: bytes of a piece.
     pub piece: U16,
     pub link: u8,
     /// LINKS of the lane.
     pub links: u8,
-    /// SLOTS wanted.
+    /// Requested SLOTS.
     pub slots: U16,
     /// FLAGS: see [`join_flags`].
     pub flags: U16,
     pub nqn_length: U16,
-    /// ENDPOINT of the target that is meant.
+    /// ENDPOINT of the target.
     pub endpoint: [u8; 16],
 }
 
-/// Answers a [`Join`]; [`addresses`] follow.
+/// Reply to a [`Join`]; [`addresses`] follow.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Joined {
-    /// STATUS: zero, or why not.
+    /// STATUS: zero, or the reason of the refusal.
     pub status: U16,
     /// SLOTS of the lane.
     pub slots: U16,
@@ -88,29 +88,29 @@ pub struct Joined {
     pub first: U32,
     /// PAGES of the damq.
     pub pages: U32,
-    /// FRAME: largest that the target takes.
+    /// FRAME: largest frame that the target takes.
     pub frame: U16,
-    /// WINDOW: numbers that it has room for.
+    /// WINDOW: sequence numbers that it can hold.
     pub window: U16,
 }
 
-/// Most addresses in [`Joined`].
+/// Maximum addresses in [`Joined`].
 pub const ADDRESSES_MAX: usize = 32;
 
-/// Addresses behind [`Joined`]: where the target can be reached.
+/// Returns the addresses behind [`Joined`], at which the target can be reached.
 pub fn addresses(rest: &[u8]) -> impl Iterator<Item = MacAddress> {
     rest.as_chunks().0.iter().take(ADDRESSES_MAX).map(|octets| MacAddress(*octets))
 }
 
-/// Asks whether the target still knows a lane; the subsystem's NQN follows.
+/// Checks that the target still has a lane; the subsystem's NQN follows.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Query {
-    /// TOKEN of the target, that is asked about.
+    /// TOKEN of the target for the lane.
     pub token: U64,
-    /// TOKEN of the host: goes into the answer's header.
+    /// TOKEN of the host, for the reply's header.
     pub host_token: U64,
     pub nqn_length: U16,
     pub reserved: [u8; 6],
@@ -122,22 +122,22 @@ pub struct Query {
 )]
 #[repr(C)]
 pub struct Leave {
-    /// The token that the receiver puts into its own frames.
+    /// TOKEN of the sender, which the receiver puts into its own frames.
     pub token: U64,
     /// REASON: see [`Reason`].
     pub reason: U16,
-    /// Of a target that answers: the first octets of its ENDPOINT. Else zero.
+    /// First bytes of ENDPOINT in a target's reply; otherwise zero.
     pub endpoint: [u8; 6],
 }
 
-/// What of an ENDPOINT a Leave has.
+/// Returns the part of an ENDPOINT that a Leave carries.
 #[must_use]
 pub fn endpoint_tag(endpoint: &[u8; 16]) -> [u8; 6] {
     let [a, b, c, d, e, f, ..] = *endpoint;
     [a, b, c, d, e, f]
 }
 
-/// A body that begins with `T` and goes on with an NQN of the length that it says.
+/// Parses a body of `T` and an NQN with the length from `nqn_length`.
 #[must_use]
 pub fn with_nqn<T: FromBytes + Immutable + KnownLayout + Unaligned>(
     body: &[u8],

@@ -2,7 +2,7 @@
 
 pub const ROOT_ID: u64 = 1;
 
-/// What a request asks for.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opcode(pub u32);
 
@@ -30,36 +30,36 @@ impl Opcode {
     pub const FALLOCATE: Opcode = Opcode(43);
     pub const LSEEK: Opcode = Opcode(46);
 
-    /// Whether nobody waits for an answer.
+    /// True if the kernel expects no reply.
     #[must_use]
     pub fn has_no_answer(self) -> bool {
         [Opcode::FORGET, Opcode::BATCH_FORGET, Opcode::INTERRUPT].contains(&self)
     }
 }
 
-/// What both sides can do; those from bit 32 on travel in `flags2`.
+/// Capabilities of both sides; those from bit 32 on travel in `flags2`.
 pub mod init_flag {
     /// Several reads of a file at a time.
     pub const ASYNC_READ: u64 = 1 << 0;
     /// Writes of more than a page.
     pub const BIG_WRITES: u64 = 1 << 5;
-    /// Asynchronous direct I/O is passed on as such.
+    /// Asynchronous direct I/O is passed on asynchronously.
     pub const ASYNC_DIO: u64 = 1 << 15;
     /// Several lookups in a directory at a time.
     pub const PARALLEL_DIROPS: u64 = 1 << 18;
-    /// After an abort reading the device says `ECONNABORTED`.
+    /// After an abort, reading the device returns `ECONNABORTED`.
     pub const ABORT_ERROR: u64 = 1 << 21;
-    /// `max_pages` counts.
+    /// `max_pages` is valid.
     pub const MAX_PAGES: u64 = 1 << 22;
-    /// `flags2` counts.
+    /// `flags2` is valid.
     pub const INIT_EXT: u64 = 1 << 30;
-    /// Requests may come by io_uring.
+    /// Requests may arrive over io_uring.
     pub const OVER_IO_URING: u64 = 1 << 41;
 }
 
-/// How an opened file is treated.
+/// Treatment of an opened file.
 pub mod open_flag {
-    /// Not through the page cache.
+    /// Bypasses the page cache.
     pub const DIRECT_IO: u32 = 1 << 0;
     /// Closing needs no Flush.
     pub const NOFLUSH: u32 = 1 << 5;
@@ -67,7 +67,7 @@ pub mod open_flag {
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
-/// What a Setattr sets.
+/// Attributes that a Setattr sets.
 pub mod setattr_valid {
     pub const MODE: u32 = 1 << 0;
     pub const UID: u32 = 1 << 1;

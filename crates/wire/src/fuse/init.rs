@@ -1,15 +1,15 @@
-//! The first request, in which the two sides agree on what they can do.
+//! The first request, in which the two sides negotiate capabilities.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of the protocol.
 pub const MAJOR: u32 = 7;
-/// The last of its changes that is known here: requests over io_uring.
+/// Highest supported minor version: requests over io_uring.
 pub const MINOR: u32 = 42;
-/// Octets that an Init has in every version; what follows counts as zero if it is missing.
+/// Minimum bytes of an Init in every version; missing fields count as zero.
 pub const INIT_OCTETS_MIN: usize = 16;
 
-/// What the kernel can do.
+/// Capabilities of the kernel.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct InitIn {
@@ -18,20 +18,20 @@ pub struct InitIn {
     pub max_readahead: u32,
     /// The lower [`init_flag`](super::init_flag)s.
     pub flags: u32,
-    /// The upper ones.
+    /// The upper [`init_flag`](super::init_flag)s.
     pub flags2: u32,
     pub unused: [u32; 11],
 }
 
 impl InitIn {
-    /// All flags.
+    /// Returns all flags.
     #[must_use]
     pub fn all_flags(&self) -> u64 {
         u64::from(self.flags2) << 32 | u64::from(self.flags)
     }
 }
 
-/// What is to be done.
+/// Negotiated capabilities.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct InitOut {
@@ -40,19 +40,19 @@ pub struct InitOut {
     pub max_readahead: u32,
     /// The lower [`init_flag`](super::init_flag)s.
     pub flags: u32,
-    /// Asynchronous requests at a time.
+    /// Maximum asynchronous requests at a time.
     pub max_background: u16,
-    /// With that many, the kernel says that it is congested.
+    /// Number of requests from which on the kernel reports congestion.
     pub congestion_threshold: u16,
-    /// Most octets of a Write.
+    /// Maximum bytes of a Write.
     pub max_write: u32,
-    /// Nanoseconds that times are multiples of.
+    /// Granularity of timestamps in nanoseconds.
     pub time_gran: u32,
-    /// Most pages of a request's data.
+    /// Maximum pages of a request's data.
     pub max_pages: u16,
-    /// For shared memory, which there is not.
+    /// For shared memory, which is not supported.
     pub map_alignment: u16,
-    /// The upper flags.
+    /// The upper [`init_flag`](super::init_flag)s.
     pub flags2: u32,
     pub unused: [u32; 7],
 }

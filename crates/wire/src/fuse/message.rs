@@ -1,9 +1,9 @@
-//! Headers and arguments of requests and answers.
+//! Headers and arguments of requests and replies.
 
 use super::Opcode;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// In front of every request.
+/// Header of every request.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct InHeader {
@@ -22,18 +22,18 @@ pub struct InHeader {
 }
 
 impl InHeader {
-    /// What it asks for.
+    /// Returns the operation.
     #[must_use]
     pub fn opcode(&self) -> Opcode {
         Opcode(self.opcode)
     }
 }
 
-/// In front of every answer.
+/// Header of every reply.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct OutHeader {
-    /// Octets of the whole answer.
+    /// Bytes of the whole reply.
     pub len: u32,
     /// 0, or a negative errno.
     pub error: i32,
@@ -63,7 +63,7 @@ pub struct Attr {
     pub flags: u32,
 }
 
-/// Answer to Lookup.
+/// Reply to Lookup.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct EntryOut {
@@ -74,20 +74,20 @@ pub struct EntryOut {
     pub entry_valid: u64,
     /// Seconds for which the attributes may be cached.
     pub attr_valid: u64,
-    /// The rest in nanoseconds.
+    /// Nanoseconds part of `entry_valid`.
     pub entry_valid_nsec: u32,
-    /// The rest in nanoseconds.
+    /// Nanoseconds part of `attr_valid`.
     pub attr_valid_nsec: u32,
     pub attr: Attr,
 }
 
-/// Answer to Getattr and Setattr.
+/// Reply to Getattr and Setattr.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct AttrOut {
     /// Seconds for which the attributes may be cached.
     pub attr_valid: u64,
-    /// The rest in nanoseconds.
+    /// Nanoseconds part of `attr_valid`.
     pub attr_valid_nsec: u32,
     pub dummy: u32,
     pub attr: Attr,
@@ -98,7 +98,7 @@ pub struct AttrOut {
 #[repr(C)]
 #[allow(missing_docs, reason = "as in struct stat")]
 pub struct SetattrIn {
-    /// Which of the rest count: [`setattr_valid`](super::setattr_valid).
+    /// Bits of the fields to set: [`setattr_valid`](super::setattr_valid).
     pub valid: u32,
     pub padding: u32,
     pub fh: u64,
@@ -125,11 +125,11 @@ pub struct OpenIn {
     pub open_flags: u32,
 }
 
-/// Answer to Open and Opendir.
+/// Reply to Open and Opendir.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct OpenOut {
-    /// The server's mark of the opened file.
+    /// Handle of the opened file.
     pub fh: u64,
     /// [`open_flag`](super::open_flag)s.
     pub open_flags: u32,
@@ -140,14 +140,14 @@ pub struct OpenOut {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ReadIn {
-    /// The server's mark of the opened file.
+    /// Handle of the opened file.
     pub fh: u64,
-    /// First octet; in a directory, where the last answer ended.
+    /// First byte; in a directory, the end of the last reply.
     pub offset: u64,
-    /// Most octets of the answer.
+    /// Maximum bytes of the reply.
     pub size: u32,
     pub read_flags: u32,
-    /// Of locks, which there are not.
+    /// For locks, which are not supported.
     pub lock_owner: u64,
     /// `O_*` of the opened file.
     pub flags: u32,
@@ -158,19 +158,19 @@ pub struct ReadIn {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct WriteIn {
-    /// The server's mark of the opened file.
+    /// Handle of the opened file.
     pub fh: u64,
     pub offset: u64,
     pub size: u32,
     pub write_flags: u32,
-    /// Of locks, which there are not.
+    /// For locks, which are not supported.
     pub lock_owner: u64,
     /// `O_*` of the opened file.
     pub flags: u32,
     pub padding: u32,
 }
 
-/// Answer to Write.
+/// Reply to Write.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct WriteOut {
@@ -183,7 +183,7 @@ pub struct WriteOut {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct FallocateIn {
-    /// The server's mark of the opened file.
+    /// Handle of the opened file.
     pub fh: u64,
     pub offset: u64,
     /// Octets of the range.
@@ -197,24 +197,24 @@ pub struct FallocateIn {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct LseekIn {
-    /// The server's mark of the opened file.
+    /// Handle of the opened file.
     pub fh: u64,
-    /// From where.
+    /// Start offset.
     pub offset: u64,
     /// [`seek`](super::seek).
     pub whence: u32,
     pub padding: u32,
 }
 
-/// Answer to Lseek.
+/// Reply to Lseek.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct LseekOut {
-    /// Where it is.
+    /// Resulting offset.
     pub offset: u64,
 }
 
-/// Answer to Statfs.
+/// Reply to Statfs.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 #[allow(missing_docs, reason = "as in struct statfs")]
@@ -231,12 +231,12 @@ pub struct StatfsOut {
     pub spare: [u32; 6],
 }
 
-/// A directory's entry; its name follows, and zeroes up to a multiple of 8 octets.
+/// Entry of a directory; its name follows, and zeroes up to a multiple of 8 bytes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Dirent {
     pub ino: u64,
-    /// Where to read on after it.
+    /// Offset to continue after it.
     pub off: u64,
     /// Octets of the name.
     pub namelen: u32,

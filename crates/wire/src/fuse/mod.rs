@@ -1,7 +1,7 @@
-//! FUSE, the kernel's protocol to a file system in user space (`linux/fuse.h`, version 7): what a
-//! directory of files that are disks needs of it.
+//! FUSE, the kernel's protocol to a file system in user space (`linux/fuse.h`, version 7): the subset for a directory
+//! of files that are disks.
 //!
-//! The peer is this machine's kernel, so fields have the machine's order of octets.
+//! The peer is this machine's kernel, so fields have the machine's byte order.
 
 mod code;
 mod init;
@@ -16,5 +16,5 @@ pub use message::{
 };
 pub use ring::{RingCommand, RingEntry, RingHeader, ring_op};
 
-/// What the driver wants a reader to have room for, besides the payload of a Write.
+/// Minimum bytes of a reader's buffer, besides the payload of a Write.
 pub const READ_OCTETS_MIN: usize = 8192;

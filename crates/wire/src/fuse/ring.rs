@@ -1,61 +1,61 @@
-//! Requests over io_uring: what an entry's command says, and the memory that the kernel shares.
+//! Requests over io_uring: the command of an entry, and the memory shared with the kernel.
 
 use core::mem::offset_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `cmd_op` of an entry.
 pub mod ring_op {
-    /// Here is memory: bring a request.
+    /// Registers memory, and fetches a request.
     pub const REGISTER: u32 = 1;
-    /// Here is the answer: bring the next request.
+    /// Returns a reply, and fetches the next request.
     pub const COMMIT_AND_FETCH: u32 = 2;
 }
 
-/// The command's own part of an entry.
+/// Contents of an entry's command.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct RingCommand {
     pub flags: u64,
-    /// Which request is answered.
+    /// Request of the reply.
     pub commit_id: u64,
-    /// The queue: there is one for each possible CPU.
+    /// Queue: there is one for each possible CPU.
     pub qid: u16,
     pub padding: [u8; 6],
 }
 
-/// How a payload and its answer are told.
+/// Description of the payload of a request or a reply.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct RingEntry {
     pub flags: u64,
-    /// To be repeated in [`RingCommand::commit_id`].
+    /// Value for [`RingCommand::commit_id`] of the reply.
     pub commit_id: u64,
-    /// Octets in the payload's memory: the request's, then the answer's.
+    /// Bytes in the payload's memory: the request's, then the reply's.
     pub payload_size: u32,
     pub padding: u32,
     pub reserved: u64,
 }
 
-/// The first of an entry's two pieces of memory; the other is the payload's.
+/// First of an entry's two memory areas; the other one is the payload.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RingHeader {
-    /// The request's header, then the answer's.
+    /// Header of the request, then of the reply.
     pub in_out: [u8; 128],
-    /// The request's first argument.
+    /// First argument of the request.
     pub op_in: [u8; 128],
-    /// About the payload.
+    /// Description of the payload.
     pub entry: RingEntry,
 }
 
 impl RingHeader {
-    /// Where the first argument begins.
+    /// Offset of the first argument.
     pub const OP_IN_OFFSET: usize = offset_of!(RingHeader, op_in);
-    /// Where it is told about the payload.
+    /// Offset of the payload's description.
     pub const ENTRY_OFFSET: usize = offset_of!(RingHeader, entry);
 }
 

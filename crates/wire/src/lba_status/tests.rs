@@ -39,7 +39,7 @@ fn lists_have_the_octets_of_the_specification() {
     assert_eq!(place, expected.concat());
 }
 
-/// The list, as it is read: blocks from, and how many; and why it ends.
+/// Returns the list as a host reads it: first block and number of blocks of each entry; and the reason of its end.
 fn read(octets: &[u8]) -> (Vec<(u64, u64)>, u8) {
     let (head, descriptors) = parse_list(octets).unwrap();
     assert_eq!(head.count.get() as usize, descriptors.len());
@@ -48,7 +48,7 @@ fn read(octets: &[u8]) -> (Vec<(u64, u64)>, u8) {
 }
 
 #[test]
-fn neighbours_are_told_together_as_far_as_a_descriptor_goes() {
+fn neighbours_share_a_descriptor_as_far_as_it_reaches() {
     let mut place = vec![0; list_bytes(4)];
     let mut list = LbaStatusList::new(&mut place);
     let most = DESCRIPTOR_BLOCKS_MAX;
@@ -59,7 +59,7 @@ fn neighbours_are_told_together_as_far_as_a_descriptor_goes() {
 }
 
 #[test]
-fn what_has_no_room_is_left_out() {
+fn blocks_beyond_the_buffer_are_left_out() {
     for bytes in 0..list_bytes(2) {
         let mut place = vec![0xee; bytes];
         let mut list = LbaStatusList::new(&mut place);
@@ -92,7 +92,7 @@ proptest! {
         }
     }
 
-    /// Blocks of a list are those that were added, as far as it goes.
+    /// Blocks of a list are those that were added, as far as it reaches.
     #[test]
     fn lists_round_trip(
         parts in prop::collection::vec((0u64..4, 1u64..5), 0..12),

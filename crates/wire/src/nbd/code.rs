@@ -13,24 +13,24 @@ pub const MAGIC_SIMPLE_REPLY: u32 = 0x6744_6698;
 /// Magic of a structured reply's chunk.
 pub const MAGIC_CHUNK: u32 = 0x668e_33ef;
 
-/// Longest string (export name, query, message) that the protocol allows.
+/// Maximum bytes of a string (export name, query, message).
 pub const STRING_BYTES_MAX: usize = 4096;
-/// Longest payload of one request unless other limits were agreed.
+/// Maximum bytes of a request's payload unless other limits were negotiated.
 pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
-/// Zeroes behind the answer to EXPORT_NAME, unless NO_ZEROES was agreed.
+/// Zeroes behind the reply to EXPORT_NAME, unless NO_ZEROES was negotiated.
 pub const EXPORT_NAME_ZEROES: usize = 124;
-/// The meta context that tells data from holes.
+/// Meta context that distinguishes data from holes.
 pub const BASE_ALLOCATION: &str = "base:allocation";
 
 /// Handshake flags of the server and (with the same bits) of the client.
 pub mod handshake_flag {
     /// Options may be refused without ending the session.
     pub const FIXED_NEWSTYLE: u16 = 1 << 0;
-    /// The zeroes behind the answer to EXPORT_NAME are left out.
+    /// The zeroes behind the reply to EXPORT_NAME are left out.
     pub const NO_ZEROES: u16 = 1 << 1;
 }
 
-/// Transmission flags: what an export can do.
+/// Transmission flags: capabilities of an export.
 pub mod transmission_flag {
     /// Always set.
     pub const HAS_FLAGS: u16 = 1 << 0;
@@ -48,7 +48,7 @@ pub mod transmission_flag {
     pub const SEND_DF: u16 = 1 << 7;
     /// A flush on one connection covers writes completed on all.
     pub const CAN_MULTI_CONN: u16 = 1 << 8;
-    /// WRITE_ZEROES tells when it would be slow.
+    /// WRITE_ZEROES with FAST_ZERO fails when it would be slow.
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
 }
 
@@ -60,7 +60,7 @@ pub mod command_flag {
     pub const NO_HOLE: u16 = 1 << 1;
     /// The whole read comes in one chunk.
     pub const DF: u16 = 1 << 2;
-    /// BLOCK_STATUS wants one extent only.
+    /// BLOCK_STATUS returns one extent only.
     pub const REQ_ONE: u16 = 1 << 3;
     /// WRITE_ZEROES fails rather than be slow.
     pub const FAST_ZERO: u16 = 1 << 4;
@@ -68,11 +68,11 @@ pub mod command_flag {
 
 /// State of an extent in [`BASE_ALLOCATION`]: bits.
 pub mod allocation_state {
-    /// Neither.
+    /// Allocated data.
     pub const DATA: u32 = 0;
-    /// It is not allocated.
+    /// Not allocated.
     pub const HOLE: u32 = 1 << 0;
-    /// It reads as zeroes.
+    /// Reads as zeroes.
     pub const ZERO: u32 = 1 << 1;
 }
 
@@ -88,7 +88,7 @@ macro_rules! codes {
         impl $name {
             $($(#[$doc])* pub const $code: $name = $name($value);)*
 
-            /// The specification's name of the code, if it is known.
+            /// Returns the specification's name of the code, if it is known.
             pub const fn name(self) -> Option<&'static str> {
                 match self {
                     $($name::$code => Some(stringify!($code)),)*
@@ -115,7 +115,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// What an option of the handshake asks.
+    /// Option of the handshake.
     OptionCode(u32) {
         EXPORT_NAME = 1,
         ABORT = 2,
@@ -129,13 +129,13 @@ codes! {
         LIST_META_CONTEXT = 9,
         /// Choose meta contexts for BLOCK_STATUS.
         SET_META_CONTEXT = 10,
-        /// Agree on 64-bit lengths.
+        /// Negotiate 64-bit lengths.
         EXTENDED_HEADERS = 11,
     }
 }
 
 codes! {
-    /// What a reply to an option says.
+    /// Type of a reply to an option.
     OptionReplyCode(u32) {
         ACK = 1,
         /// One export of a list.
@@ -165,7 +165,7 @@ codes! {
 }
 
 codes! {
-    /// What a request of the transmission phase asks.
+    /// Command of the transmission phase.
     Command(u16) {
         /// Read `length` octets.
         READ = 0,
@@ -180,7 +180,7 @@ codes! {
 }
 
 codes! {
-    /// What a structured chunk holds.
+    /// Type of a structured chunk.
     ChunkCode(u16) {
         NONE = 0,
         OFFSET_DATA = 1,

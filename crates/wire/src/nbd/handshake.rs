@@ -7,7 +7,7 @@ use super::{
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What the server says first: 18 octets.
+/// Greeting of the server: 18 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Greeting {
@@ -29,12 +29,12 @@ impl Greeting {
         }
     }
 
-    /// The octets to send.
+    /// Returns the bytes to send.
     pub fn as_octets(&self) -> &[u8] {
         self.as_bytes()
     }
 
-    /// Reads the greeting at the start of `octets`.
+    /// Parses the greeting at the start of `octets`.
     pub fn parse(octets: &[u8]) -> Result<Self, Error> {
         let (greeting, _) = Self::read_from_prefix(octets).map_err(|_| Error::Truncated)?;
         check_magic(greeting.magic_init.get(), MAGIC_INIT)?;
@@ -42,16 +42,16 @@ impl Greeting {
         Ok(greeting)
     }
 
-    /// The server's handshake flags.
+    /// Returns the server's handshake flags.
     pub fn flags(&self) -> u16 {
         self.flags.get()
     }
 }
 
-/// Octets of the client's flags, which answer the greeting.
+/// Bytes of the client's flags, the reply to the greeting.
 pub const CLIENT_FLAGS_OCTETS: usize = 4;
 
-/// Reads the client's flags at the start of `octets`.
+/// Parses the client's flags at the start of `octets`.
 pub fn parse_client_flags(octets: &[u8]) -> Result<u32, Error> {
     let (flags, _) = U32::read_from_prefix(octets).map_err(|_| Error::Truncated)?;
     Ok(flags.get())
@@ -75,24 +75,24 @@ impl OptionHeader {
         OptionHeader { magic: MAGIC_OPTION.into(), option: option.0.into(), length: length.into() }
     }
 
-    /// The octets to send.
+    /// Returns the bytes to send.
     pub fn as_octets(&self) -> &[u8] {
         self.as_bytes()
     }
 
-    /// Reads the header at the start of `octets`.
+    /// Parses the header at the start of `octets`.
     pub fn parse(octets: &[u8]) -> Result<Self, Error> {
         let (header, _) = Self::read_from_prefix(octets).map_err(|_| Error::Truncated)?;
         check_magic(header.magic.get(), MAGIC_OPTION)?;
         Ok(header)
     }
 
-    /// What is asked.
+    /// Returns the option.
     pub fn option(&self) -> OptionCode {
         OptionCode(self.option.get())
     }
 
-    /// Octets of data that follow.
+    /// Returns the bytes of data that follow.
     pub fn length(&self) -> u32 {
         self.length.get()
     }
@@ -122,46 +122,46 @@ impl OptionReplyHeader {
         }
     }
 
-    /// The octets to send.
+    /// Returns the bytes to send.
     pub fn as_octets(&self) -> &[u8] {
         self.as_bytes()
     }
 
-    /// Reads the header at the start of `octets`.
+    /// Parses the header at the start of `octets`.
     pub fn parse(octets: &[u8]) -> Result<Self, Error> {
         let (header, _) = Self::read_from_prefix(octets).map_err(|_| Error::Truncated)?;
         check_magic(header.magic.get(), MAGIC_OPTION_REPLY)?;
         Ok(header)
     }
 
-    /// The option this replies to.
+    /// Returns the option of the reply.
     pub fn option(&self) -> OptionCode {
         OptionCode(self.option.get())
     }
 
-    /// What the reply says.
+    /// Returns the type of the reply.
     pub fn reply(&self) -> OptionReplyCode {
         OptionReplyCode(self.reply.get())
     }
 
-    /// Octets of data that follow.
+    /// Returns the bytes of data that follow.
     pub fn length(&self) -> u32 {
         self.length.get()
     }
 }
 
-/// Answer to EXPORT_NAME: size and transmission flags, 10 octets (then 124 zeroes, unless NO_ZEROES).
+/// Reply to EXPORT_NAME: size and transmission flags, 10 bytes (then 124 zeroes, unless NO_ZEROES).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct ExportNameReply {
-    /// Octets of the export.
+    /// Size of the export in bytes.
     pub bytes: U64,
     /// [`transmission_flag`](super::transmission_flag)s.
     pub flags: U16,
 }
 
 impl ExportNameReply {
-    /// The octets to send.
+    /// Returns the bytes to send.
     pub fn as_octets(&self) -> &[u8] {
         self.as_bytes()
     }
@@ -172,7 +172,7 @@ impl ExportNameReply {
 #[repr(C)]
 pub struct InfoExport {
     info: U16,
-    /// Octets of the export.
+    /// Size of the export in bytes.
     pub bytes: U64,
     /// [`transmission_flag`](super::transmission_flag)s.
     pub flags: U16,
@@ -184,22 +184,22 @@ impl InfoExport {
         InfoExport { info: InfoCode::EXPORT.0.into(), bytes: bytes.into(), flags: flags.into() }
     }
 
-    /// The octets to send.
+    /// Returns the bytes to send.
     pub fn as_octets(&self) -> &[u8] {
         self.as_bytes()
     }
 }
 
-/// Information BLOCK_SIZE: what requests should be multiples of, 14 octets.
+/// Information BLOCK_SIZE: alignment of requests, 14 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct InfoBlockSize {
     info: U16,
     /// Offsets and lengths should be multiples of this.
     pub bytes_min: U32,
-    /// Fastest granularity.
+    /// Optimal granularity.
     pub bytes_preferred: U32,
-    /// Longest payload.
+    /// Maximum payload.
     pub bytes_max: U32,
 }
 
@@ -214,13 +214,13 @@ impl InfoBlockSize {
         }
     }
 
-    /// The octets to send.
+    /// Returns the bytes to send.
     pub fn as_octets(&self) -> &[u8] {
         self.as_bytes()
     }
 }
 
-/// Data of INFO and GO: an export's name and the information wanted.
+/// Data of INFO and GO: an export's name and the requested information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InfoQuery<'a> {
     /// Name of the export; empty for the default one.
@@ -229,7 +229,7 @@ pub struct InfoQuery<'a> {
 }
 
 impl<'a> InfoQuery<'a> {
-    /// Reads an option's whole data.
+    /// Parses an option's whole data.
     pub fn parse(data: &'a [u8]) -> Result<Self, Error> {
         let (name, rest) = take_string(data)?;
         let (count, rest) = U16::ref_from_prefix(rest).map_err(|_| Error::Length)?;
@@ -240,7 +240,7 @@ impl<'a> InfoQuery<'a> {
         Ok(InfoQuery { name, infos })
     }
 
-    /// The information wanted, in the client's order.
+    /// Returns the requested information, in the client's order.
     pub fn infos(&self) -> impl Iterator<Item = InfoCode> + 'a {
         self.infos.iter().map(|info| InfoCode(info.get()))
     }
@@ -256,7 +256,7 @@ pub struct MetaContextQuery<'a> {
 }
 
 impl<'a> MetaContextQuery<'a> {
-    /// Reads an option's whole data and checks every query in it.
+    /// Parses an option's whole data and checks every query in it.
     pub fn parse(data: &'a [u8]) -> Result<Self, Error> {
         let (name, rest) = take_string(data)?;
         let (count, queries) = U32::read_from_prefix(rest).map_err(|_| Error::Length)?;
@@ -273,12 +273,12 @@ impl<'a> MetaContextQuery<'a> {
         }
     }
 
-    /// How many queries there are; none in a LIST asks for everything.
+    /// Number of queries; none in a LIST requests everything.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// The queries, in the client's order.
+    /// Returns the queries, in the client's order.
     pub fn queries(&self) -> impl Iterator<Item = &'a str> {
         let mut rest = self.queries;
         core::iter::from_fn(move || {

@@ -1,8 +1,8 @@
 //! The NBD protocol (Network Block Device, "doc/proto.md" of its reference project).
 //!
-//! Everything on the wire is big-endian. Formats come as values with `parse` (checked, never panics)
-//! and `emit` or `as_octets`; codes are newtypes over the integer on the wire, so that an unknown
-//! code can be named, answered and logged.
+//! All fields on the wire are big-endian. Formats come as values with `parse` (checked, never panics) and `emit` or
+//! `as_octets`. Codes are newtypes over the integer on the wire, so that an unknown code can be named, replied to and
+//! logged.
 //!
 //! | part | file |
 //! |---|---|
@@ -18,19 +18,19 @@ pub use code::*;
 pub use handshake::*;
 pub use transmission::*;
 
-/// Why octets are not the NBD format they should be.
+/// Reason why bytes are not the expected NBD format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// Fewer octets than the format has; more may still come.
+    /// Fewer bytes than the format has; more may still arrive.
     Truncated,
-    /// The magic number is another one.
+    /// The magic number is wrong.
     Magic {
-        /// The magic found, zero-extended.
+        /// Received magic number, zero-extended.
         found: u64,
     },
     /// An inner length contradicts the outer one.
     Length,
-    /// A string is no UTF-8, holds a NUL or is longer than [`STRING_BYTES_MAX`].
+    /// A string is not UTF-8, holds a NUL or is longer than [`STRING_BYTES_MAX`].
     String,
 }
 

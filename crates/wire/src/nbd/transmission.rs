@@ -21,13 +21,13 @@ struct RawRequest {
 pub struct Request {
     /// [`command_flag`](super::command_flag)s.
     pub flags: u16,
-    /// What is asked.
+    /// Command of the request.
     pub command: Command,
-    /// The client's mark, repeated in every reply.
+    /// Cookie of the client, repeated in every reply.
     pub cookie: u64,
-    /// First octet of the range.
+    /// First byte of the range.
     pub offset: u64,
-    /// Octets of the range.
+    /// Bytes of the range.
     pub length: u32,
 }
 
@@ -35,7 +35,7 @@ impl Request {
     /// Octets on the wire, without payload.
     pub const OCTETS: usize = size_of::<RawRequest>();
 
-    /// Reads the request at the start of `octets`.
+    /// Parses the request at the start of `octets`.
     pub fn parse(octets: &[u8]) -> Result<Self, Error> {
         let (raw, _) = RawRequest::ref_from_prefix(octets).map_err(|_| Error::Truncated)?;
         check_magic(raw.magic.get().into(), MAGIC_REQUEST.into())?;
@@ -48,7 +48,7 @@ impl Request {
         })
     }
 
-    /// The octets to send.
+    /// Returns the bytes to send.
     pub fn emit(&self) -> [u8; Self::OCTETS] {
         zerocopy::transmute!(RawRequest {
             magic: MAGIC_REQUEST.into(),
@@ -60,7 +60,7 @@ impl Request {
         })
     }
 
-    /// Whether all flags in `flags` are set.
+    /// True if all flags in `flags` are set.
     pub fn has(&self, flags: u16) -> bool {
         self.flags & flags == flags
     }
@@ -77,9 +77,9 @@ struct RawSimpleReply {
 /// A simple reply; a successful READ's is followed by the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimpleReply {
-    /// The outcome.
+    /// Result of the request.
     pub errno: Errno,
-    /// The request's mark.
+    /// Cookie of the request.
     pub cookie: u64,
 }
 
@@ -87,14 +87,14 @@ impl SimpleReply {
     /// Octets on the wire, without data.
     pub const OCTETS: usize = size_of::<RawSimpleReply>();
 
-    /// Reads the reply at the start of `octets`.
+    /// Parses the reply at the start of `octets`.
     pub fn parse(octets: &[u8]) -> Result<Self, Error> {
         let (raw, _) = RawSimpleReply::ref_from_prefix(octets).map_err(|_| Error::Truncated)?;
         check_magic(raw.magic.get().into(), MAGIC_SIMPLE_REPLY.into())?;
         Ok(SimpleReply { errno: Errno(raw.errno.get()), cookie: raw.cookie.get() })
     }
 
-    /// The octets to send.
+    /// Returns the bytes to send.
     pub fn emit(&self) -> [u8; Self::OCTETS] {
         zerocopy::transmute!(RawSimpleReply {
             magic: MAGIC_SIMPLE_REPLY.into(),
@@ -119,9 +119,9 @@ struct RawChunk {
 pub struct Chunk {
     /// [`CHUNK_FLAG_DONE`](super::CHUNK_FLAG_DONE) or nothing.
     pub flags: u16,
-    /// What the chunk holds.
+    /// Type of the chunk.
     pub code: ChunkCode,
-    /// The request's mark.
+    /// Cookie of the request.
     pub cookie: u64,
     /// Octets that follow.
     pub length: u32,
@@ -131,7 +131,7 @@ impl Chunk {
     /// Octets on the wire, without what follows.
     pub const OCTETS: usize = size_of::<RawChunk>();
 
-    /// Reads the header at the start of `octets`.
+    /// Parses the header at the start of `octets`.
     pub fn parse(octets: &[u8]) -> Result<Self, Error> {
         let (raw, _) = RawChunk::ref_from_prefix(octets).map_err(|_| Error::Truncated)?;
         check_magic(raw.magic.get().into(), MAGIC_CHUNK.into())?;
@@ -143,7 +143,7 @@ impl Chunk {
         })
     }
 
-    /// The octets to send.
+    /// Returns the bytes to send.
     pub fn emit(&self) -> [u8; Self::OCTETS] {
         zerocopy::transmute!(RawChunk {
             magic: MAGIC_CHUNK.into(),
@@ -159,7 +159,7 @@ impl Chunk {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct ErrorPayload {
-    /// The error.
+    /// Error code.
     pub errno: U32,
     /// Octets of the message that follows.
     pub message_length: U16,
@@ -169,7 +169,7 @@ impl ErrorPayload {
     /// Octets on the wire.
     pub const OCTETS: usize = size_of::<Self>();
 
-    /// The octets to send.
+    /// Returns the bytes to send.
     pub fn as_octets(&self) -> &[u8] {
         self.as_bytes()
     }
@@ -189,7 +189,7 @@ impl Extent {
     /// Octets on the wire.
     pub const OCTETS: usize = size_of::<Self>();
 
-    /// The octets to send.
+    /// Returns the bytes to send.
     pub fn as_octets(&self) -> &[u8] {
         self.as_bytes()
     }

@@ -1,4 +1,4 @@
-//! Octet for octet as the tables of the specification say.
+//! Byte for byte as in the tables of the specification.
 
 use super::*;
 use crate::sqe::SGL_OFFSET;

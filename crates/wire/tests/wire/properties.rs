@@ -1,5 +1,5 @@
-//! Properties of the wire formats: what is built is parsed again, anything at all is parsed without
-//! panic, and a PDU cut at any octet is told from a whole one.
+//! Properties of the wire formats. Built values are parsed again. Any bytes are parsed without panic. A PDU cut at any
+//! byte differs from a whole one.
 
 use proptest::prelude::*;
 use roadtrain_wire::ana::ana_groups;
@@ -81,7 +81,7 @@ proptest! {
         }
     }
 
-    /// Whatever the octets say, the parts lie inside the PDU and in order.
+    /// Whatever the bytes are, the parts lie inside the PDU and in order.
     #[test]
     fn any_common_header_is_refused_or_consistent(
         octets: [u8; CH_BYTES],
@@ -102,7 +102,7 @@ proptest! {
         }
     }
 
-    /// The likely ones: a right header with one octet changed.
+    /// The likely case: a right header with one byte changed.
     #[test]
     fn a_changed_octet_is_refused_or_consistent(
         (kind, data_bytes) in kind_and_data(),
@@ -238,7 +238,7 @@ proptest! {
         prop_assert_eq!((seen.traddr(), seen.trsvcid()), (&address[..], &port.to_string()[..]));
     }
 
-    /// Pages of any content and any length, as a host gets them from a target it cannot trust.
+    /// Pages of any content and any length, as from a target that the host cannot trust.
     #[test]
     fn any_page_is_read_without_panic(page in proptest::collection::vec(any::<u8>(), 0..4200)) {
         prop_assert!(namespace_descriptors(&page).count() <= page.len() / 5);
@@ -294,7 +294,7 @@ fn no_pdu_has_bytes_missing_or_to_spare() {
             for plen in 0..right.plen.get() {
                 let mut cut = right;
                 cut.plen = plen.into();
-                // Data may be shorter or none; header and digest may not be cut.
+                // Data may be shorter or missing; header and digest may not be cut.
                 if let Ok(layout) = cut.layout(digests, 4) {
                     assert!(layout.data_bytes < data_bytes, "{cut:?}");
                     assert!(layout.header_bytes <= plen, "{cut:?}");

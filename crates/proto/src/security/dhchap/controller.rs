@@ -1,48 +1,48 @@
 //! The controller's side of an authentication.
 
 use super::{
-    Challenge, Concatenation, Group, Offer, Parties, Random, Role, Transaction, Transcript, Work,
-    take,
+    ChallengeValue, Concatenation, Group, Offer, Parties, Random, ResponseRole, Transaction,
+    Transcript, Work, take,
 };
 use crate::security::{FrameSecret, GeneratedPsk, Hash, SealUse, Secret};
 use roadtrain_wire::auth::{self, Explanation, MessageHead, message, secure_channel};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
-/// Where an authentication stands.
+/// State of an authentication at the controller.
 #[derive(Debug)]
 pub enum State {
     /// Negotiate is expected.
     Negotiate,
     /// The public value is being computed.
     Challenging,
-    /// The host is to fetch the challenge.
+    /// The host has to fetch the challenge.
     Challenge,
     /// Reply is expected.
     Reply,
-    /// The secret of both ends is being computed.
+    /// The shared secret is being computed.
     Verifying,
-    /// The host is to fetch Success1.
+    /// The host has to fetch Success1.
     Success1,
     /// Success2 is expected.
     Success2,
-    /// The host is who it says. It may begin again.
+    /// The host is authenticated. It may begin again.
     Authenticated,
-    /// The host is to fetch Failure1.
+    /// The host has to fetch Failure1.
     Failure1,
-    /// It has failed; nothing more comes.
+    /// The authentication has failed; no further message is expected.
     Failed,
 }
 
-/// How far a message has brought it.
+/// Result of a message from the host.
 #[derive(Debug)]
 pub enum Progress {
-    /// The command is done.
+    /// The command is complete.
     Done,
-    /// The command is done when this was computed: [`Controller::resume`] then.
+    /// The command completes after this computation, with [`Controller::resume`].
     Compute(Work),
 }
 
-/// The controller's side.
+/// The controller's side of an authentication.
 #[derive(Debug)]
 pub struct Controller {
     parties: Parties,
@@ -53,36 +53,36 @@ pub struct Controller {
     state: State,
     transaction: Transaction,
     /// C1 and S1.
-    challenge: Challenge,
+    challenge: ChallengeValue,
     exponent: Option<Secret>,
     work: Option<Work>,
-    reply: Reply,
-    /// The response that Success1 has.
+    reply: ReplyValues,
+    /// The response for Success1.
     response: Option<Secret>,
-    /// What the transaction has made, which counts when it is at its end.
+    /// The generated PSK, valid once the transaction is complete.
     psk: Option<GeneratedPsk>,
     failure: Option<(Explanation, &'static str)>,
-    /// What Failure1 says.
-    told: Explanation,
-    /// Whether the lane's frames may or must be sealed, and what was said before.
+    /// Explanation for Failure1.
+    reported: Explanation,
+    /// Use of sealed frames on the lane, and the context of the authentication.
     seals: (SealUse, [u8; 32]),
     transcript: Transcript,
     frame_secret: Option<FrameSecret>,
 }
 
-/// What was replied, while it is verified.
+/// Contents of Reply, while it is verified.
 #[derive(Debug, Default)]
-struct Reply {
+struct ReplyValues {
     response: Vec<u8>,
     /// C2 and S2, if they are valid. The host challenges the controller, unless S2 is 0: then C2 is for a PSK only.
-    challenge: Option<Challenge>,
+    challenge: Option<ChallengeValue>,
 }
 
-/// Why a message was not accepted.
-type Refusal = (Explanation, &'static str);
+/// Reason why a message was not accepted.
+type ControllerRefusal = (Explanation, &'static str);
 
 impl Controller {
-    /// Waits for Negotiate.
+    /// A controller that expects Negotiate.
     #[must_use]
     pub fn new(parties: Parties, offer: Offer) -> Self {
         Controller {
@@ -97,76 +97,77 @@ impl Controller {
                 group: Group::Null,
                 secures: secure_channel::NONE,
             },
-            challenge: Challenge::default(),
+            challenge: ChallengeValue::default(),
             exponent: None,
             work: None,
-            reply: Reply::default(),
+            reply: ReplyValues::default(),
             response: None,
             psk: None,
             failure: None,
-            told: Explanation::Failed,
+            reported: Explanation::Failed,
             seals: (SealUse::Off, [0; 32]),
             transcript: Transcript::default(),
             frame_secret: None,
         }
     }
 
-    /// The frames of its lane may, or must, be sealed; `context` is what was said before ([`super::context_of`]).
+    /// Sets whether the frames of its lane may, or must, be sealed; `context` is the Connect before
+    /// ([`super::context_of`]).
     #[must_use]
     pub fn with_frames(self, seals: SealUse, context: [u8; 32]) -> Self {
         Controller { seals: (seals, context), ..self }
     }
 
-    /// Whether the frames of its lane are to be sealed, as was agreed upon.
+    /// True if both ends have agreed to seal the frames of the lane.
     #[must_use]
     pub fn seals(&self) -> bool {
         self.transaction.secures == secure_channel::FRAMES
     }
 
-    /// What frames may be sealed with from when the host's response was right: once.
+    /// Takes the secret of the frame keys, which exists once the host's response was right.
     pub fn take_frame_secret(&mut self) -> Option<FrameSecret> {
         self.frame_secret.take()
     }
 
-    /// The host may also have that key, while its key is changed.
+    /// Accepts another key of the host as well, while its key is changed.
     pub fn accept_also(&mut self, former: Option<Secret>) {
         self.former = former;
     }
 
-    /// Whether the next Negotiate may ask for a PSK.
+    /// Sets whether the next Negotiate may request a PSK.
     pub fn set_concatenation(&mut self, concatenation: Concatenation) {
         self.concatenation = concatenation;
     }
 
-    /// The PSK that was made: once, when the host is authenticated.
+    /// Takes the generated PSK, once the host is authenticated.
     pub fn take_psk(&mut self) -> Option<GeneratedPsk> {
         self.psk.take_if(|_| matches!(self.state, State::Authenticated))
     }
 
-    /// Whether this authentication makes a PSK, so that nothing more is to come on its connection.
+    /// True if this authentication generates a PSK: then nothing more is expected on its connection.
     #[must_use]
     pub fn concatenates(&self) -> bool {
         self.transaction.concatenates()
     }
 
-    /// Where it stands.
+    /// Returns the state of the authentication.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// Hash and group that were agreed upon.
+    /// Returns the negotiated hash and group.
     #[must_use]
     pub fn agreed(&self) -> (Hash, Group) {
         (self.transaction.hash, self.transaction.group)
     }
 
-    /// Why it has failed, and what was wrong: once.
+    /// Takes the reason of the failure, and the wrong field.
     pub fn take_failure(&mut self) -> Option<(Explanation, &'static str)> {
         self.failure.take()
     }
 
-    /// What the next Negotiate is answered with, if one may come; keys may have changed since the last one.
+    /// Sets keys and offer for the next Negotiate. False if none may come now.
     pub fn renew(&mut self, parties: Parties, offer: Offer) -> bool {
         let may_begin = matches!(self.state, State::Negotiate | State::Authenticated);
         if may_begin {
@@ -175,11 +176,11 @@ impl Controller {
         may_begin
     }
 
-    /// A message of the host.
+    /// Processes a message from the host.
     pub fn send(&mut self, octets: &[u8], random: Random<'_>) -> Progress {
         let kind = MessageHead::of(octets).map(|head| head.kind);
         let handled = match (&self.state, kind) {
-            // It fetches why; nothing else matters any more.
+            // The host has to fetch the reason; all other messages are ignored.
             (State::Failure1 | State::Failed, _) => Ok(None),
             (_, Some(message::FAILURE2)) => return self.failure2(octets),
             (State::Negotiate | State::Authenticated, Some(message::NEGOTIATE)) => {
@@ -200,7 +201,7 @@ impl Controller {
         }
     }
 
-    /// Goes on with what was computed; `false`: it was not yet.
+    /// Continues after a computation. False if it is still pending.
     pub fn resume(&mut self) -> bool {
         let Some(work) = &self.work else { return true };
         if work.powers().is_none() {
@@ -217,7 +218,7 @@ impl Controller {
         true
     }
 
-    /// The message that the host is to have. Asking for one out of turn is a failure, too.
+    /// Returns the next message for the host. Fetching one out of turn is a failure, too.
     pub fn receive(&mut self) -> Vec<u8> {
         match self.state {
             State::Challenge => self.challenge(),
@@ -230,15 +231,19 @@ impl Controller {
         }
     }
 
-    fn refuse(&mut self, (explanation, what): Refusal) -> Progress {
+    fn refuse(&mut self, (explanation, what): ControllerRefusal) -> Progress {
         self.state = State::Failure1;
         (self.failure, self.work, self.exponent) = (Some((explanation, what)), None, None);
         self.psk = None;
-        self.told = explanation;
+        self.reported = explanation;
         Progress::Done
     }
 
-    fn negotiate(&mut self, octets: &[u8], random: Random<'_>) -> Result<Option<Work>, Refusal> {
+    fn negotiate(
+        &mut self,
+        octets: &[u8],
+        random: Random<'_>,
+    ) -> Result<Option<Work>, ControllerRefusal> {
         let bad = (Explanation::Payload, "length");
         let (m, _) = auth::Negotiate::ref_from_prefix(octets).map_err(|_| bad)?;
         self.transaction.t_id = m.head.t_id.get();
@@ -259,7 +264,7 @@ impl Controller {
             true => Transcript::new(&self.seals.1),
             false => Transcript::default(),
         };
-        self.transcript.say(m.as_bytes());
+        self.transcript.append(m.as_bytes());
         if m.napd != 1 || m.auth_id != 1 {
             return Err((Explanation::Protocol, "AuthID"));
         }
@@ -273,8 +278,8 @@ impl Controller {
         let group = offer.groups.iter().find(|group| groups.contains(&group.id()));
         self.transaction.hash = *hash.ok_or((Explanation::Hash, "hashes"))?;
         self.transaction.group = *group.ok_or((Explanation::Group, "groups"))?;
-        self.challenge = Challenge::new(self.transaction.hash, random);
-        (self.response, self.reply, self.work) = (None, Reply::default(), None);
+        self.challenge = ChallengeValue::new(self.transaction.hash, random);
+        (self.response, self.reply, self.work) = (None, ReplyValues::default(), None);
         self.psk = None;
         let Transaction { hash, group, .. } = self.transaction;
         if group == Group::Null {
@@ -304,11 +309,11 @@ impl Controller {
         };
         self.state = State::Reply;
         let message = [head.as_bytes(), &self.challenge.octets, &public].concat();
-        self.transcript.say(&message);
+        self.transcript.append(&message);
         message
     }
 
-    fn reply(&mut self, octets: &[u8]) -> Result<Option<Work>, Refusal> {
+    fn reply(&mut self, octets: &[u8]) -> Result<Option<Work>, ControllerRefusal> {
         let short = (Explanation::Payload, "length");
         let (m, mut rest) = auth::Reply::ref_from_prefix(octets).map_err(|_| short)?;
         let Transaction { t_id, hash, group, .. } = self.transaction;
@@ -328,18 +333,18 @@ impl Controller {
         if !group.takes(public) {
             return Err((Explanation::Payload, "DH value"));
         }
-        let challenge = Challenge { octets: challenge.to_vec(), seqnum: m.seqnum.get() };
+        let challenge = ChallengeValue { octets: challenge.to_vec(), seqnum: m.seqnum.get() };
         if m.cvalid == 1 && challenge.seqnum == 0 && !concatenates {
             return Err((Explanation::Payload, "S2"));
         }
-        // A host that sends our own challenge back wants us to answer it in its place.
+        // A host that reflects our own challenge wants this end to compute its response.
         if m.cvalid == 1 && challenge.octets == self.challenge.octets {
             return Err((Explanation::Failed, "C2"));
         }
         let length = octets.len() - rest.len();
-        self.transcript.say(&octets[..length]);
+        self.transcript.append(&octets[..length]);
         let response = response.to_vec();
-        self.reply = Reply { response, challenge: (m.cvalid == 1).then_some(challenge) };
+        self.reply = ReplyValues { response, challenge: (m.cvalid == 1).then_some(challenge) };
         match self.exponent.take() {
             Some(exponent) => {
                 self.state = State::Verifying;
@@ -359,7 +364,8 @@ impl Controller {
         }
         let parties = &self.parties;
         let is_of = |parties: &Parties| {
-            let expected = self.transaction.response(Role::Host, parties, key, &self.challenge);
+            let expected =
+                self.transaction.response(ResponseRole::Host, parties, key, &self.challenge);
             expected.is_some_and(|expected| expected.is(&self.reply.response))
         };
         let has = |host_key: &&Secret| {
@@ -374,18 +380,20 @@ impl Controller {
             self.refuse((Explanation::Failed, what));
             return;
         };
-        let (said, hash) = (&self.transcript.0, self.transaction.hash);
-        let frame_secret = said.as_ref().map(|said| FrameSecret::new(hash, host_key, key, said));
+        let (messages, hash) = (&self.transcript.0, self.transaction.hash);
+        let frame_secret =
+            messages.as_ref().map(|messages| FrameSecret::new(hash, host_key, key, messages));
         let c2 = self.reply.challenge.take();
-        let psk = |c2: &Challenge| self.transaction.psk(key, &self.challenge.octets, &c2.octets);
+        let psk =
+            |c2: &ChallengeValue| self.transaction.psk(key, &self.challenge.octets, &c2.octets);
         self.psk = c2.as_ref().and_then(psk);
-        let asked = c2.filter(|challenge| challenge.seqnum != 0);
-        let answer = |challenge: &Challenge| {
-            self.transaction.response(Role::Controller, parties, key, challenge)
+        let requested = c2.filter(|challenge| challenge.seqnum != 0);
+        let answer = |challenge: &ChallengeValue| {
+            self.transaction.response(ResponseRole::Controller, parties, key, challenge)
         };
-        self.response = asked.as_ref().and_then(answer);
-        if asked.is_some() && self.response.is_none() {
-            let what = "CVALID: the host asks for a response, and there is no key for that";
+        self.response = requested.as_ref().and_then(answer);
+        if requested.is_some() && self.response.is_none() {
+            let what = "CVALID: the host requires a response, and the target has no key for it";
             self.refuse((Explanation::Failed, what));
             return;
         }
@@ -409,7 +417,7 @@ impl Controller {
         [head.as_bytes(), response.as_ref().map_or(&zeroes[..], Secret::reveal)].concat()
     }
 
-    fn success2(&mut self, octets: &[u8]) -> Result<(), Refusal> {
+    fn success2(&mut self, octets: &[u8]) -> Result<(), ControllerRefusal> {
         let short = (Explanation::Payload, "length");
         let (m, _) = auth::Success2::ref_from_prefix(octets).map_err(|_| short)?;
         if m.head.t_id.get() != self.transaction.t_id {
@@ -419,10 +427,10 @@ impl Controller {
         Ok(())
     }
 
-    /// The host gives up.
+    /// Processes Failure2: the host abandons the authentication.
     fn failure2(&mut self, octets: &[u8]) -> Progress {
-        let told = auth::Failure::ref_from_prefix(octets).ok();
-        let explanation = told.and_then(|(m, _)| Explanation::from_octet(m.explanation));
+        let failure = auth::AuthFailure::ref_from_prefix(octets).ok();
+        let explanation = failure.and_then(|(m, _)| Explanation::from_octet(m.explanation));
         let explanation = explanation.unwrap_or(Explanation::Payload);
         self.refuse((explanation, "Failure2: the host gives up"));
         self.state = State::Failed;
@@ -432,7 +440,7 @@ impl Controller {
     fn failure1(&mut self) -> Vec<u8> {
         self.state = State::Failed;
         let head = MessageHead::new(message::FAILURE1, self.transaction.t_id);
-        let explanation = self.told as u8;
-        auth::Failure { head, code: 1, explanation }.as_bytes().to_vec()
+        let explanation = self.reported as u8;
+        auth::AuthFailure { head, code: 1, explanation }.as_bytes().to_vec()
     }
 }

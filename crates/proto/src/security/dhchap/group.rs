@@ -1,4 +1,4 @@
-//! Diffie-Hellman groups (RFC 7919), and powers in them: the one slow step of an authentication.
+//! Diffie-Hellman groups (RFC 7919), and modular exponentiation in them: the one slow step of an authentication.
 
 use crate::security::{Hash, Secret};
 use core::fmt;
@@ -7,7 +7,7 @@ use crypto_bigint::{BoxedUint, Odd};
 use std::sync::{Arc, OnceLock};
 use zeroize::{Zeroize, Zeroizing};
 
-/// A group, by the identifier that messages have for it.
+/// A Diffie-Hellman group; its value is its identifier in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Group {
@@ -26,7 +26,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// All of them.
+    /// All groups.
     pub const ALL: [Group; 6] = [
         Group::Null,
         Group::Ffdhe2048,
@@ -42,13 +42,13 @@ impl Group {
         Group::ALL.into_iter().find(|&group| group as u8 == id)
     }
 
-    /// Its identifier.
+    /// Identifier in messages.
     #[must_use]
     pub const fn id(self) -> u8 {
         self as u8
     }
 
-    /// Octets of a public value.
+    /// Bytes of a public value.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -61,7 +61,7 @@ impl Group {
         }
     }
 
-    /// Octets of an exponent: twice the strength of the group, and more.
+    /// Bytes of an exponent: at least twice the strength of the group.
     #[must_use]
     pub const fn exponent_bytes(self) -> usize {
         match self {
@@ -71,7 +71,7 @@ impl Group {
         }
     }
 
-    /// Its prime: that of ffdhe8192, cut off, but for the last 16 octets.
+    /// Returns the group's prime: the beginning of that of ffdhe8192, but for the last 16 bytes.
     fn prime(self) -> Vec<u8> {
         let end: u64 = match self {
             Group::Null => return Vec::new(),
@@ -90,16 +90,16 @@ impl Group {
         prime
     }
 
-    /// Whether `value` is one that the other end may send: of the prime's length, from 2 to p - 2. 0, 1 and p - 1
-    /// would make the secret one that everybody knows.
+    /// True if `value` is a valid public value of the other end: of the prime's length, from 2 to p - 2. With 0, 1 and
+    /// p - 1 everybody could compute the shared secret.
     #[must_use]
     pub fn takes(self, value: &[u8]) -> bool {
         if value.len() != self.bytes() {
             return false;
         }
-        let Some((last, most)) = value.split_last() else { return true }; // without a group there is none
+        let Some((last, most)) = value.split_last() else { return true }; // without a group there is no value
         let is_small = most.iter().all(|&octet| octet == 0) && *last < 2;
-        // The prime is odd, so p - 2 ends one octet lower, without a borrow.
+        // The prime is odd, so p - 2 has a last byte that is lower by 2, without a borrow.
         let mut largest = self.prime();
         if let Some(octet) = largest.last_mut() {
             *octet -= 2;
@@ -120,7 +120,8 @@ impl Group {
         BoxedUint::from_be_slice(octets, self.bytes() as u32 * 8).ok()
     }
 
-    /// `base` to the power of `exponent`, as long as the prime; the group's generator when `base` is `None`.
+    /// Returns `base` to the power of `exponent`, as long as the prime; the generator is the base when `base` is
+    /// `None`.
     fn power(self, base: Option<&[u8]>, exponent: &Secret) -> Option<Secret> {
         let params = self.params()?;
         let base = self.integer(base.unwrap_or(&[2]))?;
@@ -145,28 +146,28 @@ impl fmt::Display for Group {
     }
 }
 
-/// Powers that somebody else is to compute, on a thread that may take its time. Clones are the same work.
+/// Exponentiations for a Diffie-Hellman worker thread. Clones are the same computation.
 #[derive(Clone, Debug)]
-pub struct Work(Arc<Task>);
+pub struct Work(Arc<DhTaskState>);
 
 #[derive(Debug)]
-struct Task {
+struct DhTaskState {
     hash: Hash,
     group: Group,
     exponent: Secret,
-    /// The other end's public value; `None`: it is not known yet.
+    /// Public value of the other end; `None`: not known yet.
     peer: Option<Vec<u8>>,
-    /// Compute our public value, too.
+    /// True if this end's public value has to be computed, too.
     public: bool,
     done: OnceLock<Powers>,
 }
 
-/// What was computed.
+/// Results of the computation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Powers {
-    /// Our public value.
+    /// This end's public value.
     pub public: Vec<u8>,
-    /// Ks, the hash of the secret that both ends have: nothing else of it is kept.
+    /// Ks, the hash of the shared secret, which is not kept itself.
     pub session_key: Option<Secret>,
 }
 
@@ -177,12 +178,12 @@ impl Work {
         peer: Option<Vec<u8>>,
         public: bool,
     ) -> Self {
-        Work(Arc::new(Task { hash, group, exponent, peer, public, done: OnceLock::new() }))
+        Work(Arc::new(DhTaskState { hash, group, exponent, peer, public, done: OnceLock::new() }))
     }
 
-    /// Computes it, once: a power takes from half a millisecond to 13 ms.
+    /// Computes the results, once: an exponentiation takes from half a millisecond to 13 ms.
     pub fn compute(&self) {
-        let Task { hash, group, exponent, peer, public, done } = &*self.0;
+        let DhTaskState { hash, group, exponent, peer, public, done } = &*self.0;
         let shared = |peer: &Vec<u8>| group.power(Some(peer), exponent);
         done.get_or_init(|| Powers {
             public: match public.then(|| group.power(None, exponent)).flatten() {
@@ -193,25 +194,25 @@ impl Work {
         });
     }
 
-    /// Takes powers that were computed elsewhere.
+    /// Takes results computed by another process.
     pub fn supply(&self, powers: Powers) {
-        let _ = self.0.done.set(powers); // what is there already stays
+        let _ = self.0.done.set(powers); // existing results stay
     }
 
-    /// What was computed, if it was.
+    /// Returns the results, once they are computed.
     #[must_use]
     pub fn powers(&self) -> Option<&Powers> {
         self.0.done.get()
     }
 
-    /// Nobody waits for it any more.
+    /// True if no authentication waits for the results any more.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
 }
 
-/// The prime of ffdhe8192 in hexadecimal (RFC 7919, appendix A.5). The smaller ones begin as it does.
+/// Prime of ffdhe8192 in hexadecimal (RFC 7919, appendix A.5). The smaller primes begin as it does.
 const FFDHE8192: &str = concat!(
     "ffffffffffffffffadf85458a2bb4a9aafdc5620273d3cf1d8b9c583ce2d3695a9e13641146433fbcc939dce249b3ef9",
     "7d2fe363630c75d8f681b202aec4617ad3df1ed5d5fd65612433f51f5f066ed0856365553ded1af3b557135e7f57c935",
@@ -249,7 +250,7 @@ mod tests {
         pairs.iter().map(|&[high, low]| digit(high) << 4 | digit(low)).collect()
     }
 
-    /// Transactions with Linux, the secrets of which begin with a zero octet.
+    /// Transactions with Linux, with secrets that begin with a zero byte.
     #[test]
     fn powers_are_those_of_known_transactions() {
         let mut checked = 0;
@@ -275,8 +276,8 @@ mod tests {
         assert_eq!(checked, 4);
     }
 
-    /// 2 is a square modulo a safe prime of this form: to the power of (p - 1) / 2 it is 1. A digit that is wrong
-    /// makes another number of it.
+    /// 2 is a square modulo a safe prime of this form: to the power of (p - 1) / 2 it is 1. A wrong digit makes the
+    /// result differ from 1.
     #[test]
     fn primes_are_primes() {
         for group in &Group::ALL[1..] {

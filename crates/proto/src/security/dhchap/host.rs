@@ -1,31 +1,34 @@
 //! The host's side of an authentication.
 
-use super::{Challenge, Group, Offer, Parties, Random, Role, Transaction, Transcript, Work, take};
+use super::{
+    ChallengeValue, Group, Offer, Parties, Random, ResponseRole, Transaction, Transcript, Work,
+    take,
+};
 use crate::security::{FrameSecret, GeneratedPsk, Hash, Secret};
 use core::fmt;
 use roadtrain_wire::auth::{self, Explanation, MessageHead, message, secure_channel};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
-/// Why a host does not go on.
+/// Reason why a host stops an authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostError {
-    /// The controller asks for authentication, and there is no key.
+    /// The controller requires authentication, and the host has no key.
     NoKey,
-    /// The controller asks for a secure channel.
+    /// The controller requires a secure channel.
     SecureChannel,
-    /// The controller is to authenticate, and does not ask the host to.
+    /// The controller has to authenticate, and does not request authentication.
     NotAsked,
-    /// Frames are to be sealed, and the controller does not ask the host to authenticate.
+    /// Frames have to be sealed, and the controller does not request authentication.
     NotSealed,
-    /// Over Ethernet the controller asks the host to authenticate on the admin queue, and not on an I/O queue.
+    /// Over Ethernet the controller requests authentication on the admin queue, but not on an I/O queue.
     AskedOnce,
-    /// A PSK is to be made, and the controller does not authenticate the host.
+    /// A PSK is required, and the controller does not authenticate the host.
     NoChannel,
     /// The controller has refused the host.
     Refused(Explanation),
-    /// The same of a host that wanted the controller to authenticate, too: either key may be the reason.
+    /// The controller has refused a host that required its response as well: either key may be the reason.
     RefusedBoth,
-    /// The host has refused the controller: what it says, and which part of that.
+    /// The host has refused the controller: the explanation, and the wrong field.
     Refuses(Explanation, &'static str),
 }
 
@@ -54,12 +57,12 @@ impl fmt::Display for HostError {
                  leave that out",
             ),
             HostError::NotSealed => f.write_str(
-                "this host refuses the target: --seal required is given, and the target does not ask for \
-                 authentication",
+                "this host refuses the target: --seal required is given, and the target does not \
+                 require authentication",
             ),
             HostError::AskedOnce => f.write_str(
-                "this host refuses the target: it asks for authentication on the admin queue, and not on an I/O \
-                 queue; somebody in between may have changed that",
+                "this host refuses the target: it requires authentication on the admin queue, but not on an I/O \
+                 queue; an attacker may have changed the response",
             ),
             HostError::Refused(Explanation::SecureChannel) => f.write_str(
                 "the target refuses this host: one side wants a secure channel and the other does not \
@@ -75,44 +78,44 @@ impl fmt::Display for HostError {
     }
 }
 
-/// A challenge that was read.
+/// A challenge of the controller.
 #[derive(Debug)]
 pub struct Challenged {
     transaction: Transaction,
-    challenge: Challenge,
-    /// What the reply needs, if there is a group.
+    challenge: ChallengeValue,
+    /// Computation for the reply, if there is a group.
     work: Option<Work>,
 }
 
 impl Challenged {
-    /// To be computed before [`Host::reply`].
+    /// Returns the computation that [`Host::reply`] needs first.
     #[must_use]
     pub fn work(&self) -> Option<&Work> {
         self.work.as_ref()
     }
 }
 
-/// The host's side. Every error but a refusal of the controller's is told it by [`Host::failure2`].
+/// The host's side of an authentication. [`Host::failure2`] reports every error to the controller but its own refusals.
 #[derive(Debug)]
 pub struct Host {
     parties: Parties,
     offer: Offer,
     t_id: u16,
     hash: Hash,
-    /// The controller's response that is expected.
+    /// Expected response of the controller.
     expected: Option<Secret>,
-    /// SC_C: whether the lane's frames are to be sealed, or a PSK is made.
+    /// SC_C: whether the lane's frames are sealed, or a PSK is generated.
     secures: u8,
     transcript: Transcript,
     frame_secret: Option<FrameSecret>,
-    /// What the transaction has made, if the controller accepts the host.
+    /// Generated PSK, valid once the controller accepts the host.
     made: Option<GeneratedPsk>,
     psk: Option<GeneratedPsk>,
 }
 
-type Refusal = HostError;
+type HostRefusal = HostError;
 
-const fn payload(what: &'static str) -> Refusal {
+const fn payload(what: &'static str) -> HostRefusal {
     HostError::Refuses(Explanation::Payload, what)
 }
 
@@ -135,29 +138,29 @@ impl Host {
         }
     }
 
-    /// The frames of its lane are to be sealed; `context` is what was said before ([`super::context_of`]).
+    /// Requires sealed frames on the lane; `context` is the Connect before ([`super::context_of`]).
     #[must_use]
     pub fn with_frames(self, context: &[u8]) -> Self {
         Host { secures: secure_channel::FRAMES, transcript: Transcript::new(context), ..self }
     }
 
-    /// What frames are sealed with from when [`Host::success1`] has succeeded: once.
+    /// Takes the secret of the frame keys, which exists once [`Host::success1`] has succeeded.
     pub fn take_frame_secret(&mut self) -> Option<FrameSecret> {
         self.frame_secret.take()
     }
 
-    /// The same, which makes a PSK for TLS as well.
+    /// Requests a PSK for TLS as well.
     #[must_use]
     pub fn concatenating(self) -> Self {
         Host { offer: self.offer.for_psk(), secures: secure_channel::NEW_TLS_PSK, ..self }
     }
 
-    /// The PSK that was made: once, when the controller has accepted the host, and has proved what it should.
+    /// Takes the generated PSK, once the controller has accepted the host and has sent the required response.
     pub fn take_psk(&mut self) -> Option<GeneratedPsk> {
         self.psk.take()
     }
 
-    /// Negotiate.
+    /// Returns Negotiate.
     #[must_use]
     pub fn negotiate(&mut self) -> Vec<u8> {
         let mut m = auth::Negotiate {
@@ -177,15 +180,15 @@ impl Host {
         for (place, group) in m.groups.iter_mut().zip(&self.offer.groups) {
             *place = group.id();
         }
-        self.transcript.say(m.as_bytes());
+        self.transcript.append(m.as_bytes());
         m.as_bytes().to_vec()
     }
 
-    /// The head's kind must be `kind`, of this transaction.
+    /// Checks that the message is a `kind` of this transaction.
     fn expect(&self, octets: &[u8], kind: [u8; 2]) -> Result<(), HostError> {
         let head = MessageHead::of(octets).ok_or(payload("length"))?;
         if head.kind == message::FAILURE1 {
-            let explanation = auth::Failure::ref_from_prefix(octets).ok();
+            let explanation = auth::AuthFailure::ref_from_prefix(octets).ok();
             let explanation = explanation.map(|(m, _)| Explanation::from_octet(m.explanation));
             return Err(match explanation.flatten().unwrap_or(Explanation::Payload) {
                 Explanation::Failed if self.expected.is_some() => HostError::RefusedBoth,
@@ -199,10 +202,10 @@ impl Host {
         Ok(())
     }
 
-    /// The controller's challenge.
+    /// Processes the controller's challenge.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Names the wrong field.
     pub fn challenge(
         &mut self,
         octets: &[u8],
@@ -225,7 +228,7 @@ impl Host {
         }
         self.hash = hash;
         let length = octets.len() - rest.len();
-        self.transcript.say(&octets[..length]); // the host has asked for more
+        self.transcript.append(&octets[..length]); // the host has requested more
         let work = (group != Group::Null).then(|| {
             let mut exponent = zeroize::Zeroizing::new(vec![0; group.exponent_bytes()]);
             random(&mut exponent);
@@ -233,15 +236,15 @@ impl Host {
         });
         Ok(Challenged {
             transaction: Transaction { t_id: self.t_id, hash, group, secures: self.secures },
-            challenge: Challenge { octets: challenge.to_vec(), seqnum: m.seqnum.get() },
+            challenge: ChallengeValue { octets: challenge.to_vec(), seqnum: m.seqnum.get() },
             work,
         })
     }
 
-    /// Reply, when everything was computed.
+    /// Returns Reply, once the computation is done.
     ///
     /// # Errors
-    /// It was not, or this host has no key.
+    /// The computation is not done, or this host has no key.
     pub fn reply(
         &mut self,
         challenged: &Challenged,
@@ -253,17 +256,18 @@ impl Host {
         if work.is_some() && key.is_none() {
             return Err(payload("DH value"));
         }
-        let response =
-            |role, challenge: &Challenge| transaction.response(role, &self.parties, key, challenge);
-        let own = response(Role::Host, challenge).ok_or(HostError::NoKey)?;
-        let mut counter = Challenge::new(transaction.hash, random);
-        self.expected = response(Role::Controller, &counter);
+        let response = |role, challenge: &ChallengeValue| {
+            transaction.response(role, &self.parties, key, challenge)
+        };
+        let own = response(ResponseRole::Host, challenge).ok_or(HostError::NoKey)?;
+        let mut counter = ChallengeValue::new(transaction.hash, random);
+        self.expected = response(ResponseRole::Controller, &counter);
         match (&self.expected, transaction.concatenates()) {
             (Some(_), _) => {}
-            // The challenge is for the PSK: the controller proves nothing.
+            // The challenge is for the PSK only: the controller sends no response.
             (None, true) => counter.seqnum = 0,
             (None, false) => {
-                counter = Challenge { octets: vec![0; transaction.hash.bytes()], seqnum: 0 };
+                counter = ChallengeValue { octets: vec![0; transaction.hash.bytes()], seqnum: 0 };
             }
         }
         self.made = transaction.psk(key, &challenge.octets, &counter.octets);
@@ -279,19 +283,19 @@ impl Host {
             seqnum: counter.seqnum.into(),
         };
         let message = [head.as_bytes(), own.reveal(), &counter.octets, public].concat();
-        self.transcript.say(&message);
-        if let (Some(host_key), Some(said)) = (&self.parties.host_key, &self.transcript.0) {
-            let secret = FrameSecret::new(transaction.hash, host_key, key, said);
+        self.transcript.append(&message);
+        if let (Some(host_key), Some(messages)) = (&self.parties.host_key, &self.transcript.0) {
+            let secret = FrameSecret::new(transaction.hash, host_key, key, messages);
             self.frame_secret = Some(secret);
         }
         Ok(message)
     }
 
-    /// The controller accepts the host, and proves who it is if it was asked to. Then this is the message that it is
-    /// to have, Success2.
+    /// Processes Success1: the controller accepts the host, and sends its response if the host has required one. Then
+    /// returns Success2.
     ///
     /// # Errors
-    /// It refuses the host, or does not prove what it should.
+    /// The controller refuses the host, or its required response is missing or wrong.
     pub fn success1(&mut self, octets: &[u8]) -> Result<Option<Vec<u8>>, HostError> {
         self.expect(octets, message::SUCCESS1)?;
         let (m, mut rest) =
@@ -300,7 +304,7 @@ impl Host {
             return Err(payload("HL"));
         }
         let response = take(&mut rest, self.hash.bytes()).ok_or(payload("length"))?;
-        // It stays: a second try without a response is no better than the first.
+        // The expected response stays: a second try without a response is no better than the first.
         let Some(expected) = &self.expected else {
             self.psk = self.made.take();
             return Ok(None);
@@ -317,7 +321,7 @@ impl Host {
         Ok(Some(auth::Success2 { head, reserved: [0; 10] }.as_bytes().to_vec()))
     }
 
-    /// Tells the controller why the host gives up; `None` when the controller has, and knows.
+    /// Returns Failure2 with the host's reason; `None` if the controller itself has refused.
     #[must_use]
     pub fn failure2(&self, error: HostError) -> Option<Vec<u8>> {
         let explanation = match error {
@@ -330,6 +334,6 @@ impl Host {
             HostError::Refused(_) | HostError::RefusedBoth => return None,
         } as u8;
         let head = MessageHead::new(message::FAILURE2, self.t_id);
-        Some(auth::Failure { head, code: 1, explanation }.as_bytes().to_vec())
+        Some(auth::AuthFailure { head, code: 1, explanation }.as_bytes().to_vec())
     }
 }

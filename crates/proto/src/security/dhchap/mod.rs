@@ -1,4 +1,4 @@
-//! DH-HMAC-CHAP: a host proves that it has its key, and perhaps the controller that it has its own.
+//! DH-HMAC-CHAP: the host proves that it has its key, and the controller optionally that it has its own.
 //!
 //! ```text
 //!     host                          controller
@@ -9,11 +9,12 @@
 //!   Host::success2 ----Success2---->  Controller::send
 //! ```
 //!
-//! With *secure channel concatenation* both have made a PSK as well when they are done: the host closes the connection,
-//! and makes all of its connections over TLS with that PSK.
+//! With *secure channel concatenation*, both ends have generated a PSK as well. The host then closes the connection,
+//! and opens all of its connections over TLS with that PSK.
 //!
-//! Both are machines: messages and random octets in, messages out. Powers in the group take long: a machine gives
-//! them away as [`Work`], and goes on when they were computed. Either end may give up with a Failure message.
+//! Both ends are state machines: messages and random bytes in, messages out. Exponentiation takes long: a machine
+//! returns it as [`Work`], and continues once it is computed. Either end may abandon the authentication with a Failure
+//! message.
 
 mod controller;
 mod group;
@@ -31,14 +32,12 @@ use roadtrain_wire::zerocopy::IntoBytes;
 /// Hashes and groups that may be negotiated, the best first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Hashes.
     pub hashes: Vec<Hash>,
-    /// Groups.
     pub groups: Vec<Group>,
 }
 
 impl Default for Offer {
-    /// All; null comes last.
+    /// All hashes and groups; the null group comes last.
     fn default() -> Self {
         let mut groups = Group::ALL.to_vec();
         groups.rotate_left(1);
@@ -46,20 +45,21 @@ impl Default for Offer {
     }
 }
 
-/// Whether an authentication makes a PSK for TLS as well.
+/// Policy for PSKs of TLS (secure channel concatenation).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Concatenation {
-    /// It does not: a host that asks for one is refused.
+    /// No PSK: a host that requests one is refused.
     #[default]
     Refused,
-    /// If the host asks for one.
+    /// A PSK if the host requests one.
     Offered,
-    /// A host that does not ask for one is refused.
+    /// Always a PSK: a host that does not request one is refused.
     Required,
 }
 
 impl Offer {
-    /// The part of it that can make a PSK: a session key is needed, and a cipher suite with the hash.
+    /// Returns the part of the offer that can generate a PSK: a session key and a cipher suite with the hash are
+    /// needed.
     #[must_use]
     fn for_psk(&self) -> Self {
         let hashes = self.hashes.iter().filter(|hash| Suite::of_hash(**hash).is_some());
@@ -68,28 +68,26 @@ impl Offer {
     }
 }
 
-/// Who authenticates, and the transformed keys that this end has.
+/// NQNs of both ends, and the transformed keys that this end has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parties {
     pub hostnqn: String,
     pub subnqn: String,
-    /// The host's. A controller without it refuses the host.
+    /// The host's key. A controller without it refuses the host.
     pub host_key: Option<Secret>,
-    /// The controller's. A host that has it accepts no controller without it.
+    /// The controller's key. A host that has it accepts no controller without it.
     pub controller_key: Option<Secret>,
 }
 
-/// The keys of both sides, as far as this end has them.
+/// Keys of both ends, as far as this end has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
-    /// The host's.
     pub host: Option<DhchapKey>,
-    /// The controller's.
     pub controller: Option<DhchapKey>,
 }
 
 impl Keys {
-    /// The two that authenticate, with the secrets that the keys are for them.
+    /// Returns the two ends with their transformed keys.
     #[must_use]
     pub fn parties(&self, hostnqn: &str, subnqn: &str) -> Parties {
         Parties {
@@ -101,10 +99,10 @@ impl Keys {
     }
 }
 
-/// Fills a place with random octets.
+/// Fills a buffer with random bytes.
 pub type Random<'a> = &'a mut dyn FnMut(&mut [u8]);
 
-/// What both ends know of a transaction.
+/// Parameters of a transaction that both ends know.
 #[derive(Clone, Debug)]
 struct Transaction {
     t_id: u16,
@@ -114,53 +112,55 @@ struct Transaction {
     secures: u8,
 }
 
-/// A challenge, with the number that belongs to it.
+/// A challenge, with its sequence number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Challenge {
+struct ChallengeValue {
     octets: Vec<u8>,
     seqnum: u32,
 }
 
-impl Challenge {
+impl ChallengeValue {
     fn new(hash: Hash, random: Random<'_>) -> Self {
         let mut octets = vec![0; hash.bytes()];
         random(&mut octets);
         let mut seqnum = [0; 4];
         random(&mut seqnum);
-        // 0 would mean that nobody is challenged.
-        Challenge { octets, seqnum: u32::from_le_bytes(seqnum).max(1) }
+        // 0 would mean that the controller is not challenged.
+        ChallengeValue { octets, seqnum: u32::from_le_bytes(seqnum).max(1) }
     }
 }
 
-/// Whose response it is.
+/// Sender of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum ResponseRole {
     Host,
     Controller,
 }
 
 impl Transaction {
-    /// Whether it makes a PSK.
+    /// True if the transaction generates a PSK.
     fn concatenates(&self) -> bool {
         self.secures == secure_channel::NEW_TLS_PSK
     }
 
-    /// The PSK that it has made, of the session key and both challenges.
+    /// Returns the PSK of the session key and both challenges.
     fn psk(&self, session_key: Option<&Secret>, c1: &[u8], c2: &[u8]) -> Option<GeneratedPsk> {
         GeneratedPsk::new(self.hash, session_key.filter(|_| self.concatenates())?, c1, c2)
     }
 
-    /// The response to a challenge.
+    /// Returns the response to a challenge.
     fn response(
         &self,
-        role: Role,
+        role: ResponseRole,
         parties: &Parties,
         session_key: Option<&Secret>,
-        challenge: &Challenge,
+        challenge: &ChallengeValue,
     ) -> Option<Secret> {
         let (own, other, key, name) = match role {
-            Role::Host => (&parties.hostnqn, &parties.subnqn, &parties.host_key, &b"HostHost"[..]),
-            Role::Controller => {
+            ResponseRole::Host => {
+                (&parties.hostnqn, &parties.subnqn, &parties.host_key, &b"HostHost"[..])
+            }
+            ResponseRole::Controller => {
                 (&parties.subnqn, &parties.hostnqn, &parties.controller_key, &b"Controller"[..])
             }
         };
@@ -183,23 +183,23 @@ impl Transaction {
     }
 }
 
-/// All that was said until both ends know what the frames of a lane are sealed with; nothing if they are not to be.
+/// All messages until both ends know the keys of the lane's frames; `None` if frames are not sealed.
 #[derive(Clone, Debug, Default)]
 struct Transcript(Option<Vec<u8>>);
 
 impl Transcript {
-    /// Begins with what came before: the queue's Connect.
+    /// Begins with the context: the queue's Connect.
     fn new(context: &[u8]) -> Self {
         Transcript(Some(context.to_vec()))
     }
 
-    fn say(&mut self, message: &[u8]) {
-        self.0.iter_mut().for_each(|said| said.extend_from_slice(message));
+    fn append(&mut self, message: &[u8]) {
+        self.0.iter_mut().for_each(|messages| messages.extend_from_slice(message));
     }
 }
 
-/// What ends of a lane over Ethernet have said before they authenticate: Connect's command and data, and the result.
-/// It is part of what the frames' keys are derived of.
+/// Returns the digest of what the ends of a lane over Ethernet exchange before they authenticate: Connect's command,
+/// data and result. The frame keys depend on it.
 #[must_use]
 pub fn context_of(sqe: &Sqe, data: &[u8], result: u32) -> [u8; 32] {
     let fields = &sqe.as_bytes()[CONNECT_FIELDS];
@@ -209,10 +209,10 @@ pub fn context_of(sqe: &Sqe, data: &[u8], result: u32) -> [u8; 32] {
     context
 }
 
-/// Where RECFMT, QID, SQSIZE, CATTR and KATO are in a Connect command.
+/// Bytes of RECFMT, QID, SQSIZE, CATTR and KATO in a Connect command.
 const CONNECT_FIELDS: core::ops::Range<usize> = 40..52;
 
-/// Splits `count` octets off.
+/// Splits `count` bytes off.
 fn take<'a>(octets: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     let (taken, rest) = octets.split_at_checked(count)?;
     *octets = rest;

@@ -1,5 +1,5 @@
-//! Secure channel concatenation: an authentication that makes a PSK for TLS. Recordings of it in both roles, both
-//! machines against each other, and who is refused.
+//! Secure channel concatenation: an authentication that generates a PSK for TLS. Recordings of it in both roles, both
+//! ends against each other, and refusals.
 
 use super::dhchap::{authenticate, key, parties, rigged};
 use super::helpers::{carry_out, offer, seed};
@@ -14,13 +14,14 @@ use roadtrain_wire::pdu::PduType;
 
 const RECORDINGS: [&str; 2] = ["concat-256", "concat-384"];
 
-/// A recorded authentication: its messages as they were sent, and what the kernel and another program say of it.
-struct Recorded {
+/// A recorded authentication: its messages as they were sent, and the values that the kernel and another program
+/// report.
+struct RecordedAuthentication {
     listing: String,
     messages: Vec<Vec<u8>>,
 }
 
-impl Recorded {
+impl RecordedAuthentication {
     fn new(name: &str) -> Self {
         let listing = capture::folder().join(format!("tls/{name}.txt"));
         // The second connection is TLS. A message follows the header of the PDU that carries it.
@@ -33,7 +34,7 @@ impl Recorded {
             let data = &pdu.octets[usize::from(pdu.octets[3])..];
             (pdu.octets[3] > 0 && data.len() != 1024).then(|| data.to_vec())
         });
-        Recorded {
+        RecordedAuthentication {
             messages: messages.collect(),
             listing: std::fs::read_to_string(listing).expect("a readable listing"),
         }
@@ -43,14 +44,14 @@ impl Recorded {
         self.messages.iter().find(|octets| octets.starts_with(&kind)).expect("it was recorded")
     }
 
-    /// The octets after `name=` in the listing.
+    /// Returns the bytes after `name=` in the listing.
     fn octets(&self, name: &str) -> Vec<u8> {
         let name = format!(" {name}=");
         let (_, rest) = self.listing.split_once(&name).expect("it is there");
         unhex(rest.trim_start_matches("ok ").split_whitespace().next().unwrap_or_default())
     }
 
-    /// Only the host's key: the controller proves nothing.
+    /// Only the host's key: the controller sends no response.
     fn parties(&self) -> Parties {
         let (_, line) = self.listing.split_once("--dhchap-secret=").expect("the command");
         let line = line.split_whitespace().next().expect("a key");
@@ -74,11 +75,11 @@ impl Recorded {
     }
 }
 
-/// What Linux's controller has sent, our host answers as Linux's host has, and has the same PSK in the end.
+/// Our host replies to Linux's controller as Linux's host has, and generates the same PSK.
 #[test]
 fn hosts_make_the_psk_that_linux_makes() {
     for name in RECORDINGS {
-        let recorded = Recorded::new(name);
+        let recorded = RecordedAuthentication::new(name);
         let negotiate = recorded.message(message::NEGOTIATE);
         assert_eq!(negotiate[6], secure_channel::NEW_TLS_PSK);
         let all = Offer { hashes: Hash::ALL.to_vec(), groups: Group::ALL.to_vec() };
@@ -103,11 +104,11 @@ fn hosts_make_the_psk_that_linux_makes() {
     }
 }
 
-/// What Linux's host has sent, our controller answers as Linux's controller has, and has the same PSK in the end.
+/// Our controller replies to Linux's host as Linux's controller has, and generates the same PSK.
 #[test]
 fn controllers_make_the_psk_that_linux_makes() {
     for name in RECORDINGS {
-        let recorded = Recorded::new(name);
+        let recorded = RecordedAuthentication::new(name);
         let challenge = recorded.message(message::CHALLENGE);
         let hash = Hash::from_id(challenge[8]).unwrap();
         let group = Group::ALL.into_iter().find(|group| group.id() == challenge[9]).unwrap();
@@ -123,11 +124,11 @@ fn controllers_make_the_psk_that_linux_makes() {
         supply(controller.send(recorded.message(message::NEGOTIATE), &mut random), public);
         assert!(controller.resume());
         let sent = controller.receive();
-        // The kernel's answers are as long as what it was asked for.
+        // The kernel's replies have the length that the host requests.
         assert_eq!(sent, challenge[..sent.len()]);
         supply(controller.send(recorded.message(message::REPLY), &mut seed(2)), public);
         assert!(controller.resume());
-        assert_eq!(controller.take_psk(), None, "the host has not heard that it is accepted");
+        assert_eq!(controller.take_psk(), None, "the host does not know yet that it is accepted");
         let sent = controller.receive();
         assert_eq!(sent, recorded.message(message::SUCCESS1)[..sent.len()]);
         assert!(matches!(controller.state(), State::Authenticated));
@@ -144,7 +145,7 @@ fn ends(own: Parties, other: Parties, offers: [Offer; 2]) -> (Controller, Host) 
     (controller, Host::new(other, hosts, 7).concatenating())
 }
 
-/// With the host's key, and with both: then the controller proves who it is, too.
+/// With the host's key, and with both: then the controller authenticates, too.
 #[test]
 fn both_ends_make_the_same_psk() {
     for hash in [Hash::Sha256, Hash::Sha384] {
@@ -168,7 +169,7 @@ fn both_ends_make_the_same_psk() {
 }
 
 #[test]
-fn who_has_another_key_makes_none() {
+fn an_end_with_another_key_makes_no_psk() {
     let run = |own, other| {
         let (mut controller, mut host) = ends(own, other, [Offer::default(), Offer::default()]);
         let ended = authenticate(&mut controller, &mut host);
@@ -179,7 +180,7 @@ fn who_has_another_key_makes_none() {
     let refused = Err(HostError::Refused(failed));
     assert_eq!(run(parties(key(1), None), parties(key(2), None)), refused);
     assert_eq!(run(parties(None, None), parties(key(2), None)), refused);
-    // The host wants a proof: that of nobody, and that of somebody else.
+    // The host requires a response: from a controller without a key, and from one with another key.
     let both = Err(HostError::RefusedBoth);
     assert_eq!(run(parties(key(1), None), parties(key(1), key(3))), both);
     let (own, other) = (parties(key(1), key(2)), parties(key(1), key(3)));
@@ -189,7 +190,7 @@ fn who_has_another_key_makes_none() {
     assert_eq!((controller.take_psk(), host.take_psk()), (None, None));
 }
 
-/// Which SC_C is taken where, and what else a Negotiate is refused for.
+/// SC_C values that are accepted, and reasons to refuse a Negotiate.
 #[test]
 fn wrong_uses_are_refused() {
     use Concatenation::{Offered, Refused, Required};
@@ -210,7 +211,7 @@ fn wrong_uses_are_refused() {
     assert_eq!(taken(Refused), [true, false, false, false, false]);
     assert_eq!(taken(Offered), [true, false, true, false, false]);
     assert_eq!(taken(Required), [false, false, true, false, false]);
-    // Null makes no session key, whoever wants it, and SHA-512 no PSK.
+    // Null makes no session key, whichever end requires it, and SHA-512 no PSK.
     let only = |hash, group| offer(hash, group);
     let groups = Some((Explanation::Group, "groups"));
     let hashes = Some((Explanation::Hash, "hashes"));
@@ -221,7 +222,7 @@ fn wrong_uses_are_refused() {
     assert_eq!(with(Offered, all(), |m| (m[6], m[42]) = (0, 0)), None, "as without");
 }
 
-/// What a Reply is refused for.
+/// Reasons to refuse a Reply.
 #[test]
 fn hostile_replies_make_no_psk() {
     type Damage = fn(&mut Vec<u8>, &[u8]);
@@ -231,7 +232,7 @@ fn hostile_replies_make_no_psk() {
         ("C2", Explanation::Failed, |reply, c1| reply[48..80].copy_from_slice(c1)),
         ("response: the host has another key", Explanation::Failed, |reply, _| reply[16] ^= 1),
         (
-            "CVALID: the host asks for a response, and there is no key for that",
+            "CVALID: the host requires a response, and the target has no key for it",
             Explanation::Failed,
             |reply, _| reply[12] = 1,
         ),
@@ -257,7 +258,7 @@ fn hostile_replies_make_no_psk() {
     }
 }
 
-/// A response counts for one kind of transaction: taking SC_C out, or putting it in, on the way is noticed.
+/// A response is valid for one kind of transaction: removing or adding SC_C in transit is detected.
 #[test]
 fn a_changed_negotiation_is_noticed() {
     for concatenates in [true, false] {
@@ -275,7 +276,7 @@ fn a_changed_negotiation_is_noticed() {
         let challenged = host.challenge(&controller.receive(), &mut seed(2)).unwrap();
         challenged.work().unwrap().compute();
         let mut reply = host.reply(&challenged, &mut seed(3)).unwrap();
-        // Whoever is in between makes the rest of it fit, too.
+        // The attacker makes the rest of it fit, too.
         (reply[8], reply[12]) = (u8::from(!concatenates), 0);
         let progress = controller.send(&reply, &mut seed(4));
         carry_out(progress, &mut controller);

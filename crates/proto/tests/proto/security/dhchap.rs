@@ -1,5 +1,4 @@
-//! DH-HMAC-CHAP: transactions that Linux has made, both machines against each other, and every message in every
-//! state.
+//! DH-HMAC-CHAP: transactions recorded with Linux, both ends against each other, and every message in every state.
 
 use super::helpers::{carry_out, offer, seed};
 use super::{HOST, SUBSYSTEM, counting, unhex};
@@ -16,9 +15,9 @@ const KNOWN: &str = include_str!("dhchap-known.txt");
 const T_ID: u16 = 0x1234;
 
 /// A transaction of the file.
-struct Known<'a>(&'a str);
+struct KnownTransaction<'a>(&'a str);
 
-impl Known<'_> {
+impl KnownTransaction<'_> {
     fn text(&self, name: &str) -> Option<&str> {
         self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
     }
@@ -27,7 +26,7 @@ impl Known<'_> {
         unhex(self.text(name).unwrap_or_default())
     }
 
-    /// The word after `name` in the line that begins with `line`.
+    /// Returns the word after `name` in the line that begins with `line`.
     fn word(&self, line: &str, name: &str) -> &str {
         let line = self.0.lines().find(|text| text.starts_with(line)).unwrap();
         let mut words = line.split_whitespace();
@@ -61,15 +60,15 @@ impl Known<'_> {
     }
 }
 
-fn known() -> impl Iterator<Item = Known<'static>> {
-    KNOWN.trim().split("\n\n").map(Known)
+fn known() -> impl Iterator<Item = KnownTransaction<'static>> {
+    KNOWN.trim().split("\n\n").map(KnownTransaction)
 }
 
 pub(super) fn parties(host_key: Option<Secret>, controller_key: Option<Secret>) -> Parties {
     Parties { hostnqn: HOST.into(), subnqn: SUBSYSTEM.into(), host_key, controller_key }
 }
 
-/// Random octets that are known: those given, then counting ones.
+/// Random bytes that are known: those given, then counting ones.
 pub(super) fn rigged(given: Vec<Vec<u8>>) -> impl FnMut(&mut [u8]) {
     let mut given = given.into_iter();
     let mut next = 0x80;
@@ -80,7 +79,7 @@ pub(super) fn rigged(given: Vec<Vec<u8>>) -> impl FnMut(&mut [u8]) {
     }
 }
 
-/// What Linux's controller has sent, the host answers as Linux has accepted it.
+/// The host replies to Linux's controller with values that Linux has accepted.
 #[test]
 fn hosts_answer_as_linux_expects() {
     let mut checked = 0;
@@ -116,7 +115,7 @@ fn hosts_answer_as_linux_expects() {
     assert!(checked >= 4);
 }
 
-/// What Linux's host has sent, the controller accepts, and answers as Linux's controller has.
+/// The controller accepts the messages of Linux's host, and replies as Linux's controller has.
 #[test]
 fn controllers_answer_as_linux_does() {
     for known in known() {
@@ -170,7 +169,7 @@ pub(super) fn key(octet: u8) -> Option<Secret> {
     Some(Secret::new(&[octet; 32]))
 }
 
-/// Both machines to their end: what the host says of it.
+/// Runs both ends to the end; returns the host's result.
 pub(super) fn authenticate(controller: &mut Controller, host: &mut Host) -> Result<(), HostError> {
     let ended = exchange(controller, host);
     if let Err(error) = ended
@@ -218,7 +217,7 @@ fn all_hashes_and_groups_authenticate_one_side_and_both() {
 }
 
 #[test]
-fn who_has_another_key_is_refused_and_nobody_goes_on_without_what_was_asked_for() {
+fn an_end_with_another_key_is_refused_and_no_end_continues_without_its_requirements() {
     let offer = || offer(Hash::Sha256, Group::Null);
     let run = |ours: Parties, theirs: Parties| {
         let mut controller = Controller::new(ours, offer());
@@ -231,7 +230,7 @@ fn who_has_another_key_is_refused_and_nobody_goes_on_without_what_was_asked_for(
     // The host's key is another one, or the controller has none.
     assert_eq!(run(parties(key(1), None), parties(key(2), None)), refused);
     assert_eq!(run(parties(None, None), parties(key(2), None)), refused);
-    // The host asks for a response that the controller has no key for: its words name that, too.
+    // The host requires a response that the controller has no key for: the error names that, too.
     let (ended, said) = run(parties(key(1), None), parties(key(1), key(3)));
     assert_eq!((&ended, said), (&Err(HostError::RefusedBoth), Some(failed)));
     assert!(ended.unwrap_err().to_string().contains("the key of --dhchap-ctrl-secret?"));
@@ -265,7 +264,7 @@ fn a_controller_without_its_response_is_refused() {
     }
 }
 
-/// What a Reply is refused for; everything else of it is right.
+/// Reasons to refuse a Reply; everything else of it is right.
 #[test]
 fn hostile_replies_are_refused_for_what_is_wrong_with_them() {
     type Damage = fn(&mut Vec<u8>, &[u8]);
@@ -309,7 +308,7 @@ fn hostile_replies_are_refused_for_what_is_wrong_with_them() {
     }
 }
 
-/// What a Negotiate is refused for.
+/// Reasons to refuse a Negotiate.
 #[test]
 fn hostile_negotiations_are_refused_for_what_is_wrong_with_them() {
     type Damage = fn(&mut Vec<u8>);
@@ -334,7 +333,7 @@ fn hostile_negotiations_are_refused_for_what_is_wrong_with_them() {
     }
 }
 
-/// What a Challenge is refused for.
+/// Reasons to refuse a Challenge.
 #[test]
 fn hostile_challenges_are_refused_for_what_is_wrong_with_them() {
     let (hash, group) = (Hash::Sha256, Group::Ffdhe2048);
@@ -365,7 +364,7 @@ fn hostile_challenges_are_refused_for_what_is_wrong_with_them() {
     });
 }
 
-/// A controller in each of its states. Powers are waited for in two of them.
+/// Returns a controller in each of its states. Two of them wait for a computation.
 fn in_state(
     number: usize,
     concatenates: bool,
@@ -424,7 +423,7 @@ fn every_message_in_every_state() {
     insta::assert_snapshot!(table(false));
 }
 
-/// The same with a PSK, which is there when the host is authenticated and not before.
+/// The same with a PSK, which exists once the host is authenticated and not before.
 #[test]
 fn every_message_in_every_state_of_a_concatenation() {
     insta::assert_snapshot!(table(true));
@@ -472,7 +471,7 @@ fn table(concatenates: bool) -> String {
     table
 }
 
-/// A challenge or a reply that is sent again is out of turn; a new transaction has new secrets.
+/// A repeated challenge or reply is out of turn; a new transaction has new secrets.
 #[test]
 fn replayed_messages_do_not_count() {
     let both = parties(key(1), None);
@@ -493,9 +492,9 @@ fn replayed_messages_do_not_count() {
 }
 
 proptest! {
-    /// Nothing but the right messages authenticates a host, and none makes a machine panic.
+    /// Nothing but the right messages authenticates a host, and no message makes a state machine panic.
     #[test]
-    fn arbitrary_messages_authenticate_nobody(
+    fn arbitrary_messages_authenticate_no_host(
         messages in proptest::collection::vec(
             (proptest::sample::select(vec![[0u8, 0], [1, 2], [1, 4], [0, 0xf0]]),
              proptest::collection::vec(any::<u8>(), 0..120), any::<bool>()),

@@ -1,4 +1,4 @@
-//! What tests of authentication share.
+//! Helpers of the authentication tests.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use roadtrain_proto::security::Hash;
@@ -10,7 +10,7 @@ pub(crate) const HOST: &str =
 /// The subsystem of the vectors.
 pub(crate) const SUBSYSTEM: &str = "nqn.2024-01.test:kernel";
 
-/// Octets from `first`, each one more than the one before.
+/// Bytes from `first`, each one more than the one before.
 pub(crate) fn counting(first: u8, count: usize) -> Vec<u8> {
     (0..count).map(|at| first.wrapping_add(at as u8)).collect()
 }

@@ -11,7 +11,7 @@ const TLS_384: &str =
     "NVMeTLSkey-1:02:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vcSEgBQ==:";
 const TLS_00: &str = "NVMeTLSkey-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 
-/// A configured PSK, how it is derived, the identity with H and S for the names, and the PSK.
+/// Configured PSK, its derivation, the identity with H and S for the names, and the PSK.
 const PSKS: &[(&str, IdentityVersion, bool, &str, &str)] = {
     use IdentityVersion::{V0, V1};
     &[
@@ -127,7 +127,7 @@ fn an_authentication_makes_the_psk_of_the_vectors() {
     assert_eq!(GeneratedPsk::new(Hash::Sha512, &session_key, &c1, &c2), None);
 }
 
-/// A key of counting octets, and what it is for the host.
+/// A key of counting bytes, and its transformation for the host.
 const DHCHAP: &[(&str, &str)] = &[
     (
         "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:",
@@ -200,7 +200,7 @@ fn debug_shows_no_octet_of_a_key() {
 }
 
 proptest! {
-    /// What is printed is read again, and a character that is changed is noticed.
+    /// A printed key is read again, and a changed character is detected.
     #[test]
     fn keys_survive_their_written_form(octets: [u8; 48], at in 19usize..80, other in "[A-Za-z0-9+/]") {
         for hash in [None, Some(Hash::Sha384)] {

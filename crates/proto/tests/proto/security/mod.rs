@@ -1,4 +1,4 @@
-//! Keys and derivations against values that a Linux kernel's sessions have shown.
+//! Keys and derivations against values from sessions of a Linux kernel.
 
 mod concatenation;
 mod dhchap;

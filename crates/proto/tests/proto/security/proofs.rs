@@ -1,4 +1,4 @@
-//! What counts of a proof: each of its octets, in its transaction, by the keys that hold now and for their owners.
+//! Checks of a response: each of its bytes, in its transaction, by the keys that are valid now and for their owners.
 
 use super::dhchap::{authenticate, key, parties};
 use super::helpers::{offer, seed};
@@ -9,7 +9,7 @@ use roadtrain_proto::security::dhchap::{
 use roadtrain_proto::security::{DhchapKey, Hash, Secret};
 use roadtrain_wire::auth::Explanation;
 
-/// Octets of SHA-256.
+/// Bytes of SHA-256.
 const BYTES: usize = 32;
 
 fn null() -> Offer {
@@ -25,7 +25,7 @@ fn challenged(both: &Parties) -> (Controller, Host, Challenged) {
     (controller, host, challenged)
 }
 
-/// Both ends when the controller has proved itself, with its message.
+/// Both ends when the controller has sent its response, with its message.
 fn proved(both: &Parties) -> (Controller, Host, Vec<u8>) {
     let (mut controller, mut host, challenged) = challenged(both);
     controller.send(&host.reply(&challenged, &mut seed(3)).unwrap(), &mut seed(4));
@@ -33,7 +33,7 @@ fn proved(both: &Parties) -> (Controller, Host, Vec<u8>) {
     (controller, host, success1)
 }
 
-/// One that begins as the right one is not the right one, however long it is right.
+/// A response that begins as the right one is wrong, however long the common part is.
 #[test]
 fn every_octet_of_a_response_counts() {
     let both = parties(key(1), key(2));
@@ -74,8 +74,7 @@ fn the_last_message_belongs_to_its_transaction() {
     assert_eq!(controller.take_failure().unwrap(), (Explanation::Payload, "T_ID"));
 }
 
-/// A host begins again: what counts is what the controller knows then, and in a transaction what it knew when that
-/// began.
+/// A host begins again: the controller's keys of that moment count; a transaction uses the keys of its start.
 #[test]
 fn keys_of_now_count_when_a_host_begins_again() {
     let with = |octet| parties(key(octet), None);
@@ -104,7 +103,7 @@ fn keys_of_now_count_when_a_host_begins_again() {
     assert!(matches!(controller.state(), State::Success1));
 }
 
-/// Each side's key is bound to its own name, so that it is good for nobody else.
+/// Each side's key is bound to its own name, so that no other host can use it.
 #[test]
 fn keys_are_transformed_for_their_owners() {
     let key = |octet| DhchapKey::new(Some(Hash::Sha256), &[octet; BYTES]).unwrap();
@@ -115,7 +114,7 @@ fn keys_are_transformed_for_their_owners() {
     assert_ne!(key(1).transform(HOST), key(1).transform(SUBSYSTEM));
 }
 
-/// No key is not a key without octets.
+/// No key differs from a key without bytes.
 #[test]
 fn a_host_without_a_key_at_the_target_is_not_let_in_by_an_empty_one() {
     let mut controller = Controller::new(parties(None, None), null());
@@ -124,9 +123,9 @@ fn a_host_without_a_key_at_the_target_is_not_let_in_by_an_empty_one() {
     assert_eq!(ended, Err(HostError::Refused(Explanation::Failed)));
 }
 
-/// The host says why it gives up.
+/// The host reports its reason.
 #[test]
-fn a_host_that_gives_up_names_its_reason() {
+fn a_host_that_abandons_names_its_reason() {
     let host = Host::new(parties(key(1), None), null(), 0x0201);
     for (error, explanation) in [
         (HostError::NoKey, Explanation::Failed),

@@ -1,4 +1,4 @@
-//! Every frame and record, octet for octet. The octets were made from the page alone, by another program.
+//! Every frame and record, byte for byte. Another program has made the bytes from the page alone.
 
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::ether::setup::{
@@ -50,7 +50,7 @@ fn to_host(kind: FrameType) -> FrameHeader {
     }
 }
 
-/// The frame is built to `expected` and nothing else, and parsed to what it was built from.
+/// Checks that the frame is built to `expected`, and parsed to its fields again.
 fn assert_frame(mut header: FrameHeader, body: &[u8], expected: &[&str]) {
     header.body = (body.len() as u16).into();
     set_hcrc(&mut header);

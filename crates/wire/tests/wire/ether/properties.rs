@@ -1,4 +1,4 @@
-//! What is built is parsed again; anything at all is parsed without panic; damage is found.
+//! Built frames are parsed again; any bytes are parsed without panic; damage is detected.
 
 use proptest::prelude::*;
 use roadtrain_wire::ether::setup::{Join, Joined, Leave, Offer, Query, with_nqn};
@@ -62,7 +62,7 @@ fn octets_of(record: &Record<'_>) -> Vec<u8> {
     }
 }
 
-/// Records lie inside the body, one behind the other, and are no more than may be.
+/// Checks that records lie inside the body, one behind the other, and do not exceed the maximum.
 fn assert_consistent(body: &[u8]) {
     let mut count = 0;
     for record in Records::new(body) {
@@ -102,7 +102,7 @@ proptest! {
         prop_assert_eq!(parse(&frame[..length]).err(), Some(FrameError::Truncated));
     }
 
-    /// All of them, not some: 512 bits are few.
+    /// All bits, not some: 512 bits are few.
     #[test]
     fn every_flipped_bit_of_a_header_is_found(frame in frame()) {
         for bit in 0..FRAME_HEADER_BYTES * 8 {
@@ -204,9 +204,9 @@ proptest! {
         prop_assert!(seen[before.len()].is_ok() || seen.len() == before.len() + 1);
     }
 
-    /// A body that was cut: what is whole is seen, and the rest is told.
+    /// A body that was cut: whole records are parsed, and the rest is an error.
     #[test]
-    fn cut_records_are_told(
+    fn cut_records_are_errors(
         records in proptest::collection::vec(record(), 1..8),
         cut: proptest::sample::Index,
     ) {

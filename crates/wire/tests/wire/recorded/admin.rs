@@ -1,5 +1,5 @@
-//! Admin commands and the pages they return: what Linux's target said of itself is what we read, and the
-//! commands Linux's host sent are built again.
+//! Admin commands and their pages: our code reads what Linux's target has reported, and builds the commands of Linux's
+//! host again.
 
 use super::capture::Recorded;
 use super::session::{data, for_every_pdu, view};
@@ -21,8 +21,8 @@ use std::collections::HashMap;
 /// The kernel target's subsystem in all recordings.
 const NQN: &str = "nqn.2024-01.test:kernel";
 
-/// An admin command with what came back.
-struct Exchange {
+/// An admin command with its response and data.
+struct AdminExchange {
     name: String,
     sqe: Sqe,
     page: Vec<u8>,
@@ -30,8 +30,8 @@ struct Exchange {
     status: u16,
 }
 
-/// All exchanges on the admin queues.
-fn exchanges() -> Vec<Exchange> {
+/// Returns all exchanges on the admin queues.
+fn exchanges() -> Vec<AdminExchange> {
     let mut open: HashMap<(String, usize, u16), (Sqe, Vec<u8>)> = HashMap::new();
     let mut done = Vec::new();
     let mut is_admin: HashMap<(String, usize), bool> = HashMap::new();
@@ -56,7 +56,7 @@ fn exchanges() -> Vec<Exchange> {
                 let (sqe, page) = open.remove(&key(cqe.cid.get())).expect("a known command");
                 if is_admin[&(name.to_owned(), pdu.connection)] {
                     let (result, status) = (cqe.result(), cqe.status().to_field() >> 1);
-                    done.push(Exchange { name: name.to_owned(), sqe, page, result, status });
+                    done.push(AdminExchange { name: name.to_owned(), sqe, page, result, status });
                 }
             }
             _ => {}
@@ -65,7 +65,7 @@ fn exchanges() -> Vec<Exchange> {
     done
 }
 
-/// Connect, the first command, says which queue a connection is.
+/// Takes the queue of a connection from Connect, its first command.
 fn learn_queue(
     is_admin: &mut HashMap<(String, usize), bool>,
     name: &str,
@@ -76,19 +76,19 @@ fn learn_queue(
     is_admin.entry((name.to_owned(), pdu.connection)).or_insert(qid == 0);
 }
 
-/// The successful exchanges of an opcode.
-fn succeeded(opcode: u8) -> Vec<Exchange> {
+/// Returns the successful exchanges of an opcode.
+fn succeeded(opcode: u8) -> Vec<AdminExchange> {
     exchanges().into_iter().filter(|e| e.sqe.opcode == opcode && e.status == 0).collect()
 }
 
-fn identified(wanted: u8) -> Vec<Exchange> {
+fn identified(wanted: u8) -> Vec<AdminExchange> {
     let mut all = succeeded(opcode::IDENTIFY);
     all.retain(|e| e.sqe.cdw10.get() as u8 == wanted);
     assert!(!all.is_empty(), "no recording has Identify with CNS {wanted:#x}");
     all
 }
 
-fn logged(wanted: u8) -> Vec<Exchange> {
+fn logged(wanted: u8) -> Vec<AdminExchange> {
     let mut all = succeeded(opcode::GET_LOG_PAGE);
     all.retain(|e| GetLogPage::parse(&e.sqe).lid == wanted);
     assert!(!all.is_empty(), "no recording has log page {wanted:#x}");
@@ -97,7 +97,7 @@ fn logged(wanted: u8) -> Vec<Exchange> {
 
 #[test]
 fn identify_controller_is_read() {
-    for Exchange { name, page, .. } in identified(cns::CONTROLLER) {
+    for AdminExchange { name, page, .. } in identified(cns::CONTROLLER) {
         let controller = IdentifyController::ref_from_bytes(&page).expect("4,096 octets");
         assert_eq!(parse_ascii(&controller.mn), "Linux", "{name}");
         let nqn = parse_nqn(&controller.subnqn).expect("a subsystem NQN");
@@ -117,7 +117,7 @@ fn identify_controller_is_read() {
 
 #[test]
 fn identify_namespace_is_read() {
-    for Exchange { name, sqe, page, .. } in identified(cns::NAMESPACE) {
+    for AdminExchange { name, sqe, page, .. } in identified(cns::NAMESPACE) {
         let namespace = IdentifyNamespace::ref_from_bytes(&page).expect("4,096 octets");
         if !namespace.is_active() {
             assert!(["errors", "namespace-events"].contains(&&name[..]), "{name}");
@@ -132,7 +132,7 @@ fn identify_namespace_is_read() {
 
 #[test]
 fn namespace_lists_are_read() {
-    for Exchange { name, sqe, page, .. } in identified(cns::ACTIVE_NAMESPACES) {
+    for AdminExchange { name, sqe, page, .. } in identified(cns::ACTIVE_NAMESPACES) {
         let list = NamespaceList::ref_from_bytes(&page).expect("4,096 octets");
         let nsids: Vec<u32> = list.iter().collect();
         let above = sqe.nsid.get();
@@ -148,7 +148,7 @@ fn namespace_lists_are_read() {
 
 #[test]
 fn namespace_descriptors_are_built_again() {
-    for Exchange { name, page, .. } in identified(cns::NAMESPACE_DESCRIPTORS) {
+    for AdminExchange { name, page, .. } in identified(cns::NAMESPACE_DESCRIPTORS) {
         let mut built = vec![0; page.len()];
         let mut at = 0;
         let mut has_identifier = false;
@@ -165,7 +165,7 @@ fn namespace_descriptors_are_built_again() {
 fn get_log_page_is_built_again() {
     let all = succeeded(opcode::GET_LOG_PAGE);
     assert!(all.len() > 20, "only {} Get Log Page commands", all.len());
-    for Exchange { name, sqe, page, .. } in all {
+    for AdminExchange { name, sqe, page, .. } in all {
         let get = GetLogPage::parse(&sqe);
         assert_eq!(get.bytes, page.len() as u64, "{name}: {get:?}");
         let mut built = get.emit(sqe.nsid.get());
@@ -177,12 +177,12 @@ fn get_log_page_is_built_again() {
 #[test]
 fn discovery_log_is_read() {
     let mut entries = 0;
-    for Exchange { name, sqe, page, .. } in logged(lid::DISCOVERY) {
+    for AdminExchange { name, sqe, page, .. } in logged(lid::DISCOVERY) {
         let get = GetLogPage::parse(&sqe);
         let mut rest = &page[..];
         if get.offset == 0 {
             let (header, tail) = DiscoveryLogHeader::ref_from_prefix(rest).unwrap_or_else(|_| {
-                // nvme-cli looks at the first octets alone.
+                // nvme-cli reads only the first bytes.
                 (DiscoveryLogHeader::ref_from_bytes(&[0; 1024]).unwrap(), &[])
             });
             assert!(page.len() < 1024 || header.numrec.get() == 2, "{name}");
@@ -206,7 +206,7 @@ fn discovery_log_is_read() {
 
 #[test]
 fn ana_log_is_read() {
-    for Exchange { name, sqe, page, .. } in logged(lid::ANA) {
+    for AdminExchange { name, sqe, page, .. } in logged(lid::ANA) {
         if GetLogPage::parse(&sqe).offset != 0 {
             continue; // nvme-cli reads on in pieces
         }
@@ -221,7 +221,7 @@ fn ana_log_is_read() {
 
 #[test]
 fn smart_log_is_read() {
-    for Exchange { name, page, .. } in logged(lid::SMART) {
+    for AdminExchange { name, page, .. } in logged(lid::SMART) {
         let smart = SmartLog::ref_from_bytes(&page).expect("512 octets");
         assert_eq!(smart.critical_warning, 0, "{name}");
         assert!(smart.host_read_commands.get() > 0, "{name}");
@@ -231,18 +231,18 @@ fn smart_log_is_read() {
 #[test]
 fn features_are_read() {
     let mut queues = 0;
-    for Exchange { name, sqe, result, .. } in succeeded(opcode::SET_FEATURES) {
+    for AdminExchange { name, sqe, result, .. } in succeeded(opcode::SET_FEATURES) {
         let set = SetFeatures::parse(&sqe);
         if set.fid == fid::NUMBER_OF_QUEUES {
-            let asked = NumberOfQueues::parse(set.value).expect("allowed");
+            let requested = NumberOfQueues::parse(set.value).expect("allowed");
             let granted = NumberOfQueues::parse(result as u32).expect("allowed");
-            assert!((1..=2).contains(&asked.submission), "{name}");
-            assert!(granted.submission >= asked.submission, "{name}");
+            assert!((1..=2).contains(&requested.submission), "{name}");
+            assert!(granted.submission >= requested.submission, "{name}");
             assert_eq!(SetFeatures::emit(set.fid, set.value).cdw11, sqe.cdw11);
             queues += 1;
         }
     }
-    assert!(queues >= 15, "only {queues} connects asked for queues");
+    assert!(queues >= 15, "only {queues} connects requested queues");
     let gets: Vec<u8> = succeeded(opcode::GET_FEATURES)
         .iter()
         .map(|e| GetFeatures::parse(&e.sqe))

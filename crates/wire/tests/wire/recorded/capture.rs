@@ -1,25 +1,25 @@
-//! The recorded sessions in `tests/traces`: a pcap reader, TCP reassembly and cutting into PDUs.
+//! Recorded sessions in `tests/traces`: a pcap reader, TCP reassembly and splitting into PDUs.
 //!
-//! Only what those files need: classic little-endian pcap, Ethernet, IPv4, nothing cut off. Sequence
-//! numbers wrap, segments come again, overlap and arrive out of order.
+//! Only the features that those files need: classic little-endian pcap, Ethernet, IPv4, no truncated packets. Sequence
+//! numbers wrap; segments are repeated, overlap and arrive out of order.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Last digits of the target's port in every recording.
+/// Port of the target in every recording.
 const TARGET_PORT: u16 = 4420;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
-/// One PDU as it stood in the byte stream.
+/// One PDU of the byte stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorded {
     /// Connection, counted from 1 in the order of their SYNs.
     pub(crate) connection: usize,
-    /// Whether the host sent it.
+    /// True if the host sent it.
     pub(crate) from_host: bool,
-    /// All its octets, digests included.
+    /// All bytes, digests included.
     pub(crate) octets: Vec<u8>,
 }
 
@@ -41,21 +41,21 @@ pub(crate) fn names() -> Vec<String> {
     names
 }
 
-/// The PDUs of a recording, in the order in which their last octets arrived.
+/// Returns the PDUs of a recording, in the order in which their last bytes arrived.
 pub(crate) fn pdus(name: &str) -> Vec<Recorded> {
     pdus_of(name, usize::MAX)
 }
 
-/// Those of so many connections, the first ones: what follows may be TLS.
+/// Returns the PDUs of the first `count` connections: later ones may be TLS.
 pub(crate) fn pdus_of(name: &str, count: usize) -> Vec<Recorded> {
     let pcap = fs::read(folder().join(format!("{name}.pcap"))).expect("a readable recording");
-    let mut connections: Vec<Connection> = Vec::new();
+    let mut connections: Vec<CapturedConnection> = Vec::new();
     let mut found = Vec::new();
     for segment in segments(&pcap) {
         let from_host = segment.destination % 10_000 == TARGET_PORT;
         let peer = if from_host { segment.source } else { segment.destination };
         if segment.flags & (SYN | ACK) == SYN {
-            connections.push(Connection { peer, streams: Default::default() });
+            connections.push(CapturedConnection { peer, streams: Default::default() });
         }
         let index = connections.iter().rposition(|c| c.peer == peer).expect("a SYN came first");
         if index >= count {
@@ -73,13 +73,13 @@ pub(crate) fn pdus_of(name: &str, count: usize) -> Vec<Recorded> {
     found
 }
 
-struct Connection {
+struct CapturedConnection {
     peer: u16,
-    /// From the target, from the host.
-    streams: [Stream; 2],
+    /// Streams from the target and from the host.
+    streams: [CapturedStream; 2],
 }
 
-struct Segment<'a> {
+struct CapturedSegment<'a> {
     source: u16,
     destination: u16,
     sequence: u32,
@@ -95,7 +95,7 @@ fn u16_be(octets: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(octets[at..at + 2].try_into().expect("2 octets"))
 }
 
-fn segments(pcap: &[u8]) -> Vec<Segment<'_>> {
+fn segments(pcap: &[u8]) -> Vec<CapturedSegment<'_>> {
     assert_eq!((u32_le(pcap, 0), u32_le(pcap, 20)), (0xa1b2_c3d4, 1), "classic pcap, Ethernet");
     let mut segments = Vec::new();
     let mut at = 24;
@@ -104,7 +104,7 @@ fn segments(pcap: &[u8]) -> Vec<Segment<'_>> {
         assert_eq!(stored, u32_le(pcap, at + 12) as usize, "a packet was cut");
         let ip = &pcap[at + 16 + 14..at + 16 + stored];
         let tcp = &ip[usize::from(ip[0] & 15) * 4..usize::from(u16_be(ip, 2))];
-        segments.push(Segment {
+        segments.push(CapturedSegment {
             source: u16_be(tcp, 0),
             destination: u16_be(tcp, 2),
             sequence: u32::from_be_bytes(tcp[4..8].try_into().expect("4 octets")),
@@ -118,17 +118,17 @@ fn segments(pcap: &[u8]) -> Vec<Segment<'_>> {
 
 /// One direction of one connection.
 #[derive(Default)]
-struct Stream {
+struct CapturedStream {
     /// Sequence number of the octet behind `ready`.
     next: u32,
-    /// In order, not yet cut.
+    /// Bytes in order, not yet split.
     ready: Vec<u8>,
     /// Payloads by sequence number that may lie ahead of `next`.
     later: BTreeMap<u32, Vec<u8>>,
 }
 
-impl Stream {
-    fn add(&mut self, segment: &Segment<'_>) {
+impl CapturedStream {
+    fn add(&mut self, segment: &CapturedSegment<'_>) {
         if segment.flags & SYN != 0 {
             self.next = segment.sequence.wrapping_add(1);
         }
@@ -138,7 +138,7 @@ impl Stream {
                 *held = segment.payload.to_vec();
             }
         }
-        // What follows directly; a segment sent again may begin before `next`.
+        // Takes the segments that follow directly; a repeated segment may begin before `next`.
         while let Some((&sequence, _)) =
             self.later.iter().find(|&(&s, _)| s.wrapping_sub(self.next) as i32 <= 0)
         {

@@ -1,11 +1,11 @@
-//! Every PDU of every recording, with its layout and what its connection agreed.
+//! Every PDU of every recording, with its layout and the parameters of its connection.
 
 use super::capture::{self, Recorded};
 use roadtrain_wire::pdu::{CommonHeader, Digests, IcReq, IcResp, Layout, PduType, alignment_bytes};
 use roadtrain_wire::zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 use std::collections::HashMap;
 
-/// What a connection's ICReq and ICResp agreed.
+/// Parameters that ICReq and ICResp of a connection have negotiated.
 #[derive(Clone, Copy)]
 pub(crate) struct Agreed {
     pub(crate) digests: Digests,
@@ -19,18 +19,18 @@ impl Default for Agreed {
     }
 }
 
-/// The structure at the front of `octets`.
+/// Returns the structure at the front of `octets`.
 pub(crate) fn view<T: FromBytes + KnownLayout + Immutable + Unaligned>(octets: &[u8]) -> &T {
     T::ref_from_prefix(octets).expect("long enough").0
 }
 
-/// The data a PDU carries.
+/// Returns the data of a PDU.
 pub(crate) fn data<'a>(pdu: &'a Recorded, layout: &Layout) -> &'a [u8] {
     let start = layout.data_offset as usize;
     &pdu.octets[start..start + layout.data_bytes as usize]
 }
 
-/// Calls `check` with every PDU of every recording, its layout and what its connection agreed.
+/// Calls `check` with every PDU of every recording, its layout and the parameters of its connection.
 pub(crate) fn for_every_pdu(mut check: impl FnMut(&str, &Recorded, &Layout, Agreed)) {
     for name in capture::names() {
         let mut agreed: HashMap<usize, Agreed> = HashMap::new();

@@ -1,5 +1,5 @@
-//! PDUs and fabrics commands: every one parses, means what the independent listing beside the recording
-//! says, and is built again, octet for octet.
+//! PDUs and fabrics commands: every one parses to the values of the independent listing, and is built again, byte for
+//! byte.
 
 use super::capture::{self, Recorded};
 use super::session::{Agreed, data, for_every_pdu, view};
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
 
-/// The line that `pdus.py` prints for the PDU.
+/// Returns the line that `pdus.py` prints for the PDU.
 fn describe(pdu: &Recorded, layout: &Layout) -> String {
     let octets = &pdu.octets[..];
     let ch: &CommonHeader = view(octets);
@@ -111,7 +111,7 @@ fn describe_transfer(cid: u16, ttag: u16, offset: u32, length: u32) -> String {
     format!("cid={cid:#06x} ttag={ttag:#06x} offset={offset} length={length}")
 }
 
-/// Computes the digests the PDU carries; says which there are.
+/// Checks the digests of the PDU; returns their names.
 fn check_digests(pdu: &Recorded, layout: &Layout) -> String {
     let mut said = String::new();
     let ch: &CommonHeader = view(&pdu.octets);
@@ -145,14 +145,14 @@ fn every_pdu_is_what_the_listing_says() {
     }
 }
 
-/// The PDU's octets again, from its values alone: nothing is copied but the data and the SQE and CQE,
-/// which the tests below take apart.
+/// Builds the PDU's bytes again, from its values alone. Only the data, the SQE and the CQE are copied, which the tests
+/// below check.
 fn emit(pdu: &Recorded, layout: &Layout, agreed: Agreed) -> Vec<u8> {
     let octets = &pdu.octets[..];
     let payload = data(pdu, layout);
     let alignment = agreed.alignment[usize::from(pdu.from_host)];
     let mut ch = CommonHeader::new(layout.kind, layout.data_bytes, agreed.digests, alignment);
-    // What the transfer says about itself is no matter of form.
+    // Flags of the transfer are no matter of form.
     ch.flags |= octets[1] & (flag::LAST | flag::SUCCESS);
     let mut out = match layout.kind {
         PduType::IcReq => {

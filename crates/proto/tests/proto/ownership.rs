@@ -1,5 +1,5 @@
-//! An owner that beats and one that looks, over a cluster that takes its time: whatever is delayed or lost, nobody is
-//! fenced that says it serves, a dead owner is fenced in time, and an outage of the cluster changes nothing.
+//! An owner and an observer, over a slow cluster. Whatever is delayed or lost: no target is fenced while it serves. A
+//! dead owner is fenced in time. An outage of the cluster changes nothing.
 
 use proptest::prelude::*;
 use roadtrain_proto::custody::{Claim, Observer, Owner, Seen, Standing, Timing, Verdict};
@@ -12,7 +12,7 @@ fn at(ms: u64) -> Instant {
     Instant(ms * MS)
 }
 
-/// What the cluster does with one request: when it reaches the cluster, and when its answer comes, after it was made.
+/// Delays of one request: from its start to the cluster, and from there to the reply.
 #[derive(Clone, Copy, Debug)]
 struct Delay {
     there: u64,
@@ -26,7 +26,7 @@ fn delays() -> impl Strategy<Value = Vec<Delay>> {
     prop::collection::vec(delay.prop_map(|(there, back)| Delay { there, back }), 40)
 }
 
-/// One request at a time, each a while after the answer to the one before: when it was made, came, was answered.
+/// Requests one at a time, each a while after the reply to the one before: times of start, arrival, reply.
 fn requests(delays: &[Delay], begin: u64, pause: u64) -> Vec<[u64; 3]> {
     let mut now = begin;
     let mut all = Vec::new();
@@ -38,11 +38,11 @@ fn requests(delays: &[Delay], begin: u64, pause: u64) -> Vec<[u64; 3]> {
     all
 }
 
-/// When the observer has its first verdict to fence, and until when the owner says that it serves.
-fn run(beats: &[[u64; 3]], looks: &[[u64; 3]]) -> (Option<u64>, Vec<(u64, u64)>) {
+/// Returns the time of the observer's first verdict to fence, and the periods in which the owner serves.
+fn run(beats: &[[u64; 3]], checks: &[[u64; 3]]) -> (Option<u64>, Vec<(u64, u64)>) {
     let timing = Timing::default();
     let mut observer = Observer::new(timing);
-    let verdict = looks.iter().find(|[asked, came, answered]| {
+    let verdict = checks.iter().find(|[asked, came, answered]| {
         let number = beats.iter().filter(|beat| beat[1] <= *came).count() as u64;
         let seen = if number == 0 { Seen::Stranger } else { Seen::Beat(number) };
         observer.looked(at(*asked), at(*answered), seen) == Verdict::Fence
@@ -60,14 +60,14 @@ fn run(beats: &[[u64; 3]], looks: &[[u64; 3]]) -> (Option<u64>, Vec<(u64, u64)>)
         assert_eq!(owner.standing(at(confirmed + gives_up)), Standing::CutOff);
         if *back >= confirmed + gives_up {
             serves.push((from, confirmed + gives_up));
-            // A look from before this beat is answered by then, or counts for nothing.
+            // A check from before this heartbeat is answered by then, or ignored.
             from = *back + blind;
         }
         if owner.confirmed(at(*begun), at(*back)) {
             owner.looked(true, at(*back));
         }
         confirmed = *begun;
-        // An answer that is older than that changes nothing.
+        // A reply that is older than that changes nothing.
         if *back >= begun + gives_up {
             assert_eq!(owner.standing(at(*back)), Standing::CutOff);
         }
@@ -77,32 +77,32 @@ fn run(beats: &[[u64; 3]], looks: &[[u64; 3]]) -> (Option<u64>, Vec<(u64, u64)>)
 }
 
 proptest! {
-    /// As long as clocks run.
+    /// Holds as long as clocks run.
     #[test]
-    fn nobody_is_fenced_that_serves(beats in delays(), looks in delays(), begin in 0..3_000u64) {
-        let (beats, looks) = (requests(&beats, 0, 1_000), requests(&looks, begin, 500));
-        let (fenced, serves) = run(&beats, &looks);
+    fn no_serving_owner_is_fenced(beats in delays(), checks in delays(), begin in 0..3_000u64) {
+        let (beats, checks) = (requests(&beats, 0, 1_000), requests(&checks, begin, 500));
+        let (fenced, serves) = run(&beats, &checks);
         if let Some(fenced) = fenced {
             let serving = serves.iter().find(|(from, to)| (*from..*to).contains(&fenced));
-            // An answer that was on its way for longer than that makes nobody serve.
+            // A reply that was delayed for longer than that stops the owner from serving.
             prop_assert!(serving.is_none_or(|(from, to)| from == to), "fenced at {fenced} ms, serves {serves:?}");
         }
     }
 
-    /// One that has died is fenced, and soon.
+    /// A dead owner is fenced, and soon.
     #[test]
-    fn who_is_gone_is_fenced(last in 1..20usize, beats in prop::collection::vec((0..50u64, 0..50u64), 20)) {
+    fn a_dead_owner_is_fenced(last in 1..20usize, beats in prop::collection::vec((0..50u64, 0..50u64), 20)) {
         let beats: Vec<_> = beats.iter().map(|&(there, back)| Delay { there, back }).collect();
         let mut beats = requests(&beats, 0, 1_000);
         beats.truncate(last);
-        let looks = requests(&[Delay { there: 20, back: 20 }; 60], 7, 500);
-        let (fenced, _) = run(&beats, &looks);
+        let checks = requests(&[Delay { there: 20, back: 20 }; 60], 7, 500);
+        let (fenced, _) = run(&beats, &checks);
         let died = beats[last - 1][1];
         let fenced = fenced.expect("it is fenced");
         prop_assert!((died + 5_000..=died + 6_100).contains(&fenced), "died at {died} ms, fenced at {fenced} ms");
     }
 
-    /// Nobody reaches the cluster for a while, however long: afterwards the owner is still the owner.
+    /// No target reaches the cluster for a while, however long: afterwards the owner is still the owner.
     #[test]
     fn an_outage_changes_nothing(begin in 2_000..6_000u64, lasts in 0..30_000u64, late in 0..900u64) {
         let during = |made: u64| {
@@ -122,7 +122,7 @@ proptest! {
             }
             all
         };
-        // The owner's requests reach the cluster a little later than the other's.
+        // The owner's requests reach the cluster a little later than the observer's.
         let beats: Vec<_> = all(0, 1_000).iter().map(|&[a, b, c]| [a, b + late, c + late]).collect();
         let (fenced, _) = run(&beats, &all(3, 500));
         prop_assert_eq!(fenced, None);
@@ -130,7 +130,7 @@ proptest! {
 }
 
 #[test]
-fn who_was_fenced_stays_so() {
+fn a_fenced_owner_stays_fenced() {
     let mut owner = Owner::new(Timing::default(), at(0));
     assert_eq!(owner.standing(at(3_999)), Standing::Serves);
     assert!(!owner.confirmed(at(3_000), at(3_010)));
@@ -139,16 +139,20 @@ fn who_was_fenced_stays_so() {
     assert_eq!(owner.standing(at(7_000)), Standing::CutOff);
     assert!(owner.confirmed(at(8_000), at(8_010)));
     owner.looked(true, at(8_010));
-    assert_eq!(owner.standing(at(10_009)), Standing::CutOff, "somebody may be about to take it");
+    assert_eq!(
+        owner.standing(at(10_009)),
+        Standing::CutOff,
+        "another target may be about to take it"
+    );
     assert_eq!(owner.standing(at(10_010)), Standing::Serves);
     owner.fenced();
     assert!(!owner.confirmed(at(10_000), at(10_020)));
     assert_eq!(owner.standing(at(10_020)), Standing::Fenced);
 }
 
-/// Beats are confirmed whoever has the blocks, when the fence has ended.
+/// Heartbeats are confirmed whichever target has the blocks, once the fence has ended.
 #[test]
-fn who_was_cut_off_looks_whose_the_blocks_are() {
+fn an_owner_that_was_cut_off_checks_its_ownership() {
     let mut owner = Owner::new(Timing::default(), at(0));
     let hour = 3_600_000;
     for n in 0..10 {
@@ -161,7 +165,7 @@ fn who_was_cut_off_looks_whose_the_blocks_are() {
     assert_eq!(
         owner.standing(at(hour + 11_499)),
         Standing::CutOff,
-        "somebody may be about to take it"
+        "another target may be about to take it"
     );
     assert!(!owner.confirmed(at(hour + 11_000), at(hour + 11_010)));
     assert_eq!(owner.standing(at(hour + 11_500)), Standing::Serves);
@@ -169,7 +173,7 @@ fn who_was_cut_off_looks_whose_the_blocks_are() {
     assert_eq!(other.standing(at(hour + 9_500)), Standing::Fenced);
 }
 
-/// An owner that never beats is gone when it does not have the blocks open for long, as far as that was looked for.
+/// An owner without heartbeats is gone when checks have not seen the blocks open for long.
 #[test]
 fn strangers_that_are_gone_are_fenced() {
     let look = |observer: &mut Observer, ms, seen| observer.looked(at(ms), at(ms + 10), seen);
@@ -178,15 +182,15 @@ fn strangers_that_are_gone_are_fenced() {
     };
     let mut observer = Observer::new(Timing::default());
     assert_eq!(all(&mut observer, 0, 29_000, Seen::Absent(1)), None);
-    // It was there: it had lost its connection.
+    // The owner was alive: it had lost its connection.
     assert_eq!(all(&mut observer, 29_000, 30_000, Seen::Stranger), None);
     assert_eq!(all(&mut observer, 30_000, 59_000, Seen::Absent(1)), None);
-    // Nobody has looked for a while.
+    // No check for a while.
     assert_eq!(all(&mut observer, 63_000, 90_000, Seen::Absent(1)), None);
-    // Another one.
+    // Another owner.
     assert_eq!(all(&mut observer, 90_000, 119_500, Seen::Absent(2)), None);
     assert_eq!(all(&mut observer, 119_500, 130_000, Seen::Absent(2)), Some(120_500));
-    // Beats are waited for less long, but by themselves.
+    // Heartbeats have a shorter timeout, of their own.
     let mut observer = Observer::new(Timing::default());
     assert_eq!(all(&mut observer, 0, 20_000, Seen::Absent(5)), None);
     assert_eq!(all(&mut observer, 20_000, 24_500, Seen::Beat(5)), None);
@@ -199,17 +203,17 @@ fn strangers_are_waited_for() {
         assert_eq!(observer.looked(at(n * 500), at(n * 500 + 10), Seen::Stranger), Verdict::Wait);
     }
     assert_eq!(observer.looked(at(50_000), at(50_010), Seen::Nobody), Verdict::Free);
-    // Another owner, another beat.
+    // Another owner, another heartbeat.
     for n in 0..100 {
         let (now, seen) = (at(51_000 + n * 500), Seen::Beat(n / 5));
         assert_eq!(observer.looked(now, now + Duration::from_millis(9), seen), Verdict::Wait);
     }
 }
 
-/// Whoever takes what was seized may be the one that has seized it, and goes on looking for a moment.
+/// The target that takes seized blocks may be the one that has seized them; it continues to check for a moment.
 #[test]
 fn blocks_are_taken_from_the_owner_that_was_meant_and_from_no_other() {
-    // A look each, and what is told after it.
+    // One check each, and its result.
     let mut claim = Claim::new(Some("old"));
     assert!(!claim.looked(Some(&"old")) && !claim.is_free());
     claim.seize();
@@ -217,11 +221,11 @@ fn blocks_are_taken_from_the_owner_that_was_meant_and_from_no_other() {
     assert!(claim.looked(Some(&"old")) && !claim.is_free());
     claim.fenced();
     assert!(claim.is_free() && !claim.looked(Some(&"ours")));
-    // The old owner goes by itself, and the new one has them before the next look.
+    // The old owner leaves by itself, and the new one has the blocks before the next check.
     let mut claim = Claim::new(Some("old"));
     claim.seize();
     assert!(!claim.looked(Some(&"ours")) && !claim.looked(Some(&"old")));
-    // They were free when somebody wanted them.
+    // The blocks were free when they were seized.
     let mut claim = Claim::new(None);
     claim.seize();
     assert!(claim.is_free() && !claim.looked(Some(&"ours")));

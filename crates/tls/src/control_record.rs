@@ -1,40 +1,44 @@
-//! What a peer says in records that hold no data: alerts, and messages after the handshake.
+//! Records without data: alerts, and messages after the handshake.
 
 use crate::Error;
 use crate::record::{CONTENT_TYPE_ALERT, CONTENT_TYPE_HANDSHAKE};
 
-/// Records without data that may follow each other.
+/// Maximum number of consecutive records without data.
 pub const IDLE_MAX: u32 = 32;
 const CLOSE_NOTIFY: u8 = 0;
 const WARNING: u8 = 1;
 const FATAL: u8 = 2;
 const KEY_UPDATE: u8 = 24;
 const NEW_SESSION_TICKET: u8 = 4;
-/// A KeyUpdate that asks for none in return.
+/// A KeyUpdate that requests none in return.
 pub const KEY_UPDATE_MESSAGE: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
 
-/// The alert that says why we end the connection; 0: in order.
+/// Returns the alert with the reason why this end closes the connection; 0: in order.
 #[must_use]
 pub fn alert_message(code: u8) -> [u8; 2] {
     [if code == CLOSE_NOTIFY { WARNING } else { FATAL }, code]
 }
 
-/// What a record without data says.
+/// Content of a record without data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
-    /// The peer sends nothing more.
+pub struct ControlRecord {
+    /// True if the peer sends nothing more.
     pub closed: bool,
-    /// The peer's next record has another key.
-    pub updated: bool,
-    /// The peer wants our next data with another key.
-    pub asked: bool,
+    /// True if the peer's next record has another key.
+    pub key_updated: bool,
+    /// True if the peer requests another key for our next data.
+    pub key_requested: bool,
 }
 
-/// Reads a record of type `kind`. Tickets may come to hosts, which do not want them.
+/// Parses a record of type `kind`. Hosts may receive tickets, which are ignored.
 ///
 /// # Errors
-/// A peer's fatal alert, or what no peer may say.
-pub fn told(kind: u8, content: &[u8], is_host: bool) -> Result<Told, Error> {
+/// A fatal alert of the peer, or an invalid record.
+pub fn parse_control_record(
+    kind: u8,
+    content: &[u8],
+    is_host: bool,
+) -> Result<ControlRecord, Error> {
     match kind {
         CONTENT_TYPE_ALERT => alert(content),
         CONTENT_TYPE_HANDSHAKE => handshake(content, is_host),
@@ -46,17 +50,17 @@ fn wrong<T>(what: &'static str, value: usize) -> Result<T, Error> {
     Err(Error::Record { what, value: value as u32 })
 }
 
-fn alert(content: &[u8]) -> Result<Told, Error> {
+fn alert(content: &[u8]) -> Result<ControlRecord, Error> {
     match *content {
-        [_, CLOSE_NOTIFY] => Ok(Told { closed: true, ..Told::default() }),
+        [_, CLOSE_NOTIFY] => Ok(ControlRecord { closed: true, ..ControlRecord::default() }),
         [_, code] => Err(Error::Alert(code)),
         _ => wrong("alert's length", content.len()),
     }
 }
 
-/// Messages after the handshake; each lies in one record.
-fn handshake(mut content: &[u8], is_host: bool) -> Result<Told, Error> {
-    let mut told = Told::default();
+/// Parses messages after the handshake; each lies in one record.
+fn handshake(mut content: &[u8], is_host: bool) -> Result<ControlRecord, Error> {
+    let mut record = ControlRecord::default();
     if content.is_empty() {
         return wrong("handshake message's length", 0);
     }
@@ -67,16 +71,16 @@ fn handshake(mut content: &[u8], is_host: bool) -> Result<Told, Error> {
         };
         content = rest;
         match (kind, message) {
-            // What comes after it has another key, so it ends its record.
-            (KEY_UPDATE, &[asks @ (0 | 1)]) if content.is_empty() => {
-                (told.updated, told.asked) = (true, asks == 1);
+            // The next record has another key, so the message ends its record.
+            (KEY_UPDATE, &[requested @ (0 | 1)]) if content.is_empty() => {
+                (record.key_updated, record.key_requested) = (true, requested == 1);
             }
             (NEW_SESSION_TICKET, _) if is_host => {}
             _ => return wrong("handshake message", kind.into()),
         }
     }
     match content.len() {
-        0 => Ok(told),
+        0 => Ok(record),
         rest => wrong("handshake message's length", rest),
     }
 }
