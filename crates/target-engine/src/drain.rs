@@ -1,10 +1,9 @@
-//! A clean departure: hosts are told that the ways here end, what they have asked for is finished, and only then the
-//! target ends. Discovery controllers tell that the target's entries are gone.
+//! Clean shutdown: the target reports its paths as inaccessible, completes the commands of hosts, and then ends.
+//! Discovery controllers report that the entries of the target are gone.
 //!
 //! ```text
-//! no new connections -> ANA inaccessible, with an event -> hosts read the log   -> nobody asks any more -> end
-//!                       I/O that comes now is refused      I/O that was there
-//!                                                          is finished
+//! no new connections -> ANA inaccessible, with an event -> hosts read the log -> no more commands -> end
+//!                       new I/O is refused               I/O in flight completes
 //! ```
 
 use super::control::Control;
@@ -14,21 +13,21 @@ use roadtrain_target_proto::{ControllerKind, ControllerView};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// How often is looked whether the hosts have gone elsewhere.
+/// Interval of checks whether the hosts have switched to other paths.
 const LOOK: Duration = Duration::from_millis(5);
-/// Without a new command for so long hosts are taken to have gone elsewhere.
+/// Time without a new command after which hosts count as switched.
 const QUIET: Duration = Duration::from_millis(20);
-/// Longest wait for hosts that do not read the log, or go on asking because they have no other way.
+/// Longest wait for hosts that do not read the log, or that continue to send commands because they have no other path.
 const MOMENT: Duration = Duration::from_millis(500);
-/// The same when another process goes on.
+/// Longest wait for such hosts when another process takes over.
 const HAND_OVER_MOMENT: Duration = Duration::from_millis(100);
 
-/// Who serves afterwards.
+/// Service after this target has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leave {
-    /// Nobody at these addresses.
+    /// No target at these addresses.
     ForGood,
-    /// Another process, soon. Hosts without another way wait for that, so this target does not wait for them for long.
+    /// Another process, soon. Hosts without another path wait for it, so this target waits for them only briefly.
     ToAnother,
 }
 
@@ -41,26 +40,26 @@ impl Leave {
     }
 }
 
-/// How it stands at a look.
+/// State at one check.
 #[derive(Clone, Copy, Debug)]
 struct Look {
-    /// Since it began.
+    /// Time since the drain began.
     elapsed: Duration,
-    /// Every host that wanted to hear of it has read the logs.
+    /// True if every host that enabled the event has read the logs.
     is_known: bool,
-    /// I/O commands that hosts wait for.
+    /// I/O commands in flight.
     outstanding: usize,
-    /// Commands answered in all.
+    /// Total number of completed commands.
     answered: u64,
 }
 
-/// Decides when the wait is over.
+/// End condition of the drain.
 #[derive(Clone, Copy, Debug)]
 struct Patience {
-    /// Longest wait for hosts that do not go elsewhere.
+    /// Longest wait for hosts that do not switch to other paths.
     moment: Duration,
     answered: u64,
-    /// When that had changed last.
+    /// Time of the last change of `answered`.
     since: Duration,
 }
 
@@ -69,7 +68,7 @@ impl Patience {
         Patience { moment, answered: 0, since: Duration::ZERO }
     }
 
-    /// Whether nothing is to be waited for any more.
+    /// True if the drain is done.
     fn is_over(&mut self, look: Look) -> bool {
         if look.answered != self.answered {
             (self.answered, self.since) = (look.answered, look.elapsed);
@@ -80,10 +79,11 @@ impl Patience {
 }
 
 impl Server {
-    /// Tells hosts that no namespace is in reach here any more, and waits until what they have asked for is finished:
-    /// no longer than [`ServerConfig::drain_timeout`](super::ServerConfig::drain_timeout), and not for hosts that have
-    /// no other way. `pause` waits for the time that it is given; `false` ends the wait. No new connections are taken,
-    /// and there is no way back: what is left to do is [`Server::shut_down`].
+    /// Reports all namespaces as inaccessible, and waits until the commands of hosts are completed: at most
+    /// [`ServerConfig::drain_timeout`](super::ServerConfig::drain_timeout), and not for hosts that have no other path.
+    ///
+    /// `pause` waits for the duration that it receives; `false` ends the drain. The target accepts no new connections
+    /// and cannot resume: the only step left is [`Server::shut_down`].
     pub fn drain(&self, mut pause: impl FnMut(Duration) -> bool) {
         for address in self.addresses() {
             self.control.broadcast(|| Order::Unlisten(address));
@@ -91,7 +91,7 @@ impl Server {
         self.take_leave(Leave::ForGood, &mut pause);
     }
 
-    /// Tells hosts to go elsewhere, and waits for those that do so.
+    /// Reports all paths as inaccessible, and waits for the hosts that switch to other paths.
     pub(super) fn take_leave(&self, leave: Leave, pause: &mut dyn FnMut(Duration) -> bool) {
         let (begun, limit) = (Instant::now(), self.drain_timeout);
         if limit.is_zero() || !self.control.depart(leave) {
@@ -123,7 +123,7 @@ impl Server {
 }
 
 impl Control {
-    /// No namespace is in reach here from now on; whether there is a host that this concerns.
+    /// Makes all namespaces inaccessible. Returns true if a host is connected.
     fn depart(&self, leave: Leave) -> bool {
         let mut state = self.lock();
         match leave {
@@ -147,7 +147,7 @@ impl Control {
 mod tests {
     use super::*;
 
-    /// When the wait is over, looking every 5 ms; `None`: within 2 s it is not.
+    /// Returns the time in ms at which the drain is done, with a check every 5 ms; `None` if it is not done within 2 s.
     fn ends(look: impl Fn(u64) -> (bool, usize, u64)) -> Option<u64> {
         let mut patience = Patience::new(MOMENT);
         (0..2000).step_by(5).find(|&ms| {

@@ -1,5 +1,5 @@
-//! Operations that are alone with a range of a store, over all reactors. Why nobody else writes meanwhile is in
-//! [`roadtrain_target_proto::exclusion`]; here are the messages between reactors.
+//! Operations with exclusive access to a range of a store, over all reactors. [`roadtrain_target_proto::exclusion`]
+//! explains why no other write runs meanwhile. This module has the messages between reactors.
 
 use super::open_store::OpenStore;
 use super::range_locks::{Grant, Teller, Waiter};
@@ -8,24 +8,25 @@ use roadtrain_system::buffer::Buffer;
 use roadtrain_target_proto::exclusion::Gates;
 use std::sync::Arc;
 
-/// A range that is closed to the writes of all but one operation.
+/// A range that is closed to the writes of all operations but one.
 #[derive(Clone)]
 pub(crate) struct Closed {
     number: u64,
     store: Arc<OpenStore>,
     range: ByteRange,
-    /// Reactor, and index there.
+    /// Reactor of the operation, and its index there.
     owner: (usize, u32),
 }
 
 impl Closed {
-    /// Whether its store lends memory, which is written without tasks.
+    /// True if the store lends memory, which lanes write without tasks.
     pub(crate) fn is_in_place(&self) -> bool {
         self.store.store().in_place().is_some()
     }
 }
 
-/// Each reactor acknowledges by dropping this: the last one tells. One that has ended drops it, too.
+/// Acknowledgement of a close. Each reactor drops its reference; the last one notifies the owner. A reactor that ends
+/// drops its reference, too.
 pub(crate) struct Closing {
     index: u32,
     tell: Teller,
@@ -37,25 +38,25 @@ impl Drop for Closing {
     }
 }
 
-/// What every reactor is told.
+/// Message to every reactor.
 #[derive(Clone)]
 pub(crate) enum Notice {
     Close(Closed, Arc<Closing>),
     Open(Closed),
 }
 
-/// Who hears of what a reactor's operations want.
+/// Channels for the messages of one reactor.
 #[derive(Clone)]
 pub(crate) struct Wires {
-    /// Which of the reactors this one is.
+    /// Index of this reactor.
     pub(crate) number: usize,
-    /// To all reactors, this one too.
+    /// Sends a notice to all reactors, including this one.
     pub(crate) notify: Arc<dyn Fn(&Notice) + Send + Sync>,
-    /// To this one.
+    /// Notifies this reactor.
     pub(crate) tell: Teller,
 }
 
-/// A store, told from others by where it is.
+/// A store that compares by address.
 struct Named(Arc<OpenStore>);
 
 impl PartialEq for Named {
@@ -71,12 +72,12 @@ pub(crate) struct HeldBack {
     pub(crate) buffer: Option<Buffer>,
 }
 
-/// What one reactor knows of it.
+/// Closed ranges and held-back writes of one reactor.
 pub(crate) struct Exclusions {
     wires: Wires,
     gates: Gates<Named, Arc<Closing>>,
     held_back: Vec<HeldBack>,
-    /// What operations of this reactor have asked for.
+    /// Ranges that operations of this reactor have requested.
     asked: Vec<Closed>,
 }
 
@@ -85,13 +86,13 @@ impl Exclusions {
         Exclusions { wires, gates: Gates::default(), held_back: Vec::new(), asked: Vec::new() }
     }
 
-    /// Whether nothing is closed: the only question that ordinary commands ask.
+    /// True if no range is closed. Ordinary commands check only this.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.gates.is_empty()
     }
 
-    /// Keeps the write `index` until its range is open; gives it back if it is.
+    /// Holds back the write `index` while its range is closed; returns it if the range is open.
     pub(crate) fn hold_back(
         &mut self,
         store: &Arc<OpenStore>,
@@ -107,7 +108,7 @@ impl Exclusions {
         None
     }
 
-    /// The write is not wanted any more: what was held back of it, if it was.
+    /// Cancels the write `index`. Returns it if it was held back.
     pub(crate) fn forget(&mut self, index: u32) -> Option<HeldBack> {
         if !self.gates.forget(index) {
             return None;
@@ -120,12 +121,12 @@ impl Exclusions {
         Some(self.held_back.swap_remove(at))
     }
 
-    /// Whether a range of the store that `is_it` is closed.
+    /// True if a range of the store that `is_it` accepts is closed.
     pub(crate) fn any(&self, store: &Arc<OpenStore>, is_it: impl Fn(&ByteRange) -> bool) -> bool {
         self.gates.any(|closed, range| Arc::ptr_eq(&closed.0, store) && is_it(range))
     }
 
-    /// The operation `index` wants to be alone with the range; it is told.
+    /// Requests exclusive access to the range for the operation `index`, which is notified.
     pub(crate) fn ask(&mut self, store: &Arc<OpenStore>, index: u32, range: ByteRange) {
         let waiter = Waiter { index, tell: self.wires.tell.clone() };
         let (number, is_held) = store.locks().lock(range, waiter);
@@ -136,24 +137,24 @@ impl Exclusions {
         }
     }
 
-    /// No other operation wants a part of the range of `index`: every reactor is to close it.
+    /// Closes the range of `index` at every reactor, now that no other operation has a lock on a part of it.
     pub(crate) fn locked(&self, index: u32) {
         let Some(closed) = self.asked.iter().find(|closed| closed.owner.1 == index) else { return };
         let closing = Arc::new(Closing { index, tell: self.wires.tell.clone() });
         (self.wires.notify)(&Notice::Close(closed.clone(), closing));
     }
 
-    /// The operation has ended: if it was alone with a range, that is open again.
+    /// Ends the operation. Opens its range again if it had exclusive access.
     pub(crate) fn release(&mut self, index: u32) {
         let Some(at) = self.asked.iter().position(|closed| closed.owner.1 == index) else { return };
         let closed = self.asked.swap_remove(at);
-        // First this, so that no reactor hears of the next one before.
+        // Open first, so that no reactor receives the next close before it.
         (self.wires.notify)(&Notice::Open(closed.clone()));
         closed.store.locks().unlock(closed.number);
     }
 
-    /// Closes a range here. `under_way` says of a range what begun operations change in it. What is returned is to be
-    /// dropped when nothing changes it in place any more.
+    /// Closes a range at this reactor. `under_way` returns the operations in flight that change a part of the range.
+    /// The caller drops the result once no in-place access changes the range.
     pub(crate) fn close(
         &mut self,
         closed: &Closed,
@@ -168,12 +169,12 @@ impl Exclusions {
         self.gates.close(gate, owner, begun, closing)
     }
 
-    /// A part of the operation has ended.
+    /// Reports that a part of the operation has ended.
     pub(crate) fn ended(&mut self, index: u32) {
         drop(self.gates.ended(index));
     }
 
-    /// Opens a range here: what was held back, in order.
+    /// Opens a range at this reactor. Returns the held-back writes, in order.
     pub(crate) fn open(&mut self, closed: &Closed) -> Vec<(u32, HeldBack)> {
         let indices = self.gates.open(&Named(closed.store.clone()), closed.number);
         indices.into_iter().filter_map(|index| Some((index, self.take(index)?))).collect()

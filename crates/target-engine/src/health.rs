@@ -1,5 +1,5 @@
-//! What has become of a target's reactors. One that ends without being told to takes connections, namespaces and
-//! timers along: whoever runs the target has to know.
+//! Health of a target's reactors. A reactor that ends unexpectedly takes connections, namespaces and timers along, so
+//! the operator of the target must know.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,9 +14,9 @@ pub(super) struct Health {
 
 #[derive(Default)]
 struct State {
-    /// The first failure.
+    /// Message of the first failure.
     failure: Option<String>,
-    /// Who is to be told of it.
+    /// Callback for the first failure.
     tell: Option<Box<dyn FnOnce() + Send>>,
 }
 
@@ -29,7 +29,7 @@ impl Health {
         self.lock().failure.clone()
     }
 
-    /// Calls `tell` at the first failure, at once if that has been.
+    /// Calls `tell` at the first failure; immediately if a reactor has already failed.
     pub(super) fn on_failure(&self, tell: impl FnOnce() + Send + 'static) {
         let mut state = self.lock();
         if state.failure.is_none() {
@@ -52,14 +52,14 @@ impl Health {
     }
 }
 
-/// Held by a reactor's thread: reports how it ends, by a panic as well.
+/// Reports the end of a reactor's thread, also by a panic. The thread holds it.
 pub(super) struct Warden {
     pub(super) health: Arc<Health>,
     pub(super) number: usize,
 }
 
 impl Warden {
-    /// The reactor has ended.
+    /// Reports the result of the reactor.
     pub(super) fn ended(self, result: io::Result<()>) {
         if let Err(error) = result {
             self.health.fail(format!("reactor {} has failed: {error}", self.number));

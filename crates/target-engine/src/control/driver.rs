@@ -1,4 +1,4 @@
-//! Driver of [`roadtrain_target_proto::service`]: its lock, random bytes, worker and log.
+//! Driver of [`roadtrain_target_proto::service`]: lock, random bytes, worker and log.
 
 use super::{Control, State};
 use roadtrain_proto::security::dhchap::{Group, Work};

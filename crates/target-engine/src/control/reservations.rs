@@ -1,4 +1,4 @@
-//! Reservations: commands of lanes, and what the control plane wants to be done for them.
+//! Reservations: commands of lanes, and the tasks that the control plane requests for them.
 
 use super::{Control, State};
 use crate::open_store::OpenStore;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use tracing::warn;
 
-/// What namespaces had known of reservations when they were opened; those that are in use already know better.
+/// Restores the reservations that were stored when the namespaces were opened. Open namespaces keep their newer state.
 pub(super) fn restore(target: &mut Target, stores: &Stores) {
     for (nqn, nsid, Kept { state, .. }) in stores.kept() {
         target.restore_reservations(nqn, nsid, state.clone());
@@ -21,7 +21,7 @@ pub(super) fn restore(target: &mut Target, stores: &Stores) {
 }
 
 impl Control {
-    /// A lane has a command about reservations: it is answered by [`Order::Reserved`].
+    /// Passes a reservation command of a lane on. [`Order::Reserved`] brings its result.
     pub(crate) fn reserve(
         &self,
         cntlid: Option<u16>,
@@ -31,12 +31,12 @@ impl Control {
     ) {
         let mut state = self.lock();
         let token = state.pending.enter((reactor, owner));
-        // There is no controller 0: the command hears that its own is gone.
+        // No controller has ID 0: the command completes with the status for a missing controller.
         state.target.reserve(cntlid.unwrap_or(0), sqe, data, token);
         self.publish(state);
     }
 
-    /// A reactor executes nothing more of what was forbidden.
+    /// Reports that a reactor executes no more commands that the fence forbids.
     pub(crate) fn fenced(&self, turn: &TurnOf) {
         let mut state = self.lock();
         if state.pending.fenced(turn) {
@@ -45,14 +45,14 @@ impl Control {
         self.publish(state);
     }
 
-    /// What was to be saved was, or could not be.
+    /// Reports whether the state was saved.
     fn saved(&self, turn: &TurnOf, is_saved: bool) {
         let mut state = self.lock();
         state.target.saved(turn, is_saved);
         self.publish(state);
     }
 
-    /// The next event for all reactors; what is for one, or for nobody, is done.
+    /// Returns the next event for all reactors. Handles the other events.
     pub(super) fn next_event(&self, state: &mut State) -> Option<TargetEvent> {
         loop {
             let State { target, stores, presences, pending, .. } = &mut *state;
@@ -84,7 +84,8 @@ impl Control {
         }
     }
 
-    /// Has a file written, by a thread that is there from the first one on. Whether it will be.
+    /// Queues a file for the saver thread, and starts the thread for the first file. Returns true if the file is
+    /// queued.
     fn save(&self, turn: &TurnOf, place: (Arc<OpenStore>, PathBuf), image: Arc<[u8]>) -> bool {
         let mut saver = self.saver.lock().unwrap_or_else(PoisonError::into_inner);
         if saver.is_none() {

@@ -1,4 +1,4 @@
-//! Namespaces whose blocks several targets reach: they are served while they are this one's.
+//! Standby: namespaces whose blocks several targets can open. This target serves them while it owns the exclusive lock.
 
 use super::Control;
 use crate::open_store::OpenStore;
@@ -11,18 +11,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// How often it is looked who has the blocks.
+/// Interval of checks for the owner of the blocks.
 const LOOK: Duration = Duration::from_millis(100);
-/// Until a namespace is tried again whose change has failed.
+/// Delay before another attempt for a namespace whose change has failed.
 const PAUSE: Duration = Duration::from_secs(5);
-/// How often the size is asked for of blocks that another one has.
+/// Number of checks between two queries for the size of blocks that another target owns.
 const SIZE_LOOKS: u32 = 5;
 
-/// Namespaces whose change has failed, and when they are tried again.
+/// Namespaces whose change has failed, with the time of the next attempt.
 type Pauses = BTreeMap<(String, u32), Instant>;
 
 impl Control {
-    /// Has namespaces whose blocks may change hands looked at, by a thread that ends when there are none.
+    /// Starts a thread that watches namespaces whose blocks may change owners. The thread ends when no such namespaces
+    /// are left.
     pub(super) fn watch_standby(&self) {
         let mut watched = self.standby.lock().unwrap_or_else(PoisonError::into_inner);
         if *watched || self.lock().stores.changing_hands().next().is_none() {
@@ -48,12 +49,13 @@ impl Control {
         begun.unwrap_or_else(|error| warn!("namespaces that stand by are not taken over: {error}"));
     }
 
-    /// It begins to serve nothing any more.
+    /// True if the target starts to serve nothing more, because it is leaving.
     fn is_leaving(&self) -> bool {
         self.lock().target.is_leaving()
     }
 
-    /// Serves what is free now, and no longer what is not. Whether there is something left to look after.
+    /// Serves namespaces whose blocks this target owns now, and stops serving the others. Returns true if namespaces
+    /// are left to watch.
     fn follow_custody(&self, turn: u32, pauses: &mut Pauses) -> bool {
         let stores = self.lock().stores.clone();
         if self.is_leaving() {
@@ -65,17 +67,17 @@ impl Control {
             .changing_hands()
             .filter(|one| one.1.has_news() && !pauses.contains_key(&key(one)))
             .collect();
-        // What is out of reach is said before something else is waited for.
+        // Reports lost namespaces first, before it waits for others to open.
         news.sort_by_key(|(_, open)| open.is_to_open());
         if turn.is_multiple_of(SIZE_LOOKS) {
-            // An image tells its size itself, and may wait for its cluster when it is asked.
+            // An image reports its size itself. A query may wait for its cluster.
             let is_asked = |open: &Open| open.stands_by() && !open.changes_hands();
             let standing = stores.changing_hands().filter(|(_, open)| is_asked(open));
             standing.for_each(|(nqn, open)| self.follow_size(nqn, open));
         }
         let news: Vec<_> = news.iter().map(key).collect();
-        drop(stores); // what is replaced ends at once
-        // Each by itself: one that cannot be opened keeps no other one from being served.
+        drop(stores); // the replaced stores close at once
+        // Each namespace by itself: one that cannot be opened does not delay the others.
         for key in news {
             let is_it = |nqn: &str, nsid| !self.is_leaving() && (nqn, nsid) == (&*key.0, key.1);
             if let Err(error) = self.change(is_it, |exports| Ok(exports.clone())) {
@@ -95,15 +97,15 @@ impl Control {
         }
     }
 
-    /// The store of a namespace that is served.
+    /// Returns the store of a namespace that this target serves.
     pub(crate) fn store(&self, nqn: &str, nsid: u32) -> Option<Arc<dyn Store>> {
         let state = self.lock();
         let open = state.stores.get(nqn, nsid).filter(|open| open.is_served())?;
         Some(open.store.store().clone())
     }
 
-    /// Takes the blocks of a namespace away from the target that has them, and serves it. Waits for that, so long at
-    /// most. Whether it was not served here before.
+    /// Seizes the blocks of a namespace from the target that owns them, and serves the namespace. Waits at most
+    /// `patience`. Returns true if this target did not serve it before.
     pub(crate) fn claim(
         &self,
         nqn: &str,
@@ -128,28 +130,29 @@ impl Control {
                 info!("{nqn}, namespace {nsid}: taken over in {ms} ms");
                 return Ok(true);
             }
-            // A store that has just lost its blocks is replaced by one that stands by, which was not told yet.
+            // A store that has just lost its blocks is replaced by one that stands by, which needs its own `seize`.
             let this = Arc::downgrade(&open.store);
             if open.stands_by() && !seized.ptr_eq(&this) {
                 open.store.store().seize().map_err(|error| failed(error.to_string()))?;
                 seized = this;
             }
-            drop(open); // or what is replaced would not end
+            drop(open); // or the replaced store would not close
             thread::sleep(LOOK / 5);
         }
         Err(failed(format!("is not served here after {} s: see the log", patience.as_secs())))
     }
 }
 
-/// Whether to go on.
+/// Runs one check. Returns true while the thread shall continue.
 fn look(control: &Weak<Control>, turn: u32, pauses: &mut Pauses) -> bool {
     thread::sleep(LOOK);
     let control: Option<Arc<Control>> = control.upgrade();
     control.is_some_and(|control| control.follow_custody(turn, pauses))
 }
 
-/// Asks stores whose their blocks are. One that is cut off answers then what it was asked: hosts must not wait for that
-/// as long as another namespace is opened. So it is with one that was replaced and still has commands. Whether to go on.
+/// Queries the owners of the blocks of all stores, also of replaced stores with commands in flight. A store that is cut
+/// off then completes its commands. A separate thread does this, so that hosts do not wait while another namespace
+/// opens. Returns true while the thread shall continue.
 fn ask(control: &Weak<Control>, polled: &mut Vec<Weak<OpenStore>>) -> bool {
     thread::sleep(LOOK);
     let Some(control) = control.upgrade() else { return false };
@@ -162,7 +165,7 @@ fn ask(control: &Weak<Control>, polled: &mut Vec<Weak<OpenStore>>) -> bool {
     true
 }
 
-/// Asks these stores, and those that were asked before for as long as somebody uses them.
+/// Queries these stores, and those of earlier calls while they are in use.
 pub(crate) fn poll_custody(polled: &mut Vec<Weak<OpenStore>>, stores: &[Arc<OpenStore>]) {
     for store in stores {
         if !polled.iter().any(|known| known.ptr_eq(&Arc::downgrade(store))) {

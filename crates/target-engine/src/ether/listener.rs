@@ -1,5 +1,5 @@
-//! Socket number 0: answers hosts that search for a target, and passes on hosts that want a lane. It keeps no state
-//! about hosts.
+//! Socket number 0: answers hosts that discover targets, and passes requests for lanes on. It keeps no state about
+//! hosts.
 
 use super::{Bucket, Drop, Drops, JoinRequest, QueryRequest, Reply, Request};
 use crate::control::Control;
@@ -15,13 +15,13 @@ use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
 
 /// Most links of a lane.
 const LINKS_MAX: u8 = 16;
-/// Octets of a piece.
+/// Valid sizes of a piece, in bytes.
 const PIECES_BYTES: std::ops::RangeInclusive<u16> = 1024..=32768;
 
-/// A frame that came to socket number 0.
+/// A frame received at socket number 0.
 pub(crate) struct Heard<'a> {
     pub(crate) port: usize,
-    /// Octets of the largest frame at the port.
+    /// Size in bytes of the largest frame at the port.
     pub(crate) frame_bytes: usize,
     pub(crate) source: MacAddress,
     pub(crate) header: FrameHeader,
@@ -29,7 +29,7 @@ pub(crate) struct Heard<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// What answers at socket number 0 have in common.
+/// Rate limits and identity of socket number 0.
 pub(crate) struct Listener {
     endpoint: [u8; 16],
     offers: Bucket,
@@ -38,7 +38,7 @@ pub(crate) struct Listener {
     queries: Bucket,
 }
 
-/// The answer to a Join that cannot be, at a port for frames of `frame_bytes`.
+/// Returns the reply to a Join that is refused, at a port for frames of `frame_bytes`.
 pub(crate) fn refusal(request: &JoinRequest, status: Status, frame_bytes: usize) -> Reply {
     let (status, frame) = (status.code().into(), (frame_bytes as u16).into());
     let joined = Joined { status, frame, ..Joined::new_zeroed() };
@@ -58,7 +58,7 @@ impl Listener {
         }
     }
 
-    /// A frame for socket number 0. What is to be answered at once goes to `replies`.
+    /// Handles a frame for socket number 0. Immediate replies go to `replies`.
     pub(crate) fn hear(
         &mut self,
         now: Instant,
@@ -142,7 +142,7 @@ impl Listener {
             return Err(Drop::Rate);
         }
         if join.endpoint != self.endpoint || !control.serves(nqn) {
-            return Err(Drop::Setup); // perhaps another target's at the same port
+            return Err(Drop::Setup); // perhaps for another target at the same port
         }
         let request = JoinRequest { port, source, header, join: *join, nqn: nqn.into() };
         if is_sound(join, heard.frame_bytes) {
@@ -152,7 +152,7 @@ impl Listener {
         Err(Drop::Setup)
     }
 
-    /// A host asks for a lane, or ends one that is not there any more, or whose socket number it does not know.
+    /// Handles a Query or Leave for a lane that may be gone, or whose socket number the host does not know.
     fn query(
         &mut self,
         now: Instant,
@@ -165,13 +165,13 @@ impl Listener {
             return Err(Drop::Rate);
         }
         match nqn {
-            Some(nqn) if !control.serves(nqn) => Err(Drop::Setup), // another target's
+            Some(nqn) if !control.serves(nqn) => Err(Drop::Setup), // for another target
             _ => Ok(Request::Query(QueryRequest { port, source, header, inquiry })),
         }
     }
 }
 
-/// Whether a lane can be as a Join wants it, at a port for frames of `frame_bytes`.
+/// True if the lane parameters of a Join are valid at a port for frames of `frame_bytes`.
 fn is_sound(join: &Join, frame_bytes: usize) -> bool {
     let piece = join.piece.get();
     let frame = usize::from(join.frame.get()).min(frame_bytes);

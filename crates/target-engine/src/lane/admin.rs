@@ -1,4 +1,4 @@
-//! Admin and fabrics commands of a lane: the service executes them.
+//! Admin and fabrics commands of a lane. The service executes them.
 
 use super::data::Execution;
 use super::{LaneError, Shared, TargetLane};
@@ -15,10 +15,10 @@ use roadtrain_target_proto::session::{Session, State};
 use std::os::fd::RawFd;
 use tracing::warn;
 
-/// Room for a page that a reactor keeps from one command to the next.
+/// Largest page buffer, in bytes, that a reactor keeps from one command to the next.
 const PAGE_BYTES_KEPT: usize = 64 << 10;
 
-/// A lane and its reactor, for the service.
+/// A lane and its reactor, lent to the service.
 pub(crate) struct Lent<'a> {
     lane: &'a mut TargetLane,
     shared: &'a mut Shared,
@@ -70,7 +70,7 @@ impl service::Lane for Lent<'_> {
         self.lane.transport.set_connected(qid, entries, flow, class);
     }
 
-    /// From now on the connection makes room for no other, and counts.
+    /// Marks the connection as authenticated, so that none of its slots goes to another one, and starts its counters.
     fn granted(&mut self) {
         let Lent { lane, shared } = self;
         lane.ticket.iter().for_each(Ticket::granted);
@@ -106,12 +106,12 @@ impl service::Lane for Lent<'_> {
 }
 
 impl TargetLane {
-    /// The lane for the service.
+    /// Lends the lane to the service.
     pub(crate) fn lend<'a>(&'a mut self, shared: &'a mut Shared) -> Lent<'a> {
         Lent { lane: self, shared }
     }
 
-    /// Executes an admin or fabrics command, if there is one that is to be executed now.
+    /// Executes the admin or fabrics command in `slot`, if any.
     pub(crate) fn run_admin(
         &mut self,
         shared: &mut Shared,
@@ -128,7 +128,7 @@ impl TargetLane {
     }
 }
 
-/// Says which HOSTID counts, where a host has named several.
+/// Logs the HOSTID that counts if a host has sent different ones.
 fn log_other_hostid(peer: &str, connected: &Connected) {
     if let Some(other) = connected.other_hostid {
         let (cntlid, hostid) = (connected.cntlid, u128::from_be_bytes(other));
@@ -137,7 +137,7 @@ fn log_other_hostid(peer: &str, connected: &Connected) {
     }
 }
 
-/// Why the connection ends after an answer.
+/// Returns the reason why the connection ends after a completion.
 fn why_ended(session: &Session) -> &'static str {
     match session.state() {
         State::Draining => "disconnected by the host",

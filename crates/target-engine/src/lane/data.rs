@@ -1,4 +1,4 @@
-//! Data of a lane's commands: in the memory of its namespace, or in a buffer.
+//! Data of a lane's commands: in the memory of the namespace, or in a buffer.
 
 use crate::flushes::Unflushed;
 use crate::namespace::LocalNamespace;
@@ -15,18 +15,18 @@ use roadtrain_target_proto::reservations::Group;
 use roadtrain_target_proto::stability::Epoch;
 use std::sync::Arc;
 
-/// The commands of a lane.
+/// Commands of a lane.
 pub(crate) type Execution = execution::Execution<LocalNamespace, Buffer>;
-/// Data from the host, when its command has come.
+/// Data from the host that arrived with its command.
 pub(super) type Payload<'a> = execution::Payload<'a, Buffer>;
 type Data = execution::Data<LocalNamespace, Buffer>;
 
-/// A place in a namespace's memory.
+/// Range in the memory of a namespace.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     start: *mut u8,
     length: u32,
-    /// The caches hold little of the namespace.
+    /// True if the CPU caches hold little of the namespace.
     is_cold: bool,
 }
 
@@ -36,7 +36,7 @@ impl execution::Place for Place {
     }
 }
 
-/// The octets of a command's data from `offset`; `None` when they are not there.
+/// Returns the address of `length` bytes of a command's data from `offset`; `None` if they are out of range.
 pub(super) fn range(data: &mut Data, offset: u32, length: u32) -> Option<*mut u8> {
     let (offset, end) = (offset as usize, offset as usize + length as usize);
     match data {
@@ -49,13 +49,13 @@ pub(super) fn range(data: &mut Data, offset: u32, length: u32) -> Option<*mut u8
     }
 }
 
-/// Puts octets that have come to where a command has its data, from `offset` on.
+/// Copies received bytes into a command's data from `offset`.
 pub(super) fn fill(data: &mut Data, offset: u32, octets: &[u8], streaming: &mut Streaming) {
     let is_cold = matches!(data, Data::InPlace(place) if place.is_cold);
     let Some(to) = range(data, offset, octets.len() as u32) else { return };
     let (from, length) = (octets.as_ptr(), octets.len());
     if is_cold {
-        // SAFETY: `range` checked the bounds; what was received is part of no data.
+        // SAFETY: `range` checked the bounds; the receive buffer overlaps no data.
         unsafe { streaming.copy(from, to, length) };
     } else {
         // SAFETY: as above.
@@ -140,8 +140,8 @@ impl Namespace for LocalNamespace {
         debug_assert!(from as usize + octets.len() <= place.length as usize);
         let from = from.min(place.length) as usize;
         let length = octets.len().min(place.length as usize - from);
-        // SAFETY: `in_place` checked the range of the place, which is a Write's; nobody is promised what is in blocks
-        // while a write to them is under way.
+        // SAFETY: `in_place` checked the range of the place, which belongs to a Write. The content of blocks is
+        // undefined while a write to them is in flight.
         unsafe { place.start.add(from).copy_from_nonoverlapping(octets.as_ptr(), length) };
     }
 

@@ -1,4 +1,4 @@
-//! What a lane's commands are executed with: [`Execution`] decides what becomes of them.
+//! Environment in which [`Execution`] executes the commands of a lane.
 
 use super::data::{Execution, Payload};
 use super::meter::Meter;
@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tracing::warn;
 
-/// A lane's parts, and its reactor's.
+/// Parts of a lane and of its reactor.
 pub(super) struct Env<'a> {
     id: (u32, u32),
     peer: &'a str,
@@ -36,7 +36,7 @@ pub(super) struct Env<'a> {
 }
 
 impl TargetLane {
-    /// Its commands, and what they are executed with.
+    /// Splits the lane into its commands and their environment.
     #[inline]
     pub(super) fn parts<'a>(&'a mut self, shared: &'a mut Shared) -> (&'a mut Execution, Env<'a>) {
         let TargetLane { id, peer, transport, session, namespaces, closing, .. } = self;
@@ -47,7 +47,7 @@ impl TargetLane {
 }
 
 impl Env<'_> {
-    /// Every store of the controller, which is about to be flushed for the last time.
+    /// Flushes every store of the controller for the last time.
     fn close(&mut self) -> Result<Task, Outcome> {
         let Some(connected) = self.session.queue() else { return self.flush_all(Vec::new()) };
         let stores = self.shared.control.stores(connected);
@@ -57,14 +57,14 @@ impl Env<'_> {
         self.flush_all(stores)
     }
 
-    /// Looks at which blocks are allocated; a store that cannot tell is not asked.
+    /// Queries the block status. A store without that information is not queried.
     fn look_up(&self, wanted: &LookUp, mut buffer: Option<Buffer>) -> Result<Task, Outcome> {
         let gone = Status::INVALID_NAMESPACE.dnr();
         let store = self.session.queue().ok_or(gone);
         let store = store.and_then(|queue| self.shared.control.store_of(queue, wanted.nsid));
         match store {
             Err(status) => Err(Outcome::new(Err(status), buffer)),
-            // Another one has come there.
+            // The NSID has another namespace now.
             Ok(store) if store.store().geometry().lba_shift != wanted.lba_shift => {
                 Err(Outcome::new(Err(gone), buffer))
             }
@@ -250,7 +250,7 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
             _ if !status.is(Status::CAPACITY_EXCEEDED) => return,
             _ if sqe.opcode == opcode::WRITE_UNCORRECTABLE => "it has 1024 marked ranges",
             _ if marks.is_full() => "it has 2048 marked ranges, and one would become two",
-            _ => return, // of the store
+            _ => return, // the store's own limit
         };
         if marks.is_to_say() {
             warn!(peer = %self.peer, nsid, slba, blocks, %status, "blocks are not marked or written: {why}");
@@ -262,7 +262,7 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
     }
 }
 
-/// Counts what a Dataset Management command deallocates.
+/// Counts the bytes that a Dataset Management command deallocates.
 fn count_discard(
     command: &IoCommand,
     namespace: &LocalNamespace,

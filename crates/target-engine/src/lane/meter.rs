@@ -1,4 +1,4 @@
-//! What a lane counts of its I/O commands: from when one has come to when its answer has left.
+//! Counters of a lane's I/O commands, from arrival to departure of the completion.
 
 use super::Shared;
 use crate::meters::{LaneCells, Meters};
@@ -14,18 +14,18 @@ use roadtrain_wire::status::Status;
 use std::mem;
 use std::sync::Arc;
 
-/// Whether a command is among those that its namespace has in flight.
+/// Counting state of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// There is none, or its answer has left.
+    /// No command, or its completion has left.
     #[default]
     Over,
     InFlight,
-    /// It is not, as its namespace was not in reach.
+    /// Not counted in flight: its namespace was not accessible.
     Elsewhere,
 }
 
-/// A command that has come. `nsid` is 0 when it is none that is counted.
+/// Command that has arrived. `nsid` is 0 if it is not counted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Begun {
     since: Instant,
@@ -40,7 +40,7 @@ struct Begun {
 }
 
 impl Begun {
-    /// Its answer has left.
+    /// Counts the command when its completion has left.
     #[inline]
     fn end(&self, namespace: &LocalNamespace, (account, reactor): (&Account, usize), now: Instant) {
         let (cells, lane) = (&namespace.cells[reactor], &account.cells.io);
@@ -60,7 +60,7 @@ impl Begun {
         }
     }
 
-    /// The same for one whose namespace is not in reach any more, or never was.
+    /// Counts a command whose namespace is not accessible any more, or never was.
     #[cold]
     fn end_elsewhere(&self, (meters, reactor): (&Meters, usize), account: &Account, state: State) {
         if state == State::InFlight
@@ -75,7 +75,7 @@ impl Begun {
     }
 }
 
-/// A queue's account.
+/// Counters and identity of a queue.
 struct Account {
     number: u64,
     nqn: Arc<str>,
@@ -84,17 +84,17 @@ struct Account {
     cells: Arc<LaneCells>,
 }
 
-/// Counts a lane's commands.
+/// Counters of a lane's commands.
 #[derive(Default)]
 pub(crate) struct Meter {
     account: Option<Account>,
     namespaces: ByNsid,
-    /// By slot.
+    /// Commands by slot.
     begun: Vec<Begun>,
 }
 
 impl Meter {
-    /// The lane's queue was connected.
+    /// Starts counting when the queue is connected.
     pub(super) fn connected(
         &mut self,
         (meters, reactor): (&Meters, usize),
@@ -107,19 +107,19 @@ impl Meter {
         self.account = Some(Account { number, nqn, is_io, class, cells });
     }
 
-    /// Other namespaces are in reach.
+    /// Sets the accessible namespaces.
     pub(super) fn set_namespaces(&mut self, namespaces: &NamespaceTable) {
         self.namespaces = namespaces.by_nsid();
     }
 
-    /// It is on another reactor.
+    /// Reports the move to another reactor.
     pub(super) fn moved(&self, meters: &Meters, reactor: usize) {
         if let Some(account) = &self.account {
             meters.moved(&account.cells, reactor);
         }
     }
 
-    /// A command has come.
+    /// Counts a command that has arrived.
     #[inline]
     pub(super) fn begin(&mut self, shared: &Shared, slot: u16, sqe: &Sqe) {
         let (nsid, code) = (sqe.nsid.get(), sqe.opcode);
@@ -155,7 +155,7 @@ impl Meter {
         self.begun[slot] = begun;
     }
 
-    /// A command has come that is not counted.
+    /// Clears the slot of a command that is not counted.
     #[cold]
     fn forget(&mut self, slot: u16) {
         if let Some(begun) = self.begun.get_mut(usize::from(slot)) {
@@ -163,7 +163,7 @@ impl Meter {
         }
     }
 
-    /// A command is answered with that.
+    /// Notes the status of a command.
     #[inline]
     pub(super) fn answered(&mut self, slot: u16, status: Status) {
         if !status.is_success()
@@ -173,8 +173,7 @@ impl Meter {
         }
     }
 
-    /// What there is to record of a command whose answer has left, if it is one that is counted: when it was where, after
-    /// it had come.
+    /// Returns the record of a counted command whose completion has left, with the timestamps of its stages.
     #[cold]
     pub(super) fn record(
         &self,
@@ -205,8 +204,8 @@ impl Meter {
         })
     }
 
-    /// The answer to a command has left. Whether it is counted and had come by `slow_before`: then it may be told by
-    /// [`Meter::record`], until the slot is used again.
+    /// Counts a command whose completion has left. True if it is counted and arrived by `slow_before`:
+    /// [`Meter::record`] can then return its record until the slot is reused.
     #[inline]
     pub(super) fn end(
         &mut self,
@@ -227,7 +226,7 @@ impl Meter {
         begun.since <= slow_before
     }
 
-    /// A turn is over.
+    /// Updates the gauges at the end of a turn.
     #[inline]
     pub(super) fn end_turn(&self, in_flight: u32, batching: impl FnOnce() -> Batching) {
         if let Some(Account { cells, .. }) = &self.account {
@@ -236,7 +235,7 @@ impl Meter {
         }
     }
 
-    /// The lane ends, and nobody hears of its commands any more.
+    /// Ends counting with the lane. Its commands in flight get no completion.
     pub(super) fn leave(&mut self, (meters, reactor): (&Meters, usize), why: &'static str) {
         let Some(account) = self.account.take() else { return };
         for begun in

@@ -1,4 +1,4 @@
-//! What is recorded of commands whose answers have left.
+//! Records of commands whose completions have left.
 
 use super::data::Execution;
 use super::meter::Meter;
@@ -7,20 +7,20 @@ use roadtrain_proto::recorder::Recorder;
 use roadtrain_proto::time::Instant;
 use std::sync::Arc;
 
-/// A command whose answer has left.
+/// Command whose completion has left.
 pub(super) struct Left {
     pub(super) slot: u16,
     pub(super) cid: u16,
     pub(super) answered: Instant,
-    /// When the answer was put into a caravan.
+    /// Time at which the completion was put into a caravan.
     pub(super) caravan: Instant,
-    /// When the socket, or over Ethernet the host, had it.
+    /// Time at which the socket accepted the completion; over Ethernet, at which the host acknowledged it.
     pub(super) sent: Instant,
 }
 
 impl Left {
-    /// Records it, before what it holds goes back: because it is its turn, or because it was slow. One that is both is
-    /// told twice.
+    /// Records the command, as a sample or because it was slow, before its resources are released. A slow sample is
+    /// recorded twice.
     #[cold]
     pub(super) fn record(
         &self,
