@@ -5,19 +5,19 @@ use roadtrain_target_proto::exclusion::RangeLocks;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What an operation that wants to be alone is told.
+/// Progress of an operation that waits for an exclusive range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grant {
-    /// No other one wants a part of the range any more.
+    /// The operation holds the lock: no other operation uses a part of the range.
     Locked,
     /// Every reactor has acknowledged.
     Alone,
 }
 
-/// Tells the operation of that index of a reactor. `false`: the reactor has ended.
+/// Notifies an operation, by its index, of a reactor. Returns false if the reactor has ended.
 pub(crate) type Teller = Arc<dyn Fn(u32, Grant) -> bool + Send + Sync>;
 
-/// Who waits for a lock.
+/// Operation that waits for a lock.
 pub(crate) struct Waiter {
     pub(crate) index: u32,
     pub(crate) tell: Teller,
@@ -29,17 +29,17 @@ impl fmt::Debug for Waiter {
     }
 }
 
-/// Who is alone with which range of a store. The lock is taken for such operations only.
+/// Locked ranges of a store. Only exclusive operations take the mutex.
 #[derive(Debug, Default)]
 pub(crate) struct Locks(Mutex<RangeLocks<Waiter>>);
 
 impl Locks {
-    /// Takes a lock, or waits for it: its number, and `true` when it is held now.
+    /// Requests a lock. Returns its number, and true if it is held now.
     pub(crate) fn lock(&self, range: ByteRange, who: Waiter) -> (u64, bool) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).lock(range, who)
     }
 
-    /// Gives a lock back. Those of reactors that have ended are given back, too.
+    /// Releases a lock, and the locks of reactors that have ended.
     pub(crate) fn unlock(&self, number: u64) {
         let mut left = vec![number];
         while let Some(number) = left.pop() {

@@ -1,4 +1,4 @@
-//! A lane over Ethernet: its frames come and go by the reactor's ports.
+//! Lane over Ethernet: it sends and receives frames through the ports of the reactor.
 
 mod arrivals;
 
@@ -31,19 +31,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Longest wait for the acknowledgement of a lane's last answer.
+/// Longest wait for the acknowledgement of a lane's last completion.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 
-/// A link of the lane, as it was joined.
+/// Joined link of the lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
-    /// Which of the reactor's ports.
+    /// Index of the reactor's port.
     pub(crate) port: usize,
-    /// The host's address.
+    /// MAC address of the host.
     pub(crate) peer: MacAddress,
-    /// What the host has said, to be told the same when it says it again.
+    /// Join of the host. A repeated Join gets the same reply.
     pub(crate) join: Join,
-    /// Our first number in its channel.
+    /// First sequence number of the target in this channel.
     pub(crate) first: u32,
 }
 
@@ -51,30 +51,30 @@ pub(crate) struct Link {
 pub(crate) struct Ether {
     pub(crate) qpair: Qpair,
     pub(crate) damq: Damq,
-    /// What the lane's frames name it by.
+    /// Token that identifies the lane in its frames.
     pub(crate) token: u64,
-    /// The subsystem that it was made for.
+    /// NQN of the subsystem in the Join.
     pub(crate) nqn: Arc<str>,
-    /// Slots of the lane.
+    /// Number of slots.
     pub(crate) slots: u16,
-    /// By number; `None` until it was joined.
+    /// Links by number; `None` before the Join.
     links: Vec<Option<Link>>,
     /// Commands of the frame that is being received.
     commands: Vec<Command>,
-    /// Commands whose responses the host may not have.
+    /// Number of commands whose completions the host has not acknowledged.
     held: u32,
-    /// What its frames are sealed with, if they are.
+    /// Keys that seal the frames, if they are sealed.
     seal: Option<Box<FrameSeal>>,
     refusals: RefusalLog,
-    /// By slot, when the last command was answered.
+    /// Time of the last completion, by slot.
     answered: Box<[Instant]>,
-    /// The host has disconnected: until when its acknowledgement is waited for.
+    /// Deadline for the acknowledgement of the last completion, after a disconnect.
     ending: Option<Instant>,
     stats: Batching,
 }
 
 impl Ether {
-    /// Frames given up, with the port of each link.
+    /// Returns the number of lost frames and the port of each link.
     pub(crate) fn lost(&self) -> impl Iterator<Item = (usize, u64)> {
         let lost = |number: usize| Some(self.qpair.end.links.stats(number as u8)?.lost);
         let link = move |(number, link): (usize, &Option<Link>)| {
@@ -84,7 +84,7 @@ impl Ether {
     }
 }
 
-/// What a lane over Ethernet is made of.
+/// Parts of a new lane over Ethernet.
 pub(crate) struct EtherLane {
     pub(crate) qpair: Qpair,
     pub(crate) damq: Damq,
@@ -93,7 +93,7 @@ pub(crate) struct EtherLane {
     pub(crate) slots: u16,
 }
 
-/// A lane's frames, put into the ports of its links.
+/// Writes the frames of a lane into the ports of its links.
 struct Filler<'a> {
     ports: &'a mut [Port],
     links: &'a [Option<Link>],
@@ -101,7 +101,7 @@ struct Filler<'a> {
     stats: &'a mut Batching,
     cells: &'a ReactorCells,
     seal: Option<&'a mut FrameSeal>,
-    /// Of the frame that is being built.
+    /// Port of the frame that is being built. The following fields describe that frame, too.
     port: usize,
     peer: MacAddress,
     octets: usize,
@@ -180,22 +180,22 @@ impl Ether {
         }
     }
 
-    /// Whether its frames are sealed: only its host can make them.
+    /// True if the frames are sealed, so that only the host can create them.
     pub(crate) fn is_sealed(&self) -> bool {
         self.seal.as_ref().is_some_and(|seal| seal.is_on())
     }
 
-    /// The link of that number, if it was joined.
+    /// Returns the link of that number, if it was joined.
     pub(crate) fn link(&self, link: u8) -> Option<Link> {
         self.links.get(usize::from(link)).copied().flatten()
     }
 
-    /// Links that were joined, with their numbers.
+    /// Returns the joined links with their numbers.
     pub(crate) fn links(&self) -> impl Iterator<Item = (u8, Link)> {
         (0..).zip(&self.links).filter_map(|(number, link)| Some((number, (*link)?)))
     }
 
-    /// Adds a link whose host listens at `socket_number`; `false` if it is there.
+    /// Adds a link whose host listens at `socket_number`. Returns false if the link exists.
     pub(crate) fn add_link(
         &mut self,
         now: Instant,
@@ -208,8 +208,8 @@ impl Ether {
         self.qpair.end.links.add(now, config, socket_number)
     }
 
-    /// Interfaces have come, gone or changed: one for each port. One that takes only smaller frames than it did is of
-    /// no use to a link.
+    /// Applies the states of the ports, one for each port. A link is down if its port takes only smaller frames than
+    /// before.
     pub(crate) fn set_states(&mut self, now: Instant, states: &[PortState]) {
         for (number, link) in (0..).zip(&self.links) {
             if let Some(state) = link.and_then(|link| states.get(link.port)) {
@@ -220,19 +220,19 @@ impl Ether {
         }
     }
 
-    /// The link of that number leads to another of our ports, or to another address of the host.
+    /// Moves the link to another port of the target or to another address of the host.
     pub(crate) fn move_link(&mut self, number: u8, port: usize, peer: MacAddress) {
         if let Some(Some(link)) = self.links.get_mut(usize::from(number)) {
             (link.port, link.peer) = (port, peer);
         }
     }
 
-    /// A command is answered.
+    /// Notes the time at which a command completes.
     pub(in crate::lane) fn note_answer(&mut self, now: Instant, slot: u16) {
         self.answered[usize::from(slot)] = now;
     }
 
-    /// Data that the host has placed.
+    /// Lends data that the host has placed.
     fn lend(&self, place: u64, data_bytes: u32) -> Payload<'static> {
         let lent = if data_bytes > 0 { self.damq.lend(place, data_bytes) } else { None };
         lent.map_or(Payload::Asked, Payload::Here)
@@ -240,12 +240,12 @@ impl Ether {
 }
 
 impl Carry for Ether {
-    /// Data comes with its command, or there is none.
+    /// Rejects the command: data comes with its command or not at all.
     fn request_data(&mut self, now: Instant, slot: u16, _bytes: u32) {
         self.qpair.respond(now, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), 0);
     }
 
-    /// Commands come with their data.
+    /// Returns the slot. Commands come with their data.
     fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)> {
         Some((self.qpair.slot_of(cid)?, false))
     }
@@ -258,7 +258,7 @@ impl Carry for Ether {
         self.qpair.end.expire(now);
     }
 
-    /// Builds what may leave; ports that are full are flushed, the others later.
+    /// Builds the frames that may leave. Flushes ports that are full now, the others later.
     fn flush(
         &mut self,
         (execution, _): Commands<'_>,
@@ -266,7 +266,7 @@ impl Carry for Ether {
     ) -> Result<(), LaneError> {
         let Shared { ports, now, meters, number, .. } = shared;
         if ports.is_empty() {
-            return Ok(()); // they are receiving: lanes that hear something end their turn after that
+            return Ok(()); // the ports are receiving: lanes with new frames end their turn afterwards
         }
         loop {
             let mut filler = Filler {
@@ -299,15 +299,15 @@ impl Carry for Ether {
         self.stats.with_doorbells(self.qpair.end.doorbells())
     }
 
-    /// Tells the host that the lane ends, over each link.
+    /// Notifies the host over each link that the lane ends.
     fn hang_up(&mut self, commands: Commands<'_>, shared: &mut Shared) {
         self.qpair.end.leave(self.qpair.end.ended().unwrap_or(Reason::Shutdown));
-        let _ = self.flush(commands, shared); // which cannot fail
-        // What was built before names data that goes back now.
+        let _ = self.flush(commands, shared); // cannot fail here
+        // Frames that were built before refer to data that is released now.
         shared.ports.iter_mut().for_each(ports::flush);
     }
 
-    /// The lane ends when the host has the answer.
+    /// Keeps the lane until the host has acknowledged the completion.
     fn ends_at_once(&mut self, now: Instant) -> bool {
         self.ending.get_or_insert(now + LAST_ANSWER);
         false
@@ -323,7 +323,8 @@ impl Carry for Ether {
         self.qpair.host.is_over(now).then_some("its host connects again")
     }
 
-    /// The host has proved who it is. What it has sealed says that it knows.
+    /// Derives the keys for sealed frames after authentication. A frame that the host has sealed shows that it has the
+    /// keys.
     fn seal(&mut self, secret: &FrameSecret) -> Result<(), LaneError> {
         let links = &self.qpair.end.links;
         let keys = secret.keys(links.peer_token(), links.token());
@@ -343,14 +344,14 @@ impl Carry for Ether {
 }
 
 impl TargetLane {
-    /// A lane over Ethernet; `peer` names the host in logs.
+    /// Creates a lane over Ethernet; `peer` names the host in logs.
     pub(crate) fn over_ether(id: (u32, u32), peer: String, ether: Ether, seals: SealUse) -> Self {
         let mut session = Session::new(Settings { seals, ..Settings::default() });
-        session.initialized(); // its host has joined
+        session.initialized(); // the Join replaces the initialization
         TargetLane::new(id, peer, Transport::Ether(Box::new(ether)), session)
     }
 
-    /// What it has of a lane over Ethernet, if it is one.
+    /// Returns the Ethernet part of the lane, if it has one.
     pub(crate) fn ether(&self) -> Option<&Ether> {
         match &self.transport {
             Transport::Ether(ether) => Some(ether),
@@ -358,7 +359,7 @@ impl TargetLane {
         }
     }
 
-    /// As [`TargetLane::ether`].
+    /// Returns the Ethernet part of the lane, if it has one.
     pub(crate) fn ether_mut(&mut self) -> Option<&mut Ether> {
         match &mut self.transport {
             Transport::Ether(ether) => Some(ether),
@@ -366,8 +367,8 @@ impl TargetLane {
         }
     }
 
-    /// A host connects: is this its lane, and does it still have it? Whether it is asked now; what it says is told at
-    /// once or when it has come.
+    /// Probes the host of the lane when a host connects with that NQN. Returns true if a probe must be sent now.
+    /// Reports the result immediately or when the reply arrives.
     pub(crate) fn ask(&mut self, now: Instant, control: &Control, hostnqn: &str) -> bool {
         let is_its = |presence: &&Presence| *presence.hostnqn == *hostnqn;
         let Some(presence) = self.session.presence().filter(is_its) else {
@@ -382,7 +383,7 @@ impl TargetLane {
         asked == Asked::Now
     }
 
-    /// Tells that the host has the lane, if it was asked and has answered.
+    /// Reports that the host has the lane, once it has answered a probe.
     fn hear_answer(&mut self, control: &Control) {
         if let Transport::Ether(ether) = &mut self.transport
             && ether.qpair.host.is_answered(&ether.qpair.end.links)
@@ -391,7 +392,7 @@ impl TargetLane {
         }
     }
 
-    /// Tells the log of frames that somebody else has sent, if it is time.
+    /// Logs frames that other parties have sent, if the next log line is due.
     pub(crate) fn tell_refusals(&mut self, now: Instant) {
         let Transport::Ether(ether) = &mut self.transport else { return };
         if ether.seal.is_some()
@@ -401,8 +402,9 @@ impl TargetLane {
         }
     }
 
-    /// A frame of the lane, over one of its links; `is_astray`: from somewhere else, so it counts only if it says that
-    /// the host is there now. Whether it counts. Nothing is sent: the lane's turn has to be ended.
+    /// Handles a frame of the lane. `is_astray` is true if it comes from another address than the link's; then it is
+    /// valid only if it proves that the host is there now. Returns true if the frame is valid. The caller ends the
+    /// lane's turn, which sends.
     pub(crate) fn take_frame(
         &mut self,
         shared: &mut Shared,
@@ -413,7 +415,8 @@ impl TargetLane {
         opening(is_sealed, |out| self.open_frame(shared, frame, is_astray, out))
     }
 
-    /// The same, with a place to open the body to. The first sealed frame says that the host has the keys, too.
+    /// Opens and handles a frame. `out` receives the opened body. The first sealed frame shows that the host has the
+    /// keys, too.
     fn open_frame(
         &mut self,
         shared: &mut Shared,
@@ -462,7 +465,7 @@ impl TargetLane {
             RxEvent::Released { slot } => {
                 (*held, stats.requests) = (held.saturating_sub(1), stats.requests + 1);
                 let recorder = &mut shared.recorder;
-                // When its frames left is not known: they may have left more than once.
+                // The departure time of its frames is unknown: they may have left more than once.
                 let answered = answered[usize::from(slot)];
                 let left = Left { slot, cid: slot, answered, caravan: answered, sent: now };
                 let is_sample = recorder.until_sample(now) == 1;
@@ -520,7 +523,7 @@ impl TargetLane {
     }
 }
 
-/// Bit 0 of an opcode (of FCTYPE for fabrics) says that data goes to the controller.
+/// True if the command transfers data to the controller: bit 0 of its opcode, or of FCTYPE for fabrics commands.
 fn brings_data(sqe: &Sqe) -> bool {
     let direction = if sqe.opcode == opcode::FABRICS { sqe.fctype() } else { sqe.opcode };
     direction & 1 != 0

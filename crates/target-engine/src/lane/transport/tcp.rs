@@ -1,4 +1,4 @@
-//! A lane over a TCP connection of its own.
+//! Lane over its own TCP connection.
 
 use super::{Carry, Commands};
 use crate::lane::data::{Payload, fill, range};
@@ -19,25 +19,25 @@ use roadtrain_wire::sqe::opcode;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
-/// Octets received at once while the buffer pool is exhausted: what a stalled lane may have to keep.
+/// Bytes received at once while the buffer pool is exhausted: the most that a stalled lane has to keep.
 const STALLED_RX_BYTES: usize = 64 << 10;
 
-/// Commands handled, and octets received at once, before a latency-critical lane of this reactor gets its turn:
-/// each takes about the time of a wake-up.
+/// Commands handled, and bytes received at once, before a latency-critical lane of this reactor gets its turn: each
+/// takes about the time of a wake-up.
 const YIELDING_COMMANDS: u32 = 32;
 const YIELDING_RX_BYTES: usize = 192 << 10;
 
-/// Commands whose data is asked for from memory before the first of them is handled.
+/// Number of commands whose data is prefetched before the first of them is handled.
 ///
-/// To find where a block is takes a walk through page tables, on a virtual machine through two at a time: a tenth of a
-/// read's time, if each is waited for. Walks that are asked for together overlap: 1.06 of the IOPS at depth 128 (six
-/// rounds in turns; 32 commands gained 1.02).
+/// The address of a block takes a walk through page tables, in a virtual machine through two: a tenth of a read's time
+/// if the reactor waits for each walk. Prefetched walks overlap: 1.06 of the IOPS at depth 128 (six rounds in turns; 32
+/// commands gained 1.02).
 const AHEAD: usize = 128;
 
-/// Octets of a command without data.
+/// Size in bytes of a command without data.
 const CAPSULE_BYTES: usize = size_of::<CapsuleCmd>();
 
-/// With fewer octets of whole blocks to come it is cheaper to copy them than to ask how many are there.
+/// With fewer bytes of whole blocks to come, a copy is cheaper than a query of the number of available bytes.
 const WHOLE_BYTES_MIN: u32 = 32 << 10;
 
 /// Queue pair and connection.
@@ -45,9 +45,9 @@ pub(in crate::lane) struct Tcp {
     connection: Connection,
     pub(in crate::lane) qpair: Qpair,
     local: SocketAddr,
-    /// So much waits to be sent that nothing is received before the socket takes more.
+    /// True if so much waits to be sent that the lane receives nothing until the socket takes more.
     deaf: bool,
-    /// When the caravan was filled that was sent last, or is being sent.
+    /// Time at which the last caravan, or the one being sent, was filled.
     caravan: Instant,
 }
 
@@ -61,10 +61,10 @@ impl Tcp {
         &self.connection.stream
     }
 
-    /// What of the blocks that come next can be received straight into a namespace: those that are there as a whole,
-    /// if they are many enough to be worth the question.
+    /// Returns the part of the next blocks that the socket can receive directly into a namespace: blocks that are
+    /// completely available, if they are large enough to justify the query.
     fn wanted_whole(&self) -> Option<(u16, u32, u32)> {
-        // A record counts when its tag was checked, and by then a part of it is in its place.
+        // The tag of a TLS record is checked only after a part of it is in place.
         if self.qpair.whole_left() < WHOLE_BYTES_MIN || !self.stream().is_plain() {
             return None;
         }
@@ -72,7 +72,7 @@ impl Tcp {
     }
 
     fn sent(&mut self, (execution, meter): Commands<'_>, shared: &mut Shared) {
-        let now = clock::now(); // once a caravan
+        let now = clock::now(); // once for each caravan
         let departing = self.qpair.departing().len() as u32;
         if departing < shared.recorder.until_sample(now) {
             shared.recorder.ended(departing);
@@ -92,7 +92,7 @@ impl Tcp {
         });
     }
 
-    /// Records those in the caravan whose turn it is.
+    /// Records the commands in the caravan that are due as samples.
     #[cold]
     fn sample(&self, now: Instant, (execution, meter): Commands<'_>, shared: &mut Shared) {
         let recorder = &mut shared.recorder;
@@ -132,7 +132,7 @@ impl Carry for Tcp {
         self.connection.stats.with_doorbells(self.qpair.doorbells())
     }
 
-    /// Sends while the socket takes it.
+    /// Sends while the socket accepts data.
     fn flush(
         &mut self,
         (execution, meter): Commands<'_>,
@@ -208,7 +208,7 @@ impl Carry for Tcp {
 }
 
 impl TargetLane {
-    /// Receives once and handles all that came.
+    /// Receives once and handles everything that arrived.
     pub(crate) fn receive(
         &mut self,
         shared: &mut Shared,
@@ -222,8 +222,8 @@ impl TargetLane {
         Ok(heard)
     }
 
-    /// Receives once, and handles the first commands of it: what is left has to be gone on with, by
-    /// [`TargetLane::go_on`], when latency-critical lanes have had their turn.
+    /// Receives once and handles the first commands. [`TargetLane::go_on`] handles the rest after latency-critical
+    /// lanes have had their turn.
     pub(crate) fn receive_yielding<'a>(
         &mut self,
         shared: &mut Shared,
@@ -235,7 +235,7 @@ impl TargetLane {
         Ok((heard, rest.flatten()))
     }
 
-    /// Handles the next commands of a receive; what is left after that.
+    /// Handles the next commands of a receive. Returns the rest.
     pub(crate) fn go_on<'a>(
         &mut self,
         shared: &mut Shared,
@@ -261,8 +261,8 @@ impl TargetLane {
             Some(Place { data, length: length as usize })
         });
         let limit = if self.execution.lacks_buffers() { STALLED_RX_BYTES } else { limit };
-        // SAFETY: `place` is in the command's own buffer, or in a namespace whose blocks nobody is promised while a
-        // write to them is under way; they come whole.
+        // SAFETY: `place` is in the command's own buffer, or in a namespace. The content of its blocks is undefined
+        // while a write to them is in flight, and the blocks arrive completely.
         let received = unsafe { tcp.connection.receive(rx, place, limit) }?;
         match received {
             Received::Nothing => Ok((Heard::default(), None)),
@@ -270,7 +270,7 @@ impl TargetLane {
             Received::Octets { direct, buffered, more } => {
                 tcp.connection.tell_shared_core(tcp.qpair.batcher());
                 if let Some(place) = place {
-                    // SAFETY: just received there.
+                    // SAFETY: these bytes were just received.
                     let data = unsafe { std::slice::from_raw_parts(place.data, direct) };
                     tcp.qpair.placed(data);
                     if whole.is_some() && direct < place.length {
@@ -284,14 +284,14 @@ impl TargetLane {
         }
     }
 
-    /// Handles what was received, as far as it can be.
+    /// Handles the received data as far as possible.
     fn handle_all(&mut self, shared: &mut Shared, rest: Rest<'_>) -> Result<(), LaneError> {
         let left = self.parse(shared, rest, u32::MAX)?;
         debug_assert!(left.is_none(), "so many commands fit no receive buffer");
         Ok(())
     }
 
-    /// Handles what was received until the end (`None`) or for `commands_max`: what is left then.
+    /// Handles the received data up to its end (returns `None`) or up to `commands_max` commands (returns the rest).
     fn parse<'a>(
         &mut self,
         shared: &mut Shared,
@@ -353,15 +353,15 @@ impl TargetLane {
         Ok(None)
     }
 
-    /// Asks for what the reads among the next commands read.
+    /// Prefetches the blocks of reads among the next commands.
     fn look_ahead(&mut self, input: &[u8], commands: usize) {
         if input.len() < 2 * CAPSULE_BYTES {
-            return; // the first is about to be handled
+            return; // the first is handled next
         }
         let TargetLane { transport, namespaces, .. } = self;
         let Some(tcp) = transport.tcp() else { return };
         let mut ahead = tcp.qpair.ahead(input).take(commands).peekable();
-        // Writes are mostly followed by writes, and lie far apart.
+        // Writes are mostly followed by writes, and are far apart.
         if ahead.peek().is_none_or(|first| first.opcode != opcode::READ) {
             return;
         }
@@ -372,7 +372,7 @@ impl TargetLane {
         }
     }
 
-    /// A stall has ended: goes on with what was received before it.
+    /// Continues after a stall with the data that was received before.
     pub(in crate::lane) fn receive_kept(
         &mut self,
         shared: &mut Shared,
@@ -383,10 +383,10 @@ impl TargetLane {
         self.handle_all(shared, Rest::new(rx, end))
     }
 
-    /// The socket is writable again.
+    /// Continues sending: the socket is writable again.
     pub(crate) fn writable(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
         let Some(tcp) = self.transport.tcp() else { return Ok(()) };
-        tcp.deaf = false; // until it is received from again
+        tcp.deaf = false; // until the next receive
         if tcp.connection.resume()? == Sent::All {
             tcp.sent((&mut self.execution, &mut self.meter), shared);
         }
