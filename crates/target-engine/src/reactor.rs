@@ -1,8 +1,8 @@
-//! The target's reactor: one thread, one ring, one buffer pool, its lanes.
+//! Reactor of the target: one thread with a ring, a buffer pool and lanes.
 //!
-//! Order of a turn: commands that are due in a store; keep-alive timers; frames of ports; lanes whose time has come;
-//! lanes with answers; lanes that are ready to receive; connections without a queue; buffers held for too long; lanes
-//! that wait for a buffer; the pool's idle memory; moves of lanes; frames that leave.
+//! Order of a turn: due commands in a store; keep-alive timers; frames of ports; lanes with an expired deadline; lanes
+//! with completions; lanes that are ready to receive; connections without a queue; overdue buffers; lanes that wait for
+//! a buffer; idle memory of the pool; moves of lanes; outgoing frames.
 
 mod accept;
 #[cfg(test)]
@@ -54,13 +54,13 @@ use timers::Timers;
 pub(crate) use by_hand::HandTarget;
 
 const RING_ENTRIES: u32 = 1024;
-/// So often a reactor shows how much of its buffers is in use.
+/// Interval between two updates of the buffer usage gauge.
 const BUFFERS_EVERY: Duration = Duration::from_millis(10);
-/// Longest wait for the store when a reactor ends.
+/// Longest wait for the stores when a reactor ends.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 
-/// Octets in buffers that a lane whose socket is full may have unsent, and still be received from; or that share of
-/// all buffers, if it is less.
+/// Most unsent bytes in buffers of a lane that still receives while its socket is full; or the fraction of all buffers,
+/// if that is less.
 const UNSENT_MAX: usize = 4 << 20;
 const UNSENT_SHARE: usize = 4;
 
@@ -73,31 +73,31 @@ pub(super) struct Reactor {
     moves: Moves,
     peers: Peers,
     pauses: PauseDetector,
-    /// When it shows next how much of its buffers is in use.
+    /// Time of the next update of the buffer usage gauge.
     buffers_at: Instant,
 }
 
-/// Every reactor of the target.
+/// All reactors of the target.
 struct Peers {
-    /// Which of them this one is.
+    /// Index of this reactor.
     number: usize,
     all: Vec<Outbox<Order>>,
-    /// Which of them a connection is on.
+    /// Placement of connections on reactors.
     balance: Arc<Mutex<Balance>>,
 }
 
-/// What a reactor is made from; built on the thread that runs it.
+/// Parameters of a reactor, which is built on its own thread.
 pub(super) struct Parts {
     pub(super) number: usize,
     pub(super) ether: EtherParts,
     pub(super) inbox: Inbox<Order>,
-    /// Every reactor, this one too.
+    /// Mailboxes of all reactors, including this one.
     pub(super) peers: Vec<Outbox<Order>>,
     pub(super) balance: Arc<Mutex<Balance>>,
     pub(super) control: Arc<Control>,
-    /// Of connections over TCP.
+    /// Tickets of TCP connections.
     pub(super) tickets: Arc<Tickets>,
-    /// Where connections are secured, if the target has TLS.
+    /// Handle to the TLS handshake thread, if the target has TLS.
     pub(super) handshakes: Option<Secure>,
     pub(super) qpair: QpairConfig,
     pub(super) pool_bytes: usize,
@@ -105,9 +105,9 @@ pub(super) struct Parts {
     pub(super) transfer_timeout: Duration,
     pub(super) buffer_idle: Duration,
     pub(super) waiting: Waiting,
-    /// What it records.
+    /// Threshold of slow commands to record.
     pub(super) slow_over: SlowOver,
-    /// Where it shows what it learns of waiting.
+    /// Meter for the state of the waits.
     pub(super) meter: Arc<Meter>,
 }
 
@@ -155,14 +155,14 @@ impl Reactor {
         })
     }
 
-    /// Runs until told to stop; then ends every lane and waits until no command is in a store.
+    /// Runs until the order to stop. Then ends every lane and waits until no command is in a store.
     pub(super) fn run(&mut self) -> io::Result<()> {
         roadtrain_reactor::run(self)?;
         self.listeners.close();
         self.frames.forget_ports();
         self.lanes.close_all();
         roadtrain_reactor::finish(self, STOP_WAIT, |reactor| {
-            reactor.lanes.finish_due(Instant(u64::MAX)); // nobody waits for an emulated SSD any more
+            reactor.lanes.finish_due(Instant(u64::MAX)); // emulated SSDs complete immediately
             reactor.lanes.shared.tasks.count() == 0
         })
     }
@@ -254,7 +254,7 @@ impl roadtrain_reactor::Reactor for Reactor {
         let Reactor { lanes, frames, listeners, moves, peers, .. } = self;
         let Shared { tasks, ring, pool, .. } = &mut lanes.shared;
         match order {
-            // Dropped, which closes it.
+            // Dropping the socket closes it.
             Order::Listen(_) | Order::Adopt(_) if lanes.stopping => {}
             Order::Listen(socket) => listeners.listen(ring, peers, socket),
             Order::Unlisten(address) => listeners.unlisten(ring, address),
@@ -316,7 +316,7 @@ impl roadtrain_reactor::Reactor for Reactor {
         }
     }
 
-    /// Every lane that has something to do does it once.
+    /// Gives every lane with work one turn.
     fn turn(&mut self, rx: &mut RxBuffers) {
         let Reactor { core, lanes, frames, timers, moves, peers, .. } = self;
         lanes.shared.polls = core.waits.polls();
@@ -335,7 +335,7 @@ impl roadtrain_reactor::Reactor for Reactor {
         if has_heard || frames.has_more {
             core.waits.worked();
         }
-        // After all that has come is heard: nobody is ended whose Connect is here.
+        // After all receives, so that no connection is closed whose Connect has arrived.
         service::close_newcomers(lanes);
         if lanes.table.count(List::Starved) > 0 {
             service::close_overdue(lanes);
@@ -347,7 +347,7 @@ impl roadtrain_reactor::Reactor for Reactor {
         let cells = core.waits.show();
         cells.lanes.set(lanes.table.len() as u64);
         let now = lanes.shared.now;
-        // Adding them up takes a while: now and then, and until it is seen that nothing is left.
+        // Adding up the usage takes a while: only at intervals, and until it is zero.
         let is_over = cells.buffer_bytes.get() > 0 && lanes.shared.tasks.count() == 0;
         if is_over || now >= self.buffers_at {
             self.buffers_at = now + BUFFERS_EVERY;
@@ -356,7 +356,7 @@ impl roadtrain_reactor::Reactor for Reactor {
     }
 }
 
-/// What stores do for the reactor of that number.
+/// Creates the tasks of the reactor with that index.
 fn tasks_of(number: usize, all: &[Outbox<Order>]) -> Tasks {
     let (flushed, answered, granted) =
         (all[number].clone(), all[number].clone(), all[number].clone());

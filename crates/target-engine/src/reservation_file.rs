@@ -13,7 +13,7 @@ const KIND: Kind = Kind {
     advice: "remove it to begin without reservations",
 };
 
-/// What is known of a namespace, and where it is kept.
+/// Reservations of a namespace, and the file that keeps them.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     pub(super) path: PathBuf,
@@ -21,15 +21,16 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Where it is kept, of a namespace whose blocks are there: a file that is not written has no reservation beside it.
+    /// Returns the path for a namespace with this store. A read-only file has no reservations next to it.
     pub(super) fn path(place: &KeptPlace, spec: Option<&StoreSpec>) -> Option<PathBuf> {
         place.path(written(spec), &KIND)
     }
 
-    /// What is known of the namespace with that NGUID, and where it is kept; `None`: nowhere.
+    /// Reads the reservations of the namespace with that NGUID; `None` if they are not kept.
     ///
     /// # Errors
-    /// There is a file that cannot be read or written, or is damaged, or one that was named cannot be made.
+    ///
+    /// The file exists and cannot be read or written, is damaged, or was configured and cannot be created.
     pub(super) fn open(
         place: &KeptPlace,
         spec: Option<&StoreSpec>,

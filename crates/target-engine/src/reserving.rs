@@ -1,4 +1,4 @@
-//! A thread that saves reservations.
+//! Thread that saves reservations.
 
 use super::kept_file::write;
 use super::open_store::OpenStore;
@@ -11,7 +11,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use tracing::warn;
 
-/// A file to write, while the blocks are this target's: it may be another one's by then.
+/// File to write while this target owns the blocks. Another target may own them by then.
 struct Job {
     turn: TurnOf,
     store: Arc<OpenStore>,
@@ -19,14 +19,14 @@ struct Job {
     image: Arc<[u8]>,
 }
 
-/// Writes files, one after the other. Its thread ends with it.
+/// Writes files one after the other. Its thread ends with it.
 pub(super) struct Saver {
     jobs: Sender<Job>,
     thread: JoinHandle<()>,
 }
 
 impl Saver {
-    /// `done` hears what has become of each.
+    /// Starts the thread. `done` receives the result of each job.
     pub(super) fn start(done: impl Fn(&TurnOf, bool) + Send + 'static) -> io::Result<Self> {
         let (jobs, inbox) = channel::<Job>();
         let work = move || {
@@ -46,7 +46,7 @@ impl Saver {
         Ok(Saver { jobs, thread })
     }
 
-    /// Whether it will be written.
+    /// Queues a file. Returns true if it will be written.
     pub(super) fn save(
         &self,
         turn: TurnOf,
@@ -59,6 +59,6 @@ impl Saver {
     /// Waits until everything is written.
     pub(super) fn finish(self) {
         drop(self.jobs);
-        let _ = self.thread.join(); // a panic was reported
+        let _ = self.thread.join(); // the panic is already reported
     }
 }

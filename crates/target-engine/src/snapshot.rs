@@ -1,4 +1,4 @@
-//! Everything a target has counted, at a moment.
+//! Snapshot of everything that a target has counted.
 
 use super::ether::Drops;
 use super::export::{Blocks, Export};
@@ -16,8 +16,8 @@ use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 impl Server {
-    /// What it has counted. Reactors have stored it, and are asked for frames only. `id`, `version` and `uptime_seconds` are the
-    /// caller's to fill.
+    /// Returns the current counters. Reactors publish them; only frame counters need a query. The caller sets `id`,
+    /// `version` and `uptime_seconds`.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let meters = &self.control.meters;
@@ -55,19 +55,19 @@ impl Server {
         }
     }
 
-    /// All queues, admin queues (QID 0) among them, with what they have counted.
+    /// Returns the counters of all queues, including admin queues (QID 0).
     #[must_use]
     pub fn queues(&self) -> Vec<LaneSample> {
         self.control.meters.queue_samples()
     }
 
-    /// What is wrong with what it exports, for people: blocks that are out of reach, flushes that have failed.
+    /// Describes the problems of the exports: blocks that are not accessible, flushes that have failed.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         self.control.problems()
     }
 
-    /// The reactors, with what they have counted.
+    /// Returns the counters of the reactors.
     #[must_use]
     pub fn reactors(&self) -> Vec<ReactorSample> {
         let samples = self.control.meters.reactor_samples().into_iter().zip(&self.affinities);
@@ -78,10 +78,10 @@ impl Server {
         samples.map(placed).collect()
     }
 
-    /// Frames of each interface and dropped frames by reason, of all reactors.
+    /// Returns frames by interface and dropped frames by reason, over all reactors.
     fn frames(&self) -> (Vec<FrameCount>, Vec<StatusCount>) {
         let (mut of_all, mut dropped) = (Vec::<FrameCount>::new(), Drops::default());
-        // Without interfaces there are none, and no reactor is to be asked.
+        // Without interfaces there are no frames, and no reactor is queried.
         if !self.has_interfaces {
             return (of_all, Vec::new());
         }
@@ -103,7 +103,7 @@ impl Server {
     }
 }
 
-/// What is exported, as hosts see it.
+/// Returns the namespaces as hosts see them.
 fn namespaces(seen: &TargetConfig, exports: &TargetConfig<Export>) -> Vec<NamespaceSample> {
     let of = |subsystem: &SubsystemConfig| {
         let asked = exports.subsystems.iter().find(|asked| asked.nqn == subsystem.nqn);
@@ -133,7 +133,7 @@ fn namespaces(seen: &TargetConfig, exports: &TargetConfig<Export>) -> Vec<Namesp
     seen.subsystems.iter().flat_map(of).collect()
 }
 
-/// What a namespace is kept in: a name, and which kind that is.
+/// Returns the name of a namespace's storage, and its kind.
 fn device(export: &Export) -> (String, &'static str) {
     let Blocks::Spec(spec) = &export.blocks else { return ("embedded".into(), "Embedded") };
     match &spec.kind {
@@ -147,7 +147,7 @@ fn device(export: &Export) -> (String, &'static str) {
     }
 }
 
-/// Listeners of a subsystem over TCP, and how good all ways to it are.
+/// Returns the number of TCP listeners of a subsystem, and the ANA states of all its paths.
 fn ways(
     subsystem: &SubsystemConfig,
     seen: &TargetConfig,
@@ -168,7 +168,7 @@ fn ways(
     if has_interfaces {
         ways.push(way(AnaListener::Ether, seen.ana.get(AnaListener::Ether).unwrap_or_default()));
     }
-    // One address of a listener that has all of them may have a state of its own.
+    // One address of a wildcard listener may have its own state.
     for (listener, state) in seen.ana.iter() {
         let own = way(listener, state);
         if ways.iter().all(|way| way.listener != own.listener) {
@@ -220,7 +220,8 @@ mod tests {
         HostConfig::new(server.addresses()[0], NQN, name, [7; 16])
     }
 
-    /// Waits until counters, which are published at the end of a turn and read one after the other, show what a test expects.
+    /// Waits until the counters show what a test expects. They are published at the end of a turn and read one after
+    /// the other.
     fn when(server: &Server, is_there: impl Fn(&Snapshot) -> bool) -> Snapshot {
         for _ in 0..1000 {
             let snapshot = server.snapshot();
@@ -232,7 +233,7 @@ mod tests {
         panic!("not counted: {:#?}", server.snapshot());
     }
 
-    /// Commands with a measured latency.
+    /// Returns the number of commands with a measured latency.
     fn timed(snapshot: &Snapshot) -> u64 {
         let latencies = snapshot.reactors.iter().flat_map(|reactor| &reactor.latencies);
         latencies.map(|of| of.latency.count()).sum()
@@ -312,7 +313,7 @@ mod tests {
         assert_eq!(timed(&snapshot), 1);
     }
 
-    /// What a hanging reactor has counted is read like that of others: nobody is asked, and nothing is waited for.
+    /// The counters of a hanging reactor are read like those of others, without a query or a wait.
     #[test]
     fn reactors_are_not_asked() {
         let server = start(None);
@@ -328,10 +329,10 @@ mod tests {
         there.recv().unwrap();
         let snapshot = server.snapshot();
         assert_eq!((snapshot.namespaces[0].io.reads, snapshot.transport.open), (1, 2));
-        drop(release); // before that the reactor has made no turn
+        drop(release); // the reactor has made no turn before this
     }
 
-    /// Whatever reactor a lane is on, its commands are counted once, and in flight is what is in flight.
+    /// Commands of a lane are counted once, also those in flight, whichever reactor it is on.
     #[test]
     fn lanes_that_move_are_counted_on() {
         let kind = StoreKind::Memory { size: 1 << 20 };
@@ -356,7 +357,7 @@ mod tests {
         when(&server, |s| s.hosts[0].io.reads == 20 && timed(s) == 20);
     }
 
-    /// Each subsystem has the listeners where it can be reached, with what they say of the way.
+    /// Each subsystem has the listeners where it is reachable, with their ANA states.
     #[test]
     fn subsystems_have_their_own_listeners() {
         let named = |state| Some([("127.0.0.1:4421".parse().unwrap(), state)].into());

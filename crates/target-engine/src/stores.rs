@@ -1,4 +1,4 @@
-//! The open stores of all exports, and what a new configuration changes about them.
+//! Open stores of all exports, and the changes of a new configuration.
 
 use super::export::{Blocks, Export, Subsystem};
 use super::open_store::OpenStore;
@@ -20,37 +20,37 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tracing::{info, warn};
 
-/// A namespace's store, and what lanes have to know besides.
+/// Open namespace: its export, its store, and its configuration.
 #[derive(Clone)]
 pub(super) struct Open {
     pub(super) export: Export,
     place: Option<Place>,
     pub(super) store: Arc<OpenStore>,
-    /// What hosts see of it.
+    /// Configuration that hosts see.
     pub(super) config: NamespaceConfig,
-    /// Its reservations when it was opened, and where they are kept.
+    /// Reservations at the time of opening, and the file that keeps them.
     pub(super) kept: Option<Kept>,
-    /// Of what it may do in a second, how much is used.
+    /// Rate limit, with its current use.
     pub(super) limit: Arc<RateLimit>,
 }
 
 impl Open {
-    /// Whether hosts are told that the blocks are out of reach.
+    /// True if hosts see the namespace as inaccessible.
     pub(super) fn is_out_of_reach(&self) -> bool {
         self.config.ana == AnaState::Inaccessible
     }
 
-    /// Whether hosts can use it here.
+    /// True if hosts can use the namespace at this target.
     pub(super) fn is_served(&self) -> bool {
         self.config.ana.is_usable() && self.store.store().custody() == Custody::Ours
     }
 
-    /// Whether it waits for blocks that another one has.
+    /// True if the namespace waits for blocks that another target owns.
     pub(super) fn stands_by(&self) -> bool {
         self.store.store().custody().stands_by()
     }
 
-    /// Whether another target may take the blocks while this one has them.
+    /// True if another target may seize the blocks while this one owns them.
     pub(super) fn changes_hands(&self) -> bool {
         match &self.export.blocks {
             #[cfg(feature = "rbd")]
@@ -59,7 +59,7 @@ impl Open {
         }
     }
 
-    /// Where its reservations are kept; while the blocks are out of reach, where they will be.
+    /// Returns the file of the reservations; while the blocks are out of reach, the file that will keep them.
     fn reservations_path(&self) -> Option<PathBuf> {
         match self.is_out_of_reach() {
             true => Kept::path(&self.export.reservations, self.export.blocks.spec()),
@@ -67,22 +67,21 @@ impl Open {
         }
     }
 
-    /// Whether `next` goes on with its reservations, and keeps them elsewhere.
+    /// True if `next` continues its reservations in another file.
     fn moves_reservations(&self, next: &Open) -> bool {
         let of = |open: &Open| (open.config.id.map(|id| id.nguid), open.config.tenure);
         of(self) == of(next) && self.reservations_path() != next.reservations_path()
     }
 
-    /// [`NamespaceConfig::tenure`] when `store` is to have the blocks: another one where one of both stores is of a target
-    /// that does not have them.
+    /// Returns [`NamespaceConfig::tenure`] for the case that `store` gets the blocks: a new number if one of both
+    /// stores belongs to a target that does not own them.
     fn tenure_with(&self, store: &Arc<OpenStore>) -> u64 {
         let changes_hands = !self.store.is_own() || !store.is_own();
         let has_changed = !Arc::ptr_eq(&self.store, store) && changes_hands;
         self.config.tenure + u64::from(has_changed)
     }
 
-    /// Whether its store serves nothing any more, and is to be opened again: hosts are told first that it is out of
-    /// reach.
+    /// True if the store serves nothing more and must be opened again. Hosts first see the namespace as inaccessible.
     pub(super) fn is_to_open(&self) -> bool {
         match self.store.store().custody() {
             Custody::Ours | Custody::CutOff => false,
@@ -91,7 +90,7 @@ impl Open {
         }
     }
 
-    /// Whether something has to be done because others have got the blocks, or have none any more.
+    /// True if the owner of the blocks has changed, so that the namespace must be opened or made inaccessible.
     pub(super) fn has_news(&self) -> bool {
         match self.store.store().custody() {
             Custody::Ours => self.is_out_of_reach(),
@@ -102,8 +101,8 @@ impl Open {
         }
     }
 
-    /// The same as `export` says it, if nothing has to be opened or given up for that. One that stands by does so
-    /// whether it yields or not: it has looked for long who has the blocks, and goes on.
+    /// Returns the namespace with the settings of `export`, if nothing has to be opened or released for that. One that
+    /// stands by keeps doing so whether it yields or not.
     fn claimed(&self, export: &Export) -> Option<Open> {
         let alike = Export { yields: self.export.yields, ..export.clone() };
         let is_it = match self.store.store().custody() {
@@ -115,8 +114,8 @@ impl Open {
         is_it.then(|| Open { export: export.clone(), ..self.clone() })
     }
 
-    /// The same as `export` says it, but for the blocks, which could not be had: it stays out of reach. It
-    /// [has news](Open::has_news) then, so it is tried again, by itself.
+    /// Returns the namespace with the settings of `export` although its blocks could not be opened: it stays
+    /// inaccessible. [`Open::has_news`] is true then, so that a retry follows, for this namespace alone.
     fn postponed(&self, export: &Export) -> Option<Open> {
         let is_alike = self.export == Export { yields: self.export.yields, ..export.clone() };
         let is_it = is_alike && self.is_to_open() && self.is_out_of_reach();
@@ -124,37 +123,37 @@ impl Open {
     }
 }
 
-/// Stores by subsystem NQN and NSID.
+/// Open namespaces by subsystem NQN and NSID.
 #[derive(Clone, Default)]
 pub(super) struct Stores {
     open: HashMap<(String, u32), Open>,
 }
 
 impl Stores {
-    /// The store of a namespace.
+    /// Returns the open namespace.
     pub(super) fn get(&self, nqn: &str, nsid: u32) -> Option<&Open> {
         self.open.get(&(nqn.to_owned(), nsid))
     }
 
-    /// All of them: subsystem NQN, NSID, store.
+    /// Returns all stores: subsystem NQN, NSID, store.
     pub(super) fn all(&self) -> impl Iterator<Item = (&str, u32, &Arc<OpenStore>)> {
         self.open.iter().map(|((nqn, nsid), open)| (nqn.as_str(), *nsid, &open.store))
     }
 
-    /// Namespaces whose blocks another target may get: subsystem NQN and all else.
+    /// Returns the namespaces whose blocks may change owners, with their subsystem NQN.
     pub(super) fn changing_hands(&self) -> impl Iterator<Item = (&str, &Open)> {
         let all = self.open.iter().map(|((nqn, _), open)| (nqn.as_str(), open));
         all.filter(|(_, open)| open.is_out_of_reach() || open.changes_hands())
     }
 
-    /// What was known of reservations when namespaces were opened: subsystem NQN, NSID, that.
+    /// Returns the reservations at the time of opening: subsystem NQN, NSID, reservations.
     pub(super) fn kept(&self) -> impl Iterator<Item = (&str, u32, &Kept)> {
         self.open
             .iter()
             .filter_map(|((nqn, nsid), open)| Some((nqn.as_str(), *nsid, open.kept.as_ref()?)))
     }
 
-    /// The namespaces that were of another class in `old`.
+    /// Returns the namespaces that had another class in `old`.
     pub(super) fn reclassed(&self, old: &Stores) -> impl Iterator<Item = (&str, &Open)> {
         let is_other = |(key, new): &(&(String, u32), &Open)| {
             old.open.get(*key).is_some_and(|open| open.export.class != new.export.class)
@@ -165,7 +164,7 @@ impl Stores {
             .map(|((nqn, _), open)| (nqn.as_str(), open))
     }
 
-    /// The namespaces that had other limits in `old`.
+    /// Returns the namespaces that had other limits in `old`.
     pub(super) fn relimited(&self, old: &Stores) -> impl Iterator<Item = (&str, &Open)> {
         let is_other = |(key, new): &(&(String, u32), &Open)| {
             old.open.get(*key).is_some_and(|open| open.export.rates != new.export.rates)
@@ -176,12 +175,13 @@ impl Stores {
             .map(|((nqn, _), open)| (nqn.as_str(), open))
     }
 
-    /// Opens what `subsystems` name and is not open yet, and checks everything, without changing anything that
-    /// hosts see. Takes no lock, and as long as opening takes. What is exported already as it is wanted is taken as
-    /// it is, unless it is `looked` at again, by NQN and NSID.
+    /// Opens the stores of `subsystems` that are not open yet, and checks everything, without a change that hosts see.
+    /// Takes no lock and may take long. Takes over exports that already match, unless `looked` is true for their NQN
+    /// and NSID.
     ///
     /// # Errors
-    /// The first store that cannot be had, unless it was out of reach and can stay so; nothing has changed then.
+    ///
+    /// The first store that is not available, unless it was out of reach and can stay so; nothing has changed then.
     pub(super) fn prepare(
         &self,
         subsystems: &[Subsystem],
@@ -222,14 +222,14 @@ impl Stores {
         Ok(prepared)
     }
 
-    /// A store that an embedding program exports twice.
+    /// Returns the store that an embedding program exports twice.
     fn find_given(&self, blocks: &Blocks) -> Option<Arc<OpenStore>> {
         let Blocks::Store(_) = blocks else { return None };
         let found = self.open.values().find(|open| open.export.blocks == *blocks);
         found.map(|open| open.store.clone())
     }
 
-    /// The reason why blocks are in use, where this target itself has them and serves them in another way.
+    /// Returns the reason why blocks are in use, if this target itself has them open in another way.
     fn explain(&self, error: OpenError, blocks: &Blocks) -> OpenError {
         let (OpenError::InUse { path, .. }, Blocks::Spec(wanted)) = (&error, blocks) else {
             return error;
@@ -248,7 +248,7 @@ impl Stores {
         OpenError::ServedOtherwise { path: path.clone(), known: text(known), wanted: text(wanted) }
     }
 
-    /// What is open already of what `spec` names: the same blocks, perhaps of another size or by another name.
+    /// Returns the open store with the same blocks, perhaps with another size or name.
     fn find(&self, nqn: &str, nsid: u32, blocks: &Blocks) -> Option<Arc<OpenStore>> {
         let Blocks::Spec(spec) = blocks else { return self.find_given(blocks) };
         let alike = |open: &Open| match &open.export.blocks {
@@ -273,33 +273,33 @@ impl Stores {
     }
 }
 
-/// A file beside a store is used by reservations of one namespace, or by marks of one store, by its address.
+/// Use of a file next to a store: reservations of one namespace, or marks of one store, by its address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Reservations,
     Marks(*const OpenStore),
 }
 
-/// What a new configuration needs, open and checked. Dropping it leaves everything as it was.
+/// Stores and settings of a new configuration, open and checked. Dropping it leaves everything unchanged.
 #[derive(Default)]
 pub(super) struct Prepared {
     next: Stores,
-    /// Where the blocks of `next` are, and whether they are read only.
+    /// Locations of the blocks of `next`, and whether they are read-only.
     places: HashMap<Place, bool>,
-    /// The files beside the stores of `next`.
+    /// Files next to the stores of `next`.
     files: HashMap<PathBuf, Use>,
-    /// What the control plane is to say.
+    /// Configuration for the control plane.
     configs: Vec<SubsystemConfig>,
-    /// What was not open before.
+    /// Stores that were not open before.
     opened: Vec<Arc<OpenStore>>,
     resizes: Vec<Resizing>,
-    /// Marks that are kept elsewhere than until now.
+    /// Marks that move to another file.
     moved: Vec<(Arc<OpenStore>, Uncorrectable)>,
-    /// Reservations that are kept elsewhere: subsystem NQN, NSID, and where until now.
+    /// Reservations that move to another file: subsystem NQN, NSID, and the current file.
     moved_reservations: Vec<(String, u32, Option<PathBuf>)>,
 }
 
-/// A namespace that is to have another size.
+/// Namespace whose size changes.
 struct Resizing {
     nqn: String,
     nsid: u32,
@@ -308,7 +308,7 @@ struct Resizing {
 }
 
 impl Resizing {
-    /// What was marked behind the end is gone, and what is new there is not marked.
+    /// Applies the new size. Clears the marks behind the old and the new end.
     fn switch(&self) {
         let Resize { from, to, .. } = self.resize;
         self.store.store().switch(&self.resize);
@@ -319,13 +319,13 @@ impl Resizing {
 }
 
 impl Prepared {
-    /// Opens what is not open yet, and plans its size.
+    /// Opens the store if needed, and plans its size.
     fn open(&mut self, old: &Stores, nqn: &str, export: &Export) -> Result<Open, OpenError> {
         let limit = match old.get(nqn, export.nsid) {
             Some(open) if open.export.rates == export.rates => open.limit.clone(),
             _ => Arc::new(RateLimit::new(&export.rates)),
         };
-        // What others have the first claim to is given up.
+        // Blocks that other targets have priority for are released.
         let is_kept = |open: &Arc<OpenStore>| !export.yields || open.store().custody().stands_by();
         let known = old.find(nqn, export.nsid, &export.blocks).filter(is_kept);
         let open = match known.or_else(|| self.next.find_given(&export.blocks)) {
@@ -343,11 +343,11 @@ impl Prepared {
         self.resizes.push(Resizing { nqn: nqn.clone(), nsid, store: open.clone(), resize });
         let identity = match (export.uuid, export.nguid) {
             (None, None) => store.identity()?,
-            _ => 0, // the configuration says who it is
+            _ => 0, // the configuration identifies the namespace
         };
         let id = NamespaceId::choose(export.uuid, export.nguid, identity);
         let spec = export.blocks.spec();
-        // Those of another process are its own until it has ended.
+        // The reservations belong to the other process until it has ended.
         let kept = match ana.is_usable() {
             true => Kept::open(&export.reservations, spec, &id.nguid)?,
             false => None,
@@ -368,7 +368,7 @@ impl Prepared {
         Ok(open)
     }
 
-    /// What is open already. Its marks are to be kept where `export` says.
+    /// Prepares the move of an open store's marks to the file of `export`.
     fn move_marks(
         &mut self,
         open: Arc<OpenStore>,
@@ -381,7 +381,7 @@ impl Prepared {
         Ok(open)
     }
 
-    /// The blocks, or what stands for them.
+    /// Opens the blocks, or a store that stands by.
     fn open_blocks(&mut self, export: &Export) -> Result<Arc<OpenStore>, OpenError> {
         let spec = match &export.blocks {
             Blocks::Spec(spec) => spec,
@@ -413,7 +413,7 @@ impl Prepared {
         Ok(config)
     }
 
-    /// Blocks that are written have one export. Locks say so where a file is opened twice.
+    /// Checks that writable blocks have only one export. Locks detect a file that is opened twice.
     fn check_alone(&mut self, place: Option<Place>, blocks: &Blocks) -> Result<(), OpenError> {
         let Blocks::Spec(spec) = blocks else { return Ok(()) };
         let (StoreKind::File { path, .. } | StoreKind::Block { path }) = &spec.kind else {
@@ -428,7 +428,7 @@ impl Prepared {
         }
     }
 
-    /// Each file beside a store is of one namespace, and for one thing.
+    /// Checks that each file next to a store belongs to one namespace and one use.
     fn keep(&mut self, open: &Open) -> Result<(), OpenError> {
         let moved = self.moved.iter().find(|(store, _)| Arc::ptr_eq(store, &open.store));
         let marks = moved.map_or_else(|| open.store.uncorrectable().path(), |(_, m)| m.path());
@@ -445,21 +445,23 @@ impl Prepared {
         Ok(())
     }
 
-    /// Does the last that can fail. Nobody sees it yet.
+    /// Runs the last steps that can fail. Hosts do not see them yet.
     ///
     /// # Errors
-    /// The first file that does not grow.
+    ///
+    /// The first file that cannot grow.
     pub(super) fn stage(&mut self) -> Result<(), ConfigError> {
         self.resizes.iter_mut().try_for_each(|Resizing { nqn, nsid, store, resize }| {
             store.store().stage(resize).map_err(|error| unfit(nqn, *nsid, &error))
         })
     }
 
-    /// Reservations are kept elsewhere only where the same is known: a start would bring something else back. That is to be
-    /// asked when nothing changes any more until [`Prepared::switch`].
+    /// Checks that reservations move only to files with the same content: otherwise a restart would restore something
+    /// else. The caller holds the lock until [`Prepared::switch`].
     ///
     /// # Errors
-    /// The first namespace where it is not so.
+    ///
+    /// The first namespace with other content.
     pub(super) fn check_moved(&self, target: &Target) -> Result<(), ConfigError> {
         let none = State::default();
         for (nqn, nsid, old) in &self.moved_reservations {
@@ -474,7 +476,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// What hosts are to see of `exports`.
+    /// Returns the configuration of `exports` that hosts see.
     pub(super) fn config<N>(
         &self,
         exports: &TargetConfig<N>,
@@ -494,14 +496,14 @@ impl Prepared {
         }
     }
 
-    /// What is to be open.
+    /// Returns the stores of the new configuration.
     pub(super) fn stores(&self) -> Stores {
         self.next.clone()
     }
 
-    /// Makes `open` what was prepared, at once. What has to be done later, and may take its time, is returned.
+    /// Replaces `open` by the prepared stores. The result has the work that may take long.
     pub(super) fn switch(mut self, open: &mut Stores) -> Switched {
-        self.opened.clear(); // they stay
+        self.opened.clear(); // they stay open
         let resizes = std::mem::take(&mut self.resizes);
         resizes.iter().for_each(Resizing::switch);
         let moved = std::mem::take(&mut self.moved);
@@ -518,7 +520,7 @@ impl Drop for Prepared {
     }
 }
 
-/// A new configuration is in force. Dropping this gives back what it does not need: not while others wait.
+/// Work after a switch. Dropping it releases what the new configuration does not need; the caller must not hold a lock.
 pub(super) struct Switched {
     resizes: Vec<Resizing>,
     _old: Stores,
@@ -530,7 +532,7 @@ impl Drop for Switched {
     }
 }
 
-/// What hosts see of a namespace.
+/// Returns the configuration of a namespace that hosts see.
 fn namespace_config(
     nsid: u32,
     id: NamespaceId,
@@ -546,16 +548,16 @@ fn namespace_config(
     }
 }
 
-/// The store of a namespace cannot be had.
+/// Returns the error for a store that is not available.
 fn unfit(nqn: &str, nsid: u32, error: &OpenError) -> ConfigError {
     let place = Named::Namespace(nqn.to_owned(), nsid);
     ConfigError::Store { place, problem: error.to_string() }
 }
 
-/// Where there is no place for reservations that persist.
+/// Advice for reservations that no file would keep.
 pub(super) const KEPT_NOWHERE: &str = "would be kept nowhere: have its hosts clear them first";
 
-/// Why reservations stay where they are, and what to do.
+/// Returns the reason why reservations cannot move, and the remedy.
 fn cannot_move(old: Option<&Path>, new: Option<&Path>) -> String {
     let text = |path: &Path| path.display().to_string();
     match (old.map(text), new.map(text)) {
@@ -570,8 +572,8 @@ fn cannot_move(old: Option<&Path>, new: Option<&Path>) -> String {
     }
 }
 
-/// Whether two kinds name the same blocks where these have no place that can be looked at, and what is open as `a` says can
-/// be used as `b` says.
+/// True if two kinds name the same blocks, without a location that can be compared, and a store opened as `a` can be
+/// used as `b`.
 pub(super) fn is_alike(a: &StoreKind, b: &StoreKind) -> bool {
     match (a, b) {
         (StoreKind::Memory { .. }, StoreKind::Memory { .. })
@@ -607,7 +609,7 @@ mod tests {
         [Subsystem { namespaces, ..Subsystem::new(NQN) }]
     }
 
-    /// Looks at each namespace once, however many there are, also when only one is added.
+    /// Each change checks each namespace only once, however many there are, even if only one is added.
     #[test]
     fn a_change_costs_as_much_as_there_are_namespaces() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! Commands in the stores. What is under way there is the executor's, and what follows when a part of a command has
-//! ended is [`Task`]'s; here is whose command it is.
+//! Commands in the stores. The executor runs their operations, [`Task`] has the steps of a command, and this module has
+//! the owners.
 //!
-//! A flush of a store may wait for that of another reactor, or be done for it ([`Tasks::woken`]).
+//! A flush of a store may wait for the flush of another reactor, which may cover it ([`Tasks::woken`]).
 
 use super::exclusion::{Closed, Closing, Exclusions, HeldBack, Wires};
 use super::flushes::Waker;
@@ -19,41 +19,41 @@ use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Whose command it is: lane index and use, slot.
+/// Owner of a command: index and generation of its lane, and its slot.
 pub(super) type Owner = ((u32, u32), u16);
 
-/// A command in the stores.
+/// Command in the stores.
 pub(super) type Task = execution::Task<Arc<OpenStore>, Buffer>;
 
-/// What has become of a command.
+/// Outcome of a command.
 pub(super) type Outcome = execution::Outcome<Buffer>;
 
-/// A finished command and whose it is.
+/// Completed command and its owner.
 pub(super) type Ended = (Owner, Outcome);
 
 pub(super) struct Tasks {
-    /// Brings what a flush elsewhere has done to [`Tasks::woken`].
+    /// Passes the result of another reactor's flush to [`Tasks::woken`].
     waker: Waker,
     executor: Executor,
-    /// Brings answers from other threads to [`Tasks::completed`].
+    /// Passes completions from other threads to [`Tasks::completed`].
     completions: Completions,
-    /// Operations that are alone with a range, here and elsewhere.
+    /// Exclusive ranges of this reactor and of others.
     pub(super) exclusions: Exclusions,
-    /// Each part counts as another use of its task's place.
+    /// Commands by index. Each operation of a command has its own generation.
     tasks: Slab<(Owner, Task)>,
-    /// Commands that have ended while another one was begun.
+    /// Commands that completed while another one was started.
     ended: VecDeque<Ended>,
 }
 
 impl Tasks {
-    /// Answers of stores from other threads go by `completions` to [`Tasks::completed`].
+    /// Creates an empty table. `completions` passes completions of stores from other threads to [`Tasks::completed`].
     pub(super) fn new(waker: Waker, completions: Completions, wires: Wires) -> Self {
         let (executor, tasks) = (Executor::new(completions.clone()), Slab::default());
         let exclusions = Exclusions::new(wires);
         Tasks { waker, executor, completions, exclusions, tasks, ended: VecDeque::new() }
     }
 
-    /// Starts a command; `None`: it ends later.
+    /// Starts a command. Returns its outcome, or `None` if it completes later.
     pub(super) fn start(&mut self, ring: &mut Ring, owner: Owner, task: Task) -> Option<Outcome> {
         let index = self.tasks.insert((owner, task));
         self.begin(ring, index);
@@ -68,14 +68,14 @@ impl Tasks {
         None
     }
 
-    /// Begins a command's next part.
+    /// Begins the next step of a command.
     fn begin(&mut self, ring: &mut Ring, index: u32) {
         let Some((_, task)) = self.tasks.get_mut(index) else { return };
         let step = task.begin(|flushes| flushes.join(index, &self.waker));
         self.take(ring, index, step);
     }
 
-    /// Does what a command wants.
+    /// Executes a step of a command.
     fn take(&mut self, ring: &mut Ring, index: u32, step: Step<Buffer>) {
         let token = self.token(index);
         let Some((_, task)) = self.tasks.get_mut(index) else { return };
@@ -107,8 +107,8 @@ impl Tasks {
         Token::new(index, self.tasks.generation(index))
     }
 
-    /// Asks to end a command: what has not begun is not done, and what its store has it is asked to give up. It
-    /// ends as ever, aborted or otherwise. `false`: it is not here.
+    /// Requests the cancellation of a command: pending operations are dropped, and its store shall abort the others.
+    /// The command completes as usual, aborted or not. Returns false if it is not in this table.
     pub(super) fn cancel(&mut self, ring: &mut Ring, owner: Owner) -> bool {
         let Some(index) = self.tasks.find(|(other, _)| *other == owner) else { return false };
         let token = self.token(index);
@@ -124,7 +124,7 @@ impl Tasks {
         true
     }
 
-    /// Asks to end all commands of a lane.
+    /// Requests the cancellation of all commands of a lane.
     pub(super) fn cancel_all(&mut self, ring: &mut Ring, lane: (u32, u32)) {
         let own = self.tasks.iter().filter(|(_, (owner, _))| owner.0 == lane);
         let owners: Vec<Owner> = own.map(|(_, (owner, _))| *owner).collect();
@@ -133,33 +133,32 @@ impl Tasks {
         }
     }
 
-    /// A completion of the ring; the command's owner and outcome when one has ended.
+    /// Handles a completion of the ring. Returns the command that has completed, if any.
     pub(super) fn resume(&mut self, ring: &mut Ring, index: u32, result: i32) -> Option<Ended> {
         self.executor.resume(ring, index, result);
         self.next(ring)
     }
 
-    /// A store has answered from another thread.
+    /// Handles a completion of a store from another thread.
     pub(super) fn completed(&mut self, ring: &mut Ring, completion: Completion) -> Option<Ended> {
         self.executor.complete(completion);
         self.next(ring)
     }
 
-    /// A flush for which a command waits has ended, or the command is to flush itself; its owner and outcome
-    /// when one has ended by that.
+    /// Continues a command that waits for another flush: that has ended, or the command must flush itself. Returns the
+    /// command that has completed, if any.
     pub(super) fn woken(&mut self, ring: &mut Ring, index: u32, wake: Wake) -> Option<Ended> {
         let step = self.tasks.get_mut(index)?.1.woken(wake);
         self.take(ring, index, step);
         self.next(ring)
     }
 
-    /// Whose operation it is.
+    /// Returns the owner of an operation.
     pub(super) fn owner(&self, index: u32) -> Option<Owner> {
         self.tasks.get(index).map(|(owner, _)| *owner)
     }
 
-    /// An operation that wants to be alone with a range is told how far that is; once it is alone, whether it is still
-    /// `admitted`.
+    /// Continues an operation that waits for an exclusive range. `admitted` is the status once it has the range.
     pub(super) fn granted(
         &mut self,
         ring: &mut Ring,
@@ -176,7 +175,7 @@ impl Tasks {
         self.next(ring)
     }
 
-    /// Closes a range to writes; what is returned is to be dropped when none changes it in place any more.
+    /// Closes a range to writes. The caller drops the result once no in-place access changes the range.
     pub(super) fn close(&mut self, closed: &Closed, closing: Arc<Closing>) -> Option<Arc<Closing>> {
         let tasks = &self.tasks;
         self.exclusions.close(closed, closing, |store, range| {
@@ -188,26 +187,26 @@ impl Tasks {
         })
     }
 
-    /// Opens a range: begins what was held back. What has ended by that comes by [`Tasks::expire`].
+    /// Opens a range, and begins the writes that were held back. [`Tasks::expire`] returns the commands that complete
+    /// by that.
     pub(super) fn open(&mut self, ring: &mut Ring, closed: &Closed) {
         for (index, HeldBack { op, buffer, .. }) in self.exclusions.open(closed) {
             self.take(ring, index, Step::Submit(op, buffer));
         }
     }
 
-    /// Does what is due by `now`: the owner and outcome of the first command that has ended. To be called until there
-    /// is none.
+    /// Runs what is due by `now`. Returns the first command that has completed. The caller repeats this until `None`.
     pub(super) fn expire(&mut self, ring: &mut Ring, now: Instant) -> Option<Ended> {
         self.executor.expire(ring, now);
         self.next(ring)
     }
 
-    /// When something is due next.
+    /// Returns the next time at which something is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         if self.ended.is_empty() { self.executor.next_due() } else { Some(Instant::default()) }
     }
 
-    /// The next command that has ended.
+    /// Returns the next completed command.
     fn next(&mut self, ring: &mut Ring) -> Option<Ended> {
         if let Some(ended) = self.ended.pop_front() {
             return Some(ended);
@@ -220,7 +219,7 @@ impl Tasks {
         }
     }
 
-    /// A store has answered: the command's owner and outcome if that was all.
+    /// Handles the completion of an operation. Returns the command if it has completed.
     fn advance(&mut self, ring: &mut Ring, completion: Completion) -> Option<Ended> {
         let (index, generation) = completion.token.parts();
         let is_expected = self.tasks.is_current(index, generation);
@@ -245,12 +244,12 @@ impl Tasks {
         Some(ended)
     }
 
-    /// Tasks under way.
+    /// Returns the number of commands in the stores.
     pub(super) fn count(&self) -> usize {
         self.tasks.count()
     }
 
-    /// Of these, those that the ring will tell of.
+    /// Returns the number of those that wait for completions of the ring.
     pub(super) fn in_ring(&self) -> usize {
         self.count().saturating_sub(self.executor.waiting())
     }
@@ -264,7 +263,7 @@ impl Drop for Tasks {
     }
 }
 
-/// The same octets where nobody else writes.
+/// Copies a lent buffer into one that no other party writes to.
 fn own(buffer: Buffer) -> Buffer {
     if !buffer.is_lent() {
         return buffer;
@@ -318,7 +317,7 @@ mod tests {
             assert!(ended.is_none(), "slot {slot} does not wait");
         }
 
-        /// Slots that end by `now`, in order.
+        /// Returns the slots that complete by `now`, in order.
         fn expire(&mut self, now: Instant) -> Vec<u16> {
             let expire = || self.tasks.expire(&mut self.ring, now);
             let ended = std::iter::from_fn(expire).inspect(|(_, o)| assert!(o.result.is_ok()));
@@ -328,7 +327,7 @@ mod tests {
         fn first_octet(&self) -> u8 {
             let start = self.ssd.store().in_place().unwrap();
             let start = start.read_range(0, 512).unwrap();
-            // SAFETY: the store's own, which only this thread uses.
+            // SAFETY: the memory belongs to the store, which only this thread uses.
             unsafe { *start }
         }
     }

@@ -1,4 +1,4 @@
-//! The connections of a target over all its reactors: one is there as long as its ticket.
+//! Admission of connections to a target over all its reactors. A connection is counted as long as its ticket exists.
 
 use roadtrain_proto::time::Instant;
 use roadtrain_system::clock;
@@ -8,20 +8,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracing::warn;
 
-/// At most so often the log says that connections are refused.
+/// Shortest interval between two log lines about refused connections.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
-/// Issues tickets. Its lock is taken when connections come, connect their queue, and go.
+/// Issues tickets. Its lock is taken when connections arrive, connect their queue, or end.
 pub(super) struct Tickets(Mutex<Office>);
 
 struct Office {
     admission: Admission,
-    /// Refused since that was said last.
+    /// Number of refused connections since the last log line.
     unsaid: u64,
     say_at: Instant,
 }
 
-/// A connection's place. Dropping it gives it back.
+/// Slot of a connection. Dropping it frees the slot.
 pub(super) struct Ticket {
     tickets: Arc<Tickets>,
     pub(super) number: u64,
@@ -37,7 +37,8 @@ impl Tickets {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a connection, and which other one is to be ended for it; `None`: it is refused.
+    /// Takes a slot for a connection. Also returns the number of the connection to close for it, if needed; `None` if
+    /// the connection is refused.
     pub(super) fn take(self: &Arc<Self>, peer: SocketAddr) -> Option<(Ticket, Option<u64>)> {
         let mut office = self.lock();
         match office.admission.enter(peer.ip()) {
@@ -65,7 +66,7 @@ impl Office {
 }
 
 impl Ticket {
-    /// Its host was granted a queue: it makes room for nobody any more.
+    /// Marks the connection as granted: it loses its slot to no other connection any more.
     pub(super) fn granted(&self) {
         self.tickets.lock().admission.granted(self.number);
     }

@@ -1,4 +1,4 @@
-//! A target whose one reactor a test turns, on the test's own thread.
+//! Target with one reactor that a test turns by hand, on its own thread.
 
 use super::{Balance, Parts, Reactor};
 use crate::control::Control;
@@ -29,7 +29,7 @@ pub(crate) struct HandTarget {
 }
 
 impl HandTarget {
-    /// It never sleeps before [`HandTarget::set_waiting`] says so.
+    /// Starts a target that never sleeps before [`HandTarget::set_waiting`] permits it.
     pub(crate) fn new(config: &ServerConfig) -> HandTarget {
         let nothing = TargetConfig::<Export>::default();
         let exports = TargetConfig {
@@ -84,27 +84,27 @@ impl HandTarget {
         self.reactor.core.waits = Waits::new(waiting, Default::default());
     }
 
-    /// Its connections.
+    /// Returns the sockets of its connections.
     pub(crate) fn sockets(&self) -> Vec<RawFd> {
         self.reactor.lanes.table.iter().filter_map(|lane| lane.fd()).collect()
     }
 
-    /// Turns in one loop with a host of this thread, until the front stops that.
+    /// Runs in one loop with a host on this thread, until the front stops it.
     pub(crate) fn run_beside(&mut self, host: &mut HandHost, front: &mut dyn Front) {
         host.run_beside(front, (&mut self.reactor, &mut self.rx));
     }
 
-    /// Sends it messages.
+    /// Returns the mailbox of the reactor.
     pub(crate) fn orders(&self) -> Outbox<Order> {
         self.reactor.peers.all[0].clone()
     }
 
-    /// Times that it has slept.
+    /// Returns the number of sleeps.
     pub(crate) fn sleeps(&self) -> u64 {
         self.reactor.core.waits.sleeps
     }
 
-    /// One turn.
+    /// Runs one turn.
     pub(crate) fn step(&mut self) {
         self.turns = self.turns.wrapping_add(1);
         roadtrain_reactor::step(&mut self.reactor, self.turns, &mut self.rx).unwrap();

@@ -1,4 +1,4 @@
-//! Lanes over Ethernet: frames in from the ports, to their lanes; what is answered without one.
+//! Lanes over Ethernet: frames from the ports to their lanes, and replies without a lane.
 
 mod join;
 mod watched;
@@ -24,44 +24,44 @@ use std::mem;
 use std::time::Duration;
 use watched::Watched;
 
-/// Frames of a port in one turn, ...
+/// Most frames of a port in one turn.
 const FRAMES_PER_TURN: usize = 128;
-/// ... or as many large ones as hold so many octets: the host has the answers to these while the rest is handled.
+/// Most bytes of frames in one turn, so that the host gets completions while the rest is handled.
 const OCTETS_PER_TURN: usize = 256 << 10;
-/// A lane in which nothing has come for so long ends, or for the keep-alive timeout if that is longer.
+/// Time without a frame after which a lane ends, unless its keep-alive timeout is longer.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// Between two lines of the log about dropped frames.
+/// Interval between two log lines about dropped frames.
 const DROPS_LOGGED: Duration = Duration::from_secs(10);
 
-/// A link of a lane leads elsewhere from now on.
+/// Move of a lane's link to another port or address.
 #[derive(Clone, Copy, Debug)]
 struct Moved {
-    /// The lane.
+    /// Index of the lane.
     index: u32,
     link: u8,
-    /// Which of our ports.
+    /// Index of the new port.
     port: usize,
-    /// The host's address.
+    /// New address of the host.
     source: MacAddress,
 }
 
-/// What a reactor has at the interfaces.
+/// Ports of a reactor and their state.
 pub(super) struct Frames {
-    /// Of the reactor that listens: ports for socket number 0, and who answers there.
+    /// Ports with socket number 0 and their listener, at the reactor that listens.
     listening: Vec<Port>,
     listener: Option<Listener>,
-    /// Names the target.
+    /// Identifier of the target.
     endpoint: [u8; 16],
     packing: Packing,
     seals: SealUse,
     watched: Watched,
-    /// Something came in the last turn: there may be more.
+    /// True if frames arrived in the last turn, so that there may be more.
     pub(super) has_more: bool,
     joins: Bucket,
     leaves: Bucket,
     drops: Drops,
     drops_logged: (Instant, Drops),
-    /// While ports are receiving: lanes that are to end, links that lead elsewhere, and what is to be answered.
+    /// Work deferred while ports are receiving: lanes to end, links to move, replies to send and requests to pass on.
     failed: Vec<(u32, LaneError)>,
     moved: Vec<Moved>,
     replies: Vec<Reply>,
@@ -69,7 +69,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// With the ports that lanes use.
+    /// Creates the state. Returns the ports for lanes separately.
     pub(super) fn new(parts: EtherParts) -> (Vec<Port>, Self) {
         let EtherParts { lanes, listening, endpoint, packing, seals } = parts;
         let frames = Frames {
@@ -92,19 +92,19 @@ impl Frames {
         (lanes, frames)
     }
 
-    /// When the reactor is to look after its ports and lanes, if it has any.
+    /// Returns the time of the next check of ports and lanes, if any is needed.
     pub(super) fn check_at(&self, lanes: &Lanes) -> Option<Instant> {
         self.watched.check_at(lanes.hosts.by_token.is_empty())
     }
 
-    /// Tells a host that its lane is not there.
+    /// Replies to a host that it does not have the lane.
     fn deny(&mut self, port: usize, to: MacAddress, asked: &FrameHeader, inquiry: Inquiry) {
         let (header, leave) = inquiry.deny(asked, &self.endpoint);
         self.replies.push(Reply::new(port, to, header, leave.as_bytes()));
     }
 }
 
-/// Sends what lanes have built.
+/// Sends the frames that lanes have built.
 pub(super) fn flush_ports(lanes: &mut Lanes) {
     let Shared { ports, meters, number, .. } = &mut lanes.shared;
     if ports.is_empty() {
@@ -115,7 +115,7 @@ pub(super) fn flush_ports(lanes: &mut Lanes) {
     meters.reactor(*number).port_sends.set(sends);
 }
 
-/// What was dropped at the reactor's ports, and by its lanes.
+/// Returns the counters of frames dropped at the reactor's ports and by its lanes.
 pub(super) fn dropped(frames: &Frames, lanes: &mut Lanes) -> Drops {
     let mut rejected = lanes.hosts.rejected;
     for lane in lanes.table.iter_mut() {
@@ -124,7 +124,7 @@ pub(super) fn dropped(frames: &Frames, lanes: &mut Lanes) -> Drops {
     frames.drops.with_lanes(rejected)
 }
 
-/// What has come and gone at each of the reactor's ports. Several may be of one interface.
+/// Returns the counters of frames at each port of the reactor. Several ports may belong to one interface.
 pub(super) fn counts(frames: &mut Frames, lanes: &mut Lanes) -> Vec<FrameCount> {
     let mut lost = lanes.hosts.lost.clone();
     for lane in lanes.table.iter_mut() {
@@ -139,14 +139,14 @@ pub(super) fn counts(frames: &mut Frames, lanes: &mut Lanes) -> Vec<FrameCount> 
     ports.enumerate().map(count).collect()
 }
 
-/// The lane with that token.
+/// Returns the index of the lane with that token.
 fn lane_with(lanes: &Lanes, token: u64) -> Option<u32> {
     let index = (token & 0xffff) as u32;
     let lane = lanes.table.get(index).filter(|lane| !lane.session.is_ended())?;
     (lane.ether()?.token == token).then_some(index)
 }
 
-/// Whether a frame has come from elsewhere than its link leads to. Only a sealed one may.
+/// True if a frame comes from another port or address than its link's. Only a sealed frame may.
 fn is_astray(
     lanes: &Lanes,
     index: u32,
@@ -163,7 +163,7 @@ fn is_astray(
     Ok(is_astray)
 }
 
-/// A host connects: does it still have the lanes that it has here?
+/// Probes whether a connecting host still has its lanes at this reactor.
 pub(super) fn ask(lanes: &mut Lanes, hostnqn: &str) {
     let now = clock::now();
     for index in lanes.table.indices() {
@@ -181,7 +181,7 @@ fn frames_per_turn(port: &Port) -> usize {
 }
 
 impl Frames {
-    /// Takes what has come to the ports; lanes that got something end their turn.
+    /// Receives the frames of all ports, and ends the turns of lanes that got some.
     pub(super) fn take_frames(&mut self, lanes: &mut Lanes, peers: &Peers) {
         if lanes.shared.ports.is_empty() {
             return;
@@ -203,7 +203,7 @@ impl Frames {
             return;
         }
         for moved in mem::take(&mut self.moved) {
-            let _ = self.move_link(lanes, moved); // where its frames do not fit, it stays
+            let _ = self.move_link(lanes, moved); // the link stays where it is if its frames do not fit
         }
         for (index, error) in mem::take(&mut self.failed) {
             lanes.use_lane(index, |_, _| Err::<(), _>(error));
@@ -224,7 +224,7 @@ impl Frames {
         }
     }
 
-    /// A frame for one of our lanes.
+    /// Handles a frame for a lane of this reactor.
     fn hear(&mut self, lanes: &mut Lanes, port: usize, octets: &[u8]) {
         let heard = ports::read(octets).and_then(|(source, header, kind, body)| {
             let index = lane_with(lanes, header.token.get());
@@ -260,7 +260,7 @@ impl Frames {
         lanes.table.note(List::Framed, index);
     }
 
-    /// A host ends a lane that we know no more: it is to know that.
+    /// Replies to a Leave for an unknown lane.
     fn answer_leave(
         &mut self,
         now: Instant,
@@ -275,7 +275,7 @@ impl Frames {
         }
     }
 
-    /// A frame for socket number 0.
+    /// Handles a frame for socket number 0.
     fn hear_stranger(&mut self, lanes: &Lanes, port: usize, frame_bytes: usize, octets: &[u8]) {
         let Frames { listener, replies, drops, requests, .. } = self;
         let Some(listener) = listener else { return };
@@ -289,7 +289,7 @@ impl Frames {
         }
     }
 
-    /// A request goes to the reactor that the host's token says.
+    /// Passes a request to the reactor that the host's token selects.
     fn pass_on(&mut self, lanes: &mut Lanes, peers: &Peers, request: Request) {
         let reactor = (request.host_token() % peers.all.len() as u64) as usize;
         if reactor == peers.number {
@@ -299,7 +299,7 @@ impl Frames {
         }
     }
 
-    /// A request for a lane of this reactor.
+    /// Handles a request for a lane of this reactor.
     pub(super) fn take_request(&mut self, lanes: &mut Lanes, request: &Request) {
         match request {
             Request::Join(join) => {
@@ -341,7 +341,7 @@ impl Frames {
         }
     }
 
-    /// What changes without a frame.
+    /// Checks the state that changes without a frame.
     pub(super) fn check_frames(&mut self, lanes: &mut Lanes, idle: Duration) {
         let now = lanes.shared.now;
         if self.check_at(lanes).is_none_or(|at| now < at) {

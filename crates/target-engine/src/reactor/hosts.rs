@@ -1,18 +1,18 @@
-//! Hosts whose lanes come over Ethernet.
+//! Hosts of lanes over Ethernet.
 
 use crate::lane::{Ether, TargetLane};
 use roadtrain_ether_proto::Rejected;
 use std::collections::HashMap;
 
-/// Lanes over Ethernet by their hosts, and what those had that have ended.
+/// Lanes over Ethernet by host, and counters of ended lanes.
 pub(super) struct Hosts {
-    /// Lanes by their hosts' tokens.
+    /// Index of each lane by the token of its host.
     pub(super) by_token: HashMap<u64, u32>,
-    /// Octets of data pages that lanes may still get.
+    /// Bytes of data pages that are available to lanes.
     pub(super) damq_left: usize,
-    /// Frames that lanes had given up which have ended, by port.
+    /// Frames lost by ended lanes, by port.
     pub(super) lost: Vec<u64>,
-    /// What these lanes have dropped.
+    /// Records dropped by ended lanes.
     pub(super) rejected: Rejected,
 }
 
@@ -26,7 +26,7 @@ impl Hosts {
         }
     }
 
-    /// The lane ends.
+    /// Removes a lane that ends.
     pub(super) fn forget(&mut self, lane: &TargetLane) {
         if let Some(ether) = lane.ether() {
             self.by_token.remove(&ether.qpair.end.links.peer_token());
@@ -37,7 +37,7 @@ impl Hosts {
     }
 }
 
-/// Adds what a lane has given up.
+/// Adds the lost frames of a lane.
 pub(super) fn count_lost(lost: &mut Vec<u64>, ether: &Ether) {
     for (port, count) in ether.lost() {
         lost.resize(lost.len().max(port + 1), 0);

@@ -1,4 +1,4 @@
-//! Lanes that move to another reactor: reports to [`Flows`], which decides, and the steps of a move
+//! Moves of lanes to other reactors: reports to [`Flows`], which decides, and the steps of a move
 //! ([`roadtrain_target_proto::moves`]).
 
 use super::Peers;
@@ -15,25 +15,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracing::debug;
 
-/// How often is looked at which cores process the lanes' packets.
+/// Interval of samples of the cores that process the lanes' packets.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Lanes that are looked at each time.
+/// Most lanes sampled at once.
 const LOOKS_MAX: usize = 64;
-/// Longest time for which a lane receives nothing because it is to move.
+/// Longest time for which a lane receives nothing because it shall move.
 const LEAVE_WAIT: Duration = Duration::from_millis(100);
 
-/// What all reactors of a target share to decide who is where. Its lock is taken when connections come, and a few times
-/// a second by reactors that have something to do.
+/// Shared state of all reactors for placement. The lock is taken for new connections, and a few times a second by busy
+/// reactors.
 pub(crate) struct Balance {
     flows: Flows,
     cores: Vec<Option<usize>>,
     loads: CoreLoads,
-    /// Of the cores, by reactor.
+    /// Load of the cores, by reactor.
     busy: Vec<u32>,
-    /// Of that, what reactors only spin for.
+    /// Part of that load that is only polling.
     spun: Vec<u32>,
     read_at: Instant,
-    /// Reactors never sleep: how busy a core is says nothing.
+    /// True if reactors never sleep, so that the load of a core has no meaning.
     is_polled: bool,
 }
 
@@ -50,12 +50,12 @@ impl Balance {
         }))
     }
 
-    /// The reactor for a new connection.
+    /// Returns the reactor for a new connection.
     pub(super) fn choose(&mut self, packets: Option<usize>) -> usize {
         self.flows.choose(packets)
     }
 
-    /// The core that a reactor is pinned to.
+    /// Returns the core that a reactor is pinned to.
     pub(super) fn core(&self, reactor: usize) -> Option<usize> {
         self.cores[reactor]
     }
@@ -71,14 +71,14 @@ impl Balance {
     }
 }
 
-/// A lane that is to go.
+/// Lane that shall leave.
 struct Leaving {
     place: (u32, u32),
     to: usize,
     until: Instant,
 }
 
-/// What a reactor has to do with moves.
+/// Pending moves of a reactor.
 #[derive(Default)]
 pub(super) struct Moves {
     look_at: Instant,
@@ -86,7 +86,7 @@ pub(super) struct Moves {
     reported: Instant,
     cpu_ns: u64,
     spun: Duration,
-    /// Where looking goes on.
+    /// Index of the last sampled lane.
     next: u32,
     leaving: Vec<Leaving>,
     departures: Departures,
@@ -99,12 +99,13 @@ impl Peers {
 }
 
 impl Moves {
-    /// When a lane stays that has not come to a moment in which it could leave.
+    /// Returns the time at which the first lane that could not leave stays.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.leaving.iter().map(|leaving| leaving.until).min()
     }
 
-    /// Once a turn, of a reactor that has spun for so long.
+    /// Samples, reports and moves lanes. Called once a turn; `spun` is the total time that the reactor has spent
+    /// polling.
     pub(super) fn check(&mut self, lanes: &mut Lanes, peers: &Peers, spun: Duration) {
         if peers.all.len() < 2 {
             return;
@@ -153,7 +154,7 @@ impl Moves {
         }
     }
 
-    /// As a test wants it.
+    /// Moves all lanes, for a test.
     #[cfg(test)]
     pub(super) fn move_all(&mut self, lanes: &mut Lanes, peers: &Peers, to: usize) {
         let core = peers.balance().core(peers.number);
@@ -164,7 +165,7 @@ impl Moves {
         self.go_on(lanes, peers);
     }
 
-    /// A lane is to go: it receives nothing more.
+    /// Begins a move: the lane receives nothing more.
     fn begin(&mut self, lanes: &mut Lanes, ticket: u64, to: usize) {
         let Some(index) = lanes.index_of(ticket) else { return };
         if let Some(lane) =
@@ -177,7 +178,7 @@ impl Moves {
         }
     }
 
-    /// Lanes leave that can, and stay that could not in time.
+    /// Moves the lanes that can leave. Keeps those whose time is over.
     fn go_on(&mut self, lanes: &mut Lanes, peers: &Peers) {
         let now = lanes.shared.now;
         for leaving in std::mem::take(&mut self.leaving) {
@@ -200,14 +201,14 @@ impl Moves {
         }
     }
 
-    /// Sends an event after lanes that have left since.
+    /// Forwards an event to lanes that have left before it arrived.
     pub(super) fn pass_on(&self, peers: &Peers, event: &TargetEvent) {
         for (to, ticket) in self.departures.followed_by(event) {
             peers.all[to].send(Order::Passed(ticket, event.clone()));
         }
     }
 
-    /// All events from before the lane left have been taken from the inbox.
+    /// Settles a departed lane: all earlier events have been taken from the inbox.
     pub(super) fn departed(&mut self, peers: &Peers, ticket: u64) {
         if let Some(to) = self.departures.settle(ticket) {
             peers.all[to].send(Order::Settle(ticket));

@@ -61,7 +61,7 @@ impl Reactor for Lanes {
             Closing::Unconnected => LaneError::Ended("no queue connected in time"),
             Closing::Overdue(what, limit) => {
                 let lane = self.table.get(index);
-                // Bytes that the host does not take would otherwise stay with the kernel.
+                // Data that the host does not take would otherwise stay in the kernel.
                 lane.into_iter().for_each(|lane| lane.reset_on_close());
                 LaneError::Overdue(what, limit)
             }

@@ -1,4 +1,4 @@
-//! Makes lanes over Ethernet, and adds links to them.
+//! Creation of lanes over Ethernet and of their links.
 
 use crate::ether::damq::{self, Damq};
 use crate::ether::listener::refusal;
@@ -23,28 +23,28 @@ use roadtrain_wire::zerocopy::IntoBytes;
 use std::io;
 use std::time::Duration;
 
-/// Lanes that a token can name.
+/// Number of lanes that a token can address.
 const LANES_MAX: usize = 1 << 16;
-/// Lanes that have not connected a queue.
+/// Most lanes without a connected queue.
 const NEWCOMERS_MAX: usize = 128;
-/// How long one of them is safe from making room for another.
+/// Time for which such a lane keeps its slot although others need it.
 const NEWCOMER_SAFE: Duration = Duration::from_secs(1);
-/// Numbers that a host has room for before it says so.
+/// Window of a host, in frames, until the host reports its own.
 const WINDOW_FIRST: u16 = 128;
-/// Numbers that an end of a channel has room for at most.
+/// Largest window of one end of a channel, in frames.
 const WINDOW_MAX: usize = 1024;
-/// ... and at least, however small its ring.
+/// Smallest window, however small the ring is.
 const WINDOW_MIN: usize = 16;
-/// Entries of the smallest queue.
+/// Smallest number of queue entries.
 const SLOTS_MIN: u16 = 2;
 
-/// Octets of a frame with a piece.
+/// Returns the size in bytes of a frame with one piece.
 fn piece_frame_bytes(join: &Join) -> usize {
     FRAME_HEADER_BYTES + DATA_RECORD_BYTES + usize::from(join.piece.get())
 }
 
 impl Frames {
-    /// A host wants a lane, another link of it, or has not heard that it has it.
+    /// Handles the request for a lane or another link of it; also a repeated one, if the reply was lost.
     pub(super) fn join(&mut self, lanes: &mut Lanes, request: &JoinRequest) -> Result<(), Drop> {
         if request.port >= lanes.shared.ports.len() {
             return Err(Drop::Setup);
@@ -52,7 +52,7 @@ impl Frames {
         let known = lanes.hosts.by_token.get(&request.join.token.get()).copied();
         let frame_bytes = lanes.shared.ports[request.port].frame_bytes();
         if frame_bytes < piece_frame_bytes(&request.join) {
-            return Err(Drop::Setup); // the interface has gone since
+            return Err(Drop::Setup); // the interface has changed since
         }
         let made = match known {
             Some(index) => return self.join_link(lanes, index, request),
@@ -65,7 +65,7 @@ impl Frames {
         Ok(())
     }
 
-    /// A link of a lane that is there: made, or made before.
+    /// Handles the Join of an existing lane: adds the link, moves it, or repeats the reply.
     fn join_link(
         &mut self,
         lanes: &mut Lanes,
@@ -81,7 +81,7 @@ impl Frames {
             if link.join != *join || (token != ether.token && (token != 0 || !is_same)) {
                 return Err(Drop::Source);
             }
-            // Anybody can repeat a Join: where a sealed lane's host is, its sealed frames say.
+            // Any peer can repeat a Join: only sealed frames prove where the host of a sealed lane is.
             if !is_same && ether.is_sealed() {
                 Self::check_size(lanes, index, join.link, *port)?;
             } else if !is_same {
@@ -101,14 +101,14 @@ impl Frames {
         Ok(())
     }
 
-    /// Whether a link's frames fit through that port.
+    /// Checks that the frames of a link fit the port.
     fn check_size(lanes: &mut Lanes, index: u32, link: u8, port: usize) -> Result<(), Drop> {
         let ether = lanes.table.get(index).and_then(TargetLane::ether).ok_or(Drop::Token)?;
         let takes = lanes.shared.ports[port].frame_bytes();
         if ether.qpair.end.links.frame_bytes(link) > takes { Err(Drop::Setup) } else { Ok(()) }
     }
 
-    /// A link leads elsewhere from now on, because one of its ends is gone: what it has not delivered goes there.
+    /// Moves a link to another port or address because one of its ends is gone. Undelivered frames go there.
     pub(super) fn move_link(&mut self, lanes: &mut Lanes, moved: Moved) -> Result<(), Drop> {
         let Moved { index, link, port, source } = moved;
         Self::check_size(lanes, index, link, port)?;
@@ -121,7 +121,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Makes a lane, or says why not.
+    /// Creates a lane, or returns the status of the refusal.
     fn make_lane(
         &mut self,
         lanes: &mut Lanes,
@@ -216,13 +216,13 @@ impl Frames {
         if added { Ok(()) } else { Err(io::ErrorKind::AlreadyExists.into()) }
     }
 
-    /// Numbers that there is room for: a ring that lanes share takes what they send at once, most of the time.
+    /// Returns the window in frames: lanes that share a ring rarely send at the same time.
     fn window(lanes: &Lanes) -> u16 {
         let rings = lanes.shared.ports.iter().map(Port::ring_frames);
         rings.min().unwrap_or(WINDOW_MAX).clamp(WINDOW_MIN, WINDOW_MAX) as u16
     }
 
-    /// Answers that the link is there.
+    /// Replies that the link has joined.
     fn joined(&mut self, lanes: &mut Lanes, index: u32, request: &JoinRequest) {
         let JoinRequest { port, source, header, join, .. } = request;
         let Some(ether) = lanes.table.get(index).and_then(TargetLane::ether) else { return };
@@ -243,13 +243,13 @@ impl Frames {
         self.replies.push(Reply::new(*port, *source, header, &body));
     }
 
-    /// The target's addresses: those of interfaces that are there, whether up or not.
+    /// Returns the target's MAC addresses of existing interfaces, whether up or not.
     fn addresses(lanes: &Lanes) -> Vec<u8> {
         let there = lanes.shared.ports.iter().filter(|port| !port.is_absent());
         there.take(ADDRESSES_MAX).flat_map(|port| port.mac().0).collect()
     }
 
-    /// Whether one more lane may be there that nobody has connected yet; the oldest makes room for it.
+    /// True if one more lane without a queue may exist. Ends the oldest one if needed.
     fn has_room_for_newcomer(lanes: &mut Lanes) -> bool {
         let is_newcomer = |&(_, (index, generation)): &(_, (u32, u32))| {
             let lane = lanes.table.get(index);
@@ -269,7 +269,7 @@ impl Frames {
     }
 }
 
-/// An address as people write it.
+/// MAC address in the usual notation.
 struct Mac([u8; 6]);
 
 impl std::fmt::Display for Mac {

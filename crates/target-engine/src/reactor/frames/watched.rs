@@ -1,4 +1,4 @@
-//! The ports of a reactor, as they come and go: their polls, their interfaces.
+//! State of a reactor's ports: their polls and their interfaces.
 
 use crate::ether::ports::PortState;
 use crate::lane::TargetLane;
@@ -12,27 +12,27 @@ use roadtrain_system::ring::UserData;
 use std::mem;
 use std::time::Duration;
 
-/// Between two looks at what changes without a frame: carriers, silence, idle memory.
+/// Interval between two checks of what changes without a frame: carriers, silence, idle memory.
 const POLL: Duration = Duration::from_millis(200);
 
-/// A poll of a port's descriptor.
+/// Poll of a port's descriptor.
 #[derive(Clone, Copy, Default)]
 struct Poll {
     is_under_way: bool,
-    /// Which descriptor: the port may have got another one since.
+    /// Generation of the descriptor: the port may have another one since.
     generation: u32,
 }
 
-/// What is known about ports.
+/// State of the ports.
 pub(super) struct Watched {
-    /// By port, lanes' ports first.
+    /// Polls by port, ports of lanes first.
     polls: Vec<Poll>,
-    /// By lanes' port: when it was last looked at.
+    /// State of each lane port at the last check.
     pub(super) states: Vec<PortState>,
-    /// Tells when interfaces change; without it, time does.
+    /// Reports changes of interfaces. Without it, the ports are checked at intervals.
     watch: Option<CarrierWatch>,
     watch_poll: bool,
-    /// An interface is not there.
+    /// True if an interface is missing.
     has_absent: bool,
     check_at: Instant,
 }
@@ -50,7 +50,7 @@ impl Watched {
         }
     }
 
-    /// When the reactor is to look after its ports and lanes, if it has any.
+    /// Returns the time of the next check of ports and lanes, if any is needed.
     pub(super) fn check_at(&self, is_idle: bool) -> Option<Instant> {
         let is_quiet = is_idle && !self.has_absent && self.watch.is_some();
         (!self.states.is_empty() && !is_quiet).then_some(self.check_at)
@@ -58,7 +58,7 @@ impl Watched {
 }
 
 impl Frames {
-    /// Watches ports, before the reactor sleeps.
+    /// Polls the ports, before the reactor sleeps.
     pub(in crate::reactor) fn poll_ports(&mut self, lanes: &mut Lanes) {
         let (watched, ring) = (&mut self.watched, &mut lanes.shared.ring);
         let ports = lanes.shared.ports.iter().chain(&self.listening);
@@ -75,7 +75,7 @@ impl Frames {
         }
     }
 
-    /// A port is readable, or its interface has gone down.
+    /// Handles a port that is readable or whose interface has gone down.
     pub(in crate::reactor) fn port_polled(
         &mut self,
         lanes: &mut Lanes,
@@ -98,7 +98,7 @@ impl Frames {
         }
     }
 
-    /// Interfaces have come, gone or changed, perhaps not ours.
+    /// Handles a change of interfaces, perhaps of others.
     pub(in crate::reactor) fn interfaces_changed(&mut self, lanes: &mut Lanes) {
         let watched = &mut self.watched;
         watched.watch_poll = false;
@@ -108,7 +108,7 @@ impl Frames {
         }
     }
 
-    /// Looks which interfaces are there, and how; whether that has changed.
+    /// Checks the state of the interfaces. Returns true if it has changed.
     pub(super) fn check_ports(&mut self, lanes: &mut Lanes) -> bool {
         let watched = &mut self.watched;
         watched.check_at = lanes.shared.now + POLL;
@@ -116,7 +116,7 @@ impl Frames {
         for ((index, port), poll) in (0..).zip(ports).zip(&mut watched.polls) {
             if port.follow() {
                 if port.socket_number() == 0 {
-                    port.report(); // once, whatever number of reactors
+                    port.report(); // once, not once for each reactor
                 }
                 let old = mark(event::PORT, index, poll.generation);
                 if mem::take(&mut poll.is_under_way) {
@@ -134,7 +134,7 @@ impl Frames {
         mem::replace(&mut watched.states, states) != watched.states
     }
 
-    /// Lanes' links go with their interfaces.
+    /// Passes the states of the ports to the links of lanes.
     pub(super) fn tell_lanes(&self, lanes: &mut Lanes) {
         let now = lanes.shared.now;
         for index in lanes.table.indices() {
@@ -145,7 +145,7 @@ impl Frames {
         }
     }
 
-    /// Ends the polls of ports.
+    /// Drops the listening ports.
     pub(in crate::reactor) fn forget_ports(&mut self) {
         self.listening.clear();
         self.listener = None;
