@@ -1,4 +1,4 @@
-//! More connections than there may be.
+//! Tests of the limits of connections.
 
 use super::tests::{LONG, eventually};
 use super::{ConnectionLimits, Server, ServerConfig};
@@ -20,12 +20,12 @@ fn connect(server: &Server) -> TcpStream {
     socket
 }
 
-/// Whether the target has ended it.
+/// True if the target has closed the connection.
 fn ends(mut socket: &TcpStream) -> bool {
     match socket.read(&mut [0; 64]) {
         Ok(0) => true,
         Err(error) if error.kind() == ErrorKind::ConnectionReset => true,
-        other => panic!("neither an end nor a reset: {other:?}"), // a time-out is an error
+        other => panic!("neither an end nor a reset: {other:?}"), // a timeout is an error
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reactors that die or hang, at both ends: it is noticed.
+//! Tests that both ends notice reactors that die or hang.
 
 use super::server::BROKEN_CORE;
 use super::tests::{LONG, NQN, eventually};
@@ -21,7 +21,7 @@ fn config(reactors: usize) -> ServerConfig {
     config
 }
 
-/// Does nothing until it is told to stop.
+/// Front that does nothing until it must stop.
 struct Idle;
 
 impl Front for Idle {
@@ -65,7 +65,7 @@ fn a_reactor_that_hangs_has_no_pulse() {
     let server = Server::start(config(2)).unwrap();
     let controller = attach(&server);
     assert_eq!(controller.pulse().check(LONG), Ok(()));
-    let short = Duration::from_secs(1); // the other reactor answers in that time
+    let short = Duration::from_secs(1); // the other reactor replies in that time
     let (go_on, wait) = channel::<()>();
     server.call(1, move || _ = wait.recv());
     assert_eq!(server.pulse().check(short), Err(Silent::Hangs(1, short)));
@@ -78,7 +78,7 @@ fn a_reactor_that_hangs_has_no_pulse() {
     assert_eq!(controller.pulse().check(LONG), Ok(()));
 }
 
-/// One of two: the other's lanes would go on, and nobody would know.
+/// Otherwise the lanes of the other reactor would continue, and the failure would stay unnoticed.
 #[test]
 fn a_reactor_that_dies_ends_the_controller() {
     let server = Server::start(config(1)).unwrap();
@@ -89,7 +89,7 @@ fn a_reactor_that_dies_ends_the_controller() {
     assert_eq!(controller.view().failure().as_deref(), Some("reactor 1 has panicked"));
 }
 
-/// Nobody would connect its lanes again: requests are not to wait for that.
+/// No thread would reconnect its lanes: requests must not wait for that.
 #[test]
 fn a_control_thread_that_dies_ends_the_controller_and_its_requests() {
     let server = Server::start(config(1)).unwrap();
@@ -113,14 +113,14 @@ fn a_control_thread_that_dies_ends_the_controller_and_its_requests() {
     drop(go_on);
 }
 
-/// How many threads of this process have that name.
+/// Returns the number of threads of this process with that name.
 fn threads(name: &str) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
     names.filter(|found| found.trim() == name).count()
 }
 
-/// A thread that was joined may be listed for a moment longer.
+/// Waits until no thread has that name. A joined thread may be listed for a moment longer.
 fn no_threads(name: &str) {
     for _ in 0..200 {
         if threads(name) == 0 {
@@ -131,7 +131,7 @@ fn no_threads(name: &str) {
     panic!("{} threads are left", threads(name));
 }
 
-/// Two reactors begin, on a core of no other test, and the third does not.
+/// Two reactors start, on a core that no other test uses, and the third one fails.
 #[test]
 fn a_start_that_fails_leaves_no_threads() {
     const CORE: usize = BROKEN_CORE - 1;

@@ -1,5 +1,4 @@
-//! Stores of tests: one whose flushes fail when told so, one that takes its time to be opened, and one that keeps what it
-//! gets.
+//! Stores for tests: one whose flushes fail on request, one that is slow to open, and one that keeps its commands.
 
 use roadtrain_store::{
     Completion, Completions, DiskStore, Geometry, Io, LastSync, Op, OpenError, Store, StoreKind,
@@ -13,20 +12,20 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A FIFO: a read ends when somebody has written as much.
+/// Opens a FIFO as a store: a read completes when the test has written as much.
 pub(super) fn fifo(path: &Path) -> Arc<dyn Store> {
     let file = File::options().read(true).write(true).open(path).unwrap();
     Arc::new(DiskStore::from_file(file, 1 << 20, 512).unwrap())
 }
 
-/// A file whose flushes fail.
+/// File whose flushes fail on request.
 #[derive(Debug)]
 pub(super) struct Flaky {
     below: Arc<dyn Store>,
     fails: Arc<Fails>,
 }
 
-/// How many flushes are still to fail; each counts down.
+/// Number of flushes that shall still fail. Each flush decrements it.
 #[derive(Debug, Default)]
 struct Fails(AtomicI64);
 
@@ -44,8 +43,8 @@ impl Flaky {
         Arc::new(Flaky { below, fails: Arc::default() })
     }
 
-    /// The next `count` flushes fail; returns how many of those told before are still to fail, less than none
-    /// by those that were asked for beyond.
+    /// Makes the next `count` flushes fail. Returns the rest of the previous count, which is negative if more flushes
+    /// ran.
     pub(super) fn fail_flushes(&self, count: i64) -> i64 {
         self.fails.0.swap(count, Ordering::Relaxed)
     }
@@ -94,7 +93,7 @@ impl Store for Flaky {
     }
 }
 
-/// Takes its time to say who it is.
+/// Store whose identity is not available until the test permits it.
 #[derive(Debug, Default)]
 pub(super) struct Slow {
     is_asked: AtomicBool,
@@ -127,12 +126,12 @@ impl Store for Slow {
     }
 }
 
-/// Keeps what it gets until it is told otherwise, aborts or not: a device that is dead.
+/// Dead device: keeps its commands, also aborted ones, until the test releases them.
 #[derive(Debug, Default)]
 pub(super) struct Stuck(Mutex<Vec<(Completions, Completion)>>);
 
 impl Stuck {
-    /// Fails everything that it has.
+    /// Completes all commands with an error.
     pub(super) fn release(&self) {
         for (completions, completion) in self.0.lock().unwrap().drain(..) {
             let result = Err(Status::INTERNAL_ERROR.dnr());

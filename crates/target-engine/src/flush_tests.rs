@@ -1,4 +1,4 @@
-//! Flushes that fail at a target, as the system lets them fail: each is told of once, and the next one succeeds.
+//! Tests of failed flushes at a target. As in Linux, each failure is reported once, and the next flush succeeds.
 
 use super::flaky::Flaky;
 use super::tests::{LONG, NQN, eventually, host_config};
@@ -10,10 +10,10 @@ use roadtrain_wire::status::Status;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-/// Enable, and shut down.
+/// CC value that enables the controller and shuts it down.
 const CC_SHUTDOWN: u32 = 0x0046_4001;
 
-/// A target, and its files by NSID.
+/// Target and its files, by NSID.
 struct Harness {
     server: Server,
     files: Vec<Arc<Flaky>>,
@@ -21,7 +21,7 @@ struct Harness {
 }
 
 impl Harness {
-    /// Exports `count` files.
+    /// Starts a target that exports `count` files.
     fn new(count: usize, reactors: usize) -> Harness {
         let directory = tempfile::tempdir().unwrap();
         let file = |n: usize| Flaky::new(&directory.path().join(n.to_string()));
@@ -100,7 +100,7 @@ fn a_host_that_connects_again_hears_of_a_failed_flush() {
     let server = &harness.server;
     let (a, b) = (connect(server, "nqn.x:a"), connect(server, "nqn.x:b"));
     write(&a, 1);
-    // Its answer is lost with the connection, and so the host asks again.
+    // Its completion is lost with the connection, so the host flushes again.
     harness.fail_flushes(1, 1);
     assert!(flush(&b).is_dnr());
     let mut config = host_config(server, "nqn.x:a");
@@ -153,7 +153,7 @@ fn a_shutdown_flushes_every_namespace_and_says_when_one_fails() {
     assert_eq!(csts(&mut admin).result() & 0xc, 8, "shutdown complete");
 }
 
-/// The last flush is that of the shutdown: a host that ends is not to take its failure for an end in order.
+/// The last flush belongs to the shutdown: the host must not take its failure for a clean shutdown.
 #[test]
 fn a_host_that_ends_says_that_the_last_flush_has_failed() {
     let harness = Harness::new(1, 1);

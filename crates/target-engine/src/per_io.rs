@@ -1,5 +1,5 @@
-//! Both ends of a lane turned by one thread, so that nothing depends on time: how many requests leave together, how
-//! many turns they take. `cargo xtask instructions` runs this under callgrind.
+//! Both ends of a lane on one thread, independent of time: how many requests leave together, and how many turns they
+//! take. `cargo xtask instructions` runs this under callgrind.
 
 use crate::order::Order;
 use crate::{Export, HandTarget, ServerConfig, Subsystem};
@@ -17,7 +17,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 const NQN: &str = "nqn.2024-01.test:disk";
-/// What to run instead of a little of everything: `read` or `write`, depth, requests.
+/// Environment variable that selects one run: `read` or `write`, depth, requests. Otherwise the test runs a little of
+/// everything.
 const WANTED: &str = "ROADTRAIN_PER_IO";
 const IO_BYTES: usize = 4096;
 const NAMESPACE_BYTES: u64 = 16 << 20;
@@ -48,7 +49,7 @@ impl Load {
         while self.left > 0
             && let Some(buffer) = self.free.pop()
         {
-            // In an order that no prefetcher likes, over all of the namespace.
+            // Pseudo-random order over the whole namespace, to defeat prefetchers.
             self.next = (self.next + 0x9e37) % (NAMESPACE_BYTES / IO_BYTES as u64);
             let blocks = IO_BYTES as u32 / LBA_BYTES;
             let slba = self.next * u64::from(blocks);
@@ -80,7 +81,7 @@ impl Front for Load {
     }
 }
 
-/// A load for each lane. The second one's has nothing under way in most turns.
+/// A load for each lane. That of the second lane has nothing in flight in most turns.
 struct Loads {
     lanes: [Load; 2],
     turns: u32,
@@ -99,7 +100,7 @@ impl Front for Loads {
     }
 }
 
-/// Both ends, connected by so many lanes.
+/// Connects a host and a target by `lanes` lanes.
 fn connected(lanes: u32, queue_entries: u16) -> (HandHost, HandTarget) {
     let policy = PolicyConfig::none();
     let kind = StoreKind::Memory { size: NAMESPACE_BYTES };
@@ -123,15 +124,15 @@ fn connected(lanes: u32, queue_entries: u16) -> (HandHost, HandTarget) {
     (host, target)
 }
 
-/// Longest wait for an end while the other one may have a part of a PDU, in milliseconds.
+/// Longest wait for one end while the other may have a part of a PDU, in milliseconds.
 const PART_MS: libc::c_int = 100;
 
-/// What one end has sent is at the other: its reactor does not sleep.
+/// Waits until data sent by one end has arrived at the other, whose reactor does not sleep.
 fn wait(sockets: &[RawFd]) {
     assert!(is_readable(sockets, 60_000), "nothing comes");
 }
 
-/// Whether something can be received, within so many milliseconds.
+/// True if data is readable within `limit` milliseconds.
 fn is_readable(sockets: &[RawFd], limit: libc::c_int) -> bool {
     let poll = |&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut polls: Vec<libc::pollfd> = sockets.iter().map(poll).collect();
@@ -139,7 +140,7 @@ fn is_readable(sockets: &[RawFd], limit: libc::c_int) -> bool {
     unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, limit) > 0 }
 }
 
-/// What callgrind counts, by this name.
+/// Measured function. callgrind finds it by this name.
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn roadtrain_counted(host: &mut HandHost, target: &mut HandTarget, load: &mut Load) {
@@ -148,7 +149,7 @@ fn roadtrain_counted(host: &mut HandHost, target: &mut HandTarget, load: &mut Lo
     host.step(load);
     let mut idle = 0;
     while load.done < ios {
-        // On a busy machine a part may come first, which leads to nothing; the rest comes to the same end.
+        // On a busy machine a part of a PDU may arrive first, without effect; the rest follows.
         let has_request = is_readable(&at_target, PART_MS);
         if has_request {
             target.step();
@@ -188,7 +189,7 @@ fn both_ends_of_a_lane_run_in_one_thread() {
     run(op, number(), number());
 }
 
-/// One lane always has something to receive; what comes for the other one is received, too.
+/// One lane always has something to receive; data for the other one is received, too.
 #[test]
 fn a_lane_beside_a_busy_one_is_heard() {
     let (mut host, mut target) = connected(2, 33);
@@ -199,7 +200,7 @@ fn a_lane_beside_a_busy_one_is_heard() {
     host.step(&mut loads);
     while loads.lanes[0].done < 32_000 {
         wait(&both);
-        // On a busy machine a part of a request may come first, which is not answered.
+        // On a busy machine a part of a request may arrive first, without a completion.
         if is_readable(&at_target, 0) {
             target.step();
         }
@@ -215,7 +216,7 @@ fn a_lane_beside_a_busy_one_is_heard() {
     );
 }
 
-/// Stops when its load is done and the target has answered another thread.
+/// Front that stops when its load is done and the target has replied to another thread.
 struct Stopping {
     load: Load,
     ios: u32,
@@ -236,7 +237,7 @@ impl Front for Stopping {
     }
 }
 
-/// A host and a target on one thread, whose loop sleeps while neither has anything to do. News of either one wakes it.
+/// Host and target on one thread, whose loop sleeps while neither has work. Events of either one wake it.
 #[test]
 fn a_host_and_a_target_share_one_loop() {
     const IOS: u32 = 3200;
@@ -244,7 +245,7 @@ fn a_host_and_a_target_share_one_loop() {
         let (mut host, mut target) = connected(1, 33);
         let (orders, (reply, answer)) = (target.orders(), sync_channel(1));
         let mut front = Stopping { load: Load::new(op, depth, IOS), ios: IOS, answer };
-        // The last answer comes when all is done and both sleep.
+        // The last reply comes after the load is done, while both sleep.
         let done = Arc::new(AtomicBool::new(false));
         let is_done = done.clone();
         let asking = std::thread::spawn(move || {

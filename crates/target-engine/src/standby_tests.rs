@@ -1,4 +1,4 @@
-//! Namespaces whose blocks change hands: none waits for another one.
+//! Tests of namespaces whose blocks change owners: none waits for another one.
 
 use super::control::poll_custody;
 use super::kept_file::KeptPlace;
@@ -16,17 +16,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Blocks of whoever a test says.
+/// Store whose owner the test sets.
 #[derive(Debug)]
 struct Handed {
     number: u128,
     custody: Mutex<Custody>,
-    /// Cannot be opened.
+    /// True if opening fails.
     is_refused: AtomicBool,
-    /// Takes its time to be opened.
+    /// True if opening does not return.
     is_stuck: AtomicBool,
     is_tried: AtomicBool,
-    /// How often it was asked whose the blocks are.
+    /// Number of queries for the owner.
     asked: AtomicU32,
 }
 
@@ -114,13 +114,13 @@ fn one_that_cannot_be_had_keeps_no_other_one_from_being_served() {
     stores.iter().for_each(|store| store.become_ours());
     let (out, here) = (AnaState::Inaccessible, AnaState::Optimized);
     eventually("the second is served", || states(&server) == [out, here]);
-    // It is tried again.
+    // A retry follows.
     stores[0].is_refused.store(false, Ordering::Relaxed);
     eventually("the first is served", || states(&server) == [here, here]);
     server.stop();
 }
 
-/// Who has just lost it stands by a moment later only.
+/// A target that has just lost the blocks stands by only a moment later.
 #[test]
 fn one_that_was_just_lost_is_claimed_back() {
     let store = Handed::new(1, Custody::Ours);
@@ -136,7 +136,7 @@ fn one_that_was_just_lost_is_claimed_back() {
     server.stop();
 }
 
-/// A store that is cut off answers what is under way when it is asked.
+/// A store that is cut off completes its commands when its owner is queried.
 #[test]
 fn stores_are_asked_while_another_one_is_opened() {
     let stores = [1, 2].map(|number| Handed::new(number, Custody::Theirs));
@@ -153,7 +153,7 @@ fn stores_are_asked_while_another_one_is_opened() {
     server.stop();
 }
 
-/// Of a new share what cannot be had stays out of reach, and is tried again.
+/// A namespace of a new share that cannot be opened stays inaccessible, and a retry follows.
 #[test]
 fn a_share_is_followed_though_one_of_it_cannot_be_had() {
     let stores = [1, 2].map(|number| Handed::new(number, Custody::Free));
@@ -168,7 +168,7 @@ fn a_share_is_followed_though_one_of_it_cannot_be_had() {
     server.stop();
 }
 
-/// What was opened for one target alone gives no sign of life, and cannot be taken over.
+/// An image that was opened exclusively sends no heartbeat, and cannot be taken over.
 #[cfg(feature = "rbd")]
 #[test]
 fn an_image_is_opened_anew_to_be_shared() {
@@ -183,12 +183,11 @@ fn an_image_is_opened_anew_to_be_shared() {
     assert!(is_alike((true, "a"), (true, "a")) && is_alike((false, "a"), (false, "a")));
     assert!(!is_alike((false, "a"), (true, "a")));
     assert!(!is_alike((true, "a"), (true, "b")), "other rights");
-    // What is shared does for one alone; who has it alone would find its own lock.
+    // A shared image also suits one target alone. Opened exclusively, it would find its own lock.
     assert!(is_alike((true, "a"), (false, "a")) && is_alike((false, "a"), (false, "b")));
 }
 
-/// A store that has become another namespace's, or nobody's, may still have commands of hosts: it answers them when it is
-/// asked whose its blocks are.
+/// A replaced store may still have commands of hosts: it completes them when its owner is queried.
 #[test]
 fn a_store_that_was_replaced_is_asked_as_long_as_it_is_used() {
     let store = Handed::new(5, Custody::Ours);
@@ -204,7 +203,7 @@ fn a_store_that_was_replaced_is_asked_as_long_as_it_is_used() {
     assert_eq!((store.asked.load(Ordering::Relaxed) - before, polled.len()), (2, 0));
 }
 
-/// Marks are kept in a file of whoever has the blocks.
+/// The file of marks belongs to the owner of the blocks.
 #[test]
 fn marks_of_blocks_that_another_one_has_are_not_saved() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A target at one end of a veth pair; at the other end whoever sends what frames it likes.
+//! Tests of a target at one end of a veth pair. The test sends arbitrary frames from the other end.
 
 use crate::skipped::{skipped_test, this_test};
 use crate::{Drop, EtherConfig, Export, Server, ServerConfig, Subsystem};
@@ -25,10 +25,10 @@ const LATER_HOST: &str = "rt-later-h";
 const LATER: &str = "rt-later-t";
 const SOCKET: u16 = 0x7e57;
 const LONG: Duration = Duration::from_secs(20);
-/// Long enough for an answer that must not come.
+/// Time to wait for a reply that must not come.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Whoever sends frames.
+/// Sender of arbitrary frames.
 struct Stranger {
     port: Port,
     target: MacAddress,
@@ -39,11 +39,11 @@ pub(super) fn ip(words: &[&str]) -> bool {
     Command::new("ip").args(words).status().is_ok_and(|status| status.success())
 }
 
-/// Beside a pair of interfaces.
+/// Runs a test in its own network namespace with a veth pair.
 pub(super) fn in_namespace(test: impl FnOnce() + Send) {
     let name = this_test();
     let in_namespace = || {
-        // SAFETY: takes a number; moves this thread alone, and those that it starts.
+        // SAFETY: takes a number; affects only this thread and those that it starts.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             return skipped_test(&name, "no network namespace of our own");
         }
@@ -105,7 +105,7 @@ impl Stranger {
         self.send(header(kind, token, 0), body);
     }
 
-    /// The next frame of that type within a time: its source, header and body.
+    /// Returns the next frame of that type, if it arrives in time: its source, header and body.
     fn hear(
         &mut self,
         wanted: FrameType,
@@ -140,7 +140,7 @@ impl Stranger {
 
     fn find(&mut self) {
         let (mut asked, mut said) = (0, None);
-        // What comes before the target's reactor has its port is lost.
+        // Frames that arrive before the target's reactor has its port are lost.
         eventually("Offer", || {
             self.ask(FrameType::Discover, 0, NQN.as_bytes());
             asked += 1;
@@ -156,8 +156,7 @@ impl Stranger {
         self.ask(FrameType::Join, token, &[join.as_bytes(), nqn.as_bytes()].concat());
     }
 
-    /// Joins; what the target says.
-    /// The same, and at which addresses it says that it can be reached.
+    /// Joins. Returns the header, the reply and the target's addresses in it.
     fn join_and_hear(&mut self, token: u64, join: &Join) -> (FrameHeader, Joined, Vec<MacAddress>) {
         self.ask_to_join(token, join, NQN);
         let (_, header, body) = self.answer(FrameType::Joined);
@@ -234,7 +233,7 @@ fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Finds the target, so that later questions go to its address.
+/// Finds the target, so that later requests go to its address.
 fn discover(stranger: &mut Stranger) {
     stranger.ask(FrameType::Discover, 0, &[]);
     stranger.target = stranger.answer(FrameType::Offer).0;
@@ -293,7 +292,7 @@ fn a_repeated_join_finds_what_the_first_one_made() {
             assert!(first.pages.get() >= 256 && first.window.get() > 0);
             let (_, second) = stranger.join(0, &join(host_token), NQN);
             assert_eq!(second, first);
-            // The same token, but another link or first number: no Join of that lane.
+            // Same token, but another first sequence number: no Join of that lane.
             let other = Join { first: 101.into(), ..join(host_token) };
             stranger.ask_to_join(0, &other, NQN);
             assert!(stranger.is_silent(FrameType::Joined));
@@ -313,7 +312,7 @@ fn a_lane_ends_when_its_host_says_so_and_is_unknown_then() {
             stranger.ask(FrameType::Query, token, &query(token, host_token, NQN));
             let (_, ack, _) = stranger.answer(FrameType::Ack);
             assert_eq!((ack.token.get(), ack.ack.get()), (host_token, 100));
-            // Not with another's token in it, and not by another's word.
+            // The lane survives a Leave with another lane's token, and a Leave for another lane.
             let forged = leave(host_token + 2);
             stranger.send(header(FrameType::Leave, token, socket_number), forged.as_bytes());
             stranger.send(
@@ -331,7 +330,7 @@ fn a_lane_ends_when_its_host_says_so_and_is_unknown_then() {
             assert_eq!(answer.token.get(), host_token);
             assert_eq!(view::<Leave>(&body).token.get(), token);
             eventually("the lane is gone", || server.usage().connections == 0);
-            // Asked again in whatever way, the answer is the same.
+            // Every further request gets the same reply.
             stranger.send(done, leave(host_token).as_bytes());
             let unknown = Reason::UnknownToken as u16;
             assert_eq!(view::<Leave>(&stranger.answer(FrameType::Leave).2).reason.get(), unknown);
@@ -340,14 +339,14 @@ fn a_lane_ends_when_its_host_says_so_and_is_unknown_then() {
             assert_eq!(answer.token.get(), host_token);
             let said: Leave = view(&body);
             assert_eq!((said.token.get(), said.reason.get()), (token, unknown));
-            // Another target's lanes are not ours to deny.
+            // The target does not reply for lanes of another target.
             stranger.ask(FrameType::Query, 5, &query(5, host_token, "nqn.2024-01.test:other"));
             assert!(stranger.is_silent(FrameType::Leave));
         }
     });
 }
 
-/// Its links may lead to an interface that the target has no more, or not with that address.
+/// Its links may lead to an interface that the target no longer has, or that has another address now.
 #[test]
 fn a_host_ends_a_lane_from_wherever_it_reaches_the_target() {
     in_namespace(|| {
@@ -380,7 +379,7 @@ fn a_host_ends_a_lane_from_wherever_it_reaches_the_target() {
     });
 }
 
-/// A Join that is repeated asks how large frames may be.
+/// A repeated Join queries the largest frame size.
 #[test]
 fn a_target_says_when_its_interface_takes_smaller_frames() {
     in_lab(|server, stranger| {
@@ -415,7 +414,7 @@ fn a_stopped_target_ends_its_lanes() {
     });
 }
 
-/// A pair with one end for a host; whoever sends frames there, as soon as the target answers.
+/// Creates another veth pair and returns a sender at its host end, once the target answers.
 fn later(endpoint: [u8; 16]) -> Stranger {
     assert!(ip(&["link", "add", LATER_HOST, "type", "veth", "peer", "name", LATER]));
     for end in [LATER_HOST, LATER] {
@@ -444,7 +443,7 @@ fn an_interface_may_come_later() {
         let mut first = Stranger { port, target: GROUP, endpoint: [0; 16] };
         first.find();
         discover(&mut first);
-        // Lanes of both reactors.
+        // One lane of each reactor.
         for host_token in [0x44_0000u64, 0x44_0001] {
             let one = Join { links: 2, piece: 1024.into(), ..join(host_token) };
             let (_, joined, at) = first.join_and_hear(0, &one);

@@ -1,4 +1,4 @@
-//! Asymmetric namespace access: ways that are and are not usable, and a target that departs.
+//! Asymmetric namespace access: usable and unusable paths, and a target that drains.
 
 use crate::harness::*;
 use roadtrain_host_engine::{Client, Op, RequestError};
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Two listeners, the second of which is not optimized.
+/// Starts a target with two listeners, the second of which is non-optimized.
 fn two_ways(exports: Vec<Export>) -> (Server, [SocketAddr; 2]) {
     let mut config = server_config(exports);
     config.listen.push("127.0.0.2:0".parse().unwrap());
@@ -31,7 +31,7 @@ fn set(server: &Server, address: SocketAddr, state: AnaState) {
     assert!(told.is_empty() || told == [format!("listener {address}: ANA {state}")], "{told:?}");
 }
 
-/// A host that does not wait for a way that cannot be used.
+/// Connects a host that does not wait for an unusable path.
 fn impatient(address: SocketAddr) -> Client {
     let mut config = host_config(address);
     config.controller_loss_timeout = Some(Duration::ZERO);
@@ -42,7 +42,7 @@ fn status<T: std::fmt::Debug>(result: Result<T, RequestError>) -> Option<Status>
     result.err().map(|error| error.status)
 }
 
-/// What each kind of command is answered: with data in the capsule, with data asked for, and without.
+/// Returns the status of each kind of command: with data in the capsule, with R2T, and without data.
 fn answers(client: &Client, nsid: u32) -> Vec<Option<Status>> {
     vec![
         status(client.read(nsid, 0, Buffer::alloc(4096))),
@@ -83,7 +83,7 @@ fn commands_are_answered_as_their_way_says() {
     assert_nothing_left(&server);
 }
 
-/// A host with one way waits until it can be used again, and sees no error.
+/// A host with one path waits until the path is usable again, and sees no error.
 #[test]
 fn a_host_waits_for_its_only_way() {
     let (server, [_, there]) = two_ways(vec![memory(1, MIB, 512)]);
@@ -115,7 +115,7 @@ fn states_of_listeners_that_are_none_are_refused() {
     assert!(Server::start(config).is_err());
 }
 
-/// Two processes serve one subsystem: hosts take their controllers and namespaces for those of one.
+/// Two processes serve one subsystem: hosts see their controllers and namespaces as those of one.
 #[test]
 fn several_targets_are_one_subsystem() {
     let start = |(min, max)| {
@@ -133,7 +133,7 @@ fn several_targets_are_one_subsystem() {
     assert_eq!((one.nguid, one.uuid), (other.nguid, other.uuid));
 }
 
-/// A store that holds every write while the test holds the lock.
+/// Store that delays every write while the test holds the lock.
 #[derive(Debug, Default)]
 struct HeldStore(Arc<Mutex<()>>);
 
@@ -170,7 +170,7 @@ fn drain(server: &Server) {
     });
 }
 
-/// What was begun ends well, what comes later is refused, and nobody new comes in.
+/// Commands in flight succeed, later ones are refused, and no new connection is accepted.
 #[test]
 fn a_target_departs_when_everything_is_finished() {
     let lock = Arc::default();
@@ -199,7 +199,7 @@ fn a_target_departs_when_everything_is_finished() {
     server.shut_down().unwrap();
 }
 
-/// Not longer than is said, though a store does not answer; and a second word ends it at once.
+/// The drain ends at its limit even if a store does not respond. The caller can end it immediately.
 #[test]
 fn the_wait_has_an_end() {
     let has_an_end = |limit, patience: Option<u32>| {
@@ -231,7 +231,7 @@ fn the_wait_has_an_end() {
     });
 }
 
-/// Nobody is there to be waited for.
+/// No host is connected, so there is nothing to wait for.
 #[test]
 fn a_target_without_hosts_ends_at_once() {
     let server = serve(vec![memory(1, MIB, 512)]);

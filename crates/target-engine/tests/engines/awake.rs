@@ -1,4 +1,4 @@
-//! Both ends poll where that is not forbidden, and their policies know it.
+//! Both ends poll where the configuration permits it, and inform their policies.
 
 use crate::harness::*;
 use crate::told::{Ends, listening, nothing};
@@ -9,7 +9,7 @@ use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Server, ServerConfig};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Enough for both ends to poll.
+/// Number of requests that makes both ends poll.
 const REQUESTS: usize = 2048;
 
 static SPINNING: Ends = nothing();

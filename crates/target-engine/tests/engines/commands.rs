@@ -1,4 +1,4 @@
-//! Commands that a front gives to drivers by the reactor's ring.
+//! Commands that a front sends to drivers through the reactor's ring.
 
 use crate::harness::*;
 use crate::skipped::skipped;
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// What a front did, in order.
+/// Actions of a front, in order.
 #[derive(Debug, PartialEq)]
 enum Did {
     Answer(u64, i32),
@@ -16,11 +16,11 @@ enum Did {
     Dropped,
 }
 
-/// Gives each file a command, beside a request to its lane, until it is told to stop.
+/// Front that sends a command to each file, besides a request to its lane, until it must stop.
 struct Asking {
     files: Vec<File>,
     asked: bool,
-    /// At the end one more, whose answer nobody takes.
+    /// True to send one more command at the end, whose result is not read.
     last_words: bool,
     did: Sender<Did>,
 }
@@ -29,7 +29,7 @@ impl Asking {
     fn ask(&self, turn: &mut dyn Turn, number: usize) {
         let fd = self.files[number].as_raw_fd();
         let command = RingCommand { fd, op: 1, address: 0, length: 0, payload: [0; 80] };
-        // SAFETY: points to nothing.
+        // SAFETY: the command has no pointers.
         unsafe { turn.command(&command, (1 << 55) + number as u64) };
     }
 }
@@ -73,7 +73,7 @@ fn start(files: Vec<File>, last_words: bool) -> (Controller, Receiver<Did>, Serv
 
 #[test]
 fn drivers_answer_beside_the_lanes() {
-    // /dev/null takes every command, a regular file none.
+    // /dev/null accepts every command, a regular file none.
     let files = vec![File::open("/dev/null").unwrap(), tempfile::tempfile().unwrap()];
     let (controller, deeds, _server) = start(files, false);
     let mut first: Vec<_> = (0..3).map(|_| deeds.recv_timeout(LONG).unwrap()).collect();

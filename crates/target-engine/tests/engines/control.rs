@@ -1,4 +1,4 @@
-//! Namespaces that come and go, hosts that may not connect, hosts that fall silent.
+//! Namespaces that are added and removed, hosts that may not connect, and silent hosts.
 
 use crate::harness::*;
 use roadtrain_host_engine::{Admin, Client, HostError};
@@ -39,7 +39,7 @@ fn namespaces_come_grow_and_go() {
     assert!(beyond.status.is(Status::LBA_OUT_OF_RANGE), "{beyond}");
 }
 
-/// What is changed by itself raises the same events, and leaves the others alone.
+/// A single change raises the same events, and leaves other namespaces alone.
 #[test]
 fn one_thing_is_changed_at_a_time() {
     let directory = tempfile::tempdir().unwrap();
@@ -78,7 +78,7 @@ fn one_thing_is_changed_at_a_time() {
     assert!(*client.read(1, 4000, Buffer::alloc(4096)).unwrap() == *pattern(4096, 3), "kept");
 }
 
-/// A file, as large as it is.
+/// Exports a file with its current size.
 fn file_of(nsid: u32, path: &Path) -> Export {
     let kind = StoreKind::File { path: path.to_owned(), size: None, create: false };
     Export::new(nsid, StoreSpec { kind, lba_bytes: 512, read_only: false })
@@ -142,7 +142,7 @@ fn refusals_say_why() {
     assert_nothing_left(&server);
 }
 
-/// With several reactors the silent host's admin queue is on another one than the listener.
+/// With several reactors, the admin queue of the silent host is on another reactor than the listener.
 #[test]
 fn a_silent_host_loses_its_controller() {
     for count in [1, 2] {

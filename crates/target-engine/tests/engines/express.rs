@@ -1,4 +1,4 @@
-//! Express connections: opened where latency-critical requests meet bulk, lost with the others, closed when idle.
+//! Express connections: opened when latency-critical requests meet bulk, lost with the others, closed when idle.
 
 use crate::harness::*;
 use crate::loss::sqes;
@@ -19,12 +19,12 @@ use std::time::Duration;
 
 const BLOCK: u32 = 4096;
 const LARGE: usize = 128 << 10;
-/// Each has 128 KiB under way.
+/// Number of writers. Each has 128 KiB in flight.
 const WRITERS: u64 = 8;
-/// Blocks of a writer's own.
+/// Number of blocks of each writer.
 const STRIDE: u64 = LARGE as u64 / BLOCK as u64;
 
-/// Writers of bulk, and a reader of small blocks, each checking what it reads.
+/// Load of bulk writers and a reader of small blocks. Each checks the data that it reads.
 struct Mixed {
     client: Arc<Client>,
     writes: Arc<AtomicBool>,
@@ -61,7 +61,7 @@ impl Mixed {
         });
     }
 
-    /// Some more reads end.
+    /// Waits until more reads complete.
     fn goes_on(&self) {
         let before = self.reads.load(Relaxed);
         eventually("reads end", || self.reads.load(Relaxed) > before + 100);
@@ -73,7 +73,7 @@ impl Mixed {
     }
 }
 
-/// Writes its own blocks anew and anew; each is right when it is read back.
+/// Writes the writer's blocks again and again, and checks the data that it reads back.
 fn write(
     client: &Client,
     writer: u64,
@@ -97,7 +97,7 @@ fn write(
     }
 }
 
-/// Reads a block, which it has written.
+/// Reads a block that it has written before.
 fn read(client: &Client, class: Class, ends: &AtomicBool, count: &AtomicU64) {
     let expected = pattern(BLOCK as usize, 7);
     client.write(1, 3, pattern(BLOCK as usize, 7), false).unwrap();
@@ -184,9 +184,9 @@ fn its_loss_is_the_lane_s() {
     load.end();
 }
 
-// ---- Security: it has that of its lane ----
+// ---- Security: that of its lane ----
 
-/// First octets of connections: ICReq, a record of TLS.
+/// First bytes of connections: an ICReq, or a TLS record.
 const PLAIN: u8 = 0;
 const TLS: u8 = 0x16;
 
@@ -204,7 +204,7 @@ fn tls(tls: TlsUse, keys: TlsKeys) -> Option<TlsConfig> {
     Some(TlsConfig { tls, at: BTreeMap::new(), keys })
 }
 
-/// Runs until an express connection is used: what was opened for it.
+/// Runs a load until an express connection is used. Returns the proxy that its connections passed.
 fn used_by_way_of(server: &Server, change: impl FnOnce(&mut HostConfig)) -> Proxy {
     let proxy = Proxy::new(address(server), Vec::new());
     let mut config = host_config(proxy.address);

@@ -1,4 +1,5 @@
-//! Peers that send what no host would: they are told so or cut off, and harm nobody else.
+//! Peers that break the protocol: the target sends them a TermReq or closes the connection, and other hosts are
+//! unaffected.
 
 use crate::harness::*;
 use crate::peer::*;
@@ -45,13 +46,13 @@ fn wrong_digests_are_noticed() {
     let mut peer = harness.queue(raw::BOTH);
     let mut pdu = raw::write_in_capsule(2, &[1; 512], raw::BOTH);
     let last = pdu.len() - 1;
-    pdu[last] ^= 1; // of the data: the command fails, the connection goes on
+    pdu[last] ^= 1; // of the data: the command fails, the connection stays
     peer.send(&pdu);
     assert!(peer.completion(2).is(Status::TRANSIENT_TRANSPORT_ERROR));
     peer.send(&raw::write_in_capsule(3, &[1; 512], raw::BOTH));
     assert!(peer.completion(3).is_success());
     let mut pdu = raw::write_in_capsule(4, &[1; 512], raw::BOTH);
-    pdu[72] ^= 1; // of the header: nothing can be trusted any more
+    pdu[72] ^= 1; // of the header: the connection is lost
     assert_ne!(header_digest(&pdu[..72]), pdu[72..76]);
     peer.send(&pdu);
     peer.assert_terminated(Fes::HeaderDigestError);
@@ -97,7 +98,7 @@ fn connections_cut_anywhere_leave_nothing() {
     harness.assert_healthy();
 }
 
-/// Answers that the socket has no room for wait there, and come whole when the peer reads at last.
+/// Completions that do not fit the socket wait, and arrive completely when the peer reads.
 #[test]
 fn a_peer_that_reads_late_gets_everything() {
     let harness = Harness::new();
@@ -110,7 +111,7 @@ fn a_peer_that_reads_late_gets_everything() {
             sqe.set_transport(len as u32);
             peer.send(&raw::command(cid, sqe, &[], digests));
         }
-        harness.client.flush(1).unwrap(); // others go on
+        harness.client.flush(1).unwrap(); // others continue
         let mut answered = std::collections::BTreeSet::new();
         while answered.len() < usize::from(ENTRIES) - 2 {
             let (kind, pdu) = peer.next().unwrap();
@@ -135,7 +136,7 @@ fn resets_while_answers_leave_harm_nobody() {
         for cid in 2..ENTRIES {
             peer.send(&read(cid, 65536));
         }
-        drop(peer); // with octets unread: a reset
+        drop(peer); // with unread bytes: a reset
         assert!(*harness.client.read(1, 0, Buffer::alloc(65536)).unwrap() == *pattern(65536, 1));
     }
     harness.assert_healthy();
@@ -185,7 +186,7 @@ fn connect_sqe(qid: u16) -> Sqe {
     Connect { recfmt: 0, qid, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 }.emit()
 }
 
-/// An admin queue whose controller is enabled, by commands 1 and 2.
+/// Connects an admin queue and enables its controller, with commands 1 and 2.
 fn admin_queue(harness: &Harness) -> Peer {
     let mut peer = harness.ready(raw::PLAIN);
     let data = ConnectData::new([7; 16], 0xffff, NQN, "nqn.2026-11.test:hostile");
@@ -197,7 +198,7 @@ fn admin_queue(harness: &Harness) -> Peer {
     peer
 }
 
-/// The control plane answers some commands of an admin queue later, and knows them by their identifiers.
+/// The control plane completes some admin commands later, and identifies them by CID.
 #[test]
 fn an_identifier_that_another_admin_command_has_ends_the_connection() {
     let harness = Harness::new();
@@ -211,8 +212,8 @@ fn an_identifier_that_another_admin_command_has_ends_the_connection() {
     harness.assert_healthy();
 }
 
-/// Hosts end their Asynchronous Event Requests by themselves before they shut a controller down, and use the
-/// identifiers again: the requests are not answered any more.
+/// Linux hosts end their Asynchronous Event Requests themselves before they shut a controller down, and reuse the CIDs:
+/// these requests get no completion.
 #[test]
 fn an_identifier_of_an_event_request_may_be_used_again() {
     let harness = Harness::new();
@@ -224,7 +225,7 @@ fn an_identifier_of_an_event_request_may_be_used_again() {
     let get = |register| Property::get(register, PropertySize::Four);
     peer.send(&raw::command(3, get(property::CC), &[], raw::PLAIN));
     assert!(peer.completion(3).is_success());
-    // A request that was retired leaves room for another one, under its own identifier, too.
+    // A retired request leaves room for another one, also with the same CID.
     for cid in [3, 3, 4] {
         peer.send(&raw::command(cid, request, &[], raw::PLAIN));
     }
@@ -237,20 +238,20 @@ fn an_identifier_of_an_event_request_may_be_used_again() {
     harness.assert_healthy();
 }
 
-/// Who has not connected a queue has one small buffer of his own, and takes none from others.
+/// A peer without a connected queue has one small buffer of its own, and takes none from others.
 #[test]
 fn strangers_hold_no_buffers_of_others() {
     let harness = Harness::new();
     let mut peer = harness.ready(raw::PLAIN);
     let mut connect = connect_sqe(1);
-    connect.set_transport(1024); // its data is asked for
+    connect.set_transport(1024); // its data needs an R2T
     peer.send(&raw::command(1, connect, &[], raw::PLAIN));
     peer.r2t(1);
     peer.send(&raw::command(2, connect, &[], raw::PLAIN));
     assert_eq!(peer.completion(2), Status::COMMAND_INTERRUPTED);
     let mut other = Sqe::new(opcode::SET_FEATURES, 0);
     other.set_transport(4096);
-    other.opcode |= 1; // its data would be asked for
+    other.opcode |= 1; // its data would need an R2T
     peer.send(&raw::command(3, other, &[], raw::PLAIN));
     assert_eq!(peer.completion(3), Status::COMMAND_SEQUENCE_ERROR.dnr());
     assert_eq!(harness.server.usage().buffer_bytes, 0);

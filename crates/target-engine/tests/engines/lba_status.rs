@@ -1,4 +1,4 @@
-//! Get LBA Status on a target that runs: of files, and of stores that do not answer.
+//! Get LBA Status at a running target: of files, and of stores that do not respond.
 
 use crate::harness::*;
 use crate::peer::{Harness, Peer, raw};
@@ -21,13 +21,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long a store has.
+/// Time limit of a store.
 const PATIENCE: Duration = Duration::from_secs(1);
 const GET: GetLbaStatus =
     GetLbaStatus { slba: 0, blocks: None, bytes: list_bytes(8) as u64, action: action::ALLOCATED };
 
-/// A store that never says what is allocated, until it is to give up, and answers all else at once. It counts how often
-/// it was asked.
+/// Store whose block status queries never complete unless cancelled. Other operations complete immediately. It counts
+/// the queries.
 #[derive(Debug, Default)]
 struct StuckStore(AtomicUsize);
 
@@ -77,7 +77,7 @@ fn stuck_in(store: &Arc<StuckStore>) -> Export {
     Export::with_store(1, store.clone())
 }
 
-/// What a list says: blocks from, and how many; and why it ends.
+/// Returns the extents of a list, as first block and number of blocks, and its condition.
 fn read(list: &[u8]) -> (Vec<(u64, u64)>, u8) {
     let (head, descriptors) = parse_list(list).unwrap();
     let blocks = descriptors.iter().map(|d| (d.dslba.get(), u64::from(d.nlb.get()) + 1));
@@ -99,7 +99,7 @@ fn files_tell_what_is_allocated_and_memory_calls_all_so() {
     client.write(1, 256, pattern(65536, 1), false).unwrap();
     let mut admin = Admin::connect(&host_config(address(&server))).unwrap();
     let complete = condition::COMPLETE;
-    // A file system without holes calls everything allocated.
+    // A file system without holes reports everything as allocated.
     let (ranges, condition) = ask(&mut admin, GET, 1);
     let covers = |&(slba, blocks): &(u64, u64)| slba <= 256 && slba + blocks >= 272;
     assert!(ranges.iter().any(covers) && condition == complete, "{ranges:?}");
@@ -121,7 +121,7 @@ fn a_store_that_does_not_answer_has_its_time_and_keeps_nobody_waiting() {
     let server = serve(vec![stuck()]);
     let client = connect(&server);
     let mut admin = Admin::connect(&host_config(address(&server))).unwrap();
-    // How many others are served meanwhile: few in a machine that stalls, but not each time.
+    // Number of other commands served meanwhile: few on a stalled machine, but not every time.
     let served = (0..3).map(|_| {
         let begun = Instant::now();
         let (list, elapsed, flushes) = std::thread::scope(|scope| {
@@ -146,7 +146,7 @@ fn a_store_that_does_not_answer_has_its_time_and_keeps_nobody_waiting() {
     assert_nothing_left(&server);
 }
 
-/// An admin queue made by hand, whose controller is ready.
+/// Connects an admin queue by hand, and enables its controller.
 fn admin_queue(harness: &Harness) -> Peer {
     let mut peer = harness.ready(raw::PLAIN);
     let connect = Connect { recfmt: 0, qid: 0, sqsize: 31, cattr: 0, kato_ms: 0 };
@@ -174,7 +174,7 @@ fn look_ups_of_a_queue_are_few() {
         assert_eq!(read(&pdu[24..]), (vec![(0, 2048)], condition::COMPLETE));
         assert!(peer.any_completion().1.is_success());
     }
-    // They may come again.
+    // Further queries are possible.
     peer.send(&raw::command(7, GET.emit(2), &[], raw::PLAIN));
     assert_eq!(peer.next().unwrap().0, PduType::C2hData as u8);
     drop(peer);
@@ -194,9 +194,9 @@ fn who_is_gone_is_not_waited_for() {
         eventually("it is given up", || harness.server.usage().store_commands == 0);
         gone.elapsed()
     });
-    // Not each time in a machine that stalls.
+    // Not every time on a stalled machine.
     assert!(given_up_after.any(|time| time < PATIENCE), "it was waited for");
-    drop(admin_queue(&harness)); // the same host is taken again
+    drop(admin_queue(&harness)); // the same host can connect again
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_namespace_may_go_meanwhile() {
     admin.run("Get LBA Status", &sqe, &[], &mut list).unwrap_err();
 }
 
-/// Asks, as a front does, what it is told to.
+/// Front that sends the queries of a test.
 struct Asking {
     asks: Receiver<AllocationQuery>,
     told: Sender<Told>,
@@ -239,14 +239,14 @@ impl Front for Asking {
     }
 
     fn deadline(&self) -> Option<roadtrain_proto::time::Instant> {
-        Some(roadtrain_proto::time::Instant(0)) // look again
+        Some(roadtrain_proto::time::Instant(0)) // run again immediately
     }
 }
 
-/// A query's number, and its answer.
+/// Number of a query, and its result.
 type Told = (u64, Option<Allocation>);
 
-/// A controller whose front asks.
+/// Connects a controller with such a front.
 fn asking(server: &Server) -> (Controller, Sender<AllocationQuery>, Receiver<Told>) {
     let (ask, asks) = channel();
     let (told, answers) = channel();
@@ -274,7 +274,7 @@ fn fronts_hear_what_is_allocated_and_that_nobody_says() {
     for number in [2, 3] {
         assert_eq!(answers.recv_timeout(LONG).unwrap(), (number, None));
     }
-    // The target goes: what was asked, and what is asked then, is answered.
+    // The target ends: earlier and later queries all get a result.
     drop(server);
     for number in 4..20 {
         ask.send(QUERY).unwrap();

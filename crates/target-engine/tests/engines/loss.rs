@@ -1,4 +1,4 @@
-//! Connections and targets that go away: every request completes exactly once.
+//! Lost connections and targets: every request completes exactly once.
 
 use crate::harness::*;
 use crate::peer::{BLOCK, ENTRIES, Harness, Peer, raw};
@@ -27,7 +27,7 @@ fn restart(server: Server, config: &ServerConfig) -> Server {
     Server::start(ServerConfig { listen, ..config.clone() }).unwrap()
 }
 
-/// Stops and starts the target under load; what was answered is there afterwards.
+/// Restarts the target under load. Completed writes are still there afterwards.
 fn survives_restarts(lanes: u32, hosts_reactors: usize, len: usize) {
     let directory = tempfile::tempdir().unwrap();
     let config = server_config(vec![file(1, &directory, 64 * MIB, 512)]);
@@ -78,7 +78,7 @@ fn several_lanes_find_a_restarted_target_again() {
 
 #[test]
 fn requests_fail_after_the_controller_loss_timeout_and_work_again_later() {
-    // That it is the same one again is said here: it is asked for nothing that it could have lost.
+    // The configured UUID identifies the restarted target's memory as the same. The test uses no data that is lost.
     let same = Export { uuid: Some([1; 16]), ..memory(1, MIB, 512) };
     let config = server_config(vec![same]);
     let server = Server::start(config.clone()).unwrap();
@@ -101,7 +101,7 @@ fn requests_fail_after_the_controller_loss_timeout_and_work_again_later() {
     eventually("the view follows", connected);
 }
 
-/// The commands that a host has sent by a connection without digests.
+/// Returns the commands that a host has sent on a connection without digests.
 pub fn sqes(mut octets: &[u8]) -> Vec<Sqe> {
     let mut sqes = Vec::new();
     while octets.len() >= 8 {
@@ -115,8 +115,8 @@ pub fn sqes(mut octets: &[u8]) -> Vec<Sqe> {
     sqes
 }
 
-/// A lane's connection is black-holed, the admin queue is well: what was under way is aborted, then all connections
-/// are made anew.
+/// A lane's connection is black-holed while the admin queue works: commands in flight are aborted, then all connections
+/// are made again.
 #[test]
 fn a_lane_that_is_silent_is_aborted_and_given_up() {
     let server = serve(vec![memory(1, MIB, 512)]);
@@ -136,11 +136,11 @@ fn a_lane_that_is_silent_is_aborted_and_given_up() {
     assert!(client.view().lanes().iter().all(|lane| lane.reconnects == 1));
 }
 
-/// Octets of a C2HData PDU before its data, and of an Identify page.
+/// Size in bytes of a C2HData PDU header, and of an Identify page.
 const C2H_DATA_BYTES: usize = 24;
 const IDENTIFY_BYTES: usize = 4096;
 
-/// The controller says how long to wait before another try, once it is told that hosts heed it.
+/// The controller requests retry delays after the host has announced support for them.
 #[test]
 fn the_controller_s_retry_delays_are_heeded() {
     let server = serve(vec![memory(1, MIB, 512)]);
@@ -153,7 +153,7 @@ fn the_controller_s_retry_delays_are_heeded() {
                 pdu[crdt1..][..2].copy_from_slice(&3u16.to_le_bytes()); // of 100 ms
             }
         } else if connection == 1 && is(PduType::CapsuleResp) {
-            // The first is Connect's.
+            // The first completion is that of Connect.
             if answers.fetch_add(1, SeqCst) == 1 {
                 let not_ready = Status::NAMESPACE_NOT_READY.retry_after(1);
                 pdu[22..24].copy_from_slice(&not_ready.to_field().to_le_bytes());
@@ -173,7 +173,7 @@ fn the_controller_s_retry_delays_are_heeded() {
     assert_eq!(lane.iter().filter(|sqe| sqe.opcode == opcode::WRITE).count(), 2);
 }
 
-/// Neither keep-alive nor a request tells that the network is gone: the kernel's probes do.
+/// Without keep-alive and requests, the kernel's probes detect a network failure.
 #[test]
 fn an_idle_host_notices_that_its_network_is_gone() {
     in_a_network_of_our_own(|| {
@@ -197,11 +197,11 @@ fn set_loopback(state: &str) {
     assert!(done.is_ok_and(|status| status.success()));
 }
 
-/// Runs `test` on a thread with a loopback interface that nobody else has.
+/// Runs `test` on a thread with its own loopback interface.
 fn in_a_network_of_our_own(test: impl FnOnce() + Send) {
     let name = crate::skipped::this_test();
     let body = || {
-        // SAFETY: takes a number; moves this thread alone, and those that it starts.
+        // SAFETY: takes a number; affects only this thread and those that it starts.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             let error = std::io::Error::last_os_error();
             let why = format!("no network namespace of our own: {error}");
@@ -232,8 +232,8 @@ fn a_client_ends_while_its_target_is_gone() {
     assert!(statuses.iter().all(|status| status.is(Status::HOST_PATH_ERROR)), "{statuses:?}");
 }
 
-/// Every block is written several times in turn, each time with something else, while `fate` strikes
-/// connections at arbitrary octets; what is read is what was last acknowledged.
+/// Writes every block several times with different data while `fate` strikes connections at arbitrary bytes. Reads
+/// return the last acknowledged data.
 fn survives(fate: fn(u64) -> Fate, digests: Digests, lanes: u32) {
     let directory = tempfile::tempdir().unwrap();
     survives_on(file(1, &directory, 16 * MIB, 512), fate, digests, lanes);
@@ -290,8 +290,8 @@ fn connections_cut_while_commands_wait_their_turn_lose_nothing() {
 
 #[test]
 fn flipped_bits_do_not_get_past_digests() {
-    // Rarely enough for a request to succeed when it is tried again: one of the largest is a tenth of what goes
-    // between two strikes, so hardly one is struck at each of its six tries.
+    // Rarely enough for a retry to succeed: one of the largest requests is a tenth of the data between two strikes, so
+    // hardly one is struck at each of its six attempts.
     survives(|octets| Fate::Flip(2_500_000 + octets), BOTH, 1);
 }
 
@@ -304,14 +304,14 @@ fn a_network_that_swallows_everything_is_noticed() {
     let client = Client::connect(host).unwrap();
     client.write(1, 0, pattern(65536, 1), false).unwrap();
     proxy.freeze();
-    // Written over new connections; the target drops the old ones when nothing keeps them alive.
+    // Written over new connections. The target drops the old ones when their keep-alive timer expires.
     client.write(1, 0, pattern(65536, 2), false).unwrap();
     assert!(*client.read(1, 0, Buffer::alloc(65536)).unwrap() == *pattern(65536, 2));
     drop(client);
     assert_nothing_left(&server);
 }
 
-/// A target that hangs keeps nobody who wants to end, whatever the host may otherwise wait for.
+/// A hanging target does not delay the end of a host, whatever timeouts the host has.
 #[test]
 fn a_controller_ends_soon_when_its_target_hangs() {
     let server = serve(vec![memory(1, MIB, 512)]);
@@ -332,7 +332,7 @@ fn a_controller_ends_soon_when_its_target_hangs() {
     assert_eq!(view.abandoned(), 3);
 }
 
-/// What a host had sent over connections that it has ended is not executed once it is back.
+/// Data that a host has sent over closed connections is not executed after it has reconnected.
 #[test]
 fn octets_that_lie_unread_are_not_executed_behind_the_hosts_back() {
     const RESERVE: u16 = 16;
@@ -342,7 +342,7 @@ fn octets_that_lie_unread_are_not_executed_behind_the_hosts_back() {
         sqe.set_in_capsule(BLOCK);
         raw::command(cid, sqe, &[octet; BLOCK as usize], raw::PLAIN)
     };
-    // Others keep every buffer, so that the old connection is not received from.
+    // Other queues keep every buffer, so that the target does not receive from the old connection.
     let mut holder = harness.queue_of(1, ENTRIES);
     harness.hold_buffers(&mut holder);
     let capsule = raw::write_in_capsule(2, &[1; BLOCK as usize], raw::PLAIN);
@@ -369,7 +369,7 @@ fn octets_that_lie_unread_are_not_executed_behind_the_hosts_back() {
     assert!(*harness.client.read(2, 0, Buffer::alloc(512)).unwrap() == [2; 512]);
 }
 
-/// Requests fail long before the target counts as lost, and the host is back when the target is.
+/// Requests fail long before the controller loss timeout, and the host recovers with the target.
 #[test]
 fn requests_fail_at_the_fast_io_fail_timeout() {
     let server = serve(vec![memory(1, MIB, 512)]);

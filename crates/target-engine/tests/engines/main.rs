@@ -1,4 +1,4 @@
-//! Real hosts and targets in one process: over loopback on free ports, and over pairs of Ethernet interfaces.
+//! Hosts and targets in one process: over loopback on free ports, and over pairs of Ethernet interfaces.
 #![allow(unreachable_pub, reason = "a test exports nothing")]
 
 mod abort;

@@ -1,4 +1,4 @@
-//! Targets that are known by name, which may lead elsewhere when a connection is made again.
+//! Targets known by name, which may resolve to another address on reconnect.
 
 use crate::harness::{
     HOST_NQN, LONG, MIB, NQN, address, memory, patient, pattern, request, serve, silent,
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 type Answer = Arc<Mutex<Option<Vec<SocketAddr>>>>;
 
-/// A name that stands for what `answer` says.
+/// Configures a host whose target name resolves to `answer`.
 fn host_by_name(answer: &Answer) -> HostConfig {
     let answer = answer.clone();
     let name = TargetName::with_lookup("disk.test", 4420, move |_, _| {
@@ -31,14 +31,14 @@ fn answer(addresses: &[SocketAddr]) -> Answer {
     Arc::new(Mutex::new(Some(addresses.to_vec())))
 }
 
-/// An address where nobody listens.
+/// Returns an address where no process listens.
 fn nobody(last: u8) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, last], 1))
 }
 
 #[test]
 fn a_name_that_leads_elsewhere_is_followed() {
-    // Two targets that say that they have the same blocks.
+    // Two targets with the same identity of their blocks.
     let same = || Export { uuid: Some([1; 16]), ..memory(1, MIB, 512) };
     let (old, new) = (serve(vec![same()]), serve(vec![same()]));
     let told = answer(&[address(&old)]);
@@ -66,7 +66,7 @@ fn without_an_answer_the_old_addresses_are_used() {
     assert!(proxy.strikes() > 0, "nothing was cut");
 }
 
-/// One address takes connections and says nothing: the next one has its turn in time.
+/// An address that accepts connections and sends nothing leaves time for the next one.
 #[test]
 fn a_silent_address_does_not_take_the_others_time() {
     let server = serve(vec![memory(1, MIB, 512)]);
@@ -92,7 +92,7 @@ fn all_addresses_that_failed_are_named() {
     assert!(error.contains("nobody answers names") && error.contains("getent"), "{error}");
 }
 
-/// A host that waits for an answer to a new connection ends soon, whatever time it has.
+/// A host that waits for a reply on a new connection ends soon, whatever its timeout.
 #[test]
 fn a_controller_ends_soon_while_it_connects_again() {
     let server = serve(vec![memory(1, MIB, 512)]);
