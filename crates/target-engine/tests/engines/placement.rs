@@ -1,4 +1,4 @@
-//! Who goes where on described machines: `topologies/` holds what their sysfs and procfs would say.
+//! Placement of threads and memory on described machines: `topologies/` has the contents of their sysfs and procfs.
 
 #[allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 #[path = "../../../../tests/lib/described.rs"]
@@ -17,7 +17,7 @@ const ONE_NODE: &str = include_str!("topologies/one-node.txt");
 const NO_NUMA: &str = include_str!("topologies/no-numa.txt");
 const MALFORMED: &str = include_str!("topologies/malformed.txt");
 
-/// A described machine.
+/// Described machine.
 struct Machine {
     root: TempDir,
     topology: Topology,
@@ -34,14 +34,14 @@ impl Machine {
         self.root.path()
     }
 
-    /// The home of who uses these interfaces.
+    /// Returns the NUMA node of threads that use these interfaces.
     fn home(&self, names: &[&str], incoming_cpu: Option<usize>) -> Option<u32> {
         let interfaces: Vec<Interface> =
             names.iter().map(|name| Interface::read(self.root(), name)).collect();
         home(&self.topology, &interfaces, incoming_cpu)
     }
 
-    /// Affinities as they are shown, on a machine all of which may be used.
+    /// Returns the affinities as text, on a machine without restrictions.
     fn affinities(
         &self,
         placement: Placement,
@@ -191,7 +191,7 @@ fn a_machine_that_says_nothing_is_no_trouble() {
     assert_eq!(machine.affinities(Placement::Full, &[2], 1, Some(0)), ["core 2"]);
 }
 
-/// What cannot be understood is left out, and what is left is used.
+/// Entries that cannot be parsed are skipped, and the others are used.
 #[test]
 fn nonsense_is_no_trouble() {
     let machine = Machine::new(MALFORMED);

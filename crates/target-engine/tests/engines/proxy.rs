@@ -1,4 +1,4 @@
-//! A network between host and target that cuts connections anywhere, flips bits, or freezes.
+//! Proxy between host and target that cuts connections anywhere, flips bits, or freezes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,19 +7,19 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// What happens to a connection in each direction.
+/// Fault of a connection, in each direction.
 #[derive(Clone, Copy)]
 pub enum Fate {
-    /// It ends at that octet.
+    /// Cut at that byte.
     Cut(u64),
-    /// One bit is wrong, every time after so many octets.
+    /// One flipped bit, each time after that number of bytes.
     Flip(u64),
 }
 
-/// Changes a PDU that a target sends by a connection, which has a number.
+/// Edits a PDU of the target; the number is that of its connection.
 pub type Edit = dyn Fn(usize, &mut [u8]) + Send + Sync;
 
-/// Forwards to a target. Its threads end with the test's process at the latest.
+/// Proxy to a target. Its threads end with the process of the test.
 pub struct Proxy {
     pub address: SocketAddr,
     shared: Arc<Shared>,
@@ -27,38 +27,38 @@ pub struct Proxy {
 
 struct Shared {
     target: SocketAddr,
-    /// Of the next connections, the last one first.
+    /// Faults of the next connections, in reverse order.
     fates: Mutex<Vec<Fate>>,
-    /// That have come true.
+    /// Number of faults that have occurred.
     strikes: AtomicU64,
-    /// New connections end at once.
+    /// True if new connections close immediately.
     is_dead: AtomicBool,
-    /// The connections of now forward nothing any more.
+    /// True once the current connections forward nothing more.
     frozen: Mutex<Arc<AtomicBool>>,
-    /// Each connection: whether it alone is frozen, and the first octets that its host has sent.
+    /// Connections in order of arrival.
     joined: Mutex<Vec<Arc<Joined>>>,
     edit: Option<Box<Edit>>,
 }
 
-/// A connection.
+/// Connection through the proxy.
 #[derive(Default)]
 struct Joined {
-    /// To the host.
+    /// Socket to the host.
     near: Option<TcpStream>,
     frozen: AtomicBool,
     sent: Mutex<Vec<u8>>,
 }
 
-/// Octets of a connection that are kept.
+/// Number of recorded bytes of a connection.
 const SENT_BYTES: usize = 1 << 20;
 
 impl Proxy {
-    /// The connections get `fates` in turn; nothing happens to those after them.
+    /// Starts a proxy. The connections get `fates` in turn; later ones get none.
     pub fn new(target: SocketAddr, fates: Vec<Fate>) -> Self {
         Proxy::with(target, fates, None)
     }
 
-    /// Nothing happens to the connections, but `edit` sees, and may change, what the target says.
+    /// Starts a proxy without faults. `edit` may change the PDUs of the target.
     pub fn editing(
         target: SocketAddr,
         edit: impl Fn(usize, &mut [u8]) + Send + Sync + 'static,
@@ -84,55 +84,55 @@ impl Proxy {
         Proxy { address, shared }
     }
 
-    /// Fates that have come true so far.
+    /// Returns the number of faults that have occurred.
     pub fn strikes(&self) -> u64 {
         self.shared.strikes.load(Relaxed)
     }
 
-    /// Freezes the connections of now, and all that follow, for ever.
+    /// Freezes all current and later connections forever.
     pub fn freeze_all(&self) {
         self.shared.frozen.lock().unwrap().store(true, Relaxed);
     }
 
-    /// Freezes one connection for ever, by the order in which they came.
+    /// Freezes one connection forever, by its number.
     pub fn freeze_one(&self, number: usize) {
         self.shared.joined.lock().unwrap()[number].frozen.store(true, Relaxed);
     }
 
-    /// Connections so far.
+    /// Returns the number of connections so far.
     pub fn joined(&self) -> usize {
         self.shared.joined.lock().unwrap().len()
     }
 
-    /// Ends one connection, by the order in which they came.
+    /// Closes one connection, by its number.
     pub fn cut(&self, number: usize) {
         let joined = self.shared.joined.lock().unwrap()[number].clone();
         let _ = joined.near.as_ref().map(|near| near.shutdown(Shutdown::Both));
     }
 
-    /// Ends all connections, and those that come until [`Proxy::revive`].
+    /// Closes all connections, and new ones until [`Proxy::revive`].
     pub fn kill(&self) {
         self.shared.is_dead.store(true, Relaxed);
         (0..self.joined()).for_each(|number| self.cut(number));
     }
 
-    /// New connections lead to the target again.
+    /// Forwards new connections again.
     pub fn revive(&self) {
         self.shared.is_dead.store(false, Relaxed);
     }
 
-    /// What the host has sent by a connection.
+    /// Returns the data that the host has sent on a connection.
     pub fn sent(&self, number: usize) -> Vec<u8> {
         self.shared.joined.lock().unwrap()[number].sent.lock().unwrap().clone()
     }
 
-    /// The first octet that the host has sent by each connection that it has sent something by.
+    /// Returns the first byte that the host has sent on each connection with data.
     pub fn kinds(&self) -> Vec<u8> {
         let joined = self.shared.joined.lock().unwrap();
         joined.iter().filter_map(|one| one.sent.lock().unwrap().first().copied()).collect()
     }
 
-    /// Freezes the connections of now for ever; new ones work.
+    /// Freezes all current connections forever; new ones work.
     pub fn freeze(&self) {
         let mut frozen = self.shared.frozen.lock().unwrap();
         std::mem::take(&mut *frozen).store(true, Relaxed);
@@ -191,7 +191,7 @@ impl Shared {
         let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
     }
 
-    /// What becomes of `piece`, whose first octet is number `at`: how much of it goes on.
+    /// Applies the fault to `piece`, whose first byte has offset `at`. Returns the number of bytes to forward.
     fn strike(&self, fate: Fate, at: u64, piece: &mut [u8]) -> usize {
         let place = match fate {
             Fate::Cut(place) => place,

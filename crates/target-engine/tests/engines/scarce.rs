@@ -1,4 +1,4 @@
-//! Few buffers: everything becomes slower, nothing fails.
+//! Few buffers: everything becomes slower, and nothing fails.
 
 use crate::harness::*;
 use crate::peer::{Harness, raw, write};
@@ -8,7 +8,7 @@ use roadtrain_target_engine::Server;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// Writes then reads `count` slots of lengths that `bytes` says, all at once, over `lanes` lanes.
+/// Writes and then reads `count` slots at once, with lengths from `bytes`, over `lanes` lanes.
 fn exercise(pool_bytes: u64, lanes: u32, count: u64, bytes: impl Fn(u64) -> usize) {
     const SLOT_BYTES: u64 = MIB;
     let directory = tempfile::tempdir().unwrap();
@@ -54,13 +54,13 @@ fn data_in_capsules_waits_for_buffers() {
 
 #[test]
 fn data_in_capsules_passes_writes_that_hold_every_buffer() {
-    // Large writes take all buffers when their R2T goes out; capsules come before the data they wait for.
+    // Large writes take all buffers when their R2T is sent; capsules arrive before the data of these writes.
     for lanes in [1, 3] {
         exercise(2 * MIB, lanes, 120, |slot| if slot % 4 == 0 { 1 << 20 } else { 4096 });
     }
 }
 
-/// Under use again and again, on every reactor, and also when a buffer was out for longer than that.
+/// Also after repeated use, on every reactor, and if a buffer was in use for longer than the idle time.
 #[test]
 fn memory_goes_back_when_nobody_uses_it() {
     let directory = tempfile::tempdir().unwrap();

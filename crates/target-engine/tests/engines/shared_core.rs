@@ -1,4 +1,4 @@
-//! Policies hear whether both ends of a lane share a core.
+//! Policies receive whether both ends of a lane share a core.
 
 use crate::harness::*;
 use crate::skipped::skipped;
@@ -10,13 +10,13 @@ use roadtrain_target_engine::{Server, ServerConfig};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// More than an end needs to find out.
+/// More requests than an end needs to detect it.
 const REQUESTS: usize = 4096;
 
 static ON_ONE: Ends = nothing();
 static ON_TWO: Ends = nothing();
 
-/// A host and a target on these cores.
+/// Starts a target and connects a host, on these cores.
 fn pair(policy: PolicyConfig, host: usize, target: usize) -> (Server, Client) {
     let config = server_config(vec![memory(1, MIB, 512)]);
     let server = Server::start(ServerConfig { policy, cores: vec![target], ..config }).unwrap();

@@ -1,4 +1,4 @@
-//! Stores of an embedding program's own, under the real target.
+//! Stores of an embedding program, at a running target.
 
 #[path = "../../../store/tests/store/late.rs"]
 mod late;
@@ -26,7 +26,7 @@ const BYTES: usize = 4096;
 const BLOCKS: u32 = 8;
 const SLOTS: u64 = 200;
 
-/// A target with two reactors that serves `store`, and a host with five lanes.
+/// Starts a target with two reactors that serves `store`, and a host with five lanes.
 fn pair(store: Arc<dyn Store>) -> (Server, Client) {
     let mut config = server_config(vec![Export::with_store(1, store)]);
     config.cores = reactors(2);
@@ -37,7 +37,7 @@ fn pair(store: Arc<dyn Store>) -> (Server, Client) {
     (server, client)
 }
 
-/// Reads or writes all of `slots` at once; those that failed. Each ends once, and what was read is right.
+/// Reads or writes all of `slots` at once, and checks the data. Each request completes once. Returns the failed ones.
 fn run(client: &Client, op: Op, slots: &[u64], seed: u64) -> Vec<u64> {
     let (done, completions) = channel();
     for &slot in slots {
@@ -95,7 +95,7 @@ fn errors_of_a_store_reach_the_command_that_they_are_of() {
     assert_nothing_left(&server);
 }
 
-/// Lends its memory to reads that it has heard of, and fails them.
+/// Store that lends its memory, requires an announcement of in-place reads, and fails these.
 #[derive(Debug)]
 struct FailsReads(Arc<dyn Store>);
 
@@ -134,7 +134,7 @@ fn a_read_in_place_that_fails_is_told() {
     assert_nothing_left(&server);
 }
 
-/// Hosts hear of it without a reload.
+/// Hosts see the change without a reload.
 #[test]
 fn a_store_whose_size_changes_is_seen() {
     let late = Arc::new(LateStore::new(256, 0));
@@ -151,7 +151,7 @@ fn a_store_whose_size_changes_is_seen() {
     assert_nothing_left(&server);
 }
 
-/// A loop device, until it is dropped.
+/// Loop device that is detached on drop.
 struct Loop(String);
 
 impl Drop for Loop {
@@ -185,7 +185,7 @@ fn a_block_device_that_grows_is_seen() {
     drop((client, server));
 }
 
-/// The target waits for what the store still has, and no answer is lost or comes to somebody else.
+/// The target waits for the commands in the store, and each completion reaches its own host.
 #[test]
 fn hosts_leave_while_a_store_has_their_commands() {
     let late = Arc::new(LateStore::new(SLOTS * u64::from(BLOCKS), 0));

@@ -1,4 +1,4 @@
-//! A policy that notes the state of its end.
+//! Policy that records the state of its end.
 
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{
@@ -7,24 +7,24 @@ use roadtrain_proto::policy::{
 use roadtrain_proto::time::Instant;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// State of one end.
+/// Recorded state of one end.
 #[derive(Debug)]
 pub struct Told {
-    /// At last: both ends share a core.
+    /// True if both ends share a core, as last reported.
     pub shares_core: AtomicBool,
-    /// Ever: it polled.
+    /// True if the end has ever polled.
     pub polled: AtomicBool,
 }
 
-/// The ends of a pair: host, target.
+/// State of both ends: host, target.
 pub type Ends = [Told; 2];
 
-/// Nothing is known yet.
+/// Returns the initial state.
 pub const fn nothing() -> Ends {
     [const { Told { shares_core: AtomicBool::new(false), polled: AtomicBool::new(false) } }; 2]
 }
 
-/// Sends at once.
+/// Policy that sends immediately.
 struct Listening(&'static Told);
 
 impl BatchPolicy for Listening {

@@ -1,4 +1,4 @@
-//! Blocks of memory namespaces change whole or not at all, wherever a connection ends and however data is cut.
+//! Blocks of memory namespaces change completely or not at all, wherever a connection ends and however data is split.
 
 use crate::harness::*;
 use crate::peer::*;
@@ -17,7 +17,7 @@ fn read(harness: &Harness, len: usize) -> Buffer {
     harness.client.read(1, 0, Buffer::alloc(len)).unwrap()
 }
 
-/// Sends `pdu` up to `cut`, in two parts, and ends the connection; waits until the target has ended it, too.
+/// Sends `pdu` up to `cut`, in two parts, closes the connection, and waits until the target has closed it, too.
 fn send_and_end(mut peer: Peer, pdu: &[u8], cut: usize) {
     let (first, second) = pdu[..cut].split_at(cut / 2);
     peer.send(first);
@@ -26,7 +26,7 @@ fn send_and_end(mut peer: Peer, pdu: &[u8], cut: usize) {
     peer.assert_ends();
 }
 
-/// Each block of `now` is that of `before`, or as written; how many are.
+/// Checks that each block of `now` is that of `before` or of `written`. Returns the number of written blocks.
 fn assert_whole(now: &[u8], before: &[u8], written: &[u8], block: usize, cut: usize) -> usize {
     let mut count = 0;
     for (number, now) in now.chunks(block).enumerate() {
@@ -40,7 +40,7 @@ fn assert_whole(now: &[u8], before: &[u8], written: &[u8], block: usize, cut: us
     count
 }
 
-/// Each place up to `end`, or one of thirteen of them, and the end.
+/// Returns every offset up to `end`, or one of thirteen, and the end.
 fn cuts(end: usize) -> impl Iterator<Item = usize> {
     (0..end).step_by(effort(13, 1) as usize).chain([end])
 }
@@ -75,7 +75,7 @@ fn a_connection_cut_at_any_octet_of_data_asked_for_leaves_blocks_whole() {
     harness.assert_healthy();
 }
 
-/// What arrives in several receives, with blocks of 4 KiB.
+/// Data that arrives in several receives, with blocks of 4 KiB.
 #[test]
 fn a_large_write_cut_anywhere_leaves_blocks_whole() {
     const LARGE: usize = 128 << 10;
@@ -90,7 +90,7 @@ fn a_large_write_cut_anywhere_leaves_blocks_whole() {
         let data = raw::h2c_data(2, peer.r2t(2), 0, &new, true);
         for part in data[..cut].chunks(cut / 5 + 1) {
             peer.send(part);
-            std::thread::sleep(Duration::from_millis(1)); // so that it is received by itself
+            std::thread::sleep(Duration::from_millis(1)); // so that each part is received separately
         }
         peer.socket.shutdown(Shutdown::Write).unwrap();
         peer.assert_ends();
@@ -99,7 +99,7 @@ fn a_large_write_cut_anywhere_leaves_blocks_whole() {
     harness.assert_healthy();
 }
 
-/// A write of `LEN` to each of two places, their data in pieces by turns that end inside of blocks.
+/// Writes of `LEN` to two places, whose data arrives in alternating pieces that end within blocks.
 struct Split {
     peer: Peer,
     ttags: [u16; 2],
@@ -118,7 +118,7 @@ impl Split {
         Split { peer, ttags }
     }
 
-    /// Sends the octets of both writes from `at` up to `end`.
+    /// Sends bytes `at` to `end` of both writes.
     fn send(&mut self, data: &[u8], at: usize, end: usize) {
         for (number, data) in data.chunks(LEN).enumerate() {
             let (cid, ttag) = (number as u16 + 2, self.ttags[number]);
@@ -161,7 +161,7 @@ fn a_connection_cut_between_parts_of_a_block_leaves_it_whole() {
     harness.assert_healthy();
 }
 
-/// Parts of blocks wait in buffers, of which there are few.
+/// Parts of blocks wait in buffers, which are few.
 #[test]
 fn parts_of_blocks_wait_for_buffers() {
     const WRITES: u16 = 7;
