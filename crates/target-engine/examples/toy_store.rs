@@ -15,19 +15,19 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct XorStore {
     below: Arc<dyn Store>,
-    key: Arc<Key>,
+    key: Arc<XorKey>,
 }
 
 #[derive(Debug)]
-struct Key(u8);
+struct XorKey(u8);
 
 impl XorStore {
     pub(crate) fn new(below: Arc<dyn Store>, key: u8) -> XorStore {
-        XorStore { below, key: Arc::new(Key(key)) }
+        XorStore { below, key: Arc::new(XorKey(key)) }
     }
 }
 
-impl Key {
+impl XorKey {
     /// Applies the key. Zero stays zero, and so does the key: zeroed blocks below are zero here, too.
     fn apply(&self, buffer: &mut Option<Buffer>) {
         let octets = buffer.iter_mut().flat_map(|buffer| buffer.iter_mut());
@@ -63,7 +63,7 @@ impl Store for XorStore {
     }
 }
 
-impl Then for Key {
+impl Then for XorKey {
     fn answered(&self, mut completion: Completion, io: &mut Io<'_>) {
         self.apply(&mut completion.buffer);
         io.complete(completion);

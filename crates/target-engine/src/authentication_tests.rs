@@ -1,6 +1,6 @@
 //! Tests of queues that authenticate again while they are in use, and of keys that change meanwhile.
 
-use super::tests::{LONG, NQN, Queue, eventually, host_config};
+use super::tests::{LONG, ManualQueue, NQN, eventually, host_config};
 use super::{Export, Server, ServerConfig, Subsystem, TlsConfig, TlsUse};
 use roadtrain_host_engine::Admin;
 use roadtrain_proto::security::dhchap::{Group, Host, Keys, Offer};
@@ -58,7 +58,7 @@ fn change_key(server: &Server, group: Group, tls: TlsUse) {
 
 /// Host's end of a queue that authenticates.
 struct Prover {
-    queue: Queue,
+    queue: ManualQueue,
     host: Host,
     seed: u8,
 }
@@ -118,7 +118,7 @@ fn queues(server: &Server) -> (Admin, Prover) {
     let mut config = host_config(server, HOST);
     (config.timeout, config.keys) = (LONG, keys());
     let admin = Admin::connect(&config).unwrap();
-    let queue = Queue::connect(server, &admin, HOST);
+    let queue = ManualQueue::connect(server, &admin, HOST);
     let host = Host::new(keys().parties(HOST, NQN), Offer::default(), 0);
     let mut prover = Prover { queue, host, seed: 1 };
     prover.begin(Group::Null);
@@ -146,7 +146,7 @@ fn an_authentication_that_was_begun_again_has_a_time_limit() {
 
 /// A reauthentication uses the target's current key, not the one of the first authentication.
 #[test]
-fn who_begins_again_needs_the_key_of_now() {
+fn a_reauthentication_needs_the_current_key() {
     let server = serve(Group::Null, LONG);
     let (_admin, mut prover) = queues(&server);
     change_key(&server, Group::Null, TlsUse::Off);
@@ -164,7 +164,7 @@ fn a_psk_of_the_key_of_before_is_not_kept() {
         let config = ServerConfig { tls: Some(tls), ..configured(Group::Ffdhe2048, LONG) };
         let server = Server::start(config).unwrap();
         let host = Host::new(keys().parties(HOST, NQN), Offer::default(), 3).concatenating();
-        let mut prover = Prover { queue: Queue::connect_admin(&server, HOST), host, seed: 1 };
+        let mut prover = Prover { queue: ManualQueue::connect_admin(&server, HOST), host, seed: 1 };
         let negotiate = prover.host.negotiate();
         prover.send(&negotiate);
         if changes {
@@ -180,18 +180,18 @@ fn a_psk_of_the_key_of_before_is_not_kept() {
 
 /// The worker completes while the queue moves between two reactors, and both reactors receive the notice.
 #[test]
-fn a_lane_that_moves_while_its_powers_are_computed_goes_on() {
+fn a_lane_that_moves_during_a_dh_computation_continues() {
     let server = serve(Group::Ffdhe8192, LONG);
     let (_admin, mut prover) = queues(&server);
     for _ in 0..3 {
-        let before = server.powers_begun();
+        let before = server.dh_computations_begun();
         prover.begin(Group::Ffdhe8192);
-        eventually("it has come", || server.powers_begun() > before);
+        eventually("it has come", || server.dh_computations_begun() > before);
         let (go_on, wait) = channel::<()>();
         let from = usize::from(server.moves().is_multiple_of(2));
         server.call(from, move || _ = wait.recv_timeout(LONG));
         server.move_lanes(from, 1 - from);
-        eventually("it is computed", || server.is_power_idle());
+        eventually("it is computed", || server.is_dh_idle());
         go_on.send(()).unwrap();
         prover.go_on();
         assert!(prover.queue.flushes());

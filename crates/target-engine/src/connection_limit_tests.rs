@@ -30,7 +30,7 @@ fn ends(mut socket: &TcpStream) -> bool {
 }
 
 #[test]
-fn the_oldest_that_says_nothing_makes_room() {
+fn the_oldest_silent_connection_ends_first() {
     for (all, per_address) in [(3, 100), (100, 3)] {
         let server = serve(all, per_address, LONG * 10);
         let mut silent = Vec::new();
@@ -46,7 +46,7 @@ fn the_oldest_that_says_nothing_makes_room() {
 }
 
 #[test]
-fn who_says_nothing_for_long_is_ended() {
+fn silent_connections_end() {
     let server = serve(100, 100, Duration::from_millis(100));
     let silent = connect(&server);
     assert!(ends(&silent));

@@ -6,15 +6,15 @@
 //!                       new I/O is refused               I/O in flight completes
 //! ```
 
-use super::control::Control;
-use super::order::Order;
+use super::control::ControlPlane;
+use super::order::ReactorMessage;
 use super::server::Server;
 use roadtrain_target_proto::{ControllerKind, ControllerView};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 /// Interval of checks whether the hosts have switched to other paths.
-const LOOK: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// Time without a new command after which hosts count as switched.
 const QUIET: Duration = Duration::from_millis(20);
 /// Longest wait for hosts that do not read the log, or that continue to send commands because they have no other path.
@@ -24,25 +24,25 @@ const HAND_OVER_MOMENT: Duration = Duration::from_millis(100);
 
 /// Service after this target has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leave {
+pub(super) enum DepartureKind {
     /// No target at these addresses.
     ForGood,
     /// Another process, soon. Hosts without another path wait for it, so this target waits for them only briefly.
     ToAnother,
 }
 
-impl Leave {
+impl DepartureKind {
     fn moment(self) -> Duration {
         match self {
-            Leave::ForGood => MOMENT,
-            Leave::ToAnother => HAND_OVER_MOMENT,
+            DepartureKind::ForGood => MOMENT,
+            DepartureKind::ToAnother => HAND_OVER_MOMENT,
         }
     }
 }
 
 /// State at one check.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct DrainStatus {
     /// Time since the drain began.
     elapsed: Duration,
     /// True if every host that enabled the event has read the logs.
@@ -69,12 +69,12 @@ impl Patience {
     }
 
     /// True if the drain is done.
-    fn is_over(&mut self, look: Look) -> bool {
-        if look.answered != self.answered {
-            (self.answered, self.since) = (look.answered, look.elapsed);
+    fn is_over(&mut self, status: DrainStatus) -> bool {
+        if status.answered != self.answered {
+            (self.answered, self.since) = (status.answered, status.elapsed);
         }
-        let is_quiet = look.is_known && look.elapsed >= self.since + QUIET;
-        look.outstanding == 0 && (is_quiet || look.elapsed >= self.moment)
+        let is_quiet = status.is_known && status.elapsed >= self.since + QUIET;
+        status.outstanding == 0 && (is_quiet || status.elapsed >= self.moment)
     }
 }
 
@@ -86,49 +86,53 @@ impl Server {
     /// and cannot resume: the only step left is [`Server::shut_down`].
     pub fn drain(&self, mut pause: impl FnMut(Duration) -> bool) {
         for address in self.addresses() {
-            self.control.broadcast(|| Order::Unlisten(address));
+            self.control.broadcast(|| ReactorMessage::Unlisten(address));
         }
-        self.take_leave(Leave::ForGood, &mut pause);
+        self.drain_paths(DepartureKind::ForGood, &mut pause);
     }
 
     /// Reports all paths as inaccessible, and waits for the hosts that switch to other paths.
-    pub(super) fn take_leave(&self, leave: Leave, pause: &mut dyn FnMut(Duration) -> bool) {
+    pub(super) fn drain_paths(
+        &self,
+        leave: DepartureKind,
+        pause: &mut dyn FnMut(Duration) -> bool,
+    ) {
         let (begun, limit) = (Instant::now(), self.drain_timeout);
         if limit.is_zero() || !self.control.depart(leave) {
             return;
         }
-        self.control.broadcast(|| Order::Depart);
-        info!("hosts are told to go elsewhere");
+        self.control.broadcast(|| ReactorMessage::Depart);
+        info!("hosts are notified to use other paths");
         let mut patience = Patience::new(leave.moment());
         loop {
-            let look = self.look(begun);
-            if patience.is_over(look) {
-                return info!(milliseconds = look.elapsed.as_millis(), "nothing is outstanding");
+            let status = self.drain_status(begun);
+            if patience.is_over(status) {
+                return info!(milliseconds = status.elapsed.as_millis(), "nothing is outstanding");
             }
-            if look.elapsed >= limit {
-                let commands = look.outstanding;
-                return warn!(commands, "--drain-timeout is over: hosts wait for commands");
+            if status.elapsed >= limit {
+                let commands = status.outstanding;
+                return warn!(commands, "--drain-timeout is over: commands are still in flight");
             }
-            if !pause(LOOK.min(limit - look.elapsed)) {
-                return info!("not waited for: {} commands", look.outstanding);
+            if !pause(CHECK_INTERVAL.min(limit - status.elapsed)) {
+                return info!("not waited for: {} commands", status.outstanding);
             }
         }
     }
 
-    fn look(&self, begun: Instant) -> Look {
+    fn drain_status(&self, begun: Instant) -> DrainStatus {
         let is_known = self.control.is_departure_known();
         let (outstanding, answered) = (self.usage().io_commands, self.control.meters.requests());
-        Look { elapsed: begun.elapsed(), is_known, outstanding, answered }
+        DrainStatus { elapsed: begun.elapsed(), is_known, outstanding, answered }
     }
 }
 
-impl Control {
+impl ControlPlane {
     /// Makes all namespaces inaccessible. Returns true if a host is connected.
-    fn depart(&self, leave: Leave) -> bool {
+    fn depart(&self, leave: DepartureKind) -> bool {
         let mut state = self.lock();
         match leave {
-            Leave::ForGood => state.target.depart(),
-            Leave::ToAnother => state.target.hand_over(),
+            DepartureKind::ForGood => state.target.depart(),
+            DepartureKind::ToAnother => state.target.hand_over(),
         }
         let is_concerned = |controller: ControllerView| {
             controller.io_queues > 0 || controller.kind == ControllerKind::Discovery
@@ -148,17 +152,17 @@ mod tests {
     use super::*;
 
     /// Returns the time in ms at which the drain is done, with a check every 5 ms; `None` if it is not done within 2 s.
-    fn ends(look: impl Fn(u64) -> (bool, usize, u64)) -> Option<u64> {
+    fn ends(status_at: impl Fn(u64) -> (bool, usize, u64)) -> Option<u64> {
         let mut patience = Patience::new(MOMENT);
         (0..2000).step_by(5).find(|&ms| {
-            let (is_known, outstanding, answered) = look(ms);
+            let (is_known, outstanding, answered) = status_at(ms);
             let elapsed = Duration::from_millis(ms);
-            patience.is_over(Look { elapsed, is_known, outstanding, answered })
+            patience.is_over(DrainStatus { elapsed, is_known, outstanding, answered })
         })
     }
 
     #[test]
-    fn the_end_comes_as_soon_as_nobody_waits() {
+    fn the_drain_ends_once_no_host_waits() {
         assert_eq!(ends(|_| (true, 0, 0)), Some(20), "a short moment");
         assert_eq!(ends(|ms| (ms >= 100, 0, 0)), Some(100), "the log is read");
         assert_eq!(ends(|ms| (true, 0, ms.min(60))), Some(80), "and commands come no more");
@@ -166,9 +170,9 @@ mod tests {
     }
 
     #[test]
-    fn hosts_without_another_way_are_not_waited_for() {
+    fn hosts_without_another_path_are_not_waited_for() {
         assert_eq!(ends(|_| (false, 0, 0)), Some(500), "does not read the log");
-        assert_eq!(ends(|ms| (true, 0, ms)), Some(500), "asks again and again");
+        assert_eq!(ends(|ms| (true, 0, ms)), Some(500), "sends commands again and again");
         assert_eq!(ends(|_| (true, 1, 0)), None, "what was begun is finished");
     }
 }

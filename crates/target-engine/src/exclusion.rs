@@ -2,7 +2,7 @@
 //! explains why no other write runs meanwhile. This module has the messages between reactors.
 
 use super::open_store::OpenStore;
-use super::range_locks::{Grant, Teller, Waiter};
+use super::range_locks::{Grant, GrantNotifier, RangeLockWaiter};
 use roadtrain_store::{ByteRange, Op};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_proto::exclusion::Gates;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// A range that is closed to the writes of all operations but one.
 #[derive(Clone)]
-pub(crate) struct Closed {
+pub(crate) struct ClosedRange {
     number: u64,
     store: Arc<OpenStore>,
     range: ByteRange,
@@ -18,7 +18,7 @@ pub(crate) struct Closed {
     owner: (usize, u32),
 }
 
-impl Closed {
+impl ClosedRange {
     /// True if the store lends memory, which lanes write without tasks.
     pub(crate) fn is_in_place(&self) -> bool {
         self.store.store().in_place().is_some()
@@ -27,40 +27,40 @@ impl Closed {
 
 /// Acknowledgement of a close. Each reactor drops its reference; the last one notifies the owner. A reactor that ends
 /// drops its reference, too.
-pub(crate) struct Closing {
+pub(crate) struct CloseAcknowledgement {
     index: u32,
-    tell: Teller,
+    notify_grant: GrantNotifier,
 }
 
-impl Drop for Closing {
+impl Drop for CloseAcknowledgement {
     fn drop(&mut self) {
-        (self.tell)(self.index, Grant::Alone);
+        (self.notify_grant)(self.index, Grant::Alone);
     }
 }
 
 /// Message to every reactor.
 #[derive(Clone)]
-pub(crate) enum Notice {
-    Close(Closed, Arc<Closing>),
-    Open(Closed),
+pub(crate) enum ExclusionNotice {
+    Close(ClosedRange, Arc<CloseAcknowledgement>),
+    Open(ClosedRange),
 }
 
 /// Channels for the messages of one reactor.
 #[derive(Clone)]
-pub(crate) struct Wires {
+pub(crate) struct ExclusionChannels {
     /// Index of this reactor.
     pub(crate) number: usize,
     /// Sends a notice to all reactors, including this one.
-    pub(crate) notify: Arc<dyn Fn(&Notice) + Send + Sync>,
+    pub(crate) notify: Arc<dyn Fn(&ExclusionNotice) + Send + Sync>,
     /// Notifies this reactor.
-    pub(crate) tell: Teller,
+    pub(crate) notify_grant: GrantNotifier,
 }
 
 /// A store that compares by address.
-struct Named(Arc<OpenStore>);
+struct StoreByAddress(Arc<OpenStore>);
 
-impl PartialEq for Named {
-    fn eq(&self, other: &Named) -> bool {
+impl PartialEq for StoreByAddress {
+    fn eq(&self, other: &StoreByAddress) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
@@ -74,16 +74,21 @@ pub(crate) struct HeldBack {
 
 /// Closed ranges and held-back writes of one reactor.
 pub(crate) struct Exclusions {
-    wires: Wires,
-    gates: Gates<Named, Arc<Closing>>,
+    channels: ExclusionChannels,
+    gates: Gates<StoreByAddress, Arc<CloseAcknowledgement>>,
     held_back: Vec<HeldBack>,
     /// Ranges that operations of this reactor have requested.
-    asked: Vec<Closed>,
+    requested: Vec<ClosedRange>,
 }
 
 impl Exclusions {
-    pub(crate) fn new(wires: Wires) -> Self {
-        Exclusions { wires, gates: Gates::default(), held_back: Vec::new(), asked: Vec::new() }
+    pub(crate) fn new(channels: ExclusionChannels) -> Self {
+        Exclusions {
+            channels,
+            gates: Gates::default(),
+            held_back: Vec::new(),
+            requested: Vec::new(),
+        }
     }
 
     /// True if no range is closed. Ordinary commands check only this.
@@ -100,7 +105,7 @@ impl Exclusions {
         (op, buffer): (Op, Option<Buffer>),
     ) -> Option<(Op, Option<Buffer>)> {
         let bytes = buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
-        let holds = |range| self.gates.holds(&Named(store.clone()), &range, Some(index));
+        let holds = |range| self.gates.holds(&StoreByAddress(store.clone()), &range, Some(index));
         if !op.changed(bytes).is_some_and(holds) {
             return Some((op, buffer));
         }
@@ -127,11 +132,11 @@ impl Exclusions {
     }
 
     /// Requests exclusive access to the range for the operation `index`, which is notified.
-    pub(crate) fn ask(&mut self, store: &Arc<OpenStore>, index: u32, range: ByteRange) {
-        let waiter = Waiter { index, tell: self.wires.tell.clone() };
+    pub(crate) fn request(&mut self, store: &Arc<OpenStore>, index: u32, range: ByteRange) {
+        let waiter = RangeLockWaiter { index, notify_grant: self.channels.notify_grant.clone() };
         let (number, is_held) = store.locks().lock(range, waiter);
-        let owner = (self.wires.number, index);
-        self.asked.push(Closed { number, store: store.clone(), range, owner });
+        let owner = (self.channels.number, index);
+        self.requested.push(ClosedRange { number, store: store.clone(), range, owner });
         if is_held {
             self.locked(index);
         }
@@ -139,33 +144,40 @@ impl Exclusions {
 
     /// Closes the range of `index` at every reactor, now that no other operation has a lock on a part of it.
     pub(crate) fn locked(&self, index: u32) {
-        let Some(closed) = self.asked.iter().find(|closed| closed.owner.1 == index) else { return };
-        let closing = Arc::new(Closing { index, tell: self.wires.tell.clone() });
-        (self.wires.notify)(&Notice::Close(closed.clone(), closing));
+        let Some(closed) = self.requested.iter().find(|closed| closed.owner.1 == index) else {
+            return;
+        };
+        let closing = Arc::new(CloseAcknowledgement {
+            index,
+            notify_grant: self.channels.notify_grant.clone(),
+        });
+        (self.channels.notify)(&ExclusionNotice::Close(closed.clone(), closing));
     }
 
     /// Ends the operation. Opens its range again if it had exclusive access.
     pub(crate) fn release(&mut self, index: u32) {
-        let Some(at) = self.asked.iter().position(|closed| closed.owner.1 == index) else { return };
-        let closed = self.asked.swap_remove(at);
+        let Some(at) = self.requested.iter().position(|closed| closed.owner.1 == index) else {
+            return;
+        };
+        let closed = self.requested.swap_remove(at);
         // Open first, so that no reactor receives the next close before it.
-        (self.wires.notify)(&Notice::Open(closed.clone()));
+        (self.channels.notify)(&ExclusionNotice::Open(closed.clone()));
         closed.store.locks().unlock(closed.number);
     }
 
-    /// Closes a range at this reactor. `under_way` returns the operations in flight that change a part of the range.
+    /// Closes a range at this reactor. `in_flight` returns the operations in flight that change a part of the range.
     /// The caller drops the result once no in-place access changes the range.
     pub(crate) fn close(
         &mut self,
-        closed: &Closed,
-        closing: Arc<Closing>,
-        under_way: impl Fn(&Arc<OpenStore>, &ByteRange) -> Vec<u32>,
-    ) -> Option<Arc<Closing>> {
-        let mut begun = under_way(&closed.store, &closed.range);
+        closed: &ClosedRange,
+        closing: Arc<CloseAcknowledgement>,
+        in_flight: impl Fn(&Arc<OpenStore>, &ByteRange) -> Vec<u32>,
+    ) -> Option<Arc<CloseAcknowledgement>> {
+        let mut begun = in_flight(&closed.store, &closed.range);
         begun.retain(|index| self.held_back.iter().all(|held| held.index != *index));
         let (reactor, index) = closed.owner;
-        let owner = (reactor == self.wires.number).then_some(index);
-        let gate = (closed.number, Named(closed.store.clone()), closed.range);
+        let owner = (reactor == self.channels.number).then_some(index);
+        let gate = (closed.number, StoreByAddress(closed.store.clone()), closed.range);
         self.gates.close(gate, owner, begun, closing)
     }
 
@@ -175,8 +187,8 @@ impl Exclusions {
     }
 
     /// Opens a range at this reactor. Returns the held-back writes, in order.
-    pub(crate) fn open(&mut self, closed: &Closed) -> Vec<(u32, HeldBack)> {
-        let indices = self.gates.open(&Named(closed.store.clone()), closed.number);
+    pub(crate) fn open(&mut self, closed: &ClosedRange) -> Vec<(u32, HeldBack)> {
+        let indices = self.gates.open(&StoreByAddress(closed.store.clone()), closed.number);
         indices.into_iter().filter_map(|index| Some((index, self.take(index)?))).collect()
     }
 }

@@ -106,8 +106,8 @@ impl Description for Export {
     }
 
     fn id(&self) -> Option<NamespaceId> {
-        let is_told = self.uuid.is_some() || self.nguid.is_some();
-        is_told.then(|| NamespaceId::choose(self.uuid, self.nguid, 0))
+        let is_configured = self.uuid.is_some() || self.nguid.is_some();
+        is_configured.then(|| NamespaceId::choose(self.uuid, self.nguid, 0))
     }
 
     fn bytes(&self) -> Option<u64> {

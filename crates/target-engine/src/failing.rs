@@ -22,9 +22,9 @@ fn config(reactors: usize) -> ServerConfig {
 }
 
 /// Front that does nothing until it must stop.
-struct Idle;
+struct FailingFront;
 
-impl Front for Idle {
+impl Front for FailingFront {
     fn turn(&mut self, turn: &mut dyn Turn) {
         if turn.stopping() {
             turn.stop();
@@ -39,24 +39,24 @@ impl Front for Idle {
 fn attach(server: &Server) -> Controller {
     let mut host = HostConfig::new(server.addresses()[0], NQN, "nqn.x:host", [7; 16]);
     (host.lanes, host.reactors) = (2, Some(2));
-    Controller::connect(host, |_, _| Box::new(Idle)).unwrap()
+    Controller::connect(host, |_, _| Box::new(FailingFront)).unwrap()
 }
 
 #[test]
 fn a_reactor_that_dies_fails_the_target() {
     for dies in [0, 1] {
         let server = Server::start(config(2)).unwrap();
-        let (told, failed) = channel();
-        server.on_failure(move || told.send(()).unwrap());
+        let (sender, failed) = channel();
+        server.on_failure(move || sender.send(()).unwrap());
         assert_eq!(server.failure(), None);
         assert_eq!(server.pulse().check(LONG), Ok(()));
         server.call(dies, || panic!("a test wants it so"));
-        failed.recv_timeout(LONG).expect("whoever runs the target is told");
+        failed.recv_timeout(LONG).expect("the failure is reported");
         assert_eq!(server.failure(), Some(format!("reactor {dies} has panicked")));
         assert_eq!(server.pulse().check(LONG), Err(Silent::Ended(dies)));
-        let (told, failed) = channel();
-        server.on_failure(move || told.send(()).unwrap());
-        failed.recv_timeout(LONG).expect("also who asks later");
+        let (sender, failed) = channel();
+        server.on_failure(move || sender.send(()).unwrap());
+        failed.recv_timeout(LONG).expect("a later callback is called, too");
     }
 }
 
@@ -107,7 +107,7 @@ fn a_control_thread_that_dies_ends_the_controller_and_its_requests() {
     client.call_control(|| panic!("a test wants it so"));
     let completion = ended.recv_timeout(LONG).expect("it does not wait for ever");
     assert!(!completion.status.is_success());
-    let failure = view.failure().expect("who uses it is told");
+    let failure = view.failure().expect("the failure is reported");
     assert!(failure.contains("control thread") && failure.contains("panicked"), "{failure}");
     drop(client);
     drop(go_on);

@@ -22,14 +22,14 @@ pub(super) fn fifo(path: &Path) -> Arc<dyn Store> {
 #[derive(Debug)]
 pub(super) struct Flaky {
     below: Arc<dyn Store>,
-    fails: Arc<Fails>,
+    fails: Arc<FlushFailures>,
 }
 
 /// Number of flushes that shall still fail. Each flush decrements it.
 #[derive(Debug, Default)]
-struct Fails(AtomicI64);
+struct FlushFailures(AtomicI64);
 
-impl Fails {
+impl FlushFailures {
     fn next(&self) -> bool {
         self.0.fetch_sub(1, Ordering::Relaxed) > 0
     }
@@ -50,7 +50,7 @@ impl Flaky {
     }
 }
 
-impl Then for Fails {
+impl Then for FlushFailures {
     fn answered(&self, completion: Completion, io: &mut Io<'_>) {
         let failed = Err(Status::WRITE_FAULT.dnr());
         let result = if self.next() { failed } else { completion.result };
@@ -95,14 +95,14 @@ impl Store for Flaky {
 
 /// Store whose identity is not available until the test permits it.
 #[derive(Debug, Default)]
-pub(super) struct Slow {
-    is_asked: AtomicBool,
+pub(super) struct SlowIdentityStore {
+    is_queried: AtomicBool,
     may_answer: AtomicBool,
 }
 
-impl Slow {
-    pub(super) fn is_asked(&self) -> bool {
-        self.is_asked.load(Ordering::Relaxed)
+impl SlowIdentityStore {
+    pub(super) fn is_queried(&self) -> bool {
+        self.is_queried.load(Ordering::Relaxed)
     }
 
     pub(super) fn answer(&self) {
@@ -110,13 +110,13 @@ impl Slow {
     }
 }
 
-impl Store for Slow {
+impl Store for SlowIdentityStore {
     fn geometry(&self) -> Geometry {
         Geometry { lba_shift: 9, blocks: 8, read_only: true, volatile_cache: false }
     }
 
     fn identity(&self) -> Result<u128, OpenError> {
-        self.is_asked.store(true, Ordering::Relaxed);
+        self.is_queried.store(true, Ordering::Relaxed);
         super::tests::eventually("it may answer", || self.may_answer.load(Ordering::Relaxed));
         Ok(7)
     }
@@ -128,9 +128,9 @@ impl Store for Slow {
 
 /// Dead device: keeps its commands, also aborted ones, until the test releases them.
 #[derive(Debug, Default)]
-pub(super) struct Stuck(Mutex<Vec<(Completions, Completion)>>);
+pub(super) struct DeadStore(Mutex<Vec<(Completions, Completion)>>);
 
-impl Stuck {
+impl DeadStore {
     /// Completes all commands with an error.
     pub(super) fn release(&self) {
         for (completions, completion) in self.0.lock().unwrap().drain(..) {
@@ -140,7 +140,7 @@ impl Stuck {
     }
 }
 
-impl Store for Stuck {
+impl Store for DeadStore {
     fn geometry(&self) -> Geometry {
         Geometry { lba_shift: 9, blocks: 1024, read_only: false, volatile_cache: false }
     }

@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Wakes a command, by its index, that waits for the flush of another one. Returns false if its reactor has ended.
 pub(crate) type Waker = Arc<dyn Fn(u32, Wake) -> bool + Send + Sync>;
 
-struct Waiter {
+struct FlushWaiter {
     index: u32,
     waker: Waker,
 }
 
-impl std::fmt::Debug for Waiter {
+impl std::fmt::Debug for FlushWaiter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Waiter({})", self.index)
     }
@@ -23,16 +23,16 @@ impl std::fmt::Debug for Waiter {
 
 /// Flushes of a store. Only a flush and the arrival or departure of a lane take the lock; other commands never do.
 #[derive(Debug, Default)]
-pub(crate) struct Flushes {
+pub(crate) struct StoreFlushes {
     /// Copy of the epoch in `state`, for writes.
     epoch: AtomicU64,
-    state: Mutex<Stability<Waiter>>,
+    state: Mutex<Stability<FlushWaiter>>,
     /// True if the last flush that ran has failed.
     last_has_failed: AtomicBool,
 }
 
-impl Flushes {
-    fn with<T>(&self, call: impl FnOnce(&mut Stability<Waiter>) -> T) -> T {
+impl StoreFlushes {
+    fn with<T>(&self, call: impl FnOnce(&mut Stability<FlushWaiter>) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = call(&mut state);
         self.epoch.store(state.epoch(), Ordering::Release);
@@ -41,11 +41,11 @@ impl Flushes {
 
     /// True if the command `index` shall flush now. Otherwise `waker` wakes it later.
     pub(crate) fn join(&self, index: u32, waker: &Waker) -> bool {
-        self.with(|state| state.join(Waiter { index, waker: waker.clone() }))
+        self.with(|state| state.join(FlushWaiter { index, waker: waker.clone() }))
     }
 
     /// Returns the number of hosts whose writes may be lost and who have received no status about it.
-    pub(crate) fn untold(&self) -> usize {
+    pub(crate) fn unreported_hosts(&self) -> usize {
         self.with(|state| state.untold())
     }
 
@@ -60,7 +60,7 @@ impl Flushes {
     }
 }
 
-impl execution::Flushes for Flushes {
+impl execution::Flushes for StoreFlushes {
     fn epoch(&self) -> Epoch {
         self.epoch.load(Ordering::Acquire)
     }
@@ -75,7 +75,7 @@ impl execution::Flushes for Flushes {
         }
         loop {
             let mut leads = true;
-            for (Waiter { index, waker }, wake) in self.with(|state| state.ended(flushed)) {
+            for (FlushWaiter { index, waker }, wake) in self.with(|state| state.ended(flushed)) {
                 leads &= waker(index, wake) || wake != Wake::Lead;
             }
             if leads {
@@ -92,20 +92,20 @@ impl execution::Flushes for Flushes {
 
 /// Writes of a lane to a store that no flush has covered.
 pub(crate) struct Unflushed {
-    flushes: Arc<Flushes>,
+    flushes: Arc<StoreFlushes>,
     user: Arc<User>,
     mark: Arc<Mark>,
 }
 
 impl Unflushed {
     /// Registers a lane of `user`.
-    pub(crate) fn new(flushes: &Arc<Flushes>, user: &Arc<User>) -> Unflushed {
+    pub(crate) fn new(flushes: &Arc<StoreFlushes>, user: &Arc<User>) -> Unflushed {
         let mark = flushes.with(|state| state.enter(clock::now(), user));
         Unflushed { flushes: flushes.clone(), user: user.clone(), mark }
     }
 
     /// Registers the admin queue of `user`, which is about to flush for the last time.
-    pub(crate) fn last(flushes: &Arc<Flushes>, user: &Arc<User>) -> Unflushed {
+    pub(crate) fn last(flushes: &Arc<StoreFlushes>, user: &Arc<User>) -> Unflushed {
         let mark = flushes.with(|state| state.enter_last(clock::now(), user));
         Unflushed { flushes: flushes.clone(), user: user.clone(), mark }
     }
@@ -121,7 +121,7 @@ impl Unflushed {
     }
 
     /// Removes the user after an orderly shutdown of its controller.
-    pub(crate) fn part(&self) {
+    pub(crate) fn shut_down(&self) {
         self.flushes.with(|state| state.part(clock::now(), &self.user));
     }
 }

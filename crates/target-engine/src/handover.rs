@@ -8,12 +8,12 @@
 //!
 //! The two processes never have the stores open at the same time: one opens them after the other has closed them.
 
-use super::control::Control;
-use super::drain::Leave;
+use super::control::ControlPlane;
+use super::drain::DepartureKind;
 use super::error::ServerError;
 use super::export::{Blocks, Export};
 use super::inherited::Reserved;
-use super::order::Order;
+use super::order::ReactorMessage;
 use super::server::Server;
 use std::net::TcpListener;
 use std::sync::{Arc, Weak};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// Longest wait until nothing refers to a released store. The thread that checks sizes may still do so.
 const RELEASE_WAIT: Duration = Duration::from_secs(2);
-const RELEASE_LOOK: Duration = Duration::from_millis(1);
+const RELEASE_CHECK: Duration = Duration::from_millis(1);
 
 /// Failure of a handover.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,7 @@ pub enum HandOverError {
     #[error("{0}")]
     Unsaved(ServerError),
     /// A store does not respond, so this process keeps it open until it ends.
-    #[error("the stores are not given up: {0}")]
+    #[error("the stores are not released: {0}")]
     Held(String),
 }
 
@@ -40,7 +40,7 @@ impl Server {
     /// owner can accept connections, too, but must not before [`Server::hand_over`] has returned.
     #[must_use]
     pub fn share_sockets(&self) -> Vec<TcpListener> {
-        self.ask(Order::Sockets).flatten().collect()
+        self.query_reactors(ReactorMessage::Sockets).flatten().collect()
     }
 
     /// Ends as [`Server::drain`] and [`Server::shut_down`] do, but keeps the listening sockets open. It has closed all
@@ -54,8 +54,8 @@ impl Server {
         &self,
         mut pause: impl FnMut(Duration) -> bool,
     ) -> (Vec<Reserved>, Result<(), HandOverError>) {
-        self.control.broadcast(|| Order::StopListening);
-        self.take_leave(Leave::ToAnother, &mut pause);
+        self.control.broadcast(|| ReactorMessage::StopListening);
+        self.drain_paths(DepartureKind::ToAnother, &mut pause);
         let ended = self.shut_down();
         let reservations = self.control.all_reservations();
         let released = match self.is_over() {
@@ -71,7 +71,7 @@ impl Server {
     }
 }
 
-impl Control {
+impl ControlPlane {
     /// Returns the reservations of namespaces whose blocks this target owns. For the others only their owner knows
     /// them.
     fn all_reservations(&self) -> Vec<Reserved> {
@@ -95,9 +95,9 @@ impl Control {
         let until = Instant::now() + RELEASE_WAIT;
         while held.iter().any(|store| Weak::strong_count(store) > 0) {
             if Instant::now() >= until {
-                return Err("something still uses them".to_owned());
+                return Err("they are still in use".to_owned());
             }
-            thread::sleep(RELEASE_LOOK);
+            thread::sleep(RELEASE_CHECK);
         }
         Ok(())
     }

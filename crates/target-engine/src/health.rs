@@ -8,20 +8,20 @@ use tracing::error;
 
 /// Shared by a server and its reactors' threads.
 #[derive(Default)]
-pub(super) struct Health {
-    state: Mutex<State>,
+pub(super) struct ReactorHealth {
+    state: Mutex<HealthState>,
 }
 
 #[derive(Default)]
-struct State {
+struct HealthState {
     /// Message of the first failure.
     failure: Option<String>,
     /// Callback for the first failure.
-    tell: Option<Box<dyn FnOnce() + Send>>,
+    callback: Option<Box<dyn FnOnce() + Send>>,
 }
 
-impl Health {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ReactorHealth {
+    fn lock(&self) -> MutexGuard<'_, HealthState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -29,32 +29,32 @@ impl Health {
         self.lock().failure.clone()
     }
 
-    /// Calls `tell` at the first failure; immediately if a reactor has already failed.
-    pub(super) fn on_failure(&self, tell: impl FnOnce() + Send + 'static) {
+    /// Calls `callback` at the first failure; immediately if a reactor has already failed.
+    pub(super) fn on_failure(&self, callback: impl FnOnce() + Send + 'static) {
         let mut state = self.lock();
         if state.failure.is_none() {
-            state.tell = Some(Box::new(tell));
+            state.callback = Some(Box::new(callback));
             return;
         }
         drop(state);
-        tell();
+        callback();
     }
 
     fn fail(&self, failure: String) {
         error!("{failure}");
         let mut state = self.lock();
         state.failure.get_or_insert(failure);
-        let tell = state.tell.take();
+        let callback = state.callback.take();
         drop(state);
-        if let Some(tell) = tell {
-            tell();
+        if let Some(callback) = callback {
+            callback();
         }
     }
 }
 
 /// Reports the end of a reactor's thread, also by a panic. The thread holds it.
 pub(super) struct Warden {
-    pub(super) health: Arc<Health>,
+    pub(super) health: Arc<ReactorHealth>,
     pub(super) number: usize,
 }
 

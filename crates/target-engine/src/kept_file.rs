@@ -35,7 +35,7 @@ pub enum KeptPlace {
 }
 
 /// Kind of kept file.
-pub(super) struct Kind {
+pub(super) struct KeptFileKind {
     /// Suffix after the name of an exported file.
     pub(super) suffix: &'static str,
     /// Log message for a namespace without this file: the function it lacks.
@@ -48,7 +48,7 @@ pub(super) struct Kind {
 
 impl KeptPlace {
     /// Returns the path of the file for a namespace with this store.
-    pub(super) fn path(&self, spec: Option<&StoreSpec>, kind: &Kind) -> Option<PathBuf> {
+    pub(super) fn path(&self, spec: Option<&StoreSpec>, kind: &KeptFileKind) -> Option<PathBuf> {
         match (self, spec.map(|spec| &spec.kind)) {
             (KeptPlace::File(path), _) => Some(path.clone()),
             (KeptPlace::BesideFile(path), _)
@@ -67,7 +67,7 @@ impl KeptPlace {
     pub(super) fn writable(
         &self,
         spec: Option<&StoreSpec>,
-        kind: &Kind,
+        kind: &KeptFileKind,
     ) -> Result<Option<PathBuf>, OpenError> {
         let Some(path) = self.path(spec, kind) else { return Ok(None) };
         if let Err(source) = check_folder(&path) {
@@ -87,7 +87,7 @@ impl KeptPlace {
     }
 }
 
-impl Kind {
+impl KeptFileKind {
     /// Reads the file and parses it; `None` if there is no file.
     pub(super) fn read<T>(
         &self,
@@ -160,7 +160,7 @@ pub(super) fn write(path: &Path, image: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    const KIND: Kind = Kind {
+    const KIND: KeptFileKind = KeptFileKind {
         suffix: ".kept",
         without: "nothing is kept",
         actions: ["keep it in", "read it in", "use it in"],

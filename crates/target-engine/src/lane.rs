@@ -8,19 +8,19 @@ mod meter;
 mod recording;
 mod transport;
 
-use super::control::Control;
+use super::control::ControlPlane;
 use super::ether::Port;
 use super::meters::{LaneCells, Meters};
-use super::namespace::NamespaceTable;
-use super::order::Newcomer;
+use super::namespace::LaneNamespaces;
+use super::order::NewConnection;
 use super::tasks::Tasks;
-use super::tickets::Ticket;
+use super::tickets::ConnectionTicket;
 use crate::flushes::Unflushed;
-pub(super) use admin::Lent;
-use data::{Execution, Payload};
+pub(super) use admin::LentLane;
+use data::{LaneExecution, LanePayload};
 use flow::LaneFlow;
-pub(super) use flow::Parcel;
-use meter::Meter;
+pub(super) use flow::LaneInTransit;
+use meter::LaneMeter;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::policy::ReactorLoad;
 use roadtrain_proto::recorder::Recorder;
@@ -40,8 +40,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use transport::Transport;
-pub(super) use transport::ether::{Ether, EtherLane, Link};
+use transport::LaneTransport;
+pub(super) use transport::ether::{EtherLaneParts, EtherTransport, TargetLaneLink};
 use transport::tcp::Tcp;
 
 /// Reason why a lane ends.
@@ -76,7 +76,7 @@ impl LaneError {
 }
 
 /// State that the lanes of a reactor share.
-pub(super) struct Shared {
+pub(super) struct LaneResources {
     /// Index of the reactor.
     pub(super) number: usize,
     pub(super) gather: Box<Gather>,
@@ -94,7 +94,7 @@ pub(super) struct Shared {
     pub(super) load: ReactorLoad,
     /// True if the reactor polls instead of sleeping.
     pub(super) polls: bool,
-    pub(super) control: Arc<Control>,
+    pub(super) control: Arc<ControlPlane>,
     /// Counters of this target.
     pub(super) meters: Arc<Meters>,
     /// Recorder of slow commands, and of samples of the others.
@@ -108,44 +108,44 @@ pub(super) struct TargetLane {
     /// Index in the reactor and generation of that index. It marks the lane's store tasks.
     pub(super) id: (u32, u32),
     pub(super) peer: String,
-    transport: Transport,
+    transport: LaneTransport,
     /// Ticket of its connection; `None` over Ethernet.
-    pub(super) ticket: Option<Ticket>,
+    pub(super) ticket: Option<ConnectionTicket>,
     /// NVMe state of the queue: permitted commands, host and controller.
     pub(super) session: Session,
-    pub(super) namespaces: NamespaceTable,
+    pub(super) namespaces: LaneNamespaces,
     /// Stores that an admin queue flushes to shut its controller down.
     closing: Vec<Unflushed>,
-    execution: Execution,
-    meter: Meter,
+    execution: LaneExecution,
+    meter: LaneMeter,
     /// Placement: the core that processes its packets.
     pub(super) flow: LaneFlow,
 }
 
 impl TargetLane {
     /// Creates a lane over a TCP connection.
-    pub(super) fn over_tcp(id: (u32, u32), newcomer: Newcomer, config: Config) -> Self {
-        let Newcomer { stream, secured_as, may_be_plain, peer, local, ticket } = newcomer;
+    pub(super) fn over_tcp(id: (u32, u32), connection: NewConnection, config: Config) -> Self {
+        let NewConnection { stream, secured_as, may_be_plain, peer, local, ticket } = connection;
         let tcp = Tcp::new(local, stream, config);
         let secures = secured_as.is_some();
         let declined_tls = may_be_plain && !secures;
         let mut session = Session::new(Settings { secures, declined_tls, ..Settings::default() });
         secured_as.into_iter().for_each(|secured_as| session.secured(secured_as));
-        let lane = TargetLane::new(id, peer.to_string(), Transport::Tcp(tcp), session);
+        let lane = TargetLane::new(id, peer.to_string(), LaneTransport::Tcp(tcp), session);
         TargetLane { ticket: Some(ticket), ..lane }
     }
 
-    fn new(id: (u32, u32), peer: String, transport: Transport, session: Session) -> Self {
+    fn new(id: (u32, u32), peer: String, transport: LaneTransport, session: Session) -> Self {
         TargetLane {
             id,
             peer,
             transport,
             ticket: None,
             session,
-            namespaces: NamespaceTable::default(),
+            namespaces: LaneNamespaces::default(),
             closing: Vec::new(),
-            execution: Execution::default(),
-            meter: Meter::default(),
+            execution: LaneExecution::default(),
+            meter: LaneMeter::default(),
             flow: LaneFlow::default(),
         }
     }
@@ -185,10 +185,10 @@ impl TargetLane {
 
     fn handle_command(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         slot: u16,
         sqe: &Sqe,
-        payload: Payload<'_>,
+        payload: LanePayload<'_>,
     ) -> Result<(), LaneError> {
         self.meter.begin(shared, slot, sqe);
         let (execution, mut env) = self.parts(shared);
@@ -202,7 +202,7 @@ impl TargetLane {
     /// receiving because of that and may receive again.
     pub(super) fn feed(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         rx: &mut RxBuffer,
     ) -> Result<bool, LaneError> {
         let was_stalled = self.is_stalled();
@@ -222,8 +222,8 @@ impl TargetLane {
     }
 
     /// True if the lane receives nothing until more has been sent.
-    pub(super) fn is_deaf(&self) -> bool {
-        self.transport.is_deaf()
+    pub(super) fn is_receive_paused(&self) -> bool {
+        self.transport.is_receive_paused()
     }
 
     pub(super) fn is_starved(&self) -> bool {
@@ -236,21 +236,21 @@ impl TargetLane {
     }
 
     /// Updates the table of namespaces after a change.
-    pub(super) fn refresh(&mut self, control: &Control) {
+    pub(super) fn refresh(&mut self, control: &ControlPlane) {
         self.namespaces = control.table(self.session.queue());
         self.meter.set_namespaces(&self.namespaces);
     }
 
     /// Reports the end of the lane to the control plane.
-    pub(super) fn leave(self, control: &Control) {
+    pub(super) fn leave(self, control: &ControlPlane) {
         service::leave(&mut control.commands(&self.peer), self.session);
     }
 
     /// Ends the turn: rings the doorbells that the policy releases, and sends.
-    pub(super) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
+    pub(super) fn end_turn(&mut self, shared: &mut LaneResources) -> Result<(), LaneError> {
         service::before_sending(&mut self.lend(shared));
         self.transport.batcher().add_to(shared.now, &mut shared.load);
-        self.hear_load(shared);
+        self.update_load(shared);
         self.transport.expire(shared.now);
         self.flush(shared)?;
         let ended = service::after_sending(&mut self.lend(shared));
@@ -266,26 +266,26 @@ impl TargetLane {
 
     /// Passes the load of other lanes to the policy, which derives the delay of completions from it.
     #[inline]
-    pub(super) fn hear_load(&mut self, shared: &mut Shared) {
+    pub(super) fn update_load(&mut self, shared: &mut LaneResources) {
         let batcher = self.transport.batcher();
         batcher.hear(shared.now, &mut shared.load);
         batcher.set_polling(shared.polls);
     }
 
     /// Sends the freights whose doorbells have rung.
-    pub(super) fn flush(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
+    pub(super) fn flush(&mut self, shared: &mut LaneResources) -> Result<(), LaneError> {
         self.transport.flush((&mut self.execution, &mut self.meter), shared)
     }
 
     /// Gives the lane the share of its host in the buffers of the reactor.
-    pub(super) fn join_share(&mut self, shared: &Shared) {
+    pub(super) fn join_share(&mut self, shared: &LaneResources) {
         if let Some(connected) = self.session.queue().filter(|connected| connected.qid > 0) {
             self.execution.set_share(shared.shares.join(&connected.hostnqn));
         }
     }
 
     /// Stops counting: the lane ends for the reason `why`.
-    pub(super) fn end_account(&mut self, shared: &Shared, why: &'static str) {
+    pub(super) fn end_account(&mut self, shared: &LaneResources, why: &'static str) {
         self.meter.leave((&shared.meters, shared.number), why);
     }
 }

@@ -21,7 +21,7 @@
 //! | `control` | the lock of the control plane, and the driver of `service` |
 //! | `stores`, `open_store`, `flushes` | open stores, shared by all reactors; their flushes |
 //! | `reserving`, `uncorrectable`, `exclusion` | reservations, marked blocks, exclusive ranges |
-//! | `handshakes`, `powers` | threads for TLS handshakes and for Diffie-Hellman |
+//! | `handshakes`, `dh_worker` | threads for TLS handshakes and for Diffie-Hellman |
 //! | `meters`, `snapshot`, `health` | counters, and reactors that have failed |
 //! | `ether` | lanes directly over Ethernet |
 //!
@@ -58,6 +58,7 @@ mod authentication_tests;
 #[cfg(test)]
 mod connection_limit_tests;
 mod control;
+mod dh_worker;
 mod drain;
 mod error;
 mod ether;
@@ -85,7 +86,6 @@ mod open_store;
 mod order;
 #[cfg(test)]
 mod per_io;
-mod powers;
 mod range_locks;
 mod rates;
 mod reactor;

@@ -55,27 +55,29 @@ impl ListenSocket {
 }
 
 /// Sockets of a configuration that is not in force yet. Dropping them closes them.
-pub(super) struct Opened {
+pub(super) struct OpenedListeners {
     /// All listeners of the configuration, with the ports that the system has chosen.
     pub(super) listeners: Vec<Listener>,
     /// Sockets of the new listeners.
     pub(super) sockets: Vec<ListenSocket>,
 }
 
-/// Opens the `wanted` listeners. Keeps those that were configured (`asked`) and are open, and uses `inherited` sockets.
+/// Opens the `wanted` listeners. Keeps the `configured` ones that are open, and uses `inherited` sockets.
 ///
 /// # Errors
 ///
 /// The first address that is not available.
 pub(super) fn open(
     wanted: &[Listener],
-    (asked, open): (&[Listener], &[Listener]),
+    (configured, open): (&[Listener], &[Listener]),
     inherited: &[TcpListener],
-) -> Result<Opened, ConfigError> {
-    let mut opened = Opened { listeners: Vec::new(), sockets: Vec::new() };
+) -> Result<OpenedListeners, ConfigError> {
+    let mut opened = OpenedListeners { listeners: Vec::new(), sockets: Vec::new() };
     for listener in wanted {
         let known = open.iter().find(|open| open.portid == listener.portid);
-        if let Some(known) = known.filter(|_| asked.iter().any(|one| one.is_same_place(listener))) {
+        if let Some(known) =
+            known.filter(|_| configured.iter().any(|one| one.is_same_place(listener)))
+        {
             opened.listeners.push(Listener { address: known.address, ..*listener });
             continue;
         }
@@ -121,9 +123,9 @@ fn problem(address: SocketAddr, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
             let there = listening_at(address);
-            let who = there.map(|Listening { pid, name, .. }| format!("process {pid} ({name})"));
-            let who = who.unwrap_or_else(|| "another process".into());
-            format!("{who} listens there: end it, or choose another port or address")
+            let owner = there.map(|Listening { pid, name, .. }| format!("process {pid} ({name})"));
+            let owner = owner.unwrap_or_else(|| "another process".into());
+            format!("{owner} listens there: end it, or choose another port or address")
         }
         io::ErrorKind::AddrNotAvailable => {
             "it is no address of this machine (`ip address` shows those that are)".into()
@@ -150,7 +152,7 @@ mod tests {
         let begun = Instant::now();
         let in_use = failed(address);
         assert!(in_use.starts_with(&format!("process {} (", std::process::id())), "{in_use}");
-        assert!(begun.elapsed() < BIND_WAIT, "nobody ends");
+        assert!(begun.elapsed() < BIND_WAIT, "the process does not end");
         assert!(failed("192.0.2.1:4420".parse().unwrap()).contains("no address of this machine"));
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
         assert!(problem("127.0.0.1:80".parse().unwrap(), &denied).contains("CAP_NET_BIND_SERVICE"));

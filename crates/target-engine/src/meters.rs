@@ -67,7 +67,7 @@ pub(crate) struct LaneCells {
 
 impl LaneCells {
     /// Returns the information about its connection.
-    pub(crate) fn line(&self) -> Line {
+    pub(crate) fn connection_info(&self) -> Line {
         Line {
             nqn: self.nqn.to_string(),
             host_nqn: self.host_nqn.to_string(),
@@ -87,7 +87,7 @@ impl LaneCells {
 
 /// Counters of a host of a subsystem.
 #[derive(Default)]
-struct Host {
+struct HostCounters {
     connects: u64,
     losses: BTreeMap<&'static str, u64>,
     refusals: BTreeMap<&'static str, u64>,
@@ -97,9 +97,9 @@ struct Host {
     queues: u64,
 }
 
-impl Host {
+impl HostCounters {
     /// Adds the counts of a host that was removed.
-    fn add(&mut self, gone: &Host) {
+    fn add(&mut self, gone: &HostCounters) {
         self.connects += gone.connects;
         for (own, others) in
             [(&mut self.losses, &gone.losses), (&mut self.refusals, &gone.refusals)]
@@ -111,17 +111,17 @@ impl Host {
 }
 
 /// NQNs of subsystem and host.
-type HostKey = (Arc<str>, Arc<str>);
+type HostCounterKey = (Arc<str>, Arc<str>);
 
 #[derive(Default)]
-struct Lanes {
+struct LaneMeters {
     next: u64,
     live: BTreeMap<u64, Arc<LaneCells>>,
     /// Counts of lanes that have ended on a reactor or left it, by reactor.
     past: Vec<Batching>,
-    hosts: BTreeMap<HostKey, Host>,
+    hosts: BTreeMap<HostCounterKey, HostCounters>,
     /// Hosts without a queue; the one that left last is at the end.
-    gone: VecDeque<HostKey>,
+    gone: VecDeque<HostCounterKey>,
     connections: BTreeMap<(&'static str, &'static str), u64>,
     protocol_errors: BTreeMap<String, u64>,
 }
@@ -136,7 +136,7 @@ struct Namespaces {
 /// All counters of a target.
 pub(crate) struct Meters {
     reactors: Box<[Arc<ReactorCells>]>,
-    lanes: Mutex<Lanes>,
+    lanes: Mutex<LaneMeters>,
     namespaces: Mutex<Namespaces>,
 }
 
@@ -147,7 +147,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Meters {
     /// Creates the counters of `reactors` reactors.
     pub(crate) fn new(reactors: usize) -> Meters {
-        let lanes = Lanes { past: vec![Batching::default(); reactors], ..Lanes::default() };
+        let lanes =
+            LaneMeters { past: vec![Batching::default(); reactors], ..LaneMeters::default() };
         let past = (0..reactors).map(|_| Default::default()).collect();
         Meters {
             reactors: (0..reactors).map(|_| Arc::default()).collect(),
@@ -282,18 +283,18 @@ impl Meters {
 }
 
 /// Returns the key of hosts that are counted without a name.
-fn unnamed() -> HostKey {
+fn unnamed() -> HostCounterKey {
     ("".into(), "".into())
 }
 
-impl Lanes {
-    fn host(&mut self, key: HostKey) -> &mut Host {
+impl LaneMeters {
+    fn host(&mut self, key: HostCounterKey) -> &mut HostCounters {
         let is_known = self.hosts.len() < HOSTS_MAX || self.hosts.contains_key(&key);
         self.hosts.entry(if is_known { key } else { unnamed() }).or_default()
     }
 
     /// Keeps a host without queues for a while. Removes the oldest one if there are too many.
-    fn forget_oldest(&mut self, gone: HostKey) {
+    fn forget_oldest(&mut self, gone: HostCounterKey) {
         if gone != unnamed() && self.hosts.contains_key(&gone) {
             self.gone.push_back(gone);
         }
@@ -401,7 +402,7 @@ impl Meters {
 
     /// Returns samples of the hosts. Adds the samples in `lanes`.
     pub(crate) fn host_samples(&self, lanes: &[LaneSample]) -> Vec<HostSample> {
-        let sample = |((nqn, host_nqn), host): (&HostKey, &Host)| HostSample {
+        let sample = |((nqn, host_nqn), host): (&HostCounterKey, &HostCounters)| HostSample {
             nqn: nqn.to_string(),
             host_nqn: host_nqn.to_string(),
             connects: host.connects,
@@ -456,7 +457,7 @@ mod tests {
     use super::*;
 
     fn lane(meters: &Meters, name: &str) -> u64 {
-        let key: HostKey = ("nqn.test:s".into(), name.into());
+        let key: HostCounterKey = ("nqn.test:s".into(), name.into());
         let mut lanes = lock(&meters.lanes);
         lanes.gone.retain(|gone| *gone != key);
         let host = lanes.host(key.clone());

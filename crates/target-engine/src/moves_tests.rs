@@ -1,6 +1,6 @@
 //! Tests of lanes that move between reactors, continuously and at unfavorable moments.
 
-use super::tests::{LONG, NQN, Queue, eventually, host_config, queues};
+use super::tests::{LONG, ManualQueue, NQN, eventually, host_config, queues};
 use super::{Export, Server, ServerConfig, Subsystem, Usage};
 use roadtrain_host_engine::Client;
 use roadtrain_store::{StoreKind, StoreSpec};
@@ -106,7 +106,7 @@ fn hosts_come_and_go_while_lanes_move() {
 /// An event between two reactors reaches the lane: its controller is reset while it is about to move, and the other
 /// reactor receives the event before it has the lane.
 #[test]
-fn a_reset_finds_a_lane_on_its_way() {
+fn a_reset_reaches_a_moving_lane() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve(directory.path());
     // The first reactor has the admin queue, the second the lane.
@@ -134,7 +134,7 @@ fn a_lane_goes_on_where_it_came_to() {
             server.move_lanes(from, 1 - from); // not before the last move is complete
             server.moves() == u64::from(round) + 1
         });
-        queue.send(&Queue::flush(round));
+        queue.send(&ManualQueue::flush(round));
         assert_eq!(queue.completion(), (round, Status::SUCCESS));
     }
 }

@@ -6,7 +6,7 @@ use super::open_store::OpenStore;
 use roadtrain_proto::policy::Class;
 use roadtrain_reactor::tuning::{PREFETCH_LINES, prefetch_read};
 use roadtrain_store::InPlace;
-use roadtrain_target_proto::NamespaceTable as Table;
+use roadtrain_target_proto::LaneNamespaces as Table;
 use roadtrain_target_proto::io::Geometry;
 use roadtrain_target_proto::rate::RateLimit;
 use roadtrain_target_proto::reservations::Access;
@@ -58,13 +58,13 @@ pub(crate) struct ByNsid {
 
 /// Namespaces of one subsystem by NSID.
 #[derive(Default)]
-pub(crate) struct NamespaceTable {
+pub(crate) struct LaneNamespaces {
     by_nsid: ByNsid,
     /// Table of all namespaces, if some are not accessible here.
     refused: Option<Arc<Table>>,
 }
 
-impl NamespaceTable {
+impl LaneNamespaces {
     /// Creates the table of the accessible namespaces.
     pub(crate) fn new(
         table: Arc<Table>,
@@ -74,7 +74,7 @@ impl NamespaceTable {
             in_reach.into_iter().map(|(nsid, namespace)| (nsid, Rc::new(namespace))).collect();
         let by_nsid = ByNsid { all: Rc::new(all), last: None };
         let refused = (!table.is_usable()).then_some(table);
-        NamespaceTable { by_nsid, refused }
+        LaneNamespaces { by_nsid, refused }
     }
 
     /// Returns the status for commands to a namespace, or to all, that exists but is not accessible.
@@ -90,7 +90,7 @@ impl NamespaceTable {
 
     /// Borrows the namespace with that NSID.
     #[inline]
-    pub(crate) fn look_at(&mut self, nsid: u32) -> Option<&LocalNamespace> {
+    pub(crate) fn peek(&mut self, nsid: u32) -> Option<&LocalNamespace> {
         self.by_nsid.get(nsid).map(Rc::as_ref)
     }
 
@@ -114,13 +114,13 @@ impl ByNsid {
     #[inline]
     pub(crate) fn get(&mut self, nsid: u32) -> Option<&Rc<LocalNamespace>> {
         if self.last.as_ref().is_none_or(|(last, _)| *last != nsid) {
-            self.look_up(nsid)?;
+            self.find(nsid)?;
         }
         self.last.as_ref().map(|(_, namespace)| namespace)
     }
 
     #[cold]
-    fn look_up(&mut self, nsid: u32) -> Option<()> {
+    fn find(&mut self, nsid: u32) -> Option<()> {
         self.last = Some((nsid, self.all.get(&nsid)?.clone()));
         Some(())
     }

@@ -1,6 +1,6 @@
 //! Store of a namespace, shared by all reactors, with the record of its unflushed writes.
 
-use super::flushes::Flushes;
+use super::flushes::StoreFlushes;
 #[cfg(test)]
 use super::kept_file::KeptPlace;
 use super::range_locks::Locks;
@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct OpenStore {
     store: Arc<dyn Store>,
     /// Flushes; `None` if writes are always stable, or never stored.
-    flushes: Option<Arc<Flushes>>,
+    flushes: Option<Arc<StoreFlushes>>,
     /// True if the store accepts lent buffers, on the reactor's thread.
     takes_lent: bool,
     /// Ranges that are locked for one operation.
@@ -62,9 +62,9 @@ impl OpenStore {
     }
 
     /// Registers a callback, once, for changes of the store's size by other parties.
-    pub(crate) fn watch_size(&self, tell: impl FnOnce() -> Arc<SizeWatcher>) {
+    pub(crate) fn watch_size(&self, make_watcher: impl FnOnce() -> Arc<SizeWatcher>) {
         self.watcher.get_or_init(|| {
-            let watcher = tell();
+            let watcher = make_watcher();
             self.store.watch_size(Arc::downgrade(&watcher));
             watcher
         });
@@ -82,7 +82,7 @@ impl OpenStore {
 
     /// Returns the flushes; `None` if flushes cannot fail.
     #[inline]
-    pub(crate) fn flushes(&self) -> Option<&Arc<Flushes>> {
+    pub(crate) fn flushes(&self) -> Option<&Arc<StoreFlushes>> {
         self.flushes.as_ref()
     }
 
@@ -107,20 +107,20 @@ impl OpenStore {
             return Ok(());
         }
         self.store.sync()?;
-        match flushes.untold() {
+        match flushes.unreported_hosts() {
             0 => Ok(()),
             hosts => Err(io::Error::other(format!(
-                "an earlier flush had failed, and {hosts} of the hosts that wrote were not told"
+                "an earlier flush failed, and {hosts} hosts with unflushed writes have received no error"
             ))),
         }
     }
 }
 
 impl execution::Store for OpenStore {
-    type Flushes = Flushes;
+    type Flushes = StoreFlushes;
 
     #[inline]
-    fn flushes(&self) -> Option<&Flushes> {
+    fn flushes(&self) -> Option<&StoreFlushes> {
         self.flushes.as_deref()
     }
 

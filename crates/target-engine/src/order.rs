@@ -1,12 +1,12 @@
 //! Messages to a reactor from other threads.
 
-use super::ether::{Drops, Request};
-use super::exclusion::Notice;
+use super::ether::{Drops, LaneSetupRequest};
+use super::exclusion::ExclusionNotice;
 use super::listeners::ListenSocket;
 use super::meters::LaneCells;
 use super::range_locks::Grant;
-use super::tasks::Owner;
-use super::tickets::Ticket;
+use super::tasks::TaskOwner;
+use super::tickets::ConnectionTicket;
 use roadtrain_proto::security::SecuredAs;
 use roadtrain_reactor::metrics::FrameCount;
 use roadtrain_reactor::recorded::OfReactor;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 /// Message to a reactor.
-pub(super) enum Order {
+pub(super) enum ReactorMessage {
     /// Accepts connections at this socket.
     Listen(ListenSocket),
     /// Closes the listener at this address.
@@ -33,8 +33,9 @@ pub(super) enum Order {
     /// Sets the use of TLS for connections to this address.
     SetTls(SocketAddr, TlsUse),
     /// Serves this connection.
-    Adopt(Box<Newcomer>),
-    /// Adopts this lane of another reactor. It is a `Parcel`, boxed as `Any` because its type depends on this one.
+    Adopt(Box<NewConnection>),
+    /// Adopts this lane of another reactor. It is a `LaneInTransit`, boxed as `Any` because its type depends on this
+    /// enum.
     Arrive(Box<dyn Any + Send>),
     /// Reports that the lane with that ticket has left, and so have all messages for it.
     Departed(u64),
@@ -45,18 +46,18 @@ pub(super) enum Order {
     /// Closes the connection with this ticket to free its slot.
     Evict(u64),
     /// Request for a lane over Ethernet that belongs, or shall belong, to this reactor.
-    Request(Request),
+    Request(LaneSetupRequest),
     /// Ends the commands of hosts that have lost access to a namespace: aborts them (`true`) or waits for them, then
     /// reports to the control plane.
     Fence(TurnOf, bool),
     /// Completes a reservation command, with its report.
-    Reserved(Owner, Status, Arc<[u8]>),
+    Reserved(TaskOwner, Status, Arc<[u8]>),
     /// Event of the control plane for the reactor that has the connection.
     Event(TargetEvent),
     /// Closes stale lanes: the host is back and has closed their connections. Unread data is discarded.
-    Sweep(Arc<str>),
+    CloseStale(Arc<str>),
     /// Probes a connecting host: does it still have its lanes over Ethernet?
-    Ask(Arc<str>),
+    Probe(Arc<str>),
     /// Retries Connects that waited for the end of a host's lost connections.
     Settled,
     /// Completion of a store from another thread.
@@ -66,7 +67,7 @@ pub(super) enum Order {
     /// Reports progress of an operation of this reactor that waits for an exclusive range.
     Granted(u32, Grant),
     /// Closes or opens a range for an exclusive operation.
-    Exclusion(Notice),
+    Exclusion(ExclusionNotice),
     /// Requests the counters of dropped frames, and of frames at each port of the reactor.
     Frames(SyncSender<(Drops, Vec<FrameCount>)>),
     /// Requests the places of the lanes.
@@ -78,7 +79,7 @@ pub(super) enum Order {
     /// Requests the resources in use.
     Usage(SyncSender<Usage>),
     /// Requests a sign of life.
-    Beat(SyncSender<()>),
+    Heartbeat(SyncSender<()>),
     /// Moves all I/O lanes to that reactor, for a test.
     #[cfg(test)]
     Move(usize),
@@ -92,7 +93,7 @@ pub(super) enum Order {
 }
 
 /// New connection without a queue.
-pub(super) struct Newcomer {
+pub(super) struct NewConnection {
     pub(super) stream: Stream,
     /// Host that the PSK of its TLS connection identifies.
     pub(super) secured_as: Option<SecuredAs>,
@@ -100,7 +101,7 @@ pub(super) struct Newcomer {
     pub(super) may_be_plain: bool,
     pub(super) peer: SocketAddr,
     pub(super) local: SocketAddr,
-    pub(super) ticket: Ticket,
+    pub(super) ticket: ConnectionTicket,
 }
 
 /// Lane and its placement.

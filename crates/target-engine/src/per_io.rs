@@ -1,7 +1,7 @@
 //! Both ends of a lane on one thread, independent of time: how many requests leave together, and how many turns they
 //! take. `cargo xtask instructions` runs this under callgrind.
 
-use crate::order::Order;
+use crate::order::ReactorMessage;
 use crate::{Export, HandTarget, ServerConfig, Subsystem};
 use roadtrain_host_engine::{
     Class, Completion, Connected, Front, HandHost, HostConfig, LaneId, Op, Request, Turn,
@@ -25,7 +25,7 @@ const NAMESPACE_BYTES: u64 = 16 << 20;
 const LBA_BYTES: u32 = 512;
 
 /// Keeps `depth` requests in flight until all are done.
-struct Load {
+struct PerIoLoad {
     op: Op,
     left: u32,
     free: Vec<Buffer>,
@@ -33,10 +33,10 @@ struct Load {
     next: u64,
 }
 
-impl Load {
-    fn new(op: Op, depth: u32, ios: u32) -> Load {
+impl PerIoLoad {
+    fn new(op: Op, depth: u32, ios: u32) -> PerIoLoad {
         let free = (0..depth).map(|_| Buffer::alloc(IO_BYTES)).collect();
-        Load { op, left: ios, free, done: 0, next: 0 }
+        PerIoLoad { op, left: ios, free, done: 0, next: 0 }
     }
 
     fn take(&mut self, completion: Completion) {
@@ -72,7 +72,7 @@ impl Load {
     }
 }
 
-impl Front for Load {
+impl Front for PerIoLoad {
     fn turn(&mut self, turn: &mut dyn Turn) {
         while let Some(completion) = turn.next_completion() {
             self.take(completion);
@@ -83,7 +83,7 @@ impl Front for Load {
 
 /// A load for each lane. That of the second lane has nothing in flight in most turns.
 struct Loads {
-    lanes: [Load; 2],
+    lanes: [PerIoLoad; 2],
     turns: u32,
 }
 
@@ -143,7 +143,7 @@ fn is_readable(sockets: &[RawFd], limit: libc::c_int) -> bool {
 /// Measured function. callgrind finds it by this name.
 #[unsafe(no_mangle)]
 #[inline(never)]
-fn roadtrain_counted(host: &mut HandHost, target: &mut HandTarget, load: &mut Load) {
+fn roadtrain_counted(host: &mut HandHost, target: &mut HandTarget, load: &mut PerIoLoad) {
     let (at_host, at_target) = (host.sockets(), target.sockets());
     let ios = load.left;
     host.step(load);
@@ -165,7 +165,7 @@ fn roadtrain_counted(host: &mut HandHost, target: &mut HandTarget, load: &mut Lo
 
 fn run(op: Op, depth: u32, ios: u32) {
     let (mut host, mut target) = connected(1, depth as u16 + 1);
-    let mut load = Load::new(op, depth, ios);
+    let mut load = PerIoLoad::new(op, depth, ios);
     roadtrain_counted(&mut host, &mut target, &mut load);
     assert_eq!((load.done, load.left), (ios, 0));
 }
@@ -191,9 +191,9 @@ fn both_ends_of_a_lane_run_in_one_thread() {
 
 /// One lane always has something to receive; data for the other one is received, too.
 #[test]
-fn a_lane_beside_a_busy_one_is_heard() {
+fn a_lane_next_to_a_busy_one_is_received_from() {
     let (mut host, mut target) = connected(2, 33);
-    let lanes = [Load::new(Op::Read, 32, 32_000), Load::new(Op::Read, 1, u32::MAX)];
+    let lanes = [PerIoLoad::new(Op::Read, 32, 32_000), PerIoLoad::new(Op::Read, 1, u32::MAX)];
     let mut loads = Loads { lanes, turns: 0 };
     let (at_host, at_target) = (host.sockets(), target.sockets());
     let both = [&at_host[..], &at_target[..]].concat();
@@ -218,7 +218,7 @@ fn a_lane_beside_a_busy_one_is_heard() {
 
 /// Front that stops when its load is done and the target has replied to another thread.
 struct Stopping {
-    load: Load,
+    load: PerIoLoad,
     ios: u32,
     answer: Receiver<()>,
 }
@@ -244,19 +244,19 @@ fn a_host_and_a_target_share_one_loop() {
     for (op, depth) in [(Op::Read, 1), (Op::Write, 1), (Op::Read, 32), (Op::Write, 32)] {
         let (mut host, mut target) = connected(1, 33);
         let (orders, (reply, answer)) = (target.orders(), sync_channel(1));
-        let mut front = Stopping { load: Load::new(op, depth, IOS), ios: IOS, answer };
+        let mut front = Stopping { load: PerIoLoad::new(op, depth, IOS), ios: IOS, answer };
         // The last reply comes after the load is done, while both sleep.
         let done = Arc::new(AtomicBool::new(false));
         let is_done = done.clone();
-        let asking = std::thread::spawn(move || {
+        let heartbeats = std::thread::spawn(move || {
             while !is_done.load(Relaxed) {
                 std::thread::sleep(Duration::from_millis(20));
-                orders.send(Order::Beat(reply.clone()));
+                orders.send(ReactorMessage::Heartbeat(reply.clone()));
             }
         });
         target.run_beside(&mut host, &mut front);
         done.store(true, Relaxed);
-        asking.join().unwrap();
+        heartbeats.join().unwrap();
         assert_eq!((front.load.done, front.load.left), (IOS, 0));
         assert!(target.sleeps() > 0, "it has never slept");
     }

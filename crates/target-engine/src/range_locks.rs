@@ -15,15 +15,15 @@ pub(crate) enum Grant {
 }
 
 /// Notifies an operation, by its index, of a reactor. Returns false if the reactor has ended.
-pub(crate) type Teller = Arc<dyn Fn(u32, Grant) -> bool + Send + Sync>;
+pub(crate) type GrantNotifier = Arc<dyn Fn(u32, Grant) -> bool + Send + Sync>;
 
 /// Operation that waits for a lock.
-pub(crate) struct Waiter {
+pub(crate) struct RangeLockWaiter {
     pub(crate) index: u32,
-    pub(crate) tell: Teller,
+    pub(crate) notify_grant: GrantNotifier,
 }
 
-impl fmt::Debug for Waiter {
+impl fmt::Debug for RangeLockWaiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Waiter({})", self.index)
     }
@@ -31,12 +31,12 @@ impl fmt::Debug for Waiter {
 
 /// Locked ranges of a store. Only exclusive operations take the mutex.
 #[derive(Debug, Default)]
-pub(crate) struct Locks(Mutex<RangeLocks<Waiter>>);
+pub(crate) struct Locks(Mutex<RangeLocks<RangeLockWaiter>>);
 
 impl Locks {
     /// Requests a lock. Returns its number, and true if it is held now.
-    pub(crate) fn lock(&self, range: ByteRange, who: Waiter) -> (u64, bool) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).lock(range, who)
+    pub(crate) fn lock(&self, range: ByteRange, waiter: RangeLockWaiter) -> (u64, bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).lock(range, waiter)
     }
 
     /// Releases a lock, and the locks of reactors that have ended.
@@ -44,7 +44,8 @@ impl Locks {
         let mut left = vec![number];
         while let Some(number) = left.pop() {
             let granted = self.0.lock().unwrap_or_else(PoisonError::into_inner).unlock(number);
-            let has_ended = |(_, w): &(u64, Waiter)| !(w.tell)(w.index, Grant::Locked);
+            let has_ended =
+                |(_, w): &(u64, RangeLockWaiter)| !(w.notify_grant)(w.index, Grant::Locked);
             left.extend(granted.into_iter().filter(has_ended).map(|(number, _)| number));
         }
     }

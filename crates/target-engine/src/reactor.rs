@@ -14,18 +14,18 @@ mod moves;
 mod rules;
 mod timers;
 
-use super::control::Control;
+use super::control::ControlPlane;
 use super::ether::EtherParts;
-use super::exclusion::{Notice, Wires};
+use super::exclusion::{ExclusionChannels, ExclusionNotice};
 use super::handshakes::Secure;
-use super::lane::{Shared, TargetLane};
-use super::order::Order;
+use super::lane::{LaneResources, TargetLane};
+use super::order::ReactorMessage;
 use super::tasks::Tasks;
 use super::tickets::Tickets;
 use accept::Listeners;
-use frames::Frames;
-use hosts::Hosts;
-use lanes::Lanes;
+use frames::PortFrames;
+use hosts::EtherHosts;
+use lanes::TargetLanes;
 pub(super) use moves::Balance;
 use moves::Moves;
 use roadtrain_proto::policy::ReactorLoad;
@@ -64,10 +64,10 @@ const STOP_WAIT: Duration = Duration::from_secs(10);
 const UNSENT_MAX: usize = 4 << 20;
 const UNSENT_SHARE: usize = 4;
 
-pub(super) struct Reactor {
-    core: Core<Order>,
-    lanes: Lanes,
-    frames: Frames,
+pub(super) struct TargetReactor {
+    core: Core<ReactorMessage>,
+    lanes: TargetLanes,
+    frames: PortFrames,
     listeners: Listeners,
     timers: Timers,
     moves: Moves,
@@ -81,20 +81,20 @@ pub(super) struct Reactor {
 struct Peers {
     /// Index of this reactor.
     number: usize,
-    all: Vec<Outbox<Order>>,
+    all: Vec<Outbox<ReactorMessage>>,
     /// Placement of connections on reactors.
     balance: Arc<Mutex<Balance>>,
 }
 
 /// Parameters of a reactor, which is built on its own thread.
-pub(super) struct Parts {
+pub(super) struct TargetReactorParts {
     pub(super) number: usize,
     pub(super) ether: EtherParts,
-    pub(super) inbox: Inbox<Order>,
+    pub(super) inbox: Inbox<ReactorMessage>,
     /// Mailboxes of all reactors, including this one.
-    pub(super) peers: Vec<Outbox<Order>>,
+    pub(super) peers: Vec<Outbox<ReactorMessage>>,
     pub(super) balance: Arc<Mutex<Balance>>,
-    pub(super) control: Arc<Control>,
+    pub(super) control: Arc<ControlPlane>,
     /// Tickets of TCP connections.
     pub(super) tickets: Arc<Tickets>,
     /// Handle to the TLS handshake thread, if the target has TLS.
@@ -111,14 +111,14 @@ pub(super) struct Parts {
     pub(super) meter: Arc<Meter>,
 }
 
-impl Reactor {
-    pub(super) fn new(parts: Parts) -> io::Result<Self> {
+impl TargetReactor {
+    pub(super) fn new(parts: TargetReactorParts) -> io::Result<Self> {
         let meters = parts.control.meters.clone();
         let cells = meters.reactor(parts.number).clone();
         cells.buffer_limit_bytes.set(parts.pool_bytes as u64);
-        let (ports, frames) = Frames::new(parts.ether);
+        let (ports, frames) = PortFrames::new(parts.ether);
         let pool = Pool::new(parts.pool_bytes);
-        let shared = Shared {
+        let shared = LaneResources {
             number: parts.number,
             gather: Box::default(),
             shares: BufferShares::new(pool.usage().budget_bytes),
@@ -135,11 +135,11 @@ impl Reactor {
             recorder: Recorder::new(parts.slow_over),
             ports,
         };
-        let hosts = Hosts::new(parts.pool_bytes);
+        let hosts = EtherHosts::new(parts.pool_bytes);
         let pauses = PauseDetector::new(shared.now);
-        Ok(Reactor {
+        Ok(TargetReactor {
             core: Core::new(parts.inbox, parts.waiting, (parts.meter, cells))?,
-            lanes: Lanes::new(
+            lanes: TargetLanes::new(
                 shared,
                 hosts,
                 parts.qpair,
@@ -172,10 +172,10 @@ impl Reactor {
     }
 }
 
-impl roadtrain_reactor::Reactor for Reactor {
-    type Message = Order;
+impl roadtrain_reactor::Reactor for TargetReactor {
+    type Message = ReactorMessage;
 
-    fn core(&mut self) -> (&mut Core<Order>, &mut Ring) {
+    fn core(&mut self) -> (&mut Core<ReactorMessage>, &mut Ring) {
         (&mut self.core, &mut self.lanes.shared.ring)
     }
 
@@ -184,7 +184,7 @@ impl roadtrain_reactor::Reactor for Reactor {
     }
 
     fn is_all_busy(&self) -> bool {
-        let Lanes { table, shared, .. } = &self.lanes;
+        let TargetLanes { table, shared, .. } = &self.lanes;
         let ready = table.count(List::Ready);
         ready > 0 && ready == table.len() && shared.tasks.in_ring() == 0
     }
@@ -198,7 +198,7 @@ impl roadtrain_reactor::Reactor for Reactor {
     }
 
     fn deadline(&mut self) -> Option<Instant> {
-        let Reactor { lanes, timers, frames, listeners, moves, .. } = self;
+        let TargetReactor { lanes, timers, frames, listeners, moves, .. } = self;
         let pauses = !listeners.paused.is_empty();
         let is_first = self.peers.number == 0;
         let keep_alive = is_first.then(|| timers.keep_alive_at(lanes, pauses)).flatten();
@@ -208,7 +208,7 @@ impl roadtrain_reactor::Reactor for Reactor {
     }
 
     fn poll_lanes(&mut self, _has_work: bool) {
-        let Lanes { table, shared, .. } = &mut self.lanes;
+        let TargetLanes { table, shared, .. } = &mut self.lanes;
         while let Some(index) = table.next(List::Idle) {
             table.poll(&mut shared.ring, index);
         }
@@ -235,7 +235,7 @@ impl roadtrain_reactor::Reactor for Reactor {
     }
 
     fn completed(&mut self, data: &UserData, cqe: RingCqe) {
-        let Reactor { lanes, frames, .. } = self;
+        let TargetReactor { lanes, frames, .. } = self;
         match data.kind {
             roadtrain_store::RING_KIND => lanes.finish_task(data.index, cqe.result),
             event::LISTENER => self.accept(data.index),
@@ -250,75 +250,77 @@ impl roadtrain_reactor::Reactor for Reactor {
         }
     }
 
-    fn obey(&mut self, order: Order) {
-        let Reactor { lanes, frames, listeners, moves, peers, .. } = self;
-        let Shared { tasks, ring, pool, .. } = &mut lanes.shared;
+    fn obey(&mut self, order: ReactorMessage) {
+        let TargetReactor { lanes, frames, listeners, moves, peers, .. } = self;
+        let LaneResources { tasks, ring, pool, .. } = &mut lanes.shared;
         match order {
             // Dropping the socket closes it.
-            Order::Listen(_) | Order::Adopt(_) if lanes.stopping => {}
-            Order::Listen(socket) => listeners.listen(ring, peers, socket),
-            Order::Unlisten(address) => listeners.unlisten(ring, address),
-            Order::Sockets(reply) => _ = reply.try_send(listeners.share()),
-            Order::StopListening => listeners.stop(ring),
-            Order::SetTls(address, tls) => listeners.set_tls(address, tls),
-            Order::Adopt(newcomer) => lanes.adopt(*newcomer),
-            Order::Evict(ticket) => lanes.evict(ticket),
-            Order::Request(request) => frames.take_request(lanes, &request),
-            Order::Event(event) => {
+            ReactorMessage::Listen(_) | ReactorMessage::Adopt(_) if lanes.stopping => {}
+            ReactorMessage::Listen(socket) => listeners.listen(ring, peers, socket),
+            ReactorMessage::Unlisten(address) => listeners.unlisten(ring, address),
+            ReactorMessage::Sockets(reply) => _ = reply.try_send(listeners.share()),
+            ReactorMessage::StopListening => listeners.stop(ring),
+            ReactorMessage::SetTls(address, tls) => listeners.set_tls(address, tls),
+            ReactorMessage::Adopt(connection) => lanes.adopt(*connection),
+            ReactorMessage::Evict(ticket) => lanes.evict(ticket),
+            ReactorMessage::Request(request) => frames.take_request(lanes, &request),
+            ReactorMessage::Event(event) => {
                 moves.pass_on(peers, &event);
                 service::handle_event(lanes, &event);
             }
-            Order::Fence(turn, aborts) => service::fence(lanes, turn, aborts),
-            Order::Reserved(owner, status, report) => {
+            ReactorMessage::Fence(turn, aborts) => service::fence(lanes, turn, aborts),
+            ReactorMessage::Reserved(owner, status, report) => {
                 service::reserved(lanes, owner, status, &report);
             }
-            Order::Sweep(hostnqn) => _ = service::close_stale(lanes, &hostnqn),
-            Order::Arrive(lane) => lanes.arrive(lane),
-            Order::Departed(ticket) => moves.departed(peers, ticket),
-            Order::Passed(ticket, event) => lanes.passed(ticket, &event),
-            Order::Settle(ticket) => lanes.settle(ticket),
-            Order::Ask(hostnqn) => frames::ask(lanes, &hostnqn),
-            Order::Settled => service::try_again(lanes),
-            Order::Completed(completion) => match completion.into_late() {
+            ReactorMessage::CloseStale(hostnqn) => _ = service::close_stale(lanes, &hostnqn),
+            ReactorMessage::Arrive(lane) => lanes.arrive(lane),
+            ReactorMessage::Departed(ticket) => moves.departed(peers, ticket),
+            ReactorMessage::Passed(ticket, event) => lanes.passed(ticket, &event),
+            ReactorMessage::Settle(ticket) => lanes.settle(ticket),
+            ReactorMessage::Probe(hostnqn) => frames::probe_hosts(lanes, &hostnqn),
+            ReactorMessage::Settled => service::try_again(lanes),
+            ReactorMessage::Completed(completion) => match completion.into_late() {
                 Ok(buffer) => buffer.into_iter().for_each(|buffer| pool.give(buffer)),
                 Err(completion) => {
                     let ended = tasks.completed(ring, completion);
                     lanes.ended(ended);
                 }
             },
-            Order::Flush(index, wake) => {
+            ReactorMessage::Flush(index, wake) => {
                 let ended = tasks.woken(ring, index, wake);
                 lanes.ended(ended);
             }
-            Order::Granted(index, grant) => lanes.granted(index, grant),
-            Order::Exclusion(notice) => lanes.hear_exclusion(notice),
-            Order::Frames(reply) => {
+            ReactorMessage::Granted(index, grant) => lanes.granted(index, grant),
+            ReactorMessage::Exclusion(notice) => lanes.handle_exclusion(notice),
+            ReactorMessage::Frames(reply) => {
                 let _ =
                     reply.try_send((frames::dropped(frames, lanes), frames::counts(frames, lanes)));
             }
-            Order::Lanes(reply) => {
+            ReactorMessage::Lanes(reply) => {
                 let core = peers.balance().core(peers.number);
                 let _ =
                     reply.try_send(lanes.table.iter_mut().filter_map(|l| l.place(core)).collect());
             }
-            Order::Recorded(reply) => _ = reply.try_send(OfReactor::of(&lanes.shared.recorder)),
-            Order::Moves(reply) => _ = reply.try_send(lanes.arrived),
-            Order::Usage(reply) => _ = reply.try_send(lanes.usage()),
-            Order::Beat(reply) => {
+            ReactorMessage::Recorded(reply) => {
+                _ = reply.try_send(OfReactor::of(&lanes.shared.recorder))
+            }
+            ReactorMessage::Moves(reply) => _ = reply.try_send(lanes.arrived),
+            ReactorMessage::Usage(reply) => _ = reply.try_send(lanes.usage()),
+            ReactorMessage::Heartbeat(reply) => {
                 let _ = reply.try_send(());
             }
             #[cfg(test)]
-            Order::Move(to) => moves.move_all(lanes, peers, to),
+            ReactorMessage::Move(to) => moves.move_all(lanes, peers, to),
             #[cfg(test)]
-            Order::Call(call) => call(),
-            Order::Depart => lanes.departing = true,
-            Order::Stop => lanes.stopping = true,
+            ReactorMessage::Call(call) => call(),
+            ReactorMessage::Depart => lanes.departing = true,
+            ReactorMessage::Stop => lanes.stopping = true,
         }
     }
 
     /// Gives every lane with work one turn.
     fn turn(&mut self, rx: &mut RxBuffers) {
-        let Reactor { core, lanes, frames, timers, moves, peers, .. } = self;
+        let TargetReactor { core, lanes, frames, timers, moves, peers, .. } = self;
         lanes.shared.polls = core.waits.polls();
         lanes.finish_due(if lanes.departing { Instant(u64::MAX) } else { lanes.shared.now });
         if peers.number == 0 && timers.check_keep_alive(lanes) {
@@ -331,8 +333,8 @@ impl roadtrain_reactor::Reactor for Reactor {
         frames.check_frames(lanes, timers.buffer_idle);
         lanes.expire_timed();
         lanes.send_answers();
-        let has_heard = lanes.receive_ready(rx);
-        if has_heard || frames.has_more {
+        let has_received = lanes.receive_ready(rx);
+        if has_received || frames.has_more {
             core.waits.worked();
         }
         // After all receives, so that no connection is closed whose Connect has arrived.
@@ -357,17 +359,18 @@ impl roadtrain_reactor::Reactor for Reactor {
 }
 
 /// Creates the tasks of the reactor with that index.
-fn tasks_of(number: usize, all: &[Outbox<Order>]) -> Tasks {
+fn tasks_of(number: usize, all: &[Outbox<ReactorMessage>]) -> Tasks {
     let (flushed, answered, granted) =
         (all[number].clone(), all[number].clone(), all[number].clone());
-    let waker = Arc::new(move |index, wake| flushed.send(Order::Flush(index, wake)));
-    let send = move |completion| answered.send(Order::Completed(completion));
-    let tell = Arc::new(move |index, grant| granted.send(Order::Granted(index, grant)));
+    let waker = Arc::new(move |index, wake| flushed.send(ReactorMessage::Flush(index, wake)));
+    let send = move |completion| answered.send(ReactorMessage::Completed(completion));
+    let notify_grant =
+        Arc::new(move |index, grant| granted.send(ReactorMessage::Granted(index, grant)));
     let all = all.to_vec();
-    let notify = Arc::new(move |notice: &Notice| {
+    let notify = Arc::new(move |notice: &ExclusionNotice| {
         for reactor in &all {
-            reactor.send(Order::Exclusion(notice.clone()));
+            reactor.send(ReactorMessage::Exclusion(notice.clone()));
         }
     });
-    Tasks::new(waker, Completions::new(send), Wires { number, notify, tell })
+    Tasks::new(waker, Completions::new(send), ExclusionChannels { number, notify, notify_grant })
 }

@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use tracing::warn;
 
 /// File to write while this target owns the blocks. Another target may own them by then.
-struct Job {
+struct SaveJob {
     turn: TurnOf,
     store: Arc<OpenStore>,
     path: PathBuf,
@@ -21,19 +21,19 @@ struct Job {
 
 /// Writes files one after the other. Its thread ends with it.
 pub(super) struct Saver {
-    jobs: Sender<Job>,
+    jobs: Sender<SaveJob>,
     thread: JoinHandle<()>,
 }
 
 impl Saver {
     /// Starts the thread. `done` receives the result of each job.
     pub(super) fn start(done: impl Fn(&TurnOf, bool) + Send + 'static) -> io::Result<Self> {
-        let (jobs, inbox) = channel::<Job>();
+        let (jobs, inbox) = channel::<SaveJob>();
         let work = move || {
-            while let Ok(Job { turn, store, path, image }) = inbox.recv() {
+            while let Ok(SaveJob { turn, store, path, image }) = inbox.recv() {
                 let written = match store.store().custody() {
                     Custody::Ours => write(&path, &image),
-                    _ => Err(io::Error::other("others may have the blocks, and the file")),
+                    _ => Err(io::Error::other("another target may own the blocks and the file")),
                 };
                 drop(store);
                 if let Err(error) = &written {
@@ -53,7 +53,7 @@ impl Saver {
         (store, path): (Arc<OpenStore>, PathBuf),
         image: Arc<[u8]>,
     ) -> bool {
-        self.jobs.send(Job { turn, store, path, image }).is_ok()
+        self.jobs.send(SaveJob { turn, store, path, image }).is_ok()
     }
 
     /// Waits until everything is written.

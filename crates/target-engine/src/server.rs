@@ -1,18 +1,18 @@
 //! A running target: its listeners and reactors.
 
-use super::control::Control;
+use super::control::ControlPlane;
 use super::error::ServerError;
 use super::ether::Drops;
 use super::ether::{EtherConfig, EtherPorts};
 use super::export::{Export, Subsystem};
-use super::handshakes::{Handshakes, Secure};
-use super::health::{Health, Warden};
+use super::handshakes::{Secure, TlsHandshakes};
+use super::health::{ReactorHealth, Warden};
 use super::inherited::Inherited;
-use super::listeners::{self, Opened};
+use super::listeners::{self, OpenedListeners};
 use super::meters::{LaneCells, Meters};
-use super::order::{LanePlace, Order, Usage};
-use super::reactor::{Balance, Parts, Reactor};
-use super::stores::Stores;
+use super::order::{LanePlace, ReactorMessage, Usage};
+use super::reactor::{Balance, TargetReactor, TargetReactorParts};
+use super::stores::TargetStores;
 use super::tickets::Tickets;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::recorder::SlowOver;
@@ -264,16 +264,16 @@ fn listeners(
 }
 
 /// Mailbox and thread of a reactor.
-type Handle = (Outbox<Order>, JoinHandle<()>);
+type ReactorThread = (Outbox<ReactorMessage>, JoinHandle<()>);
 
 /// All started reactors. Dropping them ends them.
 #[derive(Default)]
-struct Reactors(Vec<Handle>, Vec<Arc<Meter>>);
+struct ReactorThreads(Vec<ReactorThread>, Vec<Arc<Meter>>);
 
-impl Drop for Reactors {
+impl Drop for ReactorThreads {
     fn drop(&mut self) {
         for (orders, _) in &self.0 {
-            orders.send(Order::Stop);
+            orders.send(ReactorMessage::Stop);
         }
         for (_, thread) in self.0.drain(..) {
             let _ = thread.join(); // its `Warden` has reported a panic
@@ -283,13 +283,13 @@ impl Drop for Reactors {
 
 /// A running target. Dropping it stops it.
 pub struct Server {
-    pub(super) control: Arc<Control>,
+    pub(super) control: Arc<ControlPlane>,
     /// NUMA nodes of memory namespaces.
     memory: BTreeSet<u32>,
-    health: Arc<Health>,
+    health: Arc<ReactorHealth>,
     /// Handshake thread. It ends before the reactors that get its connections.
-    handshakes: Option<Handshakes>,
-    reactors: Reactors,
+    handshakes: Option<TlsHandshakes>,
+    reactors: ReactorThreads,
     pub(super) drain_timeout: Duration,
     /// Placement of the reactors.
     pub(super) affinities: Vec<Affinity>,
@@ -301,7 +301,8 @@ impl Server {
     /// Returns the frames that all reactors have dropped since the start.
     #[must_use]
     pub fn drops(&self) -> Drops {
-        self.ask(Order::Frames).fold(Drops::default(), |sum, (drops, _)| sum + drops)
+        self.query_reactors(ReactorMessage::Frames)
+            .fold(Drops::default(), |sum, (drops, _)| sum + drops)
     }
 
     /// Opens the stores, listens, and starts the reactors.
@@ -321,22 +322,22 @@ impl Server {
     pub fn succeed(config: ServerConfig, inherited: &Inherited) -> Result<Self, ServerError> {
         let exports = config.exports();
         exports.check()?;
-        let Opened { listeners, sockets } =
+        let OpenedListeners { listeners, sockets } =
             listeners::open(&exports.listeners, (&[], &[]), &inherited.sockets)?;
         let addresses: Vec<SocketAddr> = listeners.iter().map(|one| one.address).collect();
         let affinities = affinities(&config, &addresses);
         let ports = EtherPorts::open(config.ether.as_ref(), affinities.len())?;
         let memory = memory_nodes(&affinities);
-        let near = numa::take_from(memory.clone());
-        let mut prepared = Stores::default().prepare(&config.subsystems, |_, _| true)?;
+        let numa_guard = numa::take_from(memory.clone());
+        let mut prepared = TargetStores::default().prepare(&config.subsystems, |_, _| true)?;
         prepared.stage()?;
-        drop(near);
+        drop(numa_guard);
         let mut target = Target::new(clock::now(), &prepared.config(&exports, listeners))?;
         target.set_frame_listeners(ports.frame_listeners());
         inherited.adopt_reservations(&mut target)?;
         inherited.keep_reservations(&target, &prepared.stores())?;
         let system = |source| ServerError::System { what: "thread", source };
-        let control = Control::new(
+        let control = ControlPlane::new(
             target,
             prepared.stores(),
             exports,
@@ -346,14 +347,14 @@ impl Server {
         let control = control.map_err(system)?;
         let hosts = config.tls.as_ref().map(|tls| tls.keys.hosts());
         control.set_tls_hosts(hosts.unwrap_or_default());
-        let health = Arc::<Health>::default();
+        let health = Arc::<ReactorHealth>::default();
         let (psks, time) = (control.psks(), config.connect_timeout);
-        let secure = |TlsConfig { keys, .. }| Handshakes::start(keys, psks, time);
+        let secure = |TlsConfig { keys, .. }| TlsHandshakes::start(keys, psks, time);
         let handshakes = config.tls.clone().map(secure).transpose().map_err(system)?;
-        let secure = handshakes.as_ref().map(Handshakes::secure);
+        let secure = handshakes.as_ref().map(TlsHandshakes::secure);
         let reactors = spawn(&config, ports, affinities.clone(), (&control, secure), &health)?;
         control.listen(sockets);
-        drop(prepared.switch(&mut Stores::default())); // a start that fails leaves no new files
+        drop(prepared.switch(&mut TargetStores::default())); // a start that fails leaves no new files
         Ok(Server {
             control,
             memory,
@@ -528,21 +529,21 @@ impl Server {
 
     fn change(
         &self,
-        looked: impl Fn(&str, u32) -> bool,
+        is_rechecked: impl Fn(&str, u32) -> bool,
         next: impl FnOnce(&TargetConfig<Export>) -> Result<TargetConfig<Export>, ConfigError>,
     ) -> Result<Vec<Operation>, ConfigError> {
-        let near = numa::take_from(self.memory.clone());
-        let changed = self.control.change(looked, next);
-        drop(near);
+        let numa_guard = numa::take_from(self.memory.clone());
+        let changed = self.control.change(is_rechecked, next);
+        drop(numa_guard);
         // Replies come after the change: then no lane uses a removed namespace for new commands.
         let _ = self.usage();
         changed
     }
 
     /// Sends an order to each reactor, and returns the replies that arrive in time.
-    pub(super) fn ask<T: Default>(
+    pub(super) fn query_reactors<T: Default>(
         &self,
-        order: impl Fn(SyncSender<T>) -> Order,
+        order: impl Fn(SyncSender<T>) -> ReactorMessage,
     ) -> impl Iterator<Item = T> {
         self.reactors.0.iter().map(move |(orders, _)| {
             let (reply, answer) = sync_channel(1);
@@ -560,13 +561,13 @@ impl Server {
     /// Returns the recent records of the reactors: slow commands, and samples of others.
     #[must_use]
     pub fn recorded(&self) -> Recorded {
-        Recorded::new(self.ask(Order::Recorded), LaneCells::line)
+        Recorded::new(self.query_reactors(ReactorMessage::Recorded), LaneCells::connection_info)
     }
 
     /// Returns the resources that all reactors use.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.ask(Order::Usage).fold(Usage::default(), |sum, usage| Usage {
+        self.query_reactors(ReactorMessage::Usage).fold(Usage::default(), |sum, usage| Usage {
             connections: sum.connections + usage.connections,
             store_commands: sum.store_commands + usage.store_commands,
             io_commands: sum.io_commands + usage.io_commands,
@@ -579,7 +580,7 @@ impl Server {
     /// Returns the places of the lanes, sorted by controller and queue.
     #[must_use]
     pub fn lanes(&self) -> Vec<LanePlace> {
-        let mut lanes: Vec<_> = self.ask(Order::Lanes).flatten().collect();
+        let mut lanes: Vec<_> = self.query_reactors(ReactorMessage::Lanes).flatten().collect();
         lanes.sort_by_key(|lane| (lane.cntlid, lane.qid));
         lanes
     }
@@ -587,7 +588,7 @@ impl Server {
     /// Returns the number of moves of lanes between reactors.
     #[must_use]
     pub fn moves(&self) -> u64 {
-        self.ask(Order::Moves).sum()
+        self.query_reactors(ReactorMessage::Moves).sum()
     }
 
     /// Returns the reason why a reactor has ended unexpectedly, if one has. The target is unusable then.
@@ -596,9 +597,9 @@ impl Server {
         self.health.failure()
     }
 
-    /// Calls `tell`, from any thread, when a reactor ends unexpectedly; see [`Server::failure`].
-    pub fn on_failure(&self, tell: impl FnOnce() + Send + 'static) {
-        self.health.on_failure(tell);
+    /// Calls `callback`, from any thread, when a reactor ends unexpectedly; see [`Server::failure`].
+    pub fn on_failure(&self, callback: impl FnOnce() + Send + 'static) {
+        self.health.on_failure(callback);
     }
 
     /// Returns a probe that checks whether all reactors make turns.
@@ -606,32 +607,32 @@ impl Server {
     pub fn pulse(&self) -> Pulse {
         Pulse::new(self.reactors.0.iter().map(|(orders, _)| {
             let orders = orders.clone();
-            Box::new(move |reply| orders.send(Order::Beat(reply))) as Box<_>
+            Box::new(move |reply| orders.send(ReactorMessage::Heartbeat(reply))) as Box<_>
         }))
     }
 
     /// Makes a reactor move its I/O lanes to another one.
     #[cfg(test)]
     pub(super) fn move_lanes(&self, from: usize, to: usize) {
-        self.reactors.0[from].0.send(Order::Move(to));
+        self.reactors.0[from].0.send(ReactorMessage::Move(to));
     }
 
     /// True if no authentication waits for the Diffie-Hellman worker.
     #[cfg(test)]
-    pub(super) fn is_power_idle(&self) -> bool {
-        self.control.is_power_idle()
+    pub(super) fn is_dh_idle(&self) -> bool {
+        self.control.is_dh_idle()
     }
 
     /// Returns the number of Diffie-Hellman computations that have begun.
     #[cfg(test)]
-    pub(super) fn powers_begun(&self) -> u64 {
-        self.control.powers_begun()
+    pub(super) fn dh_computations_begun(&self) -> u64 {
+        self.control.dh_computations_begun()
     }
 
     /// Calls a function on the thread of a reactor.
     #[cfg(test)]
     pub(super) fn call(&self, reactor: usize, call: impl FnOnce() + Send + 'static) {
-        self.reactors.0[reactor].0.send(Order::Call(Box::new(call)));
+        self.reactors.0[reactor].0.send(ReactorMessage::Call(Box::new(call)));
     }
 
     /// Ends every connection, waits for the stores, ends the reactors, and flushes all writes.
@@ -689,7 +690,7 @@ impl Server {
     /// Orders the reactors to end.
     pub(super) fn stop_reactors(&self) {
         for (orders, _) in &self.reactors.0 {
-            orders.send(Order::Stop);
+            orders.send(ReactorMessage::Stop);
         }
     }
 }
@@ -715,9 +716,9 @@ fn spawn(
     config: &ServerConfig,
     mut ports: EtherPorts,
     affinities: Vec<Affinity>,
-    (control, handshakes): (&Arc<Control>, Option<Secure>),
-    health: &Arc<Health>,
-) -> Result<Reactors, ServerError> {
+    (control, handshakes): (&Arc<ControlPlane>, Option<Secure>),
+    health: &Arc<ReactorHealth>,
+) -> Result<ReactorThreads, ServerError> {
     let system = |what| move |source| ServerError::System { what, source };
     let count = affinities.len();
     let mailboxes = (0..count).map(|_| mailbox()).collect::<io::Result<Vec<_>>>();
@@ -727,12 +728,12 @@ fn spawn(
     let tickets = Arc::new(Tickets::new(connection_limits(config, count)));
     let cores = affinities.iter().map(|affinity| affinity.cpus.single()).collect();
     let balance = Balance::new(cores, config.waiting == Waiting::BusyPoll);
-    let mut reactors = Reactors::default();
+    let mut reactors = ReactorThreads::default();
     let mut beginnings = Vec::new();
     let mailboxes = inboxes.into_iter().zip(outboxes.clone());
     for (number, (affinity, (inbox, orders))) in affinities.into_iter().zip(mailboxes).enumerate() {
         let meter = Arc::<Meter>::default();
-        let parts = Parts {
+        let parts = TargetReactorParts {
             number,
             ether: ports.take(number),
             inbox,
@@ -777,20 +778,25 @@ fn spawn(
 fn connection_limits(config: &ServerConfig, reactors: usize) -> ConnectionLimits {
     let files = config.subsystems.iter().map(|subsystem| subsystem.namespaces.len()).sum();
     let most = files::connections_max(reactors, files);
-    let asked = config.connections;
-    if most < asked.all {
-        info!("at most {most} connections instead of {}: RLIMIT_NOFILE is too low", asked.all);
+    let limits = config.connections;
+    if most < limits.all {
+        info!("at most {most} connections instead of {}: RLIMIT_NOFILE is too low", limits.all);
     }
-    ConnectionLimits { all: asked.all.min(most), ..asked }
+    ConnectionLimits { all: limits.all.min(most), ..limits }
 }
 
-fn run(affinity: &Affinity, parts: Parts, begun: &SyncSender<io::Result<()>>, warden: Warden) {
+fn run(
+    affinity: &Affinity,
+    parts: TargetReactorParts,
+    begun: &SyncSender<io::Result<()>>,
+    warden: Warden,
+) {
     tuning::set_exact_timers();
     numa::bind_thread(affinity);
     let reactor = match affinity.cpus.single() {
         #[cfg(test)]
         Some(BROKEN_CORE) => Err(io::Error::other("a test wants it so")),
-        _ => Reactor::new(parts),
+        _ => TargetReactor::new(parts),
     };
     match reactor {
         Ok(mut reactor) => {

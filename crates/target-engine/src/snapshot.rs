@@ -2,7 +2,7 @@
 
 use super::ether::Drops;
 use super::export::{Blocks, Export};
-use super::order::Order;
+use super::order::ReactorMessage;
 use super::server::Server;
 use roadtrain_reactor::metrics::{
     AnaSample, FrameCount, Io, Kind, LaneSample, NamespaceSample, ReactorSample, Snapshot,
@@ -33,7 +33,7 @@ impl Server {
         (transport.frames, transport.frames_dropped) = self.frames();
         let serial = |nqn: &str| serials.get(nqn).cloned().unwrap_or_default();
         let sample = |one: &SubsystemConfig| {
-            let (listeners, ana) = ways(one, &seen, self.has_interfaces);
+            let (listeners, ana) = ana_samples(one, &seen, self.has_interfaces);
             SubsystemSample { serial: serial(&one.nqn), listeners, ana, ..subsystem(one) }
         };
         let subsystems = seen.subsystems.iter().map(sample).collect();
@@ -85,7 +85,7 @@ impl Server {
         if !self.has_interfaces {
             return (of_all, Vec::new());
         }
-        for (drops, ports) in self.ask(Order::Frames) {
+        for (drops, ports) in self.query_reactors(ReactorMessage::Frames) {
             dropped = dropped + drops;
             for port in ports {
                 match of_all.iter_mut().find(|of| of.interface == port.interface) {
@@ -106,8 +106,9 @@ impl Server {
 /// Returns the namespaces as hosts see them.
 fn namespaces(seen: &TargetConfig, exports: &TargetConfig<Export>) -> Vec<NamespaceSample> {
     let of = |subsystem: &SubsystemConfig| {
-        let asked = exports.subsystems.iter().find(|asked| asked.nqn == subsystem.nqn);
-        let exports = asked.map_or(&[][..], |asked| &asked.namespaces);
+        let configured =
+            exports.subsystems.iter().find(|configured| configured.nqn == subsystem.nqn);
+        let exports = configured.map_or(&[][..], |configured| &configured.namespaces);
         let by_nsid: HashMap<u32, &Export> = exports.iter().map(|one| (one.nsid, one)).collect();
         let sample = |namespace: &NamespaceConfig| {
             let export = by_nsid.get(&namespace.nsid);
@@ -148,34 +149,38 @@ fn device(export: &Export) -> (String, &'static str) {
 }
 
 /// Returns the number of TCP listeners of a subsystem, and the ANA states of all its paths.
-fn ways(
+fn ana_samples(
     subsystem: &SubsystemConfig,
     seen: &TargetConfig,
     has_interfaces: bool,
 ) -> (u64, Vec<AnaSample>) {
-    let way = |listener: AnaListener, state: AnaState| AnaSample {
+    let state_sample = |listener: AnaListener, state: AnaState| AnaSample {
         listener: listener.to_string(),
         state: state.to_string(),
     };
     if let Some(named) = &subsystem.listeners {
-        let ways = named.iter().map(|(at, state)| way(AnaListener::Tcp(*at), *state));
-        return (named.len() as u64, ways.collect());
+        let samples = named.iter().map(|(at, state)| state_sample(AnaListener::Tcp(*at), *state));
+        return (named.len() as u64, samples.collect());
     }
     let shared = seen.listeners.iter().filter(|listener| !listener.named_only);
-    let mut ways: Vec<AnaSample> =
-        shared.map(|one| way(AnaListener::Tcp(one.address), seen.ana.at(one.address))).collect();
-    let listeners = ways.len() as u64;
+    let mut samples: Vec<AnaSample> = shared
+        .map(|one| state_sample(AnaListener::Tcp(one.address), seen.ana.at(one.address)))
+        .collect();
+    let listeners = samples.len() as u64;
     if has_interfaces {
-        ways.push(way(AnaListener::Ether, seen.ana.get(AnaListener::Ether).unwrap_or_default()));
+        samples.push(state_sample(
+            AnaListener::Ether,
+            seen.ana.get(AnaListener::Ether).unwrap_or_default(),
+        ));
     }
     // One address of a wildcard listener may have its own state.
     for (listener, state) in seen.ana.iter() {
-        let own = way(listener, state);
-        if ways.iter().all(|way| way.listener != own.listener) {
-            ways.push(own);
+        let own = state_sample(listener, state);
+        if samples.iter().all(|path| path.listener != own.listener) {
+            samples.push(own);
         }
     }
-    (listeners, ways)
+    (listeners, samples)
 }
 
 fn subsystem(subsystem: &SubsystemConfig) -> SubsystemSample {
@@ -288,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_refused_is_counted_with_the_reason() {
+    fn refused_hosts_are_counted_with_the_reason() {
         let server = start(Some(HOST));
         let stranger = host(&server, "nqn.2024-01.test:stranger");
         assert!(Client::connect(stranger).is_err());
@@ -315,7 +320,7 @@ mod tests {
 
     /// The counters of a hanging reactor are read like those of others, without a query or a wait.
     #[test]
-    fn reactors_are_not_asked() {
+    fn reactors_are_not_queried() {
         let server = start(None);
         let client = Client::connect(host(&server, HOST)).unwrap();
         client.read(1, 0, Buffer::alloc(512)).unwrap();
@@ -383,12 +388,13 @@ mod tests {
         let at = |text: &str| AnaListener::Tcp(text.parse().unwrap());
         seen.ana.set(at("[::1]:4420"), Some(AnaState::Inaccessible));
         seen.ana.set(at("127.0.0.2:4420"), Some(AnaState::Change));
-        let shown = |(listeners, ways): (u64, Vec<AnaSample>)| {
-            let ways = ways.into_iter().map(|way| format!("{} {}", way.listener, way.state));
-            (listeners, ways.collect::<Vec<_>>())
+        let shown = |(listeners, samples): (u64, Vec<AnaSample>)| {
+            let samples =
+                samples.into_iter().map(|path| format!("{} {}", path.listener, path.state));
+            (listeners, samples.collect::<Vec<_>>())
         };
         assert_eq!(
-            shown(ways(&own, &seen, true)),
+            shown(ana_samples(&own, &seen, true)),
             (1, vec!["127.0.0.1:4421 non-optimized".to_owned()])
         );
         let shared = [
@@ -398,7 +404,7 @@ mod tests {
             "127.0.0.2:4420 change",
         ];
         let plain = SubsystemConfig::new("nqn.2024-01.test:other");
-        assert_eq!(shown(ways(&plain, &seen, true)), (2, shared.map(str::to_owned).into()));
+        assert_eq!(shown(ana_samples(&plain, &seen, true)), (2, shared.map(str::to_owned).into()));
         assert_eq!(subsystem(&own).hosts, [HOST]);
     }
 }

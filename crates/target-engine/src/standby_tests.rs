@@ -1,10 +1,10 @@
 //! Tests of namespaces whose blocks change owners: none waits for another one.
 
-use super::control::poll_custody;
+use super::control::poll_owners;
 use super::kept_file::KeptPlace;
 use super::open_store::OpenStore;
 use super::tests::{NQN, eventually};
-use super::uncorrectable::{Uncorrectable, Waiter};
+use super::uncorrectable::{MarkWaiter, Uncorrectable};
 use super::{Export, Server, ServerConfig, Subsystem};
 use roadtrain_store::{
     ByteRange, Completion, Completions, Custody, Geometry, Io, Op, OpenError, Resize, Store, Token,
@@ -20,25 +20,25 @@ use std::time::Duration;
 #[derive(Debug)]
 struct Handed {
     number: u128,
-    custody: Mutex<Custody>,
+    current: Mutex<Custody>,
     /// True if opening fails.
     is_refused: AtomicBool,
     /// True if opening does not return.
     is_stuck: AtomicBool,
     is_tried: AtomicBool,
     /// Number of queries for the owner.
-    asked: AtomicU32,
+    owner_queries: AtomicU32,
 }
 
 impl Handed {
     fn new(number: u128, custody: Custody) -> Arc<Handed> {
         Arc::new(Handed {
             number,
-            custody: Mutex::new(custody),
+            current: Mutex::new(custody),
             is_refused: AtomicBool::new(false),
             is_stuck: AtomicBool::new(false),
             is_tried: AtomicBool::new(false),
-            asked: AtomicU32::new(0),
+            owner_queries: AtomicU32::new(0),
         })
     }
 
@@ -47,7 +47,7 @@ impl Handed {
     }
 
     fn set(&self, custody: Custody) {
-        *self.custody.lock().unwrap() = custody;
+        *self.current.lock().unwrap() = custody;
     }
 }
 
@@ -65,8 +65,8 @@ impl Store for Handed {
     }
 
     fn custody(&self) -> Custody {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        *self.custody.lock().unwrap()
+        self.owner_queries.fetch_add(1, Ordering::Relaxed);
+        *self.current.lock().unwrap()
     }
 
     fn seize(&self) -> Result<(), OpenError> {
@@ -138,7 +138,7 @@ fn one_that_was_just_lost_is_claimed_back() {
 
 /// A store that is cut off completes its commands when its owner is queried.
 #[test]
-fn stores_are_asked_while_another_one_is_opened() {
+fn owners_are_queried_while_another_store_opens() {
     let stores = [1, 2].map(|number| Handed::new(number, Custody::Theirs));
     let server = serve(&stores, false);
     let [opening, other] = &stores;
@@ -146,9 +146,9 @@ fn stores_are_asked_while_another_one_is_opened() {
     opening.is_stuck.store(true, Ordering::Relaxed);
     opening.become_ours();
     eventually("it is opened", || opening.is_tried.load(Ordering::Relaxed));
-    let asked = || other.asked.load(Ordering::Relaxed);
-    let before = asked();
-    eventually("the other one is asked", || asked() > before + 3);
+    let queries = || other.owner_queries.load(Ordering::Relaxed);
+    let before = queries();
+    eventually("the other one is queried", || queries() > before + 3);
     opening.is_stuck.store(false, Ordering::Relaxed);
     server.stop();
 }
@@ -189,18 +189,18 @@ fn an_image_is_opened_anew_to_be_shared() {
 
 /// A replaced store may still have commands of hosts: it completes them when its owner is queried.
 #[test]
-fn a_store_that_was_replaced_is_asked_as_long_as_it_is_used() {
+fn the_owner_of_a_replaced_store_is_queried_while_it_is_used() {
     let store = Handed::new(5, Custody::Ours);
     let marks = Uncorrectable::open(&KeptPlace::Beside, None, &*store).unwrap();
     let open = Arc::new(OpenStore::new(store.clone(), marks));
-    let before = store.asked.load(Ordering::Relaxed);
+    let before = store.owner_queries.load(Ordering::Relaxed);
     let mut polled = Vec::new();
-    poll_custody(&mut polled, std::slice::from_ref(&open));
-    poll_custody(&mut polled, &[]);
-    assert_eq!((store.asked.load(Ordering::Relaxed) - before, polled.len()), (2, 1));
+    poll_owners(&mut polled, std::slice::from_ref(&open));
+    poll_owners(&mut polled, &[]);
+    assert_eq!((store.owner_queries.load(Ordering::Relaxed) - before, polled.len()), (2, 1));
     drop(open);
-    poll_custody(&mut polled, &[]);
-    assert_eq!((store.asked.load(Ordering::Relaxed) - before, polled.len()), (2, 0));
+    poll_owners(&mut polled, &[]);
+    assert_eq!((store.owner_queries.load(Ordering::Relaxed) - before, polled.len()), (2, 0));
 }
 
 /// The file of marks belongs to the owner of the blocks.
@@ -212,9 +212,9 @@ fn marks_of_blocks_that_another_one_has_are_not_saved() {
     let marks = Uncorrectable::open(&KeptPlace::File(path.clone()), None, &*store).unwrap();
     let open = Arc::new(OpenStore::new(store.clone(), marks));
     let mark = |offset| {
-        let (told, answer) = std::sync::mpsc::channel();
-        let completions = Completions::new(move |completion| told.send(completion).is_ok());
-        let waiter = Waiter { token: Token::new(1, 1), completions };
+        let (sender, answer) = std::sync::mpsc::channel();
+        let completions = Completions::new(move |completion| sender.send(completion).is_ok());
+        let waiter = MarkWaiter { token: Token::new(1, 1), completions };
         let change = Change::Mark(ByteRange { offset, len: 512 });
         Uncorrectable::change(&open, change, Some(waiter));
         (answer.recv().unwrap().result.is_ok(), std::fs::read(&path).unwrap_or_default())

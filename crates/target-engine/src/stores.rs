@@ -2,7 +2,7 @@
 
 use super::export::{Blocks, Export, Subsystem};
 use super::open_store::OpenStore;
-use super::reservation_file::Kept;
+use super::reservation_file::KeptReservations;
 use super::uncorrectable::{Marked, Uncorrectable};
 use roadtrain_store::{
     BlockLimits, Custody, Geometry, OpenError, Place, Resize, StoreKind, StoreSpec,
@@ -22,19 +22,19 @@ use tracing::{info, warn};
 
 /// Open namespace: its export, its store, and its configuration.
 #[derive(Clone)]
-pub(super) struct Open {
+pub(super) struct OpenNamespace {
     pub(super) export: Export,
     place: Option<Place>,
     pub(super) store: Arc<OpenStore>,
     /// Configuration that hosts see.
     pub(super) config: NamespaceConfig,
     /// Reservations at the time of opening, and the file that keeps them.
-    pub(super) kept: Option<Kept>,
+    pub(super) kept: Option<KeptReservations>,
     /// Rate limit, with its current use.
     pub(super) limit: Arc<RateLimit>,
 }
 
-impl Open {
+impl OpenNamespace {
     /// True if hosts see the namespace as inaccessible.
     pub(super) fn is_out_of_reach(&self) -> bool {
         self.config.ana == AnaState::Inaccessible
@@ -62,14 +62,14 @@ impl Open {
     /// Returns the file of the reservations; while the blocks are out of reach, the file that will keep them.
     fn reservations_path(&self) -> Option<PathBuf> {
         match self.is_out_of_reach() {
-            true => Kept::path(&self.export.reservations, self.export.blocks.spec()),
+            true => KeptReservations::path(&self.export.reservations, self.export.blocks.spec()),
             false => self.kept.as_ref().map(|kept| kept.path.clone()),
         }
     }
 
     /// True if `next` continues its reservations in another file.
-    fn moves_reservations(&self, next: &Open) -> bool {
-        let of = |open: &Open| (open.config.id.map(|id| id.nguid), open.config.tenure);
+    fn moves_reservations(&self, next: &OpenNamespace) -> bool {
+        let of = |open: &OpenNamespace| (open.config.id.map(|id| id.nguid), open.config.tenure);
         of(self) == of(next) && self.reservations_path() != next.reservations_path()
     }
 
@@ -103,7 +103,7 @@ impl Open {
 
     /// Returns the namespace with the settings of `export`, if nothing has to be opened or released for that. One that
     /// stands by keeps doing so whether it yields or not.
-    fn claimed(&self, export: &Export) -> Option<Open> {
+    fn claimed(&self, export: &Export) -> Option<OpenNamespace> {
         let alike = Export { yields: self.export.yields, ..export.clone() };
         let is_it = match self.store.store().custody() {
             _ if self.export == *export => true,
@@ -111,27 +111,27 @@ impl Open {
             Custody::Free => self.export == alike && export.yields,
             _ => false,
         };
-        is_it.then(|| Open { export: export.clone(), ..self.clone() })
+        is_it.then(|| OpenNamespace { export: export.clone(), ..self.clone() })
     }
 
     /// Returns the namespace with the settings of `export` although its blocks could not be opened: it stays
-    /// inaccessible. [`Open::has_news`] is true then, so that a retry follows, for this namespace alone.
-    fn postponed(&self, export: &Export) -> Option<Open> {
+    /// inaccessible. [`OpenNamespace::has_news`] is true then, so that a retry follows, for this namespace alone.
+    fn postponed(&self, export: &Export) -> Option<OpenNamespace> {
         let is_alike = self.export == Export { yields: self.export.yields, ..export.clone() };
         let is_it = is_alike && self.is_to_open() && self.is_out_of_reach();
-        is_it.then(|| Open { export: export.clone(), ..self.clone() })
+        is_it.then(|| OpenNamespace { export: export.clone(), ..self.clone() })
     }
 }
 
 /// Open namespaces by subsystem NQN and NSID.
 #[derive(Clone, Default)]
-pub(super) struct Stores {
-    open: HashMap<(String, u32), Open>,
+pub(super) struct TargetStores {
+    open: HashMap<(String, u32), OpenNamespace>,
 }
 
-impl Stores {
+impl TargetStores {
     /// Returns the open namespace.
-    pub(super) fn get(&self, nqn: &str, nsid: u32) -> Option<&Open> {
+    pub(super) fn get(&self, nqn: &str, nsid: u32) -> Option<&OpenNamespace> {
         self.open.get(&(nqn.to_owned(), nsid))
     }
 
@@ -141,21 +141,24 @@ impl Stores {
     }
 
     /// Returns the namespaces whose blocks may change owners, with their subsystem NQN.
-    pub(super) fn changing_hands(&self) -> impl Iterator<Item = (&str, &Open)> {
+    pub(super) fn changing_hands(&self) -> impl Iterator<Item = (&str, &OpenNamespace)> {
         let all = self.open.iter().map(|((nqn, _), open)| (nqn.as_str(), open));
         all.filter(|(_, open)| open.is_out_of_reach() || open.changes_hands())
     }
 
     /// Returns the reservations at the time of opening: subsystem NQN, NSID, reservations.
-    pub(super) fn kept(&self) -> impl Iterator<Item = (&str, u32, &Kept)> {
+    pub(super) fn kept(&self) -> impl Iterator<Item = (&str, u32, &KeptReservations)> {
         self.open
             .iter()
             .filter_map(|((nqn, nsid), open)| Some((nqn.as_str(), *nsid, open.kept.as_ref()?)))
     }
 
     /// Returns the namespaces that had another class in `old`.
-    pub(super) fn reclassed(&self, old: &Stores) -> impl Iterator<Item = (&str, &Open)> {
-        let is_other = |(key, new): &(&(String, u32), &Open)| {
+    pub(super) fn reclassed(
+        &self,
+        old: &TargetStores,
+    ) -> impl Iterator<Item = (&str, &OpenNamespace)> {
+        let is_other = |(key, new): &(&(String, u32), &OpenNamespace)| {
             old.open.get(*key).is_some_and(|open| open.export.class != new.export.class)
         };
         self.open
@@ -165,8 +168,11 @@ impl Stores {
     }
 
     /// Returns the namespaces that had other limits in `old`.
-    pub(super) fn relimited(&self, old: &Stores) -> impl Iterator<Item = (&str, &Open)> {
-        let is_other = |(key, new): &(&(String, u32), &Open)| {
+    pub(super) fn relimited(
+        &self,
+        old: &TargetStores,
+    ) -> impl Iterator<Item = (&str, &OpenNamespace)> {
+        let is_other = |(key, new): &(&(String, u32), &OpenNamespace)| {
             old.open.get(*key).is_some_and(|open| open.export.rates != new.export.rates)
         };
         self.open
@@ -176,8 +182,8 @@ impl Stores {
     }
 
     /// Opens the stores of `subsystems` that are not open yet, and checks everything, without a change that hosts see.
-    /// Takes no lock and may take long. Takes over exports that already match, unless `looked` is true for their NQN
-    /// and NSID.
+    /// Takes no lock and may take long. Takes over exports that already match, unless `is_rechecked` is true for their
+    /// NQN and NSID.
     ///
     /// # Errors
     ///
@@ -185,20 +191,20 @@ impl Stores {
     pub(super) fn prepare(
         &self,
         subsystems: &[Subsystem],
-        looked: impl Fn(&str, u32) -> bool,
-    ) -> Result<Prepared, ConfigError> {
-        let mut prepared = Prepared::default();
+        is_rechecked: impl Fn(&str, u32) -> bool,
+    ) -> Result<PreparedStores, ConfigError> {
+        let mut prepared = PreparedStores::default();
         for subsystem in subsystems {
             let nqn = &subsystem.nqn;
             let mut namespaces = Vec::new();
             for export in &subsystem.namespaces {
-                let known = self.get(nqn, export.nsid).filter(|_| !looked(nqn, export.nsid));
+                let known = self.get(nqn, export.nsid).filter(|_| !is_rechecked(nqn, export.nsid));
                 let open = match known.and_then(|open| open.claimed(export)) {
                     Some(open) => Ok(open),
                     None => prepared.open(self, nqn, export).or_else(|error| {
                         let postponed = known.and_then(|open| open.postponed(export));
                         if postponed.is_some() {
-                            warn!("{}: it stays out of reach", unfit(nqn, export.nsid, &error));
+                            warn!("{}: it stays inaccessible", unfit(nqn, export.nsid, &error));
                         }
                         postponed.ok_or(error)
                     }),
@@ -235,7 +241,7 @@ impl Stores {
             return error;
         };
         let place = Place::of(wanted);
-        let is_it = |open: &&Open| place.is_some() && open.place == place;
+        let is_it = |open: &&OpenNamespace| place.is_some() && open.place == place;
         let known = self.open.values().find(is_it).and_then(|open| open.export.blocks.spec());
         let differs = |known: &&StoreSpec| {
             (known.lba_bytes, known.read_only) != (wanted.lba_bytes, wanted.read_only)
@@ -251,7 +257,7 @@ impl Stores {
     /// Returns the open store with the same blocks, perhaps with another size or name.
     fn find(&self, nqn: &str, nsid: u32, blocks: &Blocks) -> Option<Arc<OpenStore>> {
         let Blocks::Spec(spec) = blocks else { return self.find_given(blocks) };
-        let alike = |open: &Open| match &open.export.blocks {
+        let alike = |open: &OpenNamespace| match &open.export.blocks {
             Blocks::Spec(known) => {
                 discriminant(&known.kind) == discriminant(&spec.kind)
                     && (known.lba_bytes, known.read_only) == (spec.lba_bytes, spec.read_only)
@@ -260,11 +266,11 @@ impl Stores {
         };
         let known = self.get(nqn, nsid).filter(|open| alike(open) && !open.is_to_open());
         if let Some(place) = Place::of(spec) {
-            let there = |open: &&Open| alike(open) && open.place == Some(place);
+            let there = |open: &&OpenNamespace| alike(open) && open.place == Some(place);
             let found = known.filter(there).or_else(|| self.open.values().find(there));
             return found.map(|open| open.store.clone());
         }
-        let same = |open: &&Open| matches!(&open.export.blocks, Blocks::Spec(known) if is_alike(&known.kind, &spec.kind));
+        let same = |open: &&OpenNamespace| matches!(&open.export.blocks, Blocks::Spec(known) if is_alike(&known.kind, &spec.kind));
         let known = known.filter(same)?;
         if let StoreKind::File { path, .. } | StoreKind::Block { path } = &spec.kind {
             warn!(path = %path.display(), "is gone; its blocks are there until the target ends");
@@ -275,19 +281,19 @@ impl Stores {
 
 /// Use of a file next to a store: reservations of one namespace, or marks of one store, by its address.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Use {
+enum KeptFileUse {
     Reservations,
     Marks(*const OpenStore),
 }
 
 /// Stores and settings of a new configuration, open and checked. Dropping it leaves everything unchanged.
 #[derive(Default)]
-pub(super) struct Prepared {
-    next: Stores,
+pub(super) struct PreparedStores {
+    next: TargetStores,
     /// Locations of the blocks of `next`, and whether they are read-only.
     places: HashMap<Place, bool>,
     /// Files next to the stores of `next`.
-    files: HashMap<PathBuf, Use>,
+    files: HashMap<PathBuf, KeptFileUse>,
     /// Configuration for the control plane.
     configs: Vec<SubsystemConfig>,
     /// Stores that were not open before.
@@ -318,9 +324,14 @@ impl Resizing {
     }
 }
 
-impl Prepared {
+impl PreparedStores {
     /// Opens the store if needed, and plans its size.
-    fn open(&mut self, old: &Stores, nqn: &str, export: &Export) -> Result<Open, OpenError> {
+    fn open(
+        &mut self,
+        old: &TargetStores,
+        nqn: &str,
+        export: &Export,
+    ) -> Result<OpenNamespace, OpenError> {
         let limit = match old.get(nqn, export.nsid) {
             Some(open) if open.export.rates == export.rates => open.limit.clone(),
             _ => Arc::new(RateLimit::new(&export.rates)),
@@ -349,10 +360,11 @@ impl Prepared {
         let spec = export.blocks.spec();
         // The reservations belong to the other process until it has ended.
         let kept = match ana.is_usable() {
-            true => Kept::open(&export.reservations, spec, &id.nguid)?,
+            true => KeptReservations::open(&export.reservations, spec, &id.nguid)?,
             false => None,
         };
-        let will_keep = !ana.is_usable() && Kept::path(&export.reservations, spec).is_some();
+        let will_keep =
+            !ana.is_usable() && KeptReservations::path(&export.reservations, spec).is_some();
         let tenure = old.get(&nqn, nsid).map_or(0, |old| old.tenure_with(&open));
         let config = NamespaceConfig {
             keeps_reservations: kept.is_some() || will_keep,
@@ -362,7 +374,7 @@ impl Prepared {
             ..namespace_config(nsid, id, &geometry, store.limits())
         };
         let (export, place) = (export.clone(), store.place());
-        let open = Open { export, place, store: open, config, kept, limit };
+        let open = OpenNamespace { export, place, store: open, config, kept, limit };
         let moved = old.get(&nqn, nsid).filter(|old| old.moves_reservations(&open));
         self.moved_reservations.extend(moved.map(|old| (nqn, nsid, old.reservations_path())));
         Ok(open)
@@ -405,7 +417,7 @@ impl Prepared {
         Ok(opened)
     }
 
-    fn add(&mut self, nqn: &str, open: Open) -> Result<NamespaceConfig, OpenError> {
+    fn add(&mut self, nqn: &str, open: OpenNamespace) -> Result<NamespaceConfig, OpenError> {
         self.check_alone(open.place, &open.export.blocks)?;
         self.keep(&open)?;
         let config = open.config.clone();
@@ -429,13 +441,13 @@ impl Prepared {
     }
 
     /// Checks that each file next to a store belongs to one namespace and one use.
-    fn keep(&mut self, open: &Open) -> Result<(), OpenError> {
+    fn keep(&mut self, open: &OpenNamespace) -> Result<(), OpenError> {
         let moved = self.moved.iter().find(|(store, _)| Arc::ptr_eq(store, &open.store));
         let marks = moved.map_or_else(|| open.store.uncorrectable().path(), |(_, m)| m.path());
         let marks = marks.filter(|_| !open.config.read_only);
         let kept = open.kept.as_ref().map(|kept| kept.path.clone());
-        let own = Use::Marks(Arc::as_ptr(&open.store));
-        let uses = [(kept, Use::Reservations), (marks, own)];
+        let own = KeptFileUse::Marks(Arc::as_ptr(&open.store));
+        let uses = [(kept, KeptFileUse::Reservations), (marks, own)];
         for (path, used) in uses.into_iter().filter_map(|(path, used)| Some((path?, used))) {
             let other = self.files.insert(path.clone(), used);
             if other.is_some_and(|other| other != own || used != own) {
@@ -457,7 +469,7 @@ impl Prepared {
     }
 
     /// Checks that reservations move only to files with the same content: otherwise a restart would restore something
-    /// else. The caller holds the lock until [`Prepared::switch`].
+    /// else. The caller holds the lock until [`PreparedStores::switch`].
     ///
     /// # Errors
     ///
@@ -497,12 +509,12 @@ impl Prepared {
     }
 
     /// Returns the stores of the new configuration.
-    pub(super) fn stores(&self) -> Stores {
+    pub(super) fn stores(&self) -> TargetStores {
         self.next.clone()
     }
 
     /// Replaces `open` by the prepared stores. The result has the work that may take long.
-    pub(super) fn switch(mut self, open: &mut Stores) -> Switched {
+    pub(super) fn switch(mut self, open: &mut TargetStores) -> Switched {
         self.opened.clear(); // they stay open
         let resizes = std::mem::take(&mut self.resizes);
         resizes.iter().for_each(Resizing::switch);
@@ -513,7 +525,7 @@ impl Prepared {
     }
 }
 
-impl Drop for Prepared {
+impl Drop for PreparedStores {
     fn drop(&mut self) {
         self.resizes.iter().for_each(|one| one.store.store().unstage(&one.resize));
         self.opened.iter().for_each(|open| open.store().undo_opening());
@@ -523,7 +535,7 @@ impl Drop for Prepared {
 /// Work after a switch. Dropping it releases what the new configuration does not need; the caller must not hold a lock.
 pub(super) struct Switched {
     resizes: Vec<Resizing>,
-    _old: Stores,
+    _old: TargetStores,
 }
 
 impl Drop for Switched {
@@ -617,7 +629,7 @@ mod tests {
             let exports: Vec<Export> =
                 (1..=count).map(|nsid| file(directory.path(), nsid)).collect();
             let (_, first) = exports.split_last().unwrap();
-            let mut stores = Stores::default();
+            let mut stores = TargetStores::default();
             for (exports, added) in [(first, count - 1), (&exports[..], 1)] {
                 PATHS_READ.set(0);
                 let prepared = stores.prepare(&of(exports.to_vec()), |_, _| false).unwrap();
@@ -628,10 +640,10 @@ mod tests {
     }
 
     #[test]
-    fn blocks_and_files_beside_them_are_of_one_namespace() {
+    fn blocks_and_their_files_belong_to_one_namespace() {
         let directory = tempfile::tempdir().unwrap();
         let refused = |exports: Vec<Export>| {
-            let error = Stores::default().prepare(&of(exports), |_, _| false).err();
+            let error = TargetStores::default().prepare(&of(exports), |_, _| false).err();
             error.map(|error| error.to_string())
         };
         let one = |nsid| file(directory.path(), nsid);

@@ -1,13 +1,15 @@
-//! Commands in the stores. The executor runs their operations, [`Task`] has the steps of a command, and this module has
-//! the owners.
+//! Commands in the stores. The executor runs their operations, [`StoreTask`] has the steps of a command, and this
+//! module has the owners.
 //!
 //! A flush of a store may wait for the flush of another reactor, which may cover it ([`Tasks::woken`]).
 
-use super::exclusion::{Closed, Closing, Exclusions, HeldBack, Wires};
+use super::exclusion::{
+    CloseAcknowledgement, ClosedRange, ExclusionChannels, Exclusions, HeldBack,
+};
 use super::flushes::Waker;
 use super::open_store::OpenStore;
 use super::range_locks::Grant;
-use super::uncorrectable::{Uncorrectable, Waiter};
+use super::uncorrectable::{MarkWaiter, Uncorrectable};
 use roadtrain_proto::time::Instant;
 use roadtrain_store::{Completion, Completions, Executor, Token};
 use roadtrain_system::buffer::Buffer;
@@ -20,16 +22,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Owner of a command: index and generation of its lane, and its slot.
-pub(super) type Owner = ((u32, u32), u16);
+pub(super) type TaskOwner = ((u32, u32), u16);
 
 /// Command in the stores.
-pub(super) type Task = execution::Task<Arc<OpenStore>, Buffer>;
+pub(super) type StoreTask = execution::Task<Arc<OpenStore>, Buffer>;
 
 /// Outcome of a command.
-pub(super) type Outcome = execution::Outcome<Buffer>;
+pub(super) type TaskOutcome = execution::Outcome<Buffer>;
 
 /// Completed command and its owner.
-pub(super) type Ended = (Owner, Outcome);
+pub(super) type CompletedTask = (TaskOwner, TaskOutcome);
 
 pub(super) struct Tasks {
     /// Passes the result of another reactor's flush to [`Tasks::woken`].
@@ -40,21 +42,26 @@ pub(super) struct Tasks {
     /// Exclusive ranges of this reactor and of others.
     pub(super) exclusions: Exclusions,
     /// Commands by index. Each operation of a command has its own generation.
-    tasks: Slab<(Owner, Task)>,
+    tasks: Slab<(TaskOwner, StoreTask)>,
     /// Commands that completed while another one was started.
-    ended: VecDeque<Ended>,
+    ended: VecDeque<CompletedTask>,
 }
 
 impl Tasks {
     /// Creates an empty table. `completions` passes completions of stores from other threads to [`Tasks::completed`].
-    pub(super) fn new(waker: Waker, completions: Completions, wires: Wires) -> Self {
+    pub(super) fn new(waker: Waker, completions: Completions, channels: ExclusionChannels) -> Self {
         let (executor, tasks) = (Executor::new(completions.clone()), Slab::default());
-        let exclusions = Exclusions::new(wires);
+        let exclusions = Exclusions::new(channels);
         Tasks { waker, executor, completions, exclusions, tasks, ended: VecDeque::new() }
     }
 
     /// Starts a command. Returns its outcome, or `None` if it completes later.
-    pub(super) fn start(&mut self, ring: &mut Ring, owner: Owner, task: Task) -> Option<Outcome> {
+    pub(super) fn start(
+        &mut self,
+        ring: &mut Ring,
+        owner: TaskOwner,
+        task: StoreTask,
+    ) -> Option<TaskOutcome> {
         let index = self.tasks.insert((owner, task));
         self.begin(ring, index);
         while let Some(completion) = self.executor.next(ring) {
@@ -95,10 +102,10 @@ impl Tasks {
             Step::Wait => {}
             Step::Mark(change) => {
                 let completions = self.completions.clone();
-                let waiter = Waiter { token, completions };
+                let waiter = MarkWaiter { token, completions };
                 Uncorrectable::change(task.store(), change, Some(waiter));
             }
-            Step::Exclude(range) => self.exclusions.ask(task.store(), index, range),
+            Step::Exclude(range) => self.exclusions.request(task.store(), index, range),
             Step::Ended(result) => self.executor.complete(Completion::new(token, result, None)),
         }
     }
@@ -109,7 +116,7 @@ impl Tasks {
 
     /// Requests the cancellation of a command: pending operations are dropped, and its store shall abort the others.
     /// The command completes as usual, aborted or not. Returns false if it is not in this table.
-    pub(super) fn cancel(&mut self, ring: &mut Ring, owner: Owner) -> bool {
+    pub(super) fn cancel(&mut self, ring: &mut Ring, owner: TaskOwner) -> bool {
         let Some(index) = self.tasks.find(|(other, _)| *other == owner) else { return false };
         let token = self.token(index);
         let Some((_, task)) = self.tasks.get_mut(index) else { return false };
@@ -127,34 +134,48 @@ impl Tasks {
     /// Requests the cancellation of all commands of a lane.
     pub(super) fn cancel_all(&mut self, ring: &mut Ring, lane: (u32, u32)) {
         let own = self.tasks.iter().filter(|(_, (owner, _))| owner.0 == lane);
-        let owners: Vec<Owner> = own.map(|(_, (owner, _))| *owner).collect();
+        let owners: Vec<TaskOwner> = own.map(|(_, (owner, _))| *owner).collect();
         for owner in owners {
             self.cancel(ring, owner);
         }
     }
 
     /// Handles a completion of the ring. Returns the command that has completed, if any.
-    pub(super) fn resume(&mut self, ring: &mut Ring, index: u32, result: i32) -> Option<Ended> {
+    pub(super) fn resume(
+        &mut self,
+        ring: &mut Ring,
+        index: u32,
+        result: i32,
+    ) -> Option<CompletedTask> {
         self.executor.resume(ring, index, result);
         self.next(ring)
     }
 
     /// Handles a completion of a store from another thread.
-    pub(super) fn completed(&mut self, ring: &mut Ring, completion: Completion) -> Option<Ended> {
+    pub(super) fn completed(
+        &mut self,
+        ring: &mut Ring,
+        completion: Completion,
+    ) -> Option<CompletedTask> {
         self.executor.complete(completion);
         self.next(ring)
     }
 
     /// Continues a command that waits for another flush: that has ended, or the command must flush itself. Returns the
     /// command that has completed, if any.
-    pub(super) fn woken(&mut self, ring: &mut Ring, index: u32, wake: Wake) -> Option<Ended> {
+    pub(super) fn woken(
+        &mut self,
+        ring: &mut Ring,
+        index: u32,
+        wake: Wake,
+    ) -> Option<CompletedTask> {
         let step = self.tasks.get_mut(index)?.1.woken(wake);
         self.take(ring, index, step);
         self.next(ring)
     }
 
     /// Returns the owner of an operation.
-    pub(super) fn owner(&self, index: u32) -> Option<Owner> {
+    pub(super) fn owner(&self, index: u32) -> Option<TaskOwner> {
         self.tasks.get(index).map(|(owner, _)| *owner)
     }
 
@@ -164,7 +185,7 @@ impl Tasks {
         ring: &mut Ring,
         (index, grant): (u32, Grant),
         admitted: Result<(), Status>,
-    ) -> Option<Ended> {
+    ) -> Option<CompletedTask> {
         match grant {
             Grant::Locked => self.exclusions.locked(index),
             Grant::Alone => {
@@ -176,10 +197,14 @@ impl Tasks {
     }
 
     /// Closes a range to writes. The caller drops the result once no in-place access changes the range.
-    pub(super) fn close(&mut self, closed: &Closed, closing: Arc<Closing>) -> Option<Arc<Closing>> {
+    pub(super) fn close(
+        &mut self,
+        closed: &ClosedRange,
+        closing: Arc<CloseAcknowledgement>,
+    ) -> Option<Arc<CloseAcknowledgement>> {
         let tasks = &self.tasks;
         self.exclusions.close(closed, closing, |store, range| {
-            let changes = |task: &Task| {
+            let changes = |task: &StoreTask| {
                 Arc::ptr_eq(task.store(), store)
                     && task.changes().is_some_and(|changed| changed.overlaps(range))
             };
@@ -189,14 +214,14 @@ impl Tasks {
 
     /// Opens a range, and begins the writes that were held back. [`Tasks::expire`] returns the commands that complete
     /// by that.
-    pub(super) fn open(&mut self, ring: &mut Ring, closed: &Closed) {
+    pub(super) fn open(&mut self, ring: &mut Ring, closed: &ClosedRange) {
         for (index, HeldBack { op, buffer, .. }) in self.exclusions.open(closed) {
             self.take(ring, index, Step::Submit(op, buffer));
         }
     }
 
     /// Runs what is due by `now`. Returns the first command that has completed. The caller repeats this until `None`.
-    pub(super) fn expire(&mut self, ring: &mut Ring, now: Instant) -> Option<Ended> {
+    pub(super) fn expire(&mut self, ring: &mut Ring, now: Instant) -> Option<CompletedTask> {
         self.executor.expire(ring, now);
         self.next(ring)
     }
@@ -207,7 +232,7 @@ impl Tasks {
     }
 
     /// Returns the next completed command.
-    fn next(&mut self, ring: &mut Ring) -> Option<Ended> {
+    fn next(&mut self, ring: &mut Ring) -> Option<CompletedTask> {
         if let Some(ended) = self.ended.pop_front() {
             return Some(ended);
         }
@@ -220,11 +245,11 @@ impl Tasks {
     }
 
     /// Handles the completion of an operation. Returns the command if it has completed.
-    fn advance(&mut self, ring: &mut Ring, completion: Completion) -> Option<Ended> {
+    fn advance(&mut self, ring: &mut Ring, completion: Completion) -> Option<CompletedTask> {
         let (index, generation) = completion.token.parts();
         let is_expected = self.tasks.is_current(index, generation);
         let Some((owner, task)) = self.tasks.get_mut(index).filter(|_| is_expected) else {
-            tracing::error!(?completion, "a store has answered twice");
+            tracing::error!(?completion, "a store has completed an operation twice");
             return None;
         };
         let Completion { result, buffer, is_unforced, .. } = completion;
@@ -258,7 +283,7 @@ impl Tasks {
 impl Drop for Tasks {
     fn drop(&mut self) {
         if self.count() > 0 {
-            tracing::warn!(count = self.count(), "the store does not answer");
+            tracing::warn!(count = self.count(), "the store has not completed its commands");
         }
     }
 }
@@ -286,33 +311,37 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(3600);
 
-    struct Harness {
+    struct TasksHarness {
         ring: Ring,
         tasks: Tasks,
         ssd: Arc<OpenStore>,
     }
 
-    impl Harness {
-        fn new(parallel: u16) -> Harness {
+    impl TasksHarness {
+        fn new(parallel: u16) -> TasksHarness {
             let kind = StoreKind::Ssd { size: 1 << 20, service: LONG, parallel };
             let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
-            Harness {
+            TasksHarness {
                 ring: Ring::new(4).unwrap(),
                 tasks: Tasks::new(
                     Arc::new(|_, _| false),
                     Completions::new(|_| false),
-                    Wires { number: 0, notify: Arc::new(|_| {}), tell: Arc::new(|_, _| false) },
+                    ExclusionChannels {
+                        number: 0,
+                        notify: Arc::new(|_| {}),
+                        notify_grant: Arc::new(|_, _| false),
+                    },
                 ),
                 ssd: OpenStore::of(&spec),
             }
         }
 
         fn start(&mut self, slot: u16, command: &IoCommand, buffer: Option<Buffer>) {
-            let task = Task::execute(command, (self.ssd.clone(), &GEOMETRY), buffer, None);
+            let task = StoreTask::execute(command, (self.ssd.clone(), &GEOMETRY), buffer, None);
             self.begin(slot, task.unwrap());
         }
 
-        fn begin(&mut self, slot: u16, task: Task) {
+        fn begin(&mut self, slot: u16, task: StoreTask) {
             let ended = self.tasks.start(&mut self.ring, ((0, 0), slot), task);
             assert!(ended.is_none(), "slot {slot} does not wait");
         }
@@ -334,7 +363,7 @@ mod tests {
 
     #[test]
     fn an_emulated_ssd_moves_data_when_its_time_has_come() {
-        let mut harness = Harness::new(1);
+        let mut harness = TasksHarness::new(1);
         let mut buffer = Buffer::alloc(512);
         buffer.fill(7);
         let write = IoCommand::Write { offset: 0, length: 512, fua: false };
@@ -350,7 +379,7 @@ mod tests {
 
     #[test]
     fn what_waits_for_an_emulated_ssd_can_be_cancelled() {
-        let mut harness = Harness::new(1);
+        let mut harness = TasksHarness::new(1);
         let write = IoCommand::Write { offset: 0, length: 512, fua: false };
         let mut buffer = Buffer::alloc(512);
         buffer.fill(7);
@@ -370,16 +399,17 @@ mod tests {
         let kind = StoreKind::Memory { size: 1 << 20 };
         let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
         let store = OpenStore::of(&spec);
-        let mut harness = Harness::new(1);
-        let mut run = |task: Result<Task, Outcome>| match task {
+        let mut harness = TasksHarness::new(1);
+        let mut run = |task: Result<StoreTask, TaskOutcome>| match task {
             Ok(task) => {
                 let outcome = harness.tasks.start(&mut harness.ring, ((3, 1), 9), task);
                 outcome.expect("memory answers at once")
             }
             Err(outcome) => outcome,
         };
-        let task =
-            |command, buffer| Task::execute(&command, (store.clone(), &GEOMETRY), buffer, None);
+        let task = |command, buffer| {
+            StoreTask::execute(&command, (store.clone(), &GEOMETRY), buffer, None)
+        };
         let mut buffer = Buffer::alloc(512);
         buffer.fill(7);
         let write = IoCommand::Write { offset: 512, length: 512, fua: false };
@@ -391,21 +421,21 @@ mod tests {
         let spare = run(task(IoCommand::Flush, Some(Buffer::alloc(512))));
         assert!(spare.buffer.is_some(), "what the operation did not need");
         for stores in [vec![], vec![store.clone(); 2]] {
-            assert!(run(Task::flush_all(stores, None)).result.is_ok());
+            assert!(run(StoreTask::flush_all(stores, None)).result.is_ok());
         }
         assert_eq!(harness.tasks.count(), 0);
     }
 
     #[test]
     fn an_emulated_ssd_takes_every_command_in_turn() {
-        let mut harness = Harness::new(2);
+        let mut harness = TasksHarness::new(2);
         let begin = clock::now();
         for slot in 0..4 {
             harness.start(slot, &IoCommand::Flush, None);
         }
         let ssd = harness.ssd.clone();
-        harness.begin(4, Task::announce(ssd.clone(), ByteRange { offset: 0, len: 512 }));
-        harness.begin(5, Task::flush_all(vec![ssd.clone(), ssd], None).unwrap());
+        harness.begin(4, StoreTask::announce(ssd.clone(), ByteRange { offset: 0, len: 512 }));
+        harness.begin(5, StoreTask::flush_all(vec![ssd.clone(), ssd], None).unwrap());
         let soon = begin + LONG / 2;
         assert_eq!(harness.expire(soon + LONG), [0, 1]);
         assert_eq!(harness.expire(soon + LONG * 2), [2, 3]);

@@ -1,6 +1,6 @@
 //! Tests of a target whose store completes commands on request.
 
-use super::flaky::{self, Slow, Stuck};
+use super::flaky::{self, DeadStore, SlowIdentityStore};
 use super::{Export, Server, ServerConfig, Subsystem};
 use roadtrain_host_engine::{Admin, Class, Client, HostConfig, HostError, Op, Request};
 use roadtrain_store::{StoreKind, StoreSpec};
@@ -148,27 +148,27 @@ fn commands_that_fail_do_not_need_the_control_plane() {
 }
 
 /// Queue that a test connects by hand.
-pub(super) struct Queue(TcpStream);
+pub(super) struct ManualQueue(TcpStream);
 
-impl Queue {
+impl ManualQueue {
     /// Connects I/O queue 1 of `admin`.
-    pub(super) fn connect(server: &Server, admin: &Admin, host_nqn: &str) -> Queue {
-        Queue::connect_as(server, (1, admin.cntlid), host_nqn)
+    pub(super) fn connect(server: &Server, admin: &Admin, host_nqn: &str) -> ManualQueue {
+        ManualQueue::connect_as(server, (1, admin.cntlid), host_nqn)
     }
 
     /// Connects the admin queue of a new controller.
-    pub(super) fn connect_admin(server: &Server, host_nqn: &str) -> Queue {
-        Queue::connect_as(server, (0, CNTLID_DYNAMIC), host_nqn)
+    pub(super) fn connect_admin(server: &Server, host_nqn: &str) -> ManualQueue {
+        ManualQueue::connect_as(server, (0, CNTLID_DYNAMIC), host_nqn)
     }
 
-    fn connect_as(server: &Server, (qid, cntlid): (u16, u16), host_nqn: &str) -> Queue {
+    fn connect_as(server: &Server, (qid, cntlid): (u16, u16), host_nqn: &str) -> ManualQueue {
         let mut socket = TcpStream::connect(server.addresses()[0]).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
         socket.write_all(&raw::icreq()).unwrap();
         socket.read_exact(&mut [0; 128]).unwrap();
         let connect = Connect { recfmt: 0, qid, sqsize: 31, cattr: 0, kato_ms: 0 };
         let data = ConnectData::new([7; 16], cntlid, NQN, host_nqn);
-        let mut queue = Queue(socket);
+        let mut queue = ManualQueue(socket);
         queue.send(&raw::command(1, connect.emit(), data.as_bytes(), raw::PLAIN));
         assert_eq!(queue.completion(), (1, Status::SUCCESS));
         queue
@@ -242,11 +242,11 @@ impl Queue {
 }
 
 /// Connects an admin queue and an I/O queue.
-pub(super) fn queues(server: &Server) -> (Admin, Queue) {
+pub(super) fn queues(server: &Server) -> (Admin, ManualQueue) {
     let mut config = host_config(server, "nqn.x:host");
     config.timeout = LONG;
     let admin = Admin::connect(&config).unwrap();
-    let queue = Queue::connect(server, &admin, "nqn.x:host");
+    let queue = ManualQueue::connect(server, &admin, "nqn.x:host");
     (admin, queue)
 }
 
@@ -273,7 +273,7 @@ fn an_abort_ends_a_command_in_the_store() {
 /// The target does not wait for a store that keeps a command: its host needs the admin queue for other commands.
 #[test]
 fn an_abort_of_what_a_store_keeps_is_answered_all_the_same() {
-    let stuck = Arc::new(Stuck::default());
+    let stuck = Arc::new(DeadStore::default());
     let exports = vec![Export::with_store(1, stuck.clone())];
     let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
     let any = vec!["127.0.0.1:0".parse().unwrap()];
@@ -304,7 +304,7 @@ fn a_host_that_sends_no_data_leaves_buffers_for_others() {
     (config.pool_bytes, config.transfer_timeout) = (16 << 20, LONG);
     let server = Server::start(config).unwrap();
     let (admin, first) = queues(&server);
-    let second = Queue::connect_as(&server, (2, admin.cntlid), "nqn.x:host");
+    let second = ManualQueue::connect_as(&server, (2, admin.cntlid), "nqn.x:host");
     let mut lanes = [first, second];
     for lane in &mut lanes {
         (1..=20).for_each(|cid| lane.send(&raw::write(cid, 2048)));
@@ -371,10 +371,10 @@ fn a_shutdown_waits_for_commands_in_the_store() {
 
 /// Opening may take long, for example on a network file system; a reactor takes the lock before every sleep.
 #[test]
-fn a_reload_that_waits_for_a_file_holds_nobody_up() {
+fn a_reload_that_waits_for_a_file_delays_no_host() {
     let kind = StoreKind::Memory { size: 1 << 20 };
     let memory = Export::new(1, StoreSpec { kind, lba_bytes: 512, read_only: false });
-    let slow = Arc::new(Slow::default());
+    let slow = Arc::new(SlowIdentityStore::default());
     let late = Export::with_store(2, slow.clone());
     let subsystem = |exports| vec![Subsystem { namespaces: exports, ..Subsystem::new(NQN) }];
     let any = vec!["127.0.0.1:0".parse().unwrap()];
@@ -382,7 +382,7 @@ fn a_reload_that_waits_for_a_file_holds_nobody_up() {
     let (target, wanted) = (&server, subsystem(vec![memory, late]));
     std::thread::scope(|scope| {
         let reloading = scope.spawn(move || target.reload(&wanted));
-        eventually("the reload opens the store", || slow.is_asked());
+        eventually("the reload opens the store", || slow.is_queried());
         for _ in 0..3 {
             let client =
                 connect(&server, "nqn.x:host").expect("Connect and Identify need the lock");

@@ -1,7 +1,7 @@
 //! Marks of a store over all reactors: blocks that cannot be read until they are written. [`Marks`] decides on changes;
 //! this module has the lock, and the file next to the store.
 
-use super::kept_file::{KeptPlace, Kind, with_suffix, write};
+use super::kept_file::{KeptFileKind, KeptPlace, with_suffix, write};
 use roadtrain_proto::time::Instant;
 use roadtrain_store::{
     ByteRange, Completion, Completions, Custody, OpenError, Store, StoreKind, StoreSpec, Token,
@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 use tracing::{info, warn};
 
-const KIND: Kind = Kind {
+const KIND: KeptFileKind = KeptFileKind {
     suffix: ".uncorrectable",
     without: "Write Uncorrectable is refused, as marks cannot be kept",
     actions: ["keep marks in", "read the marks in", "use the marks in"],
@@ -32,21 +32,21 @@ thread_local! {
 }
 
 /// Shortest interval between two log lines about refusals.
-const SAY_EVERY: Duration = Duration::from_secs(1);
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Operation that waits for a change of marks.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiter {
+pub(crate) struct MarkWaiter {
     pub(crate) token: Token,
     pub(crate) completions: Completions,
 }
 
 #[derive(Debug)]
-struct State {
+struct UncorrectableState {
     /// Marks, with the operation that waits for each change; `None` if no operation waits.
-    marks: Marks<Option<Waiter>>,
+    marks: Marks<Option<MarkWaiter>>,
     path: Option<PathBuf>,
-    say_at: Instant,
+    log_at: Instant,
 }
 
 /// Marks of a store. The lock is taken while blocks are marked, and for changes.
@@ -54,7 +54,7 @@ struct State {
 pub(crate) struct Uncorrectable {
     /// True if blocks are marked. While it is false, commands check nothing else.
     any: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<UncorrectableState>,
 }
 
 /// Open store with marks.
@@ -109,13 +109,13 @@ impl Uncorrectable {
         Ok(Uncorrectable::new(Marks::new(kept, marks), path))
     }
 
-    fn new(marks: Marks<Option<Waiter>>, path: Option<PathBuf>) -> Self {
+    fn new(marks: Marks<Option<MarkWaiter>>, path: Option<PathBuf>) -> Self {
         let any = AtomicBool::new(!marks.is_empty());
-        let say_at = Instant::default();
-        Uncorrectable { any, state: Mutex::new(State { marks, path, say_at }) }
+        let log_at = Instant::default();
+        Uncorrectable { any, state: Mutex::new(UncorrectableState { marks, path, log_at }) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, UncorrectableState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -169,7 +169,7 @@ impl Uncorrectable {
     pub(super) fn follow(&self, moved: Self) {
         let mut state = self.lock();
         if !state.marks.is_idle() {
-            return warn!("marks stay where they are: blocks were marked meanwhile");
+            return warn!("marks stay in their file: blocks were marked meanwhile");
         }
         *state = moved.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         self.any.store(!state.marks.is_empty(), Ordering::Release);
@@ -183,13 +183,13 @@ impl Uncorrectable {
     }
 
     /// True if a refusal should be logged now.
-    pub(crate) fn is_to_say(&self) -> bool {
+    pub(crate) fn should_log(&self) -> bool {
         let (now, mut state) = (clock::now(), self.lock());
-        let is_to_say = now >= state.say_at;
-        if is_to_say {
-            state.say_at = now + SAY_EVERY;
+        let should_log = now >= state.log_at;
+        if should_log {
+            state.log_at = now + LOG_INTERVAL;
         }
-        is_to_say
+        should_log
     }
 
     /// True if there is no room for the marks that a write leaves.
@@ -198,7 +198,7 @@ impl Uncorrectable {
     }
 
     /// Requests a change of marks. The waiting operation, if any, completes when the change is in force.
-    pub(crate) fn change(store: &Arc<impl Marked>, change: Change, waiter: Option<Waiter>) {
+    pub(crate) fn change(store: &Arc<impl Marked>, change: Change, waiter: Option<MarkWaiter>) {
         if let Some(image) =
             store.uncorrectable().advance(|marks, steps| marks.submit(change, waiter, steps))
         {
@@ -209,7 +209,7 @@ impl Uncorrectable {
     /// Runs a turn and executes its steps. Returns the image to save, if any.
     fn advance(
         &self,
-        turn: impl FnOnce(&mut Marks<Option<Waiter>>, &mut Vec<Step<Option<Waiter>>>),
+        turn: impl FnOnce(&mut Marks<Option<MarkWaiter>>, &mut Vec<Step<Option<MarkWaiter>>>),
     ) -> Option<Arc<[u8]>> {
         let mut steps = Vec::new();
         let mut state = self.lock();
@@ -220,7 +220,7 @@ impl Uncorrectable {
         for step in steps {
             match step {
                 Step::Save(next) => image = Some(next),
-                Step::Answer(Some(Waiter { token, completions }), result) => {
+                Step::Answer(Some(MarkWaiter { token, completions }), result) => {
                     completions.send(Completion::new(token, result, None));
                 }
                 Step::Answer(None, Ok(())) => {}

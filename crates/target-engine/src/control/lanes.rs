@@ -1,12 +1,12 @@
 //! Reports of lanes to the control plane: results of their commands, and changes of the lanes themselves.
 
-use super::{Control, State};
-use crate::order::Order;
+use super::{ControlPlane, ControlState};
+use crate::order::ReactorMessage;
 use roadtrain_target_proto::Connected;
 use roadtrain_target_proto::presence::Presence;
 use roadtrain_target_proto::service::{self, Broadcast};
 
-impl Control {
+impl ControlPlane {
     /// Reports the result of an abort.
     pub(crate) fn aborted(&self, connected: &Connected, id: u32, aborted: bool) {
         let mut state = self.lock();
@@ -15,10 +15,10 @@ impl Control {
     }
 
     /// Begins the shutdown of a controller. Returns true if none of its commands is in a store. Otherwise the caller
-    /// retries its command at [`Order::Settled`].
+    /// retries its command at [`ReactorMessage::Settled`].
     pub(crate) fn quiesce(&self, connected: &Connected) -> bool {
         let mut state = self.lock();
-        let State { target, presences, .. } = &mut *state;
+        let ControlState { target, presences, .. } = &mut *state;
         let is_quiet = service::quiesce(target, presences, connected.cntlid);
         self.publish(state);
         is_quiet
@@ -27,13 +27,13 @@ impl Control {
     /// Reports that a lane of a controller that shuts down has no more commands in a store.
     pub(crate) fn quiesced(&self, connected: &Connected) {
         let mut state = self.lock();
-        let State { target, presences, .. } = &mut *state;
+        let ControlState { target, presences, .. } = &mut *state;
         let message = service::quiesced(target, presences, connected);
         self.send(message);
         self.publish(state);
     }
 
-    /// Reports that the host still has a lane: the reply to [`Order::Ask`].
+    /// Reports that the host still has a lane: the reply to [`ReactorMessage::Probe`].
     pub(crate) fn answered(&self, presence: &Presence) {
         let mut state = self.lock();
         let message = service::answered(&mut state.presences, presence);
@@ -45,10 +45,12 @@ impl Control {
     pub(super) fn send(&self, message: Option<Broadcast>) {
         match message {
             Some(Broadcast::CloseStale(host)) => {
-                self.broadcast(|| Order::Sweep(host.as_str().into()));
+                self.broadcast(|| ReactorMessage::CloseStale(host.as_str().into()));
             }
-            Some(Broadcast::Probe(host)) => self.broadcast(|| Order::Ask(host.as_str().into())),
-            Some(Broadcast::TryAgain) => self.broadcast(|| Order::Settled),
+            Some(Broadcast::Probe(host)) => {
+                self.broadcast(|| ReactorMessage::Probe(host.as_str().into()))
+            }
+            Some(Broadcast::TryAgain) => self.broadcast(|| ReactorMessage::Settled),
             None => {}
         }
     }

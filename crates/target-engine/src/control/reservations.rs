@@ -1,12 +1,12 @@
 //! Reservations: commands of lanes, and the tasks that the control plane requests for them.
 
-use super::{Control, State};
+use super::{ControlPlane, ControlState};
 use crate::open_store::OpenStore;
-use crate::order::Order;
-use crate::reservation_file::Kept;
+use crate::order::ReactorMessage;
+use crate::reservation_file::KeptReservations;
 use crate::reserving::Saver;
-use crate::stores::Stores;
-use crate::tasks::Owner;
+use crate::stores::TargetStores;
+use crate::tasks::TaskOwner;
 use roadtrain_target_proto::{Target, TargetEvent, TurnOf};
 use roadtrain_wire::sqe::Sqe;
 use std::path::PathBuf;
@@ -14,20 +14,20 @@ use std::sync::{Arc, PoisonError};
 use tracing::warn;
 
 /// Restores the reservations that were stored when the namespaces were opened. Open namespaces keep their newer state.
-pub(super) fn restore(target: &mut Target, stores: &Stores) {
-    for (nqn, nsid, Kept { state, .. }) in stores.kept() {
+pub(super) fn restore(target: &mut Target, stores: &TargetStores) {
+    for (nqn, nsid, KeptReservations { state, .. }) in stores.kept() {
         target.restore_reservations(nqn, nsid, state.clone());
     }
 }
 
-impl Control {
-    /// Passes a reservation command of a lane on. [`Order::Reserved`] brings its result.
+impl ControlPlane {
+    /// Passes a reservation command of a lane on. [`ReactorMessage::Reserved`] brings its result.
     pub(crate) fn reserve(
         &self,
         cntlid: Option<u16>,
         sqe: &Sqe,
         data: &[u8],
-        (reactor, owner): (usize, Owner),
+        (reactor, owner): (usize, TaskOwner),
     ) {
         let mut state = self.lock();
         let token = state.pending.enter((reactor, owner));
@@ -53,21 +53,21 @@ impl Control {
     }
 
     /// Returns the next event for all reactors. Handles the other events.
-    pub(super) fn next_event(&self, state: &mut State) -> Option<TargetEvent> {
+    pub(super) fn next_event(&self, state: &mut ControlState) -> Option<TargetEvent> {
         loop {
-            let State { target, stores, presences, pending, .. } = &mut *state;
+            let ControlState { target, stores, presences, pending, .. } = &mut *state;
             let reactors = self.reactors.get().map_or(&[][..], Vec::as_slice);
             match presences.next_event(target)? {
                 TargetEvent::Reserved { token, status, report } => {
                     if let Some((reactor, owner)) = pending.take(token)
                         && let Some(reactor) = reactors.get(reactor)
                     {
-                        reactor.send(Order::Reserved(owner, status, report));
+                        reactor.send(ReactorMessage::Reserved(owner, status, report));
                     }
                 }
                 TargetEvent::Fence { turn, aborts } => {
                     pending.begin(turn.clone(), reactors.len());
-                    self.broadcast(|| Order::Fence(turn.clone(), aborts));
+                    self.broadcast(|| ReactorMessage::Fence(turn.clone(), aborts));
                 }
                 TargetEvent::Save { turn, image } => {
                     let open = stores.get(&turn.nqn, turn.nsid);

@@ -1,8 +1,8 @@
 //! Standby: namespaces whose blocks several targets can open. This target serves them while it owns the exclusive lock.
 
-use super::Control;
+use super::ControlPlane;
 use crate::open_store::OpenStore;
-use crate::stores::Open;
+use crate::stores::OpenNamespace;
 use roadtrain_store::Store;
 use roadtrain_target_proto::{ConfigError, Place};
 use std::collections::BTreeMap;
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 /// Interval of checks for the owner of the blocks.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Delay before another attempt for a namespace whose change has failed.
-const PAUSE: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Number of checks between two queries for the size of blocks that another target owns.
-const SIZE_LOOKS: u32 = 5;
+const SIZE_CHECK_TURNS: u32 = 5;
 
 /// Namespaces whose change has failed, with the time of the next attempt.
 type Pauses = BTreeMap<(String, u32), Instant>;
 
-impl Control {
+impl ControlPlane {
     /// Starts a thread that watches namespaces whose blocks may change owners. The thread ends when no such namespaces
     /// are left.
     pub(super) fn watch_standby(&self) {
@@ -30,23 +30,25 @@ impl Control {
             return;
         }
         let (control, life) = (self.weak.clone(), Arc::new(()));
-        let (asked, alive) = (self.weak.clone(), Arc::downgrade(&life));
+        let (polling, alive) = (self.weak.clone(), Arc::downgrade(&life));
         let watch = move || {
             let mut pauses = Pauses::new();
-            (0..).all(|turn| look(&control, turn, &mut pauses));
+            (0..).all(|turn| check_once(&control, turn, &mut pauses));
             drop(life);
         };
-        let ask = move || {
+        let poll = move || {
             let mut polled = Vec::new();
-            while (alive.strong_count() > 0 || !polled.is_empty()) && ask(&asked, &mut polled) {}
+            while (alive.strong_count() > 0 || !polled.is_empty())
+                && poll_once(&polling, &mut polled)
+            {}
         };
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             thread::Builder::new().name(name.into()).spawn(run).map(drop)
         };
         let begun = spawn("roadtrain-standby", Box::new(watch))
             .map(|()| *watched = true)
-            .and_then(|()| spawn("roadtrain-custody", Box::new(ask)));
-        begun.unwrap_or_else(|error| warn!("namespaces that stand by are not taken over: {error}"));
+            .and_then(|()| spawn("roadtrain-custody", Box::new(poll)));
+        begun.unwrap_or_else(|error| warn!("cannot watch the namespaces that stand by: {error}"));
     }
 
     /// True if the target starts to serve nothing more, because it is leaving.
@@ -56,23 +58,23 @@ impl Control {
 
     /// Serves namespaces whose blocks this target owns now, and stops serving the others. Returns true if namespaces
     /// are left to watch.
-    fn follow_custody(&self, turn: u32, pauses: &mut Pauses) -> bool {
+    fn follow_owners(&self, turn: u32, pauses: &mut Pauses) -> bool {
         let stores = self.lock().stores.clone();
         if self.is_leaving() {
             return false;
         }
         pauses.retain(|_, until| Instant::now() < *until);
-        let key = |(nqn, open): &(&str, &Open)| ((*nqn).to_owned(), open.export.nsid);
+        let key = |(nqn, open): &(&str, &OpenNamespace)| ((*nqn).to_owned(), open.export.nsid);
         let mut news: Vec<_> = stores
             .changing_hands()
             .filter(|one| one.1.has_news() && !pauses.contains_key(&key(one)))
             .collect();
         // Reports lost namespaces first, before it waits for others to open.
         news.sort_by_key(|(_, open)| open.is_to_open());
-        if turn.is_multiple_of(SIZE_LOOKS) {
+        if turn.is_multiple_of(SIZE_CHECK_TURNS) {
             // An image reports its size itself. A query may wait for its cluster.
-            let is_asked = |open: &Open| open.stands_by() && !open.changes_hands();
-            let standing = stores.changing_hands().filter(|(_, open)| is_asked(open));
+            let needs_query = |open: &OpenNamespace| open.stands_by() && !open.changes_hands();
+            let standing = stores.changing_hands().filter(|(_, open)| needs_query(open));
             standing.for_each(|(nqn, open)| self.follow_size(nqn, open));
         }
         let news: Vec<_> = news.iter().map(key).collect();
@@ -81,8 +83,10 @@ impl Control {
         for key in news {
             let is_it = |nqn: &str, nsid| !self.is_leaving() && (nqn, nsid) == (&*key.0, key.1);
             if let Err(error) = self.change(is_it, |exports| Ok(exports.clone())) {
-                warn!("who has the blocks has changed, which is followed later: {error}");
-                pauses.insert(key, Instant::now() + PAUSE);
+                warn!(
+                    "the owner of the blocks has changed, but the namespace cannot follow yet; a retry follows: {error}"
+                );
+                pauses.insert(key, Instant::now() + RETRY_DELAY);
             }
         }
         let mut watched = self.standby.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,10 +94,10 @@ impl Control {
         *watched
     }
 
-    fn follow_size(&self, nqn: &str, open: &Open) {
+    fn follow_size(&self, nqn: &str, open: &OpenNamespace) {
         if let Err(error) = self.check_size(&open.store) {
             let nsid = open.export.nsid;
-            warn!("{nqn}, namespace {nsid}: its size where it is served is not known: {error}");
+            warn!("{nqn}, namespace {nsid}: the current size of its blocks is unknown: {error}");
         }
     }
 
@@ -137,36 +141,36 @@ impl Control {
                 seized = this;
             }
             drop(open); // or the replaced store would not close
-            thread::sleep(LOOK / 5);
+            thread::sleep(CHECK_INTERVAL / 5);
         }
         Err(failed(format!("is not served here after {} s: see the log", patience.as_secs())))
     }
 }
 
 /// Runs one check. Returns true while the thread shall continue.
-fn look(control: &Weak<Control>, turn: u32, pauses: &mut Pauses) -> bool {
-    thread::sleep(LOOK);
-    let control: Option<Arc<Control>> = control.upgrade();
-    control.is_some_and(|control| control.follow_custody(turn, pauses))
+fn check_once(control: &Weak<ControlPlane>, turn: u32, pauses: &mut Pauses) -> bool {
+    thread::sleep(CHECK_INTERVAL);
+    let control: Option<Arc<ControlPlane>> = control.upgrade();
+    control.is_some_and(|control| control.follow_owners(turn, pauses))
 }
 
 /// Queries the owners of the blocks of all stores, also of replaced stores with commands in flight. A store that is cut
 /// off then completes its commands. A separate thread does this, so that hosts do not wait while another namespace
 /// opens. Returns true while the thread shall continue.
-fn ask(control: &Weak<Control>, polled: &mut Vec<Weak<OpenStore>>) -> bool {
-    thread::sleep(LOOK);
+fn poll_once(control: &Weak<ControlPlane>, polled: &mut Vec<Weak<OpenStore>>) -> bool {
+    thread::sleep(CHECK_INTERVAL);
     let Some(control) = control.upgrade() else { return false };
     let state = control.lock();
     let stores: Vec<Arc<OpenStore>> =
         state.stores.changing_hands().map(|(_, open)| open.store.clone()).collect();
     drop(state);
     drop(control);
-    poll_custody(polled, &stores);
+    poll_owners(polled, &stores);
     true
 }
 
 /// Queries these stores, and those of earlier calls while they are in use.
-pub(crate) fn poll_custody(polled: &mut Vec<Weak<OpenStore>>, stores: &[Arc<OpenStore>]) {
+pub(crate) fn poll_owners(polled: &mut Vec<Weak<OpenStore>>, stores: &[Arc<OpenStore>]) {
     for store in stores {
         if !polled.iter().any(|known| known.ptr_eq(&Arc::downgrade(store))) {
             polled.push(Arc::downgrade(store));

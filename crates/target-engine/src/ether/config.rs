@@ -1,7 +1,7 @@
 //! Ethernet interfaces where a target accepts lanes.
 
 use crate::ServerError;
-use crate::control::Control;
+use crate::control::ControlPlane;
 use roadtrain_ether_port::port::{
     Port, PortConfig, PortKind, is_missing, is_socket_number_taken, missing,
 };
@@ -73,7 +73,7 @@ pub(crate) struct EtherPorts {
     seals: SealUse,
 }
 
-impl Control {
+impl ControlPlane {
     /// Updates the discovery log with the ports whose interfaces exist now.
     pub(crate) fn note_ports(&self, ports: &[Port]) {
         let mut state = self.lock();
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doors_differ_and_are_not_0() {
+    fn socket_numbers_differ_and_are_not_0() {
         for first in [0, 65533, 65534, 65535, u64::MAX] {
             let numbers: std::collections::BTreeSet<u16> =
                 (0..100).map(|number| lane_socket_number(first, number)).collect();

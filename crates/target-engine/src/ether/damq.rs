@@ -18,7 +18,7 @@ const PAGES_MAX: u32 = 4096;
 const PARTS: usize = 8;
 
 /// Data pages of a lane. The system allocates physical memory when the host uses a page.
-pub(crate) struct Damq {
+pub(crate) struct LaneDamq {
     memory: Arc<HugeMemory>,
     /// Time of the last placement since the memory was last returned.
     used: Option<Instant>,
@@ -31,11 +31,11 @@ pub(crate) fn pages(slots: u16, left: usize) -> Option<u32> {
     (wanted as usize * PAGE_BYTES <= left).then_some(wanted)
 }
 
-impl Damq {
+impl LaneDamq {
     /// Allocates `pages` pages.
     pub(crate) fn new(pages: u32) -> io::Result<Self> {
         let memory = Arc::new(HugeMemory::new(pages as usize * PAGE_BYTES)?);
-        Ok(Damq { memory, used: None })
+        Ok(LaneDamq { memory, used: None })
     }
 
     /// Returns the size in bytes.
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn pieces_stay_inside_and_are_lent() {
-        let mut damq = Damq::new(PAGES_MIN).unwrap();
+        let mut damq = LaneDamq::new(PAGES_MIN).unwrap();
         let end = damq.len() as u64;
         assert!(damq.put(Instant(1), end - 3, &[1, 2, 3]));
         assert!(!damq.put(Instant(1), end - 2, &[1, 2, 3]));
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn idle_memory_goes_back_unless_it_is_lent() {
         let idle = Duration::from_secs(1);
-        let mut damq = Damq::new(PAGES_MIN).unwrap();
+        let mut damq = LaneDamq::new(PAGES_MIN).unwrap();
         assert!(damq.put(Instant(1), 0, &[7]));
         let lent = damq.lend(0, 1).unwrap();
         damq.trim(Instant(0) + idle * 2, idle);

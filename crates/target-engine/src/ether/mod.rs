@@ -27,6 +27,6 @@ pub(super) use bucket::Bucket;
 pub use config::EtherConfig;
 pub(super) use config::{EtherParts, EtherPorts};
 pub use drops::{Drop, Drops};
-pub(super) use ports::Reply;
-pub(super) use request::{JoinRequest, QueryRequest, Request};
+pub(super) use ports::ReplyFrame;
+pub(super) use request::{JoinRequest, LaneSetupRequest, QueryRequest};
 pub(super) use roadtrain_ether_port::port::Port;

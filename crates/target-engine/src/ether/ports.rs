@@ -22,14 +22,14 @@ impl PortState {
 
 /// A reply frame that belongs to no lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reply {
+pub(crate) struct ReplyFrame {
     port: usize,
     destination: MacAddress,
     header: FrameHeader,
     body: Vec<u8>,
 }
 
-impl Reply {
+impl ReplyFrame {
     /// Creates a reply to be sent over the port with that index.
     pub(crate) fn new(
         port: usize,
@@ -37,7 +37,7 @@ impl Reply {
         header: FrameHeader,
         body: &[u8],
     ) -> Self {
-        Reply { port, destination, header, body: body.to_vec() }
+        ReplyFrame { port, destination, header, body: body.to_vec() }
     }
 
     /// Queues the frame at its port in `ports`; the caller flushes it. REPLY is the socket number of that port.

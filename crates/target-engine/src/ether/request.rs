@@ -28,17 +28,17 @@ pub(crate) struct QueryRequest {
 
 /// Request for the reactor that has the lane, chosen by the host's token.
 #[derive(Clone, Debug)]
-pub(crate) enum Request {
+pub(crate) enum LaneSetupRequest {
     Join(Box<JoinRequest>),
     Query(QueryRequest),
 }
 
-impl Request {
+impl LaneSetupRequest {
     /// Returns the host's token of the lane.
     pub(crate) fn host_token(&self) -> u64 {
         match self {
-            Request::Join(join) => join.join.token.get(),
-            Request::Query(query) => query.inquiry.host_token,
+            LaneSetupRequest::Join(join) => join.join.token.get(),
+            LaneSetupRequest::Query(query) => query.inquiry.host_token,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Admin and fabrics commands of a lane. The service executes them.
 
-use super::data::Execution;
-use super::{LaneError, Shared, TargetLane};
-use crate::namespace::{LocalNamespace, NamespaceTable};
-use crate::tickets::Ticket;
+use super::data::LaneExecution;
+use super::{LaneError, LaneResources, TargetLane};
+use crate::namespace::{LaneNamespaces, LocalNamespace};
+use crate::tickets::ConnectionTicket;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
@@ -19,12 +19,12 @@ use tracing::warn;
 const PAGE_BYTES_KEPT: usize = 64 << 10;
 
 /// A lane and its reactor, lent to the service.
-pub(crate) struct Lent<'a> {
+pub(crate) struct LentLane<'a> {
     lane: &'a mut TargetLane,
-    shared: &'a mut Shared,
+    shared: &'a mut LaneResources,
 }
 
-impl service::Lane for Lent<'_> {
+impl service::Lane for LentLane<'_> {
     type Namespace = LocalNamespace;
     type Buffer = Buffer;
     type Connection = RawFd;
@@ -38,7 +38,7 @@ impl service::Lane for Lent<'_> {
         &mut self.lane.session
     }
 
-    fn parts(&mut self) -> (&mut Execution, impl Environment<LocalNamespace, Buffer>) {
+    fn parts(&mut self) -> (&mut LaneExecution, impl Environment<LocalNamespace, Buffer>) {
         self.lane.parts(self.shared)
     }
 
@@ -72,8 +72,8 @@ impl service::Lane for Lent<'_> {
 
     /// Marks the connection as authenticated, so that none of its slots goes to another one, and starts its counters.
     fn granted(&mut self) {
-        let Lent { lane, shared } = self;
-        lane.ticket.iter().for_each(Ticket::granted);
+        let LentLane { lane, shared } = self;
+        lane.ticket.iter().for_each(ConnectionTicket::granted);
         let proved = lane.session.has_proved();
         let agreed = lane.session.authenticator().filter(|_| proved).map(|one| one.agreed());
         if let Some(connected) = lane.session.queue() {
@@ -91,9 +91,9 @@ impl service::Lane for Lent<'_> {
     }
 
     fn hang_up(&mut self) {
-        let Lent { lane, shared } = self;
+        let LentLane { lane, shared } = self;
         lane.transport.hang_up((&mut lane.execution, &mut lane.meter), shared);
-        lane.namespaces = NamespaceTable::default();
+        lane.namespaces = LaneNamespaces::default();
     }
 
     fn slot_of(&mut self, cid: u16) -> Option<u16> {
@@ -107,14 +107,14 @@ impl service::Lane for Lent<'_> {
 
 impl TargetLane {
     /// Lends the lane to the service.
-    pub(crate) fn lend<'a>(&'a mut self, shared: &'a mut Shared) -> Lent<'a> {
-        Lent { lane: self, shared }
+    pub(crate) fn lend<'a>(&'a mut self, shared: &'a mut LaneResources) -> LentLane<'a> {
+        LentLane { lane: self, shared }
     }
 
     /// Executes the admin or fabrics command in `slot`, if any.
     pub(crate) fn run_admin(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         slot: Option<u16>,
     ) -> Result<(), LaneError> {
         let Some(slot) = slot else { return Ok(()) };

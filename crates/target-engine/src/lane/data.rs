@@ -16,42 +16,42 @@ use roadtrain_target_proto::stability::Epoch;
 use std::sync::Arc;
 
 /// Commands of a lane.
-pub(crate) type Execution = execution::Execution<LocalNamespace, Buffer>;
+pub(crate) type LaneExecution = execution::Execution<LocalNamespace, Buffer>;
 /// Data from the host that arrived with its command.
-pub(super) type Payload<'a> = execution::Payload<'a, Buffer>;
-type Data = execution::Data<LocalNamespace, Buffer>;
+pub(super) type LanePayload<'a> = execution::Payload<'a, Buffer>;
+type LaneData = execution::Data<LocalNamespace, Buffer>;
 
 /// Range in the memory of a namespace.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct InPlaceRange {
     start: *mut u8,
     length: u32,
     /// True if the CPU caches hold little of the namespace.
     is_cold: bool,
 }
 
-impl execution::Place for Place {
+impl execution::Place for InPlaceRange {
     fn length(&self) -> u32 {
         self.length
     }
 }
 
 /// Returns the address of `length` bytes of a command's data from `offset`; `None` if they are out of range.
-pub(super) fn range(data: &mut Data, offset: u32, length: u32) -> Option<*mut u8> {
+pub(super) fn range(data: &mut LaneData, offset: u32, length: u32) -> Option<*mut u8> {
     let (offset, end) = (offset as usize, offset as usize + length as usize);
     match data {
-        Data::InPlace(place) if end <= place.length as usize => {
+        LaneData::InPlace(place) if end <= place.length as usize => {
             // SAFETY: `end` is within the range that was checked against the namespace.
             Some(unsafe { place.start.add(offset) })
         }
-        Data::Buffer(buffer) => buffer.get_mut(offset..end).map(<[u8]>::as_mut_ptr),
+        LaneData::Buffer(buffer) => buffer.get_mut(offset..end).map(<[u8]>::as_mut_ptr),
         _ => None,
     }
 }
 
 /// Copies received bytes into a command's data from `offset`.
-pub(super) fn fill(data: &mut Data, offset: u32, octets: &[u8], streaming: &mut Streaming) {
-    let is_cold = matches!(data, Data::InPlace(place) if place.is_cold);
+pub(super) fn fill(data: &mut LaneData, offset: u32, octets: &[u8], streaming: &mut Streaming) {
+    let is_cold = matches!(data, LaneData::InPlace(place) if place.is_cold);
     let Some(to) = range(data, offset, octets.len() as u32) else { return };
     let (from, length) = (octets.as_ptr(), octets.len());
     if is_cold {
@@ -64,7 +64,7 @@ pub(super) fn fill(data: &mut Data, offset: u32, octets: &[u8], streaming: &mut 
 }
 
 impl Namespace for LocalNamespace {
-    type Place = Place;
+    type Place = InPlaceRange;
 
     fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -75,7 +75,7 @@ impl Namespace for LocalNamespace {
     }
 
     #[inline]
-    fn in_place(&self, command: &IoCommand) -> Option<Place> {
+    fn in_place(&self, command: &IoCommand) -> Option<InPlaceRange> {
         let memory = self.in_place.as_ref()?;
         let (start, length) = match *command {
             IoCommand::Read { offset, length, .. } => {
@@ -86,7 +86,7 @@ impl Namespace for LocalNamespace {
             }
             _ => return None,
         };
-        Some(Place { start, length, is_cold: self.is_cold })
+        Some(InPlaceRange { start, length, is_cold: self.is_cold })
     }
 
     #[inline]
@@ -120,7 +120,7 @@ impl Namespace for LocalNamespace {
         marks.any() && command.range().is_some_and(|range| marks.is_to_clear(&range))
     }
 
-    fn holds(&self, place: Place, range: &ByteRange) -> bool {
+    fn holds(&self, place: InPlaceRange, range: &ByteRange) -> bool {
         let memory = self.in_place.as_ref();
         let start = memory.and_then(|memory| memory.write_range(range.offset, range.len as usize));
         start.is_some_and(|start| {
@@ -136,7 +136,7 @@ impl Namespace for LocalNamespace {
         self.in_place.as_ref().is_some_and(InPlace::is_announced)
     }
 
-    fn put(&self, place: Place, from: u32, octets: &[u8]) {
+    fn put(&self, place: InPlaceRange, from: u32, octets: &[u8]) {
         debug_assert!(from as usize + octets.len() <= place.length as usize);
         let from = from.min(place.length) as usize;
         let length = octets.len().min(place.length as usize - from);
@@ -146,7 +146,7 @@ impl Namespace for LocalNamespace {
     }
 
     #[inline]
-    fn prefetch(&self, place: Place) {
+    fn prefetch(&self, place: InPlaceRange) {
         prefetch_read(place.start, PREFETCH_LINES);
     }
 

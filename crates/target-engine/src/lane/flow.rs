@@ -1,6 +1,6 @@
 //! Placement of a lane: the core that processes its packets, and moves to other reactors.
 
-use super::{Shared, TargetLane};
+use super::{LaneResources, TargetLane};
 use crate::order::LanePlace;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::platform::{packets_core, packets_napi_id};
@@ -27,7 +27,7 @@ pub(crate) struct LaneFlow {
 
 impl TargetLane {
     /// Samples the core of the last packet, if the lane has received since the last sample.
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn sample_core(&mut self) {
         let receives = self.transport.batching().receives;
         if receives == self.flow.receives || self.flow.seen.len() >= SEEN_MAX {
             return;
@@ -69,16 +69,16 @@ impl TargetLane {
 }
 
 /// A lane in transit from one reactor to another.
-pub(crate) struct Parcel(TargetLane);
+pub(crate) struct LaneInTransit(TargetLane);
 
 // SAFETY: the reference counts of its namespaces are the only part that two threads must not share. All references are
 // in the lane itself, in its table and in its commands: no command is in a store, and no other code keeps one. Places
 // in the memory of a namespace are valid as long as these references.
-unsafe impl Send for Parcel {}
+unsafe impl Send for LaneInTransit {}
 
-impl Parcel {
+impl LaneInTransit {
     /// Packs a lane that can leave. Copies the data of its commands, and returns their buffers to the pool.
-    pub(crate) fn pack(mut lane: TargetLane, shared: &mut Shared) -> Self {
+    pub(crate) fn pack(mut lane: TargetLane, shared: &mut LaneResources) -> Self {
         debug_assert!(lane.can_leave());
         lane.execution.replace_buffers(|buffer| {
             let mut own = Buffer::alloc(buffer.len());
@@ -87,12 +87,12 @@ impl Parcel {
             own
         });
         lane.execution.leave_share();
-        Parcel(lane)
+        LaneInTransit(lane)
     }
 
     /// Unpacks the lane at index `id` of another reactor. Uses buffers from that reactor's pool if available.
-    pub(crate) fn unpack(self, id: (u32, u32), shared: &mut Shared) -> TargetLane {
-        let Parcel(mut lane) = self;
+    pub(crate) fn unpack(self, id: (u32, u32), shared: &mut LaneResources) -> TargetLane {
+        let LaneInTransit(mut lane) = self;
         lane.id = id;
         lane.execution.replace_buffers(|buffer| match shared.pool.take(buffer.len()) {
             None => buffer,

@@ -1,7 +1,7 @@
 //! Records of commands whose completions have left.
 
-use super::data::Execution;
-use super::meter::Meter;
+use super::data::LaneExecution;
+use super::meter::LaneMeter;
 use crate::meters::LaneCells;
 use roadtrain_proto::recorder::Recorder;
 use roadtrain_proto::time::Instant;
@@ -24,14 +24,14 @@ impl Left {
     #[cold]
     pub(super) fn record(
         &self,
-        (execution, meter): (&Execution, &Meter),
+        (execution, meter): (&LaneExecution, &LaneMeter),
         recorder: &mut Recorder<Arc<LaneCells>>,
         is_sample: bool,
     ) {
         let Left { slot, cid, answered, caravan, sent } = *self;
         let (buffered, started) = execution.moments(slot);
-        let moments = [buffered, started.unwrap_or(answered), answered, caravan, sent];
-        match meter.record(slot, cid, moments) {
+        let timestamps = [buffered, started.unwrap_or(answered), answered, caravan, sent];
+        match meter.record(slot, cid, timestamps) {
             Some(record) if is_sample => recorder.sample(sent, record),
             Some(record) => recorder.slow(sent, record),
             None if is_sample => recorder.pass(sent),

@@ -3,9 +3,9 @@
 pub(super) mod ether;
 pub(super) mod tcp;
 
-use super::data::{Execution, Payload};
-use super::meter::Meter;
-use super::{LaneError, Shared};
+use super::data::{LaneExecution, LanePayload};
+use super::meter::LaneMeter;
+use super::{LaneError, LaneResources};
 use roadtrain_proto::policy::{Batcher, Class};
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
@@ -25,29 +25,29 @@ const NO_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPEC
     clippy::large_enum_variant,
     reason = "a lane stays in its place, and TCP is worth no indirection"
 )]
-pub(super) enum Transport {
+pub(super) enum LaneTransport {
     /// TCP connection of its own.
     Tcp(Tcp),
     /// Frames over the ports of the reactor.
-    Ether(Box<ether::Ether>),
+    Ether(Box<ether::EtherTransport>),
 }
 
 /// Commands and counters of a lane.
-pub(super) type Commands<'a> = (&'a mut Execution, &'a mut Meter);
+pub(super) type LaneCommands<'a> = (&'a mut LaneExecution, &'a mut LaneMeter);
 
 /// Calls the method of the transport.
 macro_rules! each {
     ($transport:expr, $t:ident => $call:expr) => {
         match $transport {
-            Transport::Tcp($t) => $call,
-            Transport::Ether($t) => $call,
+            LaneTransport::Tcp($t) => $call,
+            LaneTransport::Ether($t) => $call,
         }
     };
 }
 
 transports! {
     /// Operations that every transport provides for a lane. The defaults suit transports whose lanes share ports.
-    trait Carry for Transport;
+    trait Carry for LaneTransport;
     required {
         /// Requests the command's data from the host.
         fn request_data(self: &mut Self, now: Instant, slot: u16, bytes: u32);
@@ -58,13 +58,13 @@ transports! {
         /// Rings the doorbells that are due.
         fn ring_due(self: &mut Self, now: Instant);
         /// Sends the freights whose doorbells have rung.
-        fn flush(self: &mut Self, commands: Commands<'_>, shared: &mut Shared) -> Result<(), LaneError>;
-        /// Returns the time at which [`Transport::expire`] is due.
+        fn flush(self: &mut Self, commands: LaneCommands<'_>, shared: &mut LaneResources) -> Result<(), LaneError>;
+        /// Returns the time at which [`LaneTransport::expire`] is due.
         fn deadline(self: &mut Self) -> Option<Instant>;
         /// Returns the counters.
         fn batching(self: &Self) -> Batching;
         /// Closes the sending direction; data that was sent still reaches the peer.
-        fn hang_up(self: &mut Self, commands: Commands<'_>, shared: &mut Shared);
+        fn hang_up(self: &mut Self, commands: LaneCommands<'_>, shared: &mut LaneResources);
         /// Begins the end of the lane after a disconnect by the host. Returns true if the lane ends now; otherwise it
         /// first waits until the host has the completion.
         fn ends_at_once(self: &mut Self, now: Instant) -> bool;
@@ -79,7 +79,7 @@ transports! {
             None
         }
         /// Moves data that outlives its frame to the memory that the host has chosen.
-        fn place(self: &mut Self, now: Instant, payload: Payload<'_>) -> Payload<'static> {
+        fn place(self: &mut Self, now: Instant, payload: LanePayload<'_>) -> LanePayload<'static> {
             payload.without_frame()
         }
         /// Returns properties of the connection that carries the commands.
@@ -103,7 +103,7 @@ transports! {
             false
         }
         /// True if the lane receives nothing until more has been sent.
-        fn is_deaf(self: &Self) -> bool {
+        fn is_receive_paused(self: &Self) -> bool {
             false // a lane's frames come with those of others
         }
         /// Delivers the command's data only in whole blocks.
@@ -117,19 +117,19 @@ transports! {
     }
 }
 
-impl Transport {
+impl LaneTransport {
     /// Returns the name of the transport in counters.
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Transport::Tcp(tcp) if tcp.stream().is_plain() => "tcp",
-            Transport::Tcp(_) => "tls",
-            Transport::Ether(_) => "ether",
+            LaneTransport::Tcp(tcp) if tcp.stream().is_plain() => "tcp",
+            LaneTransport::Tcp(_) => "tls",
+            LaneTransport::Ether(_) => "ether",
         }
     }
 
     /// Completes a command that returns no data.
     pub(super) fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64) {
-        if let Transport::Ether(ether) = self {
+        if let LaneTransport::Ether(ether) = self {
             ether.note_answer(now, slot);
         }
         each!(self, transport => transport.qpair.respond(now, slot, status, result));
@@ -137,7 +137,7 @@ impl Transport {
 
     /// Completes a command with `bytes` of the slot's data.
     pub(super) fn respond_with_data(&mut self, now: Instant, slot: u16, bytes: u32, result: u64) {
-        if let Transport::Ether(ether) = self {
+        if let LaneTransport::Ether(ether) = self {
             ether.note_answer(now, slot);
         }
         each!(self, transport => transport.qpair.respond_with_data(now, slot, bytes, result));

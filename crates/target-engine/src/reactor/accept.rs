@@ -4,7 +4,7 @@ use super::Peers;
 use crate::handshakes::Secure;
 use crate::listeners::ListenSocket;
 use crate::meters::Meters;
-use crate::order::{Newcomer, Order};
+use crate::order::{NewConnection, ReactorMessage};
 use crate::tickets::Tickets;
 use roadtrain_reactor::event::{self, mark};
 use roadtrain_reactor::stream::Stream;
@@ -118,19 +118,19 @@ impl Listeners {
         };
         self.meters.connection(transport, "accepted");
         if let Some(number) = instead_of {
-            peers.all.iter().for_each(|peer| _ = peer.send(Order::Evict(number)));
+            peers.all.iter().for_each(|peer| _ = peer.send(ReactorMessage::Evict(number)));
             self.handshakes.iter().for_each(|handshakes| handshakes.evict(number));
         }
         let Ok(local) = stream.local_addr() else { return };
         let reactor = &peers.all[peers.balance().choose(packets_core(&stream))];
         let stream = Stream::Plain(prepare(stream));
         let may_be_plain = tls == TlsUse::Allowed;
-        let newcomer =
-            Box::new(Newcomer { stream, secured_as: None, may_be_plain, peer, local, ticket });
+        let connection =
+            Box::new(NewConnection { stream, secured_as: None, may_be_plain, peer, local, ticket });
         match (&self.handshakes, tls) {
-            (_, TlsUse::Off) => _ = reactor.send(Order::Adopt(newcomer)),
+            (_, TlsUse::Off) => _ = reactor.send(ReactorMessage::Adopt(connection)),
             (Some(handshakes), TlsUse::Allowed | TlsUse::Required) => {
-                handshakes.begin(newcomer, reactor.clone());
+                handshakes.begin(connection, reactor.clone());
             }
             // Without keys, no host can connect.
             (None, _) => debug_assert!(false, "a listener with TLS at a target without"),

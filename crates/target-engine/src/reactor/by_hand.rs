@@ -1,12 +1,12 @@
 //! Target with one reactor that a test turns by hand, on its own thread.
 
-use super::{Balance, Parts, Reactor};
-use crate::control::Control;
+use super::{Balance, TargetReactor, TargetReactorParts};
+use crate::control::ControlPlane;
 use crate::ether::EtherPorts;
-use crate::listeners::{self, Opened};
+use crate::listeners::{self, OpenedListeners};
 use crate::meters::Meters;
-use crate::order::Order;
-use crate::stores::Stores;
+use crate::order::ReactorMessage;
+use crate::stores::TargetStores;
 use crate::tickets::Tickets;
 use crate::{Export, ServerConfig};
 use roadtrain_host_engine::{Front, HandHost};
@@ -22,10 +22,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) struct HandTarget {
-    reactor: Reactor,
+    reactor: TargetReactor,
     rx: RxBuffers,
     turns: u32,
-    control: Arc<Control>,
+    control: Arc<ControlPlane>,
 }
 
 impl HandTarget {
@@ -37,16 +37,17 @@ impl HandTarget {
             listeners: nothing.listeners_at(&config.listen),
             ..nothing
         };
-        let Opened { listeners, sockets } =
+        let OpenedListeners { listeners, sockets } =
             listeners::open(&exports.listeners, (&[], &[]), &[]).unwrap();
-        let mut prepared = Stores::default().prepare(&config.subsystems, |_, _| true).unwrap();
+        let mut prepared =
+            TargetStores::default().prepare(&config.subsystems, |_, _| true).unwrap();
         prepared.stage().unwrap();
         let target = Target::new(clock::now(), &prepared.config(&exports, listeners)).unwrap();
         let (time, meters) = (Duration::from_secs(10), Arc::new(Meters::new(1)));
-        let control = Control::new(target, prepared.stores(), exports, time, meters).unwrap();
+        let control = ControlPlane::new(target, prepared.stores(), exports, time, meters).unwrap();
         let (orders, inbox) = mailbox().unwrap();
         control.set_reactors(vec![orders.clone()]);
-        let parts = Parts {
+        let parts = TargetReactorParts {
             number: 0,
             ether: EtherPorts::open(None, 1).unwrap().take(0),
             inbox,
@@ -69,10 +70,10 @@ impl HandTarget {
             slow_over: config.slow_over,
             meter: Arc::default(),
         };
-        let mut reactor = Reactor::new(parts).unwrap();
+        let mut reactor = TargetReactor::new(parts).unwrap();
         control.listen(sockets);
-        drop(prepared.switch(&mut Stores::default()));
-        let rx = roadtrain_reactor::begin(&mut reactor).expect("nobody runs it");
+        drop(prepared.switch(&mut TargetStores::default()));
+        let rx = roadtrain_reactor::begin(&mut reactor).expect("the reactor does not run yet");
         HandTarget { reactor, rx, turns: 0, control }
     }
 
@@ -95,7 +96,7 @@ impl HandTarget {
     }
 
     /// Returns the mailbox of the reactor.
-    pub(crate) fn orders(&self) -> Outbox<Order> {
+    pub(crate) fn orders(&self) -> Outbox<ReactorMessage> {
         self.reactor.peers.all[0].clone()
     }
 

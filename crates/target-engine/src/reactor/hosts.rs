@@ -1,11 +1,11 @@
 //! Hosts of lanes over Ethernet.
 
-use crate::lane::{Ether, TargetLane};
+use crate::lane::{EtherTransport, TargetLane};
 use roadtrain_ether_proto::Rejected;
 use std::collections::HashMap;
 
 /// Lanes over Ethernet by host, and counters of ended lanes.
-pub(super) struct Hosts {
+pub(super) struct EtherHosts {
     /// Index of each lane by the token of its host.
     pub(super) by_token: HashMap<u64, u32>,
     /// Bytes of data pages that are available to lanes.
@@ -16,9 +16,9 @@ pub(super) struct Hosts {
     pub(super) rejected: Rejected,
 }
 
-impl Hosts {
+impl EtherHosts {
     pub(super) fn new(damq_left: usize) -> Self {
-        Hosts {
+        EtherHosts {
             by_token: HashMap::new(),
             damq_left,
             lost: Vec::new(),
@@ -38,7 +38,7 @@ impl Hosts {
 }
 
 /// Adds the lost frames of a lane.
-pub(super) fn count_lost(lost: &mut Vec<u64>, ether: &Ether) {
+pub(super) fn count_lost(lost: &mut Vec<u64>, ether: &EtherTransport) {
     for (port, count) in ether.lost() {
         lost.resize(lost.len().max(port + 1), 0);
         lost[port] += count;

@@ -1,11 +1,11 @@
 //! Lanes of a reactor, and the state that they share.
 
-use super::hosts::Hosts;
-use crate::exclusion::Notice;
-use crate::lane::{LaneError, Parcel, Shared, TargetLane};
-use crate::order::{Newcomer, Usage};
+use super::hosts::EtherHosts;
+use crate::exclusion::ExclusionNotice;
+use crate::lane::{LaneError, LaneInTransit, LaneResources, TargetLane};
+use crate::order::{NewConnection, Usage};
 use crate::range_locks::Grant;
-use crate::tasks::{Ended, Outcome, Owner};
+use crate::tasks::{CompletedTask, TaskOutcome, TaskOwner};
 use roadtrain_reactor::connection::{Heard, RxBuffer};
 use roadtrain_reactor::{List, Pollable, RxBuffers, Table};
 use roadtrain_system::clock;
@@ -20,10 +20,10 @@ use std::any::Any;
 use std::os::fd::RawFd;
 use tracing::{debug, info, warn};
 
-pub(super) struct Lanes {
+pub(super) struct TargetLanes {
     pub(super) table: Table<TargetLane>,
-    pub(super) shared: Shared,
-    pub(super) hosts: Hosts,
+    pub(super) shared: LaneResources,
+    pub(super) hosts: EtherHosts,
     pub(super) qpair: QpairConfig,
     /// True if lanes that waited for buffers returned some after sending. Others may wait for these.
     pub(super) has_fed: bool,
@@ -37,14 +37,14 @@ pub(super) struct Lanes {
     pub(super) arrived: u64,
 }
 
-impl Lanes {
+impl TargetLanes {
     pub(super) fn new(
-        shared: Shared,
-        hosts: Hosts,
+        shared: LaneResources,
+        hosts: EtherHosts,
         qpair: QpairConfig,
         rules: Rules<(u32, u32)>,
     ) -> Self {
-        Lanes {
+        TargetLanes {
             table: Table::default(),
             shared,
             hosts,
@@ -73,14 +73,14 @@ impl Lanes {
 
     /// Completes the commands in emulated SSDs that are due by `now`.
     pub(super) fn finish_due(&mut self, now: Instant) {
-        let expire = |shared: &mut Shared| shared.tasks.expire(&mut shared.ring, now);
+        let expire = |shared: &mut LaneResources| shared.tasks.expire(&mut shared.ring, now);
         while let Some((owner, outcome)) = expire(&mut self.shared) {
             self.answer_soon(owner, outcome);
         }
     }
 
     /// Passes the outcome of a command to its lane, which sends the completion with the others of this turn.
-    pub(super) fn answer_soon(&mut self, owner: Owner, outcome: Outcome) {
+    pub(super) fn answer_soon(&mut self, owner: TaskOwner, outcome: TaskOutcome) {
         let index = owner.0.0;
         if self.answer(owner, outcome) {
             self.table.note(List::Answered, index);
@@ -88,7 +88,7 @@ impl Lanes {
     }
 
     /// Passes the outcome of a command to its lane. Returns false if its connection has ended.
-    fn answer(&mut self, ((index, generation), slot): Owner, outcome: Outcome) -> bool {
+    fn answer(&mut self, ((index, generation), slot): TaskOwner, outcome: TaskOutcome) -> bool {
         debug_assert_eq!(self.table.generation(index), generation, "a lane outlives its tasks");
         let is_live = service::finish(self, ((index, generation), slot), outcome);
         // A full caravan leaves now, so that the host can continue while the rest is completed.
@@ -111,24 +111,24 @@ impl Lanes {
 
     /// Receives on all ready lanes. Returns true if data arrived.
     pub(super) fn receive_ready(&mut self, rx: &mut RxBuffers) -> bool {
-        let mut has_heard = false;
+        let mut has_received = false;
         for _ in 0..self.table.count(List::Ready) {
             let Some(index) = self.table.next(List::Ready) else { break };
             let Some(lane) = self.table.get_mut(index) else { continue };
             if lane.flow.placement.is_leaving {
                 continue; // it receives on another reactor, or is made ready when it stays
             }
-            lane.hear_load(&mut self.shared);
-            let heard = self.receive(index, rx);
+            lane.update_load(&mut self.shared);
+            let activity = self.receive(index, rx);
             self.end_turn(index);
-            has_heard |= heard.something;
-            if heard.more {
+            has_received |= activity.something;
+            if activity.more {
                 self.set_ready(index);
             } else {
                 self.table.note(List::Idle, index);
             }
         }
-        has_heard
+        has_received
     }
 
     /// Receives on a lane. While latency-critical lanes are active, it pauses for their turns in between. These use a
@@ -138,12 +138,12 @@ impl Lanes {
             return self.use_lane(index, |l, s| l.receive(s, &mut rx.own)).unwrap_or_default();
         }
         let received = self.use_lane(index, |l, s| l.receive_yielding(s, &mut rx.own));
-        let (heard, mut rest) = received.unwrap_or_default();
+        let (activity, mut rest) = received.unwrap_or_default();
         while let Some(octets) = rest {
             self.serve_express(&mut rx.express); // this lane is not among them
-            rest = self.use_lane(index, |l, s| l.go_on(s, octets)).flatten();
+            rest = self.use_lane(index, |l, s| l.resume_parsing(s, octets)).flatten();
         }
-        heard
+        activity
     }
 
     fn is_beside_express(&self, index: u32) -> bool {
@@ -238,7 +238,7 @@ impl Lanes {
     pub(super) fn use_lane<T>(
         &mut self,
         index: u32,
-        call: impl FnOnce(&mut TargetLane, &mut Shared) -> Result<T, LaneError>,
+        call: impl FnOnce(&mut TargetLane, &mut LaneResources) -> Result<T, LaneError>,
     ) -> Option<T> {
         let lane = self.table.get_mut(index).filter(|lane| !lane.session.is_ended())?;
         match call(lane, &mut self.shared) {
@@ -301,12 +301,12 @@ impl Lanes {
 
     /// Adopts a lane of another reactor.
     pub(super) fn arrive(&mut self, lane: Box<dyn Any + Send>) {
-        let Ok(parcel) = lane.downcast::<Parcel>() else {
+        let Ok(lane_in_transit) = lane.downcast::<LaneInTransit>() else {
             return debug_assert!(false, "another thing than a lane");
         };
         let id = self.table.reserve();
         self.arrived += 1;
-        let lane = parcel.unpack(id, &mut self.shared);
+        let lane = lane_in_transit.unpack(id, &mut self.shared);
         self.table.put(id.0, lane);
         if self.stopping {
             return self.end(id.0, "stopped");
@@ -315,9 +315,9 @@ impl Lanes {
         self.set_ready(id.0);
     }
 
-    pub(super) fn adopt(&mut self, newcomer: Newcomer) {
+    pub(super) fn adopt(&mut self, connection: NewConnection) {
         let (index, generation) = self.table.reserve();
-        let lane = TargetLane::over_tcp((index, generation), newcomer, self.qpair);
+        let lane = TargetLane::over_tcp((index, generation), connection, self.qpair);
         self.occupy(index, lane);
         self.set_ready(index);
     }
@@ -328,16 +328,16 @@ impl Lanes {
             |lane: &TargetLane| lane.ticket.as_ref().is_some_and(|own| own.number == ticket);
         for index in self.table.indices() {
             self.use_lane(index, |lane, _| match has_it(lane) {
-                true => {
-                    Err(LaneError::Ended("it has not connected a queue, and others need its room"))
-                }
+                true => Err(LaneError::Ended(
+                    "no queue connected, and another connection needs the slot",
+                )),
                 false => Ok(()),
             });
         }
     }
 
     /// Passes the outcome of an ended command to its lane.
-    pub(super) fn ended(&mut self, ended: Option<Ended>) {
+    pub(super) fn ended(&mut self, ended: Option<CompletedTask>) {
         if let Some((owner, outcome)) = ended {
             self.answer_soon(owner, outcome);
         }
@@ -349,20 +349,20 @@ impl Lanes {
             Some((lane, slot)) => service::admits(self, lane, slot),
             None => Err(Status::ABORTED_SQ_DELETION),
         };
-        let Shared { tasks, ring, .. } = &mut self.shared;
+        let LaneResources { tasks, ring, .. } = &mut self.shared;
         let ended = tasks.granted(ring, (index, grant), admitted);
         self.ended(ended);
     }
 
     /// Closes or opens a range for an exclusive operation.
-    pub(super) fn hear_exclusion(&mut self, notice: Notice) {
-        let Shared { tasks, ring, .. } = &mut self.shared;
+    pub(super) fn handle_exclusion(&mut self, notice: ExclusionNotice) {
+        let LaneResources { tasks, ring, .. } = &mut self.shared;
         let (closed, acknowledgement) = match notice {
-            Notice::Close(closed, closing) => {
+            ExclusionNotice::Close(closed, closing) => {
                 let acknowledgement = tasks.close(&closed, closing);
                 (closed, acknowledgement)
             }
-            Notice::Open(closed) => {
+            ExclusionNotice::Open(closed) => {
                 tasks.open(ring, &closed);
                 (closed, None)
             }
@@ -401,7 +401,7 @@ impl Pollable for TargetLane {
     }
 
     fn listens(&self) -> bool {
-        !self.is_stalled() && !self.is_deaf() && !self.flow.placement.is_leaving
+        !self.is_stalled() && !self.is_receive_paused() && !self.flow.placement.is_leaving
     }
 
     fn is_blocked(&self) -> bool {

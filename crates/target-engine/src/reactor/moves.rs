@@ -2,9 +2,9 @@
 //! ([`roadtrain_target_proto::moves`]).
 
 use super::Peers;
-use super::lanes::Lanes;
-use crate::lane::{Parcel, TargetLane};
-use crate::order::Order;
+use super::lanes::TargetLanes;
+use crate::lane::{LaneInTransit, TargetLane};
+use crate::order::ReactorMessage;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::tuning;
 use roadtrain_system::platform::CoreLoads;
@@ -16,9 +16,9 @@ use std::time::Duration;
 use tracing::debug;
 
 /// Interval of samples of the cores that process the lanes' packets.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 /// Most lanes sampled at once.
-const LOOKS_MAX: usize = 64;
+const SAMPLES_MAX: usize = 64;
 /// Longest time for which a lane receives nothing because it shall move.
 const LEAVE_WAIT: Duration = Duration::from_millis(100);
 
@@ -72,7 +72,7 @@ impl Balance {
 }
 
 /// Lane that shall leave.
-struct Leaving {
+struct LeavingLane {
     place: (u32, u32),
     to: usize,
     until: Instant,
@@ -81,14 +81,14 @@ struct Leaving {
 /// Pending moves of a reactor.
 #[derive(Default)]
 pub(super) struct Moves {
-    look_at: Instant,
+    sample_at: Instant,
     report_at: Instant,
     reported: Instant,
     cpu_ns: u64,
     spun: Duration,
     /// Index of the last sampled lane.
     next: u32,
-    leaving: Vec<Leaving>,
+    leaving: Vec<LeavingLane>,
     departures: Departures,
 }
 
@@ -106,17 +106,17 @@ impl Moves {
 
     /// Samples, reports and moves lanes. Called once a turn; `spun` is the total time that the reactor has spent
     /// polling.
-    pub(super) fn check(&mut self, lanes: &mut Lanes, peers: &Peers, spun: Duration) {
+    pub(super) fn check(&mut self, lanes: &mut TargetLanes, peers: &Peers, spun: Duration) {
         if peers.all.len() < 2 {
             return;
         }
         if !self.leaving.is_empty() {
-            self.go_on(lanes, peers);
+            self.continue_moves(lanes, peers);
         }
         let now = lanes.shared.now;
-        if now >= self.look_at {
-            self.look_at = now + LOOK_EVERY;
-            self.look(lanes);
+        if now >= self.sample_at {
+            self.sample_at = now + SAMPLE_INTERVAL;
+            self.sample_cores(lanes);
         }
         if now >= self.report_at {
             self.report_at = now + REPORT_EVERY;
@@ -124,15 +124,15 @@ impl Moves {
         }
     }
 
-    fn look(&mut self, lanes: &mut Lanes) {
+    fn sample_cores(&mut self, lanes: &mut TargetLanes) {
         let places = lanes.table.indices().end;
-        for _ in 0..LOOKS_MAX.min(places as usize) {
+        for _ in 0..SAMPLES_MAX.min(places as usize) {
             self.next = (self.next + 1) % places;
-            lanes.table.get_mut(self.next).into_iter().for_each(TargetLane::look);
+            lanes.table.get_mut(self.next).into_iter().for_each(TargetLane::sample_core);
         }
     }
 
-    fn report(&mut self, lanes: &mut Lanes, peers: &Peers, spun: Duration) {
+    fn report(&mut self, lanes: &mut TargetLanes, peers: &Peers, spun: Duration) {
         let now = lanes.shared.now;
         let cpu_ns = tuning::thread_cpu_ns();
         let time = now.since(self.reported).as_nanos().max(1) as u64;
@@ -156,17 +156,17 @@ impl Moves {
 
     /// Moves all lanes, for a test.
     #[cfg(test)]
-    pub(super) fn move_all(&mut self, lanes: &mut Lanes, peers: &Peers, to: usize) {
+    pub(super) fn move_all(&mut self, lanes: &mut TargetLanes, peers: &Peers, to: usize) {
         let core = peers.balance().core(peers.number);
         let flows: Vec<_> = lanes.table.iter_mut().filter_map(|lane| lane.report(core)).collect();
         for flow in flows.iter().filter(|flow| flow.is_movable && to != peers.number) {
             self.begin(lanes, flow.id, to);
         }
-        self.go_on(lanes, peers);
+        self.continue_moves(lanes, peers);
     }
 
     /// Begins a move: the lane receives nothing more.
-    fn begin(&mut self, lanes: &mut Lanes, ticket: u64, to: usize) {
+    fn begin(&mut self, lanes: &mut TargetLanes, ticket: u64, to: usize) {
         let Some(index) = lanes.index_of(ticket) else { return };
         if let Some(lane) =
             lanes.table.get_mut(index).filter(|lane| !lane.flow.placement.is_leaving)
@@ -174,12 +174,12 @@ impl Moves {
             lane.flow.placement.is_leaving = true;
             let place = (index, lanes.table.generation(index));
             let until = lanes.shared.now + LEAVE_WAIT;
-            self.leaving.push(Leaving { place, to, until });
+            self.leaving.push(LeavingLane { place, to, until });
         }
     }
 
     /// Moves the lanes that can leave. Keeps those whose time is over.
-    fn go_on(&mut self, lanes: &mut Lanes, peers: &Peers) {
+    fn continue_moves(&mut self, lanes: &mut TargetLanes, peers: &Peers) {
         let now = lanes.shared.now;
         for leaving in std::mem::take(&mut self.leaving) {
             let (index, generation) = leaving.place;
@@ -204,21 +204,21 @@ impl Moves {
     /// Forwards an event to lanes that have left before it arrived.
     pub(super) fn pass_on(&self, peers: &Peers, event: &TargetEvent) {
         for (to, ticket) in self.departures.followed_by(event) {
-            peers.all[to].send(Order::Passed(ticket, event.clone()));
+            peers.all[to].send(ReactorMessage::Passed(ticket, event.clone()));
         }
     }
 
     /// Settles a departed lane: all earlier events have been taken from the inbox.
     pub(super) fn departed(&mut self, peers: &Peers, ticket: u64) {
         if let Some(to) = self.departures.settle(ticket) {
-            peers.all[to].send(Order::Settle(ticket));
+            peers.all[to].send(ReactorMessage::Settle(ticket));
         }
     }
 }
 
 /// Sends a lane to another reactor.
 fn hand_over(
-    lanes: &mut Lanes,
+    lanes: &mut TargetLanes,
     peers: &Peers,
     index: u32,
     (to, departures): (usize, &mut Departures),
@@ -230,12 +230,12 @@ fn hand_over(
     }
     lanes.table.forget_polls(&mut lanes.shared.ring, index);
     let lane = lanes.table.take_if(index, |_| true)?;
-    debug!(peer = %lane.peer, from = peers.number, to, "goes to another reactor");
-    let parcel = Parcel::pack(lane, &mut lanes.shared);
+    debug!(peer = %lane.peer, from = peers.number, to, "moves to another reactor");
+    let lane_in_transit = LaneInTransit::pack(lane, &mut lanes.shared);
     let control = lanes.shared.control.clone();
     control.in_order(|| {
-        peers.all[to].send(Order::Arrive(Box::new(parcel)));
-        peers.all[peers.number].send(Order::Departed(ticket));
+        peers.all[to].send(ReactorMessage::Arrive(Box::new(lane_in_transit)));
+        peers.all[peers.number].send(ReactorMessage::Departed(ticket));
     });
     Some(())
 }

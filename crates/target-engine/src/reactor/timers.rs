@@ -1,6 +1,6 @@
 //! Timers of a reactor.
 
-use super::lanes::Lanes;
+use super::lanes::TargetLanes;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::List;
 use std::time::Duration;
@@ -25,21 +25,21 @@ impl Timers {
     }
 
     /// Returns the earliest deadline that concerns all lanes.
-    pub(super) fn deadline(&self, lanes: &Lanes) -> Option<Instant> {
+    pub(super) fn deadline(&self, lanes: &TargetLanes) -> Option<Instant> {
         let rules = lanes.rules.deadline(lanes.table.count(List::Starved) > 0);
         let due = lanes.shared.tasks.next_due();
         [rules, due, self.trim_at].into_iter().flatten().min()
     }
 
     /// Returns the time of the next check of keep-alive timers and paused listeners.
-    pub(super) fn keep_alive_at(&self, lanes: &Lanes, pauses: bool) -> Option<Instant> {
+    pub(super) fn keep_alive_at(&self, lanes: &TargetLanes, pauses: bool) -> Option<Instant> {
         let deadline = lanes.shared.control.deadline().map(|d| d.max(self.keep_alive_at));
         let accepts = pauses.then(|| self.accepts_at.max(self.keep_alive_at));
         deadline.into_iter().chain(accepts).min()
     }
 
     /// Checks keep-alive timers; the control plane not in every turn. Returns true if paused listeners may retry.
-    pub(super) fn check_keep_alive(&mut self, lanes: &Lanes) -> bool {
+    pub(super) fn check_keep_alive(&mut self, lanes: &TargetLanes) -> bool {
         let (control, now) = (&lanes.shared.control, lanes.shared.now);
         if now < self.keep_alive_at {
             return false;
@@ -57,7 +57,7 @@ impl Timers {
     }
 
     /// Returns the memory of idle buffers to the system.
-    pub(super) fn check_pool(&mut self, lanes: &mut Lanes) {
+    pub(super) fn check_pool(&mut self, lanes: &mut TargetLanes) {
         let (pool, now) = (&mut lanes.shared.pool, lanes.shared.now);
         if pool.was_used() {
             self.trim_at = Some(now + self.buffer_idle);

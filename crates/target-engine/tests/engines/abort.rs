@@ -22,7 +22,7 @@ fn abort(admin: &mut Admin, qid: u16, cid: u16) -> bool {
 /// The data is in flight when the write is aborted: it is discarded, and the connection stays.
 #[test]
 fn a_write_is_not_executed_when_its_data_comes_after_its_abort() {
-    let mut harness = Harness::new();
+    let mut harness = EngineHarness::new();
     harness.client.write(1, 0, pattern(LENGTH as usize, 7), false).unwrap();
     let mut peer = harness.queue(raw::PLAIN);
     peer.send(&write(2, LENGTH, raw::PLAIN));
@@ -31,7 +31,7 @@ fn a_write_is_not_executed_when_its_data_comes_after_its_abort() {
     let first = raw::h2c_data(2, ttag, 0, &half, false);
     let second = raw::h2c_data(2, ttag, LENGTH / 2, &half, true);
     peer.send(&first[..first.len() / 2]); // into the middle of a piece
-    let Harness { server, admin, .. } = &mut harness;
+    let EngineHarness { server, admin, .. } = &mut harness;
     std::thread::scope(|scope| {
         let aborting = scope.spawn(|| abort(admin, 1, 2));
         eventually("its buffer is given back", || server.usage().buffer_bytes == 0);
@@ -52,7 +52,7 @@ fn a_write_is_not_executed_when_its_data_comes_after_its_abort() {
 /// The Abort does not wait forever, and the write is not executed whenever its data arrives.
 #[test]
 fn an_abort_does_not_wait_for_data_that_does_not_come() {
-    let mut harness = Harness::new();
+    let mut harness = EngineHarness::new();
     harness.client.write(1, 0, pattern(LENGTH as usize, 7), false).unwrap();
     let mut peer = harness.queue(raw::PLAIN);
     peer.send(&write(2, LENGTH, raw::PLAIN));
@@ -68,7 +68,7 @@ fn an_abort_does_not_wait_for_data_that_does_not_come() {
 
 #[test]
 fn commands_that_wait_for_a_buffer_are_aborted() {
-    let mut harness = Harness::scarce(|_| {});
+    let mut harness = EngineHarness::scarce(|_| {});
     let mut holder = harness.queue_of(1, ENTRIES);
     harness.hold_buffers(&mut holder);
     let mut peer = harness.queue_of(2, ENTRIES);
@@ -94,7 +94,7 @@ fn commands_that_wait_for_a_buffer_are_aborted() {
 #[test]
 fn data_in_a_capsule_that_waits_for_a_buffer_passes_when_it_is_aborted() {
     const RESERVED: u16 = 16;
-    let mut harness = Harness::scarce(|_| {});
+    let mut harness = EngineHarness::scarce(|_| {});
     let data = [1; 8192];
     let mut holders: Vec<_> =
         (1..=RESERVED + 1).map(|qid| harness.queue_of(qid, ENTRIES)).collect();
@@ -123,7 +123,7 @@ fn data_in_a_capsule_that_waits_for_a_buffer_passes_when_it_is_aborted() {
 fn commands_that_wait_for_an_emulated_ssd_are_aborted() {
     const HOUR: Duration = Duration::from_secs(3600);
     let config = server_config(vec![ssd(1, MIB, BLOCK, HOUR, 1)]);
-    let mut harness = Harness::with(config);
+    let mut harness = EngineHarness::with(config);
     let mut peer = harness.queue(raw::PLAIN);
     peer.send(&read(2, 4096));
     peer.send(&raw::flush(3));
@@ -147,7 +147,7 @@ fn a_reset_is_over_when_no_command_is_in_the_store() {
     let is_reset = |reset: bool| {
         let mut config = server_config(vec![ssd(1, MIB, BLOCK, SERVICE, 1)]);
         config.cores = reactors(2);
-        let mut harness = Harness::with(config);
+        let mut harness = EngineHarness::with(config);
         let mut peer = harness.queue(raw::PLAIN);
         peer.send(&read(2, 4096));
         eventually("it is in the store", || harness.server.usage().store_commands == 1);

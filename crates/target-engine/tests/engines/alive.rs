@@ -14,7 +14,7 @@ const KATO: Duration = Duration::from_secs(2);
 const BUSY: Duration = Duration::from_secs(5);
 
 /// Name, capsule and status of an I/O command.
-type Kind = (&'static str, fn(u16) -> Vec<u8>, Status);
+type KeepAliveCase = (&'static str, fn(u16) -> Vec<u8>, Status);
 
 fn flush_all(cid: u16) -> Vec<u8> {
     let mut sqe = Sqe::new(opcode::FLUSH, 1);
@@ -31,7 +31,7 @@ fn deallocate(cid: u16) -> Vec<u8> {
     raw::command(cid, sqe, &range, raw::PLAIN)
 }
 
-const KINDS: [Kind; 6] = [
+const KINDS: [KeepAliveCase; 6] = [
     ("Flush", raw::flush, Status::SUCCESS),
     ("Flush of every namespace", flush_all, Status::SUCCESS),
     (
@@ -53,8 +53,8 @@ const KINDS: [Kind; 6] = [
 ];
 
 /// Sends one kind of command for longer than the timeout, and nothing on the admin queue meanwhile.
-fn keeps_alive(&(name, capsule, status): &Kind) {
-    let mut harness = Harness::new();
+fn keeps_alive(&(name, capsule, status): &KeepAliveCase) {
+    let mut harness = EngineHarness::new();
     let kato = SetFeatures::emit(fid::KEEP_ALIVE_TIMER, KATO.as_millis() as u32);
     harness.admin.run("Set Features", &kato, &[], &mut []).unwrap();
     let mut peer = harness.queue(raw::PLAIN);
@@ -82,9 +82,9 @@ fn every_command_keeps_its_controller_alive() {
 }
 
 /// Front that ends when it must stop.
-struct Idle;
+struct KeepAliveFront;
 
-impl Front for Idle {
+impl Front for KeepAliveFront {
     fn turn(&mut self, turn: &mut dyn Turn) {
         if turn.stopping() {
             turn.stop();
@@ -99,7 +99,7 @@ fn a_controller_is_kept_alive_while_its_fronts_are_made() {
     let config = HostConfig { keep_alive: KATO, ..host_config(address(&server)) };
     let controller = Controller::connect(config, |_, _| {
         thread::sleep(BUSY);
-        Box::new(Idle)
+        Box::new(KeepAliveFront)
     });
     let controller = controller.unwrap();
     controller.stop();

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Starts a target with two listeners, the second of which is non-optimized.
-fn two_ways(exports: Vec<Export>) -> (Server, [SocketAddr; 2]) {
+fn two_paths(exports: Vec<Export>) -> (Server, [SocketAddr; 2]) {
     let mut config = server_config(exports);
     config.listen.push("127.0.0.2:0".parse().unwrap());
     let server = Server::start(config).unwrap();
@@ -27,8 +27,12 @@ fn two_ways(exports: Vec<Export>) -> (Server, [SocketAddr; 2]) {
 fn set(server: &Server, address: SocketAddr, state: AnaState) {
     let listener = AnaListener::Tcp(address);
     let changes = server.apply(&[Operation::SetAna { listener, state: Some(state) }]).unwrap();
-    let told: Vec<String> = changes.iter().map(ToString::to_string).collect();
-    assert!(told.is_empty() || told == [format!("listener {address}: ANA {state}")], "{told:?}");
+    let changed_operations: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    assert!(
+        changed_operations.is_empty()
+            || changed_operations == [format!("listener {address}: ANA {state}")],
+        "{changed_operations:?}"
+    );
 }
 
 /// Connects a host that does not wait for an unusable path.
@@ -62,7 +66,7 @@ fn answers(client: &Client, nsid: u32) -> Vec<Option<Status>> {
 fn commands_are_answered_as_their_way_says() {
     let directory = tempfile::tempdir().unwrap();
     let (server, [here, there]) =
-        two_ways(vec![memory(1, 2 * MIB, 512), file(2, &directory, 2 * MIB, 512)]);
+        two_paths(vec![memory(1, 2 * MIB, 512), file(2, &directory, 2 * MIB, 512)]);
     let (good, other) = (impatient(here), impatient(there));
     for (state, refusal) in [
         (AnaState::NonOptimized, None),
@@ -85,8 +89,8 @@ fn commands_are_answered_as_their_way_says() {
 
 /// A host with one path waits until the path is usable again, and sees no error.
 #[test]
-fn a_host_waits_for_its_only_way() {
-    let (server, [_, there]) = two_ways(vec![memory(1, MIB, 512)]);
+fn a_host_waits_for_its_only_path() {
+    let (server, [_, there]) = two_paths(vec![memory(1, MIB, 512)]);
     let client = Client::connect(host_config(there)).unwrap();
     set(&server, there, AnaState::Inaccessible);
     let begun = Instant::now();
@@ -103,7 +107,7 @@ fn a_host_waits_for_its_only_way() {
 
 #[test]
 fn states_of_listeners_that_are_none_are_refused() {
-    let (server, [here, _]) = two_ways(vec![memory(1, MIB, 512)]);
+    let (server, [here, _]) = two_paths(vec![memory(1, MIB, 512)]);
     let listener = AnaListener::Tcp(SocketAddr::new(here.ip(), 1));
     let state = Some(AnaState::Inaccessible);
     let error = server.apply(&[Operation::SetAna { listener, state }]).unwrap_err();
@@ -189,7 +193,7 @@ fn a_target_departs_when_everything_is_finished() {
         eventually("it departs", || {
             status(client.read(1, 0, Buffer::alloc(4096))) == Some(Status::ANA_INACCESSIBLE)
         });
-        eventually("nobody listens", || std::net::TcpStream::connect(at).is_err());
+        eventually("no listener is left", || std::net::TcpStream::connect(at).is_err());
         assert!(!drained.is_finished(), "the store still has the write");
         drop(guard);
         drained.join().unwrap();
@@ -212,11 +216,11 @@ fn the_wait_has_an_end() {
         let guard = lock.lock().unwrap();
         client.submit_to(request(Op::Write, 0, 8, Some(pattern(4096, 5)), 1), &done);
         eventually("the store has it", || server.usage().store_commands == 1);
-        let (begun, mut looks) = (Instant::now(), 0);
+        let (begun, mut pauses) = (Instant::now(), 0);
         server.drain(|pause| {
             thread::sleep(pause);
-            looks += 1;
-            patience.is_none_or(|most| looks < most)
+            pauses += 1;
+            patience.is_none_or(|most| pauses < most)
         });
         let elapsed = begun.elapsed();
         assert_eq!(server.usage().store_commands, 1, "the store has answered");

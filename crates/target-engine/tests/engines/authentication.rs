@@ -1,7 +1,7 @@
 //! In-band authentication over loopback: accepted hosts, refused hosts, and the errors of both sides.
 
 use crate::harness::*;
-use crate::peer::{Peer, raw};
+use crate::peer::{RawPeer, raw};
 use roadtrain_host_engine::{Client, HostConfig, HostError, LinkState, discover};
 use roadtrain_proto::security::dhchap::{self, Group, Keys, Offer};
 use roadtrain_proto::security::{DhchapKey, Hash};
@@ -81,7 +81,7 @@ fn wrong_and_missing_keys_are_refused_by_the_side_that_has_the_other() {
 
 /// A peer that knows the name and controller of a host, but has no key, cannot shut the controller down.
 #[test]
-fn who_has_proved_nothing_does_not_shut_a_controller_down() {
+fn an_unauthenticated_peer_cannot_shut_a_controller_down() {
     const SHUTDOWN: u32 = 1 << 14;
     let server = start(true, Offer::default(), 2);
     let client = Client::connect(config(&server, both())).unwrap();
@@ -89,13 +89,13 @@ fn who_has_proved_nothing_does_not_shut_a_controller_down() {
     // A queue of the host's controller, and another controller.
     for (qid, cntlid) in [(7, cntlid), (0, 0xffff)] {
         let socket = std::net::TcpStream::connect(address(&server)).unwrap();
-        let mut peer = Peer { socket, digests: raw::PLAIN };
+        let mut peer = RawPeer { socket, digests: raw::PLAIN };
         peer.send(&raw::icreq());
         peer.next().unwrap();
         let connect = Connect { recfmt: 0, qid, sqsize: 7, cattr: 0, kato_ms: 0 };
         let data = ConnectData::new([7; 16], cntlid, NQN, HOST_NQN);
         peer.send(&raw::command(1, connect.emit(), data.as_bytes(), raw::PLAIN));
-        assert!(peer.completion(1).is_success(), "it is asked for a proof then");
+        assert!(peer.completion(1).is_success(), "it must authenticate then");
         let shutdown = Property::set(property::CC, SHUTDOWN);
         peer.send(&raw::command(2, shutdown, &[], raw::PLAIN));
         assert_eq!(peer.completion(2), Status::AUTHENTICATION_REQUIRED.dnr());

@@ -2,7 +2,7 @@
 //! commands.
 
 use crate::harness::*;
-use crate::peer::{Harness, Peer, raw};
+use crate::peer::{EngineHarness, RawPeer, raw};
 use roadtrain_host_engine::{Class, Client};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::Export;
@@ -31,7 +31,7 @@ fn exports(second: Class, third: Class) -> Vec<Export> {
 }
 
 /// Sends reads of (NSID, CDW13) at once. Returns the order of the completions.
-fn answers(peer: &mut Peer, reads: &[(u32, u32)]) -> Vec<u16> {
+fn answers(peer: &mut RawPeer, reads: &[(u32, u32)]) -> Vec<u16> {
     let mut capsules = Vec::new();
     for (cid, &(nsid, cdw13)) in (CID..).zip(reads) {
         let mut sqe = Sqe::rw(opcode::READ, nsid, 0, 1);
@@ -50,7 +50,7 @@ fn answers(peer: &mut Peer, reads: &[(u32, u32)]) -> Vec<u16> {
 
 #[test]
 fn answers_pass_others_by_the_class_of_their_namespace() {
-    let harness = Harness::with(server_config(exports(Class::Bulk, Class::Latency)));
+    let harness = EngineHarness::with(server_config(exports(Class::Bulk, Class::Latency)));
     let mut peer = harness.queue_of(1, ENTRIES);
     let reads = [(2, 0), (2, 0), (1, 0), (2, 0), (3, 0)];
     assert_eq!(answers(&mut peer, &reads), [4, 2, 0, 1, 3]);
@@ -63,7 +63,7 @@ fn answers_pass_others_by_the_class_of_their_namespace() {
 
 #[test]
 fn answers_on_a_bulk_connection_let_others_pass() {
-    let harness = Harness::with(server_config(exports(Class::Normal, Class::Latency)));
+    let harness = EngineHarness::with(server_config(exports(Class::Normal, Class::Latency)));
     let mut peer = harness.queue_of_class(1, ENTRIES, Class::Bulk);
     assert_eq!(answers(&mut peer, &[(1, 0), (2, 0), (3, 0)]), [2, 1, 0]);
     assert_eq!(answers(&mut peer, &[(1, 0), (1, Class::Latency.to_dsm())]), [1, 0]);

@@ -17,16 +17,16 @@ enum Did {
 }
 
 /// Front that sends a command to each file, besides a request to its lane, until it must stop.
-struct Asking {
+struct DriverFront {
     files: Vec<File>,
-    asked: bool,
+    has_sent: bool,
     /// True to send one more command at the end, whose result is not read.
-    last_words: bool,
+    sends_at_end: bool,
     did: Sender<Did>,
 }
 
-impl Asking {
-    fn ask(&self, turn: &mut dyn Turn, number: usize) {
+impl DriverFront {
+    fn send_command(&self, turn: &mut dyn Turn, number: usize) {
         let fd = self.files[number].as_raw_fd();
         let command = RingCommand { fd, op: 1, address: 0, length: 0, payload: [0; 80] };
         // SAFETY: the command has no pointers.
@@ -34,10 +34,10 @@ impl Asking {
     }
 }
 
-impl Front for Asking {
+impl Front for DriverFront {
     fn turn(&mut self, turn: &mut dyn Turn) {
-        if !std::mem::replace(&mut self.asked, true) {
-            (0..self.files.len()).for_each(|number| self.ask(turn, number));
+        if !std::mem::replace(&mut self.has_sent, true) {
+            (0..self.files.len()).for_each(|number| self.send_command(turn, number));
             turn.submit(LaneId(0), request(Op::Flush, 0, 0, None, 0)).unwrap();
         }
         while let Some((key, result)) = turn.next_command() {
@@ -47,24 +47,24 @@ impl Front for Asking {
             self.did.send(Did::Flushed).unwrap();
         }
         if turn.stopping() {
-            if self.last_words {
-                self.ask(turn, 0);
+            if self.sends_at_end {
+                self.send_command(turn, 0);
             }
             turn.stop();
         }
     }
 }
 
-impl Drop for Asking {
+impl Drop for DriverFront {
     fn drop(&mut self) {
         let _ = self.did.send(Did::Dropped);
     }
 }
 
-fn start(files: Vec<File>, last_words: bool) -> (Controller, Receiver<Did>, Server) {
+fn start(files: Vec<File>, sends_at_end: bool) -> (Controller, Receiver<Did>, Server) {
     let server = serve(vec![memory(1, MIB, 512)]);
     let (did, deeds) = channel();
-    let front = Asking { files, asked: false, last_words, did };
+    let front = DriverFront { files, has_sent: false, sends_at_end, did };
     let mut front = Some(Box::new(front) as Box<dyn Front + Send>);
     let config = host_config(address(&server));
     let controller = Controller::connect(config, |_, _| front.take().unwrap()).unwrap();
@@ -72,7 +72,7 @@ fn start(files: Vec<File>, last_words: bool) -> (Controller, Receiver<Did>, Serv
 }
 
 #[test]
-fn drivers_answer_beside_the_lanes() {
+fn drivers_complete_commands_next_to_the_lanes() {
     // /dev/null accepts every command, a regular file none.
     let files = vec![File::open("/dev/null").unwrap(), tempfile::tempfile().unwrap()];
     let (controller, deeds, _server) = start(files, false);
@@ -90,7 +90,7 @@ fn drivers_answer_beside_the_lanes() {
 }
 
 #[test]
-fn a_front_may_stop_with_commands_under_way() {
+fn a_front_may_stop_with_commands_in_flight() {
     let (controller, deeds, _server) = start(vec![File::open("/dev/null").unwrap()], true);
     (0..2).for_each(|_| assert_ne!(deeds.recv_timeout(LONG), Ok(Did::Dropped)));
     controller.stop();

@@ -100,7 +100,7 @@ fn copy(cid: u16, to: u64, flags: u32, sources: &[(u64, u16)]) -> Vec<u8> {
 }
 
 /// Returns CDW0 and status of a completion.
-fn answer(peer: &mut Peer) -> (u32, Status) {
+fn answer(peer: &mut RawPeer) -> (u32, Status) {
     let (kind, pdu) = peer.next().expect("a completion");
     assert_eq!(kind, PduType::CapsuleResp as u8);
     let status = Status::from_field(u16::from_le_bytes([pdu[22], pdu[23]]));
@@ -111,7 +111,7 @@ fn answer(peer: &mut Peer) -> (u32, Status) {
 #[test]
 fn who_cannot_copy_all_says_what_was_not_copied() {
     let directory = tempfile::tempdir().unwrap();
-    let harness = Harness::with(server_config(vec![file(1, &directory, MIB, BLOCK)]));
+    let harness = EngineHarness::with(server_config(vec![file(1, &directory, MIB, BLOCK)]));
     let path = directory.path().join("1.img");
     let data = fill(&harness.client, 1, 0, 8, 3);
     std::fs::File::options().write(true).open(path).unwrap().set_len(MIB / 2).unwrap();

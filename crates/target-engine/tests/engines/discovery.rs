@@ -35,8 +35,8 @@ fn every_entry_of_the_subsystem_is_a_path() {
     // Each controller knows all paths. Each path appears once although both report it. An unreachable controller does
     // no harm.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    for asked in [&addresses[1..], &addresses[..], &[closed, addresses[0]]] {
-        let client = Client::connect(discovering(asked)).unwrap();
+    for controllers in [&addresses[1..], &addresses[..], &[closed, addresses[0]]] {
+        let client = Client::connect(discovering(controllers)).unwrap();
         assert_eq!(routes(&client), all_connected(&addresses));
         client.write(1, 0, pattern(4096, 1), false).unwrap();
         assert!(*client.read(1, 0, Buffer::alloc(4096)).unwrap() == *pattern(4096, 1));
@@ -45,14 +45,15 @@ fn every_entry_of_the_subsystem_is_a_path() {
 }
 
 #[test]
-fn a_subsystem_that_nobody_knows_is_an_error() {
+fn an_unknown_subsystem_is_an_error() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let nqn = "nqn.2025-01.io.example:other";
     let config = HostConfig { subsystem_nqn: nqn.into(), ..discovering(&server.addresses()) };
-    let error = Client::connect(config).err().expect("nobody knows it").to_string();
+    let error = Client::connect(config).err().expect("it is unknown").to_string();
     assert!(error.contains(nqn) && error.contains(&address(&server).to_string()), "{error}");
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let error = Client::connect(discovering(&[closed])).err().expect("nobody there").to_string();
+    let error =
+        Client::connect(discovering(&[closed])).err().expect("no controller responds").to_string();
     assert!(error.contains("cannot reach"), "{error}");
 }
 

@@ -205,7 +205,7 @@ fn tls(tls: TlsUse, keys: TlsKeys) -> Option<TlsConfig> {
 }
 
 /// Runs a load until an express connection is used. Returns the proxy that its connections passed.
-fn used_by_way_of(server: &Server, change: impl FnOnce(&mut HostConfig)) -> Proxy {
+fn used_through_proxy(server: &Server, change: impl FnOnce(&mut HostConfig)) -> Proxy {
     let proxy = Proxy::new(address(server), Vec::new());
     let mut config = host_config(proxy.address);
     change(&mut config);
@@ -219,7 +219,7 @@ fn used_by_way_of(server: &Server, change: impl FnOnce(&mut HostConfig)) -> Prox
 #[test]
 fn it_authenticates() {
     let server = start_with(|config| config.authentication = authentication());
-    let proxy = used_by_way_of(&server, |config| config.keys = dhchap_key());
+    let proxy = used_through_proxy(&server, |config| config.keys = dhchap_key());
     let sqes = sqes(&proxy.sent(2));
     let is_proof = sqes.iter().position(|sqe| {
         sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::AUTHENTICATION_SEND
@@ -233,7 +233,7 @@ fn it_is_sealed_by_tls() {
     let key = || TlsKey::new(Some(Hash::Sha256), &[7; 32]).unwrap();
     let keys = TlsKeys::from([(HOST_NQN.to_owned(), vec![key()])]);
     let server = start_with(|config| config.tls = tls(TlsUse::Required, keys));
-    let proxy = used_by_way_of(&server, |config| {
+    let proxy = used_through_proxy(&server, |config| {
         config.tls = Some(HostTls::new(HostKey::Configured(key())))
     });
     assert_eq!(proxy.kinds(), [TLS, TLS, TLS]);
@@ -245,7 +245,7 @@ fn it_is_sealed_with_the_psk_that_authentication_has_made() {
         config.authentication = authentication();
         config.tls = tls(TlsUse::Allowed, TlsKeys::default());
     });
-    let proxy = used_by_way_of(&server, |config| {
+    let proxy = used_through_proxy(&server, |config| {
         config.keys = dhchap_key();
         config.tls = Some(HostTls::concatenated());
     });

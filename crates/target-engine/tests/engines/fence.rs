@@ -1,7 +1,7 @@
 //! Lost controllers that the target still considers connected: the host has them ended.
 
 use crate::harness::*;
-use crate::peer::{ENTRIES, Harness, raw};
+use crate::peer::{ENTRIES, EngineHarness, raw};
 use crate::proxy::Proxy;
 use roadtrain_host_engine::{Admin, Client};
 use roadtrain_system::buffer::Buffer;
@@ -55,7 +55,7 @@ fn status_of(admin: &mut Admin, named: ControllerInstance) -> u8 {
 #[test]
 fn commands_of_an_ended_controller_have_left_their_store_when_it_is_told() {
     let service = Duration::from_millis(500);
-    let mut harness = Harness::with(server_config(vec![ssd(1, MIB, 512, service, 1)]));
+    let mut harness = EngineHarness::with(server_config(vec![ssd(1, MIB, 512, service, 1)]));
     let named = instance(&mut harness.admin);
     let mut lost = harness.queue(raw::PLAIN);
     for cid in 2..6 {
@@ -67,7 +67,7 @@ fn commands_of_an_ended_controller_have_left_their_store_when_it_is_told() {
     let mut next = Admin::connect(&config).unwrap();
     let cqe = next.run("Cross-Controller Reset", &named.emit(), &[], &mut []).unwrap();
     if cqe.dw0.get() & IMMEDIATE == 0 {
-        eventually("the log tells its end", || {
+        eventually("the log reports its end", || {
             status_of(&mut next, named) == reset_status::SUCCEEDED
         });
     }

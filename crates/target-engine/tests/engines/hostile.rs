@@ -13,7 +13,7 @@ use std::net::Shutdown;
 
 #[test]
 fn garbage_is_answered_with_a_term_req() {
-    let harness = Harness::new();
+    let harness = EngineHarness::new();
     for seed in 0..32 {
         let mut peer = harness.peer();
         peer.send(&pattern(4096, seed));
@@ -29,7 +29,7 @@ fn garbage_is_answered_with_a_term_req() {
 
 #[test]
 fn a_term_req_is_readable_behind_a_flood() {
-    let harness = Harness::new();
+    let harness = EngineHarness::new();
     for _ in 0..20 {
         let mut peer = harness.ready(raw::PLAIN);
         let mut flood = raw::icreq();
@@ -42,7 +42,7 @@ fn a_term_req_is_readable_behind_a_flood() {
 
 #[test]
 fn wrong_digests_are_noticed() {
-    let harness = Harness::new();
+    let harness = EngineHarness::new();
     let mut peer = harness.queue(raw::BOTH);
     let mut pdu = raw::write_in_capsule(2, &[1; 512], raw::BOTH);
     let last = pdu.len() - 1;
@@ -60,11 +60,11 @@ fn wrong_digests_are_noticed() {
 }
 
 #[test]
-fn octets_may_come_one_by_one() {
-    let harness = Harness::new();
+fn bytes_may_arrive_one_by_one() {
+    let harness = EngineHarness::new();
     for digests in [raw::PLAIN, raw::BOTH] {
         let mut peer = harness.peer();
-        let send = |peer: &mut Peer, octets: &[u8]| {
+        let send = |peer: &mut RawPeer, octets: &[u8]| {
             octets.iter().for_each(|octet| peer.send(std::slice::from_ref(octet)));
         };
         send(&mut peer, IcReq::new(digests, 0, 0).as_bytes());
@@ -81,7 +81,7 @@ fn octets_may_come_one_by_one() {
 
 #[test]
 fn connections_cut_anywhere_leave_nothing() {
-    let harness = Harness::new();
+    let harness = EngineHarness::new();
     let capsule = raw::write_in_capsule(2, &[1; 4096], raw::PLAIN);
     for cut in [0, 1, 7, 8, 71, 72, 73, 2000, capsule.len() - 1] {
         let mut peer = harness.queue(raw::PLAIN);
@@ -101,7 +101,7 @@ fn connections_cut_anywhere_leave_nothing() {
 /// Completions that do not fit the socket wait, and arrive completely when the peer reads.
 #[test]
 fn a_peer_that_reads_late_gets_everything() {
-    let harness = Harness::new();
+    let harness = EngineHarness::new();
     let len = 1usize << 20;
     harness.client.write(1, 0, pattern(len, 3), false).unwrap();
     for digests in [raw::PLAIN, raw::BOTH] {
@@ -124,8 +124,8 @@ fn a_peer_that_reads_late_gets_everything() {
 }
 
 #[test]
-fn resets_while_answers_leave_harm_nobody() {
-    let harness = Harness::new();
+fn resets_while_completions_leave_harm_no_other_host() {
+    let harness = EngineHarness::new();
     harness.client.write(1, 0, pattern(65536, 1), false).unwrap();
     for _ in 0..100 {
         let mut peer = harness.queue(raw::PLAIN);
@@ -146,7 +146,7 @@ fn resets_while_answers_leave_harm_nobody() {
 fn connections_without_a_queue_end() {
     let mut config = server_config(vec![memory(1, MIB, BLOCK)]);
     config.connect_timeout = std::time::Duration::from_secs(3);
-    let harness = Harness::with(config);
+    let harness = EngineHarness::with(config);
     let mut half = harness.peer();
     half.send(&raw::icreq()[..100]);
     for peer in [harness.peer(), half, harness.ready(raw::PLAIN)] {
@@ -157,9 +157,9 @@ fn connections_without_a_queue_end() {
 
 #[test]
 fn idle_half_open_and_stuck_connections_do_not_keep_others_waiting() {
-    let mut harness = Harness::new();
+    let mut harness = EngineHarness::new();
     let icreq = raw::icreq();
-    let mut peers: Vec<Peer> = (0..100)
+    let mut peers: Vec<RawPeer> = (0..100)
         .map(|index| {
             let mut peer = harness.peer();
             peer.send(&icreq[..index]);
@@ -187,7 +187,7 @@ fn connect_sqe(qid: u16) -> Sqe {
 }
 
 /// Connects an admin queue and enables its controller, with commands 1 and 2.
-fn admin_queue(harness: &Harness) -> Peer {
+fn admin_queue(harness: &EngineHarness) -> RawPeer {
     let mut peer = harness.ready(raw::PLAIN);
     let data = ConnectData::new([7; 16], 0xffff, NQN, "nqn.2026-11.test:hostile");
     peer.send(&raw::command(1, connect_sqe(0), data.as_bytes(), raw::PLAIN));
@@ -201,7 +201,7 @@ fn admin_queue(harness: &Harness) -> Peer {
 /// The control plane completes some admin commands later, and identifies them by CID.
 #[test]
 fn an_identifier_that_another_admin_command_has_ends_the_connection() {
-    let harness = Harness::new();
+    let harness = EngineHarness::new();
     let mut peer = admin_queue(&harness);
     let mut features = Sqe::new(opcode::SET_FEATURES, 0);
     features.set_transport(4096);
@@ -216,7 +216,7 @@ fn an_identifier_that_another_admin_command_has_ends_the_connection() {
 /// these requests get no completion.
 #[test]
 fn an_identifier_of_an_event_request_may_be_used_again() {
-    let harness = Harness::new();
+    let harness = EngineHarness::new();
     let mut peer = admin_queue(&harness);
     let request = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
     for cid in [3, 4, 5, 6] {
@@ -241,7 +241,7 @@ fn an_identifier_of_an_event_request_may_be_used_again() {
 /// A peer without a connected queue has one small buffer of its own, and takes none from others.
 #[test]
 fn strangers_hold_no_buffers_of_others() {
-    let harness = Harness::new();
+    let harness = EngineHarness::new();
     let mut peer = harness.ready(raw::PLAIN);
     let mut connect = connect_sqe(1);
     connect.set_transport(1024); // its data needs an R2T

@@ -101,7 +101,7 @@ fn a_host_goes_on_when_its_namespace_is_back() {
 }
 
 #[test]
-fn another_file_under_an_nsid_gets_no_write_of_who_knew_the_first() {
+fn another_file_under_an_nsid_gets_no_write_of_hosts_of_the_first() {
     let directory = tempfile::tempdir().unwrap();
     let paths = ["a", "b"].map(|name| directory.path().join(name));
     let export = |path| vec![subsystem(vec![file_at(1, path, Some(MIB))])];
@@ -193,15 +193,15 @@ fn a_file_keeps_its_block_size() {
 #[test]
 fn identities_are_what_the_configuration_says() {
     let (uuid, nguid) = (Some([0x11; 16]), Some([0x22; 16]));
-    let told = |nsid, uuid, nguid| Export { uuid, nguid, ..memory(nsid, MIB, 512) };
-    let exports = || vec![told(1, uuid, nguid), told(2, Some([0x33; 16]), None)];
+    let with_ids = |nsid, uuid, nguid| Export { uuid, nguid, ..memory(nsid, MIB, 512) };
+    let exports = || vec![with_ids(1, uuid, nguid), with_ids(2, Some([0x33; 16]), None)];
     let ids = || {
         let client = connect(&serve(exports()));
         [1, 2].map(|nsid| (namespace(&client, nsid).uuid, namespace(&client, nsid).nguid))
     };
     let first = ids();
     assert_eq!((first[0], first[1].0), (([0x11; 16], [0x22; 16]), [0x33; 16]));
-    assert_eq!(ids(), first, "a second target that is told the same");
+    assert_eq!(ids(), first, "a second target with the same configuration");
 }
 
 /// Returns the state that a reload can change: the files and their sizes, and the namespaces that hosts see.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use std::{env, fs};
 
 const NQN: &str = "nqn.2024-01.test:disk";
-const THIS_TEST: &str = "idle::nobody_wakes_up_but_to_keep_alive";
+const THIS_TEST: &str = "idle::idle_ends_wake_up_only_to_keep_alive";
 /// Environment variable of the process in which this test runs alone.
 const ALONE: &str = "ROADTRAIN_TEST_ALONE";
 
@@ -45,7 +45,7 @@ fn run_alone() {
 }
 
 #[test]
-fn nobody_wakes_up_but_to_keep_alive() {
+fn idle_ends_wake_up_only_to_keep_alive() {
     if env::var_os(ALONE).is_none() {
         return run_alone();
     }

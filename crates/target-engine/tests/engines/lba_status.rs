@@ -1,7 +1,7 @@
 //! Get LBA Status at a running target: of files, and of stores that do not respond.
 
 use crate::harness::*;
-use crate::peer::{Harness, Peer, raw};
+use crate::peer::{EngineHarness, RawPeer, raw};
 use roadtrain_host_engine::{
     Admin, Allocation, AllocationQuery, Controller, Front, RANGES_MAX, Turn,
 };
@@ -31,9 +31,9 @@ const GET: GetLbaStatus =
 #[derive(Debug, Default)]
 struct StuckStore(AtomicUsize);
 
-struct Stuck(Mutex<Option<Buffer>>, Completions);
+struct StuckQuery(Mutex<Option<Buffer>>, Completions);
 
-impl Then for Stuck {
+impl Then for StuckQuery {
     fn answered(&self, completion: Completion, io: &mut Io<'_>) {
         io.complete(completion);
     }
@@ -57,7 +57,7 @@ impl Store for StuckStore {
     fn submit(&self, op: StoreOp, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
         if let StoreOp::LookUp { .. } = op {
             self.0.fetch_add(1, SeqCst);
-            let stuck = Arc::new(Stuck(Mutex::new(buffer), io.completions()));
+            let stuck = Arc::new(StuckQuery(Mutex::new(buffer), io.completions()));
             let _ = io.then(token, stuck);
         } else {
             io.complete(Completion::new(token, Ok(()), buffer));
@@ -84,14 +84,14 @@ fn read(list: &[u8]) -> (Vec<(u64, u64)>, u8) {
     (blocks.collect(), head.condition)
 }
 
-fn ask(admin: &mut Admin, get: GetLbaStatus, nsid: u32) -> (Vec<(u64, u64)>, u8) {
+fn get_status(admin: &mut Admin, get: GetLbaStatus, nsid: u32) -> (Vec<(u64, u64)>, u8) {
     let mut list = vec![0xee; get.bytes as usize];
     admin.run("Get LBA Status", &get.emit(nsid), &[], &mut list).unwrap();
     read(&list)
 }
 
 #[test]
-fn files_tell_what_is_allocated_and_memory_calls_all_so() {
+fn files_report_allocated_blocks_and_memory_reports_all() {
     let directory = tempfile::tempdir().unwrap();
     let exports = vec![file(1, &directory, 64 * MIB, 4096), memory(2, MIB, 512)];
     let server = serve(exports);
@@ -100,14 +100,14 @@ fn files_tell_what_is_allocated_and_memory_calls_all_so() {
     let mut admin = Admin::connect(&host_config(address(&server))).unwrap();
     let complete = condition::COMPLETE;
     // A file system without holes reports everything as allocated.
-    let (ranges, condition) = ask(&mut admin, GET, 1);
+    let (ranges, condition) = get_status(&mut admin, GET, 1);
     let covers = |&(slba, blocks): &(u64, u64)| slba <= 256 && slba + blocks >= 272;
     assert!(ranges.iter().any(covers) && condition == complete, "{ranges:?}");
     let part = GetLbaStatus { slba: 260, blocks: Some(2), ..GET };
-    assert_eq!(ask(&mut admin, part, 1), (vec![(260, 2)], complete));
-    assert_eq!(ask(&mut admin, GET, 2), (vec![(0, 2048)], complete));
+    assert_eq!(get_status(&mut admin, part, 1), (vec![(260, 2)], complete));
+    assert_eq!(get_status(&mut admin, GET, 2), (vec![(0, 2048)], complete));
     let short = GetLbaStatus { bytes: 8, ..GET };
-    assert_eq!(ask(&mut admin, short, 2), (vec![], condition::NO_ROOM));
+    assert_eq!(get_status(&mut admin, short, 2), (vec![], condition::NO_ROOM));
     let mut head = [0xee; 4];
     let sqe = GetLbaStatus { bytes: 4, ..GET }.emit(2);
     admin.run("Get LBA Status", &sqe, &[], &mut head).unwrap();
@@ -126,7 +126,7 @@ fn a_store_that_does_not_answer_has_its_time_and_keeps_nobody_waiting() {
         let begun = Instant::now();
         let (list, elapsed, flushes) = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                let list = ask(&mut admin, GET, 1);
+                let list = get_status(&mut admin, GET, 1);
                 (list, begun.elapsed())
             });
             let mut flushes = 0;
@@ -147,7 +147,7 @@ fn a_store_that_does_not_answer_has_its_time_and_keeps_nobody_waiting() {
 }
 
 /// Connects an admin queue by hand, and enables its controller.
-fn admin_queue(harness: &Harness) -> Peer {
+fn admin_queue(harness: &EngineHarness) -> RawPeer {
     let mut peer = harness.ready(raw::PLAIN);
     let connect = Connect { recfmt: 0, qid: 0, sqsize: 31, cattr: 0, kato_ms: 0 };
     let data = ConnectData::new([9; 16], CNTLID_DYNAMIC, NQN, "nqn.2024-01.test:other");
@@ -161,7 +161,7 @@ fn admin_queue(harness: &Harness) -> Peer {
 
 #[test]
 fn look_ups_of_a_queue_are_few() {
-    let harness = Harness::with(server_config(vec![memory(2, MIB, 512), stuck()]));
+    let harness = EngineHarness::with(server_config(vec![memory(2, MIB, 512), stuck()]));
     let mut peer = admin_queue(&harness);
     let all = (0..10).flat_map(|cid| raw::command(cid, GET.emit(1), &[], raw::PLAIN));
     peer.send(&all.collect::<Vec<u8>>());
@@ -184,11 +184,11 @@ fn look_ups_of_a_queue_are_few() {
 #[test]
 fn who_is_gone_is_not_waited_for() {
     let store = Arc::<StuckStore>::default();
-    let harness = Harness::with(server_config(vec![stuck_in(&store)]));
-    let mut given_up_after = (1..4).map(|asked| {
+    let harness = EngineHarness::with(server_config(vec![stuck_in(&store)]));
+    let mut given_up_after = (1..4).map(|queries| {
         let mut peer = admin_queue(&harness);
         peer.send(&raw::command(3, GET.emit(1), &[], raw::PLAIN));
-        eventually("the store has it", || store.0.load(SeqCst) == asked);
+        eventually("the store has it", || store.0.load(SeqCst) == queries);
         let gone = Instant::now();
         drop(peer);
         eventually("it is given up", || harness.server.usage().store_commands == 0);
@@ -205,7 +205,7 @@ fn a_namespace_may_go_meanwhile() {
     let server = serve(vec![stuck_in(&store)]);
     let mut admin = Admin::connect(&host_config(address(&server))).unwrap();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| ask(&mut admin, GET, 1));
+        let waiting = scope.spawn(|| get_status(&mut admin, GET, 1));
         eventually("the store has it", || store.0.load(SeqCst) == 1);
         server.reload(&[subsystem(Vec::new())]).unwrap();
         assert_eq!(waiting.join().unwrap(), (vec![(0, 2048)], condition::COMPLETE));
@@ -216,22 +216,22 @@ fn a_namespace_may_go_meanwhile() {
 }
 
 /// Front that sends the queries of a test.
-struct Asking {
-    asks: Receiver<AllocationQuery>,
-    told: Sender<Told>,
+struct AllocationFront {
+    queries: Receiver<AllocationQuery>,
+    results: Sender<AllocationReply>,
     number: u64,
 }
 
-impl Front for Asking {
+impl Front for AllocationFront {
     fn turn(&mut self, turn: &mut dyn Turn) {
-        while let Ok(query) = self.asks.try_recv() {
+        while let Ok(query) = self.queries.try_recv() {
             self.number += 1;
             if !turn.look_up(query, self.number) {
-                self.told.send((self.number, None)).unwrap();
+                self.results.send((self.number, None)).unwrap();
             }
         }
         while let Some(found) = turn.next_look_up() {
-            self.told.send(found).unwrap();
+            self.results.send(found).unwrap();
         }
         if turn.stopping() {
             turn.stop();
@@ -244,40 +244,42 @@ impl Front for Asking {
 }
 
 /// Number of a query, and its result.
-type Told = (u64, Option<Allocation>);
+type AllocationReply = (u64, Option<Allocation>);
 
 /// Connects a controller with such a front.
-fn asking(server: &Server) -> (Controller, Sender<AllocationQuery>, Receiver<Told>) {
-    let (ask, asks) = channel();
-    let (told, answers) = channel();
-    let mut asks = Some(asks);
+fn connect_allocation_front(
+    server: &Server,
+) -> (Controller, Sender<AllocationQuery>, Receiver<AllocationReply>) {
+    let (query_sender, queries) = channel();
+    let (results, answers) = channel();
+    let mut queries = Some(queries);
     let controller = Controller::connect(host_config(address(server)), |_, _| {
-        let asks = asks.take().expect("one reactor");
-        Box::new(Asking { asks, told: told.clone(), number: 0 })
+        let queries = queries.take().expect("one reactor");
+        Box::new(AllocationFront { queries, results: results.clone(), number: 0 })
     });
-    (controller.unwrap(), ask, answers)
+    (controller.unwrap(), query_sender, answers)
 }
 
 const QUERY: AllocationQuery =
     AllocationQuery { nsid: 1, slba: 8, blocks: 100, ranges: RANGES_MAX };
 
 #[test]
-fn fronts_hear_what_is_allocated_and_that_nobody_says() {
+fn fronts_get_allocated_blocks_or_no_result() {
     let server = serve(vec![memory(1, MIB, 512)]);
-    let (controller, ask, answers) = asking(&server);
+    let (controller, query_sender, answers) = connect_allocation_front(&server);
 
-    ask.send(QUERY).unwrap();
+    query_sender.send(QUERY).unwrap();
     let all = Allocation { known: 8..108, allocated: iter::once(8..108).collect() };
     assert_eq!(answers.recv_timeout(LONG).unwrap(), (1, Some(all)));
-    ask.send(AllocationQuery { nsid: 9, ..QUERY }).unwrap();
-    ask.send(AllocationQuery { slba: 4000, ..QUERY }).unwrap();
+    query_sender.send(AllocationQuery { nsid: 9, ..QUERY }).unwrap();
+    query_sender.send(AllocationQuery { slba: 4000, ..QUERY }).unwrap();
     for number in [2, 3] {
         assert_eq!(answers.recv_timeout(LONG).unwrap(), (number, None));
     }
     // The target ends: earlier and later queries all get a result.
     drop(server);
     for number in 4..20 {
-        ask.send(QUERY).unwrap();
+        query_sender.send(QUERY).unwrap();
         assert_eq!(answers.recv_timeout(LONG).unwrap().0, number);
     }
     controller.stop();

@@ -37,9 +37,9 @@ fn listeners_come_and_go() {
         let first = address(&server);
         let client = connect(&server);
 
-        let told = server.apply(&[Operation::Listen(at(2, "127.0.0.2:0"))]).unwrap();
+        let changes = server.apply(&[Operation::Listen(at(2, "127.0.0.2:0"))]).unwrap();
         let second = server.addresses()[1];
-        assert_eq!(told[0].to_string(), format!("listener {second}: added"));
+        assert_eq!(changes[0].to_string(), format!("listener {second}: added"));
         assert_eq!(discovered(&server), BTreeSet::from([first, second]));
         assert_whole(&Client::connect(host_config(second)).unwrap(), 1);
 

@@ -1,7 +1,7 @@
 //! Lost connections and targets: every request completes exactly once.
 
 use crate::harness::*;
-use crate::peer::{BLOCK, ENTRIES, Harness, Peer, raw};
+use crate::peer::{BLOCK, ENTRIES, EngineHarness, RawPeer, raw};
 use crate::proxy::{Fate, Proxy};
 use roadtrain_host_engine::{Client, LinkState, Op};
 use roadtrain_system::buffer::Buffer;
@@ -184,9 +184,7 @@ fn an_idle_host_notices_that_its_network_is_gone() {
         let client = Client::connect(host).unwrap();
         client.write(1, 0, pattern(4096, 1), false).unwrap();
         set_loopback("down");
-        eventually("the host looks for its target", || {
-            client.view().link().state == LinkState::Reconnecting
-        });
+        eventually("the host reconnects", || client.view().link().state == LinkState::Reconnecting);
         set_loopback("up");
         assert!(*client.read(1, 0, Buffer::alloc(4096)).unwrap() == *pattern(4096, 1));
     });
@@ -272,12 +270,12 @@ pub fn survives_at(server: Server, fate: fn(u64) -> Fate, digests: Digests, lane
 }
 
 #[test]
-fn connections_cut_at_any_octet_lose_nothing() {
+fn connections_cut_at_any_byte_lose_nothing() {
     survives(Fate::Cut, Digests::default(), 1);
 }
 
 #[test]
-fn connections_with_digests_cut_at_any_octet_lose_nothing() {
+fn connections_with_digests_cut_at_any_byte_lose_nothing() {
     survives(Fate::Cut, BOTH, 2);
 }
 
@@ -334,9 +332,9 @@ fn a_controller_ends_soon_when_its_target_hangs() {
 
 /// Data that a host has sent over closed connections is not executed after it has reconnected.
 #[test]
-fn octets_that_lie_unread_are_not_executed_behind_the_hosts_back() {
+fn unread_commands_are_not_executed_after_a_reconnect() {
     const RESERVE: u16 = 16;
-    let harness = Harness::scarce(|_| {});
+    let harness = EngineHarness::scarce(|_| {});
     let to_memory = |cid, octet| {
         let mut sqe = Sqe::rw(opcode::WRITE, 2, 0, 1);
         sqe.set_in_capsule(BLOCK);
@@ -351,7 +349,7 @@ fn octets_that_lie_unread_are_not_executed_behind_the_hosts_back() {
         peer.send(&capsule[..100]);
         peer
     };
-    let reserved: Vec<Peer> = (2..2 + RESERVE).map(reserved).collect();
+    let reserved: Vec<RawPeer> = (2..2 + RESERVE).map(reserved).collect();
     eventually("the reserve is used up", || {
         harness.server.usage().reserved_buffers == usize::from(RESERVE)
     });

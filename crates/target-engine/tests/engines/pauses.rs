@@ -1,7 +1,7 @@
 //! Lanes that pause for latency-critical ones keep all received data.
 
 use crate::harness::*;
-use crate::peer::{BLOCK, Harness, Peer, raw};
+use crate::peer::{BLOCK, EngineHarness, RawPeer, raw};
 use roadtrain_host_engine::Class;
 use roadtrain_wire::pdu::PduType;
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -30,7 +30,7 @@ fn reads(count: u16, class: Class) -> Vec<u8> {
 }
 
 /// Checks that each of `count` commands is completed once, by a PDU of that type.
-fn assert_answered(peer: &mut Peer, count: u16, expected: PduType) {
+fn assert_answered(peer: &mut RawPeer, count: u16, expected: PduType) {
     let mut answered = BTreeSet::new();
     while answered.len() < usize::from(count) {
         let (kind, pdu) = peer.next().expect("an answer");
@@ -45,7 +45,7 @@ fn assert_answered(peer: &mut Peer, count: u16, expected: PduType) {
 /// another lane's turn.
 #[test]
 fn a_lane_that_becomes_latency_critical_does_not_pause_in_between() {
-    let harness = Harness::with(server_config(vec![memory(1, 128 * MIB, BLOCK)]));
+    let harness = EngineHarness::with(server_config(vec![memory(1, 128 * MIB, BLOCK)]));
     let mut critical = harness.queue_of(1, ENTRIES);
     let mut bulk = harness.queue_of(2, ENTRIES);
     let mut late = harness.queue_of(3, ENTRIES);

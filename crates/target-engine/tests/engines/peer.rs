@@ -24,14 +24,14 @@ pub mod raw;
 /// Bytes of a block, for `raw`.
 pub const BLOCK: u32 = 512;
 pub const ENTRIES: u16 = 8;
-/// Namespace of [`Harness::scarce`] whose reads wait for data from the test.
+/// Namespace of [`EngineHarness::scarce`] whose reads wait for data from the test.
 pub const SLOW_NSID: u32 = 3;
-/// Size of the largest buffer. A pool of [`Harness::scarce`] has two of them.
+/// Size of the largest buffer. A pool of [`EngineHarness::scarce`] has two of them.
 pub const LARGE: u32 = 1 << 20;
 pub const SCARCE_BYTES: usize = 2 << 20;
 
 /// A target with a well-behaved client, and an admin queue for the I/O queues of hostile ones.
-pub struct Harness {
+pub struct EngineHarness {
     pub server: Server,
     pub client: Client,
     pub admin: Admin,
@@ -44,9 +44,9 @@ pub struct Harness {
     _directory: Option<tempfile::TempDir>,
 }
 
-impl Harness {
+impl EngineHarness {
     pub fn new() -> Self {
-        Harness::with_file(|config| config.pool_bytes = 8 << 20)
+        EngineHarness::with_file(|config| config.pool_bytes = 8 << 20)
     }
 
     /// Starts a target with a file of 4 MiB as namespace 1 and memory as namespace 2.
@@ -55,23 +55,23 @@ impl Harness {
         let exports = vec![file(1, &directory, 4 * MIB, BLOCK), memory(2, MIB, BLOCK)];
         let mut config = server_config(exports);
         adapt(&mut config);
-        Harness { _directory: Some(directory), ..Harness::with(config) }
+        EngineHarness { _directory: Some(directory), ..EngineHarness::with(config) }
     }
 
     /// Starts a target with few buffers and a [`slow`] namespace.
     pub fn scarce(adapt: impl FnOnce(&mut ServerConfig)) -> Self {
         let (export, fifo) = slow();
-        let harness = Harness::with_file(|config| {
+        let harness = EngineHarness::with_file(|config| {
             config.pool_bytes = SCARCE_BYTES;
             config.subsystems[0].namespaces.push(export);
             adapt(config);
         });
-        Harness { fifo: Some(fifo), ..harness }
+        EngineHarness { fifo: Some(fifo), ..harness }
     }
 
     /// Takes all buffers of a scarce target: one waits for data of `holder`'s write 2, whose TTAG is returned, and one
     /// for the slow namespace.
-    pub fn hold_buffers(&self, holder: &mut Peer) -> u16 {
+    pub fn hold_buffers(&self, holder: &mut RawPeer) -> u16 {
         holder.send(&write(2, LARGE, raw::PLAIN));
         let ttag = holder.r2t(2);
         holder.send(&slow_read(3, LARGE));
@@ -88,18 +88,18 @@ impl Harness {
         let connections = server.usage().connections;
         assert_eq!(connections, 3);
         let cntlid = client.view().info().cntlid;
-        Harness { server, client, admin, connections, cntlid, fifo: None, _directory: None }
+        EngineHarness { server, client, admin, connections, cntlid, fifo: None, _directory: None }
     }
 
-    pub fn peer(&self) -> Peer {
+    pub fn peer(&self) -> RawPeer {
         let socket = TcpStream::connect(address(&self.server)).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
         socket.set_nodelay(true).unwrap();
-        Peer { socket, digests: raw::PLAIN }
+        RawPeer { socket, digests: raw::PLAIN }
     }
 
     /// Connects a peer up to ICResp.
-    pub fn ready(&self, digests: Digests) -> Peer {
+    pub fn ready(&self, digests: Digests) -> RawPeer {
         let mut peer = self.peer();
         peer.send(IcReq::new(digests, 0, 0).as_bytes());
         let (kind, _) = peer.next().unwrap();
@@ -126,7 +126,7 @@ impl Harness {
     }
 
     /// Connects a peer with an I/O queue of [`ENTRIES`].
-    pub fn queue(&self, digests: Digests) -> Peer {
+    pub fn queue(&self, digests: Digests) -> RawPeer {
         let mut peer = self.ready(digests);
         peer.send(&self.connect_capsule(digests));
         assert!(peer.completion(1).is_success());
@@ -134,12 +134,12 @@ impl Harness {
     }
 
     /// Connects a peer with I/O queue `qid`.
-    pub fn queue_of(&self, qid: u16, entries: u16) -> Peer {
+    pub fn queue_of(&self, qid: u16, entries: u16) -> RawPeer {
         self.queue_of_class(qid, entries, Class::Normal)
     }
 
     /// Connects a peer with I/O queue `qid` and digests.
-    pub fn queue_with(&self, qid: u16, entries: u16, digests: Digests) -> Peer {
+    pub fn queue_with(&self, qid: u16, entries: u16, digests: Digests) -> RawPeer {
         let mut peer = self.ready(digests);
         peer.send(&self.connect_capsule_of(qid, entries, Class::Normal, digests));
         assert!(peer.completion(1).is_success());
@@ -147,7 +147,7 @@ impl Harness {
     }
 
     /// Connects a peer with I/O queue `qid` and a class.
-    pub fn queue_of_class(&self, qid: u16, entries: u16, class: Class) -> Peer {
+    pub fn queue_of_class(&self, qid: u16, entries: u16, class: Class) -> RawPeer {
         let mut peer = self.ready(raw::PLAIN);
         peer.send(&self.connect_capsule_of(qid, entries, class, raw::PLAIN));
         assert!(peer.completion(1).is_success());
@@ -167,12 +167,12 @@ impl Harness {
     }
 }
 
-pub struct Peer {
+pub struct RawPeer {
     pub socket: TcpStream,
     pub digests: Digests,
 }
 
-impl Peer {
+impl RawPeer {
     /// Sends bytes. Ignores errors, as the target may have closed the connection.
     pub fn send(&mut self, octets: &[u8]) {
         let _ = self.socket.write_all(octets);

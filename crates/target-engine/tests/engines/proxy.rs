@@ -22,10 +22,10 @@ pub type Edit = dyn Fn(usize, &mut [u8]) + Send + Sync;
 /// Proxy to a target. Its threads end with the process of the test.
 pub struct Proxy {
     pub address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
 }
 
-struct Shared {
+struct ProxyState {
     target: SocketAddr,
     /// Faults of the next connections, in reverse order.
     fates: Mutex<Vec<Fate>>,
@@ -36,13 +36,13 @@ struct Shared {
     /// True once the current connections forward nothing more.
     frozen: Mutex<Arc<AtomicBool>>,
     /// Connections in order of arrival.
-    joined: Mutex<Vec<Arc<Joined>>>,
+    joined: Mutex<Vec<Arc<ProxyConnection>>>,
     edit: Option<Box<Edit>>,
 }
 
 /// Connection through the proxy.
 #[derive(Default)]
-struct Joined {
+struct ProxyConnection {
     /// Socket to the host.
     near: Option<TcpStream>,
     frozen: AtomicBool,
@@ -70,7 +70,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         fates.reverse();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             target,
             fates: Mutex::new(fates),
             strikes: AtomicU64::new(0),
@@ -139,7 +139,7 @@ impl Proxy {
     }
 }
 
-impl Shared {
+impl ProxyState {
     fn join(self: &Arc<Self>, near: TcpStream) {
         if self.is_dead.load(Relaxed) {
             return;
@@ -147,7 +147,8 @@ impl Shared {
         let Ok(far) = TcpStream::connect(self.target) else { return };
         let fate = self.fates.lock().unwrap().pop().unwrap_or(Fate::Cut(u64::MAX));
         let frozen = self.frozen.lock().unwrap().clone();
-        let joined = Arc::new(Joined { near: near.try_clone().ok(), ..Joined::default() });
+        let joined =
+            Arc::new(ProxyConnection { near: near.try_clone().ok(), ..ProxyConnection::default() });
         let number = {
             let mut all = self.joined.lock().unwrap();
             all.push(joined.clone());

@@ -30,9 +30,9 @@ fn clients_are_shared_by_threads() {
 }
 
 /// Completions in order of arrival.
-struct Ended(std::sync::Mutex<Vec<(u64, Status)>>);
+struct CompletionLog(std::sync::Mutex<Vec<(u64, Status)>>);
 
-impl Completer for Ended {
+impl Completer for CompletionLog {
     fn complete(&self, completion: Completion) {
         self.0.lock().unwrap().push((completion.token, completion.status));
     }
@@ -40,10 +40,10 @@ impl Completer for Ended {
 
 /// One completer receives the completions of many requests, whose data is in memory of the caller.
 #[test]
-fn a_completer_hears_of_all() {
+fn a_completer_gets_all_completions() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let client = Client::connect(host_config(address(&server))).unwrap();
-    let ended = Arc::new(Ended(std::sync::Mutex::default()));
+    let ended = Arc::new(CompletionLog(std::sync::Mutex::default()));
     let completer: Arc<dyn Completer> = ended.clone();
     let mut memory = vec![7u8; 16 * 512];
     memory[3 * 512] = 9;
@@ -133,7 +133,7 @@ fn counters_can_be_read_by_any_thread() {
 }
 
 #[test]
-fn a_full_desk_hands_requests_back_or_waits() {
+fn a_full_queue_returns_requests_or_waits() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let mut config = host_config(address(&server));
     config.queue_entries = 4;
@@ -207,7 +207,7 @@ fn callbacks_may_submit_and_may_hold_the_last_clone() {
 }
 
 #[test]
-fn a_callback_cannot_wait_and_its_panic_harms_nobody() {
+fn a_callback_cannot_wait_and_its_panic_harms_no_other() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let client = connect(&server);
     let (done, ended) = channel();

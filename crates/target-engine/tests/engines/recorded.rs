@@ -23,12 +23,12 @@ fn both(slow_over: SlowOver) -> (Server, Client) {
 
 /// Returns the records of both ends. Retries until no reactor has missed its time limit.
 fn recorded_by(client: &Client, server: &Server) -> (Recorded, Recorded) {
-    let ask = || (client.recorded(), server.recorded());
-    let mut both = ask();
+    let query = || (client.recorded(), server.recorded());
+    let mut both = query();
     eventually("both answer", || {
         let is_whole = !both.0.reactors.is_empty() && !both.1.reactors.is_empty();
         if !is_whole {
-            both = ask();
+            both = query();
         }
         is_whole
     });

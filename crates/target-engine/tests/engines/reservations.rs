@@ -105,8 +105,8 @@ fn a_reservation_shuts_out_others_until_it_is_released() {
         one.acquire(1, AcquireAction::Preempt, WERO, (1, 2)).unwrap();
         assert_eq!(write(&client_other, 5), Status::RESERVATION_CONFLICT.dnr());
         assert!(has(&client_one, 3));
-        let told = other.next_notification().unwrap();
-        assert_eq!(told.map(|(kind, nsid)| (kind as u8, nsid)), Some((1, 1)));
+        let notification = other.next_notification().unwrap();
+        assert_eq!(notification.map(|(kind, nsid)| (kind as u8, nsid)), Some((1, 1)));
         register(&mut other, 2, ChangePersistence::Keep);
         assert_eq!(write(&client_other, 6), Status::SUCCESS, "a registrant may");
         // A later queue finds the reservation.
@@ -136,13 +136,13 @@ fn eight_hosts_register_at_once_and_one_of_them_gets_it() {
         tries.into_iter().map(|one| one.join().unwrap()).sum()
     });
     assert_eq!(winners, 1);
-    let mut look = reservations(&server, 9);
-    let report = look.report(1, true, None).unwrap();
+    let mut observer = reservations(&server, 9);
+    let report = observer.report(1, true, None).unwrap();
     assert_eq!((report.generation, report.registrants.len()), (8, 8));
     assert_eq!(report.registrants.iter().filter(|one| one.is_holder).count(), 1);
-    let cut = look.report(1, true, Some(64 + 2 * 64)).unwrap();
+    let cut = observer.report(1, true, Some(64 + 2 * 64)).unwrap();
     assert_eq!((cut.registrants.len(), cut.registered), (2, 8));
-    let short = look.report(1, false, None).unwrap_err();
+    let short = observer.report(1, false, None).unwrap_err();
     assert!(short.to_string().contains("Host Identifier Inconsistent Format"), "{short}");
 }
 
@@ -150,7 +150,7 @@ fn eight_hosts_register_at_once_and_one_of_them_gets_it() {
 #[test]
 fn a_write_whose_data_comes_late_is_not_executed() {
     for (exports, _folder) in exports() {
-        let harness = Harness::with(config_with(exports));
+        let harness = EngineHarness::with(config_with(exports));
         assert_eq!(write(&harness.client, 7), Status::SUCCESS);
         let mut peer = harness.queue(raw::PLAIN);
         peer.send(&crate::peer::write(2, LENGTH as u32, raw::PLAIN));
@@ -236,7 +236,7 @@ fn preempt_and_abort_does_not_wait_for_a_slow_store() {
 /// The target also waits for commands in the store of a host whose connection is lost.
 #[test]
 fn what_a_lost_connection_has_left_in_the_store_is_waited_for() {
-    let harness = Harness::with(config_with(slow()));
+    let harness = EngineHarness::with(config_with(slow()));
     let mut peer = harness.queue(raw::PLAIN);
     peer.send(&raw::write_in_capsule(2, &[5; 512], raw::PLAIN));
     eventually("it is in the store", || harness.server.usage().store_commands == 1);
@@ -258,8 +258,8 @@ fn what_persists_is_there_when_the_target_comes_again() {
     let place = KeptPlace::File(named.clone());
     // Memory has the same identity each time if it is configured.
     let uuid = Some([3; 16]);
-    let told = Export { uuid, reservations: place, ..memory(1, MIB, BLOCK) };
-    for export in [file(1, &folder, MIB, BLOCK), told] {
+    let identified = Export { uuid, reservations: place, ..memory(1, MIB, BLOCK) };
+    for export in [file(1, &folder, MIB, BLOCK), identified] {
         let server = Server::start(config_with(vec![export.clone()])).unwrap();
         let (mut one, _other) = two_hosts(&server, WERO);
         assert!(!report(&server).persists);
@@ -377,7 +377,7 @@ fn what_another_target_has_done_holds_when_the_disk_comes_back() {
 
 /// Reservations that persist are in the file that the target opens at the next start, or stay where they are.
 #[test]
-fn reservations_are_kept_elsewhere_when_the_same_is_known_there() {
+fn reservations_move_to_a_file_with_the_same_state() {
     let folder = tempfile::tempdir().unwrap();
     let at = |place: KeptPlace| Export { reservations: place, ..file(1, &folder, MIB, BLOCK) };
     let path = |name: &str| folder.path().join(name);

@@ -1,7 +1,7 @@
 //! Few buffers: everything becomes slower, and nothing fails.
 
 use crate::harness::*;
-use crate::peer::{Harness, raw, write};
+use crate::peer::{EngineHarness, raw, write};
 use roadtrain_host_engine::{Client, Op};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::Server;
@@ -62,11 +62,11 @@ fn data_in_capsules_passes_writes_that_hold_every_buffer() {
 
 /// Also after repeated use, on every reactor, and if a buffer was in use for longer than the idle time.
 #[test]
-fn memory_goes_back_when_nobody_uses_it() {
+fn idle_memory_is_returned() {
     let directory = tempfile::tempdir().unwrap();
     let mut config = server_config(vec![file(1, &directory, 4 * MIB, 512)]);
     (config.buffer_idle, config.cores) = (Duration::from_secs(1), reactors(2));
-    let harness = Harness::with(config);
+    let harness = EngineHarness::with(config);
     for bytes in [4096, 65536] {
         let kept = (0..8).map(|slba| {
             harness.client.write(1, slba, pattern(bytes, slba), false).unwrap();

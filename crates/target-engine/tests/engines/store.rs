@@ -124,7 +124,7 @@ impl Store for FailsReads {
 }
 
 #[test]
-fn a_read_in_place_that_fails_is_told() {
+fn a_failed_in_place_read_is_reported() {
     let kind = StoreKind::Memory { size: MIB };
     let memory = open(&StoreSpec { kind, lba_bytes: 512, read_only: false }).unwrap();
     let (server, client) = pair(Arc::new(FailsReads(memory)));
@@ -152,9 +152,9 @@ fn a_store_whose_size_changes_is_seen() {
 }
 
 /// Loop device that is detached on drop.
-struct Loop(String);
+struct AttachedLoopDevice(String);
 
-impl Drop for Loop {
+impl Drop for AttachedLoopDevice {
     fn drop(&mut self) {
         let _ = Command::new("losetup").args(["--detach", &self.0]).status();
     }
@@ -171,7 +171,7 @@ fn a_block_device_that_grows_is_seen() {
         Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout),
         _ => return eprintln!("SKIPPED a_block_device_that_grows_is_seen: no loop devices here"),
     };
-    let device = Loop(node.trim().to_owned());
+    let device = AttachedLoopDevice(node.trim().to_owned());
     let kind = StoreKind::Block { path: device.0.clone().into() };
     let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
     let server = serve(vec![Export::new(1, spec)]);

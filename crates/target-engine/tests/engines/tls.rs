@@ -66,7 +66,7 @@ fn data_passes_in_both_suites() {
 }
 
 #[test]
-fn who_has_another_key_is_refused_and_hears_it() {
+fn a_host_with_another_key_is_refused_with_the_reason() {
     for hash in [Hash::Sha256, Hash::Sha384] {
         let server = required(vec![memory(1, MIB, 512)], key(hash, 7));
         let error =
@@ -147,7 +147,7 @@ fn nobody_falls_back() {
 }
 
 #[test]
-fn where_it_is_allowed_the_first_octet_tells() {
+fn where_tls_is_allowed_the_first_byte_decides() {
     let key = || key(Hash::Sha256, 7);
     let config = secured(vec![memory(1, 32 * MIB, 512)], TlsUse::Allowed, key());
     let server = Server::start(config).unwrap();
@@ -160,10 +160,7 @@ fn where_it_is_allowed_the_first_octet_tells() {
     let wrong = Client::connect(host(address(&server), self::key(Hash::Sha256, 8)));
     assert!(wrong.is_err(), "and no host with TLS ends up without");
     let claimed = Client::connect(host_config(address(&server))).err().unwrap().to_string();
-    assert!(
-        claimed.contains("refuses"),
-        "nobody is a host with a key because he says so: {claimed}"
-    );
+    assert!(claimed.contains("refuses"), "a host with a key must use it: {claimed}");
 }
 
 /// Before keys are used up, all connections are made again, and requests do not notice.
@@ -286,7 +283,7 @@ fn a_key_is_changed_side_by_side_and_taken_away() {
 
 /// Listeners with and without TLS, and their entries in the discovery log.
 #[test]
-fn listeners_with_and_without_it_are_beside_each_other() {
+fn listeners_with_and_without_tls_coexist() {
     let key = || key(Hash::Sha256, 7);
     let mut config = secured(vec![memory(1, 32 * MIB, 512)], TlsUse::Required, key());
     let plain: SocketAddr = "127.0.0.2:0".parse().unwrap();
@@ -311,16 +308,16 @@ fn listeners_with_and_without_it_are_beside_each_other() {
 
 /// The TLS setting of a listener changes: new connections must follow it, and existing ones stay.
 #[test]
-fn a_listener_asks_for_something_else() {
+fn the_tls_setting_of_a_listener_changes() {
     let exports = || vec![memory(1, 32 * MIB, 512)];
     let key = || key(Hash::Sha256, 7);
     let server = Server::start(secured(exports(), TlsUse::Off, key())).unwrap();
     let (at, subsystems) = (address(&server), [subsystem(exports())]);
     let plain = Client::connect(host_config(at)).unwrap();
     let set = |tls, at: BTreeMap<_, _>| {
-        let asked = ["127.0.0.1:0".parse().unwrap()];
+        let listen = ["127.0.0.1:0".parse().unwrap()];
         let changes = server.reconfigure(
-            &asked,
+            &listen,
             &subsystems,
             &Default::default(),
             (tls, &at),
@@ -328,7 +325,7 @@ fn a_listener_asks_for_something_else() {
         );
         changes.unwrap().iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    let asked = "127.0.0.1:0".parse().unwrap();
+    let any_address = "127.0.0.1:0".parse().unwrap();
     let changed = |what: &str| vec![format!("listener {at}: {what}")];
     let is_taken = |secured: bool| {
         let plain = HostConfig { connect_timeout: Duration::ZERO, ..host_config(at) };
@@ -341,7 +338,7 @@ fn a_listener_asks_for_something_else() {
     assert_eq!(set(TlsUse::Required, BTreeMap::new()), Vec::<String>::new());
     let secured = Client::connect(host(at, key())).unwrap();
     assert_eq!(
-        set(TlsUse::Required, [(asked, TlsUse::Off)].into()),
+        set(TlsUse::Required, [(any_address, TlsUse::Off)].into()),
         changed("new connections have no TLS")
     );
     assert_eq!([is_taken(false), is_taken(true)], [true, false]);
@@ -350,7 +347,7 @@ fn a_listener_asks_for_something_else() {
     assert_eq!(server.addresses(), [at]);
     let open = serve(exports());
     let refused = open.reconfigure(
-        &[asked],
+        &[any_address],
         &subsystems,
         &Default::default(),
         (TlsUse::Required, &BTreeMap::new()),

@@ -6,8 +6,8 @@ use roadtrain_host_engine::{Client, Op};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-fn harness(transfer_timeout: Duration) -> Harness {
-    Harness::scarce(|config| config.transfer_timeout = transfer_timeout)
+fn harness(transfer_timeout: Duration) -> EngineHarness {
+    EngineHarness::scarce(|config| config.transfer_timeout = transfer_timeout)
 }
 
 /// Checks that a write that needs a buffer succeeds eventually.
@@ -55,7 +55,7 @@ fn a_peer_that_does_not_take_its_answers_is_ended() {
 }
 
 #[test]
-fn nobody_is_ended_while_nobody_else_waits() {
+fn no_connection_ends_while_no_other_waits() {
     let harness = harness(Duration::from_millis(20));
     let mut peer = harness.queue(raw::PLAIN);
     let first = harness.hold_buffers(&mut peer);
@@ -76,7 +76,7 @@ fn nobody_is_ended_while_nobody_else_waits() {
 
 /// A peer is not to blame if its data is queued behind a command without a buffer.
 #[test]
-fn a_peer_that_is_not_listened_to_is_not_ended() {
+fn a_peer_that_is_not_received_from_is_not_ended() {
     const BUFFERS: u16 = (SCARCE_BYTES >> 16) as u16;
     // A quarter of the buffers may wait for the data of one lane.
     const WRITES: u16 = BUFFERS / 4;
@@ -98,7 +98,7 @@ fn a_peer_that_is_not_listened_to_is_not_ended() {
         peer.send(&capsule[..100]);
         peer
     };
-    let reserved: Vec<Peer> = (3..3 + RESERVE).map(reserved).collect();
+    let reserved: Vec<RawPeer> = (3..3 + RESERVE).map(reserved).collect();
     eventually("the reserve is used up", || {
         harness.server.usage().reserved_buffers == usize::from(RESERVE)
     });

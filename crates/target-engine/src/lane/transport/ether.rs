@@ -2,14 +2,14 @@
 
 mod arrivals;
 
-use super::{Carry, Commands, Transport};
-use crate::control::Control;
-use crate::ether::damq::Damq;
+use super::{Carry, LaneCommands, LaneTransport};
+use crate::control::ControlPlane;
+use crate::ether::damq::LaneDamq;
 use crate::ether::ports::{self, PortState};
-use crate::lane::data::{Execution, Payload, range};
+use crate::lane::data::{LaneExecution, LanePayload, range};
 use crate::lane::recording::Left;
-use crate::lane::{LaneError, Shared, TargetLane};
-use arrivals::{Command, LastPiece, Piece, octets};
+use crate::lane::{LaneError, LaneResources, TargetLane};
+use arrivals::{ArrivedCommand, DataPiece, LastPiece, octets};
 use roadtrain_ether_port::port::Port;
 use roadtrain_ether_port::{FrameSeal, RefusalLog, opening, seals};
 use roadtrain_ether_proto::OpenFrame;
@@ -36,7 +36,7 @@ const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 /// Joined link of the lane.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Link {
+pub(crate) struct TargetLaneLink {
     /// Index of the reactor's port.
     pub(crate) port: usize,
     /// MAC address of the host.
@@ -48,9 +48,9 @@ pub(crate) struct Link {
 }
 
 /// Queue pair, links and data pages.
-pub(crate) struct Ether {
+pub(crate) struct EtherTransport {
     pub(crate) qpair: Qpair,
-    pub(crate) damq: Damq,
+    pub(crate) damq: LaneDamq,
     /// Token that identifies the lane in its frames.
     pub(crate) token: u64,
     /// NQN of the subsystem in the Join.
@@ -58,9 +58,9 @@ pub(crate) struct Ether {
     /// Number of slots.
     pub(crate) slots: u16,
     /// Links by number; `None` before the Join.
-    links: Vec<Option<Link>>,
+    links: Vec<Option<TargetLaneLink>>,
     /// Commands of the frame that is being received.
-    commands: Vec<Command>,
+    commands: Vec<ArrivedCommand>,
     /// Number of commands whose completions the host has not acknowledged.
     held: u32,
     /// Keys that seal the frames, if they are sealed.
@@ -73,11 +73,11 @@ pub(crate) struct Ether {
     stats: Batching,
 }
 
-impl Ether {
+impl EtherTransport {
     /// Returns the number of lost frames and the port of each link.
     pub(crate) fn lost(&self) -> impl Iterator<Item = (usize, u64)> {
         let lost = |number: usize| Some(self.qpair.end.links.stats(number as u8)?.lost);
-        let link = move |(number, link): (usize, &Option<Link>)| {
+        let link = move |(number, link): (usize, &Option<TargetLaneLink>)| {
             Some((link.as_ref()?.port, lost(number)?))
         };
         self.links.iter().enumerate().filter_map(link)
@@ -85,9 +85,9 @@ impl Ether {
 }
 
 /// Parts of a new lane over Ethernet.
-pub(crate) struct EtherLane {
+pub(crate) struct EtherLaneParts {
     pub(crate) qpair: Qpair,
-    pub(crate) damq: Damq,
+    pub(crate) damq: LaneDamq,
     pub(crate) token: u64,
     pub(crate) nqn: Arc<str>,
     pub(crate) slots: u16,
@@ -96,8 +96,8 @@ pub(crate) struct EtherLane {
 /// Writes the frames of a lane into the ports of its links.
 struct Filler<'a> {
     ports: &'a mut [Port],
-    links: &'a [Option<Link>],
-    execution: &'a mut Execution,
+    links: &'a [Option<TargetLaneLink>],
+    execution: &'a mut LaneExecution,
     stats: &'a mut Batching,
     cells: &'a ReactorCells,
     seal: Option<&'a mut FrameSeal>,
@@ -158,12 +158,12 @@ impl FrameWriter for Filler<'_> {
     }
 }
 
-impl Ether {
-    /// A lane that `join` asks for; its links are to be added.
-    pub(crate) fn new(now: Instant, join: &Join, parts: EtherLane) -> Self {
-        let EtherLane { mut qpair, damq, token, nqn, slots } = parts;
+impl EtherTransport {
+    /// Creates the lane of `join`. The caller adds its links.
+    pub(crate) fn new(now: Instant, join: &Join, parts: EtherLaneParts) -> Self {
+        let EtherLaneParts { mut qpair, damq, token, nqn, slots } = parts;
         qpair.hear_host(now);
-        Ether {
+        EtherTransport {
             qpair,
             damq,
             token,
@@ -186,12 +186,12 @@ impl Ether {
     }
 
     /// Returns the link of that number, if it was joined.
-    pub(crate) fn link(&self, link: u8) -> Option<Link> {
+    pub(crate) fn link(&self, link: u8) -> Option<TargetLaneLink> {
         self.links.get(usize::from(link)).copied().flatten()
     }
 
     /// Returns the joined links with their numbers.
-    pub(crate) fn links(&self) -> impl Iterator<Item = (u8, Link)> {
+    pub(crate) fn links(&self) -> impl Iterator<Item = (u8, TargetLaneLink)> {
         (0..).zip(&self.links).filter_map(|(number, link)| Some((number, (*link)?)))
     }
 
@@ -199,7 +199,7 @@ impl Ether {
     pub(crate) fn add_link(
         &mut self,
         now: Instant,
-        link: Link,
+        link: TargetLaneLink,
         config: &ChannelConfig,
         socket_number: u16,
     ) -> bool {
@@ -233,13 +233,13 @@ impl Ether {
     }
 
     /// Lends data that the host has placed.
-    fn lend(&self, place: u64, data_bytes: u32) -> Payload<'static> {
+    fn lend(&self, place: u64, data_bytes: u32) -> LanePayload<'static> {
         let lent = if data_bytes > 0 { self.damq.lend(place, data_bytes) } else { None };
-        lent.map_or(Payload::Asked, Payload::Here)
+        lent.map_or(LanePayload::Asked, LanePayload::Here)
     }
 }
 
-impl Carry for Ether {
+impl Carry for EtherTransport {
     /// Rejects the command: data comes with its command or not at all.
     fn request_data(&mut self, now: Instant, slot: u16, _bytes: u32) {
         self.qpair.respond(now, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), 0);
@@ -261,10 +261,10 @@ impl Carry for Ether {
     /// Builds the frames that may leave. Flushes ports that are full now, the others later.
     fn flush(
         &mut self,
-        (execution, _): Commands<'_>,
-        shared: &mut Shared,
+        (execution, _): LaneCommands<'_>,
+        shared: &mut LaneResources,
     ) -> Result<(), LaneError> {
-        let Shared { ports, now, meters, number, .. } = shared;
+        let LaneResources { ports, now, meters, number, .. } = shared;
         if ports.is_empty() {
             return Ok(()); // the ports are receiving: lanes with new frames end their turn afterwards
         }
@@ -300,7 +300,7 @@ impl Carry for Ether {
     }
 
     /// Notifies the host over each link that the lane ends.
-    fn hang_up(&mut self, commands: Commands<'_>, shared: &mut Shared) {
+    fn hang_up(&mut self, commands: LaneCommands<'_>, shared: &mut LaneResources) {
         self.qpair.end.leave(self.qpair.end.ended().unwrap_or(Reason::Shutdown));
         let _ = self.flush(commands, shared); // cannot fail here
         // Frames that were built before refer to data that is released now.
@@ -320,7 +320,7 @@ impl Carry for Ether {
         if self.seal.as_ref().is_some_and(|seal| seal.is_used_up()) {
             return Some("the keys that seal its frames are used up");
         }
-        self.qpair.host.is_over(now).then_some("its host connects again")
+        self.qpair.host.is_over(now).then_some("its host has reconnected")
     }
 
     /// Derives the keys for sealed frames after authentication. A frame that the host has sealed shows that it has the
@@ -335,8 +335,10 @@ impl Carry for Ether {
         Ok(())
     }
 
-    fn place(&mut self, now: Instant, payload: Payload<'_>) -> Payload<'static> {
-        let Payload::InFrame { octets, place } = payload else { return payload.without_frame() };
+    fn place(&mut self, now: Instant, payload: LanePayload<'_>) -> LanePayload<'static> {
+        let LanePayload::InFrame { octets, place } = payload else {
+            return payload.without_frame();
+        };
         let placed = self.damq.put(now, place, octets);
         debug_assert!(placed, "the queue pair checks places");
         self.lend(place, octets.len() as u32)
@@ -345,47 +347,57 @@ impl Carry for Ether {
 
 impl TargetLane {
     /// Creates a lane over Ethernet; `peer` names the host in logs.
-    pub(crate) fn over_ether(id: (u32, u32), peer: String, ether: Ether, seals: SealUse) -> Self {
+    pub(crate) fn over_ether(
+        id: (u32, u32),
+        peer: String,
+        ether: EtherTransport,
+        seals: SealUse,
+    ) -> Self {
         let mut session = Session::new(Settings { seals, ..Settings::default() });
         session.initialized(); // the Join replaces the initialization
-        TargetLane::new(id, peer, Transport::Ether(Box::new(ether)), session)
+        TargetLane::new(id, peer, LaneTransport::Ether(Box::new(ether)), session)
     }
 
     /// Returns the Ethernet part of the lane, if it has one.
-    pub(crate) fn ether(&self) -> Option<&Ether> {
+    pub(crate) fn ether(&self) -> Option<&EtherTransport> {
         match &self.transport {
-            Transport::Ether(ether) => Some(ether),
-            Transport::Tcp(_) => None,
+            LaneTransport::Ether(ether) => Some(ether),
+            LaneTransport::Tcp(_) => None,
         }
     }
 
     /// Returns the Ethernet part of the lane, if it has one.
-    pub(crate) fn ether_mut(&mut self) -> Option<&mut Ether> {
+    pub(crate) fn ether_mut(&mut self) -> Option<&mut EtherTransport> {
         match &mut self.transport {
-            Transport::Ether(ether) => Some(ether),
-            Transport::Tcp(_) => None,
+            LaneTransport::Ether(ether) => Some(ether),
+            LaneTransport::Tcp(_) => None,
         }
     }
 
     /// Probes the host of the lane when a host connects with that NQN. Returns true if a probe must be sent now.
     /// Reports the result immediately or when the reply arrives.
-    pub(crate) fn ask(&mut self, now: Instant, control: &Control, hostnqn: &str) -> bool {
+    pub(crate) fn probe_host(
+        &mut self,
+        now: Instant,
+        control: &ControlPlane,
+        hostnqn: &str,
+    ) -> bool {
         let is_its = |presence: &&Presence| *presence.hostnqn == *hostnqn;
         let Some(presence) = self.session.presence().filter(is_its) else {
             return false;
         };
-        let Transport::Ether(ether) = &mut self.transport else { return false };
+        let LaneTransport::Ether(ether) = &mut self.transport else { return false };
         let Qpair { end, host, .. } = &mut ether.qpair;
-        let asked = host.ask(now, &mut end.links);
-        if asked == Asked::Harmless {
+        let outcome = host.ask(now, &mut end.links);
+        if outcome == Asked::Harmless {
             control.answered(presence);
         }
-        asked == Asked::Now
+        outcome == Asked::Now
     }
 
     /// Reports that the host has the lane, once it has answered a probe.
-    fn hear_answer(&mut self, control: &Control) {
-        if let Transport::Ether(ether) = &mut self.transport
+    fn report_answer(&mut self, control: &ControlPlane) {
+        if let LaneTransport::Ether(ether) = &mut self.transport
             && ether.qpair.host.is_answered(&ether.qpair.end.links)
         {
             self.session.presence().into_iter().for_each(|presence| control.answered(presence));
@@ -393,8 +405,8 @@ impl TargetLane {
     }
 
     /// Logs frames that other parties have sent, if the next log line is due.
-    pub(crate) fn tell_refusals(&mut self, now: Instant) {
-        let Transport::Ether(ether) = &mut self.transport else { return };
+    pub(crate) fn log_refusals(&mut self, now: Instant) {
+        let LaneTransport::Ether(ether) = &mut self.transport else { return };
         if ether.seal.is_some()
             && let Some(count) = ether.refusals.due(now, &ether.qpair.end.rejected)
         {
@@ -402,39 +414,39 @@ impl TargetLane {
         }
     }
 
-    /// Handles a frame of the lane. `is_astray` is true if it comes from another address than the link's; then it is
+    /// Handles a frame of the lane. `is_off_link` is true if it comes from another address than the link's; then it is
     /// valid only if it proves that the host is there now. Returns true if the frame is valid. The caller ends the
     /// lane's turn, which sends.
     pub(crate) fn take_frame(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         frame: (&FrameHeader, FrameType, &[u8]),
-        is_astray: bool,
+        is_off_link: bool,
     ) -> Result<bool, LaneError> {
         let is_sealed = self.ether().is_some_and(|ether| ether.seal.is_some());
-        opening(is_sealed, |out| self.open_frame(shared, frame, is_astray, out))
+        opening(is_sealed, |out| self.open_frame(shared, frame, is_off_link, out))
     }
 
     /// Opens and handles a frame. `out` receives the opened body. The first sealed frame shows that the host has the
     /// keys, too.
     fn open_frame(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         (header, kind, body): (&FrameHeader, FrameType, &[u8]),
-        is_astray: bool,
+        is_off_link: bool,
         out: &mut [u8],
     ) -> Result<bool, LaneError> {
-        let Transport::Ether(ether) = &mut self.transport else { return Ok(false) };
-        let Ether { seal, qpair, .. } = &mut **ether;
+        let LaneTransport::Ether(ether) = &mut self.transport else { return Ok(false) };
+        let EtherTransport { seal, qpair, .. } = &mut **ether;
         let opened = qpair.open(shared.now, seal.as_deref_mut(), (header, kind, body), out);
         let Some(OpenFrame { body, is_first, is_sign_of_life }) = opened else { return Ok(false) };
-        if is_astray && !is_sign_of_life {
+        if is_off_link && !is_sign_of_life {
             return Ok(false);
         }
         if is_first && self.session.sealed() {
             info!(peer = %self.peer, "authenticated; frames are sealed");
             if service::grant(&mut self.lend(shared)).is_err() {
-                return Err(LaneError::Ended("refused, though it has proved who it is"));
+                return Err(LaneError::Ended("refused after its authentication"));
             }
         }
         self.take_opened(shared, header, kind, body).map(|()| true)
@@ -442,25 +454,25 @@ impl TargetLane {
 
     fn take_opened(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         header: &FrameHeader,
         kind: FrameType,
         body: &[u8],
     ) -> Result<(), LaneError> {
-        let Transport::Ether(ether) = &mut self.transport else { return Ok(()) };
+        let LaneTransport::Ether(ether) = &mut self.transport else { return Ok(()) };
         let (execution, meter, now) = (&mut self.execution, &mut self.meter, shared.now);
-        let Ether { qpair, damq, commands, held, stats, answered, .. } = &mut **ether;
+        let EtherTransport { qpair, damq, commands, held, stats, answered, .. } = &mut **ether;
         let mut last = LastPiece::default();
         qpair.receive(now, header, kind, body, &mut |event| match event {
             RxEvent::Data { slot, place, start, length } => {
-                if let Some(before) = last.replace(Piece { slot, place, start, length }) {
+                if let Some(before) = last.replace(DataPiece { slot, place, start, length }) {
                     before.put(now, damq, body);
                 }
             }
             RxEvent::Command { slot, sqe, place, data_bytes, .. } => {
                 *held += 1;
                 let start = last.take_whole(slot, data_bytes);
-                commands.push(Command { slot, sqe, place, data_bytes, start });
+                commands.push(ArrivedCommand { slot, sqe, place, data_bytes, start });
             }
             RxEvent::Released { slot } => {
                 (*held, stats.requests) = (held.saturating_sub(1), stats.requests + 1);
@@ -489,17 +501,17 @@ impl TargetLane {
         if ether.qpair.end.ended().is_some() {
             return Err(LaneError::Closed);
         }
-        self.hear_answer(&shared.control);
+        self.report_answer(&shared.control);
         self.take_commands(shared, body)
     }
 
-    fn take_commands(&mut self, shared: &mut Shared, body: &[u8]) -> Result<(), LaneError> {
-        let Transport::Ether(ether) = &mut self.transport else { return Ok(()) };
+    fn take_commands(&mut self, shared: &mut LaneResources, body: &[u8]) -> Result<(), LaneError> {
+        let LaneTransport::Ether(ether) = &mut self.transport else { return Ok(()) };
         let mut commands = std::mem::take(&mut ether.commands);
         for command in commands.drain(..) {
             self.take_command(shared, command, body)?;
         }
-        if let Transport::Ether(ether) = &mut self.transport {
+        if let LaneTransport::Ether(ether) = &mut self.transport {
             ether.commands = commands;
         }
         Ok(())
@@ -507,17 +519,17 @@ impl TargetLane {
 
     fn take_command(
         &mut self,
-        shared: &mut Shared,
-        command: Command,
+        shared: &mut LaneResources,
+        command: ArrivedCommand,
         body: &[u8],
     ) -> Result<(), LaneError> {
-        let Command { slot, mut sqe, place, data_bytes, start } = command;
+        let ArrivedCommand { slot, mut sqe, place, data_bytes, start } = command;
         if brings_data(&sqe) {
             sqe.set_in_capsule(data_bytes); // even if it brings none
         }
         let payload = match start {
-            Some(start) => Payload::InFrame { octets: octets(body, start, data_bytes), place },
-            None => self.ether().map_or(Payload::Asked, |ether| ether.lend(place, data_bytes)),
+            Some(start) => LanePayload::InFrame { octets: octets(body, start, data_bytes), place },
+            None => self.ether().map_or(LanePayload::Asked, |ether| ether.lend(place, data_bytes)),
         };
         self.handle_command(shared, slot, &sqe, payload)
     }

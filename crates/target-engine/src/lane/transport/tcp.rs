@@ -1,9 +1,9 @@
 //! Lane over its own TCP connection.
 
-use super::{Carry, Commands};
-use crate::lane::data::{Payload, fill, range};
+use super::{Carry, LaneCommands};
+use crate::lane::data::{LanePayload, fill, range};
 use crate::lane::recording::Left;
-use crate::lane::{LaneError, Shared, TargetLane};
+use crate::lane::{LaneError, LaneResources, TargetLane};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::{Connection, Heard, Place, Received, Rest, RxBuffer};
 use roadtrain_reactor::gather::{GatherWriter, Sent};
@@ -46,7 +46,7 @@ pub(in crate::lane) struct Tcp {
     pub(in crate::lane) qpair: Qpair,
     local: SocketAddr,
     /// True if so much waits to be sent that the lane receives nothing until the socket takes more.
-    deaf: bool,
+    receive_paused: bool,
     /// Time at which the last caravan, or the one being sent, was filled.
     caravan: Instant,
 }
@@ -54,7 +54,7 @@ pub(in crate::lane) struct Tcp {
 impl Tcp {
     pub(in crate::lane) fn new(local: SocketAddr, stream: Stream, config: Config) -> Self {
         let (connection, qpair) = (Connection::new(stream), Qpair::new(config));
-        Tcp { connection, qpair, local, deaf: false, caravan: Instant::default() }
+        Tcp { connection, qpair, local, receive_paused: false, caravan: Instant::default() }
     }
 
     pub(in crate::lane) fn stream(&self) -> &Stream {
@@ -71,7 +71,7 @@ impl Tcp {
         self.qpair.wanted_whole(self.connection.available())
     }
 
-    fn sent(&mut self, (execution, meter): Commands<'_>, shared: &mut Shared) {
+    fn sent(&mut self, (execution, meter): LaneCommands<'_>, shared: &mut LaneResources) {
         let now = clock::now(); // once for each caravan
         let departing = self.qpair.departing().len() as u32;
         if departing < shared.recorder.until_sample(now) {
@@ -79,7 +79,7 @@ impl Tcp {
         } else {
             self.sample(now, (execution, meter), shared);
         }
-        let Shared { pool, meters, number, recorder, .. } = shared;
+        let LaneResources { pool, meters, number, recorder, .. } = shared;
         let slow_before = recorder.slow_before(now);
         let caravan = self.caravan;
         self.qpair.sent(|slot, cid, answered| {
@@ -94,7 +94,12 @@ impl Tcp {
 
     /// Records the commands in the caravan that are due as samples.
     #[cold]
-    fn sample(&self, now: Instant, (execution, meter): Commands<'_>, shared: &mut Shared) {
+    fn sample(
+        &self,
+        now: Instant,
+        (execution, meter): LaneCommands<'_>,
+        shared: &mut LaneResources,
+    ) {
         let recorder = &mut shared.recorder;
         for &slot in self.qpair.departing() {
             if !recorder.ended(1) {
@@ -135,8 +140,8 @@ impl Carry for Tcp {
     /// Sends while the socket accepts data.
     fn flush(
         &mut self,
-        (execution, meter): Commands<'_>,
-        shared: &mut Shared,
+        (execution, meter): LaneCommands<'_>,
+        shared: &mut LaneResources,
     ) -> Result<(), LaneError> {
         while !self.connection.is_blocked() && self.qpair.has_tx() {
             let place = |slot, offset, length| {
@@ -162,7 +167,7 @@ impl Carry for Tcp {
         Ok(())
     }
 
-    fn hang_up(&mut self, _commands: Commands<'_>, _shared: &mut Shared) {
+    fn hang_up(&mut self, _commands: LaneCommands<'_>, _shared: &mut LaneResources) {
         self.connection.hang_up();
     }
 
@@ -194,8 +199,8 @@ impl Carry for Tcp {
         self.connection.is_blocked()
     }
 
-    fn is_deaf(&self) -> bool {
-        self.deaf
+    fn is_receive_paused(&self) -> bool {
+        self.receive_paused
     }
 
     fn deliver_whole(&mut self, slot: u16, block_bytes: u32) {
@@ -211,34 +216,34 @@ impl TargetLane {
     /// Receives once and handles everything that arrived.
     pub(crate) fn receive(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         rx: &mut RxBuffer,
     ) -> Result<Heard, LaneError> {
         self.transport.set_yielding(false);
-        let (heard, rest) = self.receive_up_to(shared.unsent_max, rx, RX_BUFFER_BYTES)?;
+        let (activity, rest) = self.receive_up_to(shared.unsent_max, rx, RX_BUFFER_BYTES)?;
         if let Some(rest) = rest {
             self.handle_all(shared, rest)?;
         }
-        Ok(heard)
+        Ok(activity)
     }
 
-    /// Receives once and handles the first commands. [`TargetLane::go_on`] handles the rest after latency-critical
-    /// lanes have had their turn.
+    /// Receives once and handles the first commands. [`TargetLane::resume_parsing`] handles the rest after
+    /// latency-critical lanes have had their turn.
     pub(crate) fn receive_yielding<'a>(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         rx: &'a mut RxBuffer,
     ) -> Result<(Heard, Option<Rest<'a>>), LaneError> {
         self.transport.set_yielding(true);
-        let (heard, rest) = self.receive_up_to(shared.unsent_max, rx, YIELDING_RX_BYTES)?;
-        let rest = rest.map(|rest| self.go_on(shared, rest)).transpose()?;
-        Ok((heard, rest.flatten()))
+        let (activity, rest) = self.receive_up_to(shared.unsent_max, rx, YIELDING_RX_BYTES)?;
+        let rest = rest.map(|rest| self.resume_parsing(shared, rest)).transpose()?;
+        Ok((activity, rest.flatten()))
     }
 
     /// Handles the next commands of a receive. Returns the rest.
-    pub(crate) fn go_on<'a>(
+    pub(crate) fn resume_parsing<'a>(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         rest: Rest<'a>,
     ) -> Result<Option<Rest<'a>>, LaneError> {
         self.parse(shared, rest, YIELDING_COMMANDS)
@@ -251,8 +256,8 @@ impl TargetLane {
         limit: usize,
     ) -> Result<(Heard, Option<Rest<'a>>), LaneError> {
         let Some(tcp) = self.transport.tcp() else { return Ok((Heard::default(), None)) };
-        tcp.deaf = self.execution.unsent() >= unsent_max && tcp.connection.is_blocked();
-        if self.execution.is_stalled() || tcp.deaf {
+        tcp.receive_paused = self.execution.unsent() >= unsent_max && tcp.connection.is_blocked();
+        if self.execution.is_stalled() || tcp.receive_paused {
             return Ok((Heard::default(), None));
         }
         let whole = tcp.wanted_whole();
@@ -275,7 +280,7 @@ impl TargetLane {
                     tcp.qpair.placed(data);
                     if whole.is_some() && direct < place.length {
                         return Err(LaneError::Ended(
-                            "octets that were there are not there any more",
+                            "the socket delivered fewer bytes than it had announced",
                         ));
                     }
                 }
@@ -285,7 +290,7 @@ impl TargetLane {
     }
 
     /// Handles the received data as far as possible.
-    fn handle_all(&mut self, shared: &mut Shared, rest: Rest<'_>) -> Result<(), LaneError> {
+    fn handle_all(&mut self, shared: &mut LaneResources, rest: Rest<'_>) -> Result<(), LaneError> {
         let left = self.parse(shared, rest, u32::MAX)?;
         debug_assert!(left.is_none(), "so many commands fit no receive buffer");
         Ok(())
@@ -294,18 +299,18 @@ impl TargetLane {
     /// Handles the received data up to its end (returns `None`) or up to `commands_max` commands (returns the rest).
     fn parse<'a>(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         mut rest: Rest<'a>,
         commands_max: u32,
     ) -> Result<Option<Rest<'a>>, LaneError> {
         let mut commands = 0;
-        let mut looked_ahead = 0;
+        let mut prefetched = 0;
         let mut streaming = Streaming::default();
         let (input, at) = rest.input();
         loop {
-            if commands >= looked_ahead {
-                looked_ahead += AHEAD as u32;
-                self.look_ahead(&input[*at..], AHEAD.min(commands_max as usize));
+            if commands >= prefetched {
+                prefetched += AHEAD as u32;
+                self.prefetch_reads(&input[*at..], AHEAD.min(commands_max as usize));
             }
             let Some(tcp) = self.transport.tcp() else { return Ok(None) };
             if self.execution.is_stalled() {
@@ -323,8 +328,8 @@ impl TargetLane {
                 RxEvent::Command { slot, sqe, in_capsule_bytes } => {
                     commands += 1;
                     let payload = match in_capsule_bytes {
-                        0 => Payload::Asked,
-                        bytes => Payload::Follows(bytes),
+                        0 => LanePayload::Asked,
+                        bytes => LanePayload::Follows(bytes),
                     };
                     self.handle_command(shared, slot, sqe, payload)?;
                 }
@@ -354,7 +359,7 @@ impl TargetLane {
     }
 
     /// Prefetches the blocks of reads among the next commands.
-    fn look_ahead(&mut self, input: &[u8], commands: usize) {
+    fn prefetch_reads(&mut self, input: &[u8], commands: usize) {
         if input.len() < 2 * CAPSULE_BYTES {
             return; // the first is handled next
         }
@@ -366,7 +371,7 @@ impl TargetLane {
             return;
         }
         for read in ahead.filter(|sqe| sqe.opcode == opcode::READ) {
-            if let Some(namespace) = namespaces.look_at(read.nsid.get()) {
+            if let Some(namespace) = namespaces.peek(read.nsid.get()) {
                 namespace.prefetch_ahead(read);
             }
         }
@@ -375,7 +380,7 @@ impl TargetLane {
     /// Continues after a stall with the data that was received before.
     pub(in crate::lane) fn receive_kept(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         rx: &mut RxBuffer,
     ) -> Result<(), LaneError> {
         let Some(tcp) = self.transport.tcp() else { return Ok(()) };
@@ -384,9 +389,9 @@ impl TargetLane {
     }
 
     /// Continues sending: the socket is writable again.
-    pub(crate) fn writable(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
+    pub(crate) fn writable(&mut self, shared: &mut LaneResources) -> Result<(), LaneError> {
         let Some(tcp) = self.transport.tcp() else { return Ok(()) };
-        tcp.deaf = false; // until the next receive
+        tcp.receive_paused = false; // until the next receive
         if tcp.connection.resume()? == Sent::All {
             tcp.sent((&mut self.execution, &mut self.meter), shared);
         }

@@ -2,8 +2,8 @@
 
 use crate::ether::ports::PortState;
 use crate::lane::TargetLane;
-use crate::reactor::frames::Frames;
-use crate::reactor::lanes::Lanes;
+use crate::reactor::frames::PortFrames;
+use crate::reactor::lanes::TargetLanes;
 use roadtrain_ether_port::carrier::CarrierWatch;
 use roadtrain_ether_port::port::Port;
 use roadtrain_proto::time::Instant;
@@ -17,16 +17,16 @@ const POLL: Duration = Duration::from_millis(200);
 
 /// Poll of a port's descriptor.
 #[derive(Clone, Copy, Default)]
-struct Poll {
-    is_under_way: bool,
+struct PortPoll {
+    is_pending: bool,
     /// Generation of the descriptor: the port may have another one since.
     generation: u32,
 }
 
 /// State of the ports.
-pub(super) struct Watched {
+pub(super) struct PortWatch {
     /// Polls by port, ports of lanes first.
-    polls: Vec<Poll>,
+    polls: Vec<PortPoll>,
     /// State of each lane port at the last check.
     pub(super) states: Vec<PortState>,
     /// Reports changes of interfaces. Without it, the ports are checked at intervals.
@@ -37,11 +37,11 @@ pub(super) struct Watched {
     check_at: Instant,
 }
 
-impl Watched {
+impl PortWatch {
     pub(super) fn new(lane_ports: &[Port], listening: usize) -> Self {
         let has_ports = !lane_ports.is_empty();
-        Watched {
-            polls: vec![Poll::default(); lane_ports.len() + listening],
+        PortWatch {
+            polls: vec![PortPoll::default(); lane_ports.len() + listening],
             states: lane_ports.iter().map(PortState::of).collect(),
             watch: has_ports.then(CarrierWatch::open).and_then(Result::ok),
             watch_poll: false,
@@ -57,13 +57,13 @@ impl Watched {
     }
 }
 
-impl Frames {
+impl PortFrames {
     /// Polls the ports, before the reactor sleeps.
-    pub(in crate::reactor) fn poll_ports(&mut self, lanes: &mut Lanes) {
+    pub(in crate::reactor) fn poll_ports(&mut self, lanes: &mut TargetLanes) {
         let (watched, ring) = (&mut self.watched, &mut lanes.shared.ring);
         let ports = lanes.shared.ports.iter().chain(&self.listening);
         for ((index, port), poll) in (0..).zip(ports).zip(&mut watched.polls) {
-            if !mem::replace(&mut poll.is_under_way, true) {
+            if !mem::replace(&mut poll.is_pending, true) {
                 let user_data = mark(event::PORT, index, poll.generation);
                 ring.poll_add(port.fd(), libc::POLLIN, user_data);
             }
@@ -78,14 +78,14 @@ impl Frames {
     /// Handles a port that is readable or whose interface has gone down.
     pub(in crate::reactor) fn port_polled(
         &mut self,
-        lanes: &mut Lanes,
+        lanes: &mut TargetLanes,
         data: &UserData,
         result: i32,
     ) {
         let index = data.index as usize;
         let polls = self.watched.polls.get_mut(index);
         let Some(poll) = polls.filter(|poll| poll.generation == data.generation) else { return };
-        poll.is_under_way = false;
+        poll.is_pending = false;
         self.has_more = true;
         let lane_ports = lanes.shared.ports.len();
         let port = match index.checked_sub(lane_ports) {
@@ -99,17 +99,17 @@ impl Frames {
     }
 
     /// Handles a change of interfaces, perhaps of others.
-    pub(in crate::reactor) fn interfaces_changed(&mut self, lanes: &mut Lanes) {
+    pub(in crate::reactor) fn interfaces_changed(&mut self, lanes: &mut TargetLanes) {
         let watched = &mut self.watched;
         watched.watch_poll = false;
         watched.watch.iter().for_each(CarrierWatch::clear);
         if self.check_ports(lanes) {
-            self.tell_lanes(lanes);
+            self.notify_lanes(lanes);
         }
     }
 
     /// Checks the state of the interfaces. Returns true if it has changed.
-    pub(super) fn check_ports(&mut self, lanes: &mut Lanes) -> bool {
+    pub(super) fn check_ports(&mut self, lanes: &mut TargetLanes) -> bool {
         let watched = &mut self.watched;
         watched.check_at = lanes.shared.now + POLL;
         let ports = lanes.shared.ports.iter_mut().chain(&mut self.listening);
@@ -119,7 +119,7 @@ impl Frames {
                     port.report(); // once, not once for each reactor
                 }
                 let old = mark(event::PORT, index, poll.generation);
-                if mem::take(&mut poll.is_under_way) {
+                if mem::take(&mut poll.is_pending) {
                     event::forget(&mut lanes.shared.ring, old);
                 }
                 poll.generation = (poll.generation + 1) & UserData::GENERATION_MASK;
@@ -135,7 +135,7 @@ impl Frames {
     }
 
     /// Passes the states of the ports to the links of lanes.
-    pub(super) fn tell_lanes(&self, lanes: &mut Lanes) {
+    pub(super) fn notify_lanes(&self, lanes: &mut TargetLanes) {
         let now = lanes.shared.now;
         for index in lanes.table.indices() {
             if let Some(ether) = lanes.table.get_mut(index).and_then(TargetLane::ether_mut) {

@@ -14,13 +14,13 @@ pub(crate) const HOST_NQN: &str = "nqn.2024-01.test:host";
 /// Longer than any test should take.
 const LONG: Duration = Duration::from_secs(60);
 
-pub(crate) struct Lab {
+pub(crate) struct EtherLab {
     links: usize,
 }
 
 /// Runs `test` with `links` pairs of interfaces, `host0` and `target0` and so on; prints SKIPPED where it cannot create
 /// them.
-pub(crate) fn in_lab(links: usize, test: impl FnOnce(&Lab) + Send) {
+pub(crate) fn in_lab(links: usize, test: impl FnOnce(&EtherLab) + Send) {
     let name = this_test();
     let in_namespace = || {
         // SAFETY: takes a number; affects only this thread and those that it starts.
@@ -28,7 +28,7 @@ pub(crate) fn in_lab(links: usize, test: impl FnOnce(&Lab) + Send) {
             let error = std::io::Error::last_os_error();
             return skipped_test(&name, format!("no network namespace of our own: {error}"));
         }
-        let lab = Lab { links };
+        let lab = EtherLab { links };
         for link in 0..links {
             let (host, target) = (format!("host{link}"), format!("target{link}"));
             let pair = ["link", "add", &host, "type", "veth", "peer", "name", &target];
@@ -51,7 +51,7 @@ fn ip(words: &[&str]) -> bool {
     Command::new("ip").args(words).status().is_ok_and(|status| status.success())
 }
 
-impl Lab {
+impl EtherLab {
     fn interfaces(&self, side: &str) -> Vec<String> {
         (0..self.links).map(|link| format!("{side}{link}")).collect()
     }

@@ -3,7 +3,7 @@
 mod lab;
 
 use crate::harness::reconnects;
-use lab::{HOST_NQN, Lab, NQN, in_lab};
+use lab::{EtherLab, HOST_NQN, NQN, in_lab};
 use roadtrain_host_engine::{
     Class, Client, EtherAddress, HostConfig, HostError, LinkState, Op, Request, discover_ether,
 };
@@ -28,7 +28,7 @@ fn pattern(seed: u8) -> Buffer {
 }
 
 /// Configures a host that does not take a stalled machine for a silent target.
-fn patient(lab: &Lab) -> HostConfig {
+fn patient(lab: &EtherLab) -> HostConfig {
     HostConfig { keep_alive: Duration::from_secs(30), ..lab.host() }
 }
 
@@ -121,7 +121,7 @@ fn a_link_that_comes_later_joins_the_lanes() {
 }
 
 #[test]
-fn hosts_stay_with_their_target_beside_others_of_the_same_name() {
+fn hosts_stay_with_their_target_among_others_of_the_same_name() {
     in_lab(1, |lab| {
         let _server = lab.serve();
         let config = HostConfig { keep_alive: Duration::from_secs(1), ..lab.host() };
@@ -235,11 +235,11 @@ fn lanes_are_made_anew_when_their_keys_are_used_up() {
 }
 
 #[test]
-fn who_offers_nothing_is_not_reached() {
-    in_lab(1, |lab: &Lab| {
+fn an_unknown_subsystem_is_not_reached() {
+    in_lab(1, |lab: &EtherLab| {
         let _server = lab.serve();
         let other = HostConfig { subsystem_nqn: "nqn.x:other".into(), ..lab.host() };
-        let error = Client::connect(other).err().expect("nobody offers it").to_string();
+        let error = Client::connect(other).err().expect("no target offers it").to_string();
         assert!(error.contains("nobody there offers this subsystem"), "{error}");
         let nowhere = EtherAddress::new(vec!["nowhere".into()]);
         let error = Client::connect(HostConfig::new(nowhere, NQN, NQN, [1; 16])).err();

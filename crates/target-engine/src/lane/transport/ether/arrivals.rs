@@ -1,11 +1,11 @@
 //! Contents of a frame: commands and data. Data is placed unless its command follows directly.
 
-use crate::ether::damq::Damq;
+use crate::ether::damq::LaneDamq;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 
 /// Command that has arrived with all its data.
-pub(super) struct Command {
+pub(super) struct ArrivedCommand {
     pub(super) slot: u16,
     pub(super) sqe: Sqe,
     pub(super) place: u64,
@@ -16,16 +16,16 @@ pub(super) struct Command {
 
 /// Piece of data in a frame, and its offset in the host's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct DataPiece {
     pub(super) slot: u16,
     pub(super) place: u64,
     pub(super) start: usize,
     pub(super) length: u32,
 }
 
-impl Piece {
+impl DataPiece {
     /// Copies the piece to its offset.
-    pub(super) fn put(&self, now: Instant, damq: &mut Damq, body: &[u8]) {
+    pub(super) fn put(&self, now: Instant, damq: &mut LaneDamq, body: &[u8]) {
         let placed = damq.put(now, self.place, octets(body, self.start, self.length));
         debug_assert!(placed, "the queue pair checks places");
     }
@@ -39,22 +39,22 @@ pub(super) fn octets(body: &[u8], start: usize, length: u32) -> &[u8] {
 /// Last piece of a frame so far. It is not placed immediately: the command of a small write follows directly and takes
 /// the piece from the frame.
 #[derive(Default)]
-pub(super) struct LastPiece(Option<Piece>);
+pub(super) struct LastPiece(Option<DataPiece>);
 
 impl LastPiece {
     /// Sets the last piece. Returns the previous one, which the caller places.
-    pub(super) fn replace(&mut self, piece: Piece) -> Option<Piece> {
+    pub(super) fn replace(&mut self, piece: DataPiece) -> Option<DataPiece> {
         self.0.replace(piece)
     }
 
     /// Takes the piece if it is all the data of the command. Returns its offset in the frame.
     pub(super) fn take_whole(&mut self, slot: u16, data_bytes: u32) -> Option<usize> {
-        let is_whole = |piece: &mut Piece| (piece.slot, piece.length) == (slot, data_bytes);
+        let is_whole = |piece: &mut DataPiece| (piece.slot, piece.length) == (slot, data_bytes);
         self.0.take_if(is_whole).map(|piece| piece.start)
     }
 
     /// Takes the last piece at the end of the frame. The caller places it.
-    pub(super) fn take(&mut self) -> Option<Piece> {
+    pub(super) fn take(&mut self) -> Option<DataPiece> {
         self.0.take()
     }
 }
@@ -63,8 +63,8 @@ impl LastPiece {
 mod tests {
     use super::*;
 
-    fn piece(slot: u16, start: usize) -> Piece {
-        Piece { slot, place: 8192, start, length: 4096 }
+    fn piece(slot: u16, start: usize) -> DataPiece {
+        DataPiece { slot, place: 8192, start, length: 4096 }
     }
 
     #[test]

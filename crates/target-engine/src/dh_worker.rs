@@ -16,20 +16,20 @@ const WAITING_MAX: usize = 256;
 /// Error: the source has the most pending computations.
 #[derive(Debug, Error)]
 #[error("{WAITING_MAX} authentications from its address wait already")]
-pub(super) struct Full;
+pub(super) struct DhWorkerBusy;
 
 /// Handle of the worker thread, which ends with it.
 #[derive(Debug)]
-pub(super) struct Powers(Arc<Shared>);
+pub(super) struct DhWorker(Arc<DhWorkerShared>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct DhWorkerShared {
+    state: Mutex<DhWorkerState>,
     has_changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DhWorkerState {
     turns: Turns<Work>,
     is_over: bool,
     /// Number of computations that have begun, and number of those that have ended.
@@ -37,8 +37,8 @@ struct State {
     ended: u64,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl DhWorkerShared {
+    fn lock(&self) -> MutexGuard<'_, DhWorkerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -65,17 +65,17 @@ impl Shared {
     }
 }
 
-impl Drop for Powers {
+impl Drop for DhWorker {
     fn drop(&mut self) {
         self.0.lock().is_over = true;
         self.0.has_changed.notify_one();
     }
 }
 
-impl Powers {
+impl DhWorker {
     /// Starts the thread. It calls `done` after each computation that a caller still needs.
     pub(super) fn start(done: impl Fn() + Send + 'static) -> io::Result<Self> {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<DhWorkerShared>::default();
         let own = shared.clone();
         let run = move || {
             tuning::give_way();
@@ -86,7 +86,7 @@ impl Powers {
             }
         };
         thread::Builder::new().name("roadtrain-auth".into()).spawn(run)?;
-        Ok(Powers(shared))
+        Ok(DhWorker(shared))
     }
 
     /// Queues a computation for the next turn of its source.
@@ -94,14 +94,14 @@ impl Powers {
     /// # Errors
     ///
     /// The source has too many pending computations.
-    pub(super) fn compute(&self, source: Source, work: Work) -> Result<(), Full> {
+    pub(super) fn compute(&self, source: Source, work: Work) -> Result<(), DhWorkerBusy> {
         let mut state = self.0.lock();
         if let Some(waiting) = state.turns.of(&source)
             && waiting.len() >= WAITING_MAX
         {
             waiting.retain(|work| !work.is_abandoned());
             if waiting.len() >= WAITING_MAX {
-                return Err(Full);
+                return Err(DhWorkerBusy);
             }
         }
         state.turns.put(source, work);
@@ -155,27 +155,27 @@ mod tests {
     /// One source has the most pending computations and is refused more. The next one computed belongs to another
     /// source, and abandoned ones free their places.
     #[test]
-    fn a_flood_is_refused_and_keeps_nobody_waiting() {
+    fn a_flood_is_refused_and_delays_no_other_source() {
         let (begun, begins) = channel();
         let (go_on, goes_on) = channel::<()>();
-        let powers = Powers::start(move || {
+        let dh_worker = DhWorker::start(move || {
             begun.send(()).unwrap();
             let _ = goes_on.recv();
         });
-        let powers = powers.unwrap();
+        let dh_worker = dh_worker.unwrap();
         let flood = || Source::from("127.0.0.2:1");
         let mut waiting = vec![work()];
-        powers.compute(flood(), waiting[0].1.clone()).unwrap();
+        dh_worker.compute(flood(), waiting[0].1.clone()).unwrap();
         begins.recv_timeout(LONG).unwrap(); // the first is done; the thread waits for the test
         for _ in 0..WAITING_MAX {
             let (controller, work) = work();
-            powers.compute(flood(), work.clone()).unwrap();
+            dh_worker.compute(flood(), work.clone()).unwrap();
             waiting.push((controller, work));
         }
         let (_controller, more) = work();
-        assert!(powers.compute(flood(), more.clone()).is_err());
+        assert!(dh_worker.compute(flood(), more.clone()).is_err());
         let (_honest, honest) = work();
-        powers.compute("127.0.0.1:1".into(), honest.clone()).unwrap();
+        dh_worker.compute("127.0.0.1:1".into(), honest.clone()).unwrap();
         for _ in 0..2 {
             go_on.send(()).unwrap();
             begins.recv_timeout(LONG).unwrap();
@@ -184,7 +184,7 @@ mod tests {
         let computed = waiting.iter().filter(|(_, work)| work.powers().is_some()).count();
         assert!(computed <= 3, "{computed} of the flood's");
         waiting.clear();
-        powers.compute(flood(), more.clone()).unwrap();
+        dh_worker.compute(flood(), more.clone()).unwrap();
         go_on.send(()).unwrap();
         begins.recv_timeout(LONG).unwrap();
         assert!(more.powers().is_some(), "the abandoned ones are not computed");

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Recorded state of one end.
 #[derive(Debug)]
-pub struct Told {
+pub struct PolicyObservations {
     /// True if both ends share a core, as last reported.
     pub shares_core: AtomicBool,
     /// True if the end has ever polled.
@@ -17,17 +17,18 @@ pub struct Told {
 }
 
 /// State of both ends: host, target.
-pub type Ends = [Told; 2];
+pub type EndObservations = [PolicyObservations; 2];
 
 /// Returns the initial state.
-pub const fn nothing() -> Ends {
-    [const { Told { shares_core: AtomicBool::new(false), polled: AtomicBool::new(false) } }; 2]
+pub const fn no_observations() -> EndObservations {
+    [const { PolicyObservations { shares_core: AtomicBool::new(false), polled: AtomicBool::new(false) } };
+        2]
 }
 
 /// Policy that sends immediately.
-struct Listening(&'static Told);
+struct ObservingPolicy(&'static PolicyObservations);
 
-impl BatchPolicy for Listening {
+impl BatchPolicy for ObservingPolicy {
     fn on_enqueue(&mut self, _: Instant, backlog: &Backlog, _: &Parcel) -> Doorbell {
         self.0.shares_core.store(backlog.shares_core, Relaxed);
         self.0.polled.fetch_or(backlog.polls, Relaxed);
@@ -39,6 +40,9 @@ impl BatchPolicy for Listening {
     }
 }
 
-pub fn listening(told: &'static Ends, role: Role) -> Box<dyn BatchPolicy + Send> {
-    Box::new(Listening(&told[usize::from(role == Role::Target)]))
+pub fn observing(
+    observations: &'static EndObservations,
+    role: Role,
+) -> Box<dyn BatchPolicy + Send> {
+    Box::new(ObservingPolicy(&observations[usize::from(role == Role::Target)]))
 }
