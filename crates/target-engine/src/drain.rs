@@ -6,8 +6,8 @@
 //!                       new I/O is refused               I/O in flight completes
 //! ```
 
-use super::control::ControlPlane;
-use super::order::ReactorMessage;
+use super::control::TargetControlPlane;
+use super::order::TargetReactorMessage;
 use super::server::Server;
 use roadtrain_target_proto::{ControllerKind, ControllerView};
 use std::time::{Duration, Instant};
@@ -86,7 +86,7 @@ impl Server {
     /// and cannot resume: the only step left is [`Server::shut_down`].
     pub fn drain(&self, mut pause: impl FnMut(Duration) -> bool) {
         for address in self.addresses() {
-            self.control.broadcast(|| ReactorMessage::Unlisten(address));
+            self.control.broadcast(|| TargetReactorMessage::Unlisten(address));
         }
         self.drain_paths(DepartureKind::ForGood, &mut pause);
     }
@@ -101,7 +101,7 @@ impl Server {
         if limit.is_zero() || !self.control.depart(leave) {
             return;
         }
-        self.control.broadcast(|| ReactorMessage::Depart);
+        self.control.broadcast(|| TargetReactorMessage::Depart);
         info!("hosts are notified to use other paths");
         let mut patience = Patience::new(leave.moment());
         loop {
@@ -126,7 +126,7 @@ impl Server {
     }
 }
 
-impl ControlPlane {
+impl TargetControlPlane {
     /// Makes all namespaces inaccessible. Returns true if a host is connected.
     fn depart(&self, leave: DepartureKind) -> bool {
         let mut state = self.lock();

@@ -40,7 +40,7 @@ impl Drop for CloseAcknowledgement {
 
 /// Message to every reactor.
 #[derive(Clone)]
-pub(crate) enum ExclusionNotice {
+pub(crate) enum RangeExclusionNotice {
     Close(ClosedRange, Arc<CloseAcknowledgement>),
     Open(ClosedRange),
 }
@@ -51,7 +51,7 @@ pub(crate) struct ExclusionChannels {
     /// Index of this reactor.
     pub(crate) number: usize,
     /// Sends a notice to all reactors, including this one.
-    pub(crate) notify: Arc<dyn Fn(&ExclusionNotice) + Send + Sync>,
+    pub(crate) notify: Arc<dyn Fn(&RangeExclusionNotice) + Send + Sync>,
     /// Notifies this reactor.
     pub(crate) notify_grant: GrantNotifier,
 }
@@ -151,7 +151,7 @@ impl Exclusions {
             index,
             notify_grant: self.channels.notify_grant.clone(),
         });
-        (self.channels.notify)(&ExclusionNotice::Close(closed.clone(), closing));
+        (self.channels.notify)(&RangeExclusionNotice::Close(closed.clone(), closing));
     }
 
     /// Ends the operation. Opens its range again if it had exclusive access.
@@ -161,7 +161,7 @@ impl Exclusions {
         };
         let closed = self.requested.swap_remove(at);
         // Open first, so that no reactor receives the next close before it.
-        (self.channels.notify)(&ExclusionNotice::Open(closed.clone()));
+        (self.channels.notify)(&RangeExclusionNotice::Open(closed.clone()));
         closed.store.locks().unlock(closed.number);
     }
 

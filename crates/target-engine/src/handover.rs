@@ -8,12 +8,12 @@
 //!
 //! The two processes never have the stores open at the same time: one opens them after the other has closed them.
 
-use super::control::ControlPlane;
+use super::control::TargetControlPlane;
 use super::drain::DepartureKind;
 use super::error::ServerError;
 use super::export::{Blocks, Export};
 use super::inherited::Reserved;
-use super::order::ReactorMessage;
+use super::order::TargetReactorMessage;
 use super::server::Server;
 use std::net::TcpListener;
 use std::sync::{Arc, Weak};
@@ -40,7 +40,7 @@ impl Server {
     /// owner can accept connections, too, but must not before [`Server::hand_over`] has returned.
     #[must_use]
     pub fn share_sockets(&self) -> Vec<TcpListener> {
-        self.query_reactors(ReactorMessage::Sockets).flatten().collect()
+        self.query_reactors(TargetReactorMessage::Sockets).flatten().collect()
     }
 
     /// Ends as [`Server::drain`] and [`Server::shut_down`] do, but keeps the listening sockets open. It has closed all
@@ -54,7 +54,7 @@ impl Server {
         &self,
         mut pause: impl FnMut(Duration) -> bool,
     ) -> (Vec<Reserved>, Result<(), HandOverError>) {
-        self.control.broadcast(|| ReactorMessage::StopListening);
+        self.control.broadcast(|| TargetReactorMessage::StopListening);
         self.drain_paths(DepartureKind::ToAnother, &mut pause);
         let ended = self.shut_down();
         let reservations = self.control.all_reservations();
@@ -71,7 +71,7 @@ impl Server {
     }
 }
 
-impl ControlPlane {
+impl TargetControlPlane {
     /// Returns the reservations of namespaces whose blocks this target owns. For the others only their owner knows
     /// them.
     fn all_reservations(&self) -> Vec<Reserved> {

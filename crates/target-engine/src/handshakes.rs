@@ -1,6 +1,6 @@
 //! TLS handshakes of hosts: the key of each connection, and the reactor that gets it.
 
-use super::order::{NewConnection, ReactorMessage};
+use super::order::{NewConnection, TargetReactorMessage};
 use roadtrain_proto::security::{GeneratedPsks, SecuredAs, TlsHosts, TlsKeys, TlsPsk};
 use roadtrain_reactor::handshakes::{self, Candidate};
 use roadtrain_reactor::stream::Stream;
@@ -80,7 +80,11 @@ pub(super) struct Secure {
 
 impl Secure {
     /// Starts the handshake of a connection, which goes to `reactor` afterwards.
-    pub(super) fn begin(&self, connection: Box<NewConnection>, reactor: Outbox<ReactorMessage>) {
+    pub(super) fn begin(
+        &self,
+        connection: Box<NewConnection>,
+        reactor: Outbox<TargetReactorMessage>,
+    ) {
         let keys = self.keys.clone();
         self.requests.send(TlsHandshakeRequest::Secure(HandshakeConnection {
             connection,
@@ -98,7 +102,7 @@ impl Secure {
 /// Connection during its handshake.
 pub(super) struct HandshakeConnection {
     connection: Box<NewConnection>,
-    reactor: Outbox<ReactorMessage>,
+    reactor: Outbox<TargetReactorMessage>,
     keys: SharedKeys,
 }
 
@@ -120,7 +124,7 @@ impl Candidate for HandshakeConnection {
     }
 
     fn go_on_plain(self) {
-        self.reactor.send(ReactorMessage::Adopt(self.connection));
+        self.reactor.send(TargetReactorMessage::Adopt(self.connection));
     }
 
     fn secured(mut self, keys: Keys) {
@@ -133,7 +137,7 @@ impl Candidate for HandshakeConnection {
             Ok(stream) => {
                 debug!(%peer, records = stream.records(), "records");
                 (self.connection.stream, self.connection.secured_as) = (stream, Some(secured_as));
-                self.reactor.send(ReactorMessage::Adopt(self.connection));
+                self.reactor.send(TargetReactorMessage::Adopt(self.connection));
             }
             Err(error) => warn!(%peer, "the kernel does not take the keys of TLS: {error}"),
         }

@@ -2,7 +2,7 @@
 
 use super::kept_file::write;
 use super::listeners::ListenSocket;
-use super::stores::{KEPT_NOWHERE, TargetStores};
+use super::stores::{KEPT_NOWHERE, OpenNamespaces};
 use roadtrain_target_proto::reservations::parse_image;
 use roadtrain_target_proto::{ConfigError, Place, Target, TlsUse};
 use socket2::{Domain, SockRef, Type};
@@ -81,7 +81,7 @@ impl Inherited {
     pub(super) fn keep_reservations(
         &self,
         target: &Target,
-        stores: &TargetStores,
+        stores: &OpenNamespaces,
     ) -> Result<(), ConfigError> {
         for Reserved { nqn, nsid, image } in &self.reservations {
             let Ok((nguid, state)) = parse_image(image) else { continue };

@@ -8,7 +8,7 @@ mod meter;
 mod recording;
 mod transport;
 
-use super::control::ControlPlane;
+use super::control::TargetControlPlane;
 use super::ether::Port;
 use super::meters::{LaneCells, Meters};
 use super::namespace::LaneNamespaces;
@@ -16,7 +16,7 @@ use super::order::NewConnection;
 use super::tasks::Tasks;
 use super::tickets::ConnectionTicket;
 use crate::flushes::Unflushed;
-pub(super) use admin::LentLane;
+pub(super) use admin::BorrowedLane;
 use data::{LaneExecution, LanePayload};
 use flow::LaneFlow;
 pub(super) use flow::LaneInTransit;
@@ -94,7 +94,7 @@ pub(super) struct LaneResources {
     pub(super) load: ReactorLoad,
     /// True if the reactor polls instead of sleeping.
     pub(super) polls: bool,
-    pub(super) control: Arc<ControlPlane>,
+    pub(super) control: Arc<TargetControlPlane>,
     /// Counters of this target.
     pub(super) meters: Arc<Meters>,
     /// Recorder of slow commands, and of samples of the others.
@@ -236,13 +236,13 @@ impl TargetLane {
     }
 
     /// Updates the table of namespaces after a change.
-    pub(super) fn refresh(&mut self, control: &ControlPlane) {
+    pub(super) fn refresh(&mut self, control: &TargetControlPlane) {
         self.namespaces = control.table(self.session.queue());
         self.meter.set_namespaces(&self.namespaces);
     }
 
     /// Reports the end of the lane to the control plane.
-    pub(super) fn leave(self, control: &ControlPlane) {
+    pub(super) fn leave(self, control: &TargetControlPlane) {
         service::leave(&mut control.commands(&self.peer), self.session);
     }
 

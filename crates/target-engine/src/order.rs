@@ -1,7 +1,7 @@
 //! Messages to a reactor from other threads.
 
 use super::ether::{Drops, LaneSetupRequest};
-use super::exclusion::ExclusionNotice;
+use super::exclusion::RangeExclusionNotice;
 use super::listeners::ListenSocket;
 use super::meters::LaneCells;
 use super::range_locks::Grant;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 /// Message to a reactor.
-pub(super) enum ReactorMessage {
+pub(super) enum TargetReactorMessage {
     /// Accepts connections at this socket.
     Listen(ListenSocket),
     /// Closes the listener at this address.
@@ -67,7 +67,7 @@ pub(super) enum ReactorMessage {
     /// Reports progress of an operation of this reactor that waits for an exclusive range.
     Granted(u32, Grant),
     /// Closes or opens a range for an exclusive operation.
-    Exclusion(ExclusionNotice),
+    Exclusion(RangeExclusionNotice),
     /// Requests the counters of dropped frames, and of frames at each port of the reactor.
     Frames(SyncSender<(Drops, Vec<FrameCount>)>),
     /// Requests the places of the lanes.

@@ -1,7 +1,7 @@
 //! Both ends of a lane on one thread, independent of time: how many requests leave together, and how many turns they
 //! take. `cargo xtask instructions` runs this under callgrind.
 
-use crate::order::ReactorMessage;
+use crate::order::TargetReactorMessage;
 use crate::{Export, HandTarget, ServerConfig, Subsystem};
 use roadtrain_host_engine::{
     Class, Completion, Connected, Front, HandHost, HostConfig, LaneId, Op, Request, Turn,
@@ -251,7 +251,7 @@ fn a_host_and_a_target_share_one_loop() {
         let heartbeats = std::thread::spawn(move || {
             while !is_done.load(Relaxed) {
                 std::thread::sleep(Duration::from_millis(20));
-                orders.send(ReactorMessage::Heartbeat(reply.clone()));
+                orders.send(TargetReactorMessage::Heartbeat(reply.clone()));
             }
         });
         target.run_beside(&mut host, &mut front);

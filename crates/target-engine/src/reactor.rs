@@ -14,12 +14,12 @@ mod moves;
 mod rules;
 mod timers;
 
-use super::control::ControlPlane;
+use super::control::TargetControlPlane;
 use super::ether::EtherParts;
-use super::exclusion::{ExclusionChannels, ExclusionNotice};
+use super::exclusion::{ExclusionChannels, RangeExclusionNotice};
 use super::handshakes::Secure;
 use super::lane::{LaneResources, TargetLane};
-use super::order::ReactorMessage;
+use super::order::TargetReactorMessage;
 use super::tasks::Tasks;
 use super::tickets::Tickets;
 use accept::Listeners;
@@ -65,7 +65,7 @@ const UNSENT_MAX: usize = 4 << 20;
 const UNSENT_SHARE: usize = 4;
 
 pub(super) struct TargetReactor {
-    core: Core<ReactorMessage>,
+    core: Core<TargetReactorMessage>,
     lanes: TargetLanes,
     frames: PortFrames,
     listeners: Listeners,
@@ -81,7 +81,7 @@ pub(super) struct TargetReactor {
 struct Peers {
     /// Index of this reactor.
     number: usize,
-    all: Vec<Outbox<ReactorMessage>>,
+    all: Vec<Outbox<TargetReactorMessage>>,
     /// Placement of connections on reactors.
     balance: Arc<Mutex<Balance>>,
 }
@@ -90,11 +90,11 @@ struct Peers {
 pub(super) struct TargetReactorParts {
     pub(super) number: usize,
     pub(super) ether: EtherParts,
-    pub(super) inbox: Inbox<ReactorMessage>,
+    pub(super) inbox: Inbox<TargetReactorMessage>,
     /// Mailboxes of all reactors, including this one.
-    pub(super) peers: Vec<Outbox<ReactorMessage>>,
+    pub(super) peers: Vec<Outbox<TargetReactorMessage>>,
     pub(super) balance: Arc<Mutex<Balance>>,
-    pub(super) control: Arc<ControlPlane>,
+    pub(super) control: Arc<TargetControlPlane>,
     /// Tickets of TCP connections.
     pub(super) tickets: Arc<Tickets>,
     /// Handle to the TLS handshake thread, if the target has TLS.
@@ -173,9 +173,9 @@ impl TargetReactor {
 }
 
 impl roadtrain_reactor::Reactor for TargetReactor {
-    type Message = ReactorMessage;
+    type Message = TargetReactorMessage;
 
-    fn core(&mut self) -> (&mut Core<ReactorMessage>, &mut Ring) {
+    fn core(&mut self) -> (&mut Core<TargetReactorMessage>, &mut Ring) {
         (&mut self.core, &mut self.lanes.shared.ring)
     }
 
@@ -250,71 +250,71 @@ impl roadtrain_reactor::Reactor for TargetReactor {
         }
     }
 
-    fn obey(&mut self, order: ReactorMessage) {
+    fn obey(&mut self, order: TargetReactorMessage) {
         let TargetReactor { lanes, frames, listeners, moves, peers, .. } = self;
         let LaneResources { tasks, ring, pool, .. } = &mut lanes.shared;
         match order {
             // Dropping the socket closes it.
-            ReactorMessage::Listen(_) | ReactorMessage::Adopt(_) if lanes.stopping => {}
-            ReactorMessage::Listen(socket) => listeners.listen(ring, peers, socket),
-            ReactorMessage::Unlisten(address) => listeners.unlisten(ring, address),
-            ReactorMessage::Sockets(reply) => _ = reply.try_send(listeners.share()),
-            ReactorMessage::StopListening => listeners.stop(ring),
-            ReactorMessage::SetTls(address, tls) => listeners.set_tls(address, tls),
-            ReactorMessage::Adopt(connection) => lanes.adopt(*connection),
-            ReactorMessage::Evict(ticket) => lanes.evict(ticket),
-            ReactorMessage::Request(request) => frames.take_request(lanes, &request),
-            ReactorMessage::Event(event) => {
+            TargetReactorMessage::Listen(_) | TargetReactorMessage::Adopt(_) if lanes.stopping => {}
+            TargetReactorMessage::Listen(socket) => listeners.listen(ring, peers, socket),
+            TargetReactorMessage::Unlisten(address) => listeners.unlisten(ring, address),
+            TargetReactorMessage::Sockets(reply) => _ = reply.try_send(listeners.share()),
+            TargetReactorMessage::StopListening => listeners.stop(ring),
+            TargetReactorMessage::SetTls(address, tls) => listeners.set_tls(address, tls),
+            TargetReactorMessage::Adopt(connection) => lanes.adopt(*connection),
+            TargetReactorMessage::Evict(ticket) => lanes.evict(ticket),
+            TargetReactorMessage::Request(request) => frames.take_request(lanes, &request),
+            TargetReactorMessage::Event(event) => {
                 moves.pass_on(peers, &event);
                 service::handle_event(lanes, &event);
             }
-            ReactorMessage::Fence(turn, aborts) => service::fence(lanes, turn, aborts),
-            ReactorMessage::Reserved(owner, status, report) => {
+            TargetReactorMessage::Fence(turn, aborts) => service::fence(lanes, turn, aborts),
+            TargetReactorMessage::Reserved(owner, status, report) => {
                 service::reserved(lanes, owner, status, &report);
             }
-            ReactorMessage::CloseStale(hostnqn) => _ = service::close_stale(lanes, &hostnqn),
-            ReactorMessage::Arrive(lane) => lanes.arrive(lane),
-            ReactorMessage::Departed(ticket) => moves.departed(peers, ticket),
-            ReactorMessage::Passed(ticket, event) => lanes.passed(ticket, &event),
-            ReactorMessage::Settle(ticket) => lanes.settle(ticket),
-            ReactorMessage::Probe(hostnqn) => frames::probe_hosts(lanes, &hostnqn),
-            ReactorMessage::Settled => service::try_again(lanes),
-            ReactorMessage::Completed(completion) => match completion.into_late() {
+            TargetReactorMessage::CloseStale(hostnqn) => _ = service::close_stale(lanes, &hostnqn),
+            TargetReactorMessage::Arrive(lane) => lanes.arrive(lane),
+            TargetReactorMessage::Departed(ticket) => moves.departed(peers, ticket),
+            TargetReactorMessage::Passed(ticket, event) => lanes.passed(ticket, &event),
+            TargetReactorMessage::Settle(ticket) => lanes.settle(ticket),
+            TargetReactorMessage::Probe(hostnqn) => frames::probe_hosts(lanes, &hostnqn),
+            TargetReactorMessage::Settled => service::try_again(lanes),
+            TargetReactorMessage::Completed(completion) => match completion.into_late() {
                 Ok(buffer) => buffer.into_iter().for_each(|buffer| pool.give(buffer)),
                 Err(completion) => {
                     let ended = tasks.completed(ring, completion);
                     lanes.ended(ended);
                 }
             },
-            ReactorMessage::Flush(index, wake) => {
+            TargetReactorMessage::Flush(index, wake) => {
                 let ended = tasks.woken(ring, index, wake);
                 lanes.ended(ended);
             }
-            ReactorMessage::Granted(index, grant) => lanes.granted(index, grant),
-            ReactorMessage::Exclusion(notice) => lanes.handle_exclusion(notice),
-            ReactorMessage::Frames(reply) => {
+            TargetReactorMessage::Granted(index, grant) => lanes.granted(index, grant),
+            TargetReactorMessage::Exclusion(notice) => lanes.handle_exclusion(notice),
+            TargetReactorMessage::Frames(reply) => {
                 let _ =
                     reply.try_send((frames::dropped(frames, lanes), frames::counts(frames, lanes)));
             }
-            ReactorMessage::Lanes(reply) => {
+            TargetReactorMessage::Lanes(reply) => {
                 let core = peers.balance().core(peers.number);
                 let _ =
                     reply.try_send(lanes.table.iter_mut().filter_map(|l| l.place(core)).collect());
             }
-            ReactorMessage::Recorded(reply) => {
+            TargetReactorMessage::Recorded(reply) => {
                 _ = reply.try_send(OfReactor::of(&lanes.shared.recorder))
             }
-            ReactorMessage::Moves(reply) => _ = reply.try_send(lanes.arrived),
-            ReactorMessage::Usage(reply) => _ = reply.try_send(lanes.usage()),
-            ReactorMessage::Heartbeat(reply) => {
+            TargetReactorMessage::Moves(reply) => _ = reply.try_send(lanes.arrived),
+            TargetReactorMessage::Usage(reply) => _ = reply.try_send(lanes.usage()),
+            TargetReactorMessage::Heartbeat(reply) => {
                 let _ = reply.try_send(());
             }
             #[cfg(test)]
-            ReactorMessage::Move(to) => moves.move_all(lanes, peers, to),
+            TargetReactorMessage::Move(to) => moves.move_all(lanes, peers, to),
             #[cfg(test)]
-            ReactorMessage::Call(call) => call(),
-            ReactorMessage::Depart => lanes.departing = true,
-            ReactorMessage::Stop => lanes.stopping = true,
+            TargetReactorMessage::Call(call) => call(),
+            TargetReactorMessage::Depart => lanes.departing = true,
+            TargetReactorMessage::Stop => lanes.stopping = true,
         }
     }
 
@@ -359,17 +359,17 @@ impl roadtrain_reactor::Reactor for TargetReactor {
 }
 
 /// Creates the tasks of the reactor with that index.
-fn tasks_of(number: usize, all: &[Outbox<ReactorMessage>]) -> Tasks {
+fn tasks_of(number: usize, all: &[Outbox<TargetReactorMessage>]) -> Tasks {
     let (flushed, answered, granted) =
         (all[number].clone(), all[number].clone(), all[number].clone());
-    let waker = Arc::new(move |index, wake| flushed.send(ReactorMessage::Flush(index, wake)));
-    let send = move |completion| answered.send(ReactorMessage::Completed(completion));
+    let waker = Arc::new(move |index, wake| flushed.send(TargetReactorMessage::Flush(index, wake)));
+    let send = move |completion| answered.send(TargetReactorMessage::Completed(completion));
     let notify_grant =
-        Arc::new(move |index, grant| granted.send(ReactorMessage::Granted(index, grant)));
+        Arc::new(move |index, grant| granted.send(TargetReactorMessage::Granted(index, grant)));
     let all = all.to_vec();
-    let notify = Arc::new(move |notice: &ExclusionNotice| {
+    let notify = Arc::new(move |notice: &RangeExclusionNotice| {
         for reactor in &all {
-            reactor.send(ReactorMessage::Exclusion(notice.clone()));
+            reactor.send(TargetReactorMessage::Exclusion(notice.clone()));
         }
     });
     Tasks::new(waker, Completions::new(send), ExclusionChannels { number, notify, notify_grant })

@@ -1,6 +1,6 @@
 //! A running target: its listeners and reactors.
 
-use super::control::ControlPlane;
+use super::control::TargetControlPlane;
 use super::error::ServerError;
 use super::ether::Drops;
 use super::ether::{EtherConfig, EtherPorts};
@@ -10,9 +10,9 @@ use super::health::{ReactorHealth, Warden};
 use super::inherited::Inherited;
 use super::listeners::{self, OpenedListeners};
 use super::meters::{LaneCells, Meters};
-use super::order::{LanePlace, ReactorMessage, Usage};
+use super::order::{LanePlace, TargetReactorMessage, Usage};
 use super::reactor::{Balance, TargetReactor, TargetReactorParts};
-use super::stores::TargetStores;
+use super::stores::OpenNamespaces;
 use super::tickets::Tickets;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::recorder::SlowOver;
@@ -264,7 +264,7 @@ fn listeners(
 }
 
 /// Mailbox and thread of a reactor.
-type ReactorThread = (Outbox<ReactorMessage>, JoinHandle<()>);
+type ReactorThread = (Outbox<TargetReactorMessage>, JoinHandle<()>);
 
 /// All started reactors. Dropping them ends them.
 #[derive(Default)]
@@ -273,7 +273,7 @@ struct ReactorThreads(Vec<ReactorThread>, Vec<Arc<Meter>>);
 impl Drop for ReactorThreads {
     fn drop(&mut self) {
         for (orders, _) in &self.0 {
-            orders.send(ReactorMessage::Stop);
+            orders.send(TargetReactorMessage::Stop);
         }
         for (_, thread) in self.0.drain(..) {
             let _ = thread.join(); // its `Warden` has reported a panic
@@ -283,7 +283,7 @@ impl Drop for ReactorThreads {
 
 /// A running target. Dropping it stops it.
 pub struct Server {
-    pub(super) control: Arc<ControlPlane>,
+    pub(super) control: Arc<TargetControlPlane>,
     /// NUMA nodes of memory namespaces.
     memory: BTreeSet<u32>,
     health: Arc<ReactorHealth>,
@@ -301,7 +301,7 @@ impl Server {
     /// Returns the frames that all reactors have dropped since the start.
     #[must_use]
     pub fn drops(&self) -> Drops {
-        self.query_reactors(ReactorMessage::Frames)
+        self.query_reactors(TargetReactorMessage::Frames)
             .fold(Drops::default(), |sum, (drops, _)| sum + drops)
     }
 
@@ -329,7 +329,7 @@ impl Server {
         let ports = EtherPorts::open(config.ether.as_ref(), affinities.len())?;
         let memory = memory_nodes(&affinities);
         let numa_guard = numa::take_from(memory.clone());
-        let mut prepared = TargetStores::default().prepare(&config.subsystems, |_, _| true)?;
+        let mut prepared = OpenNamespaces::default().prepare(&config.subsystems, |_, _| true)?;
         prepared.stage()?;
         drop(numa_guard);
         let mut target = Target::new(clock::now(), &prepared.config(&exports, listeners))?;
@@ -337,7 +337,7 @@ impl Server {
         inherited.adopt_reservations(&mut target)?;
         inherited.keep_reservations(&target, &prepared.stores())?;
         let system = |source| ServerError::System { what: "thread", source };
-        let control = ControlPlane::new(
+        let control = TargetControlPlane::new(
             target,
             prepared.stores(),
             exports,
@@ -354,7 +354,7 @@ impl Server {
         let secure = handshakes.as_ref().map(TlsHandshakes::secure);
         let reactors = spawn(&config, ports, affinities.clone(), (&control, secure), &health)?;
         control.listen(sockets);
-        drop(prepared.switch(&mut TargetStores::default())); // a start that fails leaves no new files
+        drop(prepared.switch(&mut OpenNamespaces::default())); // a start that fails leaves no new files
         Ok(Server {
             control,
             memory,
@@ -543,7 +543,7 @@ impl Server {
     /// Sends an order to each reactor, and returns the replies that arrive in time.
     pub(super) fn query_reactors<T: Default>(
         &self,
-        order: impl Fn(SyncSender<T>) -> ReactorMessage,
+        order: impl Fn(SyncSender<T>) -> TargetReactorMessage,
     ) -> impl Iterator<Item = T> {
         self.reactors.0.iter().map(move |(orders, _)| {
             let (reply, answer) = sync_channel(1);
@@ -561,26 +561,32 @@ impl Server {
     /// Returns the recent records of the reactors: slow commands, and samples of others.
     #[must_use]
     pub fn recorded(&self) -> Recorded {
-        Recorded::new(self.query_reactors(ReactorMessage::Recorded), LaneCells::connection_info)
+        Recorded::new(
+            self.query_reactors(TargetReactorMessage::Recorded),
+            LaneCells::connection_info,
+        )
     }
 
     /// Returns the resources that all reactors use.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.query_reactors(ReactorMessage::Usage).fold(Usage::default(), |sum, usage| Usage {
-            connections: sum.connections + usage.connections,
-            store_commands: sum.store_commands + usage.store_commands,
-            io_commands: sum.io_commands + usage.io_commands,
-            buffer_bytes: sum.buffer_bytes + usage.buffer_bytes,
-            kept_bytes: sum.kept_bytes + usage.kept_bytes,
-            reserved_buffers: sum.reserved_buffers + usage.reserved_buffers,
+        self.query_reactors(TargetReactorMessage::Usage).fold(Usage::default(), |sum, usage| {
+            Usage {
+                connections: sum.connections + usage.connections,
+                store_commands: sum.store_commands + usage.store_commands,
+                io_commands: sum.io_commands + usage.io_commands,
+                buffer_bytes: sum.buffer_bytes + usage.buffer_bytes,
+                kept_bytes: sum.kept_bytes + usage.kept_bytes,
+                reserved_buffers: sum.reserved_buffers + usage.reserved_buffers,
+            }
         })
     }
 
     /// Returns the places of the lanes, sorted by controller and queue.
     #[must_use]
     pub fn lanes(&self) -> Vec<LanePlace> {
-        let mut lanes: Vec<_> = self.query_reactors(ReactorMessage::Lanes).flatten().collect();
+        let mut lanes: Vec<_> =
+            self.query_reactors(TargetReactorMessage::Lanes).flatten().collect();
         lanes.sort_by_key(|lane| (lane.cntlid, lane.qid));
         lanes
     }
@@ -588,7 +594,7 @@ impl Server {
     /// Returns the number of moves of lanes between reactors.
     #[must_use]
     pub fn moves(&self) -> u64 {
-        self.query_reactors(ReactorMessage::Moves).sum()
+        self.query_reactors(TargetReactorMessage::Moves).sum()
     }
 
     /// Returns the reason why a reactor has ended unexpectedly, if one has. The target is unusable then.
@@ -607,14 +613,14 @@ impl Server {
     pub fn pulse(&self) -> Pulse {
         Pulse::new(self.reactors.0.iter().map(|(orders, _)| {
             let orders = orders.clone();
-            Box::new(move |reply| orders.send(ReactorMessage::Heartbeat(reply))) as Box<_>
+            Box::new(move |reply| orders.send(TargetReactorMessage::Heartbeat(reply))) as Box<_>
         }))
     }
 
     /// Makes a reactor move its I/O lanes to another one.
     #[cfg(test)]
     pub(super) fn move_lanes(&self, from: usize, to: usize) {
-        self.reactors.0[from].0.send(ReactorMessage::Move(to));
+        self.reactors.0[from].0.send(TargetReactorMessage::Move(to));
     }
 
     /// True if no authentication waits for the Diffie-Hellman worker.
@@ -632,7 +638,7 @@ impl Server {
     /// Calls a function on the thread of a reactor.
     #[cfg(test)]
     pub(super) fn call(&self, reactor: usize, call: impl FnOnce() + Send + 'static) {
-        self.reactors.0[reactor].0.send(ReactorMessage::Call(Box::new(call)));
+        self.reactors.0[reactor].0.send(TargetReactorMessage::Call(Box::new(call)));
     }
 
     /// Ends every connection, waits for the stores, ends the reactors, and flushes all writes.
@@ -690,7 +696,7 @@ impl Server {
     /// Orders the reactors to end.
     pub(super) fn stop_reactors(&self) {
         for (orders, _) in &self.reactors.0 {
-            orders.send(ReactorMessage::Stop);
+            orders.send(TargetReactorMessage::Stop);
         }
     }
 }
@@ -716,7 +722,7 @@ fn spawn(
     config: &ServerConfig,
     mut ports: EtherPorts,
     affinities: Vec<Affinity>,
-    (control, handshakes): (&Arc<ControlPlane>, Option<Secure>),
+    (control, handshakes): (&Arc<TargetControlPlane>, Option<Secure>),
     health: &Arc<ReactorHealth>,
 ) -> Result<ReactorThreads, ServerError> {
     let system = |what| move |source| ServerError::System { what, source };

@@ -2,7 +2,7 @@
 
 use super::ether::Drops;
 use super::export::{Blocks, Export};
-use super::order::ReactorMessage;
+use super::order::TargetReactorMessage;
 use super::server::Server;
 use roadtrain_reactor::metrics::{
     AnaSample, FrameCount, Io, Kind, LaneSample, NamespaceSample, ReactorSample, Snapshot,
@@ -85,7 +85,7 @@ impl Server {
         if !self.has_interfaces {
             return (of_all, Vec::new());
         }
-        for (drops, ports) in self.query_reactors(ReactorMessage::Frames) {
+        for (drops, ports) in self.query_reactors(TargetReactorMessage::Frames) {
             dropped = dropped + drops;
             for port in ports {
                 match of_all.iter_mut().find(|of| of.interface == port.interface) {

@@ -125,11 +125,11 @@ impl OpenNamespace {
 
 /// Open namespaces by subsystem NQN and NSID.
 #[derive(Clone, Default)]
-pub(super) struct TargetStores {
+pub(super) struct OpenNamespaces {
     open: HashMap<(String, u32), OpenNamespace>,
 }
 
-impl TargetStores {
+impl OpenNamespaces {
     /// Returns the open namespace.
     pub(super) fn get(&self, nqn: &str, nsid: u32) -> Option<&OpenNamespace> {
         self.open.get(&(nqn.to_owned(), nsid))
@@ -156,7 +156,7 @@ impl TargetStores {
     /// Returns the namespaces that had another class in `old`.
     pub(super) fn reclassed(
         &self,
-        old: &TargetStores,
+        old: &OpenNamespaces,
     ) -> impl Iterator<Item = (&str, &OpenNamespace)> {
         let is_other = |(key, new): &(&(String, u32), &OpenNamespace)| {
             old.open.get(*key).is_some_and(|open| open.export.class != new.export.class)
@@ -170,7 +170,7 @@ impl TargetStores {
     /// Returns the namespaces that had other limits in `old`.
     pub(super) fn relimited(
         &self,
-        old: &TargetStores,
+        old: &OpenNamespaces,
     ) -> impl Iterator<Item = (&str, &OpenNamespace)> {
         let is_other = |(key, new): &(&(String, u32), &OpenNamespace)| {
             old.open.get(*key).is_some_and(|open| open.export.rates != new.export.rates)
@@ -289,7 +289,7 @@ enum KeptFileUse {
 /// Stores and settings of a new configuration, open and checked. Dropping it leaves everything unchanged.
 #[derive(Default)]
 pub(super) struct PreparedStores {
-    next: TargetStores,
+    next: OpenNamespaces,
     /// Locations of the blocks of `next`, and whether they are read-only.
     places: HashMap<Place, bool>,
     /// Files next to the stores of `next`.
@@ -328,7 +328,7 @@ impl PreparedStores {
     /// Opens the store if needed, and plans its size.
     fn open(
         &mut self,
-        old: &TargetStores,
+        old: &OpenNamespaces,
         nqn: &str,
         export: &Export,
     ) -> Result<OpenNamespace, OpenError> {
@@ -509,12 +509,12 @@ impl PreparedStores {
     }
 
     /// Returns the stores of the new configuration.
-    pub(super) fn stores(&self) -> TargetStores {
+    pub(super) fn stores(&self) -> OpenNamespaces {
         self.next.clone()
     }
 
     /// Replaces `open` by the prepared stores. The result has the work that may take long.
-    pub(super) fn switch(mut self, open: &mut TargetStores) -> Switched {
+    pub(super) fn switch(mut self, open: &mut OpenNamespaces) -> Switched {
         self.opened.clear(); // they stay open
         let resizes = std::mem::take(&mut self.resizes);
         resizes.iter().for_each(Resizing::switch);
@@ -535,7 +535,7 @@ impl Drop for PreparedStores {
 /// Work after a switch. Dropping it releases what the new configuration does not need; the caller must not hold a lock.
 pub(super) struct Switched {
     resizes: Vec<Resizing>,
-    _old: TargetStores,
+    _old: OpenNamespaces,
 }
 
 impl Drop for Switched {
@@ -629,7 +629,7 @@ mod tests {
             let exports: Vec<Export> =
                 (1..=count).map(|nsid| file(directory.path(), nsid)).collect();
             let (_, first) = exports.split_last().unwrap();
-            let mut stores = TargetStores::default();
+            let mut stores = OpenNamespaces::default();
             for (exports, added) in [(first, count - 1), (&exports[..], 1)] {
                 PATHS_READ.set(0);
                 let prepared = stores.prepare(&of(exports.to_vec()), |_, _| false).unwrap();
@@ -643,7 +643,7 @@ mod tests {
     fn blocks_and_their_files_belong_to_one_namespace() {
         let directory = tempfile::tempdir().unwrap();
         let refused = |exports: Vec<Export>| {
-            let error = TargetStores::default().prepare(&of(exports), |_, _| false).err();
+            let error = OpenNamespaces::default().prepare(&of(exports), |_, _| false).err();
             error.map(|error| error.to_string())
         };
         let one = |nsid| file(directory.path(), nsid);

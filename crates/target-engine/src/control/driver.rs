@@ -1,6 +1,6 @@
 //! Driver of [`roadtrain_target_proto::service`]: lock, random bytes, worker and log.
 
-use super::{ControlPlane, ControlState};
+use super::{ControlState, TargetControlPlane};
 use roadtrain_proto::security::dhchap::{Group, Work};
 use roadtrain_proto::security::{GeneratedPsk, Hash, Secret};
 use roadtrain_proto::time::Instant;
@@ -22,13 +22,13 @@ const NQN_FIELD_BYTES: usize = 256;
 
 /// Control plane for the commands of one connection.
 pub(crate) struct ConnectionControl<'a> {
-    control: &'a ControlPlane,
+    control: &'a TargetControlPlane,
     /// Address of the host, for logs.
     peer: &'a str,
     random: Option<Secret>,
 }
 
-impl ControlPlane {
+impl TargetControlPlane {
     pub(crate) fn commands<'a>(&'a self, peer: &'a str) -> ConnectionControl<'a> {
         ConnectionControl { control: self, peer, random: None }
     }

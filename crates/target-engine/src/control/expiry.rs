@@ -1,11 +1,11 @@
 //! Keep-alive timers and the lifetimes of PSKs.
 
-use super::{ControlPlane, NEVER};
+use super::{NEVER, TargetControlPlane};
 use roadtrain_proto::time::Instant;
 use std::sync::atomic::Ordering::SeqCst;
 
-impl ControlPlane {
-    /// Returns the latest time at which [`ControlPlane::expire`] must be called.
+impl TargetControlPlane {
+    /// Returns the latest time at which [`TargetControlPlane::expire`] must be called.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.watched.store(NEVER, SeqCst);
         let timer = self.timer.load(SeqCst);

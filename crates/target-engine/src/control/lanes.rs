@@ -1,12 +1,12 @@
 //! Reports of lanes to the control plane: results of their commands, and changes of the lanes themselves.
 
-use super::{ControlPlane, ControlState};
-use crate::order::ReactorMessage;
+use super::{ControlState, TargetControlPlane};
+use crate::order::TargetReactorMessage;
 use roadtrain_target_proto::Connected;
 use roadtrain_target_proto::presence::Presence;
 use roadtrain_target_proto::service::{self, Broadcast};
 
-impl ControlPlane {
+impl TargetControlPlane {
     /// Reports the result of an abort.
     pub(crate) fn aborted(&self, connected: &Connected, id: u32, aborted: bool) {
         let mut state = self.lock();
@@ -15,7 +15,7 @@ impl ControlPlane {
     }
 
     /// Begins the shutdown of a controller. Returns true if none of its commands is in a store. Otherwise the caller
-    /// retries its command at [`ReactorMessage::Settled`].
+    /// retries its command at [`TargetReactorMessage::Settled`].
     pub(crate) fn quiesce(&self, connected: &Connected) -> bool {
         let mut state = self.lock();
         let ControlState { target, presences, .. } = &mut *state;
@@ -33,7 +33,7 @@ impl ControlPlane {
         self.publish(state);
     }
 
-    /// Reports that the host still has a lane: the reply to [`ReactorMessage::Probe`].
+    /// Reports that the host still has a lane: the reply to [`TargetReactorMessage::Probe`].
     pub(crate) fn answered(&self, presence: &Presence) {
         let mut state = self.lock();
         let message = service::answered(&mut state.presences, presence);
@@ -45,12 +45,12 @@ impl ControlPlane {
     pub(super) fn send(&self, message: Option<Broadcast>) {
         match message {
             Some(Broadcast::CloseStale(host)) => {
-                self.broadcast(|| ReactorMessage::CloseStale(host.as_str().into()));
+                self.broadcast(|| TargetReactorMessage::CloseStale(host.as_str().into()));
             }
             Some(Broadcast::Probe(host)) => {
-                self.broadcast(|| ReactorMessage::Probe(host.as_str().into()))
+                self.broadcast(|| TargetReactorMessage::Probe(host.as_str().into()))
             }
-            Some(Broadcast::TryAgain) => self.broadcast(|| ReactorMessage::Settled),
+            Some(Broadcast::TryAgain) => self.broadcast(|| TargetReactorMessage::Settled),
             None => {}
         }
     }

@@ -1,11 +1,11 @@
 //! Reservations: commands of lanes, and the tasks that the control plane requests for them.
 
-use super::{ControlPlane, ControlState};
+use super::{ControlState, TargetControlPlane};
 use crate::open_store::OpenStore;
-use crate::order::ReactorMessage;
+use crate::order::TargetReactorMessage;
 use crate::reservation_file::KeptReservations;
 use crate::reserving::Saver;
-use crate::stores::TargetStores;
+use crate::stores::OpenNamespaces;
 use crate::tasks::TaskOwner;
 use roadtrain_target_proto::{Target, TargetEvent, TurnOf};
 use roadtrain_wire::sqe::Sqe;
@@ -14,14 +14,14 @@ use std::sync::{Arc, PoisonError};
 use tracing::warn;
 
 /// Restores the reservations that were stored when the namespaces were opened. Open namespaces keep their newer state.
-pub(super) fn restore(target: &mut Target, stores: &TargetStores) {
+pub(super) fn restore(target: &mut Target, stores: &OpenNamespaces) {
     for (nqn, nsid, KeptReservations { state, .. }) in stores.kept() {
         target.restore_reservations(nqn, nsid, state.clone());
     }
 }
 
-impl ControlPlane {
-    /// Passes a reservation command of a lane on. [`ReactorMessage::Reserved`] brings its result.
+impl TargetControlPlane {
+    /// Passes a reservation command of a lane on. [`TargetReactorMessage::Reserved`] brings its result.
     pub(crate) fn reserve(
         &self,
         cntlid: Option<u16>,
@@ -62,12 +62,12 @@ impl ControlPlane {
                     if let Some((reactor, owner)) = pending.take(token)
                         && let Some(reactor) = reactors.get(reactor)
                     {
-                        reactor.send(ReactorMessage::Reserved(owner, status, report));
+                        reactor.send(TargetReactorMessage::Reserved(owner, status, report));
                     }
                 }
                 TargetEvent::Fence { turn, aborts } => {
                     pending.begin(turn.clone(), reactors.len());
-                    self.broadcast(|| ReactorMessage::Fence(turn.clone(), aborts));
+                    self.broadcast(|| TargetReactorMessage::Fence(turn.clone(), aborts));
                 }
                 TargetEvent::Save { turn, image } => {
                     let open = stores.get(&turn.nqn, turn.nsid);

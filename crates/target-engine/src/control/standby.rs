@@ -1,6 +1,6 @@
 //! Standby: namespaces whose blocks several targets can open. This target serves them while it owns the exclusive lock.
 
-use super::ControlPlane;
+use super::TargetControlPlane;
 use crate::open_store::OpenStore;
 use crate::stores::OpenNamespace;
 use roadtrain_store::Store;
@@ -21,7 +21,7 @@ const SIZE_CHECK_TURNS: u32 = 5;
 /// Namespaces whose change has failed, with the time of the next attempt.
 type Pauses = BTreeMap<(String, u32), Instant>;
 
-impl ControlPlane {
+impl TargetControlPlane {
     /// Starts a thread that watches namespaces whose blocks may change owners. The thread ends when no such namespaces
     /// are left.
     pub(super) fn watch_standby(&self) {
@@ -148,16 +148,16 @@ impl ControlPlane {
 }
 
 /// Runs one check. Returns true while the thread shall continue.
-fn check_once(control: &Weak<ControlPlane>, turn: u32, pauses: &mut Pauses) -> bool {
+fn check_once(control: &Weak<TargetControlPlane>, turn: u32, pauses: &mut Pauses) -> bool {
     thread::sleep(CHECK_INTERVAL);
-    let control: Option<Arc<ControlPlane>> = control.upgrade();
+    let control: Option<Arc<TargetControlPlane>> = control.upgrade();
     control.is_some_and(|control| control.follow_owners(turn, pauses))
 }
 
 /// Queries the owners of the blocks of all stores, also of replaced stores with commands in flight. A store that is cut
 /// off then completes its commands. A separate thread does this, so that hosts do not wait while another namespace
 /// opens. Returns true while the thread shall continue.
-fn poll_once(control: &Weak<ControlPlane>, polled: &mut Vec<Weak<OpenStore>>) -> bool {
+fn poll_once(control: &Weak<TargetControlPlane>, polled: &mut Vec<Weak<OpenStore>>) -> bool {
     thread::sleep(CHECK_INTERVAL);
     let Some(control) = control.upgrade() else { return false };
     let state = control.lock();

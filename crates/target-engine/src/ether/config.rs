@@ -1,7 +1,7 @@
 //! Ethernet interfaces where a target accepts lanes.
 
 use crate::ServerError;
-use crate::control::ControlPlane;
+use crate::control::TargetControlPlane;
 use roadtrain_ether_port::port::{
     Port, PortConfig, PortKind, is_missing, is_socket_number_taken, missing,
 };
@@ -73,7 +73,7 @@ pub(crate) struct EtherPorts {
     seals: SealUse,
 }
 
-impl ControlPlane {
+impl TargetControlPlane {
     /// Updates the discovery log with the ports whose interfaces exist now.
     pub(crate) fn note_ports(&self, ports: &[Port]) {
         let mut state = self.lock();

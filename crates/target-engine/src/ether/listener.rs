@@ -2,7 +2,7 @@
 //! hosts.
 
 use super::{Bucket, Drop, Drops, JoinRequest, LaneSetupRequest, QueryRequest, ReplyFrame};
-use crate::control::ControlPlane;
+use crate::control::TargetControlPlane;
 use roadtrain_ether_proto::setup::{Inquiry, answer};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::{Join, Joined, Offer, with_nqn};
@@ -63,7 +63,7 @@ impl EtherListener {
         &mut self,
         now: Instant,
         received: &ReceivedFrame<'_>,
-        control: &ControlPlane,
+        control: &TargetControlPlane,
         replies: &mut Vec<ReplyFrame>,
         drops: &mut Drops,
     ) -> Option<LaneSetupRequest> {
@@ -84,7 +84,7 @@ impl EtherListener {
         &mut self,
         now: Instant,
         received: &ReceivedFrame<'_>,
-        control: &ControlPlane,
+        control: &TargetControlPlane,
         replies: &mut Vec<ReplyFrame>,
     ) -> Result<(), Drop> {
         let wanted = std::str::from_utf8(received.body).map_err(|_| Drop::Setup)?;
@@ -135,7 +135,7 @@ impl EtherListener {
         &mut self,
         now: Instant,
         received: &ReceivedFrame<'_>,
-        control: &ControlPlane,
+        control: &TargetControlPlane,
         replies: &mut Vec<ReplyFrame>,
     ) -> Result<Option<LaneSetupRequest>, Drop> {
         let &ReceivedFrame { port, source, header, body, .. } = received;
@@ -162,7 +162,7 @@ impl EtherListener {
         &mut self,
         now: Instant,
         received: &ReceivedFrame<'_>,
-        control: &ControlPlane,
+        control: &TargetControlPlane,
     ) -> Result<LaneSetupRequest, Drop> {
         let &ReceivedFrame { port, source, header, kind, body, .. } = received;
         let (inquiry, nqn) = Inquiry::read(&header, kind, body).ok_or(Drop::Setup)?;

@@ -19,12 +19,12 @@ use tracing::warn;
 const PAGE_BYTES_KEPT: usize = 64 << 10;
 
 /// A lane and its reactor, lent to the service.
-pub(crate) struct LentLane<'a> {
+pub(crate) struct BorrowedLane<'a> {
     lane: &'a mut TargetLane,
     shared: &'a mut LaneResources,
 }
 
-impl service::Lane for LentLane<'_> {
+impl service::Lane for BorrowedLane<'_> {
     type Namespace = LocalNamespace;
     type Buffer = Buffer;
     type Connection = RawFd;
@@ -72,7 +72,7 @@ impl service::Lane for LentLane<'_> {
 
     /// Marks the connection as authenticated, so that none of its slots goes to another one, and starts its counters.
     fn granted(&mut self) {
-        let LentLane { lane, shared } = self;
+        let BorrowedLane { lane, shared } = self;
         lane.ticket.iter().for_each(ConnectionTicket::granted);
         let proved = lane.session.has_proved();
         let agreed = lane.session.authenticator().filter(|_| proved).map(|one| one.agreed());
@@ -91,7 +91,7 @@ impl service::Lane for LentLane<'_> {
     }
 
     fn hang_up(&mut self) {
-        let LentLane { lane, shared } = self;
+        let BorrowedLane { lane, shared } = self;
         lane.transport.hang_up((&mut lane.execution, &mut lane.meter), shared);
         lane.namespaces = LaneNamespaces::default();
     }
@@ -107,8 +107,8 @@ impl service::Lane for LentLane<'_> {
 
 impl TargetLane {
     /// Lends the lane to the service.
-    pub(crate) fn lend<'a>(&'a mut self, shared: &'a mut LaneResources) -> LentLane<'a> {
-        LentLane { lane: self, shared }
+    pub(crate) fn lend<'a>(&'a mut self, shared: &'a mut LaneResources) -> BorrowedLane<'a> {
+        BorrowedLane { lane: self, shared }
     }
 
     /// Executes the admin or fabrics command in `slot`, if any.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub(crate) type LaneExecution = execution::Execution<LocalNamespace, Buffer>;
 /// Data from the host that arrived with its command.
 pub(super) type LanePayload<'a> = execution::Payload<'a, Buffer>;
-type LaneData = execution::Data<LocalNamespace, Buffer>;
+type LaneCommandData = execution::Data<LocalNamespace, Buffer>;
 
 /// Range in the memory of a namespace.
 #[derive(Clone, Copy)]
@@ -37,21 +37,26 @@ impl execution::Place for InPlaceRange {
 }
 
 /// Returns the address of `length` bytes of a command's data from `offset`; `None` if they are out of range.
-pub(super) fn range(data: &mut LaneData, offset: u32, length: u32) -> Option<*mut u8> {
+pub(super) fn range(data: &mut LaneCommandData, offset: u32, length: u32) -> Option<*mut u8> {
     let (offset, end) = (offset as usize, offset as usize + length as usize);
     match data {
-        LaneData::InPlace(place) if end <= place.length as usize => {
+        LaneCommandData::InPlace(place) if end <= place.length as usize => {
             // SAFETY: `end` is within the range that was checked against the namespace.
             Some(unsafe { place.start.add(offset) })
         }
-        LaneData::Buffer(buffer) => buffer.get_mut(offset..end).map(<[u8]>::as_mut_ptr),
+        LaneCommandData::Buffer(buffer) => buffer.get_mut(offset..end).map(<[u8]>::as_mut_ptr),
         _ => None,
     }
 }
 
 /// Copies received bytes into a command's data from `offset`.
-pub(super) fn fill(data: &mut LaneData, offset: u32, octets: &[u8], streaming: &mut Streaming) {
-    let is_cold = matches!(data, LaneData::InPlace(place) if place.is_cold);
+pub(super) fn fill(
+    data: &mut LaneCommandData,
+    offset: u32,
+    octets: &[u8],
+    streaming: &mut Streaming,
+) {
+    let is_cold = matches!(data, LaneCommandData::InPlace(place) if place.is_cold);
     let Some(to) = range(data, offset, octets.len() as u32) else { return };
     let (from, length) = (octets.as_ptr(), octets.len());
     if is_cold {

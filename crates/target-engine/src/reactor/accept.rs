@@ -4,7 +4,7 @@ use super::Peers;
 use crate::handshakes::Secure;
 use crate::listeners::ListenSocket;
 use crate::meters::Meters;
-use crate::order::{NewConnection, ReactorMessage};
+use crate::order::{NewConnection, TargetReactorMessage};
 use crate::tickets::Tickets;
 use roadtrain_reactor::event::{self, mark};
 use roadtrain_reactor::stream::Stream;
@@ -118,7 +118,7 @@ impl Listeners {
         };
         self.meters.connection(transport, "accepted");
         if let Some(number) = instead_of {
-            peers.all.iter().for_each(|peer| _ = peer.send(ReactorMessage::Evict(number)));
+            peers.all.iter().for_each(|peer| _ = peer.send(TargetReactorMessage::Evict(number)));
             self.handshakes.iter().for_each(|handshakes| handshakes.evict(number));
         }
         let Ok(local) = stream.local_addr() else { return };
@@ -128,7 +128,7 @@ impl Listeners {
         let connection =
             Box::new(NewConnection { stream, secured_as: None, may_be_plain, peer, local, ticket });
         match (&self.handshakes, tls) {
-            (_, TlsUse::Off) => _ = reactor.send(ReactorMessage::Adopt(connection)),
+            (_, TlsUse::Off) => _ = reactor.send(TargetReactorMessage::Adopt(connection)),
             (Some(handshakes), TlsUse::Allowed | TlsUse::Required) => {
                 handshakes.begin(connection, reactor.clone());
             }

@@ -1,12 +1,12 @@
 //! Target with one reactor that a test turns by hand, on its own thread.
 
 use super::{Balance, TargetReactor, TargetReactorParts};
-use crate::control::ControlPlane;
+use crate::control::TargetControlPlane;
 use crate::ether::EtherPorts;
 use crate::listeners::{self, OpenedListeners};
 use crate::meters::Meters;
-use crate::order::ReactorMessage;
-use crate::stores::TargetStores;
+use crate::order::TargetReactorMessage;
+use crate::stores::OpenNamespaces;
 use crate::tickets::Tickets;
 use crate::{Export, ServerConfig};
 use roadtrain_host_engine::{Front, HandHost};
@@ -25,7 +25,7 @@ pub(crate) struct HandTarget {
     reactor: TargetReactor,
     rx: RxBuffers,
     turns: u32,
-    control: Arc<ControlPlane>,
+    control: Arc<TargetControlPlane>,
 }
 
 impl HandTarget {
@@ -40,11 +40,12 @@ impl HandTarget {
         let OpenedListeners { listeners, sockets } =
             listeners::open(&exports.listeners, (&[], &[]), &[]).unwrap();
         let mut prepared =
-            TargetStores::default().prepare(&config.subsystems, |_, _| true).unwrap();
+            OpenNamespaces::default().prepare(&config.subsystems, |_, _| true).unwrap();
         prepared.stage().unwrap();
         let target = Target::new(clock::now(), &prepared.config(&exports, listeners)).unwrap();
         let (time, meters) = (Duration::from_secs(10), Arc::new(Meters::new(1)));
-        let control = ControlPlane::new(target, prepared.stores(), exports, time, meters).unwrap();
+        let control =
+            TargetControlPlane::new(target, prepared.stores(), exports, time, meters).unwrap();
         let (orders, inbox) = mailbox().unwrap();
         control.set_reactors(vec![orders.clone()]);
         let parts = TargetReactorParts {
@@ -72,7 +73,7 @@ impl HandTarget {
         };
         let mut reactor = TargetReactor::new(parts).unwrap();
         control.listen(sockets);
-        drop(prepared.switch(&mut TargetStores::default()));
+        drop(prepared.switch(&mut OpenNamespaces::default()));
         let rx = roadtrain_reactor::begin(&mut reactor).expect("the reactor does not run yet");
         HandTarget { reactor, rx, turns: 0, control }
     }
@@ -96,7 +97,7 @@ impl HandTarget {
     }
 
     /// Returns the mailbox of the reactor.
-    pub(crate) fn orders(&self) -> Outbox<ReactorMessage> {
+    pub(crate) fn orders(&self) -> Outbox<TargetReactorMessage> {
         self.reactor.peers.all[0].clone()
     }
 

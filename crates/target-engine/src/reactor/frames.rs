@@ -11,7 +11,7 @@ use crate::ether::{
     Bucket, Drop, Drops, EtherParts, LaneSetupRequest, QueryRequest, ReplyFrame, ports,
 };
 use crate::lane::{LaneError, LaneResources, TargetLane, TargetLaneLink};
-use crate::order::ReactorMessage;
+use crate::order::TargetReactorMessage;
 use roadtrain_ether_port::port::Port;
 use roadtrain_ether_proto::Packing;
 use roadtrain_ether_proto::setup::{Inquiry, Verdict};
@@ -305,7 +305,7 @@ impl PortFrames {
         if reactor == peers.number {
             self.take_request(lanes, &request);
         } else {
-            peers.all[reactor].send(ReactorMessage::Request(request));
+            peers.all[reactor].send(TargetReactorMessage::Request(request));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Lanes of a reactor, and the state that they share.
 
 use super::hosts::EtherHosts;
-use crate::exclusion::ExclusionNotice;
+use crate::exclusion::RangeExclusionNotice;
 use crate::lane::{LaneError, LaneInTransit, LaneResources, TargetLane};
 use crate::order::{NewConnection, Usage};
 use crate::range_locks::Grant;
@@ -355,14 +355,14 @@ impl TargetLanes {
     }
 
     /// Closes or opens a range for an exclusive operation.
-    pub(super) fn handle_exclusion(&mut self, notice: ExclusionNotice) {
+    pub(super) fn handle_exclusion(&mut self, notice: RangeExclusionNotice) {
         let LaneResources { tasks, ring, .. } = &mut self.shared;
         let (closed, acknowledgement) = match notice {
-            ExclusionNotice::Close(closed, closing) => {
+            RangeExclusionNotice::Close(closed, closing) => {
                 let acknowledgement = tasks.close(&closed, closing);
                 (closed, acknowledgement)
             }
-            ExclusionNotice::Open(closed) => {
+            RangeExclusionNotice::Open(closed) => {
                 tasks.open(ring, &closed);
                 (closed, None)
             }

@@ -4,7 +4,7 @@
 use super::Peers;
 use super::lanes::TargetLanes;
 use crate::lane::{LaneInTransit, TargetLane};
-use crate::order::ReactorMessage;
+use crate::order::TargetReactorMessage;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::tuning;
 use roadtrain_system::platform::CoreLoads;
@@ -204,14 +204,14 @@ impl Moves {
     /// Forwards an event to lanes that have left before it arrived.
     pub(super) fn pass_on(&self, peers: &Peers, event: &TargetEvent) {
         for (to, ticket) in self.departures.followed_by(event) {
-            peers.all[to].send(ReactorMessage::Passed(ticket, event.clone()));
+            peers.all[to].send(TargetReactorMessage::Passed(ticket, event.clone()));
         }
     }
 
     /// Settles a departed lane: all earlier events have been taken from the inbox.
     pub(super) fn departed(&mut self, peers: &Peers, ticket: u64) {
         if let Some(to) = self.departures.settle(ticket) {
-            peers.all[to].send(ReactorMessage::Settle(ticket));
+            peers.all[to].send(TargetReactorMessage::Settle(ticket));
         }
     }
 }
@@ -234,8 +234,8 @@ fn hand_over(
     let lane_in_transit = LaneInTransit::pack(lane, &mut lanes.shared);
     let control = lanes.shared.control.clone();
     control.in_order(|| {
-        peers.all[to].send(ReactorMessage::Arrive(Box::new(lane_in_transit)));
-        peers.all[peers.number].send(ReactorMessage::Departed(ticket));
+        peers.all[to].send(TargetReactorMessage::Arrive(Box::new(lane_in_transit)));
+        peers.all[peers.number].send(TargetReactorMessage::Departed(ticket));
     });
     Some(())
 }

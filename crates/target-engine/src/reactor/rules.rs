@@ -1,7 +1,7 @@
 //! The reactor as the rules for all its lanes see it.
 
 use super::lanes::TargetLanes;
-use crate::lane::{LaneError, LentLane};
+use crate::lane::{BorrowedLane, LaneError};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::List;
 use roadtrain_system::buffer::Buffer;
@@ -12,7 +12,7 @@ use tracing::info;
 impl Reactor for TargetLanes {
     type Id = (u32, u32);
     type Buffer = Buffer;
-    type Lane<'a> = LentLane<'a>;
+    type Lane<'a> = BorrowedLane<'a>;
 
     fn now(&self) -> Instant {
         self.shared.now
@@ -30,7 +30,7 @@ impl Reactor for TargetLanes {
         }
     }
 
-    fn lend(&mut self, (index, generation): (u32, u32)) -> Option<LentLane<'_>> {
+    fn lend(&mut self, (index, generation): (u32, u32)) -> Option<BorrowedLane<'_>> {
         let is_current = self.table.generation(index) == generation;
         let lane = self.table.get_mut(index).filter(|_| is_current)?;
         Some(lane.lend(&mut self.shared))

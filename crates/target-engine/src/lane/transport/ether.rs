@@ -3,7 +3,7 @@
 mod arrivals;
 
 use super::{Carry, LaneCommands, LaneTransport};
-use crate::control::ControlPlane;
+use crate::control::TargetControlPlane;
 use crate::ether::damq::LaneDamq;
 use crate::ether::ports::{self, PortState};
 use crate::lane::data::{LaneExecution, LanePayload, range};
@@ -379,7 +379,7 @@ impl TargetLane {
     pub(crate) fn probe_host(
         &mut self,
         now: Instant,
-        control: &ControlPlane,
+        control: &TargetControlPlane,
         hostnqn: &str,
     ) -> bool {
         let is_its = |presence: &&Presence| *presence.hostnqn == *hostnqn;
@@ -396,7 +396,7 @@ impl TargetLane {
     }
 
     /// Reports that the host has the lane, once it has answered a probe.
-    fn report_answer(&mut self, control: &ControlPlane) {
+    fn report_answer(&mut self, control: &TargetControlPlane) {
         if let LaneTransport::Ether(ether) = &mut self.transport
             && ether.qpair.host.is_answered(&ether.qpair.end.links)
         {
