@@ -190,7 +190,7 @@ impl TargetControlPlane {
     }
 
     /// Sends orders while no event is published, so that all reactors receive them in the same order.
-    pub(super) fn in_order(&self, send: impl FnOnce()) {
+    pub(super) fn send_in_order(&self, send: impl FnOnce()) {
         let _state = self.lock();
         send();
     }

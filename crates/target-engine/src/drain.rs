@@ -55,7 +55,7 @@ struct DrainStatus {
 
 /// End condition of the drain.
 #[derive(Clone, Copy, Debug)]
-struct Patience {
+struct DrainCondition {
     /// Longest wait for hosts that do not switch to other paths.
     moment: Duration,
     answered: u64,
@@ -63,9 +63,9 @@ struct Patience {
     since: Duration,
 }
 
-impl Patience {
-    fn new(moment: Duration) -> Patience {
-        Patience { moment, answered: 0, since: Duration::ZERO }
+impl DrainCondition {
+    fn new(moment: Duration) -> DrainCondition {
+        DrainCondition { moment, answered: 0, since: Duration::ZERO }
     }
 
     /// True if the drain is done.
@@ -103,10 +103,10 @@ impl Server {
         }
         self.control.broadcast(|| TargetReactorMessage::Depart);
         info!("hosts are notified to use other paths");
-        let mut patience = Patience::new(leave.moment());
+        let mut condition = DrainCondition::new(leave.moment());
         loop {
             let status = self.drain_status(begun);
-            if patience.is_over(status) {
+            if condition.is_over(status) {
                 return info!(milliseconds = status.elapsed.as_millis(), "nothing is outstanding");
             }
             if status.elapsed >= limit {
@@ -153,11 +153,11 @@ mod tests {
 
     /// Returns the time in ms at which the drain is done, with a check every 5 ms; `None` if it is not done within 2 s.
     fn ends(status_at: impl Fn(u64) -> (bool, usize, u64)) -> Option<u64> {
-        let mut patience = Patience::new(MOMENT);
+        let mut condition = DrainCondition::new(MOMENT);
         (0..2000).step_by(5).find(|&ms| {
             let (is_known, outstanding, answered) = status_at(ms);
             let elapsed = Duration::from_millis(ms);
-            patience.is_over(DrainStatus { elapsed, is_known, outstanding, answered })
+            condition.is_over(DrainStatus { elapsed, is_known, outstanding, answered })
         })
     }
 

@@ -66,7 +66,7 @@ impl PartialEq for StoreByAddress {
 }
 
 /// A write that is held back.
-pub(crate) struct HeldBack {
+pub(crate) struct HeldBackWrite {
     index: u32,
     pub(crate) op: Op,
     pub(crate) buffer: Option<Buffer>,
@@ -76,7 +76,7 @@ pub(crate) struct HeldBack {
 pub(crate) struct Exclusions {
     channels: ExclusionChannels,
     gates: Gates<StoreByAddress, Arc<CloseAcknowledgement>>,
-    held_back: Vec<HeldBack>,
+    held_back: Vec<HeldBackWrite>,
     /// Ranges that operations of this reactor have requested.
     requested: Vec<ClosedRange>,
 }
@@ -109,19 +109,19 @@ impl Exclusions {
         if !op.changed(bytes).is_some_and(holds) {
             return Some((op, buffer));
         }
-        self.held_back.push(HeldBack { index, op, buffer });
+        self.held_back.push(HeldBackWrite { index, op, buffer });
         None
     }
 
     /// Cancels the write `index`. Returns it if it was held back.
-    pub(crate) fn forget(&mut self, index: u32) -> Option<HeldBack> {
+    pub(crate) fn forget(&mut self, index: u32) -> Option<HeldBackWrite> {
         if !self.gates.forget(index) {
             return None;
         }
         self.take(index)
     }
 
-    fn take(&mut self, index: u32) -> Option<HeldBack> {
+    fn take(&mut self, index: u32) -> Option<HeldBackWrite> {
         let at = self.held_back.iter().position(|held| held.index == index)?;
         Some(self.held_back.swap_remove(at))
     }
@@ -187,7 +187,7 @@ impl Exclusions {
     }
 
     /// Opens a range at this reactor. Returns the held-back writes, in order.
-    pub(crate) fn open(&mut self, closed: &ClosedRange) -> Vec<(u32, HeldBack)> {
+    pub(crate) fn open(&mut self, closed: &ClosedRange) -> Vec<(u32, HeldBackWrite)> {
         let indices = self.gates.open(&StoreByAddress(closed.store.clone()), closed.number);
         indices.into_iter().filter_map(|index| Some((index, self.take(index)?))).collect()
     }

@@ -70,10 +70,10 @@ impl Export {
     #[must_use]
     pub fn new(nsid: u32, store: StoreSpec) -> Self {
         let blocks = Blocks::Spec(store);
-        Export::of(nsid, blocks)
+        Export::with_blocks(nsid, blocks)
     }
 
-    fn of(nsid: u32, blocks: Blocks) -> Self {
+    fn with_blocks(nsid: u32, blocks: Blocks) -> Self {
         let rates = Rates::UNLIMITED;
         Export {
             nsid,
@@ -93,7 +93,7 @@ impl Export {
     #[must_use]
     pub fn with_store(nsid: u32, store: Arc<dyn Store>) -> Self {
         let blocks = Blocks::Store(store);
-        Export::of(nsid, blocks)
+        Export::with_blocks(nsid, blocks)
     }
 }
 

@@ -53,12 +53,12 @@ impl ReactorHealth {
 }
 
 /// Reports the end of a reactor's thread, also by a panic. The thread holds it.
-pub(super) struct Warden {
+pub(super) struct ReactorExitReporter {
     pub(super) health: Arc<ReactorHealth>,
     pub(super) number: usize,
 }
 
-impl Warden {
+impl ReactorExitReporter {
     /// Reports the result of the reactor.
     pub(super) fn ended(self, result: io::Result<()>) {
         if let Err(error) = result {
@@ -67,7 +67,7 @@ impl Warden {
     }
 }
 
-impl Drop for Warden {
+impl Drop for ReactorExitReporter {
     fn drop(&mut self) {
         if thread::panicking() {
             self.health.fail(format!("reactor {} has panicked", self.number));

@@ -242,7 +242,7 @@ impl TargetLane {
     }
 
     /// Reports the end of the lane to the control plane.
-    pub(super) fn leave(self, control: &TargetControlPlane) {
+    pub(super) fn report_end(self, control: &TargetControlPlane) {
         service::leave(&mut control.commands(&self.peer), self.session);
     }
 

@@ -36,14 +36,14 @@ pub(crate) struct NamespaceCells {
 impl NamespaceCells {
     /// Returns the counters of one class.
     #[inline]
-    pub(crate) fn of(&self, class: Class) -> &IoCells {
+    pub(crate) fn class(&self, class: Class) -> &IoCells {
         &self.io[class as usize]
     }
 
     /// Returns the cells for counters that do not depend on a class.
     #[inline]
     pub(crate) fn io(&self) -> &IoCells {
-        self.of(Class::Normal)
+        self.class(Class::Normal)
     }
 }
 
@@ -277,7 +277,7 @@ impl Meters {
     }
 
     /// Counts a protocol error of a peer.
-    pub(crate) fn misbehaved(&self, fes: String) {
+    pub(crate) fn protocol_error(&self, fes: String) {
         *lock(&self.lanes).protocol_errors.entry(fes).or_default() += 1;
     }
 }

@@ -45,7 +45,7 @@ impl OpenStore {
 
     /// Opens a store for a test.
     #[cfg(test)]
-    pub(crate) fn of(spec: &roadtrain_store::StoreSpec) -> Arc<OpenStore> {
+    pub(crate) fn open_for_test(spec: &roadtrain_store::StoreSpec) -> Arc<OpenStore> {
         let store = roadtrain_store::open(spec).unwrap();
         let marks = Uncorrectable::open(&KeptPlace::Beside, Some(spec), &*store).unwrap();
         Arc::new(OpenStore::new(store, marks))

@@ -254,7 +254,7 @@ fn a_host_and_a_target_share_one_loop() {
                 orders.send(TargetReactorMessage::Heartbeat(reply.clone()));
             }
         });
-        target.run_beside(&mut host, &mut front);
+        target.run_with_host(&mut host, &mut front);
         done.store(true, Relaxed);
         heartbeats.join().unwrap();
         assert_eq!((front.load.done, front.load.left), (IOS, 0));

@@ -6,7 +6,7 @@ use super::ether::Drops;
 use super::ether::{EtherConfig, EtherPorts};
 use super::export::{Export, Subsystem};
 use super::handshakes::{Secure, TlsHandshakes};
-use super::health::{ReactorHealth, Warden};
+use super::health::{ReactorExitReporter, ReactorHealth};
 use super::inherited::Inherited;
 use super::listeners::{self, OpenedListeners};
 use super::meters::{LaneCells, Meters};
@@ -276,7 +276,7 @@ impl Drop for ReactorThreads {
             orders.send(TargetReactorMessage::Stop);
         }
         for (_, thread) in self.0.drain(..) {
-            let _ = thread.join(); // its `Warden` has reported a panic
+            let _ = thread.join(); // its `ReactorExitReporter` has reported a panic
         }
     }
 }
@@ -499,14 +499,14 @@ impl Server {
     }
 
     /// Seizes the blocks of a namespace that stands by from the target that owns them, and serves it. The other target
-    /// cannot write them any more. Waits at most `patience`. Returns true if this target did not serve the namespace
+    /// cannot write them any more. Waits at most `timeout`. Returns true if this target did not serve the namespace
     /// before.
     ///
     /// # Errors
     ///
     /// The namespace does not exist, the owner of its blocks cannot be fenced, or it took too long.
-    pub fn claim(&self, nqn: &str, nsid: u32, patience: Duration) -> Result<bool, ConfigError> {
-        self.control.claim(nqn, nsid, patience)
+    pub fn claim(&self, nqn: &str, nsid: u32, timeout: Duration) -> Result<bool, ConfigError> {
+        self.control.claim(nqn, nsid, timeout)
     }
 
     /// Returns the store of a namespace; `None` if the namespace does not exist or is not accessible.
@@ -764,9 +764,9 @@ fn spawn(
         };
         let core = affinity.cpus.single();
         let name = format!("roadtrain-{}", core.map_or("target".into(), |core| core.to_string()));
-        let warden = Warden { health: health.clone(), number };
+        let exit_reporter = ReactorExitReporter { health: health.clone(), number };
         let (begun, beginning) = sync_channel(1);
-        let body = move || run(&affinity, parts, &begun, warden);
+        let body = move || run(&affinity, parts, &begun, exit_reporter);
         let thread = thread::Builder::new().name(name).spawn(body).map_err(system("thread"))?;
         reactors.0.push((orders, thread));
         reactors.1.push(meter);
@@ -795,7 +795,7 @@ fn run(
     affinity: &Affinity,
     parts: TargetReactorParts,
     begun: &SyncSender<io::Result<()>>,
-    warden: Warden,
+    exit_reporter: ReactorExitReporter,
 ) {
     tuning::set_exact_timers();
     numa::bind_thread(affinity);
@@ -807,7 +807,7 @@ fn run(
     match reactor {
         Ok(mut reactor) => {
             let _ = begun.send(Ok(()));
-            warden.ended(reactor.run());
+            exit_reporter.ended(reactor.run());
         }
         Err(error) => {
             let _ = begun.send(Err(error));

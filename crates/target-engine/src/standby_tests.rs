@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Store whose owner the test sets.
 #[derive(Debug)]
-struct Handed {
+struct TestOwnerStore {
     number: u128,
     current: Mutex<Custody>,
     /// True if opening fails.
@@ -30,9 +30,9 @@ struct Handed {
     owner_queries: AtomicU32,
 }
 
-impl Handed {
-    fn new(number: u128, custody: Custody) -> Arc<Handed> {
-        Arc::new(Handed {
+impl TestOwnerStore {
+    fn new(number: u128, custody: Custody) -> Arc<TestOwnerStore> {
+        Arc::new(TestOwnerStore {
             number,
             current: Mutex::new(custody),
             is_refused: AtomicBool::new(false),
@@ -51,7 +51,7 @@ impl Handed {
     }
 }
 
-impl Store for Handed {
+impl Store for TestOwnerStore {
     fn geometry(&self) -> Geometry {
         Geometry { lba_shift: 9, blocks: 8, read_only: true, volatile_cache: false }
     }
@@ -85,8 +85,8 @@ impl Store for Handed {
     }
 }
 
-fn subsystems(stores: &[Arc<Handed>], yields: bool) -> Vec<Subsystem> {
-    let export = |(store, nsid): (&Arc<Handed>, u32)| {
+fn subsystems(stores: &[Arc<TestOwnerStore>], yields: bool) -> Vec<Subsystem> {
+    let export = |(store, nsid): (&Arc<TestOwnerStore>, u32)| {
         let export = Export::with_store(nsid, store.clone());
         Export { yields, ..export }
     };
@@ -94,7 +94,7 @@ fn subsystems(stores: &[Arc<Handed>], yields: bool) -> Vec<Subsystem> {
     vec![Subsystem { namespaces, ..Subsystem::new(NQN) }]
 }
 
-fn serve(stores: &[Arc<Handed>], yields: bool) -> Server {
+fn serve(stores: &[Arc<TestOwnerStore>], yields: bool) -> Server {
     let listen = vec!["127.0.0.1:0".parse().unwrap()];
     let mut config = ServerConfig::new(listen, subsystems(stores, yields));
     config.cores = vec![0];
@@ -108,7 +108,7 @@ fn states(server: &Server) -> Vec<AnaState> {
 
 #[test]
 fn one_that_cannot_be_had_keeps_no_other_one_from_being_served() {
-    let stores = [1, 2].map(|number| Handed::new(number, Custody::Theirs));
+    let stores = [1, 2].map(|number| TestOwnerStore::new(number, Custody::Theirs));
     let server = serve(&stores, false);
     stores[0].is_refused.store(true, Ordering::Relaxed);
     stores.iter().for_each(|store| store.become_ours());
@@ -123,7 +123,7 @@ fn one_that_cannot_be_had_keeps_no_other_one_from_being_served() {
 /// A target that has just lost the blocks stands by only a moment later.
 #[test]
 fn one_that_was_just_lost_is_claimed_back() {
-    let store = Handed::new(1, Custody::Ours);
+    let store = TestOwnerStore::new(1, Custody::Ours);
     let server = serve(std::slice::from_ref(&store), false);
     store.set(Custody::Lost);
     std::thread::scope(|scope| {
@@ -139,7 +139,7 @@ fn one_that_was_just_lost_is_claimed_back() {
 /// A store that is cut off completes its commands when its owner is queried.
 #[test]
 fn owners_are_queried_while_another_store_opens() {
-    let stores = [1, 2].map(|number| Handed::new(number, Custody::Theirs));
+    let stores = [1, 2].map(|number| TestOwnerStore::new(number, Custody::Theirs));
     let server = serve(&stores, false);
     let [opening, other] = &stores;
     opening.is_tried.store(false, Ordering::Relaxed);
@@ -156,7 +156,7 @@ fn owners_are_queried_while_another_store_opens() {
 /// A namespace of a new share that cannot be opened stays inaccessible, and a retry follows.
 #[test]
 fn a_share_is_followed_though_one_of_it_cannot_be_had() {
-    let stores = [1, 2].map(|number| Handed::new(number, Custody::Free));
+    let stores = [1, 2].map(|number| TestOwnerStore::new(number, Custody::Free));
     let server = serve(&stores, true);
     stores[0].is_refused.store(true, Ordering::Relaxed);
     stores[1].become_ours();
@@ -190,7 +190,7 @@ fn an_image_is_opened_anew_to_be_shared() {
 /// A replaced store may still have commands of hosts: it completes them when its owner is queried.
 #[test]
 fn the_owner_of_a_replaced_store_is_queried_while_it_is_used() {
-    let store = Handed::new(5, Custody::Ours);
+    let store = TestOwnerStore::new(5, Custody::Ours);
     let marks = Uncorrectable::open(&KeptPlace::Beside, None, &*store).unwrap();
     let open = Arc::new(OpenStore::new(store.clone(), marks));
     let before = store.owner_queries.load(Ordering::Relaxed);
@@ -208,7 +208,7 @@ fn the_owner_of_a_replaced_store_is_queried_while_it_is_used() {
 fn marks_of_blocks_that_another_one_has_are_not_saved() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("marks");
-    let store = Handed::new(6, Custody::Ours);
+    let store = TestOwnerStore::new(6, Custody::Ours);
     let marks = Uncorrectable::open(&KeptPlace::File(path.clone()), None, &*store).unwrap();
     let open = Arc::new(OpenStore::new(store.clone(), marks));
     let mark = |offset| {

@@ -82,7 +82,7 @@ impl OpenNamespace {
     }
 
     /// True if the store serves nothing more and must be opened again. Hosts first see the namespace as inaccessible.
-    pub(super) fn is_to_open(&self) -> bool {
+    pub(super) fn must_reopen(&self) -> bool {
         match self.store.store().custody() {
             Custody::Ours | Custody::CutOff => false,
             Custody::Theirs | Custody::Free => true,
@@ -91,7 +91,7 @@ impl OpenNamespace {
     }
 
     /// True if the owner of the blocks has changed, so that the namespace must be opened or made inaccessible.
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn needs_change(&self) -> bool {
         match self.store.store().custody() {
             Custody::Ours => self.is_out_of_reach(),
             Custody::CutOff => !self.is_out_of_reach(),
@@ -103,7 +103,7 @@ impl OpenNamespace {
 
     /// Returns the namespace with the settings of `export`, if nothing has to be opened or released for that. One that
     /// stands by keeps doing so whether it yields or not.
-    fn claimed(&self, export: &Export) -> Option<OpenNamespace> {
+    fn reused_for(&self, export: &Export) -> Option<OpenNamespace> {
         let alike = Export { yields: self.export.yields, ..export.clone() };
         let is_it = match self.store.store().custody() {
             _ if self.export == *export => true,
@@ -115,10 +115,10 @@ impl OpenNamespace {
     }
 
     /// Returns the namespace with the settings of `export` although its blocks could not be opened: it stays
-    /// inaccessible. [`OpenNamespace::has_news`] is true then, so that a retry follows, for this namespace alone.
-    fn postponed(&self, export: &Export) -> Option<OpenNamespace> {
+    /// inaccessible. [`OpenNamespace::needs_change`] is true then, so that a retry follows, for this namespace alone.
+    fn kept_inaccessible(&self, export: &Export) -> Option<OpenNamespace> {
         let is_alike = self.export == Export { yields: self.export.yields, ..export.clone() };
-        let is_it = is_alike && self.is_to_open() && self.is_out_of_reach();
+        let is_it = is_alike && self.must_reopen() && self.is_out_of_reach();
         is_it.then(|| OpenNamespace { export: export.clone(), ..self.clone() })
     }
 }
@@ -199,18 +199,21 @@ impl OpenNamespaces {
             let mut namespaces = Vec::new();
             for export in &subsystem.namespaces {
                 let known = self.get(nqn, export.nsid).filter(|_| !is_rechecked(nqn, export.nsid));
-                let open = match known.and_then(|open| open.claimed(export)) {
+                let open = match known.and_then(|open| open.reused_for(export)) {
                     Some(open) => Ok(open),
                     None => prepared.open(self, nqn, export).or_else(|error| {
-                        let postponed = known.and_then(|open| open.postponed(export));
+                        let postponed = known.and_then(|open| open.kept_inaccessible(export));
                         if postponed.is_some() {
-                            warn!("{}: it stays inaccessible", unfit(nqn, export.nsid, &error));
+                            warn!(
+                                "{}: it stays inaccessible",
+                                store_error(nqn, export.nsid, &error)
+                            );
                         }
                         postponed.ok_or(error)
                     }),
                 };
                 let config = open.and_then(|open| prepared.add(nqn, open));
-                namespaces.push(config.map_err(|error| unfit(nqn, export.nsid, &error))?);
+                namespaces.push(config.map_err(|error| store_error(nqn, export.nsid, &error))?);
             }
             prepared.configs.push(SubsystemConfig {
                 serial: subsystem.serial.clone(),
@@ -264,7 +267,7 @@ impl OpenNamespaces {
             }
             Blocks::Store(_) => false,
         };
-        let known = self.get(nqn, nsid).filter(|open| alike(open) && !open.is_to_open());
+        let known = self.get(nqn, nsid).filter(|open| alike(open) && !open.must_reopen());
         if let Some(place) = Place::of(spec) {
             let there = |open: &&OpenNamespace| alike(open) && open.place == Some(place);
             let found = known.filter(there).or_else(|| self.open.values().find(there));
@@ -464,7 +467,7 @@ impl PreparedStores {
     /// The first file that cannot grow.
     pub(super) fn stage(&mut self) -> Result<(), ConfigError> {
         self.resizes.iter_mut().try_for_each(|Resizing { nqn, nsid, store, resize }| {
-            store.store().stage(resize).map_err(|error| unfit(nqn, *nsid, &error))
+            store.store().stage(resize).map_err(|error| store_error(nqn, *nsid, &error))
         })
     }
 
@@ -561,7 +564,7 @@ fn namespace_config(
 }
 
 /// Returns the error for a store that is not available.
-fn unfit(nqn: &str, nsid: u32, error: &OpenError) -> ConfigError {
+fn store_error(nqn: &str, nsid: u32, error: &OpenError) -> ConfigError {
     let place = Named::Namespace(nqn.to_owned(), nsid);
     ConfigError::Store { place, problem: error.to_string() }
 }

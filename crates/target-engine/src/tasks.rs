@@ -4,7 +4,7 @@
 //! A flush of a store may wait for the flush of another reactor, which may cover it ([`Tasks::woken`]).
 
 use super::exclusion::{
-    CloseAcknowledgement, ClosedRange, ExclusionChannels, Exclusions, HeldBack,
+    CloseAcknowledgement, ClosedRange, ExclusionChannels, Exclusions, HeldBackWrite,
 };
 use super::flushes::Waker;
 use super::open_store::OpenStore;
@@ -95,7 +95,7 @@ impl Tasks {
                     (op, buffer) = admitted;
                 }
                 if !store.takes_lent() {
-                    buffer = buffer.map(own);
+                    buffer = buffer.map(copy_if_lent);
                 }
                 store.store().submit(op, buffer, token, &mut self.executor.io(ring));
             }
@@ -121,7 +121,7 @@ impl Tasks {
         let token = self.token(index);
         let Some((_, task)) = self.tasks.get_mut(index) else { return false };
         task.cancel();
-        if let Some(HeldBack { buffer, .. }) = self.exclusions.forget(index) {
+        if let Some(HeldBackWrite { buffer, .. }) = self.exclusions.forget(index) {
             let aborted = Err(Status::ABORT_REQUESTED);
             self.executor.complete(Completion::new(token, aborted, buffer));
             return true;
@@ -215,7 +215,7 @@ impl Tasks {
     /// Opens a range, and begins the writes that were held back. [`Tasks::expire`] returns the commands that complete
     /// by that.
     pub(super) fn open(&mut self, ring: &mut Ring, closed: &ClosedRange) {
-        for (index, HeldBack { op, buffer, .. }) in self.exclusions.open(closed) {
+        for (index, HeldBackWrite { op, buffer, .. }) in self.exclusions.open(closed) {
             self.take(ring, index, Step::Submit(op, buffer));
         }
     }
@@ -289,7 +289,7 @@ impl Drop for Tasks {
 }
 
 /// Copies a lent buffer into one that no other party writes to.
-fn own(buffer: Buffer) -> Buffer {
+fn copy_if_lent(buffer: Buffer) -> Buffer {
     if !buffer.is_lent() {
         return buffer;
     }
@@ -332,7 +332,7 @@ mod tests {
                         notify_grant: Arc::new(|_, _| false),
                     },
                 ),
-                ssd: OpenStore::of(&spec),
+                ssd: OpenStore::open_for_test(&spec),
             }
         }
 
@@ -398,7 +398,7 @@ mod tests {
     fn a_command_goes_and_comes_with_its_buffer() {
         let kind = StoreKind::Memory { size: 1 << 20 };
         let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
-        let store = OpenStore::of(&spec);
+        let store = OpenStore::open_for_test(&spec);
         let mut harness = TasksHarness::new(1);
         let mut run = |task: Result<StoreTask, TaskOutcome>| match task {
             Ok(task) => {

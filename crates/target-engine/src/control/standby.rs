@@ -65,22 +65,22 @@ impl TargetControlPlane {
         }
         pauses.retain(|_, until| Instant::now() < *until);
         let key = |(nqn, open): &(&str, &OpenNamespace)| ((*nqn).to_owned(), open.export.nsid);
-        let mut news: Vec<_> = stores
+        let mut changed: Vec<_> = stores
             .changing_hands()
-            .filter(|one| one.1.has_news() && !pauses.contains_key(&key(one)))
+            .filter(|one| one.1.needs_change() && !pauses.contains_key(&key(one)))
             .collect();
         // Reports lost namespaces first, before it waits for others to open.
-        news.sort_by_key(|(_, open)| open.is_to_open());
+        changed.sort_by_key(|(_, open)| open.must_reopen());
         if turn.is_multiple_of(SIZE_CHECK_TURNS) {
             // An image reports its size itself. A query may wait for its cluster.
             let needs_query = |open: &OpenNamespace| open.stands_by() && !open.changes_hands();
             let standing = stores.changing_hands().filter(|(_, open)| needs_query(open));
             standing.for_each(|(nqn, open)| self.follow_size(nqn, open));
         }
-        let news: Vec<_> = news.iter().map(key).collect();
+        let changed: Vec<_> = changed.iter().map(key).collect();
         drop(stores); // the replaced stores close at once
         // Each namespace by itself: one that cannot be opened does not delay the others.
-        for key in news {
+        for key in changed {
             let is_it = |nqn: &str, nsid| !self.is_leaving() && (nqn, nsid) == (&*key.0, key.1);
             if let Err(error) = self.change(is_it, |exports| Ok(exports.clone())) {
                 warn!(
@@ -109,12 +109,12 @@ impl TargetControlPlane {
     }
 
     /// Seizes the blocks of a namespace from the target that owns them, and serves the namespace. Waits at most
-    /// `patience`. Returns true if this target did not serve it before.
+    /// `timeout`. Returns true if this target did not serve it before.
     pub(crate) fn claim(
         &self,
         nqn: &str,
         nsid: u32,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<bool, ConfigError> {
         let place = || Place::Namespace(nqn.to_owned(), nsid);
         let failed = |problem: String| ConfigError::Store { place: place(), problem };
@@ -127,7 +127,7 @@ impl TargetControlPlane {
         }
         let begun = Instant::now();
         let mut seized = Weak::new();
-        while begun.elapsed() < patience {
+        while begun.elapsed() < timeout {
             let open = find()?;
             if open.is_served() {
                 let ms = begun.elapsed().as_millis();
@@ -143,7 +143,7 @@ impl TargetControlPlane {
             drop(open); // or the replaced store would not close
             thread::sleep(CHECK_INTERVAL / 5);
         }
-        Err(failed(format!("is not served here after {} s: see the log", patience.as_secs())))
+        Err(failed(format!("is not served here after {} s: see the log", timeout.as_secs())))
     }
 }
 

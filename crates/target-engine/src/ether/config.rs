@@ -75,7 +75,7 @@ pub(crate) struct EtherPorts {
 
 impl TargetControlPlane {
     /// Updates the discovery log with the ports whose interfaces exist now.
-    pub(crate) fn note_ports(&self, ports: &[Port]) {
+    pub(crate) fn update_frame_listeners(&self, ports: &[Port]) {
         let mut state = self.lock();
         state.target.set_frame_listeners(frame_listeners(ports));
         self.publish(state);

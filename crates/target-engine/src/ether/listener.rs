@@ -68,10 +68,14 @@ impl EtherListener {
         drops: &mut Drops,
     ) -> Option<LaneSetupRequest> {
         let request = match received.kind {
-            FrameType::Discover => self.offer(now, received, control, replies).map(|()| None),
-            FrameType::Probe => self.probed(now, received, replies).map(|()| None),
-            FrameType::Join => self.join(now, received, control, replies),
-            FrameType::Query | FrameType::Leave => self.query(now, received, control).map(Some),
+            FrameType::Discover => {
+                self.reply_to_discover(now, received, control, replies).map(|()| None)
+            }
+            FrameType::Probe => self.reply_to_probe(now, received, replies).map(|()| None),
+            FrameType::Join => self.handle_join(now, received, control, replies),
+            FrameType::Query | FrameType::Leave => {
+                self.handle_query(now, received, control).map(Some)
+            }
             _ => Err(Drop::Type),
         };
         request.unwrap_or_else(|drop| {
@@ -80,7 +84,7 @@ impl EtherListener {
         })
     }
 
-    fn offer(
+    fn reply_to_discover(
         &mut self,
         now: Instant,
         received: &ReceivedFrame<'_>,
@@ -111,7 +115,7 @@ impl EtherListener {
         Ok(())
     }
 
-    fn probed(
+    fn reply_to_probe(
         &mut self,
         now: Instant,
         received: &ReceivedFrame<'_>,
@@ -131,7 +135,7 @@ impl EtherListener {
         Ok(())
     }
 
-    fn join(
+    fn handle_join(
         &mut self,
         now: Instant,
         received: &ReceivedFrame<'_>,
@@ -150,7 +154,7 @@ impl EtherListener {
             return Err(Drop::Setup); // perhaps for another target at the same port
         }
         let request = JoinRequest { port, source, header, join: *join, nqn: nqn.into() };
-        if is_sound(join, received.frame_bytes) {
+        if is_valid_join(join, received.frame_bytes) {
             return Ok(Some(LaneSetupRequest::Join(Box::new(request))));
         }
         replies.push(refusal(&request, Status::INVALID_FIELD, received.frame_bytes));
@@ -158,7 +162,7 @@ impl EtherListener {
     }
 
     /// Handles a Query or Leave for a lane that may be gone, or whose socket number the host does not know.
-    fn query(
+    fn handle_query(
         &mut self,
         now: Instant,
         received: &ReceivedFrame<'_>,
@@ -177,7 +181,7 @@ impl EtherListener {
 }
 
 /// True if the lane parameters of a Join are valid at a port for frames of `frame_bytes`.
-fn is_sound(join: &Join, frame_bytes: usize) -> bool {
+fn is_valid_join(join: &Join, frame_bytes: usize) -> bool {
     let piece = join.piece.get();
     let frame = usize::from(join.frame.get()).min(frame_bytes);
     (1..=LINKS_MAX).contains(&join.links)

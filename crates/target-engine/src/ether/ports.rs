@@ -15,7 +15,7 @@ pub(crate) struct PortState {
 }
 
 impl PortState {
-    pub(crate) fn of(port: &Port) -> Self {
+    pub(crate) fn from_port(port: &Port) -> Self {
         PortState { has_carrier: port.has_carrier(), frame_bytes: port.frame_bytes() }
     }
 }

@@ -29,7 +29,7 @@ const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(100);
 
 /// Sender of arbitrary frames.
-struct Stranger {
+struct TestFrameSender {
     port: Port,
     target: MacAddress,
     endpoint: [u8; 16],
@@ -62,13 +62,13 @@ pub(super) fn in_namespace(test: impl FnOnce() + Send) {
     });
 }
 
-fn in_lab(test: impl FnOnce(&Server, &mut Stranger) + Send) {
+fn in_lab(test: impl FnOnce(&Server, &mut TestFrameSender) + Send) {
     in_namespace(|| {
         let server = serve();
         let port = Port::open(HOST, SOCKET, &PortConfig::default()).unwrap();
-        let mut stranger = Stranger { port, target: GROUP, endpoint: [0; 16] };
-        stranger.find();
-        test(&server, &mut stranger);
+        let mut sender = TestFrameSender { port, target: GROUP, endpoint: [0; 16] };
+        sender.find();
+        test(&server, &mut sender);
     });
 }
 
@@ -93,7 +93,7 @@ fn server_config(interfaces: &[&str]) -> ServerConfig {
     config
 }
 
-impl Stranger {
+impl TestFrameSender {
     fn send(&mut self, header: FrameHeader, body: &[u8]) {
         self.port.begin();
         self.port.octets(body.len()).copy_from_slice(body);
@@ -238,21 +238,21 @@ fn eventually(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// Finds the target, so that later requests go to its address.
-fn discover(stranger: &mut Stranger) {
-    stranger.send_setup(FrameType::Discover, 0, &[]);
-    stranger.target = stranger.receive_reply(FrameType::Offer).0;
+fn discover(sender: &mut TestFrameSender) {
+    sender.send_setup(FrameType::Discover, 0, &[]);
+    sender.target = sender.receive_reply(FrameType::Offer).0;
 }
 
 #[test]
 fn a_target_offers_what_it_has() {
-    in_lab(|_, stranger| {
+    in_lab(|_, sender| {
         let mut endpoints = Vec::new();
         for (wanted, offered) in
             [("", &[NQN, DISCOVERY_NQN][..]), (NQN, &[NQN]), (DISCOVERY_NQN, &[DISCOVERY_NQN])]
         {
-            stranger.send_setup(FrameType::Discover, 0, wanted.as_bytes());
+            sender.send_setup(FrameType::Discover, 0, wanted.as_bytes());
             for expected in offered {
-                let (_, header, body) = stranger.receive_reply(FrameType::Offer);
+                let (_, header, body) = sender.receive_reply(FrameType::Offer);
                 assert_eq!((header.socket_number.get(), header.token.get()), (SOCKET, 0));
                 let (offer, nqn) = with_nqn(&body, |offer: &Offer| offer.nqn_length.get()).unwrap();
                 assert_eq!((nqn, offer.frame.get()), (*expected, 9000));
@@ -260,12 +260,12 @@ fn a_target_offers_what_it_has() {
             }
         }
         assert!(endpoints.iter().all(|endpoint| *endpoint == endpoints[0]));
-        stranger.send_setup(FrameType::Discover, 0, b"nqn.2024-01.test:other");
-        assert!(stranger.is_silent(FrameType::Offer));
-        discover(stranger);
+        sender.send_setup(FrameType::Discover, 0, b"nqn.2024-01.test:other");
+        assert!(sender.is_silent(FrameType::Offer));
+        discover(sender);
         for octets in [FRAME_HEADER_BYTES, 1500, 9000] {
-            stranger.send_setup(FrameType::Probe, 0, &vec![0; octets - FRAME_HEADER_BYTES]);
-            let (_, _, body) = stranger.receive_reply(FrameType::Probed);
+            sender.send_setup(FrameType::Probe, 0, &vec![0; octets - FRAME_HEADER_BYTES]);
+            let (_, _, body) = sender.receive_reply(FrameType::Probed);
             assert_eq!(body, (octets as u16).to_le_bytes());
         }
     });
@@ -273,33 +273,33 @@ fn a_target_offers_what_it_has() {
 
 #[test]
 fn a_join_that_means_another_target_is_dropped() {
-    in_lab(|server, stranger| {
-        discover(stranger);
+    in_lab(|server, sender| {
+        discover(sender);
         let other = Join { endpoint: [7; 16], ..join(0x11_0000) };
-        stranger.send_setup(FrameType::Join, 0, &[other.as_bytes(), NQN.as_bytes()].concat());
-        assert!(stranger.is_silent(FrameType::Joined));
+        sender.send_setup(FrameType::Join, 0, &[other.as_bytes(), NQN.as_bytes()].concat());
+        assert!(sender.is_silent(FrameType::Joined));
         assert_eq!((server.usage().connections, server.drops().of(Drop::Setup)), (0, 1));
-        let (_, joined) = stranger.join(0, &join(0x11_0000), NQN);
+        let (_, joined) = sender.join(0, &join(0x11_0000), NQN);
         assert_eq!(joined.status.get(), 0);
     });
 }
 
 #[test]
 fn a_repeated_join_finds_what_the_first_one_made() {
-    in_lab(|server, stranger| {
-        discover(stranger);
+    in_lab(|server, sender| {
+        discover(sender);
         for host_token in [0x11_0000u64, 0x11_0001] {
-            let (header, first) = stranger.join(0, &join(host_token), NQN);
+            let (header, first) = sender.join(0, &join(host_token), NQN);
             assert_eq!((first.status.get(), first.slots.get()), (0, 32));
             assert_eq!((header.token.get(), header.socket_number.get()), (host_token, SOCKET));
             assert_ne!(header.reply.get(), 0);
             assert!(first.pages.get() >= 256 && first.window.get() > 0);
-            let (_, second) = stranger.join(0, &join(host_token), NQN);
+            let (_, second) = sender.join(0, &join(host_token), NQN);
             assert_eq!(second, first);
             // Same token, but another first sequence number: no Join of that lane.
             let other = Join { first: 101.into(), ..join(host_token) };
-            stranger.send_join(0, &other, NQN);
-            assert!(stranger.is_silent(FrameType::Joined));
+            sender.send_join(0, &other, NQN);
+            assert!(sender.is_silent(FrameType::Joined));
         }
         assert_eq!(server.usage().connections, 2);
         assert_eq!(server.drops().of(Drop::Source), 2);
@@ -308,51 +308,47 @@ fn a_repeated_join_finds_what_the_first_one_made() {
 
 #[test]
 fn a_lane_ends_when_its_host_says_so_and_is_unknown_then() {
-    in_lab(|server, stranger| {
-        discover(stranger);
+    in_lab(|server, sender| {
+        discover(sender);
         for host_token in [0x22_0000u64, 0x22_0001] {
-            let (at, joined) = stranger.join(0, &join(host_token), NQN);
+            let (at, joined) = sender.join(0, &join(host_token), NQN);
             let (token, socket_number) = (joined.token.get(), at.reply.get());
-            stranger.send_setup(FrameType::Query, token, &query(token, host_token, NQN));
-            let (_, ack, _) = stranger.receive_reply(FrameType::Ack);
+            sender.send_setup(FrameType::Query, token, &query(token, host_token, NQN));
+            let (_, ack, _) = sender.receive_reply(FrameType::Ack);
             assert_eq!((ack.token.get(), ack.ack.get()), (host_token, 100));
             // The lane survives a Leave with another lane's token, and a Leave for another lane.
             let forged = leave(host_token + 2);
-            stranger.send(header(FrameType::Leave, token, socket_number), forged.as_bytes());
-            stranger.send(
+            sender.send(header(FrameType::Leave, token, socket_number), forged.as_bytes());
+            sender.send(
                 header(FrameType::Leave, token ^ 1 << 40, socket_number),
                 leave(7).as_bytes(),
             );
-            let (_, answer, body) = stranger.receive_reply(FrameType::Leave);
+            let (_, answer, body) = sender.receive_reply(FrameType::Leave);
             assert_eq!(answer.token.get(), 7);
             assert_eq!(view::<Leave>(&body).token.get(), token ^ 1 << 40);
             assert_eq!(server.usage().connections, 1);
 
             let done = header(FrameType::Leave, token, socket_number);
-            stranger.send(done, leave(host_token).as_bytes());
-            let (_, answer, body) = stranger.receive_reply(FrameType::Leave);
+            sender.send(done, leave(host_token).as_bytes());
+            let (_, answer, body) = sender.receive_reply(FrameType::Leave);
             assert_eq!(answer.token.get(), host_token);
             assert_eq!(view::<Leave>(&body).token.get(), token);
             eventually("the lane is gone", || server.usage().connections == 0);
             // Every further request gets the same reply.
-            stranger.send(done, leave(host_token).as_bytes());
+            sender.send(done, leave(host_token).as_bytes());
             let unknown = Reason::UnknownToken as u16;
             assert_eq!(
-                view::<Leave>(&stranger.receive_reply(FrameType::Leave).2).reason.get(),
+                view::<Leave>(&sender.receive_reply(FrameType::Leave).2).reason.get(),
                 unknown
             );
-            stranger.send_setup(FrameType::Query, token, &query(token, host_token, NQN));
-            let (_, answer, body) = stranger.receive_reply(FrameType::Leave);
+            sender.send_setup(FrameType::Query, token, &query(token, host_token, NQN));
+            let (_, answer, body) = sender.receive_reply(FrameType::Leave);
             assert_eq!(answer.token.get(), host_token);
             let reply: Leave = view(&body);
             assert_eq!((reply.token.get(), reply.reason.get()), (token, unknown));
             // The target does not reply for lanes of another target.
-            stranger.send_setup(
-                FrameType::Query,
-                5,
-                &query(5, host_token, "nqn.2024-01.test:other"),
-            );
-            assert!(stranger.is_silent(FrameType::Leave));
+            sender.send_setup(FrameType::Query, 5, &query(5, host_token, "nqn.2024-01.test:other"));
+            assert!(sender.is_silent(FrameType::Leave));
         }
     });
 }
@@ -363,7 +359,7 @@ fn a_host_ends_a_lane_from_wherever_it_reaches_the_target() {
     in_namespace(|| {
         let server = serve_at(&[TARGET, LATER]);
         let port = Port::open(HOST, SOCKET, &PortConfig::default()).unwrap();
-        let mut first = Stranger { port, target: GROUP, endpoint: [0; 16] };
+        let mut first = TestFrameSender { port, target: GROUP, endpoint: [0; 16] };
         first.find();
         discover(&mut first);
         for host_token in [0x55_0000u64, 0x55_0001] {
@@ -393,15 +389,15 @@ fn a_host_ends_a_lane_from_wherever_it_reaches_the_target() {
 /// A repeated Join queries the largest frame size.
 #[test]
 fn a_target_says_when_its_interface_takes_smaller_frames() {
-    in_lab(|server, stranger| {
-        discover(stranger);
-        let (_, joined) = stranger.join(0, &join(9), NQN);
+    in_lab(|server, sender| {
+        discover(sender);
+        let (_, joined) = sender.join(0, &join(9), NQN);
         let token = joined.token.get();
         for (mtu, status) in [(5000, 0), (1500, Status::INVALID_FIELD.code())] {
             assert!(ip(&["link", "set", TARGET, "mtu", &mtu.to_string()]));
             eventually("smaller frames", || {
-                stranger.send_join(token, &join(9), NQN);
-                let joined = stranger.receive_frame(FrameType::Joined, SHORT);
+                sender.send_join(token, &join(9), NQN);
+                let joined = sender.receive_frame(FrameType::Joined, SHORT);
                 joined.is_some_and(|(_, _, body)| {
                     let reply: Joined = view(&body);
                     (reply.frame.get(), reply.status.get()) == (mtu, status)
@@ -414,11 +410,11 @@ fn a_target_says_when_its_interface_takes_smaller_frames() {
 
 #[test]
 fn a_stopped_target_ends_its_lanes() {
-    in_lab(|server, stranger| {
-        discover(stranger);
-        let (_, joined) = stranger.join(0, &join(9), NQN);
+    in_lab(|server, sender| {
+        discover(sender);
+        let (_, joined) = sender.join(0, &join(9), NQN);
         server.stop_reactors();
-        let (_, header, body) = stranger.receive_reply(FrameType::Leave);
+        let (_, header, body) = sender.receive_reply(FrameType::Leave);
         let reply: Leave = view(&body);
         assert_eq!((header.token.get(), reply.token), (9, joined.token));
         assert_eq!(reply.reason.get(), Reason::Shutdown as u16);
@@ -426,22 +422,22 @@ fn a_stopped_target_ends_its_lanes() {
 }
 
 /// Creates another veth pair and returns a sender at its host end, once the target answers.
-fn later(endpoint: [u8; 16]) -> Stranger {
+fn later(endpoint: [u8; 16]) -> TestFrameSender {
     assert!(ip(&["link", "add", LATER_HOST, "type", "veth", "peer", "name", LATER]));
     for end in [LATER_HOST, LATER] {
         assert!(ip(&["link", "set", end, "up"]));
     }
     let port = Port::open(LATER_HOST, SOCKET, &PortConfig::default()).unwrap();
-    let mut stranger = Stranger { port, target: GROUP, endpoint };
+    let mut sender = TestFrameSender { port, target: GROUP, endpoint };
     eventually("an offer", || {
-        stranger.send_setup(FrameType::Discover, 0, NQN.as_bytes());
-        let offer = stranger.receive_frame(FrameType::Offer, SHORT);
+        sender.send_setup(FrameType::Discover, 0, NQN.as_bytes());
+        let offer = sender.receive_frame(FrameType::Offer, SHORT);
         offer.is_some_and(|(source, ..)| {
-            stranger.target = source;
+            sender.target = source;
             true
         })
     });
-    stranger
+    sender
 }
 
 #[test]
@@ -451,7 +447,7 @@ fn an_interface_may_come_later() {
         assert!(missing.to_string().contains(LATER), "{missing}");
         let server = serve_at(&[LATER, TARGET]);
         let port = Port::open(HOST, SOCKET, &PortConfig::default()).unwrap();
-        let mut first = Stranger { port, target: GROUP, endpoint: [0; 16] };
+        let mut first = TestFrameSender { port, target: GROUP, endpoint: [0; 16] };
         first.find();
         discover(&mut first);
         // One lane of each reactor.
@@ -488,9 +484,9 @@ fn an_interface_may_come_later() {
 
 #[test]
 fn nonsense_is_dropped_and_counted() {
-    in_lab(|server, stranger| {
-        discover(stranger);
-        let (at, joined) = stranger.join(0, &join(0x33), NQN);
+    in_lab(|server, sender| {
+        discover(sender);
+        let (at, joined) = sender.join(0, &join(0x33), NQN);
         let (token, socket_number) = (joined.token.get(), at.reply.get());
         let cargo = |token: u64| {
             let mut header = header(FrameType::Cargo, token, socket_number);
@@ -509,7 +505,7 @@ fn nonsense_is_dropped_and_counted() {
         ];
         for (drop, header) in bad {
             let before = server.drops().of(drop);
-            stranger.send(header, &[0; 8]);
+            sender.send(header, &[0; 8]);
             eventually("a drop", || server.drops().of(drop) == before + 1);
         }
         assert_eq!(server.usage().connections, 1);
@@ -518,11 +514,11 @@ fn nonsense_is_dropped_and_counted() {
 
 #[test]
 fn unconnected_lanes_are_bounded() {
-    in_lab(|server, stranger| {
-        discover(stranger);
+    in_lab(|server, sender| {
+        discover(sender);
         let mut refused = 0;
         for host_token in (2..1000).step_by(2) {
-            let (_, joined) = stranger.join(0, &join(host_token), NQN);
+            let (_, joined) = sender.join(0, &join(host_token), NQN);
             let busy = Status::CONNECT_CONTROLLER_BUSY.code();
             assert!([0, busy].contains(&joined.status.get()));
             refused += u32::from(joined.status.get() == busy);
@@ -533,9 +529,9 @@ fn unconnected_lanes_are_bounded() {
         assert!(refused > 0, "any number of lanes");
         assert!(server.usage().connections <= 128);
         for link in [join(0), Join { links: 0, ..join(4) }, Join { link: 1, ..join(6) }] {
-            stranger.send_join(0, &link, NQN);
+            sender.send_join(0, &link, NQN);
         }
-        let (_, large) = stranger.join(0, &Join { piece: 16384.into(), ..join(8001) }, NQN);
+        let (_, large) = sender.join(0, &Join { piece: 16384.into(), ..join(8001) }, NQN);
         assert_eq!(large.status.get(), Status::INVALID_FIELD.code());
     });
 }

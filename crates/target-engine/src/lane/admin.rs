@@ -122,7 +122,7 @@ impl TargetLane {
             && self.transport.ends_at_once(shared.now)
         {
             self.end_turn(shared)?;
-            return Err(LaneError::Ended(why_ended(&self.session)));
+            return Err(LaneError::Ended(end_reason(&self.session)));
         }
         Ok(())
     }
@@ -138,7 +138,7 @@ fn log_other_hostid(peer: &str, connected: &Connected) {
 }
 
 /// Returns the reason why the connection ends after a completion.
-fn why_ended(session: &Session) -> &'static str {
+fn end_reason(session: &Session) -> &'static str {
     match session.state() {
         State::Draining => "disconnected by the host",
         _ => "not authenticated",

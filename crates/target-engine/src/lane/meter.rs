@@ -58,7 +58,7 @@ impl CountedCommand {
         let (done, ns) = (Done::of(self.opcode), now.0.saturating_sub(self.since.0));
         let bytes = (u64::from(self.blocks) + 1) << namespace.geometry.lba_shift;
         let ended = Ended::new(done, bytes, ns);
-        cells.of(self.class).ended(ended);
+        cells.class(self.class).ended(ended);
         lane.ended(ended);
         if self.opcode == opcode::WRITE_ZEROES && self.deallocates {
             cells.io().discarded(bytes);

@@ -8,7 +8,7 @@ use roadtrain_proto::time::Instant;
 use std::sync::Arc;
 
 /// Command whose completion has left.
-pub(super) struct Left {
+pub(super) struct DepartedCommand {
     pub(super) slot: u16,
     pub(super) cid: u16,
     pub(super) answered: Instant,
@@ -18,7 +18,7 @@ pub(super) struct Left {
     pub(super) sent: Instant,
 }
 
-impl Left {
+impl DepartedCommand {
     /// Records the command, as a sample or because it was slow, before its resources are released. A slow sample is
     /// recorded twice.
     #[cold]
@@ -28,7 +28,7 @@ impl Left {
         recorder: &mut Recorder<Arc<LaneCells>>,
         is_sample: bool,
     ) {
-        let Left { slot, cid, answered, caravan, sent } = *self;
+        let DepartedCommand { slot, cid, answered, caravan, sent } = *self;
         let (buffered, started) = execution.moments(slot);
         let timestamps = [buffered, started.unwrap_or(answered), answered, caravan, sent];
         match meter.record(slot, cid, timestamps) {

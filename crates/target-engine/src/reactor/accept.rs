@@ -93,7 +93,7 @@ impl Listeners {
             match socket.accept() {
                 Ok((stream, peer)) => {
                     let tls = *tls;
-                    self.deal(peers, stream, peer, tls);
+                    self.dispatch(peers, stream, peer, tls);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if is_exhaustion(&e) => {
@@ -111,7 +111,7 @@ impl Listeners {
         }
     }
 
-    fn deal(&mut self, peers: &Peers, stream: TcpStream, peer: SocketAddr, tls: TlsUse) {
+    fn dispatch(&mut self, peers: &Peers, stream: TcpStream, peer: SocketAddr, tls: TlsUse) {
         let transport = if tls == TlsUse::Off { "tcp" } else { "tls" };
         let Some((ticket, instead_of)) = self.tickets.take(peer) else {
             return self.meters.connection(transport, "refused");

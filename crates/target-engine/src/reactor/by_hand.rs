@@ -92,7 +92,7 @@ impl HandTarget {
     }
 
     /// Runs in one loop with a host on this thread, until the front stops it.
-    pub(crate) fn run_beside(&mut self, host: &mut HandHost, front: &mut dyn Front) {
+    pub(crate) fn run_with_host(&mut self, host: &mut HandHost, front: &mut dyn Front) {
         host.run_beside(front, (&mut self.reactor, &mut self.rx));
     }
 

@@ -100,7 +100,13 @@ impl PortFrames {
     }
 
     /// Replies to a host that it does not have the lane.
-    fn deny(&mut self, port: usize, to: MacAddress, query_header: &FrameHeader, inquiry: Inquiry) {
+    fn reply_unknown_lane(
+        &mut self,
+        port: usize,
+        to: MacAddress,
+        query_header: &FrameHeader,
+        inquiry: Inquiry,
+    ) {
         let (header, leave) = inquiry.deny(query_header, &self.endpoint);
         self.replies.push(ReplyFrame::new(port, to, header, leave.as_bytes()));
     }
@@ -275,7 +281,7 @@ impl PortFrames {
     ) {
         let Some((inquiry, _)) = Inquiry::read(header, FrameType::Leave, body) else { return };
         if self.leaves.take(now) {
-            self.deny(port, to, header, inquiry);
+            self.reply_unknown_lane(port, to, header, inquiry);
         }
     }
 
@@ -333,7 +339,7 @@ impl PortFrames {
         let (index, verdict) = (index.unwrap_or_default(), inquiry.verdict(known));
         let now = lanes.shared.now;
         let answered = match verdict {
-            Verdict::Deny => return self.deny(port, source, &header, inquiry),
+            Verdict::Deny => return self.reply_unknown_lane(port, source, &header, inquiry),
             Verdict::Ignore => return,
             Verdict::End => lanes.use_lane(index, |_, _| Err(LaneError::Closed)),
             Verdict::Acknowledge => lanes.use_lane(index, |lane, _| {
@@ -369,8 +375,8 @@ impl PortFrames {
             if !ether.qpair.keeps_data() {
                 ether.damq.trim(now, idle);
             }
-            let patience = keep_alive.unwrap_or_default().max(SILENCE_MAX);
-            if ether.qpair.is_silent(now, patience) {
+            let silence_max = keep_alive.unwrap_or_default().max(SILENCE_MAX);
+            if ether.qpair.is_silent(now, silence_max) {
                 let error = LaneError::Ended("nothing has come for long");
                 lanes.use_lane(index, |_, _| Err::<(), _>(error));
             }

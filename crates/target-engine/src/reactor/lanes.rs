@@ -96,7 +96,7 @@ impl TargetLanes {
     }
 
     /// Puts a new lane into the slot `index`.
-    pub(super) fn occupy(&mut self, index: u32, lane: TargetLane) {
+    pub(super) fn add_lane(&mut self, index: u32, lane: TargetLane) {
         debug!(peer = %lane.peer, "connected");
         self.rules.newcomers.enter(clock::now(), (index, self.table.generation(index)));
         self.table.put(index, lane);
@@ -134,7 +134,7 @@ impl TargetLanes {
     /// Receives on a lane. While latency-critical lanes are active, it pauses for their turns in between. These use a
     /// separate receive buffer, as the data of this lane stays in its buffer.
     fn receive(&mut self, index: u32, rx: &mut RxBuffers) -> Heard {
-        if !self.is_beside_express(index) {
+        if !self.yields_to_express(index) {
             return self.use_lane(index, |l, s| l.receive(s, &mut rx.own)).unwrap_or_default();
         }
         let received = self.use_lane(index, |l, s| l.receive_yielding(s, &mut rx.own));
@@ -146,7 +146,7 @@ impl TargetLanes {
         activity
     }
 
-    fn is_beside_express(&self, index: u32) -> bool {
+    fn yields_to_express(&self, index: u32) -> bool {
         self.table.count(List::Express) > 0 && !self.table.is_noted(List::Express, index)
     }
 
@@ -246,7 +246,7 @@ impl TargetLanes {
             Err(error) => {
                 log_end(lane, &error);
                 if let LaneError::Qpair(QpairError::Peer(PeerMisbehaved { fes, .. })) = error {
-                    self.shared.meters.misbehaved(format!("{fes:?}"));
+                    self.shared.meters.protocol_error(format!("{fes:?}"));
                 }
                 // A TermReq that blames the host leaves before the connection closes.
                 let _ = lane.end_turn(&mut self.shared);
@@ -274,7 +274,7 @@ impl TargetLanes {
     /// a host that reconnects never overtakes its own old commands.
     pub(super) fn vacate(&mut self, index: u32) {
         if let Some(lane) = self.table.take_if(index, |lane| lane.session.is_gone()) {
-            lane.leave(&self.shared.control);
+            lane.report_end(&self.shared.control);
         }
     }
 
@@ -318,7 +318,7 @@ impl TargetLanes {
     pub(super) fn adopt(&mut self, connection: NewConnection) {
         let (index, generation) = self.table.reserve();
         let lane = TargetLane::over_tcp((index, generation), connection, self.qpair);
-        self.occupy(index, lane);
+        self.add_lane(index, lane);
         self.set_ready(index);
     }
 

@@ -233,7 +233,7 @@ fn hand_over(
     debug!(peer = %lane.peer, from = peers.number, to, "moves to another reactor");
     let lane_in_transit = LaneInTransit::pack(lane, &mut lanes.shared);
     let control = lanes.shared.control.clone();
-    control.in_order(|| {
+    control.send_in_order(|| {
         peers.all[to].send(TargetReactorMessage::Arrive(Box::new(lane_in_transit)));
         peers.all[peers.number].send(TargetReactorMessage::Departed(ticket));
     });

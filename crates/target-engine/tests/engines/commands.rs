@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Actions of a front, in order.
 #[derive(Debug, PartialEq)]
-enum Did {
+enum FrontAction {
     Answer(u64, i32),
     Flushed,
     Dropped,
@@ -22,7 +22,7 @@ struct DriverFront {
     has_sent: bool,
     /// True to send one more command at the end, whose result is not read.
     sends_at_end: bool,
-    did: Sender<Did>,
+    did: Sender<FrontAction>,
 }
 
 impl DriverFront {
@@ -41,10 +41,10 @@ impl Front for DriverFront {
             turn.submit(LaneId(0), request(Op::Flush, 0, 0, None, 0)).unwrap();
         }
         while let Some((key, result)) = turn.next_command() {
-            self.did.send(Did::Answer(key - (1 << 55), result)).unwrap();
+            self.did.send(FrontAction::Answer(key - (1 << 55), result)).unwrap();
         }
         while turn.next_completion().is_some() {
-            self.did.send(Did::Flushed).unwrap();
+            self.did.send(FrontAction::Flushed).unwrap();
         }
         if turn.stopping() {
             if self.sends_at_end {
@@ -57,43 +57,47 @@ impl Front for DriverFront {
 
 impl Drop for DriverFront {
     fn drop(&mut self) {
-        let _ = self.did.send(Did::Dropped);
+        let _ = self.did.send(FrontAction::Dropped);
     }
 }
 
-fn start(files: Vec<File>, sends_at_end: bool) -> (Controller, Receiver<Did>, Server) {
+fn start(files: Vec<File>, sends_at_end: bool) -> (Controller, Receiver<FrontAction>, Server) {
     let server = serve(vec![memory(1, MIB, 512)]);
-    let (did, deeds) = channel();
+    let (did, actions) = channel();
     let front = DriverFront { files, has_sent: false, sends_at_end, did };
     let mut front = Some(Box::new(front) as Box<dyn Front + Send>);
     let config = host_config(address(&server));
     let controller = Controller::connect(config, |_, _| front.take().unwrap()).unwrap();
-    (controller, deeds, server)
+    (controller, actions, server)
 }
 
 #[test]
 fn drivers_complete_commands_next_to_the_lanes() {
     // /dev/null accepts every command, a regular file none.
     let files = vec![File::open("/dev/null").unwrap(), tempfile::tempfile().unwrap()];
-    let (controller, deeds, _server) = start(files, false);
-    let mut first: Vec<_> = (0..3).map(|_| deeds.recv_timeout(LONG).unwrap()).collect();
+    let (controller, actions, _server) = start(files, false);
+    let mut first: Vec<_> = (0..3).map(|_| actions.recv_timeout(LONG).unwrap()).collect();
     first.sort_by_key(|did| format!("{did:?}"));
-    if first[0] == Did::Answer(0, -libc::EOPNOTSUPP) {
+    if first[0] == FrontAction::Answer(0, -libc::EOPNOTSUPP) {
         skipped("no entries of 128 octets before Linux 5.19");
     } else {
-        let answers = [Did::Answer(0, 0), Did::Answer(1, -libc::EOPNOTSUPP), Did::Flushed];
+        let answers = [
+            FrontAction::Answer(0, 0),
+            FrontAction::Answer(1, -libc::EOPNOTSUPP),
+            FrontAction::Flushed,
+        ];
         assert_eq!(first, answers);
     }
     controller.stop();
     controller.join();
-    assert_eq!(deeds.recv_timeout(LONG), Ok(Did::Dropped));
+    assert_eq!(actions.recv_timeout(LONG), Ok(FrontAction::Dropped));
 }
 
 #[test]
 fn a_front_may_stop_with_commands_in_flight() {
-    let (controller, deeds, _server) = start(vec![File::open("/dev/null").unwrap()], true);
-    (0..2).for_each(|_| assert_ne!(deeds.recv_timeout(LONG), Ok(Did::Dropped)));
+    let (controller, actions, _server) = start(vec![File::open("/dev/null").unwrap()], true);
+    (0..2).for_each(|_| assert_ne!(actions.recv_timeout(LONG), Ok(FrontAction::Dropped)));
     controller.stop();
     controller.join();
-    assert_eq!(deeds.recv_timeout(LONG), Ok(Did::Dropped));
+    assert_eq!(actions.recv_timeout(LONG), Ok(FrontAction::Dropped));
 }

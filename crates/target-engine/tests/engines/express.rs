@@ -25,7 +25,7 @@ const WRITERS: u64 = 8;
 const STRIDE: u64 = LARGE as u64 / BLOCK as u64;
 
 /// Load of bulk writers and a reader of small blocks. Each checks the data that it reads.
-struct Mixed {
+struct MixedLoad {
     client: Arc<Client>,
     writes: Arc<AtomicBool>,
     ends: Arc<AtomicBool>,
@@ -34,8 +34,8 @@ struct Mixed {
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Mixed {
-    fn begin(client: Client, class: Class) -> Mixed {
+impl MixedLoad {
+    fn begin(client: Client, class: Class) -> MixedLoad {
         let client = Arc::new(client);
         let (writes, ends) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
         let (reads, writes_ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -47,7 +47,7 @@ impl Mixed {
         }
         let (of_client, of_ends, count) = (client.clone(), ends.clone(), reads.clone());
         threads.push(thread::spawn(move || read(&of_client, class, &of_ends, &count)));
-        Mixed { client, writes, ends, reads, writes_ended, threads }
+        MixedLoad { client, writes, ends, reads, writes_ended, threads }
     }
 
     fn express(&self) -> ExpressReading {
@@ -120,10 +120,10 @@ fn start_with(change: impl FnOnce(&mut ServerConfig)) -> Server {
     Server::start(config).unwrap()
 }
 
-fn mixed(server: &Server, class: Class, change: impl FnOnce(&mut HostConfig)) -> Mixed {
+fn mixed(server: &Server, class: Class, change: impl FnOnce(&mut HostConfig)) -> MixedLoad {
     let mut config = host_config(address(server));
     change(&mut config);
-    Mixed::begin(Client::connect(config).unwrap(), class)
+    MixedLoad::begin(Client::connect(config).unwrap(), class)
 }
 
 #[test]
@@ -172,7 +172,8 @@ fn a_controller_with_no_queue_to_spare_is_used_as_it_is() {
 fn its_loss_is_the_lane_s() {
     let server = start(Limits::default());
     let proxy = Proxy::new(address(&server), Vec::new());
-    let load = Mixed::begin(Client::connect(host_config(proxy.address)).unwrap(), Class::Latency);
+    let load =
+        MixedLoad::begin(Client::connect(host_config(proxy.address)).unwrap(), Class::Latency);
     for round in 1..=3 {
         load.opens();
         proxy.cut(proxy.joined() - 1);
@@ -209,7 +210,7 @@ fn used_through_proxy(server: &Server, change: impl FnOnce(&mut HostConfig)) -> 
     let proxy = Proxy::new(address(server), Vec::new());
     let mut config = host_config(proxy.address);
     change(&mut config);
-    let load = Mixed::begin(Client::connect(config).unwrap(), Class::Latency);
+    let load = MixedLoad::begin(Client::connect(config).unwrap(), Class::Latency);
     load.opens();
     load.goes_on();
     load.end();

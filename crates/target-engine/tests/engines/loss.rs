@@ -2,7 +2,7 @@
 
 use crate::harness::*;
 use crate::peer::{BLOCK, ENTRIES, EngineHarness, RawPeer, raw};
-use crate::proxy::{Fate, Proxy};
+use crate::proxy::{ConnectionFault, Proxy};
 use roadtrain_host_engine::{Client, LinkState, Op};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Export, Server, ServerConfig};
@@ -230,24 +230,29 @@ fn a_client_ends_while_its_target_is_gone() {
     assert!(statuses.iter().all(|status| status.is(Status::HOST_PATH_ERROR)), "{statuses:?}");
 }
 
-/// Writes every block several times with different data while `fate` strikes connections at arbitrary bytes. Reads
+/// Writes every block several times with different data while `fault` strikes connections at arbitrary bytes. Reads
 /// return the last acknowledged data.
-fn survives(fate: fn(u64) -> Fate, digests: Digests, lanes: u32) {
+fn survives(fault: fn(u64) -> ConnectionFault, digests: Digests, lanes: u32) {
     let directory = tempfile::tempdir().unwrap();
-    survives_on(file(1, &directory, 16 * MIB, 512), fate, digests, lanes);
+    survives_on(file(1, &directory, 16 * MIB, 512), fault, digests, lanes);
 }
 
-fn survives_on(export: Export, fate: fn(u64) -> Fate, digests: Digests, lanes: u32) {
-    survives_at(serve(vec![export]), fate, digests, lanes);
+fn survives_on(export: Export, fault: fn(u64) -> ConnectionFault, digests: Digests, lanes: u32) {
+    survives_at(serve(vec![export]), fault, digests, lanes);
 }
 
-pub fn survives_at(server: Server, fate: fn(u64) -> Fate, digests: Digests, lanes: u32) {
+pub fn survives_at(
+    server: Server,
+    fault: fn(u64) -> ConnectionFault,
+    digests: Digests,
+    lanes: u32,
+) {
     const SLOTS: u64 = 8;
     const ROUNDS: u64 = 40;
     const LENGTHS: [usize; 4] = [4096, 65536, 16384, 262_144];
     // Far enough for the admin queue to be ready.
-    let fates = (0..40u64).map(|n| fate(30_000 + (n * 7919 * 104_729) % 700_001)).collect();
-    let proxy = Proxy::new(address(&server), fates);
+    let faults = (0..40u64).map(|n| fault(30_000 + (n * 7919 * 104_729) % 700_001)).collect();
+    let proxy = Proxy::new(address(&server), faults);
     let mut host = host_config(proxy.address);
     (host.digests, host.lanes) = (digests, lanes);
     let client = Client::connect(host).unwrap();
@@ -271,26 +276,26 @@ pub fn survives_at(server: Server, fate: fn(u64) -> Fate, digests: Digests, lane
 
 #[test]
 fn connections_cut_at_any_byte_lose_nothing() {
-    survives(Fate::Cut, Digests::default(), 1);
+    survives(ConnectionFault::Cut, Digests::default(), 1);
 }
 
 #[test]
 fn connections_with_digests_cut_at_any_byte_lose_nothing() {
-    survives(Fate::Cut, BOTH, 2);
+    survives(ConnectionFault::Cut, BOTH, 2);
 }
 
 #[test]
 fn connections_cut_while_commands_wait_their_turn_lose_nothing() {
     let slow = || ssd(1, 16 * MIB, 512, Duration::from_millis(2), 3);
-    survives_on(slow(), Fate::Cut, Digests::default(), 2);
-    survives_on(slow(), Fate::Cut, BOTH, 1);
+    survives_on(slow(), ConnectionFault::Cut, Digests::default(), 2);
+    survives_on(slow(), ConnectionFault::Cut, BOTH, 1);
 }
 
 #[test]
 fn flipped_bits_do_not_get_past_digests() {
     // Rarely enough for a retry to succeed: one of the largest requests is a tenth of the data between two strikes, so
     // hardly one is struck at each of its six attempts.
-    survives(|octets| Fate::Flip(2_500_000 + octets), BOTH, 1);
+    survives(|octets| ConnectionFault::Flip(2_500_000 + octets), BOTH, 1);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::harness::{
     HOST_NQN, LONG, MIB, NQN, address, memory, patient, pattern, request, serve, silent,
 };
-use crate::proxy::{Fate, Proxy};
+use crate::proxy::{ConnectionFault, Proxy};
 use roadtrain_host_engine::{Client, HostConfig, Op, TargetName};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::Export;
@@ -56,7 +56,7 @@ fn a_name_that_resolves_to_another_address_is_followed() {
 #[test]
 fn without_an_answer_the_old_addresses_are_used() {
     let server = serve(vec![memory(1, MIB, 512)]);
-    let proxy = Proxy::new(address(&server), vec![Fate::Cut(200_000); 4]);
+    let proxy = Proxy::new(address(&server), vec![ConnectionFault::Cut(200_000); 4]);
     let resolved = resolves_to(&[proxy.address]);
     let client = Client::connect(host_by_name(&resolved)).unwrap();
     *resolved.lock().unwrap() = None;

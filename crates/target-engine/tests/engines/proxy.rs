@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Fault of a connection, in each direction.
 #[derive(Clone, Copy)]
-pub enum Fate {
+pub enum ConnectionFault {
     /// Cut at that byte.
     Cut(u64),
     /// One flipped bit, each time after that number of bytes.
@@ -28,7 +28,7 @@ pub struct Proxy {
 struct ProxyState {
     target: SocketAddr,
     /// Faults of the next connections, in reverse order.
-    fates: Mutex<Vec<Fate>>,
+    faults: Mutex<Vec<ConnectionFault>>,
     /// Number of faults that have occurred.
     strikes: AtomicU64,
     /// True if new connections close immediately.
@@ -53,9 +53,9 @@ struct ProxyConnection {
 const SENT_BYTES: usize = 1 << 20;
 
 impl Proxy {
-    /// Starts a proxy. The connections get `fates` in turn; later ones get none.
-    pub fn new(target: SocketAddr, fates: Vec<Fate>) -> Self {
-        Proxy::with(target, fates, None)
+    /// Starts a proxy. The connections get `faults` in turn; later ones get none.
+    pub fn new(target: SocketAddr, faults: Vec<ConnectionFault>) -> Self {
+        Proxy::with(target, faults, None)
     }
 
     /// Starts a proxy without faults. `edit` may change the PDUs of the target.
@@ -66,13 +66,13 @@ impl Proxy {
         Proxy::with(target, Vec::new(), Some(Box::new(edit)))
     }
 
-    fn with(target: SocketAddr, mut fates: Vec<Fate>, edit: Option<Box<Edit>>) -> Self {
+    fn with(target: SocketAddr, mut faults: Vec<ConnectionFault>, edit: Option<Box<Edit>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        fates.reverse();
+        faults.reverse();
         let shared = Arc::new(ProxyState {
             target,
-            fates: Mutex::new(fates),
+            faults: Mutex::new(faults),
             strikes: AtomicU64::new(0),
             is_dead: AtomicBool::new(false),
             frozen: Mutex::default(),
@@ -145,7 +145,7 @@ impl ProxyState {
             return;
         }
         let Ok(far) = TcpStream::connect(self.target) else { return };
-        let fate = self.fates.lock().unwrap().pop().unwrap_or(Fate::Cut(u64::MAX));
+        let fault = self.faults.lock().unwrap().pop().unwrap_or(ConnectionFault::Cut(u64::MAX));
         let frozen = self.frozen.lock().unwrap().clone();
         let joined =
             Arc::new(ProxyConnection { near: near.try_clone().ok(), ..ProxyConnection::default() });
@@ -170,12 +170,18 @@ impl ProxyState {
                         sent.extend_from_slice(piece);
                     }
                 };
-                shared.pump(&from, &to, fate, hold);
+                shared.pump(&from, &to, fault, hold);
             });
         }
     }
 
-    fn pump(&self, mut from: &TcpStream, mut to: &TcpStream, fate: Fate, hold: impl Fn(&[u8])) {
+    fn pump(
+        &self,
+        mut from: &TcpStream,
+        mut to: &TcpStream,
+        fault: ConnectionFault,
+        hold: impl Fn(&[u8]),
+    ) {
         let (mut at, mut buffer) = (0, [0; 16 << 10]);
         from.set_nodelay(true).unwrap();
         while let Ok(got) = from.read(&mut buffer)
@@ -183,7 +189,7 @@ impl ProxyState {
         {
             hold(&buffer[..got]);
             let piece = &mut buffer[..got];
-            let kept = self.strike(fate, at, piece);
+            let kept = self.strike(fault, at, piece);
             at += got as u64;
             if to.write_all(&piece[..kept]).is_err() || kept < got {
                 break;
@@ -193,18 +199,18 @@ impl ProxyState {
     }
 
     /// Applies the fault to `piece`, whose first byte has offset `at`. Returns the number of bytes to forward.
-    fn strike(&self, fate: Fate, at: u64, piece: &mut [u8]) -> usize {
-        let place = match fate {
-            Fate::Cut(place) => place,
-            Fate::Flip(period) => at.max(1).next_multiple_of(period),
+    fn strike(&self, fault: ConnectionFault, at: u64, piece: &mut [u8]) -> usize {
+        let place = match fault {
+            ConnectionFault::Cut(place) => place,
+            ConnectionFault::Flip(period) => at.max(1).next_multiple_of(period),
         };
         let Some(index) = place.checked_sub(at).filter(|index| *index < piece.len() as u64) else {
             return piece.len();
         };
         self.strikes.fetch_add(1, Relaxed);
-        match fate {
-            Fate::Cut(_) => index as usize,
-            Fate::Flip(_) => {
+        match fault {
+            ConnectionFault::Cut(_) => index as usize,
+            ConnectionFault::Flip(_) => {
                 piece[index as usize] ^= 1 << (place % 8);
                 piece.len()
             }

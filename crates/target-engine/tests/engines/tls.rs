@@ -1,7 +1,7 @@
 //! TLS at both ends: accepted and refused hosts, and intact data.
 
 use crate::harness::*;
-use crate::proxy::{Fate, Proxy};
+use crate::proxy::{ConnectionFault, Proxy};
 use roadtrain_host_engine::{Client, HostConfig, HostKey, HostTls, LinkState, discover};
 use roadtrain_proto::security::{
     Derivation, Hash, IdentityVersion, Keyring, Secret, Suite, TlsKey, TlsKeys, TlsPsk,
@@ -191,8 +191,8 @@ fn connections_are_renewed_before_their_keys_are_used_up() {
 fn flipped_bits_and_cuts_lose_nothing() {
     let key = || key(Hash::Sha256, 7);
     let server = required(vec![memory(1, 32 * MIB, 512)], key());
-    let flips = (0..4).map(|n| Fate::Flip(900_000 + 7777 * n));
-    let cuts = (0..12).map(|n| Fate::Cut(300 + 77_777 * n));
+    let flips = (0..4).map(|n| ConnectionFault::Flip(900_000 + 7777 * n));
+    let cuts = (0..12).map(|n| ConnectionFault::Cut(300 + 77_777 * n));
     let proxy = Proxy::new(address(&server), flips.chain(cuts).collect());
     let mut config = host(proxy.address, key());
     config.connect_timeout = LONG;

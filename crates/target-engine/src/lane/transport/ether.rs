@@ -7,7 +7,7 @@ use crate::control::TargetControlPlane;
 use crate::ether::damq::LaneDamq;
 use crate::ether::ports::{self, PortState};
 use crate::lane::data::{LaneExecution, LanePayload, range};
-use crate::lane::recording::Left;
+use crate::lane::recording::DepartedCommand;
 use crate::lane::{LaneError, LaneResources, TargetLane};
 use arrivals::{ArrivedCommand, DataPiece, LastPiece, octets};
 use roadtrain_ether_port::port::Port;
@@ -479,15 +479,16 @@ impl TargetLane {
                 let recorder = &mut shared.recorder;
                 // The departure time of its frames is unknown: they may have left more than once.
                 let answered = answered[usize::from(slot)];
-                let left = Left { slot, cid: slot, answered, caravan: answered, sent: now };
+                let departed =
+                    DepartedCommand { slot, cid: slot, answered, caravan: answered, sent: now };
                 let is_sample = recorder.until_sample(now) == 1;
                 recorder.ended(1);
                 if is_sample {
-                    left.record((execution, meter), recorder, true);
+                    departed.record((execution, meter), recorder, true);
                 }
                 let slow_before = recorder.slow_before(now);
                 if meter.end((&shared.meters, shared.number), (now, slow_before), slot) {
-                    left.record((execution, meter), recorder, false);
+                    departed.record((execution, meter), recorder, false);
                 }
                 execution.release(slot, |buffer| shared.pool.give(buffer));
             }

@@ -2,7 +2,7 @@
 
 use super::{Carry, LaneCommands};
 use crate::lane::data::{LanePayload, fill, range};
-use crate::lane::recording::Left;
+use crate::lane::recording::DepartedCommand;
 use crate::lane::{LaneError, LaneResources, TargetLane};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::{Connection, Heard, Place, Received, Rest, RxBuffer};
@@ -85,8 +85,8 @@ impl Tcp {
         self.qpair.sent(|slot, cid, answered| {
             self.connection.stats.requests += 1;
             if meter.end((meters, *number), (now, slow_before), slot) {
-                let left = Left { slot, cid, answered, caravan, sent: now };
-                left.record((execution, meter), recorder, false);
+                let departed = DepartedCommand { slot, cid, answered, caravan, sent: now };
+                departed.record((execution, meter), recorder, false);
             }
             execution.release(slot, |buffer| pool.give(buffer));
         });
@@ -106,8 +106,9 @@ impl Tcp {
                 continue;
             }
             let (cid, answered) = (self.qpair.cid(slot), self.qpair.answered(slot));
-            let left = Left { slot, cid, answered, caravan: self.caravan, sent: now };
-            left.record((execution, meter), recorder, true);
+            let departed =
+                DepartedCommand { slot, cid, answered, caravan: self.caravan, sent: now };
+            departed.record((execution, meter), recorder, true);
         }
     }
 }

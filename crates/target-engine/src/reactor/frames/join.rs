@@ -154,7 +154,7 @@ impl PortFrames {
                 let lane = TargetLane::over_ether((index, generation), peer, ether, self.seals);
                 lanes.hosts.damq_left -= pages as usize * PAGE_BYTES;
                 lanes.hosts.by_token.insert(request.join.token.get(), index);
-                lanes.occupy(index, lane);
+                lanes.add_lane(index, lane);
             }
             Ok(_) | Err(_) => {
                 lanes.table.release(index);

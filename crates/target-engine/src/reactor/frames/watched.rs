@@ -42,7 +42,7 @@ impl PortWatch {
         let has_ports = !lane_ports.is_empty();
         PortWatch {
             polls: vec![PortPoll::default(); lane_ports.len() + listening],
-            states: lane_ports.iter().map(PortState::of).collect(),
+            states: lane_ports.iter().map(PortState::from_port).collect(),
             watch: has_ports.then(CarrierWatch::open).and_then(Result::ok),
             watch_poll: false,
             has_absent: lane_ports.iter().any(Port::is_absent),
@@ -128,9 +128,9 @@ impl PortFrames {
         let mut ports = lanes.shared.ports.iter().chain(&self.listening);
         watched.has_absent = ports.any(Port::is_absent);
         if !self.listening.is_empty() {
-            lanes.shared.control.note_ports(&self.listening);
+            lanes.shared.control.update_frame_listeners(&self.listening);
         }
-        let states: Vec<PortState> = lanes.shared.ports.iter().map(PortState::of).collect();
+        let states: Vec<PortState> = lanes.shared.ports.iter().map(PortState::from_port).collect();
         mem::replace(&mut watched.states, states) != watched.states
     }
 
