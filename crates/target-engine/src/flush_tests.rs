@@ -73,7 +73,7 @@ fn flush(client: &Client) -> Status {
 }
 
 #[test]
-fn a_failed_flush_is_final_and_everybody_who_wrote_hears_of_it_once() {
+fn a_failed_flush_is_final_and_reported_once_to_every_writer() {
     for reactors in [1, 2] {
         let harness = FlushHarness::new(1, reactors);
         let server = &harness.server;

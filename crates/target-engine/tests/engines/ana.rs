@@ -63,7 +63,7 @@ fn answers(client: &Client, nsid: u32) -> Vec<Option<Status>> {
 }
 
 #[test]
-fn commands_are_answered_as_their_way_says() {
+fn commands_complete_with_the_status_of_their_path() {
     let directory = tempfile::tempdir().unwrap();
     let (server, [here, there]) =
         two_paths(vec![memory(1, 2 * MIB, 512), file(2, &directory, 2 * MIB, 512)]);

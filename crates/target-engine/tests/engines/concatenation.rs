@@ -88,7 +88,7 @@ const TLS: u8 = 0x16;
 
 /// Neither side continues without the required security: at a target without TLS, or one without plain connections.
 #[test]
-fn nobody_falls_back() {
+fn no_side_falls_back() {
     let plain = start(TlsUse::Off);
     let channel = dhchap::HostError::Refused(Explanation::SecureChannel);
     assert_eq!(refusal(host(address(&plain), host_key(1))), channel);

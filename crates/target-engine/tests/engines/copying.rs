@@ -109,7 +109,7 @@ fn answer(peer: &mut RawPeer) -> (u32, Status) {
 
 /// CDW0 is the first range that was not copied completely.
 #[test]
-fn who_cannot_copy_all_says_what_was_not_copied() {
+fn a_partial_copy_reports_the_first_range_not_copied() {
     let directory = tempfile::tempdir().unwrap();
     let harness = EngineHarness::with(server_config(vec![file(1, &directory, MIB, BLOCK)]));
     let path = directory.path().join("1.img");

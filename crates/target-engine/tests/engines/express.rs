@@ -127,7 +127,7 @@ fn mixed(server: &Server, class: Class, change: impl FnOnce(&mut HostConfig)) ->
 }
 
 #[test]
-fn it_opens_beside_bulk_and_closes_when_idle() {
+fn it_opens_next_to_bulk_and_closes_when_idle() {
     let server = start(Limits::default());
     let load = mixed(&server, Class::Latency, |_| {});
     load.opens();

@@ -53,7 +53,7 @@ fn status_of(admin: &mut Admin, named: ControllerInstance) -> u8 {
 }
 
 #[test]
-fn commands_of_an_ended_controller_have_left_their_store_when_it_is_told() {
+fn commands_of_an_ended_controller_have_left_their_store_when_its_end_is_reported() {
     let service = Duration::from_millis(500);
     let mut harness = EngineHarness::with(server_config(vec![ssd(1, MIB, 512, service, 1)]));
     let named = instance(&mut harness.admin);

@@ -285,7 +285,7 @@ fn commands_that_are_no_pair_have_their_status() {
 
 /// Data by R2T. Commands of two queues are no pair, however close they arrive.
 #[test]
-fn pairs_are_of_one_queue_and_their_data_may_be_asked_for() {
+fn pairs_belong_to_one_queue_and_may_use_r2t() {
     let harness = harness();
     let (mut one, mut other) = (harness.queue_of(1, ENTRIES), harness.queue_of(2, ENTRIES));
     let with_r2t = |cid: u16, opcode: u8, fuse: u8| {
@@ -314,7 +314,7 @@ fn pairs_are_of_one_queue_and_their_data_may_be_asked_for() {
 
 /// A partly received in-place write: no other command waits for the rest of its data.
 #[test]
-fn a_host_that_takes_its_time_with_a_write_keeps_nobody_from_the_blocks() {
+fn a_slow_write_delays_no_other_command() {
     const LEN: usize = 64 * BLOCK_BYTES;
     let mut config = server_config(vec![memory(1, MIB, BLOCK)]);
     config.cores = reactors(2);

@@ -56,7 +56,7 @@ fn swap(client: &Client, old: u8, new: u8) -> Receiver<Status> {
 /// The pair is in the store when its connection is lost. The host gets an unknown outcome only when that cannot change
 /// any more, so that a read then shows it.
 #[test]
-fn an_outcome_that_is_not_known_is_told_when_it_cannot_change_any_more() {
+fn an_unknown_outcome_is_reported_once_it_cannot_change_any_more() {
     const SLOW: Duration = Duration::from_millis(600);
     let lose = |is_silent| {
         let server = serve_slowly(SLOW);
@@ -129,7 +129,7 @@ fn a_pair_of_a_lost_path_is_not_tried_over_another_one() {
 
 /// A pair that waits for another one on the same block is refused if a reservation was acquired meanwhile.
 #[test]
-fn a_reservation_is_heard_by_pairs_that_wait_for_their_turn() {
+fn waiting_pairs_are_refused_after_a_reservation() {
     // A host connects and acquires a reservation before the first pair ends.
     let server = serve_slowly(Duration::from_millis(1500));
     let host = |host| HostConfig { keep_alive: LONG, ..config(address(&server), host) };

@@ -117,7 +117,7 @@ fn files_report_allocated_blocks_and_memory_reports_all() {
 }
 
 #[test]
-fn a_store_that_does_not_answer_has_its_time_and_keeps_nobody_waiting() {
+fn a_store_that_does_not_respond_has_a_time_limit_and_delays_no_other() {
     let server = serve(vec![stuck()]);
     let client = connect(&server);
     let mut admin = Admin::connect(&host_config(address(&server))).unwrap();
@@ -160,7 +160,7 @@ fn admin_queue(harness: &EngineHarness) -> RawPeer {
 }
 
 #[test]
-fn look_ups_of_a_queue_are_few() {
+fn block_status_queries_of_a_queue_are_bounded() {
     let harness = EngineHarness::with(server_config(vec![memory(2, MIB, 512), stuck()]));
     let mut peer = admin_queue(&harness);
     let all = (0..10).flat_map(|cid| raw::command(cid, GET.emit(1), &[], raw::PLAIN));
@@ -182,7 +182,7 @@ fn look_ups_of_a_queue_are_few() {
 }
 
 #[test]
-fn who_is_gone_is_not_waited_for() {
+fn the_target_does_not_wait_for_queries_of_a_closed_queue() {
     let store = Arc::<StuckStore>::default();
     let harness = EngineHarness::with(server_config(vec![stuck_in(&store)]));
     let mut given_up_after = (1..4).map(|queries| {

@@ -134,7 +134,7 @@ fn a_generated_key_that_is_forgotten_is_not_known() {
 }
 
 #[test]
-fn nobody_falls_back() {
+fn no_side_falls_back() {
     let key = || key(Hash::Sha256, 7);
     let server = required(vec![memory(1, MIB, 512)], key());
     let error = Client::connect(host_config(address(&server))).err().unwrap().to_string();
@@ -209,7 +209,7 @@ fn flipped_bits_and_cuts_lose_nothing() {
 
 /// Silent, invalid and incomplete handshakes: other hosts connect meanwhile, and nothing is left.
 #[test]
-fn hostile_handshakes_are_nobody_elses_trouble() {
+fn hostile_handshakes_delay_no_other_host() {
     let key = || key(Hash::Sha256, 7);
     let mut config = secured(vec![memory(1, 32 * MIB, 512)], TlsUse::Required, key());
     config.connect_timeout = Duration::from_secs(3);

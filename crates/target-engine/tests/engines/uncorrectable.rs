@@ -158,7 +158,7 @@ fn a_mark_that_cannot_be_saved_is_none_and_stays_one() {
 
 /// A target does not ignore marks that it can no longer keep: their blocks would read as good.
 #[test]
-fn a_target_does_not_start_beside_marks_that_it_cannot_keep() {
+fn a_target_does_not_start_with_marks_that_it_cannot_keep() {
     let directory = tempfile::tempdir().unwrap();
     let exports = || vec![file(2, &directory, MIB, BLOCK)];
     let server = start(exports());

@@ -46,7 +46,7 @@ fn cuts(end: usize) -> impl Iterator<Item = usize> {
 }
 
 #[test]
-fn a_connection_cut_at_any_octet_of_a_capsule_leaves_blocks_whole() {
+fn a_connection_cut_at_any_byte_of_a_capsule_leaves_blocks_whole() {
     let harness = harness(BLOCK);
     let (old, new) = (pattern(LEN, 1), pattern(LEN, 2));
     let capsule = raw::write_in_capsule(2, &new, raw::PLAIN);
@@ -60,7 +60,7 @@ fn a_connection_cut_at_any_octet_of_a_capsule_leaves_blocks_whole() {
 }
 
 #[test]
-fn a_connection_cut_at_any_octet_of_data_asked_for_leaves_blocks_whole() {
+fn a_connection_cut_at_any_byte_of_r2t_data_leaves_blocks_whole() {
     let harness = harness(BLOCK);
     let (old, new) = (pattern(LEN, 1), pattern(LEN, 2));
     let pdu_bytes = raw::h2c_data(2, 0, 0, &new, true).len();
