@@ -6,7 +6,7 @@ use super::open_store::OpenStore;
 use roadtrain_proto::policy::Class;
 use roadtrain_reactor::tuning::{PREFETCH_LINES, prefetch_read};
 use roadtrain_store::InPlace;
-use roadtrain_target_proto::LaneNamespaces as Table;
+use roadtrain_target_proto::NamespaceTable as Table;
 use roadtrain_target_proto::io::Geometry;
 use roadtrain_target_proto::rate::RateLimit;
 use roadtrain_target_proto::reservations::Access;
