@@ -78,7 +78,7 @@ test_security_answers_before_the_proof_are_alike() {
     host_key
     serve --namespace mem:16MiB --require-auth --allow-host "$hostnqn" --dhchap-key "$hostnqn=host.key"
     attack answers
-    grep -q 'is not told before its proof.*value="\\"nqn.2026-11.test:nowhere\\""' target.log ||
+    grep -q 'will be refused after its authentication.*value="\\"nqn.2026-11.test:nowhere\\""' target.log ||
         fail "the reason is not in the log: $(tail -n 5 target.log)"
     with_key identify >identify.log
 }

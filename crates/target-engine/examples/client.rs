@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let namespace = namespaces.first().ok_or("the target has no namespace")?;
     let (nsid, block_bytes) = (namespace.nsid, namespace.block_bytes as usize);
 
-    // One call at a time: the buffer comes back, a failure names its NVMe status.
+    // One call at a time: the buffer is returned, and an error has its NVMe status.
     let mut buffer = Buffer::alloc(block_bytes);
     buffer.fill(0x42);
     client.write(nsid, 0, buffer, true)?;

@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release --example embed -- 127.0.0.1:4420 nqn.2024-01.example:disk [depth] [policy] [read|write]
 //!
-//! What runs on the lane's own reactor is a [`Front`]: it takes completions and submits requests.
+//! A [`Front`] runs on the reactor of the lane: it takes completions and submits requests.
 
 use roadtrain_host_engine::{Class, Controller, Front, HostConfig, LaneId, Op, Request, Turn};
 use roadtrain_proto::policy::PolicyConfig;

@@ -1,4 +1,4 @@
-//! A store of one's own: whatever is below it, with every octet changed on its way.
+//! A custom store: it changes every byte on the way to the store below it.
 //!
 //!     cargo run --example toy_store -- 127.0.0.1:4420 nqn.2025-01.io.example:disk /tmp/disk
 //!
@@ -11,24 +11,24 @@ use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Export, Server, ServerConfig, Subsystem};
 use std::sync::Arc;
 
-/// Keeps each octet of a store changed by a key. This is no encryption.
+/// Stores each byte of a store XORed with a key. This is no encryption.
 #[derive(Debug)]
 pub(crate) struct XorStore {
     below: Arc<dyn Store>,
-    key: Arc<Key>,
+    key: Arc<XorKey>,
 }
 
 #[derive(Debug)]
-struct Key(u8);
+struct XorKey(u8);
 
 impl XorStore {
     pub(crate) fn new(below: Arc<dyn Store>, key: u8) -> XorStore {
-        XorStore { below, key: Arc::new(Key(key)) }
+        XorStore { below, key: Arc::new(XorKey(key)) }
     }
 }
 
-impl Key {
-    /// Zero stays zero, and so does the key: what was zeroed below is zero here, too.
+impl XorKey {
+    /// Applies the key. Zero stays zero, and so does the key: zeroed blocks below are zero here, too.
     fn apply(&self, buffer: &mut Option<Buffer>) {
         let octets = buffer.iter_mut().flat_map(|buffer| buffer.iter_mut());
         octets.filter(|octet| ![0, self.0].contains(octet)).for_each(|octet| *octet ^= self.0);
@@ -36,7 +36,7 @@ impl Key {
 }
 
 impl Store for XorStore {
-    /// What is not said here is as with the store below.
+    /// Returns the store below, which handles everything that this one does not define.
     fn below(&self) -> Option<&dyn Store> {
         Some(&*self.below)
     }
@@ -55,7 +55,7 @@ impl Store for XorStore {
                 self.key.apply(&mut buffer);
                 token
             }
-            // The key is applied when the octets are there.
+            // The key is applied when the data has been read.
             Op::Read { .. } => io.then(token, self.key.clone()),
             _ => token,
         };
@@ -63,7 +63,7 @@ impl Store for XorStore {
     }
 }
 
-impl Then for Key {
+impl Then for XorKey {
     fn answered(&self, mut completion: Completion, io: &mut Io<'_>) {
         self.apply(&mut completion.buffer);
         io.complete(completion);

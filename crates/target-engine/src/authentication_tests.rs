@@ -1,6 +1,6 @@
-//! Queues that authenticate again while they are in use, and keys that change meanwhile.
+//! Tests of queues that authenticate again while they are in use, and of keys that change meanwhile.
 
-use super::tests::{LONG, NQN, Queue, eventually, host_config};
+use super::tests::{LONG, ManualQueue, NQN, eventually, host_config};
 use super::{Export, Server, ServerConfig, Subsystem, TlsConfig, TlsUse};
 use roadtrain_host_engine::Admin;
 use roadtrain_proto::security::dhchap::{Group, Host, Keys, Offer};
@@ -22,7 +22,7 @@ fn keys() -> Keys {
     Keys { host, controller: None }
 }
 
-/// Memory, served by two reactors: the first has the admin queue, the second the lane.
+/// Starts a target with memory and two reactors: the first has the admin queue, the second the lane.
 fn serve(group: Group, connect_timeout: Duration) -> Server {
     Server::start(configured(group, connect_timeout)).unwrap()
 }
@@ -46,7 +46,7 @@ fn authentication(group: Group, keys: Keys) -> Authentication {
     }
 }
 
-/// The host has another key from now on.
+/// Changes the key of the host.
 fn change_key(server: &Server, group: Group, tls: TlsUse) {
     let host = Some(DhchapKey::new(Some(Hash::Sha256), &[2; 32]).unwrap());
     let changed = authentication(group, Keys { host, controller: None });
@@ -56,15 +56,15 @@ fn change_key(server: &Server, group: Group, tls: TlsUse) {
         .unwrap();
 }
 
-/// The host's end of a queue that authenticates.
+/// Host's end of a queue that authenticates.
 struct Prover {
-    queue: Queue,
+    queue: ManualQueue,
     host: Host,
     seed: u8,
 }
 
 impl Prover {
-    /// A transaction over `group`.
+    /// Begins a transaction with `group`.
     fn begin(&mut self, group: Group) {
         let parties = keys().parties(HOST, NQN);
         let offer = Offer { hashes: vec![Hash::Sha256], groups: vec![group] };
@@ -91,7 +91,7 @@ impl Prover {
         assert_eq!(self.queue.completion(), (9, Status::SUCCESS));
     }
 
-    /// From the answer to Negotiate to the end.
+    /// Completes the transaction after Negotiate.
     fn go_on(&mut self) {
         self.reply();
         self.is_answered();
@@ -99,7 +99,7 @@ impl Prover {
         assert_eq!(self.host.success1(&message), Ok(None));
     }
 
-    /// From the answer to Negotiate to Reply.
+    /// Continues the transaction after Negotiate, up to Reply.
     fn reply(&mut self) {
         self.is_answered();
         self.seed += 1;
@@ -113,12 +113,12 @@ impl Prover {
     }
 }
 
-/// An admin queue, and an I/O queue that has authenticated.
+/// Connects an admin queue, and an I/O queue that has authenticated.
 fn queues(server: &Server) -> (Admin, Prover) {
     let mut config = host_config(server, HOST);
     (config.timeout, config.keys) = (LONG, keys());
     let admin = Admin::connect(&config).unwrap();
-    let queue = Queue::connect(server, &admin, HOST);
+    let queue = ManualQueue::connect(server, &admin, HOST);
     let host = Host::new(keys().parties(HOST, NQN), Offer::default(), 0);
     let mut prover = Prover { queue, host, seed: 1 };
     prover.begin(Group::Null);
@@ -127,7 +127,7 @@ fn queues(server: &Server) -> (Admin, Prover) {
     (admin, prover)
 }
 
-/// A host that begins again and does not go on has as long as it had at first.
+/// A reauthentication that the host does not finish has the time limit of the first one.
 #[test]
 fn an_authentication_that_was_begun_again_has_a_time_limit() {
     let server = serve(Group::Null, Duration::from_secs(4));
@@ -144,9 +144,9 @@ fn an_authentication_that_was_begun_again_has_a_time_limit() {
     eventually("only the admin queue is left", || server.usage().connections == 1);
 }
 
-/// It proves itself by the key that the target has now, not by the one that it was let in with.
+/// A reauthentication uses the target's current key, not the one of the first authentication.
 #[test]
-fn who_begins_again_needs_the_key_of_now() {
+fn a_reauthentication_needs_the_current_key() {
     let server = serve(Group::Null, LONG);
     let (_admin, mut prover) = queues(&server);
     change_key(&server, Group::Null, TlsUse::Off);
@@ -156,7 +156,7 @@ fn who_begins_again_needs_the_key_of_now() {
     eventually("only the admin queue is left", || server.usage().connections == 1);
 }
 
-/// A PSK that is made while the host's key changes proves that the host had the one of before: it opens nothing.
+/// A PSK that is generated while the host's key changes belongs to the old key: it is not kept.
 #[test]
 fn a_psk_of_the_key_of_before_is_not_kept() {
     for changes in [false, true] {
@@ -164,7 +164,7 @@ fn a_psk_of_the_key_of_before_is_not_kept() {
         let config = ServerConfig { tls: Some(tls), ..configured(Group::Ffdhe2048, LONG) };
         let server = Server::start(config).unwrap();
         let host = Host::new(keys().parties(HOST, NQN), Offer::default(), 3).concatenating();
-        let mut prover = Prover { queue: Queue::connect_admin(&server, HOST), host, seed: 1 };
+        let mut prover = Prover { queue: ManualQueue::connect_admin(&server, HOST), host, seed: 1 };
         let negotiate = prover.host.negotiate();
         prover.send(&negotiate);
         if changes {
@@ -178,20 +178,20 @@ fn a_psk_of_the_key_of_before_is_not_kept() {
     }
 }
 
-/// Powers of a queue are done while it is between two reactors, and both of them have heard that.
+/// The worker completes while the queue moves between two reactors, and both reactors receive the notice.
 #[test]
-fn a_lane_that_moves_while_its_powers_are_computed_goes_on() {
+fn a_lane_that_moves_during_a_dh_computation_continues() {
     let server = serve(Group::Ffdhe8192, LONG);
     let (_admin, mut prover) = queues(&server);
     for _ in 0..3 {
-        let before = server.powers_begun();
+        let before = server.dh_computations_begun();
         prover.begin(Group::Ffdhe8192);
-        eventually("it has come", || server.powers_begun() > before);
+        eventually("it has come", || server.dh_computations_begun() > before);
         let (go_on, wait) = channel::<()>();
         let from = usize::from(server.moves().is_multiple_of(2));
         server.call(from, move || _ = wait.recv_timeout(LONG));
         server.move_lanes(from, 1 - from);
-        eventually("it is computed", || server.is_power_idle());
+        eventually("it is computed", || server.is_dh_idle());
         go_on.send(()).unwrap();
         prover.go_on();
         assert!(prover.queue.flushes());

@@ -1,4 +1,4 @@
-//! More connections than there may be.
+//! Tests of the limits of connections.
 
 use super::tests::{LONG, eventually};
 use super::{ConnectionLimits, Server, ServerConfig};
@@ -20,17 +20,17 @@ fn connect(server: &Server) -> TcpStream {
     socket
 }
 
-/// Whether the target has ended it.
+/// True if the target has closed the connection.
 fn ends(mut socket: &TcpStream) -> bool {
     match socket.read(&mut [0; 64]) {
         Ok(0) => true,
         Err(error) if error.kind() == ErrorKind::ConnectionReset => true,
-        other => panic!("neither an end nor a reset: {other:?}"), // a time-out is an error
+        other => panic!("neither an end nor a reset: {other:?}"), // a timeout is an error
     }
 }
 
 #[test]
-fn the_oldest_that_says_nothing_makes_room() {
+fn the_oldest_silent_connection_ends_first() {
     for (all, per_address) in [(3, 100), (100, 3)] {
         let server = serve(all, per_address, LONG * 10);
         let mut silent = Vec::new();
@@ -46,7 +46,7 @@ fn the_oldest_that_says_nothing_makes_room() {
 }
 
 #[test]
-fn who_says_nothing_for_long_is_ended() {
+fn silent_connections_end() {
     let server = serve(100, 100, Duration::from_millis(100));
     let silent = connect(&server);
     assert!(ends(&silent));

@@ -1,134 +1,138 @@
-//! A clean departure: hosts are told that the ways here end, what they have asked for is finished, and only then the
-//! target ends. Discovery controllers tell that the target's entries are gone.
+//! Clean shutdown: the target reports its paths as inaccessible, completes the commands of hosts, and then ends.
+//! Discovery controllers report that the entries of the target are gone.
 //!
 //! ```text
-//! no new connections -> ANA inaccessible, with an event -> hosts read the log   -> nobody asks any more -> end
-//!                       I/O that comes now is refused      I/O that was there
-//!                                                          is finished
+//! no new connections -> ANA inaccessible, with an event -> hosts read the log -> no more commands -> end
+//!                       new I/O is refused               I/O in flight completes
 //! ```
 
-use super::control::Control;
-use super::order::Order;
+use super::control::TargetControlPlane;
+use super::order::TargetReactorMessage;
 use super::server::Server;
 use roadtrain_target_proto::{ControllerKind, ControllerView};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// How often is looked whether the hosts have gone elsewhere.
-const LOOK: Duration = Duration::from_millis(5);
-/// Without a new command for so long hosts are taken to have gone elsewhere.
+/// Interval of checks whether the hosts have switched to other paths.
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
+/// Time without a new command after which hosts count as switched.
 const QUIET: Duration = Duration::from_millis(20);
-/// Longest wait for hosts that do not read the log, or go on asking because they have no other way.
+/// Longest wait for hosts that do not read the log, or that continue to send commands because they have no other path.
 const MOMENT: Duration = Duration::from_millis(500);
-/// The same when another process goes on.
+/// Longest wait for such hosts when another process takes over.
 const HAND_OVER_MOMENT: Duration = Duration::from_millis(100);
 
-/// Who serves afterwards.
+/// Service after this target has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leave {
-    /// Nobody at these addresses.
+pub(super) enum DepartureKind {
+    /// No target at these addresses.
     ForGood,
-    /// Another process, soon. Hosts without another way wait for that, so this target does not wait for them for long.
+    /// Another process, soon. Hosts without another path wait for it, so this target waits for them only briefly.
     ToAnother,
 }
 
-impl Leave {
+impl DepartureKind {
     fn moment(self) -> Duration {
         match self {
-            Leave::ForGood => MOMENT,
-            Leave::ToAnother => HAND_OVER_MOMENT,
+            DepartureKind::ForGood => MOMENT,
+            DepartureKind::ToAnother => HAND_OVER_MOMENT,
         }
     }
 }
 
-/// How it stands at a look.
+/// State at one check.
 #[derive(Clone, Copy, Debug)]
-struct Look {
-    /// Since it began.
+struct DrainStatus {
+    /// Time since the drain began.
     elapsed: Duration,
-    /// Every host that wanted to hear of it has read the logs.
+    /// True if every host that enabled the event has read the logs.
     is_known: bool,
-    /// I/O commands that hosts wait for.
+    /// I/O commands in flight.
     outstanding: usize,
-    /// Commands answered in all.
+    /// Total number of completed commands.
     answered: u64,
 }
 
-/// Decides when the wait is over.
+/// End condition of the drain.
 #[derive(Clone, Copy, Debug)]
-struct Patience {
-    /// Longest wait for hosts that do not go elsewhere.
+struct DrainCondition {
+    /// Longest wait for hosts that do not switch to other paths.
     moment: Duration,
     answered: u64,
-    /// When that had changed last.
+    /// Time of the last change of `answered`.
     since: Duration,
 }
 
-impl Patience {
-    fn new(moment: Duration) -> Patience {
-        Patience { moment, answered: 0, since: Duration::ZERO }
+impl DrainCondition {
+    fn new(moment: Duration) -> DrainCondition {
+        DrainCondition { moment, answered: 0, since: Duration::ZERO }
     }
 
-    /// Whether nothing is to be waited for any more.
-    fn is_over(&mut self, look: Look) -> bool {
-        if look.answered != self.answered {
-            (self.answered, self.since) = (look.answered, look.elapsed);
+    /// True if the drain is done.
+    fn is_over(&mut self, status: DrainStatus) -> bool {
+        if status.answered != self.answered {
+            (self.answered, self.since) = (status.answered, status.elapsed);
         }
-        let is_quiet = look.is_known && look.elapsed >= self.since + QUIET;
-        look.outstanding == 0 && (is_quiet || look.elapsed >= self.moment)
+        let is_quiet = status.is_known && status.elapsed >= self.since + QUIET;
+        status.outstanding == 0 && (is_quiet || status.elapsed >= self.moment)
     }
 }
 
 impl Server {
-    /// Tells hosts that no namespace is in reach here any more, and waits until what they have asked for is finished:
-    /// no longer than [`ServerConfig::drain_timeout`](super::ServerConfig::drain_timeout), and not for hosts that have
-    /// no other way. `pause` waits for the time that it is given; `false` ends the wait. No new connections are taken,
-    /// and there is no way back: what is left to do is [`Server::shut_down`].
+    /// Reports all namespaces as inaccessible, and waits until the commands of hosts are completed: at most
+    /// [`ServerConfig::drain_timeout`](super::ServerConfig::drain_timeout), and not for hosts that have no other path.
+    ///
+    /// `pause` waits for the duration that it receives; `false` ends the drain. The target accepts no new connections
+    /// and cannot resume: the only step left is [`Server::shut_down`].
     pub fn drain(&self, mut pause: impl FnMut(Duration) -> bool) {
         for address in self.addresses() {
-            self.control.broadcast(|| Order::Unlisten(address));
+            self.control.broadcast(|| TargetReactorMessage::Unlisten(address));
         }
-        self.take_leave(Leave::ForGood, &mut pause);
+        self.drain_paths(DepartureKind::ForGood, &mut pause);
     }
 
-    /// Tells hosts to go elsewhere, and waits for those that do so.
-    pub(super) fn take_leave(&self, leave: Leave, pause: &mut dyn FnMut(Duration) -> bool) {
+    /// Reports all paths as inaccessible, and waits for the hosts that switch to other paths.
+    pub(super) fn drain_paths(
+        &self,
+        leave: DepartureKind,
+        pause: &mut dyn FnMut(Duration) -> bool,
+    ) {
         let (begun, limit) = (Instant::now(), self.drain_timeout);
         if limit.is_zero() || !self.control.depart(leave) {
             return;
         }
-        self.control.broadcast(|| Order::Depart);
-        info!("hosts are told to go elsewhere");
-        let mut patience = Patience::new(leave.moment());
+        self.control.broadcast(|| TargetReactorMessage::Depart);
+        info!("hosts are notified to use other paths");
+        let mut condition = DrainCondition::new(leave.moment());
         loop {
-            let look = self.look(begun);
-            if patience.is_over(look) {
-                return info!(milliseconds = look.elapsed.as_millis(), "nothing is outstanding");
+            let status = self.drain_status(begun);
+            if condition.is_over(status) {
+                return info!(milliseconds = status.elapsed.as_millis(), "nothing is outstanding");
             }
-            if look.elapsed >= limit {
-                let commands = look.outstanding;
-                return warn!(commands, "--drain-timeout is over: hosts wait for commands");
+            if status.elapsed >= limit {
+                let commands = status.outstanding;
+                return warn!(commands, "--drain-timeout is over: commands are still in flight");
             }
-            if !pause(LOOK.min(limit - look.elapsed)) {
-                return info!("not waited for: {} commands", look.outstanding);
+            if !pause(CHECK_INTERVAL.min(limit - status.elapsed)) {
+                return info!("not waited for: {} commands", status.outstanding);
             }
         }
     }
 
-    fn look(&self, begun: Instant) -> Look {
+    fn drain_status(&self, begun: Instant) -> DrainStatus {
         let is_known = self.control.is_departure_known();
         let (outstanding, answered) = (self.usage().io_commands, self.control.meters.requests());
-        Look { elapsed: begun.elapsed(), is_known, outstanding, answered }
+        DrainStatus { elapsed: begun.elapsed(), is_known, outstanding, answered }
     }
 }
 
-impl Control {
-    /// No namespace is in reach here from now on; whether there is a host that this concerns.
-    fn depart(&self, leave: Leave) -> bool {
+impl TargetControlPlane {
+    /// Makes all namespaces inaccessible. Returns true if a host is connected.
+    fn depart(&self, leave: DepartureKind) -> bool {
         let mut state = self.lock();
         match leave {
-            Leave::ForGood => state.target.depart(),
-            Leave::ToAnother => state.target.hand_over(),
+            DepartureKind::ForGood => state.target.depart(),
+            DepartureKind::ToAnother => state.target.hand_over(),
         }
         let is_concerned = |controller: ControllerView| {
             controller.io_queues > 0 || controller.kind == ControllerKind::Discovery
@@ -147,18 +151,18 @@ impl Control {
 mod tests {
     use super::*;
 
-    /// When the wait is over, looking every 5 ms; `None`: within 2 s it is not.
-    fn ends(look: impl Fn(u64) -> (bool, usize, u64)) -> Option<u64> {
-        let mut patience = Patience::new(MOMENT);
+    /// Returns the time in ms at which the drain is done, with a check every 5 ms; `None` if it is not done within 2 s.
+    fn ends(status_at: impl Fn(u64) -> (bool, usize, u64)) -> Option<u64> {
+        let mut condition = DrainCondition::new(MOMENT);
         (0..2000).step_by(5).find(|&ms| {
-            let (is_known, outstanding, answered) = look(ms);
+            let (is_known, outstanding, answered) = status_at(ms);
             let elapsed = Duration::from_millis(ms);
-            patience.is_over(Look { elapsed, is_known, outstanding, answered })
+            condition.is_over(DrainStatus { elapsed, is_known, outstanding, answered })
         })
     }
 
     #[test]
-    fn the_end_comes_as_soon_as_nobody_waits() {
+    fn the_drain_ends_once_no_host_waits() {
         assert_eq!(ends(|_| (true, 0, 0)), Some(20), "a short moment");
         assert_eq!(ends(|ms| (ms >= 100, 0, 0)), Some(100), "the log is read");
         assert_eq!(ends(|ms| (true, 0, ms.min(60))), Some(80), "and commands come no more");
@@ -166,9 +170,9 @@ mod tests {
     }
 
     #[test]
-    fn hosts_without_another_way_are_not_waited_for() {
+    fn hosts_without_another_path_are_not_waited_for() {
         assert_eq!(ends(|_| (false, 0, 0)), Some(500), "does not read the log");
-        assert_eq!(ends(|ms| (true, 0, ms)), Some(500), "asks again and again");
+        assert_eq!(ends(|ms| (true, 0, ms)), Some(500), "sends commands again and again");
         assert_eq!(ends(|_| (true, 1, 0)), None, "what was begun is finished");
     }
 }

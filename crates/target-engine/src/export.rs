@@ -1,4 +1,4 @@
-//! What a target exports.
+//! Exports: namespaces and subsystems of a target.
 
 use super::kept_file::KeptPlace;
 use roadtrain_proto::policy::Class;
@@ -7,17 +7,17 @@ use roadtrain_target_proto::rate::Rates;
 use roadtrain_target_proto::{Description, NamespaceId, SubsystemConfig};
 use std::sync::Arc;
 
-/// Where a namespace's blocks are kept.
+/// Storage of a namespace's blocks.
 #[derive(Clone, Debug)]
 pub enum Blocks {
-    /// The target opens it.
+    /// Store that the target opens.
     Spec(StoreSpec),
-    /// It is open: the same as in another export, if it is the same store.
+    /// Open store. Exports of the same `Arc` share one store.
     Store(Arc<dyn Store>),
 }
 
 impl Blocks {
-    /// What the target opens.
+    /// Returns the store that the target opens, if it does.
     pub(super) fn spec(&self) -> Option<&StoreSpec> {
         match self {
             Blocks::Spec(spec) => Some(spec),
@@ -43,36 +43,37 @@ impl Eq for Blocks {}
 pub struct Export {
     /// NSID, 1 to 1,024.
     pub nsid: u32,
-    /// Where the blocks are kept.
+    /// Storage of the blocks.
     pub blocks: Blocks,
-    /// UUID. `None`: follows from the NGUID if that is told, else from what identifies the store's blocks.
+    /// UUID. `None`: derived from the NGUID if that is set, else from the identity of the store's blocks.
     pub uuid: Option<[u8; 16]>,
-    /// NGUID. `None`: follows from the UUID if that is told, else from what identifies the store's blocks.
+    /// NGUID. `None`: derived from the UUID if that is set, else from the identity of the store's blocks.
     pub nguid: Option<[u8; 16]>,
-    /// Class of its commands that do not say theirs; `None`: their connection's.
+    /// Default class for commands without one; `None`: the class of their connection.
     pub class: Option<Class>,
-    /// What it may do in a second, whoever uses it.
+    /// Rate limits per second, over all hosts.
     pub rates: Rates,
-    /// Where reservations are kept that persist through power loss.
+    /// File of the reservations that persist through power loss.
     pub reservations: KeptPlace,
-    /// Where it is kept which blocks are marked as uncorrectable. Of memory that is memory, too.
+    /// File of the blocks that are marked as uncorrectable. For a memory store the marks are in memory, too.
     pub uncorrectable: KeptPlace,
-    /// If another process has the blocks, the namespace is there, inaccessible, and is served as soon as that one has
-    /// ended. Else the start fails then. For files and devices.
+    /// True: if another process has the blocks, the namespace is inaccessible until that process has ended. False: the
+    /// start fails then. For files and devices.
     pub standby: bool,
-    /// Other targets have the first claim to the blocks: while that is so it stands by, even if they are free.
+    /// True: other targets have priority for the blocks. While one claims them, this target stands by, even if they are
+    /// free.
     pub yields: bool,
 }
 
 impl Export {
-    /// The blocks of `store` as namespace `nsid`, everything else by default.
+    /// Exports the blocks of `store` as namespace `nsid`, with defaults for everything else.
     #[must_use]
     pub fn new(nsid: u32, store: StoreSpec) -> Self {
         let blocks = Blocks::Spec(store);
-        Export::of(nsid, blocks)
+        Export::with_blocks(nsid, blocks)
     }
 
-    fn of(nsid: u32, blocks: Blocks) -> Self {
+    fn with_blocks(nsid: u32, blocks: Blocks) -> Self {
         let rates = Rates::UNLIMITED;
         Export {
             nsid,
@@ -88,11 +89,11 @@ impl Export {
         }
     }
 
-    /// The blocks of a store of the embedding program's own.
+    /// Exports the blocks of a store that the embedding program has opened.
     #[must_use]
     pub fn with_store(nsid: u32, store: Arc<dyn Store>) -> Self {
         let blocks = Blocks::Store(store);
-        Export::of(nsid, blocks)
+        Export::with_blocks(nsid, blocks)
     }
 }
 
@@ -105,8 +106,8 @@ impl Description for Export {
     }
 
     fn id(&self) -> Option<NamespaceId> {
-        let is_told = self.uuid.is_some() || self.nguid.is_some();
-        is_told.then(|| NamespaceId::choose(self.uuid, self.nguid, 0))
+        let is_configured = self.uuid.is_some() || self.nguid.is_some();
+        is_configured.then(|| NamespaceId::choose(self.uuid, self.nguid, 0))
     }
 
     fn bytes(&self) -> Option<u64> {
@@ -132,7 +133,7 @@ impl Description for Export {
         Export { rates, ..self.clone() }
     }
 
-    /// The rest is seen when its store is opened.
+    /// Checks nothing: opening the store checks the rest.
     fn check(&self) -> Result<(), (&'static str, String, &'static str)> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Reactors that die or hang, at both ends: it is noticed.
+//! Tests that both ends notice reactors that die or hang.
 
 use super::server::BROKEN_CORE;
 use super::tests::{LONG, NQN, eventually};
@@ -21,10 +21,10 @@ fn config(reactors: usize) -> ServerConfig {
     config
 }
 
-/// Does nothing until it is told to stop.
-struct Idle;
+/// Front that does nothing until it must stop.
+struct FailingFront;
 
-impl Front for Idle {
+impl Front for FailingFront {
     fn turn(&mut self, turn: &mut dyn Turn) {
         if turn.stopping() {
             turn.stop();
@@ -39,24 +39,24 @@ impl Front for Idle {
 fn attach(server: &Server) -> Controller {
     let mut host = HostConfig::new(server.addresses()[0], NQN, "nqn.x:host", [7; 16]);
     (host.lanes, host.reactors) = (2, Some(2));
-    Controller::connect(host, |_, _| Box::new(Idle)).unwrap()
+    Controller::connect(host, |_, _| Box::new(FailingFront)).unwrap()
 }
 
 #[test]
 fn a_reactor_that_dies_fails_the_target() {
     for dies in [0, 1] {
         let server = Server::start(config(2)).unwrap();
-        let (told, failed) = channel();
-        server.on_failure(move || told.send(()).unwrap());
+        let (sender, failed) = channel();
+        server.on_failure(move || sender.send(()).unwrap());
         assert_eq!(server.failure(), None);
         assert_eq!(server.pulse().check(LONG), Ok(()));
         server.call(dies, || panic!("a test wants it so"));
-        failed.recv_timeout(LONG).expect("whoever runs the target is told");
+        failed.recv_timeout(LONG).expect("the failure is reported");
         assert_eq!(server.failure(), Some(format!("reactor {dies} has panicked")));
         assert_eq!(server.pulse().check(LONG), Err(Silent::Ended(dies)));
-        let (told, failed) = channel();
-        server.on_failure(move || told.send(()).unwrap());
-        failed.recv_timeout(LONG).expect("also who asks later");
+        let (sender, failed) = channel();
+        server.on_failure(move || sender.send(()).unwrap());
+        failed.recv_timeout(LONG).expect("a later callback is called, too");
     }
 }
 
@@ -65,7 +65,7 @@ fn a_reactor_that_hangs_has_no_pulse() {
     let server = Server::start(config(2)).unwrap();
     let controller = attach(&server);
     assert_eq!(controller.pulse().check(LONG), Ok(()));
-    let short = Duration::from_secs(1); // the other reactor answers in that time
+    let short = Duration::from_secs(1); // the other reactor replies in that time
     let (go_on, wait) = channel::<()>();
     server.call(1, move || _ = wait.recv());
     assert_eq!(server.pulse().check(short), Err(Silent::Hangs(1, short)));
@@ -78,7 +78,7 @@ fn a_reactor_that_hangs_has_no_pulse() {
     assert_eq!(controller.pulse().check(LONG), Ok(()));
 }
 
-/// One of two: the other's lanes would go on, and nobody would know.
+/// Otherwise the lanes of the other reactor would continue, and the failure would stay unnoticed.
 #[test]
 fn a_reactor_that_dies_ends_the_controller() {
     let server = Server::start(config(1)).unwrap();
@@ -89,7 +89,7 @@ fn a_reactor_that_dies_ends_the_controller() {
     assert_eq!(controller.view().failure().as_deref(), Some("reactor 1 has panicked"));
 }
 
-/// Nobody would connect its lanes again: requests are not to wait for that.
+/// No thread would reconnect its lanes: requests must not wait for that.
 #[test]
 fn a_control_thread_that_dies_ends_the_controller_and_its_requests() {
     let server = Server::start(config(1)).unwrap();
@@ -107,20 +107,20 @@ fn a_control_thread_that_dies_ends_the_controller_and_its_requests() {
     client.call_control(|| panic!("a test wants it so"));
     let completion = ended.recv_timeout(LONG).expect("it does not wait for ever");
     assert!(!completion.status.is_success());
-    let failure = view.failure().expect("who uses it is told");
+    let failure = view.failure().expect("the failure is reported");
     assert!(failure.contains("control thread") && failure.contains("panicked"), "{failure}");
     drop(client);
     drop(go_on);
 }
 
-/// How many threads of this process have that name.
+/// Returns the number of threads of this process with that name.
 fn threads(name: &str) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
     names.filter(|found| found.trim() == name).count()
 }
 
-/// A thread that was joined may be listed for a moment longer.
+/// Waits until no thread has that name. A joined thread may be listed for a moment longer.
 fn no_threads(name: &str) {
     for _ in 0..200 {
         if threads(name) == 0 {
@@ -131,7 +131,7 @@ fn no_threads(name: &str) {
     panic!("{} threads are left", threads(name));
 }
 
-/// Two reactors begin, on a core of no other test, and the third does not.
+/// Two reactors start, on a core that no other test uses, and the third one fails.
 #[test]
 fn a_start_that_fails_leaves_no_threads() {
     const CORE: usize = BROKEN_CORE - 1;

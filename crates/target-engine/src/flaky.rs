@@ -1,5 +1,4 @@
-//! Stores of tests: one whose flushes fail when told so, one that takes its time to be opened, and one that keeps what it
-//! gets.
+//! Stores for tests: one whose flushes fail on request, one that is slow to open, and one that keeps its commands.
 
 use roadtrain_store::{
     Completion, Completions, DiskStore, Geometry, Io, LastSync, Op, OpenError, Store, StoreKind,
@@ -13,24 +12,24 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A FIFO: a read ends when somebody has written as much.
+/// Opens a FIFO as a store: a read completes when the test has written as much.
 pub(super) fn fifo(path: &Path) -> Arc<dyn Store> {
     let file = File::options().read(true).write(true).open(path).unwrap();
     Arc::new(DiskStore::from_file(file, 1 << 20, 512).unwrap())
 }
 
-/// A file whose flushes fail.
+/// File whose flushes fail on request.
 #[derive(Debug)]
 pub(super) struct Flaky {
     below: Arc<dyn Store>,
-    fails: Arc<Fails>,
+    fails: Arc<FlushFailures>,
 }
 
-/// How many flushes are still to fail; each counts down.
+/// Number of flushes that shall still fail. Each flush decrements it.
 #[derive(Debug, Default)]
-struct Fails(AtomicI64);
+struct FlushFailures(AtomicI64);
 
-impl Fails {
+impl FlushFailures {
     fn next(&self) -> bool {
         self.0.fetch_sub(1, Ordering::Relaxed) > 0
     }
@@ -44,14 +43,14 @@ impl Flaky {
         Arc::new(Flaky { below, fails: Arc::default() })
     }
 
-    /// The next `count` flushes fail; returns how many of those told before are still to fail, less than none
-    /// by those that were asked for beyond.
+    /// Makes the next `count` flushes fail. Returns the rest of the previous count, which is negative if more flushes
+    /// ran.
     pub(super) fn fail_flushes(&self, count: i64) -> i64 {
         self.fails.0.swap(count, Ordering::Relaxed)
     }
 }
 
-impl Then for Fails {
+impl Then for FlushFailures {
     fn answered(&self, completion: Completion, io: &mut Io<'_>) {
         let failed = Err(Status::WRITE_FAULT.dnr());
         let result = if self.next() { failed } else { completion.result };
@@ -94,16 +93,16 @@ impl Store for Flaky {
     }
 }
 
-/// Takes its time to say who it is.
+/// Store whose identity is not available until the test permits it.
 #[derive(Debug, Default)]
-pub(super) struct Slow {
-    is_asked: AtomicBool,
+pub(super) struct SlowIdentityStore {
+    is_queried: AtomicBool,
     may_answer: AtomicBool,
 }
 
-impl Slow {
-    pub(super) fn is_asked(&self) -> bool {
-        self.is_asked.load(Ordering::Relaxed)
+impl SlowIdentityStore {
+    pub(super) fn is_queried(&self) -> bool {
+        self.is_queried.load(Ordering::Relaxed)
     }
 
     pub(super) fn answer(&self) {
@@ -111,13 +110,13 @@ impl Slow {
     }
 }
 
-impl Store for Slow {
+impl Store for SlowIdentityStore {
     fn geometry(&self) -> Geometry {
         Geometry { lba_shift: 9, blocks: 8, read_only: true, volatile_cache: false }
     }
 
     fn identity(&self) -> Result<u128, OpenError> {
-        self.is_asked.store(true, Ordering::Relaxed);
+        self.is_queried.store(true, Ordering::Relaxed);
         super::tests::eventually("it may answer", || self.may_answer.load(Ordering::Relaxed));
         Ok(7)
     }
@@ -127,12 +126,12 @@ impl Store for Slow {
     }
 }
 
-/// Keeps what it gets until it is told otherwise, aborts or not: a device that is dead.
+/// Dead device: keeps its commands, also aborted ones, until the test releases them.
 #[derive(Debug, Default)]
-pub(super) struct Stuck(Mutex<Vec<(Completions, Completion)>>);
+pub(super) struct DeadStore(Mutex<Vec<(Completions, Completion)>>);
 
-impl Stuck {
-    /// Fails everything that it has.
+impl DeadStore {
+    /// Completes all commands with an error.
     pub(super) fn release(&self) {
         for (completions, completion) in self.0.lock().unwrap().drain(..) {
             let result = Err(Status::INTERNAL_ERROR.dnr());
@@ -141,7 +140,7 @@ impl Stuck {
     }
 }
 
-impl Store for Stuck {
+impl Store for DeadStore {
     fn geometry(&self) -> Geometry {
         Geometry { lba_shift: 9, blocks: 1024, read_only: false, volatile_cache: false }
     }

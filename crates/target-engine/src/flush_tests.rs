@@ -1,4 +1,4 @@
-//! Flushes that fail at a target, as the system lets them fail: each is told of once, and the next one succeeds.
+//! Tests of failed flushes at a target. As in Linux, each failure is reported once, and the next flush succeeds.
 
 use super::flaky::Flaky;
 use super::tests::{LONG, NQN, eventually, host_config};
@@ -10,26 +10,26 @@ use roadtrain_wire::status::Status;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-/// Enable, and shut down.
+/// CC value that enables the controller and shuts it down.
 const CC_SHUTDOWN: u32 = 0x0046_4001;
 
-/// A target, and its files by NSID.
-struct Harness {
+/// Target and its files, by NSID.
+struct FlushHarness {
     server: Server,
     files: Vec<Arc<Flaky>>,
     _directory: tempfile::TempDir,
 }
 
-impl Harness {
-    /// Exports `count` files.
-    fn new(count: usize, reactors: usize) -> Harness {
+impl FlushHarness {
+    /// Starts a target that exports `count` files.
+    fn new(count: usize, reactors: usize) -> FlushHarness {
         let directory = tempfile::tempdir().unwrap();
         let file = |n: usize| Flaky::new(&directory.path().join(n.to_string()));
         let files: Vec<_> = (0..count).map(file).collect();
         let subsystems = vec![subsystem(&files)];
         let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], subsystems);
         config.cores = vec![0; reactors];
-        Harness { server: Server::start(config).unwrap(), files, _directory: directory }
+        FlushHarness { server: Server::start(config).unwrap(), files, _directory: directory }
     }
 
     /// See [`Flaky::fail_flushes`].
@@ -50,7 +50,7 @@ fn connect(server: &Server, host: &str) -> Client {
     Client::connect(config).unwrap()
 }
 
-fn ask(client: &Client, op: Op, nsid: u32, fua: bool) -> Status {
+fn run(client: &Client, op: Op, nsid: u32, fua: bool) -> Status {
     let (blocks, buffer) = match op {
         Op::Write => (1, Some(Buffer::alloc(4096))),
         Op::WriteZeroes { .. } => (1, None),
@@ -65,27 +65,27 @@ fn ask(client: &Client, op: Op, nsid: u32, fua: bool) -> Status {
 }
 
 fn write(client: &Client, nsid: u32) {
-    assert!(ask(client, Op::Write, nsid, false).is_success());
+    assert!(run(client, Op::Write, nsid, false).is_success());
 }
 
 fn flush(client: &Client) -> Status {
-    ask(client, Op::Flush, 1, false)
+    run(client, Op::Flush, 1, false)
 }
 
 #[test]
-fn a_failed_flush_is_final_and_everybody_who_wrote_hears_of_it_once() {
+fn a_failed_flush_is_final_and_reported_once_to_every_writer() {
     for reactors in [1, 2] {
-        let harness = Harness::new(1, reactors);
+        let harness = FlushHarness::new(1, reactors);
         let server = &harness.server;
         let hosts = ["nqn.x:a", "nqn.x:b", "nqn.x:c"].map(|host| connect(server, host));
         hosts[..2].iter().for_each(|host| write(host, 1));
         harness.fail_flushes(1, 1);
-        let told = flush(&hosts[0]);
-        assert!(!told.is_success() && told.is_dnr(), "{told}");
-        let told = flush(&hosts[1]);
-        assert!(told.is(Status::WRITE_FAULT) && told.is_dnr(), "{told}");
+        let status = flush(&hosts[0]);
+        assert!(!status.is_success() && status.is_dnr(), "{status}");
+        let status = flush(&hosts[1]);
+        assert!(status.is(Status::WRITE_FAULT) && status.is_dnr(), "{status}");
         for host in &hosts {
-            assert!(flush(host).is_success(), "it was told, or has not written");
+            assert!(flush(host).is_success(), "it has received the error, or has not written");
         }
         write(&hosts[2], 1);
         assert!(flush(&hosts[2]).is_success(), "it wrote after that");
@@ -95,12 +95,12 @@ fn a_failed_flush_is_final_and_everybody_who_wrote_hears_of_it_once() {
 }
 
 #[test]
-fn a_host_that_connects_again_hears_of_a_failed_flush() {
-    let harness = Harness::new(1, 1);
+fn a_failed_flush_is_reported_after_a_reconnect() {
+    let harness = FlushHarness::new(1, 1);
     let server = &harness.server;
     let (a, b) = (connect(server, "nqn.x:a"), connect(server, "nqn.x:b"));
     write(&a, 1);
-    // Its answer is lost with the connection, and so the host asks again.
+    // Its completion is lost with the connection, so the host flushes again.
     harness.fail_flushes(1, 1);
     assert!(flush(&b).is_dnr());
     let mut config = host_config(server, "nqn.x:a");
@@ -111,20 +111,21 @@ fn a_host_that_connects_again_hears_of_a_failed_flush() {
 }
 
 #[test]
-fn flushes_at_the_same_time_all_hear_of_a_failure() {
+fn concurrent_flushes_all_report_a_failure() {
     for reactors in [1, 3] {
-        let harness = Harness::new(1, reactors);
+        let harness = FlushHarness::new(1, reactors);
         let server = &harness.server;
         let hosts: Vec<Client> = (0..6).map(|n| connect(server, &format!("nqn.x:{n}"))).collect();
         for round in 0..20 {
             hosts.iter().for_each(|host| write(host, 1));
             harness.fail_flushes(1, 1);
             let flushed = std::thread::scope(|scope| {
-                let asked: Vec<_> = hosts.iter().map(|host| scope.spawn(|| flush(host))).collect();
-                asked.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+                let threads: Vec<_> =
+                    hosts.iter().map(|host| scope.spawn(|| flush(host))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
             });
-            let is_told = |status: &Status| !status.is_success() && status.is_dnr();
-            assert!(flushed.iter().all(is_told), "{reactors} {round}: {flushed:?}");
+            let is_final_failure = |status: &Status| !status.is_success() && status.is_dnr();
+            assert!(flushed.iter().all(is_final_failure), "{reactors} {round}: {flushed:?}");
         }
         assert!(hosts.iter().all(|host| flush(host).is_success()));
     }
@@ -132,7 +133,7 @@ fn flushes_at_the_same_time_all_hear_of_a_failure() {
 
 #[test]
 fn a_shutdown_flushes_every_namespace_and_says_when_one_fails() {
-    let harness = Harness::new(3, 1);
+    let harness = FlushHarness::new(3, 1);
     let server = &harness.server;
     let mut admin = Admin::connect(&host_config(server, "nqn.x:a")).unwrap();
     let failing: [(usize, i64); 3] = [(1, 1), (2, 0), (3, 1)];
@@ -153,10 +154,10 @@ fn a_shutdown_flushes_every_namespace_and_says_when_one_fails() {
     assert_eq!(csts(&mut admin).result() & 0xc, 8, "shutdown complete");
 }
 
-/// The last flush is that of the shutdown: a host that ends is not to take its failure for an end in order.
+/// The last flush belongs to the shutdown: the host must not take its failure for a clean shutdown.
 #[test]
 fn a_host_that_ends_says_that_the_last_flush_has_failed() {
-    let harness = Harness::new(1, 1);
+    let harness = FlushHarness::new(1, 1);
     let server = &harness.server;
     for fails in [false, true] {
         let client = connect(server, "nqn.x:a");
@@ -173,7 +174,7 @@ fn a_host_that_ends_says_that_the_last_flush_has_failed() {
 #[test]
 fn a_target_that_ends_says_what_may_be_lost() {
     for fails_before in [false, true] {
-        let harness = Harness::new(2, 2);
+        let harness = FlushHarness::new(2, 2);
         let server = &harness.server;
         let (a, b) = (connect(server, "nqn.x:a"), connect(server, "nqn.x:b"));
         write(&a, 1);
@@ -189,7 +190,7 @@ fn a_target_that_ends_says_what_may_be_lost() {
 
 #[test]
 fn a_namespace_that_is_removed_is_flushed() {
-    let harness = Harness::new(2, 1);
+    let harness = FlushHarness::new(2, 1);
     let server = &harness.server;
     let host = connect(server, "nqn.x:a");
     [1, 2].into_iter().for_each(|nsid| write(&host, nsid));
@@ -200,17 +201,17 @@ fn a_namespace_that_is_removed_is_flushed() {
 }
 
 #[test]
-fn a_forced_write_that_fails_may_have_been_told_of_others() {
-    let harness = Harness::new(1, 1);
+fn a_forced_write_may_report_the_failure_of_other_writes() {
+    let harness = FlushHarness::new(1, 1);
     let server = &harness.server;
     let (a, b) = (connect(server, "nqn.x:a"), connect(server, "nqn.x:b"));
     write(&a, 1);
     harness.fail_flushes(1, 1);
     let zeroes = Op::WriteZeroes { deallocate: false };
-    let told = ask(&b, zeroes, 1, true);
-    assert!(!told.is_success() && told.is_dnr(), "{told}");
+    let status = run(&b, zeroes, 1, true);
+    assert!(!status.is_success() && status.is_dnr(), "{status}");
     assert!(flush(&b).is_success(), "nothing of it was lost");
     assert!(flush(&a).is_dnr());
     assert!(flush(&a).is_success());
-    assert!(ask(&b, zeroes, 1, true).is_success());
+    assert!(run(&b, zeroes, 1, true).is_success());
 }

@@ -1,5 +1,5 @@
-//! The flushes of a file or block device over all reactors, and the lanes whose writes they cover: who is
-//! told that one has failed is decided by [`Stability`].
+//! Flushes of a file or block device over all reactors, and the lanes whose writes they cover. [`Stability`] decides
+//! which hosts receive the status of a failed flush.
 
 use roadtrain_system::clock;
 use roadtrain_target_proto::execution::{self, Flushes as _};
@@ -7,60 +7,60 @@ use roadtrain_target_proto::stability::{Epoch, Flushed, Mark, Stability, Ticket,
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Wakes a command that waits for the flush of another one, by its index. `false`: nobody is there any more.
+/// Wakes a command, by its index, that waits for the flush of another one. Returns false if its reactor has ended.
 pub(crate) type Waker = Arc<dyn Fn(u32, Wake) -> bool + Send + Sync>;
 
-struct Waiter {
+struct FlushWaiter {
     index: u32,
     waker: Waker,
 }
 
-impl std::fmt::Debug for Waiter {
+impl std::fmt::Debug for FlushWaiter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Waiter({})", self.index)
     }
 }
 
-/// A store's flushes. The lock is taken for a flush, and when a lane comes or goes; never for other commands.
+/// Flushes of a store. Only a flush and the arrival or departure of a lane take the lock; other commands never do.
 #[derive(Debug, Default)]
-pub(crate) struct Flushes {
-    /// As in `state`, for writes.
+pub(crate) struct StoreFlushes {
+    /// Copy of the epoch in `state`, for writes.
     epoch: AtomicU64,
-    state: Mutex<Stability<Waiter>>,
-    /// The last one that ran has failed.
+    state: Mutex<Stability<FlushWaiter>>,
+    /// True if the last flush that ran has failed.
     last_has_failed: AtomicBool,
 }
 
-impl Flushes {
-    fn with<T>(&self, call: impl FnOnce(&mut Stability<Waiter>) -> T) -> T {
+impl StoreFlushes {
+    fn with<T>(&self, call: impl FnOnce(&mut Stability<FlushWaiter>) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = call(&mut state);
         self.epoch.store(state.epoch(), Ordering::Release);
         result
     }
 
-    /// Whether the command `index` is to flush now; else it is woken.
+    /// True if the command `index` shall flush now. Otherwise `waker` wakes it later.
     pub(crate) fn join(&self, index: u32, waker: &Waker) -> bool {
-        self.with(|state| state.join(Waiter { index, waker: waker.clone() }))
+        self.with(|state| state.join(FlushWaiter { index, waker: waker.clone() }))
     }
 
-    /// Hosts whose writes may be lost and who were not told.
-    pub(crate) fn untold(&self) -> usize {
+    /// Returns the number of hosts whose writes may be lost and who have received no status about it.
+    pub(crate) fn unreported_hosts(&self) -> usize {
         self.with(|state| state.untold())
     }
 
-    /// Whether the last flush that ran has failed.
+    /// True if the last flush that ran has failed.
     pub(crate) fn last_has_failed(&self) -> bool {
         self.last_has_failed.load(Ordering::Relaxed)
     }
 
-    /// Whether everything that was written was flushed.
+    /// True if every write has been flushed.
     pub(crate) fn is_clean(&self) -> bool {
         self.with(|state| state.is_clean())
     }
 }
 
-impl execution::Flushes for Flushes {
+impl execution::Flushes for StoreFlushes {
     fn epoch(&self) -> Epoch {
         self.epoch.load(Ordering::Acquire)
     }
@@ -75,13 +75,13 @@ impl execution::Flushes for Flushes {
         }
         loop {
             let mut leads = true;
-            for (Waiter { index, waker }, wake) in self.with(|state| state.ended(flushed)) {
+            for (FlushWaiter { index, waker }, wake) in self.with(|state| state.ended(flushed)) {
                 leads &= waker(index, wake) || wake != Wake::Lead;
             }
             if leads {
                 return;
             }
-            flushed = Flushed::NotRun; // by a reactor that has ended
+            flushed = Flushed::NotRun; // the reactor of that command has ended
         }
     }
 
@@ -90,38 +90,38 @@ impl execution::Flushes for Flushes {
     }
 }
 
-/// A lane's writes to a store that no flush has covered.
+/// Writes of a lane to a store that no flush has covered.
 pub(crate) struct Unflushed {
-    flushes: Arc<Flushes>,
+    flushes: Arc<StoreFlushes>,
     user: Arc<User>,
     mark: Arc<Mark>,
 }
 
 impl Unflushed {
-    /// A lane of `user`.
-    pub(crate) fn new(flushes: &Arc<Flushes>, user: &Arc<User>) -> Unflushed {
+    /// Registers a lane of `user`.
+    pub(crate) fn new(flushes: &Arc<StoreFlushes>, user: &Arc<User>) -> Unflushed {
         let mark = flushes.with(|state| state.enter(clock::now(), user));
         Unflushed { flushes: flushes.clone(), user: user.clone(), mark }
     }
 
-    /// The admin queue of `user`, about to flush for the last time.
-    pub(crate) fn last(flushes: &Arc<Flushes>, user: &Arc<User>) -> Unflushed {
+    /// Registers the admin queue of `user`, which is about to flush for the last time.
+    pub(crate) fn last(flushes: &Arc<StoreFlushes>, user: &Arc<User>) -> Unflushed {
         let mark = flushes.with(|state| state.enter_last(clock::now(), user));
         Unflushed { flushes: flushes.clone(), user: user.clone(), mark }
     }
 
-    /// In which a write that starts now begins.
+    /// Returns the epoch of a write that starts now.
     pub(crate) fn epoch(&self) -> Epoch {
         self.flushes.epoch()
     }
 
-    /// A write that began in `epoch` is about to be answered with success.
+    /// Records a write that began in `epoch`, before its success is reported.
     pub(crate) fn wrote(&self, epoch: Epoch) {
         self.mark.wrote(epoch);
     }
 
-    /// The host has ended its controller in order.
-    pub(crate) fn part(&self) {
+    /// Removes the user after an orderly shutdown of its controller.
+    pub(crate) fn shut_down(&self) {
         self.flushes.with(|state| state.part(clock::now(), &self.user));
     }
 }

@@ -1,60 +1,61 @@
-//! A target that ends so that another process goes on: that one gets the sockets, and then everything else.
+//! Handover: this target ends and another process continues. That process first gets the sockets, then everything else.
 //!
 //! ```text
-//! sockets are shared -> no new connections -> ANA inaccessible -> connections end -> flush -> locks are given up
-//!                       they wait at the      as in a clean       commands in                 the other one opens
-//!                       same sockets          departure           stores are done             the stores
+//! sockets are shared -> no new connections -> ANA inaccessible -> connections end -> flush -> locks are released
+//!                       they wait at the      as in a clean       commands in                 the other process
+//!                       same sockets          shutdown            stores complete             opens the stores
 //! ```
 //!
-//! At no instant both have the stores: the one opens them when the other has closed them.
+//! The two processes never have the stores open at the same time: one opens them after the other has closed them.
 
-use super::control::Control;
-use super::drain::Leave;
+use super::control::TargetControlPlane;
+use super::drain::DepartureKind;
 use super::error::ServerError;
 use super::export::{Blocks, Export};
 use super::inherited::Reserved;
-use super::order::Order;
+use super::order::TargetReactorMessage;
 use super::server::Server;
 use std::net::TcpListener;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest wait until nothing holds a store that is given up: what looks at sizes, perhaps.
+/// Longest wait until nothing refers to a released store. The thread that checks sizes may still do so.
 const RELEASE_WAIT: Duration = Duration::from_secs(2);
-const RELEASE_LOOK: Duration = Duration::from_millis(1);
+const RELEASE_CHECK: Duration = Duration::from_millis(1);
 
-/// Why a target has not ended as it should.
+/// Failure of a handover.
 #[derive(Debug, thiserror::Error)]
 pub enum HandOverError {
-    /// The stores are given up; something that hosts have written may be lost.
+    /// The stores are released, but writes of hosts may be lost.
     #[error("{0}")]
     Unsaved(ServerError),
-    /// A store does not answer, and is not given up before this process ends.
-    #[error("the stores are not given up: {0}")]
+    /// A store does not respond, so this process keeps it open until it ends.
+    #[error("the stores are not released: {0}")]
     Held(String),
 }
 
 impl Server {
-    /// The sockets that take connections, for [`Inherited::sockets`](super::Inherited::sockets). Whoever has them can
-    /// take connections, too: not before [`Server::hand_over`] is done.
+    /// Returns the sockets that accept connections, for [`Inherited::sockets`](super::Inherited::sockets). Their new
+    /// owner can accept connections, too, but must not before [`Server::hand_over`] has returned.
     #[must_use]
     pub fn share_sockets(&self) -> Vec<TcpListener> {
-        self.ask(Order::Sockets).flatten().collect()
+        self.query_reactors(TargetReactorMessage::Sockets).flatten().collect()
     }
 
-    /// Ends as [`Server::drain`] and [`Server::shut_down`] do, but closes no socket that connections come to, and has
-    /// closed all files and devices when it returns. Stores that were given to it open have to be let go by whoever has
-    /// them besides, before. What namespaces know of reservations then. `pause` as there.
+    /// Ends as [`Server::drain`] and [`Server::shut_down`] do, but keeps the listening sockets open. It has closed all
+    /// files and devices when it returns. Other owners of stores that were passed in open must drop them before.
+    /// Returns the reservations of all namespaces. `pause` is as in [`Server::drain`].
     ///
     /// # Errors
-    /// Something may be lost, or is not given up.
+    ///
+    /// Writes may be lost, or a store is not released.
     pub fn hand_over(
         &self,
         mut pause: impl FnMut(Duration) -> bool,
     ) -> (Vec<Reserved>, Result<(), HandOverError>) {
-        self.control.broadcast(|| Order::StopListening);
-        self.take_leave(Leave::ToAnother, &mut pause);
+        self.control.broadcast(|| TargetReactorMessage::StopListening);
+        self.drain_paths(DepartureKind::ToAnother, &mut pause);
         let ended = self.shut_down();
         let reservations = self.control.all_reservations();
         let released = match self.is_over() {
@@ -70,8 +71,9 @@ impl Server {
     }
 }
 
-impl Control {
-    /// Of what others have the blocks of, only they know it.
+impl TargetControlPlane {
+    /// Returns the reservations of namespaces whose blocks this target owns. For the others only their owner knows
+    /// them.
     fn all_reservations(&self) -> Vec<Reserved> {
         let state = self.lock();
         let is_own =
@@ -80,9 +82,9 @@ impl Control {
         all.map(|(nqn, nsid, image)| Reserved { nqn: nqn.to_owned(), nsid, image }).collect()
     }
 
-    /// Closes all files and devices, which nobody uses any more.
+    /// Closes all files and devices, after the last use.
     fn release(&self) -> Result<(), String> {
-        // A change that has begun is over then; none begins that opens anything. Exports have stores open, too.
+        // Waits for a change that has begun; later ones open nothing. Exports hold open stores, too.
         for subsystem in &mut self.lock_exports().subsystems {
             let is_open = |export: &Export| matches!(export.blocks, Blocks::Store(_));
             subsystem.namespaces.retain(|export| !is_open(export));
@@ -93,9 +95,9 @@ impl Control {
         let until = Instant::now() + RELEASE_WAIT;
         while held.iter().any(|store| Weak::strong_count(store) > 0) {
             if Instant::now() >= until {
-                return Err("something still uses them".to_owned());
+                return Err("they are still in use".to_owned());
             }
-            thread::sleep(RELEASE_LOOK);
+            thread::sleep(RELEASE_CHECK);
         }
         Ok(())
     }

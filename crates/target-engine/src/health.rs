@@ -1,5 +1,5 @@
-//! What has become of a target's reactors. One that ends without being told to takes connections, namespaces and
-//! timers along: whoever runs the target has to know.
+//! Health of a target's reactors. A reactor that ends unexpectedly takes connections, namespaces and timers along, so
+//! the operator of the target must know.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,20 +8,20 @@ use tracing::error;
 
 /// Shared by a server and its reactors' threads.
 #[derive(Default)]
-pub(super) struct Health {
-    state: Mutex<State>,
+pub(super) struct ReactorHealth {
+    state: Mutex<HealthState>,
 }
 
 #[derive(Default)]
-struct State {
-    /// The first failure.
+struct HealthState {
+    /// Message of the first failure.
     failure: Option<String>,
-    /// Who is to be told of it.
-    tell: Option<Box<dyn FnOnce() + Send>>,
+    /// Callback for the first failure.
+    callback: Option<Box<dyn FnOnce() + Send>>,
 }
 
-impl Health {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ReactorHealth {
+    fn lock(&self) -> MutexGuard<'_, HealthState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -29,37 +29,37 @@ impl Health {
         self.lock().failure.clone()
     }
 
-    /// Calls `tell` at the first failure, at once if that has been.
-    pub(super) fn on_failure(&self, tell: impl FnOnce() + Send + 'static) {
+    /// Calls `callback` at the first failure; immediately if a reactor has already failed.
+    pub(super) fn on_failure(&self, callback: impl FnOnce() + Send + 'static) {
         let mut state = self.lock();
         if state.failure.is_none() {
-            state.tell = Some(Box::new(tell));
+            state.callback = Some(Box::new(callback));
             return;
         }
         drop(state);
-        tell();
+        callback();
     }
 
     fn fail(&self, failure: String) {
         error!("{failure}");
         let mut state = self.lock();
         state.failure.get_or_insert(failure);
-        let tell = state.tell.take();
+        let callback = state.callback.take();
         drop(state);
-        if let Some(tell) = tell {
-            tell();
+        if let Some(callback) = callback {
+            callback();
         }
     }
 }
 
-/// Held by a reactor's thread: reports how it ends, by a panic as well.
-pub(super) struct Warden {
-    pub(super) health: Arc<Health>,
+/// Reports the end of a reactor's thread, also by a panic. The thread holds it.
+pub(super) struct ReactorExitReporter {
+    pub(super) health: Arc<ReactorHealth>,
     pub(super) number: usize,
 }
 
-impl Warden {
-    /// The reactor has ended.
+impl ReactorExitReporter {
+    /// Reports the result of the reactor.
     pub(super) fn ended(self, result: io::Result<()>) {
         if let Err(error) = result {
             self.health.fail(format!("reactor {} has failed: {error}", self.number));
@@ -67,7 +67,7 @@ impl Warden {
     }
 }
 
-impl Drop for Warden {
+impl Drop for ReactorExitReporter {
     fn drop(&mut self) {
         if thread::panicking() {
             self.health.fail(format!("reactor {} has panicked", self.number));

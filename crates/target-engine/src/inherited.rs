@@ -1,20 +1,20 @@
-//! What a target has of the process that served before it.
+//! State that a target inherits from the process that served before it.
 
 use super::kept_file::write;
 use super::listeners::ListenSocket;
-use super::stores::{KEPT_NOWHERE, Stores};
+use super::stores::{KEPT_NOWHERE, OpenNamespaces};
 use roadtrain_target_proto::reservations::parse_image;
 use roadtrain_target_proto::{ConfigError, Place, Target, TlsUse};
 use socket2::{Domain, SockRef, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-/// What a target has of one before it; see [`Server::succeed`](super::Server::succeed).
+/// State of the previous process; see [`Server::succeed`](super::Server::succeed).
 #[derive(Debug, Default)]
 pub struct Inherited {
-    /// Sockets that listen. Those at addresses that are not asked for are not used.
+    /// Listening sockets. Those at addresses that are not configured are not used.
     pub sockets: Vec<TcpListener>,
-    /// What namespaces know of reservations, also those that do not persist.
+    /// Reservations of all namespaces, also those that do not persist.
     pub reservations: Vec<Reserved>,
 }
 
@@ -23,17 +23,18 @@ pub struct Inherited {
 pub struct Reserved {
     /// NQN of the subsystem.
     pub nqn: String,
-    /// The namespace.
+    /// NSID of the namespace.
     pub nsid: u32,
-    /// All that is known, as text with a checksum. It says of which NGUID it is, and is of no other namespace.
+    /// Complete state as text with a checksum. It contains the NGUID of its namespace and is valid for no other.
     pub image: Vec<u8>,
 }
 
 impl Inherited {
-    /// Whether that is a socket that takes connections over TCP.
+    /// Checks that the socket accepts TCP connections.
     ///
     /// # Errors
-    /// It is not, or cannot be looked at.
+    ///
+    /// It does not, or cannot be queried.
     pub fn check_socket(socket: &TcpListener) -> io::Result<()> {
         let socket = SockRef::from(socket);
         let is_tcp = matches!(socket.domain()?, Domain::IPV4 | Domain::IPV6)
@@ -44,10 +45,11 @@ impl Inherited {
         Err(io::Error::new(io::ErrorKind::InvalidData, "it takes no connections over TCP"))
     }
 
-    /// Listens at those of `addresses` that are not there yet, so that the rest of the start does not fail for them.
+    /// Listens at those of `addresses` that have no socket yet, so that the start does not fail later because of them.
     ///
     /// # Errors
-    /// The first that cannot be had.
+    ///
+    /// The first address that is not available.
     pub fn listen(&mut self, addresses: &[SocketAddr]) -> Result<(), ConfigError> {
         for address in addresses.iter().filter(|address| address.port() != 0) {
             let is_there =
@@ -75,11 +77,11 @@ impl Inherited {
         Ok(())
     }
 
-    /// What persists of that is where it is kept from now on: the other process may have kept it elsewhere.
+    /// Writes the reservations that persist to their file. The other process may have kept them in another one.
     pub(super) fn keep_reservations(
         &self,
         target: &Target,
-        stores: &Stores,
+        stores: &OpenNamespaces,
     ) -> Result<(), ConfigError> {
         for Reserved { nqn, nsid, image } in &self.reservations {
             let Ok((nguid, state)) = parse_image(image) else { continue };

@@ -1,7 +1,7 @@
-//! Files beside a store, with what is to be known of it when the target comes again: reservations, marks.
+//! Files next to a store for state that outlives the target: reservations and marks.
 //!
-//! A file is written anew, beside the old one, brought to stable storage, and then given the old one's name. So it has
-//! the old content or the new one, whatever happens.
+//! The new content goes to a second file, which is flushed and then renamed to the name of the first. So the file
+//! always has either the old content or the new one.
 
 use roadtrain_store::{OpenError, StoreKind, StoreSpec};
 use std::ffi::OsString;
@@ -11,44 +11,44 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use tracing::warn;
 
-/// Longest file that is read: 1,024 registrants need less, and so do 2,048 marks.
+/// Largest file that is read, in bytes. 1,024 registrants need less, and so do 2,048 marks.
 const BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]
 thread_local! {
-    /// Calls of [`sync_folder`] by this thread: no test can see what is stable.
+    /// Calls of [`sync_folder`] by this thread. A test cannot observe stable storage.
     static FOLDERS_SYNCED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Where something of a namespace is kept that outlives the target.
+/// Location of a namespace's state that outlives the target.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum KeptPlace {
-    /// Beside a file that is exported, under its name with something behind it; else nowhere.
+    /// Next to an exported file, under its name plus a suffix; otherwise nowhere.
     #[default]
     Beside,
-    /// Beside this file, likewise: of blocks that somebody else has opened.
+    /// Next to this file, likewise: for blocks that another program has opened.
     BesideFile(PathBuf),
-    /// In this file.
+    /// This file.
     File(PathBuf),
-    /// Nowhere.
+    /// Nowhere: the state is not kept.
     Nowhere,
 }
 
-/// A kind of file.
-pub(super) struct Kind {
-    /// Behind the name of an exported file.
+/// Kind of kept file.
+pub(super) struct KeptFileKind {
+    /// Suffix after the name of an exported file.
     pub(super) suffix: &'static str,
-    /// What a namespace does not have without it.
+    /// Log message for a namespace without this file: the function it lacks.
     pub(super) without: &'static str,
-    /// What is done to it, as errors say it: kept, read, used.
+    /// Actions for error messages: keep, read, use.
     pub(super) actions: [&'static str; 3],
-    /// How to go on without it when it is damaged, or cannot be kept.
+    /// Advice for a file that is damaged or cannot be kept.
     pub(super) advice: &'static str,
 }
 
 impl KeptPlace {
-    /// The file, for a namespace whose blocks are there.
-    pub(super) fn path(&self, spec: Option<&StoreSpec>, kind: &Kind) -> Option<PathBuf> {
+    /// Returns the path of the file for a namespace with this store.
+    pub(super) fn path(&self, spec: Option<&StoreSpec>, kind: &KeptFileKind) -> Option<PathBuf> {
         match (self, spec.map(|spec| &spec.kind)) {
             (KeptPlace::File(path), _) => Some(path.clone()),
             (KeptPlace::BesideFile(path), _)
@@ -59,14 +59,15 @@ impl KeptPlace {
         }
     }
 
-    /// The same, if the file can be written.
+    /// Returns the path if the file can be written.
     ///
     /// # Errors
-    /// The file cannot be written, and was named or is there: it may have what no host may miss.
+    ///
+    /// The file cannot be written, and it was configured or exists: its state must not be lost.
     pub(super) fn writable(
         &self,
         spec: Option<&StoreSpec>,
-        kind: &Kind,
+        kind: &KeptFileKind,
     ) -> Result<Option<PathBuf>, OpenError> {
         let Some(path) = self.path(spec, kind) else { return Ok(None) };
         if let Err(source) = check_folder(&path) {
@@ -86,8 +87,8 @@ impl KeptPlace {
     }
 }
 
-impl Kind {
-    /// What `parse` makes of the file's content; `None`: there is no file.
+impl KeptFileKind {
+    /// Reads the file and parses it; `None` if there is no file.
     pub(super) fn read<T>(
         &self,
         path: &Path,
@@ -123,10 +124,10 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
-/// Checks that files can be made where `path` is. The new content of a file in use may just be written.
+/// Checks that files can be created in the folder of `path`. A file in use may be about to get new content.
 ///
-/// A process that was killed may have renamed the file just before. Makes that stable: else a power failure brings the old
-/// content back, after this process has acted on the new one.
+/// A process that was killed may have renamed the file just before. Makes that stable: else a power failure brings the
+/// old content back, after this process has acted on the new one.
 fn check_folder(path: &Path) -> io::Result<()> {
     let probe = with_suffix(path, ".probe");
     create(&probe)?;
@@ -134,7 +135,7 @@ fn check_folder(path: &Path) -> io::Result<()> {
     if path.exists() { sync_folder(path) } else { Ok(()) }
 }
 
-/// Makes the names of files in the folder of `path` stable.
+/// Flushes the file names in the folder of `path`.
 fn sync_folder(path: &Path) -> io::Result<()> {
     #[cfg(test)]
     FOLDERS_SYNCED.with(|count| count.set(count.get() + 1));
@@ -145,7 +146,7 @@ fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
-/// Makes `image` the content of the file, on stable storage.
+/// Replaces the content of the file by `image`, on stable storage.
 pub(super) fn write(path: &Path, image: &[u8]) -> io::Result<()> {
     let new = with_suffix(path, ".new");
     let mut file = create(&new)?;
@@ -159,7 +160,7 @@ pub(super) fn write(path: &Path, image: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    const KIND: Kind = Kind {
+    const KIND: KeptFileKind = KeptFileKind {
         suffix: ".kept",
         without: "nothing is kept",
         actions: ["keep it in", "read it in", "use it in"],
@@ -185,23 +186,23 @@ mod tests {
         write(&path, b"old").unwrap();
         let names = || fs::read_dir(folder.path()).unwrap().count();
         assert_eq!((read(&path), names()), (Some(b"old".to_vec()), 1), "nothing else is left");
-        // Killed while it is written, and before it has its name. A start and a reload leave it alone.
+        // State after a kill during the write, or before the rename. A start and a reload leave the new file alone.
         for half in [&b""[..], b"ne", b"new"] {
             fs::write(&new, half).unwrap();
             assert_eq!((place(), read(&path)), (path.clone(), Some(b"old".to_vec())));
             assert_eq!(fs::read(&new).unwrap(), half);
         }
-        // Killed when it has its name.
+        // State after a kill that follows the rename.
         fs::rename(&new, &path).unwrap();
         assert_eq!(read(&path), Some(b"new".to_vec()));
-        // What was left is in nobody's way.
+        // A leftover file does not disturb the next write.
         fs::write(&new, "something longer than what is to come").unwrap();
         write(&path, b"newer").unwrap();
         assert_eq!((read(&path), names()), (Some(b"newer".to_vec()), 1));
     }
 
-    /// Killed when the file has its name, and before the folder is stable. The next power failure is not to bring old
-    /// content back.
+    /// The process is killed after the rename and before the folder is flushed. The next power failure must not restore
+    /// the old content.
     #[test]
     fn a_start_makes_stable_what_it_finds() {
         let folder = tempfile::tempdir().unwrap();
@@ -222,7 +223,7 @@ mod tests {
         let beside = |spec: Option<&StoreSpec>| KeptPlace::Beside.writable(spec, &KIND).unwrap();
         assert_eq!(beside(None), None);
         assert_eq!(beside(Some(&of_file(folder.path().join("absent/disk.img")))), None);
-        // A folder without a place is one where the first file that is made cannot be made, also for root.
+        // A folder without room is one where the first file cannot be created, also by root.
         let spec = of_file(folder.path().join("disk.img"));
         fs::create_dir(folder.path().join("disk.img.kept.probe")).unwrap();
         assert_eq!(beside(Some(&spec)), None);

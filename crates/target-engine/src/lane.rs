@@ -1,4 +1,4 @@
-//! A lane at the target: a queue pair, what carries it, and the commands it executes.
+//! Lane at the target: a queue pair, its transport, and the commands that it executes.
 
 mod admin;
 mod data;
@@ -8,19 +8,19 @@ mod meter;
 mod recording;
 mod transport;
 
-use super::control::Control;
+use super::control::TargetControlPlane;
 use super::ether::Port;
 use super::meters::{LaneCells, Meters};
-use super::namespace::NamespaceTable;
-use super::order::Newcomer;
+use super::namespace::LaneNamespaces;
+use super::order::NewConnection;
 use super::tasks::Tasks;
-use super::tickets::Ticket;
+use super::tickets::ConnectionTicket;
 use crate::flushes::Unflushed;
-pub(super) use admin::Lent;
-use data::{Execution, Payload};
+pub(super) use admin::BorrowedLane;
+use data::{LaneExecution, LanePayload};
 use flow::LaneFlow;
-pub(super) use flow::Parcel;
-use meter::Meter;
+pub(super) use flow::LaneInTransit;
+use meter::LaneMeter;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::policy::ReactorLoad;
 use roadtrain_proto::recorder::Recorder;
@@ -40,11 +40,11 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use transport::Transport;
-pub(super) use transport::ether::{Ether, EtherLane, Link};
+use transport::LaneTransport;
+pub(super) use transport::ether::{EtherLaneParts, EtherTransport, TargetLaneLink};
 use transport::tcp::Tcp;
 
-/// Why a lane ends.
+/// Reason why a lane ends.
 #[derive(Debug, Error)]
 pub(super) enum LaneError {
     #[error("connection lost: {0}")]
@@ -55,7 +55,7 @@ pub(super) enum LaneError {
     Qpair(#[from] QpairError),
     #[error("{0}")]
     Ended(&'static str),
-    /// The host has broken the protocol of frames.
+    /// Protocol error of the host in frames.
     #[error("{0}")]
     Broken(String),
     #[error("{0} for {1:?}, while other connections wait for the buffer")]
@@ -63,7 +63,7 @@ pub(super) enum LaneError {
 }
 
 impl LaneError {
-    /// The kind of error, for counters.
+    /// Returns the kind of error, for counters.
     pub(super) fn reason(&self) -> &'static str {
         match self {
             LaneError::Io(_) => "lost",
@@ -75,92 +75,92 @@ impl LaneError {
     }
 }
 
-/// What the lanes of a reactor share.
-pub(super) struct Shared {
-    /// Which of the reactors it is.
+/// State that the lanes of a reactor share.
+pub(super) struct LaneResources {
+    /// Index of the reactor.
     pub(super) number: usize,
     pub(super) gather: Box<Gather>,
     pub(super) pool: Pool,
-    /// How much of it may wait for hosts.
+    /// Part of the pool that may wait for hosts.
     pub(super) shares: BufferShares,
-    /// What a lane whose socket is full may have unsent in buffers, and still be received from.
+    /// Bytes that a lane with a full socket may have unsent before it stops receiving.
     pub(super) unsent_max: usize,
-    /// Where the control plane writes a page before it goes to a buffer.
+    /// Buffer where the control plane builds a page before it goes to a command's buffer.
     pub(super) page: Vec<u8>,
     pub(super) ring: Ring,
     pub(super) tasks: Tasks,
     pub(super) now: Instant,
-    /// Over all lanes, as far as can be told.
+    /// Load over all lanes, as far as known.
     pub(super) load: ReactorLoad,
-    /// The reactor polls instead of sleeping.
+    /// True if the reactor polls instead of sleeping.
     pub(super) polls: bool,
-    pub(super) control: Arc<Control>,
-    /// Where it counts.
+    pub(super) control: Arc<TargetControlPlane>,
+    /// Counters of this target.
     pub(super) meters: Arc<Meters>,
-    /// What was slow, and what other commands were like.
+    /// Recorder of slow commands, and of samples of the others.
     pub(super) recorder: Recorder<Arc<LaneCells>>,
-    /// At the interfaces that lanes without connections use; away while they are receiving.
+    /// Ports that lanes over Ethernet share. Empty while they receive.
     pub(super) ports: Vec<Port>,
 }
 
 /// One queue pair at the target.
 pub(super) struct TargetLane {
-    /// Index in the reactor, and which use of it: marks the lane's store tasks.
+    /// Index in the reactor and generation of that index. It marks the lane's store tasks.
     pub(super) id: (u32, u32),
     pub(super) peer: String,
-    transport: Transport,
-    /// Of a connection of its own.
-    pub(super) ticket: Option<Ticket>,
-    /// What may be done.
+    transport: LaneTransport,
+    /// Ticket of its connection; `None` over Ethernet.
+    pub(super) ticket: Option<ConnectionTicket>,
+    /// NVMe state of the queue: permitted commands, host and controller.
     pub(super) session: Session,
-    pub(super) namespaces: NamespaceTable,
-    /// Of an admin queue that shuts its controller down: the stores that are flushed by that.
+    pub(super) namespaces: LaneNamespaces,
+    /// Stores that an admin queue flushes to shut its controller down.
     closing: Vec<Unflushed>,
-    execution: Execution,
-    meter: Meter,
-    /// Which core it belongs to.
+    execution: LaneExecution,
+    meter: LaneMeter,
+    /// Placement: the core that processes its packets.
     pub(super) flow: LaneFlow,
 }
 
 impl TargetLane {
-    /// A lane over a TCP connection.
-    pub(super) fn over_tcp(id: (u32, u32), newcomer: Newcomer, config: Config) -> Self {
-        let Newcomer { stream, secured_as, may_be_plain, peer, local, ticket } = newcomer;
+    /// Creates a lane over a TCP connection.
+    pub(super) fn over_tcp(id: (u32, u32), connection: NewConnection, config: Config) -> Self {
+        let NewConnection { stream, secured_as, may_be_plain, peer, local, ticket } = connection;
         let tcp = Tcp::new(local, stream, config);
         let secures = secured_as.is_some();
         let declined_tls = may_be_plain && !secures;
         let mut session = Session::new(Settings { secures, declined_tls, ..Settings::default() });
         secured_as.into_iter().for_each(|secured_as| session.secured(secured_as));
-        let lane = TargetLane::new(id, peer.to_string(), Transport::Tcp(tcp), session);
+        let lane = TargetLane::new(id, peer.to_string(), LaneTransport::Tcp(tcp), session);
         TargetLane { ticket: Some(ticket), ..lane }
     }
 
-    fn new(id: (u32, u32), peer: String, transport: Transport, session: Session) -> Self {
+    fn new(id: (u32, u32), peer: String, transport: LaneTransport, session: Session) -> Self {
         TargetLane {
             id,
             peer,
             transport,
             ticket: None,
             session,
-            namespaces: NamespaceTable::default(),
+            namespaces: LaneNamespaces::default(),
             closing: Vec::new(),
-            execution: Execution::default(),
-            meter: Meter::default(),
+            execution: LaneExecution::default(),
+            meter: LaneMeter::default(),
             flow: LaneFlow::default(),
         }
     }
 
-    /// Its own descriptor, to be polled; `None` when it shares a port with other lanes.
+    /// Returns the descriptor to poll; `None` if the lane shares a port with other lanes.
     pub(super) fn fd(&self) -> Option<RawFd> {
         self.transport.fd()
     }
 
-    /// The host has ended the connection, though what it sent before may not have been received.
+    /// True if the host has closed the connection. Data that it sent before may still be unread.
     pub(super) fn is_hung_up(&self) -> bool {
         self.transport.is_hung_up()
     }
 
-    /// Whether it has carried something latency-critical of late.
+    /// True if the lane has carried latency-critical PDUs recently.
     pub(super) fn is_express(&mut self, now: Instant) -> bool {
         self.transport.batcher().is_express(now)
     }
@@ -174,7 +174,7 @@ impl TargetLane {
         own.into_iter().flatten().min()
     }
 
-    /// Commands that the host waits for.
+    /// Returns the number of commands in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.transport.in_flight() as usize
     }
@@ -185,10 +185,10 @@ impl TargetLane {
 
     fn handle_command(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         slot: u16,
         sqe: &Sqe,
-        payload: Payload<'_>,
+        payload: LanePayload<'_>,
     ) -> Result<(), LaneError> {
         self.meter.begin(shared, slot, sqe);
         let (execution, mut env) = self.parts(shared);
@@ -198,11 +198,11 @@ impl TargetLane {
         }
     }
 
-    /// Goes on with what waits for buffers, as far as there are some. `true` when the lane received nothing until
-    /// now because of that, and may again.
+    /// Continues commands that wait for buffers while buffers are available. Returns true if the lane had stopped
+    /// receiving because of that and may receive again.
     pub(super) fn feed(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         rx: &mut RxBuffer,
     ) -> Result<bool, LaneError> {
         let was_stalled = self.is_stalled();
@@ -216,41 +216,41 @@ impl TargetLane {
         }
     }
 
-    /// Nothing is received until a buffer is there.
+    /// True if the lane receives nothing until a buffer is available.
     pub(super) fn is_stalled(&self) -> bool {
         self.execution.is_stalled()
     }
 
-    /// Nothing is received until more has been sent.
-    pub(super) fn is_deaf(&self) -> bool {
-        self.transport.is_deaf()
+    /// True if the lane receives nothing until more has been sent.
+    pub(super) fn is_receive_paused(&self) -> bool {
+        self.transport.is_receive_paused()
     }
 
     pub(super) fn is_starved(&self) -> bool {
         self.execution.is_starved()
     }
 
-    /// Its connection is reset when it closes.
+    /// Makes the close of its connection reset it.
     pub(super) fn reset_on_close(&self) {
         self.transport.reset_on_close();
     }
 
-    /// The namespaces have changed.
-    pub(super) fn refresh(&mut self, control: &Control) {
+    /// Updates the table of namespaces after a change.
+    pub(super) fn refresh(&mut self, control: &TargetControlPlane) {
         self.namespaces = control.table(self.session.queue());
         self.meter.set_namespaces(&self.namespaces);
     }
 
-    /// Nothing is left of it, which the control plane hears.
-    pub(super) fn leave(self, control: &Control) {
+    /// Reports the end of the lane to the control plane.
+    pub(super) fn report_end(self, control: &TargetControlPlane) {
         service::leave(&mut control.commands(&self.peer), self.session);
     }
 
-    /// The turn is over: rings what the policy lets go, and sends it.
-    pub(super) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
+    /// Ends the turn: rings the doorbells that the policy releases, and sends.
+    pub(super) fn end_turn(&mut self, shared: &mut LaneResources) -> Result<(), LaneError> {
         service::before_sending(&mut self.lend(shared));
         self.transport.batcher().add_to(shared.now, &mut shared.load);
-        self.hear_load(shared);
+        self.update_load(shared);
         self.transport.expire(shared.now);
         self.flush(shared)?;
         let ended = service::after_sending(&mut self.lend(shared));
@@ -264,28 +264,28 @@ impl TargetLane {
         }
     }
 
-    /// What other lanes have in flight decides what this one's answers wait for.
+    /// Passes the load of other lanes to the policy, which derives the delay of completions from it.
     #[inline]
-    pub(super) fn hear_load(&mut self, shared: &mut Shared) {
+    pub(super) fn update_load(&mut self, shared: &mut LaneResources) {
         let batcher = self.transport.batcher();
         batcher.hear(shared.now, &mut shared.load);
         batcher.set_polling(shared.polls);
     }
 
-    /// Sends what doorbells have released.
-    pub(super) fn flush(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
+    /// Sends the freights whose doorbells have rung.
+    pub(super) fn flush(&mut self, shared: &mut LaneResources) -> Result<(), LaneError> {
         self.transport.flush((&mut self.execution, &mut self.meter), shared)
     }
 
-    /// Its host may have a part of the reactor's buffers wait for it.
-    pub(super) fn join_share(&mut self, shared: &Shared) {
+    /// Gives the lane the share of its host in the buffers of the reactor.
+    pub(super) fn join_share(&mut self, shared: &LaneResources) {
         if let Some(connected) = self.session.queue().filter(|connected| connected.qid > 0) {
             self.execution.set_share(shared.shares.join(&connected.hostnqn));
         }
     }
 
-    /// It counts no more: it has ended because of that.
-    pub(super) fn end_account(&mut self, shared: &Shared, why: &'static str) {
+    /// Stops counting: the lane ends for the reason `why`.
+    pub(super) fn end_account(&mut self, shared: &LaneResources, why: &'static str) {
         self.meter.leave((&shared.meters, shared.number), why);
     }
 }

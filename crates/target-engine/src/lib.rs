@@ -1,4 +1,4 @@
-//! The target on real machines: reactors on io_uring that drive the machines of `roadtrain_target_proto`, and the
+//! The target as a program: reactors on io_uring that drive the state machines of `roadtrain_target_proto`, and the
 //! control plane that they share.
 //!
 //! ```text
@@ -10,23 +10,24 @@
 //!   +--------------------+                        +--------------------+
 //! ```
 //!
-//! A reactor is one thread with one ring, its buffers and its lanes; they share nothing. The control plane is one
-//! value, which reactors lock for what is rare.
+//! A reactor is one thread with one ring, its buffers and its lanes. Reactors share nothing. The control plane is one
+//! value; reactors lock it only for rare operations.
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `server`, `export`, `handover`, `drain` | a running target, its exports, its orderly end |
-//! | `reactor`, `order`, `listeners` | a reactor's turn, messages to it, sockets that accept |
-//! | `lane`, `tasks`, `namespace` | a connection, its commands in stores, its own table of namespaces |
-//! | `control` | the control plane's lock, and the driver of `service` |
+//! | `server`, `export`, `handover`, `drain` | a running target, its exports, its clean shutdown |
+//! | `reactor`, `order`, `listeners` | a turn of a reactor, messages to it, listening sockets |
+//! | `lane`, `tasks`, `namespace` | a connection, its commands in stores, its table of namespaces |
+//! | `control` | the lock of the control plane, and the driver of `service` |
 //! | `stores`, `open_store`, `flushes` | open stores, shared by all reactors; their flushes |
-//! | `reserving`, `uncorrectable`, `exclusion` | reservations, marked blocks, ranges for one command alone |
-//! | `handshakes`, `powers` | threads for TLS handshakes and for Diffie-Hellman |
-//! | `meters`, `snapshot`, `health` | counters, and reactors that have ended |
-//! | `ether` | lanes straight on Ethernet |
+//! | `reserving`, `uncorrectable`, `exclusion` | reservations, marked blocks, exclusive ranges |
+//! | `handshakes`, `dh_worker` | threads for TLS handshakes and for Diffie-Hellman |
+//! | `meters`, `snapshot`, `health` | counters, and reactors that have failed |
+//! | `ether` | lanes directly over Ethernet |
 //!
-//! A reactor that ends by an error or a panic is reported (`health`), and the program ends then: its lanes, listeners
-//! and timers would be gone unnoticed. A target starts when every reactor runs, and leaves no thread when one cannot.
+//! A reactor that ends by an error or a panic is reported (`health`), and the program ends then: otherwise the loss of
+//! its lanes, listeners and timers would stay unnoticed. A target starts only if every reactor runs, and leaves no
+//! thread if one cannot.
 //!
 //! ```
 //! use roadtrain_store::{StoreKind, StoreSpec};
@@ -57,6 +58,7 @@ mod authentication_tests;
 #[cfg(test)]
 mod connection_limit_tests;
 mod control;
+mod dh_worker;
 mod drain;
 mod error;
 mod ether;
@@ -84,7 +86,6 @@ mod open_store;
 mod order;
 #[cfg(test)]
 mod per_io;
-mod powers;
 mod range_locks;
 mod rates;
 mod reactor;

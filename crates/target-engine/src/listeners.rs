@@ -1,4 +1,4 @@
-//! Sockets that take connections over TCP.
+//! Sockets that accept TCP connections.
 
 use roadtrain_system::platform::{Listening, listening_at};
 use roadtrain_target_proto::{ConfigError, Listener, Place, TlsUse};
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
-/// Longest wait for an address that is still in use, and the pause between two tries.
+/// Longest wait for an address in use, and the delay between two attempts.
 const BIND_WAIT: Duration = Duration::from_secs(2);
 const BIND_PAUSE: Duration = Duration::from_millis(50);
-/// The same for one that a living process has, which may just have been told to end.
+/// Longest wait for an address that a living process uses. That process may be about to end.
 const LIVING_WAIT: Duration = Duration::from_millis(200);
-/// Ports below are for processes with a right of their own.
+/// Ports below this one need a capability.
 const PORT_MIN: u16 = 1024;
 
-/// Where connections come, and what is asked of them.
+/// Listening socket and its use of TLS.
 pub(super) struct ListenSocket {
     pub(super) socket: TcpListener,
     pub(super) tls: TlsUse,
@@ -37,7 +37,7 @@ impl ListenSocket {
         Ok(ListenSocket { socket: socket.into(), tls })
     }
 
-    /// A socket that another process, or an earlier target of this one, has listened at.
+    /// Clones a listening socket of another process, or of an earlier target of this process.
     fn inherited(socket: &TcpListener, tls: TlsUse) -> io::Result<Self> {
         let socket = socket.try_clone()?;
         socket.set_nonblocking(true)?;
@@ -48,33 +48,36 @@ impl ListenSocket {
         self.socket.local_addr().is_ok_and(|own| own == address)
     }
 
-    /// Refuses connections from now on, though a ring may still watch the socket.
+    /// Refuses connections from now on, even if a ring still watches the socket.
     pub(super) fn close(self) {
         let _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
     }
 }
 
 /// Sockets of a configuration that is not in force yet. Dropping them closes them.
-pub(super) struct Opened {
+pub(super) struct OpenedListeners {
     /// All listeners of the configuration, with the ports that the system has chosen.
     pub(super) listeners: Vec<Listener>,
-    /// Of those that were not there before.
+    /// Sockets of the new listeners.
     pub(super) sockets: Vec<ListenSocket>,
 }
 
-/// Opens what is `wanted`, but for what was `asked` for before and is open, and takes of `inherited` what is there.
+/// Opens the `wanted` listeners. Keeps the `configured` ones that are open, and uses `inherited` sockets.
 ///
 /// # Errors
-/// The first address that cannot be had.
+///
+/// The first address that is not available.
 pub(super) fn open(
     wanted: &[Listener],
-    (asked, open): (&[Listener], &[Listener]),
+    (configured, open): (&[Listener], &[Listener]),
     inherited: &[TcpListener],
-) -> Result<Opened, ConfigError> {
-    let mut opened = Opened { listeners: Vec::new(), sockets: Vec::new() };
+) -> Result<OpenedListeners, ConfigError> {
+    let mut opened = OpenedListeners { listeners: Vec::new(), sockets: Vec::new() };
     for listener in wanted {
         let known = open.iter().find(|open| open.portid == listener.portid);
-        if let Some(known) = known.filter(|_| asked.iter().any(|one| one.is_same_place(listener))) {
+        if let Some(known) =
+            known.filter(|_| configured.iter().any(|one| one.is_same_place(listener)))
+        {
             opened.listeners.push(Listener { address: known.address, ..*listener });
             continue;
         }
@@ -97,8 +100,8 @@ pub(super) fn open(
     Ok(opened)
 }
 
-/// Binds; an address still in use is tried again for a moment, because the ring of a target that was killed
-/// keeps its listener open a little longer than the process lives. Waiting for one that lives on is in vain.
+/// Binds the socket. Retries while the address is in use: the ring of a target that was killed keeps its listener open
+/// a little longer than the process. Waiting for a process that continues is in vain.
 fn bind(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     let begun = Instant::now();
     loop {
@@ -115,14 +118,14 @@ fn bind(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Reason why an address cannot be listened on, and the remedy.
+/// Returns the reason why an address cannot be listened on, and the remedy.
 fn problem(address: SocketAddr, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
             let there = listening_at(address);
-            let who = there.map(|Listening { pid, name, .. }| format!("process {pid} ({name})"));
-            let who = who.unwrap_or_else(|| "another process".into());
-            format!("{who} listens there: end it, or choose another port or address")
+            let owner = there.map(|Listening { pid, name, .. }| format!("process {pid} ({name})"));
+            let owner = owner.unwrap_or_else(|| "another process".into());
+            format!("{owner} listens there: end it, or choose another port or address")
         }
         io::ErrorKind::AddrNotAvailable => {
             "it is no address of this machine (`ip address` shows those that are)".into()
@@ -149,7 +152,7 @@ mod tests {
         let begun = Instant::now();
         let in_use = failed(address);
         assert!(in_use.starts_with(&format!("process {} (", std::process::id())), "{in_use}");
-        assert!(begun.elapsed() < BIND_WAIT, "nobody ends");
+        assert!(begun.elapsed() < BIND_WAIT, "the process does not end");
         assert!(failed("192.0.2.1:4420".parse().unwrap()).contains("no address of this machine"));
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
         assert!(problem("127.0.0.1:80".parse().unwrap(), &denied).contains("CAP_NET_BIND_SERVICE"));

@@ -1,7 +1,7 @@
-//! Who counts what at the target: the cells of reactors, lanes and namespaces, and the sums of what is gone.
+//! Counters of the target: cells of reactors, lanes and namespaces, and sums of ended ones.
 //!
-//! Reactors write their cells without a lock. Those here are taken when a queue is connected or ends, when namespaces
-//! change, and by who reads.
+//! Reactors write their cells without a lock. Locks are taken when a queue connects or ends, when namespaces change,
+//! and by readers.
 
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::Hash;
@@ -16,38 +16,38 @@ use roadtrain_target_proto::Connected;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Hosts that are told apart; others are counted under no name, as anybody may make names up.
+/// Most hosts with counters of their own. Further ones are counted without a name, because peers can invent names.
 const HOSTS_MAX: usize = 4096;
-/// Hosts that are told apart though they have no queue any more; what earlier ones have counted goes under no name.
+/// Most hosts without a queue that keep their counters. Counters of earlier ones are added to those without a name.
 const GONE_HOSTS_MAX: usize = 512;
-/// Names of the classes, by their place in the cells of a namespace.
+/// Names of the classes, by their index in the cells of a namespace.
 const CLASSES: [&str; 3] = ["latency", "normal", "bulk"];
 const OPS: [&str; 2] = ["read", "write"];
 
-/// A namespace on one reactor.
+/// Counters of a namespace on one reactor.
 #[derive(Debug, Default)]
 #[repr(align(64))] // no reactor writes to another one's cache line
 pub(crate) struct NamespaceCells {
-    /// By class.
+    /// I/O counters by class.
     io: [IoCells; 3],
     pub(crate) statuses: Statuses,
 }
 
 impl NamespaceCells {
-    /// Of commands of that class.
+    /// Returns the counters of one class.
     #[inline]
-    pub(crate) fn of(&self, class: Class) -> &IoCells {
+    pub(crate) fn class(&self, class: Class) -> &IoCells {
         &self.io[class as usize]
     }
 
-    /// What is no matter of a class.
+    /// Returns the cells for counters that do not depend on a class.
     #[inline]
     pub(crate) fn io(&self) -> &IoCells {
-        self.of(Class::Normal)
+        self.class(Class::Normal)
     }
 }
 
-/// A connected queue.
+/// Counters of a connected queue.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct LaneCells {
@@ -61,13 +61,13 @@ pub(crate) struct LaneCells {
     auth: Mutex<Option<AuthSample>>,
     pub(crate) io: IoCells,
     pub(crate) batching: BatchCells,
-    /// What it had counted when it came to its reactor.
+    /// Counts at the arrival on the current reactor.
     before: Mutex<Batching>,
 }
 
 impl LaneCells {
-    /// Its connection.
-    pub(crate) fn line(&self) -> Line {
+    /// Returns the information about its connection.
+    pub(crate) fn connection_info(&self) -> Line {
         Line {
             nqn: self.nqn.to_string(),
             host_nqn: self.host_nqn.to_string(),
@@ -79,27 +79,27 @@ impl LaneCells {
         }
     }
 
-    /// What it has counted on the reactor where it is.
+    /// Returns the counts on the current reactor.
     fn here(&self) -> Batching {
         Batching::from_array(self.batching.read()) - *lock(&self.before)
     }
 }
 
-/// A host of a subsystem.
+/// Counters of a host of a subsystem.
 #[derive(Default)]
-struct Host {
+struct HostCounters {
     connects: u64,
     losses: BTreeMap<&'static str, u64>,
     refusals: BTreeMap<&'static str, u64>,
-    /// Of its queues that have ended.
+    /// I/O of its ended queues.
     past: Io,
-    /// Its queues.
+    /// Number of its queues.
     queues: u64,
 }
 
-impl Host {
-    /// Adds what another one has counted that is gone.
-    fn add(&mut self, gone: &Host) {
+impl HostCounters {
+    /// Adds the counts of a host that was removed.
+    fn add(&mut self, gone: &HostCounters) {
         self.connects += gone.connects;
         for (own, others) in
             [(&mut self.losses, &gone.losses), (&mut self.refusals, &gone.refusals)]
@@ -110,18 +110,18 @@ impl Host {
     }
 }
 
-/// Subsystem and host.
-type HostKey = (Arc<str>, Arc<str>);
+/// NQNs of subsystem and host.
+type HostCounterKey = (Arc<str>, Arc<str>);
 
 #[derive(Default)]
-struct Lanes {
+struct LaneMeters {
     next: u64,
     live: BTreeMap<u64, Arc<LaneCells>>,
-    /// Of lanes that have ended on a reactor, or left it.
+    /// Counts of lanes that have ended on a reactor or left it, by reactor.
     past: Vec<Batching>,
-    hosts: BTreeMap<HostKey, Host>,
-    /// Hosts that have no queue, the one that was here last at the end.
-    gone: VecDeque<HostKey>,
+    hosts: BTreeMap<HostCounterKey, HostCounters>,
+    /// Hosts without a queue; the one that left last is at the end.
+    gone: VecDeque<HostCounterKey>,
     connections: BTreeMap<(&'static str, &'static str), u64>,
     protocol_errors: BTreeMap<String, u64>,
 }
@@ -129,14 +129,14 @@ struct Lanes {
 #[derive(Default)]
 struct Namespaces {
     known: BTreeMap<(Arc<str>, u32), Arc<[NamespaceCells]>>,
-    /// Latencies of namespaces that are gone: by reactor, class and operation.
+    /// Latencies of removed namespaces: by reactor, class and operation.
     past: Vec<[[Latency; 2]; 3]>,
 }
 
-/// All of them.
+/// All counters of a target.
 pub(crate) struct Meters {
     reactors: Box<[Arc<ReactorCells>]>,
-    lanes: Mutex<Lanes>,
+    lanes: Mutex<LaneMeters>,
     namespaces: Mutex<Namespaces>,
 }
 
@@ -145,9 +145,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Meters {
-    /// Of so many reactors.
+    /// Creates the counters of `reactors` reactors.
     pub(crate) fn new(reactors: usize) -> Meters {
-        let lanes = Lanes { past: vec![Batching::default(); reactors], ..Lanes::default() };
+        let lanes =
+            LaneMeters { past: vec![Batching::default(); reactors], ..LaneMeters::default() };
         let past = (0..reactors).map(|_| Default::default()).collect();
         Meters {
             reactors: (0..reactors).map(|_| Arc::default()).collect(),
@@ -156,25 +157,25 @@ impl Meters {
         }
     }
 
-    /// A reactor's own.
+    /// Returns the cells of a reactor.
     #[inline]
     pub(crate) fn reactor(&self, number: usize) -> &Arc<ReactorCells> {
         &self.reactors[number]
     }
 
-    /// A namespace's, by reactor.
+    /// Returns the cells of a namespace, by reactor; creates them if needed.
     pub(crate) fn namespace(&self, nqn: &Arc<str>, nsid: u32) -> Arc<[NamespaceCells]> {
         let mut namespaces = lock(&self.namespaces);
         let new = || self.reactors.iter().map(|_| NamespaceCells::default()).collect();
         namespaces.known.entry((nqn.clone(), nsid)).or_insert_with(new).clone()
     }
 
-    /// The same, if there is one.
+    /// Returns the cells of a namespace, if it has any.
     pub(crate) fn known(&self, nqn: &Arc<str>, nsid: u32) -> Option<Arc<[NamespaceCells]>> {
         lock(&self.namespaces).known.get(&(nqn.clone(), nsid)).cloned()
     }
 
-    /// Namespaces that are not there any more: only what counts for reactors stays.
+    /// Removes the cells of namespaces that are gone. Their latencies stay in the counts of the reactors.
     pub(crate) fn retain(&self, is_there: impl Fn(&str, u32) -> bool) {
         let Namespaces { known, past } = &mut *lock(&self.namespaces);
         for (_, cells) in known.extract_if(.., |(nqn, nsid), _| !is_there(nqn, *nsid)) {
@@ -184,7 +185,7 @@ impl Meters {
         }
     }
 
-    /// A queue was connected.
+    /// Creates the cells of a connected queue. Returns its number and the cells.
     pub(crate) fn enter(
         &self,
         connected: &Connected,
@@ -218,7 +219,7 @@ impl Meters {
         (number, cells)
     }
 
-    /// The host of a queue has proved who it is.
+    /// Notes the authentication of a queue.
     pub(crate) fn authenticated(&self, connected: &Connected, (hash, group): (Hash, Group)) {
         let group = match group {
             Group::Null => "null".to_owned(),
@@ -231,7 +232,7 @@ impl Meters {
         own.for_each(|lane| *lock(&lane.auth) = Some(auth.clone()));
     }
 
-    /// A queue has come to another reactor.
+    /// Notes that a queue has moved to another reactor.
     pub(crate) fn moved(&self, lane: &LaneCells, to: usize) {
         let mut lanes = lock(&self.lanes);
         let from = lane.reactor.get() as usize;
@@ -240,7 +241,7 @@ impl Meters {
         lane.reactor.set(to as u64);
     }
 
-    /// A queue has ended: what it has counted stays.
+    /// Removes an ended queue. Its counts stay.
     pub(crate) fn leave(&self, number: u64, why: &'static str) {
         let mut lanes = lock(&self.lanes);
         let Some(cells) = lanes.live.remove(&number) else { return };
@@ -258,8 +259,8 @@ impl Meters {
         }
     }
 
-    /// A Connect was refused because of that. Its names are told only if a host was let in under them: others would
-    /// stay for ever, and anybody can make them up.
+    /// Counts a refused Connect. Its names are used only if a host has connected under them before: peers can invent
+    /// names, and these would stay forever.
     pub(crate) fn refused(&self, nqn: &str, host_nqn: &str, why: &'static str) {
         let mut lanes = lock(&self.lanes);
         let key = (Arc::from(nqn), Arc::from(host_nqn));
@@ -270,30 +271,30 @@ impl Meters {
         *host.refusals.entry(why).or_default() += 1;
     }
 
-    /// What has become of a connection.
+    /// Counts the outcome of a connection.
     pub(crate) fn connection(&self, transport: &'static str, outcome: &'static str) {
         *lock(&self.lanes).connections.entry((transport, outcome)).or_default() += 1;
     }
 
-    /// The other end of a connection has broken the protocol.
-    pub(crate) fn misbehaved(&self, fes: String) {
+    /// Counts a protocol error of a peer.
+    pub(crate) fn protocol_error(&self, fes: String) {
         *lock(&self.lanes).protocol_errors.entry(fes).or_default() += 1;
     }
 }
 
-/// The name under which hosts are counted that are not told apart.
-fn unnamed() -> HostKey {
+/// Returns the key of hosts that are counted without a name.
+fn unnamed() -> HostCounterKey {
     ("".into(), "".into())
 }
 
-impl Lanes {
-    fn host(&mut self, key: HostKey) -> &mut Host {
+impl LaneMeters {
+    fn host(&mut self, key: HostCounterKey) -> &mut HostCounters {
         let is_known = self.hosts.len() < HOSTS_MAX || self.hosts.contains_key(&key);
         self.hosts.entry(if is_known { key } else { unnamed() }).or_default()
     }
 
-    /// A host has no queue any more: it stays for a while, the one that has been away for longest does not.
-    fn forget_oldest(&mut self, gone: HostKey) {
+    /// Keeps a host without queues for a while. Removes the oldest one if there are too many.
+    fn forget_oldest(&mut self, gone: HostCounterKey) {
         if gone != unnamed() && self.hosts.contains_key(&gone) {
             self.gone.push_back(gone);
         }
@@ -305,7 +306,7 @@ impl Lanes {
     }
 }
 
-/// Adds what a namespace has counted on a reactor.
+/// Adds the latencies of a namespace on one reactor.
 fn add_latencies(sum: &mut [[Latency; 2]; 3], cells: &NamespaceCells) {
     for (sum, io) in sum.iter_mut().zip(&cells.io) {
         for (op, sum) in sum.iter_mut().enumerate() {
@@ -319,14 +320,14 @@ fn counts(of: impl IntoIterator<Item = (impl ToString, u64)>) -> Vec<StatusCount
     of.into_iter().map(count).collect()
 }
 
-/// What is read of them.
+/// Samples of the counters.
 impl Meters {
-    /// Requests that were answered.
+    /// Returns the number of completed requests.
     pub(crate) fn requests(&self) -> u64 {
         self.batching().iter().map(|reactor| reactor.requests).sum()
     }
 
-    /// Counters of each reactor's lanes, of those that have ended as well.
+    /// Returns the counters of each reactor's lanes, including ended ones.
     fn batching(&self) -> Vec<Batching> {
         let lanes = lock(&self.lanes);
         let mut batching = lanes.past.clone();
@@ -336,7 +337,7 @@ impl Meters {
         batching
     }
 
-    /// The reactors, by number.
+    /// Returns samples of the reactors, by number.
     pub(crate) fn reactor_samples(&self) -> Vec<ReactorSample> {
         let (latencies, batching) = (self.latencies(), self.batching());
         let samples = self.reactors.iter().enumerate().zip(batching).zip(latencies);
@@ -359,7 +360,7 @@ impl Meters {
         sums
     }
 
-    /// What a namespace has counted.
+    /// Fills in the counts of a namespace.
     pub(crate) fn fill(&self, sample: &mut NamespaceSample) {
         let Some(cells) = self.known(&sample.nqn.as_str().into(), sample.nsid) else { return };
         for cells in &*cells {
@@ -369,14 +370,14 @@ impl Meters {
         sample.io.in_flight = sample.io.in_flight.max(0);
     }
 
-    /// I/O queues, one by one.
+    /// Returns one sample for each I/O queue.
     pub(crate) fn lane_samples(&self) -> Vec<LaneSample> {
         let mut lanes = self.queue_samples();
         lanes.retain(|lane| lane.qid > 0);
         lanes
     }
 
-    /// Queues, admin queues among them.
+    /// Returns one sample for each queue, including admin queues.
     pub(crate) fn queue_samples(&self) -> Vec<LaneSample> {
         let live: Vec<_> = lock(&self.lanes).live.values().cloned().collect();
         let sample = |cells: &Arc<LaneCells>| {
@@ -399,9 +400,9 @@ impl Meters {
         live.iter().map(sample).collect()
     }
 
-    /// The hosts, with what `lanes` say.
+    /// Returns samples of the hosts. Adds the samples in `lanes`.
     pub(crate) fn host_samples(&self, lanes: &[LaneSample]) -> Vec<HostSample> {
-        let sample = |((nqn, host_nqn), host): (&HostKey, &Host)| HostSample {
+        let sample = |((nqn, host_nqn), host): (&HostCounterKey, &HostCounters)| HostSample {
             nqn: nqn.to_string(),
             host_nqn: host_nqn.to_string(),
             connects: host.connects,
@@ -422,7 +423,7 @@ impl Meters {
         hosts
     }
 
-    /// What connections have gone through.
+    /// Returns the outcomes of connections and protocol errors.
     pub(crate) fn transport_sample(&self) -> TransportSample {
         let lanes = lock(&self.lanes);
         let connection = |(&(transport, outcome), &count): (&(&str, &str), &u64)| ConnectionCount {
@@ -456,7 +457,7 @@ mod tests {
     use super::*;
 
     fn lane(meters: &Meters, name: &str) -> u64 {
-        let key: HostKey = ("nqn.test:s".into(), name.into());
+        let key: HostCounterKey = ("nqn.test:s".into(), name.into());
         let mut lanes = lock(&meters.lanes);
         lanes.gone.retain(|gone| *gone != key);
         let host = lanes.host(key.clone());
@@ -480,7 +481,7 @@ mod tests {
         number
     }
 
-    /// Names that anybody can make up do not stay, and keep nobody from being told apart.
+    /// Invented names do not stay, and do not take the place of real hosts.
     #[test]
     fn names_are_those_of_hosts_that_were_let_in() {
         let meters = Meters::new(1);
@@ -499,7 +500,7 @@ mod tests {
         assert_eq!((refusals(""), refusals("stays")), (5000, 1));
         assert_eq!(of("").connects, (5000 - GONE_HOSTS_MAX) as u64);
         assert_eq!((of("gone 4999").connects, of("stays").connects), (1, 1));
-        // Who was away and comes again is the same.
+        // A host that comes back keeps its counters.
         let again = lane(&meters, "gone 4999");
         meters.leave(again, "closed");
         meters.leave(stays, "closed");

@@ -1,6 +1,6 @@
-//! Lanes that move between reactors, all the time and at bad moments.
+//! Tests of lanes that move between reactors, continuously and at unfavorable moments.
 
-use super::tests::{LONG, NQN, Queue, eventually, host_config, queues};
+use super::tests::{LONG, ManualQueue, NQN, eventually, host_config, queues};
 use super::{Export, Server, ServerConfig, Subsystem, Usage};
 use roadtrain_host_engine::Client;
 use roadtrain_store::{StoreKind, StoreSpec};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
-/// Memory and a file, served by two reactors with so few buffers that commands wait for them.
+/// Starts a target with memory and a file, two reactors, and so few buffers that commands wait for them.
 fn serve(directory: &Path) -> Server {
     let export =
         |nsid, kind| Export::new(nsid, StoreSpec { kind, lba_bytes: 512, read_only: false });
@@ -37,7 +37,7 @@ fn filled(bytes: usize, seed: u64) -> Buffer {
     buffer
 }
 
-/// Moves all lanes to and fro until `work` is done.
+/// Moves all lanes back and forth until `work` is done.
 fn moving<T>(server: &Server, work: impl FnOnce() -> T) -> T {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -56,7 +56,7 @@ fn moving<T>(server: &Server, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Small and large writes, whose data is asked for, to memory and to a file, with reads of them.
+/// Small and large writes with R2T, to memory and to a file, and reads of them.
 #[test]
 fn lanes_that_move_all_the_time_lose_nothing() {
     let directory = tempfile::tempdir().unwrap();
@@ -84,7 +84,8 @@ fn lanes_that_move_all_the_time_lose_nothing() {
     eventually("everything is given back", || usage() == Usage::default());
 }
 
-/// Hosts that come and go meanwhile leave nothing behind, and are never taken for their own past.
+/// Hosts that connect and disconnect meanwhile leave nothing behind, and are never mistaken for their former
+/// connections.
 #[test]
 fn hosts_come_and_go_while_lanes_move() {
     let directory = tempfile::tempdir().unwrap();
@@ -102,10 +103,10 @@ fn hosts_come_and_go_while_lanes_move() {
     eventually("nothing is left", || server.usage().connections == 0);
 }
 
-/// What happens between two reactors reaches the lane: here it is about to go when its controller is reset, of which
-/// the other reactor hears before it has the lane.
+/// An event between two reactors reaches the lane: its controller is reset while it is about to move, and the other
+/// reactor receives the event before it has the lane.
 #[test]
-fn a_reset_finds_a_lane_on_its_way() {
+fn a_reset_reaches_a_moving_lane() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve(directory.path());
     // The first reactor has the admin queue, the second the lane.
@@ -121,7 +122,7 @@ fn a_reset_finds_a_lane_on_its_way() {
     assert_eq!(server.moves(), 1, "it was on its way");
 }
 
-/// It answers where it is then.
+/// The lane continues on the reactor where it arrives.
 #[test]
 fn a_lane_goes_on_where_it_came_to() {
     let directory = tempfile::tempdir().unwrap();
@@ -133,7 +134,7 @@ fn a_lane_goes_on_where_it_came_to() {
             server.move_lanes(from, 1 - from); // not before the last move is complete
             server.moves() == u64::from(round) + 1
         });
-        queue.send(&Queue::flush(round));
+        queue.send(&ManualQueue::flush(round));
         assert_eq!(queue.completion(), (round, Status::SUCCESS));
     }
 }

@@ -1,4 +1,4 @@
-//! A reactor's own view of the namespaces: looked up without locks, kept by commands in execution.
+//! Namespaces as one reactor sees them: found without locks, kept alive by commands in execution.
 
 use super::flushes::Unflushed;
 use super::meters::NamespaceCells;
@@ -16,29 +16,29 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// One namespace as this reactor sees it.
+/// Namespace as this reactor sees it.
 pub(crate) struct LocalNamespace {
     pub(crate) geometry: Geometry,
     pub(crate) store: Arc<OpenStore>,
-    /// The store's own memory, if it lends that.
+    /// Memory of the store, if it lends it.
     pub(crate) in_place: Option<InPlace>,
-    /// The caches hold little of it.
+    /// True if the CPU caches hold little of the namespace.
     pub(crate) is_cold: bool,
-    /// What the lane has written and nobody has flushed; `None`: nothing is lost.
+    /// Writes of the lane that no flush has covered; `None` if the store loses none.
     pub(crate) unflushed: Option<Unflushed>,
-    /// Of commands that do not say theirs.
+    /// Default class for commands without one.
     pub(crate) class: Option<Class>,
-    /// What a reservation keeps its host from.
+    /// Commands that a reservation forbids to the host.
     pub(crate) access: Arc<Access>,
-    /// What is counted, by reactor.
+    /// Counters, by reactor.
     pub(crate) cells: Arc<[NamespaceCells]>,
-    /// What limits its commands' rate: its own limit, and its host's.
+    /// Rate limits of the namespace and of the host.
     pub(crate) limits: [Option<Arc<RateLimit>>; 2],
 }
 
 impl LocalNamespace {
-    /// Asks for the first octets of what a read reads, if they are in memory. A hint: nothing of the command has been
-    /// checked.
+    /// Prefetches the first bytes that a read accesses, if they are in memory. This is a hint: the command is not
+    /// validated yet.
     #[inline]
     pub(crate) fn prefetch_ahead(&self, read: &Sqe) {
         let offset = read.slba() << self.geometry.lba_shift;
@@ -49,7 +49,7 @@ impl LocalNamespace {
     }
 }
 
-/// Namespaces by NSID. Most commands name the one that the last one did.
+/// Namespaces by NSID. Most commands use the namespace of the previous one.
 #[derive(Clone, Default)]
 pub(crate) struct ByNsid {
     all: Rc<HashMap<u32, Rc<LocalNamespace>>>,
@@ -58,14 +58,14 @@ pub(crate) struct ByNsid {
 
 /// Namespaces of one subsystem by NSID.
 #[derive(Default)]
-pub(crate) struct NamespaceTable {
+pub(crate) struct LaneNamespaces {
     by_nsid: ByNsid,
-    /// All of them, if some are not in reach here.
+    /// Table of all namespaces, if some are not accessible here.
     refused: Option<Arc<Table>>,
 }
 
-impl NamespaceTable {
-    /// Of those of `table` that are in reach.
+impl LaneNamespaces {
+    /// Creates the table of the accessible namespaces.
     pub(crate) fn new(
         table: Arc<Table>,
         in_reach: impl IntoIterator<Item = (u32, LocalNamespace)>,
@@ -74,23 +74,23 @@ impl NamespaceTable {
             in_reach.into_iter().map(|(nsid, namespace)| (nsid, Rc::new(namespace))).collect();
         let by_nsid = ByNsid { all: Rc::new(all), last: None };
         let refused = (!table.is_usable()).then_some(table);
-        NamespaceTable { by_nsid, refused }
+        LaneNamespaces { by_nsid, refused }
     }
 
-    /// What commands are answered for a namespace, or for all, that is there but not in reach.
+    /// Returns the status for commands to a namespace, or to all, that exists but is not accessible.
     pub(crate) fn refusal(&self, nsid: u32) -> Option<Status> {
         self.refused.as_ref()?.refusal(nsid)
     }
 
-    /// The namespace of that number.
+    /// Returns the namespace with that NSID.
     #[inline]
     pub(crate) fn get(&mut self, nsid: u32) -> Option<Rc<LocalNamespace>> {
         self.by_nsid.get(nsid).cloned()
     }
 
-    /// The same, to look at.
+    /// Borrows the namespace with that NSID.
     #[inline]
-    pub(crate) fn look_at(&mut self, nsid: u32) -> Option<&LocalNamespace> {
+    pub(crate) fn peek(&mut self, nsid: u32) -> Option<&LocalNamespace> {
         self.by_nsid.get(nsid).map(Rc::as_ref)
     }
 
@@ -98,29 +98,29 @@ impl NamespaceTable {
         self.by_nsid.all.values()
     }
 
-    /// Those that are in reach.
+    /// Returns the accessible namespaces.
     pub(crate) fn by_nsid(&self) -> ByNsid {
         self.by_nsid.clone()
     }
 }
 
 impl ByNsid {
-    /// The same, once.
+    /// Borrows the namespace with that NSID, without the cache of the last one.
     pub(crate) fn known(&self, nsid: u32) -> Option<&Rc<LocalNamespace>> {
         self.all.get(&nsid)
     }
 
-    /// The namespace of that number.
+    /// Borrows the namespace with that NSID.
     #[inline]
     pub(crate) fn get(&mut self, nsid: u32) -> Option<&Rc<LocalNamespace>> {
         if self.last.as_ref().is_none_or(|(last, _)| *last != nsid) {
-            self.look_up(nsid)?;
+            self.find(nsid)?;
         }
         self.last.as_ref().map(|(_, namespace)| namespace)
     }
 
     #[cold]
-    fn look_up(&mut self, nsid: u32) -> Option<()> {
+    fn find(&mut self, nsid: u32) -> Option<()> {
         self.last = Some((nsid, self.all.get(&nsid)?.clone()));
         Some(())
     }

@@ -1,6 +1,6 @@
-//! A namespace's store as all reactors share it: with an account of what was written to it and not flushed.
+//! Store of a namespace, shared by all reactors, with the record of its unflushed writes.
 
-use super::flushes::Flushes;
+use super::flushes::StoreFlushes;
 #[cfg(test)]
 use super::kept_file::KeptPlace;
 use super::range_locks::Locks;
@@ -11,20 +11,20 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// An open store.
+/// Open store.
 pub(crate) struct OpenStore {
     store: Arc<dyn Store>,
-    /// `None`: what was written stays, or never was anywhere.
-    flushes: Option<Arc<Flushes>>,
-    /// Takes buffers that others write, on the reactor's thread.
+    /// Flushes; `None` if writes are always stable, or never stored.
+    flushes: Option<Arc<StoreFlushes>>,
+    /// True if the store accepts lent buffers, on the reactor's thread.
     takes_lent: bool,
-    /// Who is alone with which range.
+    /// Ranges that are locked for one operation.
     locks: Locks,
-    /// Blocks that cannot be read.
+    /// Blocks that are marked as uncorrectable.
     uncorrectable: Uncorrectable,
-    /// [`OpenStore::close`] was called.
+    /// True after [`OpenStore::close`].
     closed: AtomicBool,
-    /// What the store calls when its size may be another one.
+    /// Callback of the store for a possible change of its size.
     watcher: OnceLock<Arc<SizeWatcher>>,
 }
 
@@ -43,9 +43,9 @@ impl OpenStore {
         }
     }
 
-    /// As a test wants it.
+    /// Opens a store for a test.
     #[cfg(test)]
-    pub(crate) fn of(spec: &roadtrain_store::StoreSpec) -> Arc<OpenStore> {
+    pub(crate) fn open_for_test(spec: &roadtrain_store::StoreSpec) -> Arc<OpenStore> {
         let store = roadtrain_store::open(spec).unwrap();
         let marks = Uncorrectable::open(&KeptPlace::Beside, Some(spec), &*store).unwrap();
         Arc::new(OpenStore::new(store, marks))
@@ -56,15 +56,15 @@ impl OpenStore {
         &self.store
     }
 
-    /// Whether nobody else can have had the blocks since it was opened.
+    /// True if no other target can have had the blocks since the store was opened.
     pub(crate) fn is_own(&self) -> bool {
         matches!(self.store.custody(), Custody::Ours | Custody::CutOff)
     }
 
-    /// Has `tell` called, once set, when others may have given the store another size.
-    pub(crate) fn watch_size(&self, tell: impl FnOnce() -> Arc<SizeWatcher>) {
+    /// Registers a callback, once, for changes of the store's size by other parties.
+    pub(crate) fn watch_size(&self, make_watcher: impl FnOnce() -> Arc<SizeWatcher>) {
         self.watcher.get_or_init(|| {
-            let watcher = tell();
+            let watcher = make_watcher();
             self.store.watch_size(Arc::downgrade(&watcher));
             watcher
         });
@@ -75,24 +75,25 @@ impl OpenStore {
         self.takes_lent
     }
 
-    /// Who is alone with which range of it.
+    /// Returns the locks of ranges.
     pub(crate) fn locks(&self) -> &Locks {
         &self.locks
     }
 
-    /// Who is to be told of failed flushes; `None`: none fails.
+    /// Returns the flushes; `None` if flushes cannot fail.
     #[inline]
-    pub(crate) fn flushes(&self) -> Option<&Arc<Flushes>> {
+    pub(crate) fn flushes(&self) -> Option<&Arc<StoreFlushes>> {
         self.flushes.as_ref()
     }
 
-    /// Brings everything to stable storage, and lets others have the store: nobody writes any more. Waits for that.
+    /// Flushes the store after the last write, and releases its exclusive lock. Waits for both.
     ///
     /// # Errors
-    /// What was written may be lost, now or earlier without its host being told.
+    ///
+    /// Writes may be lost, now or by an earlier flush that their host has not received a status about.
     pub(crate) fn close(&self) -> io::Result<()> {
         if self.closed.swap(true, Ordering::Relaxed) {
-            return Ok(()); // its lock may be another target's by now
+            return Ok(()); // its lock may belong to another target now
         }
         let flushed = self.flush_last();
         self.store.give_up();
@@ -106,20 +107,20 @@ impl OpenStore {
             return Ok(());
         }
         self.store.sync()?;
-        match flushes.untold() {
+        match flushes.unreported_hosts() {
             0 => Ok(()),
             hosts => Err(io::Error::other(format!(
-                "an earlier flush had failed, and {hosts} of the hosts that wrote were not told"
+                "an earlier flush failed, and {hosts} hosts with unflushed writes have received no error"
             ))),
         }
     }
 }
 
 impl execution::Store for OpenStore {
-    type Flushes = Flushes;
+    type Flushes = StoreFlushes;
 
     #[inline]
-    fn flushes(&self) -> Option<&Flushes> {
+    fn flushes(&self) -> Option<&StoreFlushes> {
         self.flushes.as_deref()
     }
 
@@ -146,7 +147,7 @@ impl Marked for OpenStore {
 }
 
 impl Drop for OpenStore {
-    /// Its namespace is gone, perhaps with writes that nobody has flushed. A reactor must not wait for that.
+    /// Flushes in a thread if the removed namespace has unflushed writes: a reactor must not wait for that.
     fn drop(&mut self) {
         let is_clean = self.flushes.as_ref().is_none_or(|flushes| flushes.is_clean());
         if is_clean || *self.closed.get_mut() || self.store.geometry().read_only {

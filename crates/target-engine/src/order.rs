@@ -1,12 +1,12 @@
-//! What a reactor is told by other threads.
+//! Messages to a reactor from other threads.
 
-use super::ether::{Drops, Request};
-use super::exclusion::Notice;
+use super::ether::{Drops, LaneSetupRequest};
+use super::exclusion::RangeExclusionNotice;
 use super::listeners::ListenSocket;
 use super::meters::LaneCells;
 use super::range_locks::Grant;
-use super::tasks::Owner;
-use super::tickets::Ticket;
+use super::tasks::TaskOwner;
+use super::tickets::ConnectionTicket;
 use roadtrain_proto::security::SecuredAs;
 use roadtrain_reactor::metrics::FrameCount;
 use roadtrain_reactor::recorded::OfReactor;
@@ -20,121 +20,122 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-/// What other threads tell a reactor.
-pub(super) enum Order {
-    /// Take connections here, if this reactor does that.
+/// Message to a reactor.
+pub(super) enum TargetReactorMessage {
+    /// Accepts connections at this socket.
     Listen(ListenSocket),
-    /// Take none any more at this address.
+    /// Closes the listener at this address.
     Unlisten(SocketAddr),
-    /// Answer with the sockets that take connections.
+    /// Requests the listening sockets.
     Sockets(SyncSender<Vec<TcpListener>>),
-    /// Take no connections any more: another process does, at the same sockets.
+    /// Accepts no more connections: another process does, at the same sockets.
     StopListening,
-    /// Ask for TLS like this of what comes at this address.
+    /// Sets the use of TLS for connections to this address.
     SetTls(SocketAddr, TlsUse),
-    /// Serve this connection.
-    Adopt(Box<Newcomer>),
-    /// Go on with this lane of another reactor. It is a `Parcel`, which is made of parts that orders are part of.
+    /// Serves this connection.
+    Adopt(Box<NewConnection>),
+    /// Adopts this lane of another reactor. It is a `LaneInTransit`, boxed as `Any` because its type depends on this
+    /// enum.
     Arrive(Box<dyn Any + Send>),
-    /// Your lane of that ticket has left, and so has what came for it before.
+    /// Reports that the lane with that ticket has left, and so have all messages for it.
     Departed(u64),
-    /// Something had happened in the control plane before the lane of that ticket came here.
+    /// Event that the control plane published before the lane with that ticket arrived.
     Passed(u64, TargetEvent),
-    /// Nothing of before comes any more for the lane of that ticket.
+    /// Reports that no more earlier events come for the lane with that ticket.
     Settle(u64),
-    /// End the connection that has this ticket: others need its room.
+    /// Closes the connection with this ticket to free its slot.
     Evict(u64),
-    /// Somebody wants, asks for, or ends a lane over Ethernet that is, or is to be, this reactor's.
-    Request(Request),
-    /// Access to a namespace was taken away from some hosts: end what is executed of that, aborting it or waiting for it, then
-    /// tell the control plane.
+    /// Request for a lane over Ethernet that belongs, or shall belong, to this reactor.
+    Request(LaneSetupRequest),
+    /// Ends the commands of hosts that have lost access to a namespace: aborts them (`true`) or waits for them, then
+    /// reports to the control plane.
     Fence(TurnOf, bool),
-    /// The control plane has ended a command about reservations, with its report.
-    Reserved(Owner, Status, Arc<[u8]>),
-    /// Something happened in the control plane; concerns the reactor that has the connection.
+    /// Completes a reservation command, with its report.
+    Reserved(TaskOwner, Status, Arc<[u8]>),
+    /// Event of the control plane for the reactor that has the connection.
     Event(TargetEvent),
-    /// The host is back: end its lanes whose connections it has ended, whatever it had sent over them.
-    Sweep(Arc<str>),
-    /// The host connects: does it still have its lanes over Ethernet?
-    Ask(Arc<str>),
-    /// Something of a host's lost connections is gone: Connects that waited for it may go on.
+    /// Closes stale lanes: the host is back and has closed their connections. Unread data is discarded.
+    CloseStale(Arc<str>),
+    /// Probes a connecting host: does it still have its lanes over Ethernet?
+    Probe(Arc<str>),
+    /// Retries Connects that waited for the end of a host's lost connections.
     Settled,
-    /// A store has answered from another thread.
+    /// Completion of a store from another thread.
     Completed(Completion),
-    /// A flush for which a command of this reactor waits.
+    /// Wakes a command of this reactor that waits for a flush.
     Flush(u32, Wake),
-    /// An operation of this reactor that wants to be alone with a range is so far.
+    /// Reports progress of an operation of this reactor that waits for an exclusive range.
     Granted(u32, Grant),
-    /// An operation is alone with a range, or not any more.
-    Exclusion(Notice),
-    /// Answer with the frames that were dropped, and with those that came and went at each of the reactor's ports.
+    /// Closes or opens a range for an exclusive operation.
+    Exclusion(RangeExclusionNotice),
+    /// Requests the counters of dropped frames, and of frames at each port of the reactor.
     Frames(SyncSender<(Drops, Vec<FrameCount>)>),
-    /// Answer with where the lanes are.
+    /// Requests the places of the lanes.
     Lanes(SyncSender<Vec<LanePlace>>),
-    /// Answer with what is recorded.
+    /// Requests the records.
     Recorded(SyncSender<OfReactor<LaneCells>>),
-    /// Answer with how many lanes have come from other reactors.
+    /// Requests the number of lanes that came from other reactors.
     Moves(SyncSender<u64>),
-    /// Answer with what is held.
+    /// Requests the resources in use.
     Usage(SyncSender<Usage>),
-    /// Answer, as a sign of life.
-    Beat(SyncSender<()>),
-    /// As a test wants it: move all lanes of I/O to that reactor.
+    /// Requests a sign of life.
+    Heartbeat(SyncSender<()>),
+    /// Moves all I/O lanes to that reactor, for a test.
     #[cfg(test)]
     Move(usize),
-    /// What a test does to the reactor.
+    /// Calls a function of a test on the reactor's thread.
     #[cfg(test)]
     Call(Box<dyn FnOnce() + Send>),
-    /// The target ends soon: nobody waits for an emulated SSD any more.
+    /// Prepares for the end of the target: emulated SSDs complete immediately.
     Depart,
-    /// End every lane, then the reactor.
+    /// Ends every lane, then the reactor.
     Stop,
 }
 
-/// A connection that has come.
-pub(super) struct Newcomer {
+/// New connection without a queue.
+pub(super) struct NewConnection {
     pub(super) stream: Stream,
-    /// With whose key it is secured.
+    /// Host that the PSK of its TLS connection identifies.
     pub(super) secured_as: Option<SecuredAs>,
-    /// It could be secured, and need not.
+    /// True if TLS is possible but not required.
     pub(super) may_be_plain: bool,
     pub(super) peer: SocketAddr,
     pub(super) local: SocketAddr,
-    pub(super) ticket: Ticket,
+    pub(super) ticket: ConnectionTicket,
 }
 
-/// A lane, and where it is.
+/// Lane and its placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LanePlace {
-    /// Its controller.
+    /// ID of the controller.
     pub cntlid: u16,
-    /// Its queue; 0 is the admin queue.
+    /// ID of the queue; 0 is the admin queue.
     pub qid: u16,
-    /// The core that its reactor is pinned to.
+    /// Core that the reactor is pinned to.
     pub core: Option<usize>,
-    /// The core that processes its packets, as far as is known.
+    /// Core that processes the lane's packets, as far as known.
     pub packets_core: Option<usize>,
-    /// The network card's receive queue that they come by: the kernel's number of its NAPI instance.
+    /// Receive queue of the network card: the kernel's ID of its NAPI instance.
     pub napi_id: Option<u32>,
-    /// How often it has moved from one reactor to another.
+    /// Number of moves from one reactor to another.
     pub moves: u32,
-    /// Commands that were answered.
+    /// Number of completed commands.
     pub requests: u64,
 }
 
-/// What a target holds at a moment.
+/// Resources that a target uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Connections, with those whose commands are still in a store.
+    /// Number of connections, including ended ones with commands in a store.
     pub connections: usize,
-    /// Commands in the stores.
+    /// Number of commands in the stores.
     pub store_commands: usize,
-    /// I/O commands that hosts wait for.
+    /// Number of I/O commands in flight.
     pub io_commands: usize,
-    /// Buffer memory in use, in octets.
+    /// Buffer memory in use, in bytes.
     pub buffer_bytes: usize,
-    /// Buffer memory that was in use since reactors were last idle, in octets.
+    /// Buffer memory used since the reactors were last idle, in bytes.
     pub kept_bytes: usize,
-    /// Buffers in use besides the budget: those that end a stall.
+    /// Number of buffers beyond the budget, which end a stall.
     pub reserved_buffers: usize,
 }

@@ -1,7 +1,7 @@
-//! Both ends of a lane turned by one thread, so that nothing depends on time: how many requests leave together, how
-//! many turns they take. `cargo xtask instructions` runs this under callgrind.
+//! Both ends of a lane on one thread, independent of time: how many requests leave together, and how many turns they
+//! take. `cargo xtask instructions` runs this under callgrind.
 
-use crate::order::Order;
+use crate::order::TargetReactorMessage;
 use crate::{Export, HandTarget, ServerConfig, Subsystem};
 use roadtrain_host_engine::{
     Class, Completion, Connected, Front, HandHost, HostConfig, LaneId, Op, Request, Turn,
@@ -17,14 +17,15 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 const NQN: &str = "nqn.2024-01.test:disk";
-/// What to run instead of a little of everything: `read` or `write`, depth, requests.
+/// Environment variable that selects one run: `read` or `write`, depth, requests. Otherwise the test runs a little of
+/// everything.
 const WANTED: &str = "ROADTRAIN_PER_IO";
 const IO_BYTES: usize = 4096;
 const NAMESPACE_BYTES: u64 = 16 << 20;
 const LBA_BYTES: u32 = 512;
 
 /// Keeps `depth` requests in flight until all are done.
-struct Load {
+struct PerIoLoad {
     op: Op,
     left: u32,
     free: Vec<Buffer>,
@@ -32,10 +33,10 @@ struct Load {
     next: u64,
 }
 
-impl Load {
-    fn new(op: Op, depth: u32, ios: u32) -> Load {
+impl PerIoLoad {
+    fn new(op: Op, depth: u32, ios: u32) -> PerIoLoad {
         let free = (0..depth).map(|_| Buffer::alloc(IO_BYTES)).collect();
-        Load { op, left: ios, free, done: 0, next: 0 }
+        PerIoLoad { op, left: ios, free, done: 0, next: 0 }
     }
 
     fn take(&mut self, completion: Completion) {
@@ -48,7 +49,7 @@ impl Load {
         while self.left > 0
             && let Some(buffer) = self.free.pop()
         {
-            // In an order that no prefetcher likes, over all of the namespace.
+            // Pseudo-random order over the whole namespace, to defeat prefetchers.
             self.next = (self.next + 0x9e37) % (NAMESPACE_BYTES / IO_BYTES as u64);
             let blocks = IO_BYTES as u32 / LBA_BYTES;
             let slba = self.next * u64::from(blocks);
@@ -71,7 +72,7 @@ impl Load {
     }
 }
 
-impl Front for Load {
+impl Front for PerIoLoad {
     fn turn(&mut self, turn: &mut dyn Turn) {
         while let Some(completion) = turn.next_completion() {
             self.take(completion);
@@ -80,9 +81,9 @@ impl Front for Load {
     }
 }
 
-/// A load for each lane. The second one's has nothing under way in most turns.
+/// A load for each lane. That of the second lane has nothing in flight in most turns.
 struct Loads {
-    lanes: [Load; 2],
+    lanes: [PerIoLoad; 2],
     turns: u32,
 }
 
@@ -99,7 +100,7 @@ impl Front for Loads {
     }
 }
 
-/// Both ends, connected by so many lanes.
+/// Connects a host and a target by `lanes` lanes.
 fn connected(lanes: u32, queue_entries: u16) -> (HandHost, HandTarget) {
     let policy = PolicyConfig::none();
     let kind = StoreKind::Memory { size: NAMESPACE_BYTES };
@@ -123,15 +124,15 @@ fn connected(lanes: u32, queue_entries: u16) -> (HandHost, HandTarget) {
     (host, target)
 }
 
-/// Longest wait for an end while the other one may have a part of a PDU, in milliseconds.
+/// Longest wait for one end while the other may have a part of a PDU, in milliseconds.
 const PART_MS: libc::c_int = 100;
 
-/// What one end has sent is at the other: its reactor does not sleep.
+/// Waits until data sent by one end has arrived at the other, whose reactor does not sleep.
 fn wait(sockets: &[RawFd]) {
     assert!(is_readable(sockets, 60_000), "nothing comes");
 }
 
-/// Whether something can be received, within so many milliseconds.
+/// True if data is readable within `limit` milliseconds.
 fn is_readable(sockets: &[RawFd], limit: libc::c_int) -> bool {
     let poll = |&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut polls: Vec<libc::pollfd> = sockets.iter().map(poll).collect();
@@ -139,16 +140,16 @@ fn is_readable(sockets: &[RawFd], limit: libc::c_int) -> bool {
     unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, limit) > 0 }
 }
 
-/// What callgrind counts, by this name.
+/// Measured function. callgrind finds it by this name.
 #[unsafe(no_mangle)]
 #[inline(never)]
-fn roadtrain_counted(host: &mut HandHost, target: &mut HandTarget, load: &mut Load) {
+fn roadtrain_counted(host: &mut HandHost, target: &mut HandTarget, load: &mut PerIoLoad) {
     let (at_host, at_target) = (host.sockets(), target.sockets());
     let ios = load.left;
     host.step(load);
     let mut idle = 0;
     while load.done < ios {
-        // On a busy machine a part may come first, which leads to nothing; the rest comes to the same end.
+        // On a busy machine a part of a PDU may arrive first, without effect; the rest follows.
         let has_request = is_readable(&at_target, PART_MS);
         if has_request {
             target.step();
@@ -164,7 +165,7 @@ fn roadtrain_counted(host: &mut HandHost, target: &mut HandTarget, load: &mut Lo
 
 fn run(op: Op, depth: u32, ios: u32) {
     let (mut host, mut target) = connected(1, depth as u16 + 1);
-    let mut load = Load::new(op, depth, ios);
+    let mut load = PerIoLoad::new(op, depth, ios);
     roadtrain_counted(&mut host, &mut target, &mut load);
     assert_eq!((load.done, load.left), (ios, 0));
 }
@@ -188,18 +189,18 @@ fn both_ends_of_a_lane_run_in_one_thread() {
     run(op, number(), number());
 }
 
-/// One lane always has something to receive; what comes for the other one is received, too.
+/// One lane always has something to receive; data for the other one is received, too.
 #[test]
-fn a_lane_beside_a_busy_one_is_heard() {
+fn a_lane_next_to_a_busy_one_is_received_from() {
     let (mut host, mut target) = connected(2, 33);
-    let lanes = [Load::new(Op::Read, 32, 32_000), Load::new(Op::Read, 1, u32::MAX)];
+    let lanes = [PerIoLoad::new(Op::Read, 32, 32_000), PerIoLoad::new(Op::Read, 1, u32::MAX)];
     let mut loads = Loads { lanes, turns: 0 };
     let (at_host, at_target) = (host.sockets(), target.sockets());
     let both = [&at_host[..], &at_target[..]].concat();
     host.step(&mut loads);
     while loads.lanes[0].done < 32_000 {
         wait(&both);
-        // On a busy machine a part of a request may come first, which is not answered.
+        // On a busy machine a part of a request may arrive first, without a completion.
         if is_readable(&at_target, 0) {
             target.step();
         }
@@ -215,9 +216,9 @@ fn a_lane_beside_a_busy_one_is_heard() {
     );
 }
 
-/// Stops when its load is done and the target has answered another thread.
+/// Front that stops when its load is done and the target has replied to another thread.
 struct Stopping {
-    load: Load,
+    load: PerIoLoad,
     ios: u32,
     answer: Receiver<()>,
 }
@@ -236,26 +237,26 @@ impl Front for Stopping {
     }
 }
 
-/// A host and a target on one thread, whose loop sleeps while neither has anything to do. News of either one wakes it.
+/// Host and target on one thread, whose loop sleeps while neither has work. Events of either one wake it.
 #[test]
 fn a_host_and_a_target_share_one_loop() {
     const IOS: u32 = 3200;
     for (op, depth) in [(Op::Read, 1), (Op::Write, 1), (Op::Read, 32), (Op::Write, 32)] {
         let (mut host, mut target) = connected(1, 33);
         let (orders, (reply, answer)) = (target.orders(), sync_channel(1));
-        let mut front = Stopping { load: Load::new(op, depth, IOS), ios: IOS, answer };
-        // The last answer comes when all is done and both sleep.
+        let mut front = Stopping { load: PerIoLoad::new(op, depth, IOS), ios: IOS, answer };
+        // The last reply comes after the load is done, while both sleep.
         let done = Arc::new(AtomicBool::new(false));
         let is_done = done.clone();
-        let asking = std::thread::spawn(move || {
+        let heartbeats = std::thread::spawn(move || {
             while !is_done.load(Relaxed) {
                 std::thread::sleep(Duration::from_millis(20));
-                orders.send(Order::Beat(reply.clone()));
+                orders.send(TargetReactorMessage::Heartbeat(reply.clone()));
             }
         });
-        target.run_beside(&mut host, &mut front);
+        target.run_with_host(&mut host, &mut front);
         done.store(true, Relaxed);
-        asking.join().unwrap();
+        heartbeats.join().unwrap();
         assert_eq!((front.load.done, front.load.left), (IOS, 0));
         assert!(target.sleeps() > 0, "it has never slept");
     }

@@ -5,46 +5,47 @@ use roadtrain_target_proto::exclusion::RangeLocks;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What an operation that wants to be alone is told.
+/// Progress of an operation that waits for an exclusive range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grant {
-    /// No other one wants a part of the range any more.
+    /// The operation holds the lock: no other operation uses a part of the range.
     Locked,
     /// Every reactor has acknowledged.
     Alone,
 }
 
-/// Tells the operation of that index of a reactor. `false`: the reactor has ended.
-pub(crate) type Teller = Arc<dyn Fn(u32, Grant) -> bool + Send + Sync>;
+/// Notifies an operation, by its index, of a reactor. Returns false if the reactor has ended.
+pub(crate) type GrantNotifier = Arc<dyn Fn(u32, Grant) -> bool + Send + Sync>;
 
-/// Who waits for a lock.
-pub(crate) struct Waiter {
+/// Operation that waits for a lock.
+pub(crate) struct RangeLockWaiter {
     pub(crate) index: u32,
-    pub(crate) tell: Teller,
+    pub(crate) notify_grant: GrantNotifier,
 }
 
-impl fmt::Debug for Waiter {
+impl fmt::Debug for RangeLockWaiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Waiter({})", self.index)
     }
 }
 
-/// Who is alone with which range of a store. The lock is taken for such operations only.
+/// Locked ranges of a store. Only exclusive operations take the mutex.
 #[derive(Debug, Default)]
-pub(crate) struct Locks(Mutex<RangeLocks<Waiter>>);
+pub(crate) struct Locks(Mutex<RangeLocks<RangeLockWaiter>>);
 
 impl Locks {
-    /// Takes a lock, or waits for it: its number, and `true` when it is held now.
-    pub(crate) fn lock(&self, range: ByteRange, who: Waiter) -> (u64, bool) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).lock(range, who)
+    /// Requests a lock. Returns its number, and true if it is held now.
+    pub(crate) fn lock(&self, range: ByteRange, waiter: RangeLockWaiter) -> (u64, bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).lock(range, waiter)
     }
 
-    /// Gives a lock back. Those of reactors that have ended are given back, too.
+    /// Releases a lock, and the locks of reactors that have ended.
     pub(crate) fn unlock(&self, number: u64) {
         let mut left = vec![number];
         while let Some(number) = left.pop() {
             let granted = self.0.lock().unwrap_or_else(PoisonError::into_inner).unlock(number);
-            let has_ended = |(_, w): &(u64, Waiter)| !(w.tell)(w.index, Grant::Locked);
+            let has_ended =
+                |(_, w): &(u64, RangeLockWaiter)| !(w.notify_grant)(w.index, Grant::Locked);
             left.extend(granted.into_iter().filter(has_ended).map(|(number, _)| number));
         }
     }

@@ -1,16 +1,16 @@
-//! Limits on what hosts may do, as lanes find them.
+//! Rate limits of hosts, as lanes find them.
 
 use roadtrain_target_proto::TargetConfig;
 use roadtrain_target_proto::rate::{RateLimit, Rates};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// By the NQNs of subsystem and host.
+/// Rate limits by the NQNs of subsystem and host.
 #[derive(Default)]
 pub(super) struct HostLimits(HashMap<(String, String), (Rates, Arc<RateLimit>)>);
 
 impl HostLimits {
-    /// Those of a configuration. One that was there stays, with what is used of it.
+    /// Applies a configuration. Unchanged limits keep their state.
     pub(super) fn follow(&mut self, config: &TargetConfig) {
         let mut before = std::mem::take(&mut self.0);
         for subsystem in &config.subsystems {
@@ -25,7 +25,7 @@ impl HostLimits {
         }
     }
 
-    /// What a host may do with a subsystem, if that is limited.
+    /// Returns the limit of a host at a subsystem, if it has one.
     pub(super) fn get(&self, nqn: &str, host: &str) -> Option<Arc<RateLimit>> {
         if self.0.is_empty() {
             return None;

@@ -1,8 +1,8 @@
-//! The target's reactor: one thread, one ring, one buffer pool, its lanes.
+//! Reactor of the target: one thread with a ring, a buffer pool and lanes.
 //!
-//! Order of a turn: commands that are due in a store; keep-alive timers; frames of ports; lanes whose time has come;
-//! lanes with answers; lanes that are ready to receive; connections without a queue; buffers held for too long; lanes
-//! that wait for a buffer; the pool's idle memory; moves of lanes; frames that leave.
+//! Order of a turn: due commands in a store; keep-alive timers; frames of ports; lanes with an expired deadline; lanes
+//! with completions; lanes that are ready to receive; connections without a queue; overdue buffers; lanes that wait for
+//! a buffer; idle memory of the pool; moves of lanes; outgoing frames.
 
 mod accept;
 #[cfg(test)]
@@ -14,18 +14,18 @@ mod moves;
 mod rules;
 mod timers;
 
-use super::control::Control;
+use super::control::TargetControlPlane;
 use super::ether::EtherParts;
-use super::exclusion::{Notice, Wires};
+use super::exclusion::{ExclusionChannels, RangeExclusionNotice};
 use super::handshakes::Secure;
-use super::lane::{Shared, TargetLane};
-use super::order::Order;
+use super::lane::{LaneResources, TargetLane};
+use super::order::TargetReactorMessage;
 use super::tasks::Tasks;
 use super::tickets::Tickets;
 use accept::Listeners;
-use frames::Frames;
-use hosts::Hosts;
-use lanes::Lanes;
+use frames::PortFrames;
+use hosts::EtherHosts;
+use lanes::TargetLanes;
 pub(super) use moves::Balance;
 use moves::Moves;
 use roadtrain_proto::policy::ReactorLoad;
@@ -54,50 +54,50 @@ use timers::Timers;
 pub(crate) use by_hand::HandTarget;
 
 const RING_ENTRIES: u32 = 1024;
-/// So often a reactor shows how much of its buffers is in use.
+/// Interval between two updates of the buffer usage gauge.
 const BUFFERS_EVERY: Duration = Duration::from_millis(10);
-/// Longest wait for the store when a reactor ends.
+/// Longest wait for the stores when a reactor ends.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 
-/// Octets in buffers that a lane whose socket is full may have unsent, and still be received from; or that share of
-/// all buffers, if it is less.
+/// Most unsent bytes in buffers of a lane that still receives while its socket is full; or the fraction of all buffers,
+/// if that is less.
 const UNSENT_MAX: usize = 4 << 20;
 const UNSENT_SHARE: usize = 4;
 
-pub(super) struct Reactor {
-    core: Core<Order>,
-    lanes: Lanes,
-    frames: Frames,
+pub(super) struct TargetReactor {
+    core: Core<TargetReactorMessage>,
+    lanes: TargetLanes,
+    frames: PortFrames,
     listeners: Listeners,
     timers: Timers,
     moves: Moves,
     peers: Peers,
     pauses: PauseDetector,
-    /// When it shows next how much of its buffers is in use.
+    /// Time of the next update of the buffer usage gauge.
     buffers_at: Instant,
 }
 
-/// Every reactor of the target.
+/// All reactors of the target.
 struct Peers {
-    /// Which of them this one is.
+    /// Index of this reactor.
     number: usize,
-    all: Vec<Outbox<Order>>,
-    /// Which of them a connection is on.
+    all: Vec<Outbox<TargetReactorMessage>>,
+    /// Placement of connections on reactors.
     balance: Arc<Mutex<Balance>>,
 }
 
-/// What a reactor is made from; built on the thread that runs it.
-pub(super) struct Parts {
+/// Parameters of a reactor, which is built on its own thread.
+pub(super) struct TargetReactorParts {
     pub(super) number: usize,
     pub(super) ether: EtherParts,
-    pub(super) inbox: Inbox<Order>,
-    /// Every reactor, this one too.
-    pub(super) peers: Vec<Outbox<Order>>,
+    pub(super) inbox: Inbox<TargetReactorMessage>,
+    /// Mailboxes of all reactors, including this one.
+    pub(super) peers: Vec<Outbox<TargetReactorMessage>>,
     pub(super) balance: Arc<Mutex<Balance>>,
-    pub(super) control: Arc<Control>,
-    /// Of connections over TCP.
+    pub(super) control: Arc<TargetControlPlane>,
+    /// Tickets of TCP connections.
     pub(super) tickets: Arc<Tickets>,
-    /// Where connections are secured, if the target has TLS.
+    /// Handle to the TLS handshake thread, if the target has TLS.
     pub(super) handshakes: Option<Secure>,
     pub(super) qpair: QpairConfig,
     pub(super) pool_bytes: usize,
@@ -105,20 +105,20 @@ pub(super) struct Parts {
     pub(super) transfer_timeout: Duration,
     pub(super) buffer_idle: Duration,
     pub(super) waiting: Waiting,
-    /// What it records.
+    /// Threshold of slow commands to record.
     pub(super) slow_over: SlowOver,
-    /// Where it shows what it learns of waiting.
+    /// Meter for the state of the waits.
     pub(super) meter: Arc<Meter>,
 }
 
-impl Reactor {
-    pub(super) fn new(parts: Parts) -> io::Result<Self> {
+impl TargetReactor {
+    pub(super) fn new(parts: TargetReactorParts) -> io::Result<Self> {
         let meters = parts.control.meters.clone();
         let cells = meters.reactor(parts.number).clone();
         cells.buffer_limit_bytes.set(parts.pool_bytes as u64);
-        let (ports, frames) = Frames::new(parts.ether);
+        let (ports, frames) = PortFrames::new(parts.ether);
         let pool = Pool::new(parts.pool_bytes);
-        let shared = Shared {
+        let shared = LaneResources {
             number: parts.number,
             gather: Box::default(),
             shares: BufferShares::new(pool.usage().budget_bytes),
@@ -135,11 +135,11 @@ impl Reactor {
             recorder: Recorder::new(parts.slow_over),
             ports,
         };
-        let hosts = Hosts::new(parts.pool_bytes);
+        let hosts = EtherHosts::new(parts.pool_bytes);
         let pauses = PauseDetector::new(shared.now);
-        Ok(Reactor {
+        Ok(TargetReactor {
             core: Core::new(parts.inbox, parts.waiting, (parts.meter, cells))?,
-            lanes: Lanes::new(
+            lanes: TargetLanes::new(
                 shared,
                 hosts,
                 parts.qpair,
@@ -155,14 +155,14 @@ impl Reactor {
         })
     }
 
-    /// Runs until told to stop; then ends every lane and waits until no command is in a store.
+    /// Runs until the order to stop. Then ends every lane and waits until no command is in a store.
     pub(super) fn run(&mut self) -> io::Result<()> {
         roadtrain_reactor::run(self)?;
         self.listeners.close();
         self.frames.forget_ports();
         self.lanes.close_all();
         roadtrain_reactor::finish(self, STOP_WAIT, |reactor| {
-            reactor.lanes.finish_due(Instant(u64::MAX)); // nobody waits for an emulated SSD any more
+            reactor.lanes.finish_due(Instant(u64::MAX)); // emulated SSDs complete immediately
             reactor.lanes.shared.tasks.count() == 0
         })
     }
@@ -172,10 +172,10 @@ impl Reactor {
     }
 }
 
-impl roadtrain_reactor::Reactor for Reactor {
-    type Message = Order;
+impl roadtrain_reactor::Reactor for TargetReactor {
+    type Message = TargetReactorMessage;
 
-    fn core(&mut self) -> (&mut Core<Order>, &mut Ring) {
+    fn core(&mut self) -> (&mut Core<TargetReactorMessage>, &mut Ring) {
         (&mut self.core, &mut self.lanes.shared.ring)
     }
 
@@ -184,7 +184,7 @@ impl roadtrain_reactor::Reactor for Reactor {
     }
 
     fn is_all_busy(&self) -> bool {
-        let Lanes { table, shared, .. } = &self.lanes;
+        let TargetLanes { table, shared, .. } = &self.lanes;
         let ready = table.count(List::Ready);
         ready > 0 && ready == table.len() && shared.tasks.in_ring() == 0
     }
@@ -198,7 +198,7 @@ impl roadtrain_reactor::Reactor for Reactor {
     }
 
     fn deadline(&mut self) -> Option<Instant> {
-        let Reactor { lanes, timers, frames, listeners, moves, .. } = self;
+        let TargetReactor { lanes, timers, frames, listeners, moves, .. } = self;
         let pauses = !listeners.paused.is_empty();
         let is_first = self.peers.number == 0;
         let keep_alive = is_first.then(|| timers.keep_alive_at(lanes, pauses)).flatten();
@@ -208,7 +208,7 @@ impl roadtrain_reactor::Reactor for Reactor {
     }
 
     fn poll_lanes(&mut self, _has_work: bool) {
-        let Lanes { table, shared, .. } = &mut self.lanes;
+        let TargetLanes { table, shared, .. } = &mut self.lanes;
         while let Some(index) = table.next(List::Idle) {
             table.poll(&mut shared.ring, index);
         }
@@ -235,7 +235,7 @@ impl roadtrain_reactor::Reactor for Reactor {
     }
 
     fn completed(&mut self, data: &UserData, cqe: RingCqe) {
-        let Reactor { lanes, frames, .. } = self;
+        let TargetReactor { lanes, frames, .. } = self;
         match data.kind {
             roadtrain_store::RING_KIND => lanes.finish_task(data.index, cqe.result),
             event::LISTENER => self.accept(data.index),
@@ -250,75 +250,77 @@ impl roadtrain_reactor::Reactor for Reactor {
         }
     }
 
-    fn obey(&mut self, order: Order) {
-        let Reactor { lanes, frames, listeners, moves, peers, .. } = self;
-        let Shared { tasks, ring, pool, .. } = &mut lanes.shared;
+    fn obey(&mut self, order: TargetReactorMessage) {
+        let TargetReactor { lanes, frames, listeners, moves, peers, .. } = self;
+        let LaneResources { tasks, ring, pool, .. } = &mut lanes.shared;
         match order {
-            // Dropped, which closes it.
-            Order::Listen(_) | Order::Adopt(_) if lanes.stopping => {}
-            Order::Listen(socket) => listeners.listen(ring, peers, socket),
-            Order::Unlisten(address) => listeners.unlisten(ring, address),
-            Order::Sockets(reply) => _ = reply.try_send(listeners.share()),
-            Order::StopListening => listeners.stop(ring),
-            Order::SetTls(address, tls) => listeners.set_tls(address, tls),
-            Order::Adopt(newcomer) => lanes.adopt(*newcomer),
-            Order::Evict(ticket) => lanes.evict(ticket),
-            Order::Request(request) => frames.take_request(lanes, &request),
-            Order::Event(event) => {
+            // Dropping the socket closes it.
+            TargetReactorMessage::Listen(_) | TargetReactorMessage::Adopt(_) if lanes.stopping => {}
+            TargetReactorMessage::Listen(socket) => listeners.listen(ring, peers, socket),
+            TargetReactorMessage::Unlisten(address) => listeners.unlisten(ring, address),
+            TargetReactorMessage::Sockets(reply) => _ = reply.try_send(listeners.share()),
+            TargetReactorMessage::StopListening => listeners.stop(ring),
+            TargetReactorMessage::SetTls(address, tls) => listeners.set_tls(address, tls),
+            TargetReactorMessage::Adopt(connection) => lanes.adopt(*connection),
+            TargetReactorMessage::Evict(ticket) => lanes.evict(ticket),
+            TargetReactorMessage::Request(request) => frames.take_request(lanes, &request),
+            TargetReactorMessage::Event(event) => {
                 moves.pass_on(peers, &event);
                 service::handle_event(lanes, &event);
             }
-            Order::Fence(turn, aborts) => service::fence(lanes, turn, aborts),
-            Order::Reserved(owner, status, report) => {
+            TargetReactorMessage::Fence(turn, aborts) => service::fence(lanes, turn, aborts),
+            TargetReactorMessage::Reserved(owner, status, report) => {
                 service::reserved(lanes, owner, status, &report);
             }
-            Order::Sweep(hostnqn) => _ = service::close_stale(lanes, &hostnqn),
-            Order::Arrive(lane) => lanes.arrive(lane),
-            Order::Departed(ticket) => moves.departed(peers, ticket),
-            Order::Passed(ticket, event) => lanes.passed(ticket, &event),
-            Order::Settle(ticket) => lanes.settle(ticket),
-            Order::Ask(hostnqn) => frames::ask(lanes, &hostnqn),
-            Order::Settled => service::try_again(lanes),
-            Order::Completed(completion) => match completion.into_late() {
+            TargetReactorMessage::CloseStale(hostnqn) => _ = service::close_stale(lanes, &hostnqn),
+            TargetReactorMessage::Arrive(lane) => lanes.arrive(lane),
+            TargetReactorMessage::Departed(ticket) => moves.departed(peers, ticket),
+            TargetReactorMessage::Passed(ticket, event) => lanes.passed(ticket, &event),
+            TargetReactorMessage::Settle(ticket) => lanes.settle(ticket),
+            TargetReactorMessage::Probe(hostnqn) => frames::probe_hosts(lanes, &hostnqn),
+            TargetReactorMessage::Settled => service::try_again(lanes),
+            TargetReactorMessage::Completed(completion) => match completion.into_late() {
                 Ok(buffer) => buffer.into_iter().for_each(|buffer| pool.give(buffer)),
                 Err(completion) => {
                     let ended = tasks.completed(ring, completion);
                     lanes.ended(ended);
                 }
             },
-            Order::Flush(index, wake) => {
+            TargetReactorMessage::Flush(index, wake) => {
                 let ended = tasks.woken(ring, index, wake);
                 lanes.ended(ended);
             }
-            Order::Granted(index, grant) => lanes.granted(index, grant),
-            Order::Exclusion(notice) => lanes.hear_exclusion(notice),
-            Order::Frames(reply) => {
+            TargetReactorMessage::Granted(index, grant) => lanes.granted(index, grant),
+            TargetReactorMessage::Exclusion(notice) => lanes.handle_exclusion(notice),
+            TargetReactorMessage::Frames(reply) => {
                 let _ =
                     reply.try_send((frames::dropped(frames, lanes), frames::counts(frames, lanes)));
             }
-            Order::Lanes(reply) => {
+            TargetReactorMessage::Lanes(reply) => {
                 let core = peers.balance().core(peers.number);
                 let _ =
                     reply.try_send(lanes.table.iter_mut().filter_map(|l| l.place(core)).collect());
             }
-            Order::Recorded(reply) => _ = reply.try_send(OfReactor::of(&lanes.shared.recorder)),
-            Order::Moves(reply) => _ = reply.try_send(lanes.arrived),
-            Order::Usage(reply) => _ = reply.try_send(lanes.usage()),
-            Order::Beat(reply) => {
+            TargetReactorMessage::Recorded(reply) => {
+                _ = reply.try_send(OfReactor::of(&lanes.shared.recorder))
+            }
+            TargetReactorMessage::Moves(reply) => _ = reply.try_send(lanes.arrived),
+            TargetReactorMessage::Usage(reply) => _ = reply.try_send(lanes.usage()),
+            TargetReactorMessage::Heartbeat(reply) => {
                 let _ = reply.try_send(());
             }
             #[cfg(test)]
-            Order::Move(to) => moves.move_all(lanes, peers, to),
+            TargetReactorMessage::Move(to) => moves.move_all(lanes, peers, to),
             #[cfg(test)]
-            Order::Call(call) => call(),
-            Order::Depart => lanes.departing = true,
-            Order::Stop => lanes.stopping = true,
+            TargetReactorMessage::Call(call) => call(),
+            TargetReactorMessage::Depart => lanes.departing = true,
+            TargetReactorMessage::Stop => lanes.stopping = true,
         }
     }
 
-    /// Every lane that has something to do does it once.
+    /// Gives every lane with work one turn.
     fn turn(&mut self, rx: &mut RxBuffers) {
-        let Reactor { core, lanes, frames, timers, moves, peers, .. } = self;
+        let TargetReactor { core, lanes, frames, timers, moves, peers, .. } = self;
         lanes.shared.polls = core.waits.polls();
         lanes.finish_due(if lanes.departing { Instant(u64::MAX) } else { lanes.shared.now });
         if peers.number == 0 && timers.check_keep_alive(lanes) {
@@ -331,11 +333,11 @@ impl roadtrain_reactor::Reactor for Reactor {
         frames.check_frames(lanes, timers.buffer_idle);
         lanes.expire_timed();
         lanes.send_answers();
-        let has_heard = lanes.receive_ready(rx);
-        if has_heard || frames.has_more {
+        let has_received = lanes.receive_ready(rx);
+        if has_received || frames.has_more {
             core.waits.worked();
         }
-        // After all that has come is heard: nobody is ended whose Connect is here.
+        // After all receives, so that no connection is closed whose Connect has arrived.
         service::close_newcomers(lanes);
         if lanes.table.count(List::Starved) > 0 {
             service::close_overdue(lanes);
@@ -347,7 +349,7 @@ impl roadtrain_reactor::Reactor for Reactor {
         let cells = core.waits.show();
         cells.lanes.set(lanes.table.len() as u64);
         let now = lanes.shared.now;
-        // Adding them up takes a while: now and then, and until it is seen that nothing is left.
+        // Adding up the usage takes a while: only at intervals, and until it is zero.
         let is_over = cells.buffer_bytes.get() > 0 && lanes.shared.tasks.count() == 0;
         if is_over || now >= self.buffers_at {
             self.buffers_at = now + BUFFERS_EVERY;
@@ -356,18 +358,19 @@ impl roadtrain_reactor::Reactor for Reactor {
     }
 }
 
-/// What stores do for the reactor of that number.
-fn tasks_of(number: usize, all: &[Outbox<Order>]) -> Tasks {
+/// Creates the tasks of the reactor with that index.
+fn tasks_of(number: usize, all: &[Outbox<TargetReactorMessage>]) -> Tasks {
     let (flushed, answered, granted) =
         (all[number].clone(), all[number].clone(), all[number].clone());
-    let waker = Arc::new(move |index, wake| flushed.send(Order::Flush(index, wake)));
-    let send = move |completion| answered.send(Order::Completed(completion));
-    let tell = Arc::new(move |index, grant| granted.send(Order::Granted(index, grant)));
+    let waker = Arc::new(move |index, wake| flushed.send(TargetReactorMessage::Flush(index, wake)));
+    let send = move |completion| answered.send(TargetReactorMessage::Completed(completion));
+    let notify_grant =
+        Arc::new(move |index, grant| granted.send(TargetReactorMessage::Granted(index, grant)));
     let all = all.to_vec();
-    let notify = Arc::new(move |notice: &Notice| {
+    let notify = Arc::new(move |notice: &RangeExclusionNotice| {
         for reactor in &all {
-            reactor.send(Order::Exclusion(notice.clone()));
+            reactor.send(TargetReactorMessage::Exclusion(notice.clone()));
         }
     });
-    Tasks::new(waker, Completions::new(send), Wires { number, notify, tell })
+    Tasks::new(waker, Completions::new(send), ExclusionChannels { number, notify, notify_grant })
 }

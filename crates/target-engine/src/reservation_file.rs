@@ -1,42 +1,43 @@
 //! Files of reservations that persist through power loss.
 
-use super::kept_file::{KeptPlace, Kind};
+use super::kept_file::{KeptFileKind, KeptPlace};
 use roadtrain_store::{OpenError, StoreSpec};
 use roadtrain_target_proto::reservations::{State, parse_image};
 use std::path::{Path, PathBuf};
 use tracing::{info, warn};
 
-const KIND: Kind = Kind {
+const KIND: KeptFileKind = KeptFileKind {
     suffix: ".reservations",
     without: "reservations do not persist through power loss",
     actions: ["keep reservations in", "read the reservations in", "use the reservations in"],
     advice: "remove it to begin without reservations",
 };
 
-/// What is known of a namespace, and where it is kept.
+/// Reservations of a namespace, and the file that keeps them.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptReservations {
     pub(super) path: PathBuf,
     pub(super) state: State,
 }
 
-impl Kept {
-    /// Where it is kept, of a namespace whose blocks are there: a file that is not written has no reservation beside it.
+impl KeptReservations {
+    /// Returns the path for a namespace with this store. A read-only file has no reservations next to it.
     pub(super) fn path(place: &KeptPlace, spec: Option<&StoreSpec>) -> Option<PathBuf> {
         place.path(written(spec), &KIND)
     }
 
-    /// What is known of the namespace with that NGUID, and where it is kept; `None`: nowhere.
+    /// Reads the reservations of the namespace with that NGUID; `None` if they are not kept.
     ///
     /// # Errors
-    /// There is a file that cannot be read or written, or is damaged, or one that was named cannot be made.
+    ///
+    /// The file exists and cannot be read or written, is damaged, or was configured and cannot be created.
     pub(super) fn open(
         place: &KeptPlace,
         spec: Option<&StoreSpec>,
         nguid: &[u8; 16],
-    ) -> Result<Option<Kept>, OpenError> {
+    ) -> Result<Option<KeptReservations>, OpenError> {
         let path = place.writable(written(spec), &KIND)?;
-        path.map(|path| Ok(Kept { state: read(&path, nguid)?, path })).transpose()
+        path.map(|path| Ok(KeptReservations { state: read(&path, nguid)?, path })).transpose()
     }
 }
 
@@ -80,7 +81,8 @@ mod tests {
         let path = folder.path().join("disk.img");
         let kind = StoreKind::File { path, size: None, create: false };
         let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
-        let open = |nguid| Kept::open(&KeptPlace::Beside, Some(&spec), &[nguid; 16]).unwrap();
+        let open =
+            |nguid| KeptReservations::open(&KeptPlace::Beside, Some(&spec), &[nguid; 16]).unwrap();
         let kept = open(7).unwrap();
         assert_eq!(kept.state, State::default());
         assert_eq!(kept.path, folder.path().join("disk.img.reservations"));
@@ -88,7 +90,11 @@ mod tests {
         assert_eq!(open(7).unwrap().state, state());
         assert_eq!(open(8).unwrap().state, State::default());
         let read_only = StoreSpec { read_only: true, ..spec.clone() };
-        assert!(Kept::open(&KeptPlace::Beside, Some(&read_only), &[7; 16]).unwrap().is_none());
+        assert!(
+            KeptReservations::open(&KeptPlace::Beside, Some(&read_only), &[7; 16])
+                .unwrap()
+                .is_none()
+        );
     }
 
     #[test]
@@ -98,7 +104,8 @@ mod tests {
         let mut image = state().image(&[7; 16]);
         image[40] ^= 1;
         fs::write(&path, image).unwrap();
-        let error = Kept::open(&KeptPlace::File(path.clone()), None, &[7; 16]).unwrap_err();
+        let error =
+            KeptReservations::open(&KeptPlace::File(path.clone()), None, &[7; 16]).unwrap_err();
         let text = error.to_string();
         assert!(text.contains(path.to_str().unwrap()) && text.contains("damaged"), "{text}");
     }

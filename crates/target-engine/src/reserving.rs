@@ -1,4 +1,4 @@
-//! A thread that saves reservations.
+//! Thread that saves reservations.
 
 use super::kept_file::write;
 use super::open_store::OpenStore;
@@ -11,29 +11,29 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use tracing::warn;
 
-/// A file to write, while the blocks are this target's: it may be another one's by then.
-struct Job {
+/// File to write while this target owns the blocks. Another target may own them by then.
+struct SaveJob {
     turn: TurnOf,
     store: Arc<OpenStore>,
     path: PathBuf,
     image: Arc<[u8]>,
 }
 
-/// Writes files, one after the other. Its thread ends with it.
+/// Writes files one after the other. Its thread ends with it.
 pub(super) struct Saver {
-    jobs: Sender<Job>,
+    jobs: Sender<SaveJob>,
     thread: JoinHandle<()>,
 }
 
 impl Saver {
-    /// `done` hears what has become of each.
+    /// Starts the thread. `done` receives the result of each job.
     pub(super) fn start(done: impl Fn(&TurnOf, bool) + Send + 'static) -> io::Result<Self> {
-        let (jobs, inbox) = channel::<Job>();
+        let (jobs, inbox) = channel::<SaveJob>();
         let work = move || {
-            while let Ok(Job { turn, store, path, image }) = inbox.recv() {
+            while let Ok(SaveJob { turn, store, path, image }) = inbox.recv() {
                 let written = match store.store().custody() {
                     Custody::Ours => write(&path, &image),
-                    _ => Err(io::Error::other("others may have the blocks, and the file")),
+                    _ => Err(io::Error::other("another target may own the blocks and the file")),
                 };
                 drop(store);
                 if let Err(error) = &written {
@@ -46,19 +46,19 @@ impl Saver {
         Ok(Saver { jobs, thread })
     }
 
-    /// Whether it will be written.
+    /// Queues a file. Returns true if it will be written.
     pub(super) fn save(
         &self,
         turn: TurnOf,
         (store, path): (Arc<OpenStore>, PathBuf),
         image: Arc<[u8]>,
     ) -> bool {
-        self.jobs.send(Job { turn, store, path, image }).is_ok()
+        self.jobs.send(SaveJob { turn, store, path, image }).is_ok()
     }
 
     /// Waits until everything is written.
     pub(super) fn finish(self) {
         drop(self.jobs);
-        let _ = self.thread.join(); // a panic was reported
+        let _ = self.thread.join(); // the panic is already reported
     }
 }

@@ -1,18 +1,18 @@
 //! A running target: its listeners and reactors.
 
-use super::control::Control;
+use super::control::TargetControlPlane;
 use super::error::ServerError;
 use super::ether::Drops;
 use super::ether::{EtherConfig, EtherPorts};
 use super::export::{Export, Subsystem};
-use super::handshakes::{Handshakes, Secure};
-use super::health::{Health, Warden};
+use super::handshakes::{Secure, TlsHandshakes};
+use super::health::{ReactorExitReporter, ReactorHealth};
 use super::inherited::Inherited;
-use super::listeners::{self, Opened};
+use super::listeners::{self, OpenedListeners};
 use super::meters::{LaneCells, Meters};
-use super::order::{LanePlace, Order, Usage};
-use super::reactor::{Balance, Parts, Reactor};
-use super::stores::Stores;
+use super::order::{LanePlace, TargetReactorMessage, Usage};
+use super::reactor::{Balance, TargetReactor, TargetReactorParts};
+use super::stores::OpenNamespaces;
 use super::tickets::Tickets;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::recorder::SlowOver;
@@ -44,7 +44,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tracing::{error, info};
 
-// A command that needs a longer buffer than there can be would wait for ever.
+// A command that needs more than the largest buffer would wait forever.
 const _: () = assert!(4096 << Limits::MDTS_MAX <= Pool::LEN_MAX);
 
 /// Default of [`ServerConfig::drain_timeout`].
@@ -54,85 +54,85 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Default of [`ServerConfig::connections`]: 128 hosts of 128 queues.
 const CONNECTIONS: u32 = 16384;
-/// Default of [`ServerConfig::transfer_timeout`]: a minute is more than networks are away for without hosts
-/// giving up themselves, and 1 MiB within it takes no more than 140 kbit/s.
+/// Default of [`ServerConfig::transfer_timeout`]: hosts give up themselves on network failures of more than a minute,
+/// and 1 MiB within a minute needs only 140 kbit/s.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
-/// Default of [`ServerConfig::buffer_idle`]: touching the memory again costs about 0.1 ms for each 2 MiB, which
-/// is nothing once in so long.
+/// Default of [`ServerConfig::buffer_idle`]: touching the memory again costs about 0.1 ms for each 2 MiB, which is
+/// negligible at this interval.
 const BUFFER_IDLE: Duration = Duration::from_secs(10);
-/// Longest wait for a reactor's counters.
+/// Longest wait for the reply of a reactor.
 const STATS_WAIT: Duration = Duration::from_secs(1);
 
-/// Longest wait for reactors that end: longer than they wait for their stores.
+/// Longest wait for reactors to end: longer than they wait for their stores.
 const REACTORS_WAIT: Duration = Duration::from_secs(15);
 const SHUT_DOWN_PAUSE: Duration = Duration::from_millis(2);
-/// Longest wait for what was written to become stable when a target ends.
+/// Longest wait for the last flush when a target ends.
 const LAST_FLUSH_WAIT: Duration = Duration::from_secs(60);
 
-/// How a target's connections over TCP are secured.
+/// TLS configuration of TCP connections.
 #[derive(Clone, Debug)]
 pub struct TlsConfig {
-    /// Whether listeners ask for it.
+    /// Use of TLS at listeners.
     pub tls: TlsUse,
-    /// The same of those at these addresses.
+    /// Use of TLS at specific addresses.
     pub at: BTreeMap<SocketAddr, TlsUse>,
-    /// The keys of the hosts that are let in; others are where they may make a PSK by authenticating.
+    /// Keys of the permitted hosts. Other hosts are accepted where they can generate a PSK by authenticating.
     pub keys: TlsKeys,
 }
 
-/// Everything a target is started with.
+/// Configuration of a target.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// Addresses to listen on; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
-    /// Which of these only subsystems have that name them.
+    /// Addresses among these that only serve subsystems that name them.
     pub named_only: BTreeSet<SocketAddr>,
-    /// How connections over TCP are secured; `None`: not at all.
+    /// TLS for TCP connections; `None`: no TLS.
     pub tls: Option<TlsConfig>,
     /// Interfaces to listen on for frames, without TCP and IP.
     pub ether: Option<EtherConfig>,
-    /// What to export. Of all this only `listen`, `named_only`, `subsystems`, `ana` and `authentication`
-    /// change while the target runs.
+    /// Exported subsystems. Only `listen`, `named_only`, `subsystems`, `ana` and `authentication` change while the
+    /// target runs.
     pub subsystems: Vec<Subsystem>,
-    /// Other discovery controllers over TCP, to which the discovery log refers hosts.
+    /// Other discovery controllers over TCP, for referrals in the discovery log.
     pub referrals: Vec<SocketAddr>,
-    /// How good the paths to the namespaces are, by listener.
+    /// ANA state of the paths, by listener.
     pub ana: AnaStates,
-    /// Which hosts authenticate.
+    /// Authentication of hosts.
     pub authentication: Authentication,
-    /// What controllers are granted.
+    /// Limits that controllers are granted.
     pub limits: Limits,
-    /// Digests granted when asked for.
+    /// Digests granted on request.
     pub digests: Digests,
-    /// Most octets in a H2CData PDU.
+    /// Most bytes in an H2CData PDU.
     pub maxh2cdata: u32,
-    /// When responses are sent.
+    /// Batching policy for completions and data.
     pub policy: PolicyConfig,
     /// Cores of the reactors. Empty: one reactor, not pinned.
     pub cores: Vec<usize>,
-    /// What is kept on one NUMA node: memory namespaces, too.
+    /// Resources to keep on one NUMA node, including memory namespaces.
     pub placement: Placement,
-    /// Buffer memory over all reactors, in octets.
+    /// Buffer memory over all reactors, in bytes.
     pub pool_bytes: usize,
-    /// How reactors wait.
+    /// Wait strategy of the reactors.
     pub waiting: Waiting,
-    /// Which commands are recorded as slow.
+    /// Threshold of slow commands to record.
     pub slow_over: SlowOver,
-    /// How many connections over TCP there may be; fewer when this process may not have the descriptors.
+    /// Limits of TCP connections; lower if this process may not open enough descriptors.
     pub connections: ConnectionLimits,
-    /// A connection ends that has not connected a queue by then, or that takes so long to authenticate again.
+    /// Longest time from a connection to its queue's Connect, and longest time of a reauthentication.
     pub connect_timeout: Duration,
-    /// While other connections wait for buffers, one ends that has had a buffer for so long for a command whose
-    /// data does not come or whose answer is not taken. Time in the store does not count.
+    /// Longest time that a command may hold a buffer while other connections wait for buffers and its data does not
+    /// arrive or its completion is not taken. The connection ends then. Time in the store does not count.
     pub transfer_timeout: Duration,
-    /// After this time without using its buffers a reactor gives their memory back to the system.
+    /// Idle time after which a reactor returns the memory of its buffers to the system.
     pub buffer_idle: Duration,
-    /// How long [`Server::drain`] takes at most; zero: it does nothing.
+    /// Longest duration of [`Server::drain`]; zero: it does nothing.
     pub drain_timeout: Duration,
 }
 
 impl ServerConfig {
-    /// `subsystems` at `listen`, everything else by default.
+    /// Creates a configuration of `subsystems` at `listen`, with defaults for everything else.
     #[must_use]
     pub fn new(listen: Vec<SocketAddr>, subsystems: Vec<Subsystem>) -> Self {
         ServerConfig {
@@ -161,7 +161,7 @@ impl ServerConfig {
         }
     }
 
-    /// What is exported at first.
+    /// Returns the initial exports.
     fn exports(&self) -> TargetConfig<Export> {
         let tls = self.tls.as_ref().map(|tls| tls.tls).unwrap_or_default();
         let tls_at = self.tls.as_ref().map(|tls| tls.at.clone()).unwrap_or_default();
@@ -180,16 +180,17 @@ impl ServerConfig {
         }
     }
 
-    /// Whether it can be, as far as that is seen before anything is opened.
+    /// Checks the configuration as far as possible without opening anything.
     ///
     /// # Errors
-    /// What is wrong first.
+    ///
+    /// The first problem.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.exports().check()
     }
 
-    /// The same, with what has changed while a target ran that was started with it: what it exports, at which
-    /// addresses, and to whom.
+    /// Returns this configuration with the changes that the running target has made: exports, addresses and
+    /// authentication.
     #[must_use]
     pub fn as_changed(
         &self,
@@ -213,7 +214,8 @@ impl ServerConfig {
     }
 }
 
-/// Listeners at `listen` and at the addresses that subsystems name. Addresses of `own` are listened at already.
+/// Returns the listeners at `listen` and at the addresses that subsystems name. The target already listens at the
+/// addresses of `own`.
 fn all_listeners(
     old: &TargetConfig<Export>,
     subsystems: &[Subsystem],
@@ -228,7 +230,7 @@ fn all_listeners(
     listeners(old, &all, &named_only)
 }
 
-/// The target `old` with another configuration.
+/// Returns `old` with another configuration.
 fn configured(
     old: &TargetConfig<Export>,
     (listen, own, subsystems): (&[SocketAddr], &[SocketAddr], &[Subsystem]),
@@ -243,7 +245,7 @@ fn configured(
     TargetConfig { subsystems, listeners, authentication, ana, ..old.clone() }
 }
 
-/// Listeners at `addresses`, of which some are for subsystems that name them.
+/// Returns the listeners at `addresses`. Those in `named_only` only serve subsystems that name them.
 fn listeners(
     config: &TargetConfig<Export>,
     addresses: &[SocketAddr],
@@ -252,7 +254,7 @@ fn listeners(
     let mut listeners = config.listeners_at(addresses);
     for listener in &mut listeners {
         listener.named_only = named_only.contains(&listener.address);
-        // What others ask for does not hold for these.
+        // The general TLS setting does not apply to these.
         let there = config.listeners.iter().find(|one| one.address == listener.address);
         if let Some(there) = there.filter(|there| there.named_only && listener.named_only) {
             listener.tls = there.tls;
@@ -261,78 +263,81 @@ fn listeners(
     listeners
 }
 
-/// A reactor: its mailbox and its thread.
-type Handle = (Outbox<Order>, JoinHandle<()>);
+/// Mailbox and thread of a reactor.
+type ReactorThread = (Outbox<TargetReactorMessage>, JoinHandle<()>);
 
-/// All reactors, also while not all of them have begun: dropping them ends them.
+/// All started reactors. Dropping them ends them.
 #[derive(Default)]
-struct Reactors(Vec<Handle>, Vec<Arc<Meter>>);
+struct ReactorThreads(Vec<ReactorThread>, Vec<Arc<Meter>>);
 
-impl Drop for Reactors {
+impl Drop for ReactorThreads {
     fn drop(&mut self) {
         for (orders, _) in &self.0 {
-            orders.send(Order::Stop);
+            orders.send(TargetReactorMessage::Stop);
         }
         for (_, thread) in self.0.drain(..) {
-            let _ = thread.join(); // a panic was reported by its `Warden`
+            let _ = thread.join(); // its `ReactorExitReporter` has reported a panic
         }
     }
 }
 
 /// A running target. Dropping it stops it.
 pub struct Server {
-    pub(super) control: Arc<Control>,
-    /// Nodes that memory namespaces are taken from.
+    pub(super) control: Arc<TargetControlPlane>,
+    /// NUMA nodes of memory namespaces.
     memory: BTreeSet<u32>,
-    health: Arc<Health>,
-    /// Ends before the reactors that it gives connections to.
-    handshakes: Option<Handshakes>,
-    reactors: Reactors,
+    health: Arc<ReactorHealth>,
+    /// Handshake thread. It ends before the reactors that get its connections.
+    handshakes: Option<TlsHandshakes>,
+    reactors: ReactorThreads,
     pub(super) drain_timeout: Duration,
-    /// Of the reactors.
+    /// Placement of the reactors.
     pub(super) affinities: Vec<Affinity>,
-    /// It listens for frames.
+    /// True if the target listens for frames.
     pub(super) has_interfaces: bool,
 }
 
 impl Server {
-    /// Frames that all reactors have dropped since the start.
+    /// Returns the frames that all reactors have dropped since the start.
     #[must_use]
     pub fn drops(&self) -> Drops {
-        self.ask(Order::Frames).fold(Drops::default(), |sum, (drops, _)| sum + drops)
+        self.query_reactors(TargetReactorMessage::Frames)
+            .fold(Drops::default(), |sum, (drops, _)| sum + drops)
     }
 
-    /// Opens the stores, listens, starts the reactors.
+    /// Opens the stores, listens, and starts the reactors.
     ///
     /// # Errors
-    /// The first thing that cannot be had; nothing keeps running then.
+    ///
+    /// The first resource that is not available; nothing keeps running then.
     pub fn start(config: ServerConfig) -> Result<Self, ServerError> {
         Server::succeed(config, &Inherited::default())
     }
 
-    /// The same, with what a target leaves that ends for this one; see [`Server::hand_over`].
+    /// Starts a target with the state of one that ends for it; see [`Server::hand_over`].
     ///
     /// # Errors
-    /// The first thing that cannot be had; nothing keeps running then, and the sockets live on.
+    ///
+    /// The first resource that is not available. Nothing keeps running then, and the sockets stay open.
     pub fn succeed(config: ServerConfig, inherited: &Inherited) -> Result<Self, ServerError> {
         let exports = config.exports();
         exports.check()?;
-        let Opened { listeners, sockets } =
+        let OpenedListeners { listeners, sockets } =
             listeners::open(&exports.listeners, (&[], &[]), &inherited.sockets)?;
         let addresses: Vec<SocketAddr> = listeners.iter().map(|one| one.address).collect();
         let affinities = affinities(&config, &addresses);
         let ports = EtherPorts::open(config.ether.as_ref(), affinities.len())?;
         let memory = memory_nodes(&affinities);
-        let near = numa::take_from(memory.clone());
-        let mut prepared = Stores::default().prepare(&config.subsystems, |_, _| true)?;
+        let numa_guard = numa::take_from(memory.clone());
+        let mut prepared = OpenNamespaces::default().prepare(&config.subsystems, |_, _| true)?;
         prepared.stage()?;
-        drop(near);
+        drop(numa_guard);
         let mut target = Target::new(clock::now(), &prepared.config(&exports, listeners))?;
         target.set_frame_listeners(ports.frame_listeners());
         inherited.adopt_reservations(&mut target)?;
         inherited.keep_reservations(&target, &prepared.stores())?;
         let system = |source| ServerError::System { what: "thread", source };
-        let control = Control::new(
+        let control = TargetControlPlane::new(
             target,
             prepared.stores(),
             exports,
@@ -342,14 +347,14 @@ impl Server {
         let control = control.map_err(system)?;
         let hosts = config.tls.as_ref().map(|tls| tls.keys.hosts());
         control.set_tls_hosts(hosts.unwrap_or_default());
-        let health = Arc::<Health>::default();
+        let health = Arc::<ReactorHealth>::default();
         let (psks, time) = (control.psks(), config.connect_timeout);
-        let secure = |TlsConfig { keys, .. }| Handshakes::start(keys, psks, time);
+        let secure = |TlsConfig { keys, .. }| TlsHandshakes::start(keys, psks, time);
         let handshakes = config.tls.clone().map(secure).transpose().map_err(system)?;
-        let secure = handshakes.as_ref().map(Handshakes::secure);
+        let secure = handshakes.as_ref().map(TlsHandshakes::secure);
         let reactors = spawn(&config, ports, affinities.clone(), (&control, secure), &health)?;
         control.listen(sockets);
-        drop(prepared.switch(&mut Stores::default())); // a start that fails leaves no new files
+        drop(prepared.switch(&mut OpenNamespaces::default())); // a start that fails leaves no new files
         Ok(Server {
             control,
             memory,
@@ -362,17 +367,18 @@ impl Server {
         })
     }
 
-    /// The addresses it listens on.
+    /// Returns the addresses that the target listens on.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.control.addresses()
     }
 
-    /// Makes the exports those of `subsystems`: hosts that are connected see namespaces appear,
-    /// disappear and change their size. Files and devices are looked at again. What has changed.
+    /// Replaces the exports by `subsystems`: connected hosts see namespaces appear, disappear and change their size.
+    /// Checks files and devices again. Returns the operations.
     ///
     /// # Errors
-    /// The first thing that cannot be; nothing has changed then.
+    ///
+    /// The first problem; nothing has changed then.
     pub fn reload(&self, subsystems: &[Subsystem]) -> Result<Vec<Operation>, ConfigError> {
         self.change(
             |_, _| true,
@@ -380,13 +386,13 @@ impl Server {
         )
     }
 
-    /// The same, and listens at the addresses of `listen`, and nowhere else; asks hosts for `authentication`.
-    /// Connections that have come at others, and hosts that are connected, live on. `tls` says what listeners ask of
-    /// connections that come, and `tls_at` where that is not the same for all; `ana` how good the paths are. Subsystems that
-    /// name their listeners stay, with these.
+    /// Replaces the exports, the listeners and the authentication. Connections to other addresses and connected hosts
+    /// stay. `tls` is the use of TLS for new connections, `tls_at` its exceptions by address; `ana` are the states of
+    /// the paths. Subsystems that name their listeners keep them, with these settings.
     ///
     /// # Errors
-    /// The first thing that cannot be; nothing has changed then.
+    ///
+    /// The first problem; nothing has changed then.
     pub fn reconfigure(
         &self,
         listen: &[SocketAddr],
@@ -411,10 +417,11 @@ impl Server {
         self.change(|_, _| true, |old| Ok(next(old)))
     }
 
-    /// Operations that [`Server::reconfigure`] would do, as far as that is seen before anything is opened.
+    /// Returns the operations of [`Server::reconfigure`], as far as they are known without opening anything.
     ///
     /// # Errors
-    /// The first thing that cannot be.
+    ///
+    /// The first problem.
     pub fn preview(
         &self,
         listen: &[SocketAddr],
@@ -429,18 +436,19 @@ impl Server {
         Ok(now.operations_to(&next))
     }
 
-    /// Addresses that all subsystems share, with the ports that the system has chosen.
+    /// Returns the addresses that all subsystems share, with the ports that the system has chosen.
     fn shared_addresses(&self) -> Vec<SocketAddr> {
         let (seen, _) = self.view();
         let own = seen.listeners.iter().filter(|listener| !listener.named_only);
         own.map(|listener| listener.address).collect()
     }
 
-    /// Makes the exports those of `subsystems`, and asks hosts for `authentication`. Files, devices and images of
-    /// exports that stay the same are not looked at.
+    /// Replaces the exports by `subsystems`, and sets `authentication`. Does not check files, devices and images of
+    /// unchanged exports again.
     ///
     /// # Errors
-    /// The first thing that cannot be; nothing has changed then.
+    ///
+    /// The first problem; nothing has changed then.
     pub fn follow(
         &self,
         subsystems: &[Subsystem],
@@ -456,8 +464,8 @@ impl Server {
         )
     }
 
-    /// Lets in the hosts with `keys`, and no others, from now on. Connections of hosts that have no key any more end,
-    /// others live on. Keys for one subsystem stay. Nothing happens at a target that was started without TLS.
+    /// Permits the hosts with `keys`, and no others, from now on. Connections of hosts without a key end; others stay.
+    /// Keys for one subsystem stay. No effect at a target that was started without TLS.
     pub fn set_tls_keys(&self, keys: TlsKeys) {
         self.change_tls_keys(|old| {
             let at = std::mem::take(&mut old.at);
@@ -465,8 +473,7 @@ impl Server {
         });
     }
 
-    /// Gives hosts these keys for one subsystem each, by NQN of host and subsystem, and takes the others of that kind
-    /// away. Keys for all subsystems stay.
+    /// Replaces the keys for one subsystem, by NQN of host and subsystem. Keys for all subsystems stay.
     pub fn set_tls_keys_at(&self, at: BTreeMap<(String, String), TlsKey>) {
         self.change_tls_keys(|old| old.at = at);
     }
@@ -474,44 +481,47 @@ impl Server {
     fn change_tls_keys(&self, change: impl FnOnce(&mut TlsKeys)) {
         if let Some(handshakes) = &self.handshakes {
             let hosts = handshakes.change_keys(change);
-            // Whoever was let in meanwhile with a key that is gone is refused at Connect.
+            // A host that was accepted meanwhile with a removed key is refused at Connect.
             self.control.set_tls_hosts(hosts);
         }
     }
 
-    /// Does all of `operations`, or nothing. Files and devices that they do not name are not looked at. What has changed
-    /// for hosts.
+    /// Applies all of `operations`, or none. Does not check files and devices that they do not name. Returns the
+    /// operations that hosts notice.
     ///
     /// # Errors
-    /// The first thing that cannot be; nothing has changed then.
+    ///
+    /// The first problem; nothing has changed then.
     pub fn apply(&self, operations: &[Operation<Export>]) -> Result<Vec<Operation>, ConfigError> {
         let named: Vec<Place> = operations.iter().map(Operation::place).collect();
         let is_named = |nqn: &str, nsid| named.contains(&Place::Namespace(nqn.to_owned(), nsid));
         self.change(is_named, |old| old.with(operations))
     }
 
-    /// Takes the blocks of a namespace that stands by away from the target that has them, and serves it: that one
-    /// cannot write them any more. Waits until it is served, so long at most. Whether it was not served here before.
+    /// Seizes the blocks of a namespace that stands by from the target that owns them, and serves it. The other target
+    /// cannot write them any more. Waits at most `timeout`. Returns true if this target did not serve the namespace
+    /// before.
     ///
     /// # Errors
-    /// There is no such namespace; nobody can fence whoever has its blocks; it took too long.
-    pub fn claim(&self, nqn: &str, nsid: u32, patience: Duration) -> Result<bool, ConfigError> {
-        self.control.claim(nqn, nsid, patience)
+    ///
+    /// The namespace does not exist, the owner of its blocks cannot be fenced, or it took too long.
+    pub fn claim(&self, nqn: &str, nsid: u32, timeout: Duration) -> Result<bool, ConfigError> {
+        self.control.claim(nqn, nsid, timeout)
     }
 
-    /// The store of a namespace; `None`: there is no such namespace, or its blocks are out of reach.
+    /// Returns the store of a namespace; `None` if the namespace does not exist or is not accessible.
     #[must_use]
     pub fn store(&self, nqn: &str, nsid: u32) -> Option<Arc<dyn Store>> {
         self.control.store(nqn, nsid)
     }
 
-    /// What is exported, as it was asked for.
+    /// Returns the exports as the configuration requests them.
     #[must_use]
     pub fn exports(&self) -> TargetConfig<Export> {
         self.control.exports()
     }
 
-    /// What hosts see of it, and the controllers that there are.
+    /// Returns the configuration that hosts see, and the controllers.
     #[must_use]
     pub fn view(&self) -> (TargetConfig, Vec<ControllerView>) {
         self.control.view()
@@ -519,21 +529,21 @@ impl Server {
 
     fn change(
         &self,
-        looked: impl Fn(&str, u32) -> bool,
+        is_rechecked: impl Fn(&str, u32) -> bool,
         next: impl FnOnce(&TargetConfig<Export>) -> Result<TargetConfig<Export>, ConfigError>,
     ) -> Result<Vec<Operation>, ConfigError> {
-        let near = numa::take_from(self.memory.clone());
-        let changed = self.control.change(looked, next);
-        drop(near);
-        // Asked after they were told: when they answer, no lane uses what was removed for new commands.
+        let numa_guard = numa::take_from(self.memory.clone());
+        let changed = self.control.change(is_rechecked, next);
+        drop(numa_guard);
+        // Replies come after the change: then no lane uses a removed namespace for new commands.
         let _ = self.usage();
         changed
     }
 
-    /// What each reactor answers, in time.
-    pub(super) fn ask<T: Default>(
+    /// Sends an order to each reactor, and returns the replies that arrive in time.
+    pub(super) fn query_reactors<T: Default>(
         &self,
-        order: impl Fn(SyncSender<T>) -> Order,
+        order: impl Fn(SyncSender<T>) -> TargetReactorMessage,
     ) -> impl Iterator<Item = T> {
         self.reactors.0.iter().map(move |(orders, _)| {
             let (reply, answer) = sync_channel(1);
@@ -542,95 +552,100 @@ impl Server {
         })
     }
 
-    /// State of the reactors' waits.
+    /// Returns the wait state of each reactor.
     #[must_use]
     pub fn waiting(&self) -> Vec<WaitState> {
         self.reactors.1.iter().map(|meter| meter.read()).collect()
     }
 
-    /// What reactors have recorded of late: slow commands, and some others.
+    /// Returns the recent records of the reactors: slow commands, and samples of others.
     #[must_use]
     pub fn recorded(&self) -> Recorded {
-        Recorded::new(self.ask(Order::Recorded), LaneCells::line)
+        Recorded::new(
+            self.query_reactors(TargetReactorMessage::Recorded),
+            LaneCells::connection_info,
+        )
     }
 
-    /// What all reactors hold now.
+    /// Returns the resources that all reactors use.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.ask(Order::Usage).fold(Usage::default(), |sum, usage| Usage {
-            connections: sum.connections + usage.connections,
-            store_commands: sum.store_commands + usage.store_commands,
-            io_commands: sum.io_commands + usage.io_commands,
-            buffer_bytes: sum.buffer_bytes + usage.buffer_bytes,
-            kept_bytes: sum.kept_bytes + usage.kept_bytes,
-            reserved_buffers: sum.reserved_buffers + usage.reserved_buffers,
+        self.query_reactors(TargetReactorMessage::Usage).fold(Usage::default(), |sum, usage| {
+            Usage {
+                connections: sum.connections + usage.connections,
+                store_commands: sum.store_commands + usage.store_commands,
+                io_commands: sum.io_commands + usage.io_commands,
+                buffer_bytes: sum.buffer_bytes + usage.buffer_bytes,
+                kept_bytes: sum.kept_bytes + usage.kept_bytes,
+                reserved_buffers: sum.reserved_buffers + usage.reserved_buffers,
+            }
         })
     }
 
-    /// Where the lanes are, by controller and queue.
+    /// Returns the places of the lanes, sorted by controller and queue.
     #[must_use]
     pub fn lanes(&self) -> Vec<LanePlace> {
-        let mut lanes: Vec<_> = self.ask(Order::Lanes).flatten().collect();
+        let mut lanes: Vec<_> =
+            self.query_reactors(TargetReactorMessage::Lanes).flatten().collect();
         lanes.sort_by_key(|lane| (lane.cntlid, lane.qid));
         lanes
     }
 
-    /// How often lanes have moved from one reactor to another.
+    /// Returns the number of moves of lanes between reactors.
     #[must_use]
     pub fn moves(&self) -> u64 {
-        self.ask(Order::Moves).sum()
+        self.query_reactors(TargetReactorMessage::Moves).sum()
     }
 
-    /// Why a reactor has ended without being told to, if one has. The target is of no use then.
+    /// Returns the reason why a reactor has ended unexpectedly, if one has. The target is unusable then.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         self.health.failure()
     }
 
-    /// Calls `tell`, from any thread, when a reactor ends without being told to; see [`Server::failure`].
-    pub fn on_failure(&self, tell: impl FnOnce() + Send + 'static) {
-        self.health.on_failure(tell);
+    /// Calls `callback`, from any thread, when a reactor ends unexpectedly; see [`Server::failure`].
+    pub fn on_failure(&self, callback: impl FnOnce() + Send + 'static) {
+        self.health.on_failure(callback);
     }
 
-    /// For asking whether all reactors make turns.
+    /// Returns a probe that checks whether all reactors make turns.
     #[must_use]
     pub fn pulse(&self) -> Pulse {
         Pulse::new(self.reactors.0.iter().map(|(orders, _)| {
             let orders = orders.clone();
-            Box::new(move |reply| orders.send(Order::Beat(reply))) as Box<_>
+            Box::new(move |reply| orders.send(TargetReactorMessage::Heartbeat(reply))) as Box<_>
         }))
     }
 
-    /// Has a reactor move its lanes of I/O to another one.
+    /// Makes a reactor move its I/O lanes to another one.
     #[cfg(test)]
     pub(super) fn move_lanes(&self, from: usize, to: usize) {
-        self.reactors.0[from].0.send(Order::Move(to));
+        self.reactors.0[from].0.send(TargetReactorMessage::Move(to));
     }
 
-    /// No authentication waits for powers.
+    /// True if no authentication waits for the Diffie-Hellman worker.
     #[cfg(test)]
-    pub(super) fn is_power_idle(&self) -> bool {
-        self.control.is_power_idle()
+    pub(super) fn is_dh_idle(&self) -> bool {
+        self.control.is_dh_idle()
     }
 
-    /// Computations of powers that have begun.
+    /// Returns the number of Diffie-Hellman computations that have begun.
     #[cfg(test)]
-    pub(super) fn powers_begun(&self) -> u64 {
-        self.control.powers_begun()
+    pub(super) fn dh_computations_begun(&self) -> u64 {
+        self.control.dh_computations_begun()
     }
 
-    /// Has a reactor do something.
+    /// Calls a function on the thread of a reactor.
     #[cfg(test)]
     pub(super) fn call(&self, reactor: usize, call: impl FnOnce() + Send + 'static) {
-        self.reactors.0[reactor].0.send(Order::Call(Box::new(call)));
+        self.reactors.0[reactor].0.send(TargetReactorMessage::Call(Box::new(call)));
     }
 
-    /// Ends every connection, waits for the stores, ends the reactors, and brings everything that was
-    /// written to stable storage.
+    /// Ends every connection, waits for the stores, ends the reactors, and flushes all writes.
     ///
     /// # Errors
-    /// The first namespace whose hosts may have lost something of which they do not know. The others are
-    /// logged.
+    ///
+    /// The first namespace with writes that may be lost without their hosts knowing. The others are logged.
     pub fn shut_down(&self) -> Result<(), ServerError> {
         self.stop_reactors();
         let until = Instant::now() + REACTORS_WAIT;
@@ -642,18 +657,18 @@ impl Server {
         self.close()
     }
 
-    /// Whether all reactors have ended.
+    /// True if all reactors have ended.
     pub(super) fn is_over(&self) -> bool {
         self.reactors.0.iter().all(|(_, thread)| thread.is_finished())
     }
 
-    /// Brings everything that was written to stable storage: nobody writes any more.
+    /// Flushes all stores after the last write.
     fn close(&self) -> Result<(), ServerError> {
         let (reply, answer) = sync_channel(1);
         let control = self.control.clone();
         let close = move || {
             let failures = control.close();
-            drop(control); // with its locks: whoever has the answer may open the files again
+            drop(control); // with its locks: the caller may open the files again after the reply
             let _ = reply.send(failures);
         };
         let system = |what| move |source| ServerError::System { what, source };
@@ -668,8 +683,8 @@ impl Server {
         first.map_or(Ok(()), Err)
     }
 
-    /// The same when hosts have gone elsewhere ([`Server::drain`]); what may be lost is only logged. Dropping the
-    /// server waits for no host.
+    /// Drains ([`Server::drain`]) and shuts down. Only logs writes that may be lost. Dropping the server instead does
+    /// not wait for hosts.
     pub fn stop(self) {
         self.drain(|pause| {
             thread::sleep(pause);
@@ -678,15 +693,15 @@ impl Server {
         drop(self);
     }
 
-    /// Tells reactors to end.
+    /// Orders the reactors to end.
     pub(super) fn stop_reactors(&self) {
         for (orders, _) in &self.reactors.0 {
-            orders.send(Order::Stop);
+            orders.send(TargetReactorMessage::Stop);
         }
     }
 }
 
-/// Before the reactors' threads are joined.
+/// Shuts down before the reactors' threads are joined.
 impl std::ops::Drop for Server {
     fn drop(&mut self) {
         if let Err(failure) = self.shut_down() {
@@ -695,7 +710,7 @@ impl std::ops::Drop for Server {
     }
 }
 
-/// Where the reactors go: connections come in over the interfaces that they listen on.
+/// Returns the placement of the reactors, near the interfaces that they listen on.
 fn affinities(config: &ServerConfig, addresses: &[SocketAddr]) -> Vec<Affinity> {
     let count = config.cores.len().max(1);
     let (placement, cores, allowed) = (config.placement, &config.cores[..], &numa::allowed());
@@ -707,9 +722,9 @@ fn spawn(
     config: &ServerConfig,
     mut ports: EtherPorts,
     affinities: Vec<Affinity>,
-    (control, handshakes): (&Arc<Control>, Option<Secure>),
-    health: &Arc<Health>,
-) -> Result<Reactors, ServerError> {
+    (control, handshakes): (&Arc<TargetControlPlane>, Option<Secure>),
+    health: &Arc<ReactorHealth>,
+) -> Result<ReactorThreads, ServerError> {
     let system = |what| move |source| ServerError::System { what, source };
     let count = affinities.len();
     let mailboxes = (0..count).map(|_| mailbox()).collect::<io::Result<Vec<_>>>();
@@ -719,12 +734,12 @@ fn spawn(
     let tickets = Arc::new(Tickets::new(connection_limits(config, count)));
     let cores = affinities.iter().map(|affinity| affinity.cpus.single()).collect();
     let balance = Balance::new(cores, config.waiting == Waiting::BusyPoll);
-    let mut reactors = Reactors::default();
+    let mut reactors = ReactorThreads::default();
     let mut beginnings = Vec::new();
     let mailboxes = inboxes.into_iter().zip(outboxes.clone());
     for (number, (affinity, (inbox, orders))) in affinities.into_iter().zip(mailboxes).enumerate() {
         let meter = Arc::<Meter>::default();
-        let parts = Parts {
+        let parts = TargetReactorParts {
             number,
             ether: ports.take(number),
             inbox,
@@ -749,45 +764,50 @@ fn spawn(
         };
         let core = affinity.cpus.single();
         let name = format!("roadtrain-{}", core.map_or("target".into(), |core| core.to_string()));
-        let warden = Warden { health: health.clone(), number };
+        let exit_reporter = ReactorExitReporter { health: health.clone(), number };
         let (begun, beginning) = sync_channel(1);
-        let body = move || run(&affinity, parts, &begun, warden);
+        let body = move || run(&affinity, parts, &begun, exit_reporter);
         let thread = thread::Builder::new().name(name).spawn(body).map_err(system("thread"))?;
         reactors.0.push((orders, thread));
         reactors.1.push(meter);
         beginnings.push(beginning);
     }
     for beginning in beginnings {
-        // No answer at all: its thread has panicked, and has said so.
+        // No reply: the thread has panicked, and has reported that.
         let begun = beginning.recv().unwrap_or_else(|_| Err(io::Error::other("it has panicked")));
         begun.map_err(system("reactor"))?;
     }
     Ok(reactors)
 }
 
-/// What was asked for, if there are descriptors for it.
+/// Returns the configured limits, reduced to the available descriptors.
 fn connection_limits(config: &ServerConfig, reactors: usize) -> ConnectionLimits {
     let files = config.subsystems.iter().map(|subsystem| subsystem.namespaces.len()).sum();
     let most = files::connections_max(reactors, files);
-    let asked = config.connections;
-    if most < asked.all {
-        info!("at most {most} connections instead of {}: RLIMIT_NOFILE is too low", asked.all);
+    let limits = config.connections;
+    if most < limits.all {
+        info!("at most {most} connections instead of {}: RLIMIT_NOFILE is too low", limits.all);
     }
-    ConnectionLimits { all: asked.all.min(most), ..asked }
+    ConnectionLimits { all: limits.all.min(most), ..limits }
 }
 
-fn run(affinity: &Affinity, parts: Parts, begun: &SyncSender<io::Result<()>>, warden: Warden) {
+fn run(
+    affinity: &Affinity,
+    parts: TargetReactorParts,
+    begun: &SyncSender<io::Result<()>>,
+    exit_reporter: ReactorExitReporter,
+) {
     tuning::set_exact_timers();
     numa::bind_thread(affinity);
     let reactor = match affinity.cpus.single() {
         #[cfg(test)]
         Some(BROKEN_CORE) => Err(io::Error::other("a test wants it so")),
-        _ => Reactor::new(parts),
+        _ => TargetReactor::new(parts),
     };
     match reactor {
         Ok(mut reactor) => {
             let _ = begun.send(Ok(()));
-            warden.ended(reactor.run());
+            exit_reporter.ended(reactor.run());
         }
         Err(error) => {
             let _ = begun.send(Err(error));
@@ -795,6 +815,6 @@ fn run(affinity: &Affinity, parts: Parts, begun: &SyncSender<io::Result<()>>, wa
     }
 }
 
-/// No reactor begins on this core.
+/// Core on which no reactor starts, for a test.
 #[cfg(test)]
 pub(super) const BROKEN_CORE: usize = 4322;

@@ -1,8 +1,8 @@
-//! Everything a target has counted, at a moment.
+//! Snapshot of everything that a target has counted.
 
 use super::ether::Drops;
 use super::export::{Blocks, Export};
-use super::order::Order;
+use super::order::TargetReactorMessage;
 use super::server::Server;
 use roadtrain_reactor::metrics::{
     AnaSample, FrameCount, Io, Kind, LaneSample, NamespaceSample, ReactorSample, Snapshot,
@@ -16,8 +16,8 @@ use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 impl Server {
-    /// What it has counted. Reactors have stored it, and are asked for frames only. `id`, `version` and `uptime_seconds` are the
-    /// caller's to fill.
+    /// Returns the current counters. Reactors publish them; only frame counters need a query. The caller sets `id`,
+    /// `version` and `uptime_seconds`.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let meters = &self.control.meters;
@@ -33,7 +33,7 @@ impl Server {
         (transport.frames, transport.frames_dropped) = self.frames();
         let serial = |nqn: &str| serials.get(nqn).cloned().unwrap_or_default();
         let sample = |one: &SubsystemConfig| {
-            let (listeners, ana) = ways(one, &seen, self.has_interfaces);
+            let (listeners, ana) = ana_samples(one, &seen, self.has_interfaces);
             SubsystemSample { serial: serial(&one.nqn), listeners, ana, ..subsystem(one) }
         };
         let subsystems = seen.subsystems.iter().map(sample).collect();
@@ -55,19 +55,19 @@ impl Server {
         }
     }
 
-    /// All queues, admin queues (QID 0) among them, with what they have counted.
+    /// Returns the counters of all queues, including admin queues (QID 0).
     #[must_use]
     pub fn queues(&self) -> Vec<LaneSample> {
         self.control.meters.queue_samples()
     }
 
-    /// What is wrong with what it exports, for people: blocks that are out of reach, flushes that have failed.
+    /// Describes the problems of the exports: blocks that are not accessible, flushes that have failed.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         self.control.problems()
     }
 
-    /// The reactors, with what they have counted.
+    /// Returns the counters of the reactors.
     #[must_use]
     pub fn reactors(&self) -> Vec<ReactorSample> {
         let samples = self.control.meters.reactor_samples().into_iter().zip(&self.affinities);
@@ -78,14 +78,14 @@ impl Server {
         samples.map(placed).collect()
     }
 
-    /// Frames of each interface and dropped frames by reason, of all reactors.
+    /// Returns frames by interface and dropped frames by reason, over all reactors.
     fn frames(&self) -> (Vec<FrameCount>, Vec<StatusCount>) {
         let (mut of_all, mut dropped) = (Vec::<FrameCount>::new(), Drops::default());
-        // Without interfaces there are none, and no reactor is to be asked.
+        // Without interfaces there are no frames, and no reactor is queried.
         if !self.has_interfaces {
             return (of_all, Vec::new());
         }
-        for (drops, ports) in self.ask(Order::Frames) {
+        for (drops, ports) in self.query_reactors(TargetReactorMessage::Frames) {
             dropped = dropped + drops;
             for port in ports {
                 match of_all.iter_mut().find(|of| of.interface == port.interface) {
@@ -103,11 +103,12 @@ impl Server {
     }
 }
 
-/// What is exported, as hosts see it.
+/// Returns the namespaces as hosts see them.
 fn namespaces(seen: &TargetConfig, exports: &TargetConfig<Export>) -> Vec<NamespaceSample> {
     let of = |subsystem: &SubsystemConfig| {
-        let asked = exports.subsystems.iter().find(|asked| asked.nqn == subsystem.nqn);
-        let exports = asked.map_or(&[][..], |asked| &asked.namespaces);
+        let configured =
+            exports.subsystems.iter().find(|configured| configured.nqn == subsystem.nqn);
+        let exports = configured.map_or(&[][..], |configured| &configured.namespaces);
         let by_nsid: HashMap<u32, &Export> = exports.iter().map(|one| (one.nsid, one)).collect();
         let sample = |namespace: &NamespaceConfig| {
             let export = by_nsid.get(&namespace.nsid);
@@ -133,7 +134,7 @@ fn namespaces(seen: &TargetConfig, exports: &TargetConfig<Export>) -> Vec<Namesp
     seen.subsystems.iter().flat_map(of).collect()
 }
 
-/// What a namespace is kept in: a name, and which kind that is.
+/// Returns the name of a namespace's storage, and its kind.
 fn device(export: &Export) -> (String, &'static str) {
     let Blocks::Spec(spec) = &export.blocks else { return ("embedded".into(), "Embedded") };
     match &spec.kind {
@@ -147,35 +148,39 @@ fn device(export: &Export) -> (String, &'static str) {
     }
 }
 
-/// Listeners of a subsystem over TCP, and how good all ways to it are.
-fn ways(
+/// Returns the number of TCP listeners of a subsystem, and the ANA states of all its paths.
+fn ana_samples(
     subsystem: &SubsystemConfig,
     seen: &TargetConfig,
     has_interfaces: bool,
 ) -> (u64, Vec<AnaSample>) {
-    let way = |listener: AnaListener, state: AnaState| AnaSample {
+    let state_sample = |listener: AnaListener, state: AnaState| AnaSample {
         listener: listener.to_string(),
         state: state.to_string(),
     };
     if let Some(named) = &subsystem.listeners {
-        let ways = named.iter().map(|(at, state)| way(AnaListener::Tcp(*at), *state));
-        return (named.len() as u64, ways.collect());
+        let samples = named.iter().map(|(at, state)| state_sample(AnaListener::Tcp(*at), *state));
+        return (named.len() as u64, samples.collect());
     }
     let shared = seen.listeners.iter().filter(|listener| !listener.named_only);
-    let mut ways: Vec<AnaSample> =
-        shared.map(|one| way(AnaListener::Tcp(one.address), seen.ana.at(one.address))).collect();
-    let listeners = ways.len() as u64;
+    let mut samples: Vec<AnaSample> = shared
+        .map(|one| state_sample(AnaListener::Tcp(one.address), seen.ana.at(one.address)))
+        .collect();
+    let listeners = samples.len() as u64;
     if has_interfaces {
-        ways.push(way(AnaListener::Ether, seen.ana.get(AnaListener::Ether).unwrap_or_default()));
+        samples.push(state_sample(
+            AnaListener::Ether,
+            seen.ana.get(AnaListener::Ether).unwrap_or_default(),
+        ));
     }
-    // One address of a listener that has all of them may have a state of its own.
+    // One address of a wildcard listener may have its own state.
     for (listener, state) in seen.ana.iter() {
-        let own = way(listener, state);
-        if ways.iter().all(|way| way.listener != own.listener) {
-            ways.push(own);
+        let own = state_sample(listener, state);
+        if samples.iter().all(|path| path.listener != own.listener) {
+            samples.push(own);
         }
     }
-    (listeners, ways)
+    (listeners, samples)
 }
 
 fn subsystem(subsystem: &SubsystemConfig) -> SubsystemSample {
@@ -220,7 +225,8 @@ mod tests {
         HostConfig::new(server.addresses()[0], NQN, name, [7; 16])
     }
 
-    /// Waits until counters, which are published at the end of a turn and read one after the other, show what a test expects.
+    /// Waits until the counters show what a test expects. They are published at the end of a turn and read one after
+    /// the other.
     fn when(server: &Server, is_there: impl Fn(&Snapshot) -> bool) -> Snapshot {
         for _ in 0..1000 {
             let snapshot = server.snapshot();
@@ -232,7 +238,7 @@ mod tests {
         panic!("not counted: {:#?}", server.snapshot());
     }
 
-    /// Commands with a measured latency.
+    /// Returns the number of commands with a measured latency.
     fn timed(snapshot: &Snapshot) -> u64 {
         let latencies = snapshot.reactors.iter().flat_map(|reactor| &reactor.latencies);
         latencies.map(|of| of.latency.count()).sum()
@@ -287,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_refused_is_counted_with_the_reason() {
+    fn refused_hosts_are_counted_with_the_reason() {
         let server = start(Some(HOST));
         let stranger = host(&server, "nqn.2024-01.test:stranger");
         assert!(Client::connect(stranger).is_err());
@@ -312,9 +318,9 @@ mod tests {
         assert_eq!(timed(&snapshot), 1);
     }
 
-    /// What a hanging reactor has counted is read like that of others: nobody is asked, and nothing is waited for.
+    /// The counters of a hanging reactor are read like those of others, without a query or a wait.
     #[test]
-    fn reactors_are_not_asked() {
+    fn reactors_are_not_queried() {
         let server = start(None);
         let client = Client::connect(host(&server, HOST)).unwrap();
         client.read(1, 0, Buffer::alloc(512)).unwrap();
@@ -328,10 +334,10 @@ mod tests {
         there.recv().unwrap();
         let snapshot = server.snapshot();
         assert_eq!((snapshot.namespaces[0].io.reads, snapshot.transport.open), (1, 2));
-        drop(release); // before that the reactor has made no turn
+        drop(release); // the reactor has made no turn before this
     }
 
-    /// Whatever reactor a lane is on, its commands are counted once, and in flight is what is in flight.
+    /// Commands of a lane are counted once, also those in flight, whichever reactor it is on.
     #[test]
     fn lanes_that_move_are_counted_on() {
         let kind = StoreKind::Memory { size: 1 << 20 };
@@ -356,7 +362,7 @@ mod tests {
         when(&server, |s| s.hosts[0].io.reads == 20 && timed(s) == 20);
     }
 
-    /// Each subsystem has the listeners where it can be reached, with what they say of the way.
+    /// Each subsystem has the listeners where it is reachable, with their ANA states.
     #[test]
     fn subsystems_have_their_own_listeners() {
         let named = |state| Some([("127.0.0.1:4421".parse().unwrap(), state)].into());
@@ -382,12 +388,13 @@ mod tests {
         let at = |text: &str| AnaListener::Tcp(text.parse().unwrap());
         seen.ana.set(at("[::1]:4420"), Some(AnaState::Inaccessible));
         seen.ana.set(at("127.0.0.2:4420"), Some(AnaState::Change));
-        let shown = |(listeners, ways): (u64, Vec<AnaSample>)| {
-            let ways = ways.into_iter().map(|way| format!("{} {}", way.listener, way.state));
-            (listeners, ways.collect::<Vec<_>>())
+        let shown = |(listeners, samples): (u64, Vec<AnaSample>)| {
+            let samples =
+                samples.into_iter().map(|path| format!("{} {}", path.listener, path.state));
+            (listeners, samples.collect::<Vec<_>>())
         };
         assert_eq!(
-            shown(ways(&own, &seen, true)),
+            shown(ana_samples(&own, &seen, true)),
             (1, vec!["127.0.0.1:4421 non-optimized".to_owned()])
         );
         let shared = [
@@ -397,7 +404,7 @@ mod tests {
             "127.0.0.2:4420 change",
         ];
         let plain = SubsystemConfig::new("nqn.2024-01.test:other");
-        assert_eq!(shown(ways(&plain, &seen, true)), (2, shared.map(str::to_owned).into()));
+        assert_eq!(shown(ana_samples(&plain, &seen, true)), (2, shared.map(str::to_owned).into()));
         assert_eq!(subsystem(&own).hosts, [HOST]);
     }
 }

@@ -1,10 +1,10 @@
-//! Namespaces whose blocks change hands: none waits for another one.
+//! Tests of namespaces whose blocks change owners: none waits for another one.
 
-use super::control::poll_custody;
+use super::control::poll_owners;
 use super::kept_file::KeptPlace;
 use super::open_store::OpenStore;
 use super::tests::{NQN, eventually};
-use super::uncorrectable::{Uncorrectable, Waiter};
+use super::uncorrectable::{MarkWaiter, Uncorrectable};
 use super::{Export, Server, ServerConfig, Subsystem};
 use roadtrain_store::{
     ByteRange, Completion, Completions, Custody, Geometry, Io, Op, OpenError, Resize, Store, Token,
@@ -16,29 +16,29 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Blocks of whoever a test says.
+/// Store whose owner the test sets.
 #[derive(Debug)]
-struct Handed {
+struct TestOwnerStore {
     number: u128,
-    custody: Mutex<Custody>,
-    /// Cannot be opened.
+    current: Mutex<Custody>,
+    /// True if opening fails.
     is_refused: AtomicBool,
-    /// Takes its time to be opened.
+    /// True if opening does not return.
     is_stuck: AtomicBool,
     is_tried: AtomicBool,
-    /// How often it was asked whose the blocks are.
-    asked: AtomicU32,
+    /// Number of queries for the owner.
+    owner_queries: AtomicU32,
 }
 
-impl Handed {
-    fn new(number: u128, custody: Custody) -> Arc<Handed> {
-        Arc::new(Handed {
+impl TestOwnerStore {
+    fn new(number: u128, custody: Custody) -> Arc<TestOwnerStore> {
+        Arc::new(TestOwnerStore {
             number,
-            custody: Mutex::new(custody),
+            current: Mutex::new(custody),
             is_refused: AtomicBool::new(false),
             is_stuck: AtomicBool::new(false),
             is_tried: AtomicBool::new(false),
-            asked: AtomicU32::new(0),
+            owner_queries: AtomicU32::new(0),
         })
     }
 
@@ -47,11 +47,11 @@ impl Handed {
     }
 
     fn set(&self, custody: Custody) {
-        *self.custody.lock().unwrap() = custody;
+        *self.current.lock().unwrap() = custody;
     }
 }
 
-impl Store for Handed {
+impl Store for TestOwnerStore {
     fn geometry(&self) -> Geometry {
         Geometry { lba_shift: 9, blocks: 8, read_only: true, volatile_cache: false }
     }
@@ -65,8 +65,8 @@ impl Store for Handed {
     }
 
     fn custody(&self) -> Custody {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        *self.custody.lock().unwrap()
+        self.owner_queries.fetch_add(1, Ordering::Relaxed);
+        *self.current.lock().unwrap()
     }
 
     fn seize(&self) -> Result<(), OpenError> {
@@ -85,8 +85,8 @@ impl Store for Handed {
     }
 }
 
-fn subsystems(stores: &[Arc<Handed>], yields: bool) -> Vec<Subsystem> {
-    let export = |(store, nsid): (&Arc<Handed>, u32)| {
+fn subsystems(stores: &[Arc<TestOwnerStore>], yields: bool) -> Vec<Subsystem> {
+    let export = |(store, nsid): (&Arc<TestOwnerStore>, u32)| {
         let export = Export::with_store(nsid, store.clone());
         Export { yields, ..export }
     };
@@ -94,7 +94,7 @@ fn subsystems(stores: &[Arc<Handed>], yields: bool) -> Vec<Subsystem> {
     vec![Subsystem { namespaces, ..Subsystem::new(NQN) }]
 }
 
-fn serve(stores: &[Arc<Handed>], yields: bool) -> Server {
+fn serve(stores: &[Arc<TestOwnerStore>], yields: bool) -> Server {
     let listen = vec!["127.0.0.1:0".parse().unwrap()];
     let mut config = ServerConfig::new(listen, subsystems(stores, yields));
     config.cores = vec![0];
@@ -108,22 +108,22 @@ fn states(server: &Server) -> Vec<AnaState> {
 
 #[test]
 fn one_that_cannot_be_had_keeps_no_other_one_from_being_served() {
-    let stores = [1, 2].map(|number| Handed::new(number, Custody::Theirs));
+    let stores = [1, 2].map(|number| TestOwnerStore::new(number, Custody::Theirs));
     let server = serve(&stores, false);
     stores[0].is_refused.store(true, Ordering::Relaxed);
     stores.iter().for_each(|store| store.become_ours());
     let (out, here) = (AnaState::Inaccessible, AnaState::Optimized);
     eventually("the second is served", || states(&server) == [out, here]);
-    // It is tried again.
+    // A retry follows.
     stores[0].is_refused.store(false, Ordering::Relaxed);
     eventually("the first is served", || states(&server) == [here, here]);
     server.stop();
 }
 
-/// Who has just lost it stands by a moment later only.
+/// A target that has just lost the blocks stands by only a moment later.
 #[test]
 fn one_that_was_just_lost_is_claimed_back() {
-    let store = Handed::new(1, Custody::Ours);
+    let store = TestOwnerStore::new(1, Custody::Ours);
     let server = serve(std::slice::from_ref(&store), false);
     store.set(Custody::Lost);
     std::thread::scope(|scope| {
@@ -136,27 +136,27 @@ fn one_that_was_just_lost_is_claimed_back() {
     server.stop();
 }
 
-/// A store that is cut off answers what is under way when it is asked.
+/// A store that is cut off completes its commands when its owner is queried.
 #[test]
-fn stores_are_asked_while_another_one_is_opened() {
-    let stores = [1, 2].map(|number| Handed::new(number, Custody::Theirs));
+fn owners_are_queried_while_another_store_opens() {
+    let stores = [1, 2].map(|number| TestOwnerStore::new(number, Custody::Theirs));
     let server = serve(&stores, false);
     let [opening, other] = &stores;
     opening.is_tried.store(false, Ordering::Relaxed);
     opening.is_stuck.store(true, Ordering::Relaxed);
     opening.become_ours();
     eventually("it is opened", || opening.is_tried.load(Ordering::Relaxed));
-    let asked = || other.asked.load(Ordering::Relaxed);
-    let before = asked();
-    eventually("the other one is asked", || asked() > before + 3);
+    let queries = || other.owner_queries.load(Ordering::Relaxed);
+    let before = queries();
+    eventually("the other one is queried", || queries() > before + 3);
     opening.is_stuck.store(false, Ordering::Relaxed);
     server.stop();
 }
 
-/// Of a new share what cannot be had stays out of reach, and is tried again.
+/// A namespace of a new share that cannot be opened stays inaccessible, and a retry follows.
 #[test]
 fn a_share_is_followed_though_one_of_it_cannot_be_had() {
-    let stores = [1, 2].map(|number| Handed::new(number, Custody::Free));
+    let stores = [1, 2].map(|number| TestOwnerStore::new(number, Custody::Free));
     let server = serve(&stores, true);
     stores[0].is_refused.store(true, Ordering::Relaxed);
     stores[1].become_ours();
@@ -168,7 +168,7 @@ fn a_share_is_followed_though_one_of_it_cannot_be_had() {
     server.stop();
 }
 
-/// What was opened for one target alone gives no sign of life, and cannot be taken over.
+/// An image that was opened exclusively sends no heartbeat, and cannot be taken over.
 #[cfg(feature = "rbd")]
 #[test]
 fn an_image_is_opened_anew_to_be_shared() {
@@ -183,39 +183,38 @@ fn an_image_is_opened_anew_to_be_shared() {
     assert!(is_alike((true, "a"), (true, "a")) && is_alike((false, "a"), (false, "a")));
     assert!(!is_alike((false, "a"), (true, "a")));
     assert!(!is_alike((true, "a"), (true, "b")), "other rights");
-    // What is shared does for one alone; who has it alone would find its own lock.
+    // A shared image also suits one target alone. Opened exclusively, it would find its own lock.
     assert!(is_alike((true, "a"), (false, "a")) && is_alike((false, "a"), (false, "b")));
 }
 
-/// A store that has become another namespace's, or nobody's, may still have commands of hosts: it answers them when it is
-/// asked whose its blocks are.
+/// A replaced store may still have commands of hosts: it completes them when its owner is queried.
 #[test]
-fn a_store_that_was_replaced_is_asked_as_long_as_it_is_used() {
-    let store = Handed::new(5, Custody::Ours);
+fn the_owner_of_a_replaced_store_is_queried_while_it_is_used() {
+    let store = TestOwnerStore::new(5, Custody::Ours);
     let marks = Uncorrectable::open(&KeptPlace::Beside, None, &*store).unwrap();
     let open = Arc::new(OpenStore::new(store.clone(), marks));
-    let before = store.asked.load(Ordering::Relaxed);
+    let before = store.owner_queries.load(Ordering::Relaxed);
     let mut polled = Vec::new();
-    poll_custody(&mut polled, std::slice::from_ref(&open));
-    poll_custody(&mut polled, &[]);
-    assert_eq!((store.asked.load(Ordering::Relaxed) - before, polled.len()), (2, 1));
+    poll_owners(&mut polled, std::slice::from_ref(&open));
+    poll_owners(&mut polled, &[]);
+    assert_eq!((store.owner_queries.load(Ordering::Relaxed) - before, polled.len()), (2, 1));
     drop(open);
-    poll_custody(&mut polled, &[]);
-    assert_eq!((store.asked.load(Ordering::Relaxed) - before, polled.len()), (2, 0));
+    poll_owners(&mut polled, &[]);
+    assert_eq!((store.owner_queries.load(Ordering::Relaxed) - before, polled.len()), (2, 0));
 }
 
-/// Marks are kept in a file of whoever has the blocks.
+/// The file of marks belongs to the owner of the blocks.
 #[test]
 fn marks_of_blocks_that_another_one_has_are_not_saved() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("marks");
-    let store = Handed::new(6, Custody::Ours);
+    let store = TestOwnerStore::new(6, Custody::Ours);
     let marks = Uncorrectable::open(&KeptPlace::File(path.clone()), None, &*store).unwrap();
     let open = Arc::new(OpenStore::new(store.clone(), marks));
     let mark = |offset| {
-        let (told, answer) = std::sync::mpsc::channel();
-        let completions = Completions::new(move |completion| told.send(completion).is_ok());
-        let waiter = Waiter { token: Token::new(1, 1), completions };
+        let (sender, answer) = std::sync::mpsc::channel();
+        let completions = Completions::new(move |completion| sender.send(completion).is_ok());
+        let waiter = MarkWaiter { token: Token::new(1, 1), completions };
         let change = Change::Mark(ByteRange { offset, len: 512 });
         Uncorrectable::change(&open, change, Some(waiter));
         (answer.recv().unwrap().result.is_ok(), std::fs::read(&path).unwrap_or_default())

@@ -1,8 +1,8 @@
-//! The open stores of all exports, and what a new configuration changes about them.
+//! Open stores of all exports, and the changes of a new configuration.
 
 use super::export::{Blocks, Export, Subsystem};
 use super::open_store::OpenStore;
-use super::reservation_file::Kept;
+use super::reservation_file::KeptReservations;
 use super::uncorrectable::{Marked, Uncorrectable};
 use roadtrain_store::{
     BlockLimits, Custody, Geometry, OpenError, Place, Resize, StoreKind, StoreSpec,
@@ -20,37 +20,37 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tracing::{info, warn};
 
-/// A namespace's store, and what lanes have to know besides.
+/// Open namespace: its export, its store, and its configuration.
 #[derive(Clone)]
-pub(super) struct Open {
+pub(super) struct OpenNamespace {
     pub(super) export: Export,
     place: Option<Place>,
     pub(super) store: Arc<OpenStore>,
-    /// What hosts see of it.
+    /// Configuration that hosts see.
     pub(super) config: NamespaceConfig,
-    /// Its reservations when it was opened, and where they are kept.
-    pub(super) kept: Option<Kept>,
-    /// Of what it may do in a second, how much is used.
+    /// Reservations at the time of opening, and the file that keeps them.
+    pub(super) kept: Option<KeptReservations>,
+    /// Rate limit, with its current use.
     pub(super) limit: Arc<RateLimit>,
 }
 
-impl Open {
-    /// Whether hosts are told that the blocks are out of reach.
+impl OpenNamespace {
+    /// True if hosts see the namespace as inaccessible.
     pub(super) fn is_out_of_reach(&self) -> bool {
         self.config.ana == AnaState::Inaccessible
     }
 
-    /// Whether hosts can use it here.
+    /// True if hosts can use the namespace at this target.
     pub(super) fn is_served(&self) -> bool {
         self.config.ana.is_usable() && self.store.store().custody() == Custody::Ours
     }
 
-    /// Whether it waits for blocks that another one has.
+    /// True if the namespace waits for blocks that another target owns.
     pub(super) fn stands_by(&self) -> bool {
         self.store.store().custody().stands_by()
     }
 
-    /// Whether another target may take the blocks while this one has them.
+    /// True if another target may seize the blocks while this one owns them.
     pub(super) fn changes_hands(&self) -> bool {
         match &self.export.blocks {
             #[cfg(feature = "rbd")]
@@ -59,31 +59,30 @@ impl Open {
         }
     }
 
-    /// Where its reservations are kept; while the blocks are out of reach, where they will be.
+    /// Returns the file of the reservations; while the blocks are out of reach, the file that will keep them.
     fn reservations_path(&self) -> Option<PathBuf> {
         match self.is_out_of_reach() {
-            true => Kept::path(&self.export.reservations, self.export.blocks.spec()),
+            true => KeptReservations::path(&self.export.reservations, self.export.blocks.spec()),
             false => self.kept.as_ref().map(|kept| kept.path.clone()),
         }
     }
 
-    /// Whether `next` goes on with its reservations, and keeps them elsewhere.
-    fn moves_reservations(&self, next: &Open) -> bool {
-        let of = |open: &Open| (open.config.id.map(|id| id.nguid), open.config.tenure);
+    /// True if `next` continues its reservations in another file.
+    fn moves_reservations(&self, next: &OpenNamespace) -> bool {
+        let of = |open: &OpenNamespace| (open.config.id.map(|id| id.nguid), open.config.tenure);
         of(self) == of(next) && self.reservations_path() != next.reservations_path()
     }
 
-    /// [`NamespaceConfig::tenure`] when `store` is to have the blocks: another one where one of both stores is of a target
-    /// that does not have them.
+    /// Returns [`NamespaceConfig::tenure`] for the case that `store` gets the blocks: a new number if one of both
+    /// stores belongs to a target that does not own them.
     fn tenure_with(&self, store: &Arc<OpenStore>) -> u64 {
         let changes_hands = !self.store.is_own() || !store.is_own();
         let has_changed = !Arc::ptr_eq(&self.store, store) && changes_hands;
         self.config.tenure + u64::from(has_changed)
     }
 
-    /// Whether its store serves nothing any more, and is to be opened again: hosts are told first that it is out of
-    /// reach.
-    pub(super) fn is_to_open(&self) -> bool {
+    /// True if the store serves nothing more and must be opened again. Hosts first see the namespace as inaccessible.
+    pub(super) fn must_reopen(&self) -> bool {
         match self.store.store().custody() {
             Custody::Ours | Custody::CutOff => false,
             Custody::Theirs | Custody::Free => true,
@@ -91,8 +90,8 @@ impl Open {
         }
     }
 
-    /// Whether something has to be done because others have got the blocks, or have none any more.
-    pub(super) fn has_news(&self) -> bool {
+    /// True if the owner of the blocks has changed, so that the namespace must be opened or made inaccessible.
+    pub(super) fn needs_change(&self) -> bool {
         match self.store.store().custody() {
             Custody::Ours => self.is_out_of_reach(),
             Custody::CutOff => !self.is_out_of_reach(),
@@ -102,9 +101,9 @@ impl Open {
         }
     }
 
-    /// The same as `export` says it, if nothing has to be opened or given up for that. One that stands by does so
-    /// whether it yields or not: it has looked for long who has the blocks, and goes on.
-    fn claimed(&self, export: &Export) -> Option<Open> {
+    /// Returns the namespace with the settings of `export`, if nothing has to be opened or released for that. One that
+    /// stands by keeps doing so whether it yields or not.
+    fn reused_for(&self, export: &Export) -> Option<OpenNamespace> {
         let alike = Export { yields: self.export.yields, ..export.clone() };
         let is_it = match self.store.store().custody() {
             _ if self.export == *export => true,
@@ -112,51 +111,54 @@ impl Open {
             Custody::Free => self.export == alike && export.yields,
             _ => false,
         };
-        is_it.then(|| Open { export: export.clone(), ..self.clone() })
+        is_it.then(|| OpenNamespace { export: export.clone(), ..self.clone() })
     }
 
-    /// The same as `export` says it, but for the blocks, which could not be had: it stays out of reach. It
-    /// [has news](Open::has_news) then, so it is tried again, by itself.
-    fn postponed(&self, export: &Export) -> Option<Open> {
+    /// Returns the namespace with the settings of `export` although its blocks could not be opened: it stays
+    /// inaccessible. [`OpenNamespace::needs_change`] is true then, so that a retry follows, for this namespace alone.
+    fn kept_inaccessible(&self, export: &Export) -> Option<OpenNamespace> {
         let is_alike = self.export == Export { yields: self.export.yields, ..export.clone() };
-        let is_it = is_alike && self.is_to_open() && self.is_out_of_reach();
-        is_it.then(|| Open { export: export.clone(), ..self.clone() })
+        let is_it = is_alike && self.must_reopen() && self.is_out_of_reach();
+        is_it.then(|| OpenNamespace { export: export.clone(), ..self.clone() })
     }
 }
 
-/// Stores by subsystem NQN and NSID.
+/// Open namespaces by subsystem NQN and NSID.
 #[derive(Clone, Default)]
-pub(super) struct Stores {
-    open: HashMap<(String, u32), Open>,
+pub(super) struct OpenNamespaces {
+    open: HashMap<(String, u32), OpenNamespace>,
 }
 
-impl Stores {
-    /// The store of a namespace.
-    pub(super) fn get(&self, nqn: &str, nsid: u32) -> Option<&Open> {
+impl OpenNamespaces {
+    /// Returns the open namespace.
+    pub(super) fn get(&self, nqn: &str, nsid: u32) -> Option<&OpenNamespace> {
         self.open.get(&(nqn.to_owned(), nsid))
     }
 
-    /// All of them: subsystem NQN, NSID, store.
+    /// Returns all stores: subsystem NQN, NSID, store.
     pub(super) fn all(&self) -> impl Iterator<Item = (&str, u32, &Arc<OpenStore>)> {
         self.open.iter().map(|((nqn, nsid), open)| (nqn.as_str(), *nsid, &open.store))
     }
 
-    /// Namespaces whose blocks another target may get: subsystem NQN and all else.
-    pub(super) fn changing_hands(&self) -> impl Iterator<Item = (&str, &Open)> {
+    /// Returns the namespaces whose blocks may change owners, with their subsystem NQN.
+    pub(super) fn changing_hands(&self) -> impl Iterator<Item = (&str, &OpenNamespace)> {
         let all = self.open.iter().map(|((nqn, _), open)| (nqn.as_str(), open));
         all.filter(|(_, open)| open.is_out_of_reach() || open.changes_hands())
     }
 
-    /// What was known of reservations when namespaces were opened: subsystem NQN, NSID, that.
-    pub(super) fn kept(&self) -> impl Iterator<Item = (&str, u32, &Kept)> {
+    /// Returns the reservations at the time of opening: subsystem NQN, NSID, reservations.
+    pub(super) fn kept(&self) -> impl Iterator<Item = (&str, u32, &KeptReservations)> {
         self.open
             .iter()
             .filter_map(|((nqn, nsid), open)| Some((nqn.as_str(), *nsid, open.kept.as_ref()?)))
     }
 
-    /// The namespaces that were of another class in `old`.
-    pub(super) fn reclassed(&self, old: &Stores) -> impl Iterator<Item = (&str, &Open)> {
-        let is_other = |(key, new): &(&(String, u32), &Open)| {
+    /// Returns the namespaces that had another class in `old`.
+    pub(super) fn reclassed(
+        &self,
+        old: &OpenNamespaces,
+    ) -> impl Iterator<Item = (&str, &OpenNamespace)> {
+        let is_other = |(key, new): &(&(String, u32), &OpenNamespace)| {
             old.open.get(*key).is_some_and(|open| open.export.class != new.export.class)
         };
         self.open
@@ -165,9 +167,12 @@ impl Stores {
             .map(|((nqn, _), open)| (nqn.as_str(), open))
     }
 
-    /// The namespaces that had other limits in `old`.
-    pub(super) fn relimited(&self, old: &Stores) -> impl Iterator<Item = (&str, &Open)> {
-        let is_other = |(key, new): &(&(String, u32), &Open)| {
+    /// Returns the namespaces that had other limits in `old`.
+    pub(super) fn relimited(
+        &self,
+        old: &OpenNamespaces,
+    ) -> impl Iterator<Item = (&str, &OpenNamespace)> {
+        let is_other = |(key, new): &(&(String, u32), &OpenNamespace)| {
             old.open.get(*key).is_some_and(|open| open.export.rates != new.export.rates)
         };
         self.open
@@ -176,35 +181,39 @@ impl Stores {
             .map(|((nqn, _), open)| (nqn.as_str(), open))
     }
 
-    /// Opens what `subsystems` name and is not open yet, and checks everything, without changing anything that
-    /// hosts see. Takes no lock, and as long as opening takes. What is exported already as it is wanted is taken as
-    /// it is, unless it is `looked` at again, by NQN and NSID.
+    /// Opens the stores of `subsystems` that are not open yet, and checks everything, without a change that hosts see.
+    /// Takes no lock and may take long. Takes over exports that already match, unless `is_rechecked` is true for their
+    /// NQN and NSID.
     ///
     /// # Errors
-    /// The first store that cannot be had, unless it was out of reach and can stay so; nothing has changed then.
+    ///
+    /// The first store that is not available, unless it was out of reach and can stay so; nothing has changed then.
     pub(super) fn prepare(
         &self,
         subsystems: &[Subsystem],
-        looked: impl Fn(&str, u32) -> bool,
-    ) -> Result<Prepared, ConfigError> {
-        let mut prepared = Prepared::default();
+        is_rechecked: impl Fn(&str, u32) -> bool,
+    ) -> Result<PreparedStores, ConfigError> {
+        let mut prepared = PreparedStores::default();
         for subsystem in subsystems {
             let nqn = &subsystem.nqn;
             let mut namespaces = Vec::new();
             for export in &subsystem.namespaces {
-                let known = self.get(nqn, export.nsid).filter(|_| !looked(nqn, export.nsid));
-                let open = match known.and_then(|open| open.claimed(export)) {
+                let known = self.get(nqn, export.nsid).filter(|_| !is_rechecked(nqn, export.nsid));
+                let open = match known.and_then(|open| open.reused_for(export)) {
                     Some(open) => Ok(open),
                     None => prepared.open(self, nqn, export).or_else(|error| {
-                        let postponed = known.and_then(|open| open.postponed(export));
+                        let postponed = known.and_then(|open| open.kept_inaccessible(export));
                         if postponed.is_some() {
-                            warn!("{}: it stays out of reach", unfit(nqn, export.nsid, &error));
+                            warn!(
+                                "{}: it stays inaccessible",
+                                store_error(nqn, export.nsid, &error)
+                            );
                         }
                         postponed.ok_or(error)
                     }),
                 };
                 let config = open.and_then(|open| prepared.add(nqn, open));
-                namespaces.push(config.map_err(|error| unfit(nqn, export.nsid, &error))?);
+                namespaces.push(config.map_err(|error| store_error(nqn, export.nsid, &error))?);
             }
             prepared.configs.push(SubsystemConfig {
                 serial: subsystem.serial.clone(),
@@ -222,20 +231,20 @@ impl Stores {
         Ok(prepared)
     }
 
-    /// A store that an embedding program exports twice.
+    /// Returns the store that an embedding program exports twice.
     fn find_given(&self, blocks: &Blocks) -> Option<Arc<OpenStore>> {
         let Blocks::Store(_) = blocks else { return None };
         let found = self.open.values().find(|open| open.export.blocks == *blocks);
         found.map(|open| open.store.clone())
     }
 
-    /// The reason why blocks are in use, where this target itself has them and serves them in another way.
+    /// Returns the reason why blocks are in use, if this target itself has them open in another way.
     fn explain(&self, error: OpenError, blocks: &Blocks) -> OpenError {
         let (OpenError::InUse { path, .. }, Blocks::Spec(wanted)) = (&error, blocks) else {
             return error;
         };
         let place = Place::of(wanted);
-        let is_it = |open: &&Open| place.is_some() && open.place == place;
+        let is_it = |open: &&OpenNamespace| place.is_some() && open.place == place;
         let known = self.open.values().find(is_it).and_then(|open| open.export.blocks.spec());
         let differs = |known: &&StoreSpec| {
             (known.lba_bytes, known.read_only) != (wanted.lba_bytes, wanted.read_only)
@@ -248,23 +257,23 @@ impl Stores {
         OpenError::ServedOtherwise { path: path.clone(), known: text(known), wanted: text(wanted) }
     }
 
-    /// What is open already of what `spec` names: the same blocks, perhaps of another size or by another name.
+    /// Returns the open store with the same blocks, perhaps with another size or name.
     fn find(&self, nqn: &str, nsid: u32, blocks: &Blocks) -> Option<Arc<OpenStore>> {
         let Blocks::Spec(spec) = blocks else { return self.find_given(blocks) };
-        let alike = |open: &Open| match &open.export.blocks {
+        let alike = |open: &OpenNamespace| match &open.export.blocks {
             Blocks::Spec(known) => {
                 discriminant(&known.kind) == discriminant(&spec.kind)
                     && (known.lba_bytes, known.read_only) == (spec.lba_bytes, spec.read_only)
             }
             Blocks::Store(_) => false,
         };
-        let known = self.get(nqn, nsid).filter(|open| alike(open) && !open.is_to_open());
+        let known = self.get(nqn, nsid).filter(|open| alike(open) && !open.must_reopen());
         if let Some(place) = Place::of(spec) {
-            let there = |open: &&Open| alike(open) && open.place == Some(place);
+            let there = |open: &&OpenNamespace| alike(open) && open.place == Some(place);
             let found = known.filter(there).or_else(|| self.open.values().find(there));
             return found.map(|open| open.store.clone());
         }
-        let same = |open: &&Open| matches!(&open.export.blocks, Blocks::Spec(known) if is_alike(&known.kind, &spec.kind));
+        let same = |open: &&OpenNamespace| matches!(&open.export.blocks, Blocks::Spec(known) if is_alike(&known.kind, &spec.kind));
         let known = known.filter(same)?;
         if let StoreKind::File { path, .. } | StoreKind::Block { path } = &spec.kind {
             warn!(path = %path.display(), "is gone; its blocks are there until the target ends");
@@ -273,33 +282,33 @@ impl Stores {
     }
 }
 
-/// A file beside a store is used by reservations of one namespace, or by marks of one store, by its address.
+/// Use of a file next to a store: reservations of one namespace, or marks of one store, by its address.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Use {
+enum KeptFileUse {
     Reservations,
     Marks(*const OpenStore),
 }
 
-/// What a new configuration needs, open and checked. Dropping it leaves everything as it was.
+/// Stores and settings of a new configuration, open and checked. Dropping it leaves everything unchanged.
 #[derive(Default)]
-pub(super) struct Prepared {
-    next: Stores,
-    /// Where the blocks of `next` are, and whether they are read only.
+pub(super) struct PreparedStores {
+    next: OpenNamespaces,
+    /// Locations of the blocks of `next`, and whether they are read-only.
     places: HashMap<Place, bool>,
-    /// The files beside the stores of `next`.
-    files: HashMap<PathBuf, Use>,
-    /// What the control plane is to say.
+    /// Files next to the stores of `next`.
+    files: HashMap<PathBuf, KeptFileUse>,
+    /// Configuration for the control plane.
     configs: Vec<SubsystemConfig>,
-    /// What was not open before.
+    /// Stores that were not open before.
     opened: Vec<Arc<OpenStore>>,
     resizes: Vec<Resizing>,
-    /// Marks that are kept elsewhere than until now.
+    /// Marks that move to another file.
     moved: Vec<(Arc<OpenStore>, Uncorrectable)>,
-    /// Reservations that are kept elsewhere: subsystem NQN, NSID, and where until now.
+    /// Reservations that move to another file: subsystem NQN, NSID, and the current file.
     moved_reservations: Vec<(String, u32, Option<PathBuf>)>,
 }
 
-/// A namespace that is to have another size.
+/// Namespace whose size changes.
 struct Resizing {
     nqn: String,
     nsid: u32,
@@ -308,7 +317,7 @@ struct Resizing {
 }
 
 impl Resizing {
-    /// What was marked behind the end is gone, and what is new there is not marked.
+    /// Applies the new size. Clears the marks behind the old and the new end.
     fn switch(&self) {
         let Resize { from, to, .. } = self.resize;
         self.store.store().switch(&self.resize);
@@ -318,14 +327,19 @@ impl Resizing {
     }
 }
 
-impl Prepared {
-    /// Opens what is not open yet, and plans its size.
-    fn open(&mut self, old: &Stores, nqn: &str, export: &Export) -> Result<Open, OpenError> {
+impl PreparedStores {
+    /// Opens the store if needed, and plans its size.
+    fn open(
+        &mut self,
+        old: &OpenNamespaces,
+        nqn: &str,
+        export: &Export,
+    ) -> Result<OpenNamespace, OpenError> {
         let limit = match old.get(nqn, export.nsid) {
             Some(open) if open.export.rates == export.rates => open.limit.clone(),
             _ => Arc::new(RateLimit::new(&export.rates)),
         };
-        // What others have the first claim to is given up.
+        // Blocks that other targets have priority for are released.
         let is_kept = |open: &Arc<OpenStore>| !export.yields || open.store().custody().stands_by();
         let known = old.find(nqn, export.nsid, &export.blocks).filter(is_kept);
         let open = match known.or_else(|| self.next.find_given(&export.blocks)) {
@@ -343,16 +357,17 @@ impl Prepared {
         self.resizes.push(Resizing { nqn: nqn.clone(), nsid, store: open.clone(), resize });
         let identity = match (export.uuid, export.nguid) {
             (None, None) => store.identity()?,
-            _ => 0, // the configuration says who it is
+            _ => 0, // the configuration identifies the namespace
         };
         let id = NamespaceId::choose(export.uuid, export.nguid, identity);
         let spec = export.blocks.spec();
-        // Those of another process are its own until it has ended.
+        // The reservations belong to the other process until it has ended.
         let kept = match ana.is_usable() {
-            true => Kept::open(&export.reservations, spec, &id.nguid)?,
+            true => KeptReservations::open(&export.reservations, spec, &id.nguid)?,
             false => None,
         };
-        let will_keep = !ana.is_usable() && Kept::path(&export.reservations, spec).is_some();
+        let will_keep =
+            !ana.is_usable() && KeptReservations::path(&export.reservations, spec).is_some();
         let tenure = old.get(&nqn, nsid).map_or(0, |old| old.tenure_with(&open));
         let config = NamespaceConfig {
             keeps_reservations: kept.is_some() || will_keep,
@@ -362,13 +377,13 @@ impl Prepared {
             ..namespace_config(nsid, id, &geometry, store.limits())
         };
         let (export, place) = (export.clone(), store.place());
-        let open = Open { export, place, store: open, config, kept, limit };
+        let open = OpenNamespace { export, place, store: open, config, kept, limit };
         let moved = old.get(&nqn, nsid).filter(|old| old.moves_reservations(&open));
         self.moved_reservations.extend(moved.map(|old| (nqn, nsid, old.reservations_path())));
         Ok(open)
     }
 
-    /// What is open already. Its marks are to be kept where `export` says.
+    /// Prepares the move of an open store's marks to the file of `export`.
     fn move_marks(
         &mut self,
         open: Arc<OpenStore>,
@@ -381,7 +396,7 @@ impl Prepared {
         Ok(open)
     }
 
-    /// The blocks, or what stands for them.
+    /// Opens the blocks, or a store that stands by.
     fn open_blocks(&mut self, export: &Export) -> Result<Arc<OpenStore>, OpenError> {
         let spec = match &export.blocks {
             Blocks::Spec(spec) => spec,
@@ -405,7 +420,7 @@ impl Prepared {
         Ok(opened)
     }
 
-    fn add(&mut self, nqn: &str, open: Open) -> Result<NamespaceConfig, OpenError> {
+    fn add(&mut self, nqn: &str, open: OpenNamespace) -> Result<NamespaceConfig, OpenError> {
         self.check_alone(open.place, &open.export.blocks)?;
         self.keep(&open)?;
         let config = open.config.clone();
@@ -413,7 +428,7 @@ impl Prepared {
         Ok(config)
     }
 
-    /// Blocks that are written have one export. Locks say so where a file is opened twice.
+    /// Checks that writable blocks have only one export. Locks detect a file that is opened twice.
     fn check_alone(&mut self, place: Option<Place>, blocks: &Blocks) -> Result<(), OpenError> {
         let Blocks::Spec(spec) = blocks else { return Ok(()) };
         let (StoreKind::File { path, .. } | StoreKind::Block { path }) = &spec.kind else {
@@ -428,14 +443,14 @@ impl Prepared {
         }
     }
 
-    /// Each file beside a store is of one namespace, and for one thing.
-    fn keep(&mut self, open: &Open) -> Result<(), OpenError> {
+    /// Checks that each file next to a store belongs to one namespace and one use.
+    fn keep(&mut self, open: &OpenNamespace) -> Result<(), OpenError> {
         let moved = self.moved.iter().find(|(store, _)| Arc::ptr_eq(store, &open.store));
         let marks = moved.map_or_else(|| open.store.uncorrectable().path(), |(_, m)| m.path());
         let marks = marks.filter(|_| !open.config.read_only);
         let kept = open.kept.as_ref().map(|kept| kept.path.clone());
-        let own = Use::Marks(Arc::as_ptr(&open.store));
-        let uses = [(kept, Use::Reservations), (marks, own)];
+        let own = KeptFileUse::Marks(Arc::as_ptr(&open.store));
+        let uses = [(kept, KeptFileUse::Reservations), (marks, own)];
         for (path, used) in uses.into_iter().filter_map(|(path, used)| Some((path?, used))) {
             let other = self.files.insert(path.clone(), used);
             if other.is_some_and(|other| other != own || used != own) {
@@ -445,21 +460,23 @@ impl Prepared {
         Ok(())
     }
 
-    /// Does the last that can fail. Nobody sees it yet.
+    /// Runs the last steps that can fail. Hosts do not see them yet.
     ///
     /// # Errors
-    /// The first file that does not grow.
+    ///
+    /// The first file that cannot grow.
     pub(super) fn stage(&mut self) -> Result<(), ConfigError> {
         self.resizes.iter_mut().try_for_each(|Resizing { nqn, nsid, store, resize }| {
-            store.store().stage(resize).map_err(|error| unfit(nqn, *nsid, &error))
+            store.store().stage(resize).map_err(|error| store_error(nqn, *nsid, &error))
         })
     }
 
-    /// Reservations are kept elsewhere only where the same is known: a start would bring something else back. That is to be
-    /// asked when nothing changes any more until [`Prepared::switch`].
+    /// Checks that reservations move only to files with the same content: otherwise a restart would restore something
+    /// else. The caller holds the lock until [`PreparedStores::switch`].
     ///
     /// # Errors
-    /// The first namespace where it is not so.
+    ///
+    /// The first namespace with other content.
     pub(super) fn check_moved(&self, target: &Target) -> Result<(), ConfigError> {
         let none = State::default();
         for (nqn, nsid, old) in &self.moved_reservations {
@@ -474,7 +491,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// What hosts are to see of `exports`.
+    /// Returns the configuration of `exports` that hosts see.
     pub(super) fn config<N>(
         &self,
         exports: &TargetConfig<N>,
@@ -494,14 +511,14 @@ impl Prepared {
         }
     }
 
-    /// What is to be open.
-    pub(super) fn stores(&self) -> Stores {
+    /// Returns the stores of the new configuration.
+    pub(super) fn stores(&self) -> OpenNamespaces {
         self.next.clone()
     }
 
-    /// Makes `open` what was prepared, at once. What has to be done later, and may take its time, is returned.
-    pub(super) fn switch(mut self, open: &mut Stores) -> Switched {
-        self.opened.clear(); // they stay
+    /// Replaces `open` by the prepared stores. The result has the work that may take long.
+    pub(super) fn switch(mut self, open: &mut OpenNamespaces) -> Switched {
+        self.opened.clear(); // they stay open
         let resizes = std::mem::take(&mut self.resizes);
         resizes.iter().for_each(Resizing::switch);
         let moved = std::mem::take(&mut self.moved);
@@ -511,17 +528,17 @@ impl Prepared {
     }
 }
 
-impl Drop for Prepared {
+impl Drop for PreparedStores {
     fn drop(&mut self) {
         self.resizes.iter().for_each(|one| one.store.store().unstage(&one.resize));
         self.opened.iter().for_each(|open| open.store().undo_opening());
     }
 }
 
-/// A new configuration is in force. Dropping this gives back what it does not need: not while others wait.
+/// Work after a switch. Dropping it releases what the new configuration does not need; the caller must not hold a lock.
 pub(super) struct Switched {
     resizes: Vec<Resizing>,
-    _old: Stores,
+    _old: OpenNamespaces,
 }
 
 impl Drop for Switched {
@@ -530,7 +547,7 @@ impl Drop for Switched {
     }
 }
 
-/// What hosts see of a namespace.
+/// Returns the configuration of a namespace that hosts see.
 fn namespace_config(
     nsid: u32,
     id: NamespaceId,
@@ -546,16 +563,16 @@ fn namespace_config(
     }
 }
 
-/// The store of a namespace cannot be had.
-fn unfit(nqn: &str, nsid: u32, error: &OpenError) -> ConfigError {
+/// Returns the error for a store that is not available.
+fn store_error(nqn: &str, nsid: u32, error: &OpenError) -> ConfigError {
     let place = Named::Namespace(nqn.to_owned(), nsid);
     ConfigError::Store { place, problem: error.to_string() }
 }
 
-/// Where there is no place for reservations that persist.
+/// Advice for reservations that no file would keep.
 pub(super) const KEPT_NOWHERE: &str = "would be kept nowhere: have its hosts clear them first";
 
-/// Why reservations stay where they are, and what to do.
+/// Returns the reason why reservations cannot move, and the remedy.
 fn cannot_move(old: Option<&Path>, new: Option<&Path>) -> String {
     let text = |path: &Path| path.display().to_string();
     match (old.map(text), new.map(text)) {
@@ -570,8 +587,8 @@ fn cannot_move(old: Option<&Path>, new: Option<&Path>) -> String {
     }
 }
 
-/// Whether two kinds name the same blocks where these have no place that can be looked at, and what is open as `a` says can
-/// be used as `b` says.
+/// True if two kinds name the same blocks, without a location that can be compared, and a store opened as `a` can be
+/// used as `b`.
 pub(super) fn is_alike(a: &StoreKind, b: &StoreKind) -> bool {
     match (a, b) {
         (StoreKind::Memory { .. }, StoreKind::Memory { .. })
@@ -607,7 +624,7 @@ mod tests {
         [Subsystem { namespaces, ..Subsystem::new(NQN) }]
     }
 
-    /// Looks at each namespace once, however many there are, also when only one is added.
+    /// Each change checks each namespace only once, however many there are, even if only one is added.
     #[test]
     fn a_change_costs_as_much_as_there_are_namespaces() {
         let directory = tempfile::tempdir().unwrap();
@@ -615,7 +632,7 @@ mod tests {
             let exports: Vec<Export> =
                 (1..=count).map(|nsid| file(directory.path(), nsid)).collect();
             let (_, first) = exports.split_last().unwrap();
-            let mut stores = Stores::default();
+            let mut stores = OpenNamespaces::default();
             for (exports, added) in [(first, count - 1), (&exports[..], 1)] {
                 PATHS_READ.set(0);
                 let prepared = stores.prepare(&of(exports.to_vec()), |_, _| false).unwrap();
@@ -626,10 +643,10 @@ mod tests {
     }
 
     #[test]
-    fn blocks_and_files_beside_them_are_of_one_namespace() {
+    fn blocks_and_their_files_belong_to_one_namespace() {
         let directory = tempfile::tempdir().unwrap();
         let refused = |exports: Vec<Export>| {
-            let error = Stores::default().prepare(&of(exports), |_, _| false).err();
+            let error = OpenNamespaces::default().prepare(&of(exports), |_, _| false).err();
             error.map(|error| error.to_string())
         };
         let one = |nsid| file(directory.path(), nsid);

@@ -1,13 +1,15 @@
-//! Commands in the stores. What is under way there is the executor's, and what follows when a part of a command has
-//! ended is [`Task`]'s; here is whose command it is.
+//! Commands in the stores. The executor runs their operations, [`StoreTask`] has the steps of a command, and this
+//! module has the owners.
 //!
-//! A flush of a store may wait for that of another reactor, or be done for it ([`Tasks::woken`]).
+//! A flush of a store may wait for the flush of another reactor, which may cover it ([`Tasks::woken`]).
 
-use super::exclusion::{Closed, Closing, Exclusions, HeldBack, Wires};
+use super::exclusion::{
+    CloseAcknowledgement, ClosedRange, ExclusionChannels, Exclusions, HeldBackWrite,
+};
 use super::flushes::Waker;
 use super::open_store::OpenStore;
 use super::range_locks::Grant;
-use super::uncorrectable::{Uncorrectable, Waiter};
+use super::uncorrectable::{MarkWaiter, Uncorrectable};
 use roadtrain_proto::time::Instant;
 use roadtrain_store::{Completion, Completions, Executor, Token};
 use roadtrain_system::buffer::Buffer;
@@ -19,42 +21,47 @@ use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Whose command it is: lane index and use, slot.
-pub(super) type Owner = ((u32, u32), u16);
+/// Owner of a command: index and generation of its lane, and its slot.
+pub(super) type TaskOwner = ((u32, u32), u16);
 
-/// A command in the stores.
-pub(super) type Task = execution::Task<Arc<OpenStore>, Buffer>;
+/// Command in the stores.
+pub(super) type StoreTask = execution::Task<Arc<OpenStore>, Buffer>;
 
-/// What has become of a command.
-pub(super) type Outcome = execution::Outcome<Buffer>;
+/// Outcome of a command.
+pub(super) type TaskOutcome = execution::Outcome<Buffer>;
 
-/// A finished command and whose it is.
-pub(super) type Ended = (Owner, Outcome);
+/// Completed command and its owner.
+pub(super) type CompletedTask = (TaskOwner, TaskOutcome);
 
 pub(super) struct Tasks {
-    /// Brings what a flush elsewhere has done to [`Tasks::woken`].
+    /// Passes the result of another reactor's flush to [`Tasks::woken`].
     waker: Waker,
     executor: Executor,
-    /// Brings answers from other threads to [`Tasks::completed`].
+    /// Passes completions from other threads to [`Tasks::completed`].
     completions: Completions,
-    /// Operations that are alone with a range, here and elsewhere.
+    /// Exclusive ranges of this reactor and of others.
     pub(super) exclusions: Exclusions,
-    /// Each part counts as another use of its task's place.
-    tasks: Slab<(Owner, Task)>,
-    /// Commands that have ended while another one was begun.
-    ended: VecDeque<Ended>,
+    /// Commands by index. Each operation of a command has its own generation.
+    tasks: Slab<(TaskOwner, StoreTask)>,
+    /// Commands that completed while another one was started.
+    ended: VecDeque<CompletedTask>,
 }
 
 impl Tasks {
-    /// Answers of stores from other threads go by `completions` to [`Tasks::completed`].
-    pub(super) fn new(waker: Waker, completions: Completions, wires: Wires) -> Self {
+    /// Creates an empty table. `completions` passes completions of stores from other threads to [`Tasks::completed`].
+    pub(super) fn new(waker: Waker, completions: Completions, channels: ExclusionChannels) -> Self {
         let (executor, tasks) = (Executor::new(completions.clone()), Slab::default());
-        let exclusions = Exclusions::new(wires);
+        let exclusions = Exclusions::new(channels);
         Tasks { waker, executor, completions, exclusions, tasks, ended: VecDeque::new() }
     }
 
-    /// Starts a command; `None`: it ends later.
-    pub(super) fn start(&mut self, ring: &mut Ring, owner: Owner, task: Task) -> Option<Outcome> {
+    /// Starts a command. Returns its outcome, or `None` if it completes later.
+    pub(super) fn start(
+        &mut self,
+        ring: &mut Ring,
+        owner: TaskOwner,
+        task: StoreTask,
+    ) -> Option<TaskOutcome> {
         let index = self.tasks.insert((owner, task));
         self.begin(ring, index);
         while let Some(completion) = self.executor.next(ring) {
@@ -68,14 +75,14 @@ impl Tasks {
         None
     }
 
-    /// Begins a command's next part.
+    /// Begins the next step of a command.
     fn begin(&mut self, ring: &mut Ring, index: u32) {
         let Some((_, task)) = self.tasks.get_mut(index) else { return };
         let step = task.begin(|flushes| flushes.join(index, &self.waker));
         self.take(ring, index, step);
     }
 
-    /// Does what a command wants.
+    /// Executes a step of a command.
     fn take(&mut self, ring: &mut Ring, index: u32, step: Step<Buffer>) {
         let token = self.token(index);
         let Some((_, task)) = self.tasks.get_mut(index) else { return };
@@ -88,17 +95,17 @@ impl Tasks {
                     (op, buffer) = admitted;
                 }
                 if !store.takes_lent() {
-                    buffer = buffer.map(own);
+                    buffer = buffer.map(copy_if_lent);
                 }
                 store.store().submit(op, buffer, token, &mut self.executor.io(ring));
             }
             Step::Wait => {}
             Step::Mark(change) => {
                 let completions = self.completions.clone();
-                let waiter = Waiter { token, completions };
+                let waiter = MarkWaiter { token, completions };
                 Uncorrectable::change(task.store(), change, Some(waiter));
             }
-            Step::Exclude(range) => self.exclusions.ask(task.store(), index, range),
+            Step::Exclude(range) => self.exclusions.request(task.store(), index, range),
             Step::Ended(result) => self.executor.complete(Completion::new(token, result, None)),
         }
     }
@@ -107,14 +114,14 @@ impl Tasks {
         Token::new(index, self.tasks.generation(index))
     }
 
-    /// Asks to end a command: what has not begun is not done, and what its store has it is asked to give up. It
-    /// ends as ever, aborted or otherwise. `false`: it is not here.
-    pub(super) fn cancel(&mut self, ring: &mut Ring, owner: Owner) -> bool {
+    /// Requests the cancellation of a command: pending operations are dropped, and its store shall abort the others.
+    /// The command completes as usual, aborted or not. Returns false if it is not in this table.
+    pub(super) fn cancel(&mut self, ring: &mut Ring, owner: TaskOwner) -> bool {
         let Some(index) = self.tasks.find(|(other, _)| *other == owner) else { return false };
         let token = self.token(index);
         let Some((_, task)) = self.tasks.get_mut(index) else { return false };
         task.cancel();
-        if let Some(HeldBack { buffer, .. }) = self.exclusions.forget(index) {
+        if let Some(HeldBackWrite { buffer, .. }) = self.exclusions.forget(index) {
             let aborted = Err(Status::ABORT_REQUESTED);
             self.executor.complete(Completion::new(token, aborted, buffer));
             return true;
@@ -124,48 +131,61 @@ impl Tasks {
         true
     }
 
-    /// Asks to end all commands of a lane.
+    /// Requests the cancellation of all commands of a lane.
     pub(super) fn cancel_all(&mut self, ring: &mut Ring, lane: (u32, u32)) {
         let own = self.tasks.iter().filter(|(_, (owner, _))| owner.0 == lane);
-        let owners: Vec<Owner> = own.map(|(_, (owner, _))| *owner).collect();
+        let owners: Vec<TaskOwner> = own.map(|(_, (owner, _))| *owner).collect();
         for owner in owners {
             self.cancel(ring, owner);
         }
     }
 
-    /// A completion of the ring; the command's owner and outcome when one has ended.
-    pub(super) fn resume(&mut self, ring: &mut Ring, index: u32, result: i32) -> Option<Ended> {
+    /// Handles a completion of the ring. Returns the command that has completed, if any.
+    pub(super) fn resume(
+        &mut self,
+        ring: &mut Ring,
+        index: u32,
+        result: i32,
+    ) -> Option<CompletedTask> {
         self.executor.resume(ring, index, result);
         self.next(ring)
     }
 
-    /// A store has answered from another thread.
-    pub(super) fn completed(&mut self, ring: &mut Ring, completion: Completion) -> Option<Ended> {
+    /// Handles a completion of a store from another thread.
+    pub(super) fn completed(
+        &mut self,
+        ring: &mut Ring,
+        completion: Completion,
+    ) -> Option<CompletedTask> {
         self.executor.complete(completion);
         self.next(ring)
     }
 
-    /// A flush for which a command waits has ended, or the command is to flush itself; its owner and outcome
-    /// when one has ended by that.
-    pub(super) fn woken(&mut self, ring: &mut Ring, index: u32, wake: Wake) -> Option<Ended> {
+    /// Continues a command that waits for another flush: that has ended, or the command must flush itself. Returns the
+    /// command that has completed, if any.
+    pub(super) fn woken(
+        &mut self,
+        ring: &mut Ring,
+        index: u32,
+        wake: Wake,
+    ) -> Option<CompletedTask> {
         let step = self.tasks.get_mut(index)?.1.woken(wake);
         self.take(ring, index, step);
         self.next(ring)
     }
 
-    /// Whose operation it is.
-    pub(super) fn owner(&self, index: u32) -> Option<Owner> {
+    /// Returns the owner of an operation.
+    pub(super) fn owner(&self, index: u32) -> Option<TaskOwner> {
         self.tasks.get(index).map(|(owner, _)| *owner)
     }
 
-    /// An operation that wants to be alone with a range is told how far that is; once it is alone, whether it is still
-    /// `admitted`.
+    /// Continues an operation that waits for an exclusive range. `admitted` is the status once it has the range.
     pub(super) fn granted(
         &mut self,
         ring: &mut Ring,
         (index, grant): (u32, Grant),
         admitted: Result<(), Status>,
-    ) -> Option<Ended> {
+    ) -> Option<CompletedTask> {
         match grant {
             Grant::Locked => self.exclusions.locked(index),
             Grant::Alone => {
@@ -176,11 +196,15 @@ impl Tasks {
         self.next(ring)
     }
 
-    /// Closes a range to writes; what is returned is to be dropped when none changes it in place any more.
-    pub(super) fn close(&mut self, closed: &Closed, closing: Arc<Closing>) -> Option<Arc<Closing>> {
+    /// Closes a range to writes. The caller drops the result once no in-place access changes the range.
+    pub(super) fn close(
+        &mut self,
+        closed: &ClosedRange,
+        closing: Arc<CloseAcknowledgement>,
+    ) -> Option<Arc<CloseAcknowledgement>> {
         let tasks = &self.tasks;
         self.exclusions.close(closed, closing, |store, range| {
-            let changes = |task: &Task| {
+            let changes = |task: &StoreTask| {
                 Arc::ptr_eq(task.store(), store)
                     && task.changes().is_some_and(|changed| changed.overlaps(range))
             };
@@ -188,27 +212,27 @@ impl Tasks {
         })
     }
 
-    /// Opens a range: begins what was held back. What has ended by that comes by [`Tasks::expire`].
-    pub(super) fn open(&mut self, ring: &mut Ring, closed: &Closed) {
-        for (index, HeldBack { op, buffer, .. }) in self.exclusions.open(closed) {
+    /// Opens a range, and begins the writes that were held back. [`Tasks::expire`] returns the commands that complete
+    /// by that.
+    pub(super) fn open(&mut self, ring: &mut Ring, closed: &ClosedRange) {
+        for (index, HeldBackWrite { op, buffer, .. }) in self.exclusions.open(closed) {
             self.take(ring, index, Step::Submit(op, buffer));
         }
     }
 
-    /// Does what is due by `now`: the owner and outcome of the first command that has ended. To be called until there
-    /// is none.
-    pub(super) fn expire(&mut self, ring: &mut Ring, now: Instant) -> Option<Ended> {
+    /// Runs what is due by `now`. Returns the first command that has completed. The caller repeats this until `None`.
+    pub(super) fn expire(&mut self, ring: &mut Ring, now: Instant) -> Option<CompletedTask> {
         self.executor.expire(ring, now);
         self.next(ring)
     }
 
-    /// When something is due next.
+    /// Returns the next time at which something is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         if self.ended.is_empty() { self.executor.next_due() } else { Some(Instant::default()) }
     }
 
-    /// The next command that has ended.
-    fn next(&mut self, ring: &mut Ring) -> Option<Ended> {
+    /// Returns the next completed command.
+    fn next(&mut self, ring: &mut Ring) -> Option<CompletedTask> {
         if let Some(ended) = self.ended.pop_front() {
             return Some(ended);
         }
@@ -220,12 +244,12 @@ impl Tasks {
         }
     }
 
-    /// A store has answered: the command's owner and outcome if that was all.
-    fn advance(&mut self, ring: &mut Ring, completion: Completion) -> Option<Ended> {
+    /// Handles the completion of an operation. Returns the command if it has completed.
+    fn advance(&mut self, ring: &mut Ring, completion: Completion) -> Option<CompletedTask> {
         let (index, generation) = completion.token.parts();
         let is_expected = self.tasks.is_current(index, generation);
         let Some((owner, task)) = self.tasks.get_mut(index).filter(|_| is_expected) else {
-            tracing::error!(?completion, "a store has answered twice");
+            tracing::error!(?completion, "a store has completed an operation twice");
             return None;
         };
         let Completion { result, buffer, is_unforced, .. } = completion;
@@ -245,12 +269,12 @@ impl Tasks {
         Some(ended)
     }
 
-    /// Tasks under way.
+    /// Returns the number of commands in the stores.
     pub(super) fn count(&self) -> usize {
         self.tasks.count()
     }
 
-    /// Of these, those that the ring will tell of.
+    /// Returns the number of those that wait for completions of the ring.
     pub(super) fn in_ring(&self) -> usize {
         self.count().saturating_sub(self.executor.waiting())
     }
@@ -259,13 +283,13 @@ impl Tasks {
 impl Drop for Tasks {
     fn drop(&mut self) {
         if self.count() > 0 {
-            tracing::warn!(count = self.count(), "the store does not answer");
+            tracing::warn!(count = self.count(), "the store has not completed its commands");
         }
     }
 }
 
-/// The same octets where nobody else writes.
-fn own(buffer: Buffer) -> Buffer {
+/// Copies a lent buffer into one that no other party writes to.
+fn copy_if_lent(buffer: Buffer) -> Buffer {
     if !buffer.is_lent() {
         return buffer;
     }
@@ -287,38 +311,42 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(3600);
 
-    struct Harness {
+    struct TasksHarness {
         ring: Ring,
         tasks: Tasks,
         ssd: Arc<OpenStore>,
     }
 
-    impl Harness {
-        fn new(parallel: u16) -> Harness {
+    impl TasksHarness {
+        fn new(parallel: u16) -> TasksHarness {
             let kind = StoreKind::Ssd { size: 1 << 20, service: LONG, parallel };
             let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
-            Harness {
+            TasksHarness {
                 ring: Ring::new(4).unwrap(),
                 tasks: Tasks::new(
                     Arc::new(|_, _| false),
                     Completions::new(|_| false),
-                    Wires { number: 0, notify: Arc::new(|_| {}), tell: Arc::new(|_, _| false) },
+                    ExclusionChannels {
+                        number: 0,
+                        notify: Arc::new(|_| {}),
+                        notify_grant: Arc::new(|_, _| false),
+                    },
                 ),
-                ssd: OpenStore::of(&spec),
+                ssd: OpenStore::open_for_test(&spec),
             }
         }
 
         fn start(&mut self, slot: u16, command: &IoCommand, buffer: Option<Buffer>) {
-            let task = Task::execute(command, (self.ssd.clone(), &GEOMETRY), buffer, None);
+            let task = StoreTask::execute(command, (self.ssd.clone(), &GEOMETRY), buffer, None);
             self.begin(slot, task.unwrap());
         }
 
-        fn begin(&mut self, slot: u16, task: Task) {
+        fn begin(&mut self, slot: u16, task: StoreTask) {
             let ended = self.tasks.start(&mut self.ring, ((0, 0), slot), task);
             assert!(ended.is_none(), "slot {slot} does not wait");
         }
 
-        /// Slots that end by `now`, in order.
+        /// Returns the slots that complete by `now`, in order.
         fn expire(&mut self, now: Instant) -> Vec<u16> {
             let expire = || self.tasks.expire(&mut self.ring, now);
             let ended = std::iter::from_fn(expire).inspect(|(_, o)| assert!(o.result.is_ok()));
@@ -328,14 +356,14 @@ mod tests {
         fn first_octet(&self) -> u8 {
             let start = self.ssd.store().in_place().unwrap();
             let start = start.read_range(0, 512).unwrap();
-            // SAFETY: the store's own, which only this thread uses.
+            // SAFETY: the memory belongs to the store, which only this thread uses.
             unsafe { *start }
         }
     }
 
     #[test]
     fn an_emulated_ssd_moves_data_when_its_time_has_come() {
-        let mut harness = Harness::new(1);
+        let mut harness = TasksHarness::new(1);
         let mut buffer = Buffer::alloc(512);
         buffer.fill(7);
         let write = IoCommand::Write { offset: 0, length: 512, fua: false };
@@ -351,7 +379,7 @@ mod tests {
 
     #[test]
     fn what_waits_for_an_emulated_ssd_can_be_cancelled() {
-        let mut harness = Harness::new(1);
+        let mut harness = TasksHarness::new(1);
         let write = IoCommand::Write { offset: 0, length: 512, fua: false };
         let mut buffer = Buffer::alloc(512);
         buffer.fill(7);
@@ -370,17 +398,18 @@ mod tests {
     fn a_command_goes_and_comes_with_its_buffer() {
         let kind = StoreKind::Memory { size: 1 << 20 };
         let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
-        let store = OpenStore::of(&spec);
-        let mut harness = Harness::new(1);
-        let mut run = |task: Result<Task, Outcome>| match task {
+        let store = OpenStore::open_for_test(&spec);
+        let mut harness = TasksHarness::new(1);
+        let mut run = |task: Result<StoreTask, TaskOutcome>| match task {
             Ok(task) => {
                 let outcome = harness.tasks.start(&mut harness.ring, ((3, 1), 9), task);
                 outcome.expect("memory answers at once")
             }
             Err(outcome) => outcome,
         };
-        let task =
-            |command, buffer| Task::execute(&command, (store.clone(), &GEOMETRY), buffer, None);
+        let task = |command, buffer| {
+            StoreTask::execute(&command, (store.clone(), &GEOMETRY), buffer, None)
+        };
         let mut buffer = Buffer::alloc(512);
         buffer.fill(7);
         let write = IoCommand::Write { offset: 512, length: 512, fua: false };
@@ -392,21 +421,21 @@ mod tests {
         let spare = run(task(IoCommand::Flush, Some(Buffer::alloc(512))));
         assert!(spare.buffer.is_some(), "what the operation did not need");
         for stores in [vec![], vec![store.clone(); 2]] {
-            assert!(run(Task::flush_all(stores, None)).result.is_ok());
+            assert!(run(StoreTask::flush_all(stores, None)).result.is_ok());
         }
         assert_eq!(harness.tasks.count(), 0);
     }
 
     #[test]
     fn an_emulated_ssd_takes_every_command_in_turn() {
-        let mut harness = Harness::new(2);
+        let mut harness = TasksHarness::new(2);
         let begin = clock::now();
         for slot in 0..4 {
             harness.start(slot, &IoCommand::Flush, None);
         }
         let ssd = harness.ssd.clone();
-        harness.begin(4, Task::announce(ssd.clone(), ByteRange { offset: 0, len: 512 }));
-        harness.begin(5, Task::flush_all(vec![ssd.clone(), ssd], None).unwrap());
+        harness.begin(4, StoreTask::announce(ssd.clone(), ByteRange { offset: 0, len: 512 }));
+        harness.begin(5, StoreTask::flush_all(vec![ssd.clone(), ssd], None).unwrap());
         let soon = begin + LONG / 2;
         assert_eq!(harness.expire(soon + LONG), [0, 1]);
         assert_eq!(harness.expire(soon + LONG * 2), [2, 3]);

@@ -1,6 +1,6 @@
-//! A target whose store answers when it is told to.
+//! Tests of a target whose store completes commands on request.
 
-use super::flaky::{self, Slow, Stuck};
+use super::flaky::{self, DeadStore, SlowIdentityStore};
 use super::{Export, Server, ServerConfig, Subsystem};
 use roadtrain_host_engine::{Admin, Class, Client, HostConfig, HostError, Op, Request};
 use roadtrain_store::{StoreKind, StoreSpec};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 #[path = "../../ether-proto/tests/ether_proto/common/raw.rs"]
 mod raw;
 
-/// Octets of a block, for `raw`.
+/// Bytes of a block, for `raw`.
 const BLOCK: u32 = 512;
 
 pub(super) const NQN: &str = "nqn.2024-01.test:disk";
@@ -75,7 +75,7 @@ pub(super) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// So that no old write overtakes its retry, or a newer one.
+/// Otherwise an old write could overtake its retry, or a newer write.
 #[test]
 fn a_host_cannot_connect_again_while_its_old_commands_are_in_a_store() {
     let directory = tempfile::tempdir().unwrap();
@@ -105,7 +105,7 @@ fn a_host_cannot_connect_again_while_its_old_commands_are_in_a_store() {
     }
 }
 
-/// A restarted host does not fail because of what it has left.
+/// A restarted host does not fail because of its former commands.
 #[test]
 fn a_first_connection_waits_while_the_controller_is_busy() {
     let directory = tempfile::tempdir().unwrap();
@@ -125,7 +125,7 @@ fn a_first_connection_waits_while_the_controller_is_busy() {
     waiting.join().unwrap().expect("the controller is busy no more");
 }
 
-/// A host whose commands fail holds up nobody in the control plane.
+/// A host whose commands fail does not block the control plane.
 #[test]
 fn commands_that_fail_do_not_need_the_control_plane() {
     let directory = tempfile::tempdir().unwrap();
@@ -147,28 +147,28 @@ fn commands_that_fail_do_not_need_the_control_plane() {
     drop(held);
 }
 
-/// A queue that was connected by hand.
-pub(super) struct Queue(TcpStream);
+/// Queue that a test connects by hand.
+pub(super) struct ManualQueue(TcpStream);
 
-impl Queue {
-    /// I/O queue 1 of `admin`.
-    pub(super) fn connect(server: &Server, admin: &Admin, host_nqn: &str) -> Queue {
-        Queue::connect_as(server, (1, admin.cntlid), host_nqn)
+impl ManualQueue {
+    /// Connects I/O queue 1 of `admin`.
+    pub(super) fn connect(server: &Server, admin: &Admin, host_nqn: &str) -> ManualQueue {
+        ManualQueue::connect_as(server, (1, admin.cntlid), host_nqn)
     }
 
-    /// The admin queue of a controller of its own.
-    pub(super) fn connect_admin(server: &Server, host_nqn: &str) -> Queue {
-        Queue::connect_as(server, (0, CNTLID_DYNAMIC), host_nqn)
+    /// Connects the admin queue of a new controller.
+    pub(super) fn connect_admin(server: &Server, host_nqn: &str) -> ManualQueue {
+        ManualQueue::connect_as(server, (0, CNTLID_DYNAMIC), host_nqn)
     }
 
-    fn connect_as(server: &Server, (qid, cntlid): (u16, u16), host_nqn: &str) -> Queue {
+    fn connect_as(server: &Server, (qid, cntlid): (u16, u16), host_nqn: &str) -> ManualQueue {
         let mut socket = TcpStream::connect(server.addresses()[0]).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
         socket.write_all(&raw::icreq()).unwrap();
         socket.read_exact(&mut [0; 128]).unwrap();
         let connect = Connect { recfmt: 0, qid, sqsize: 31, cattr: 0, kato_ms: 0 };
         let data = ConnectData::new([7; 16], cntlid, NQN, host_nqn);
-        let mut queue = Queue(socket);
+        let mut queue = ManualQueue(socket);
         queue.send(&raw::command(1, connect.emit(), data.as_bytes(), raw::PLAIN));
         assert_eq!(queue.completion(), (1, Status::SUCCESS));
         queue
@@ -178,7 +178,7 @@ impl Queue {
         raw::flush(cid)
     }
 
-    /// Whether the target ends the connection, and sends nothing before that.
+    /// True if the target closes the connection without sending anything.
     pub(super) fn has_ended(&mut self) -> bool {
         !matches!(self.0.read(&mut [0; 8]), Ok(1..))
     }
@@ -191,13 +191,13 @@ impl Queue {
         self.send(&raw::command(cid, sqe, data, raw::PLAIN));
     }
 
-    /// Whether a flush is executed.
+    /// True if a flush succeeds.
     pub(super) fn flushes(&mut self) -> bool {
         self.send(&raw::flush(8));
         self.completion() == (8, Status::SUCCESS)
     }
 
-    /// All data of a command that succeeds, which may come in several PDUs.
+    /// Returns all data of a command that succeeds. It may arrive in several PDUs.
     pub(super) fn data(&mut self, length: u32) -> Vec<u8> {
         let mut data = Vec::new();
         loop {
@@ -225,14 +225,14 @@ impl Queue {
         self.send(&raw::command(cid, sqe, &[], raw::PLAIN));
     }
 
-    /// The next PDU, which is as short as a completion.
+    /// Reads the next PDU, which is as short as a completion.
     fn head(&mut self) -> [u8; 24] {
         let mut pdu = [0; 24];
         self.0.read_exact(&mut pdu).unwrap();
         pdu
     }
 
-    /// The next PDU must be a completion: of which command.
+    /// Reads the next PDU, which must be a completion. Returns its CID and status.
     pub(super) fn completion(&mut self) -> (u16, Status) {
         let pdu = self.head();
         assert_eq!(pdu[0], 5, "a response capsule");
@@ -241,16 +241,16 @@ impl Queue {
     }
 }
 
-/// An admin queue and an I/O queue.
-pub(super) fn queues(server: &Server) -> (Admin, Queue) {
+/// Connects an admin queue and an I/O queue.
+pub(super) fn queues(server: &Server) -> (Admin, ManualQueue) {
     let mut config = host_config(server, "nqn.x:host");
     config.timeout = LONG;
     let admin = Admin::connect(&config).unwrap();
-    let queue = Queue::connect(server, &admin, "nqn.x:host");
+    let queue = ManualQueue::connect(server, &admin, "nqn.x:host");
     (admin, queue)
 }
 
-/// The kernel gives up what it has not done.
+/// The kernel cancels operations that have not begun.
 #[test]
 fn an_abort_ends_a_command_in_the_store() {
     let directory = tempfile::tempdir().unwrap();
@@ -270,10 +270,10 @@ fn an_abort_ends_a_command_in_the_store() {
     }
 }
 
-/// A store that keeps a command is not waited for: its host has other things to do on the admin queue.
+/// The target does not wait for a store that keeps a command: its host needs the admin queue for other commands.
 #[test]
 fn an_abort_of_what_a_store_keeps_is_answered_all_the_same() {
-    let stuck = Arc::new(Stuck::default());
+    let stuck = Arc::new(DeadStore::default());
     let exports = vec![Export::with_store(1, stuck.clone())];
     let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
     let any = vec!["127.0.0.1:0".parse().unwrap()];
@@ -292,7 +292,7 @@ fn an_abort_of_what_a_store_keeps_is_answered_all_the_same() {
     assert_eq!(queue.completion(), (2, Status::INTERNAL_ERROR.dnr()));
 }
 
-/// Whoever has every write wait for its data has a part of the buffers, however many lanes it has.
+/// A host whose writes all wait for data gets only a part of the buffers, however many lanes it has.
 #[test]
 fn a_host_that_sends_no_data_leaves_buffers_for_others() {
     let directory = tempfile::tempdir().unwrap();
@@ -304,7 +304,7 @@ fn a_host_that_sends_no_data_leaves_buffers_for_others() {
     (config.pool_bytes, config.transfer_timeout) = (16 << 20, LONG);
     let server = Server::start(config).unwrap();
     let (admin, first) = queues(&server);
-    let second = Queue::connect_as(&server, (2, admin.cntlid), "nqn.x:host");
+    let second = ManualQueue::connect_as(&server, (2, admin.cntlid), "nqn.x:host");
     let mut lanes = [first, second];
     for lane in &mut lanes {
         (1..=20).for_each(|cid| lane.send(&raw::write(cid, 2048)));
@@ -316,7 +316,7 @@ fn a_host_that_sends_no_data_leaves_buffers_for_others() {
     client.submit_to(read(), &done);
     assert!(ended.recv_timeout(LONG / 4).expect("a buffer is there").status.is_success());
     eventually("its buffer is given back", is_bounded);
-    // When a write has ended, a deferred one has its turn.
+    // When a write has ended, a deferred one follows.
     let r2t = lanes[0].head();
     let field = |at: usize| u16::from_le_bytes([r2t[at], r2t[at + 1]]);
     assert_eq!(r2t[0], 9, "R2T");
@@ -326,7 +326,7 @@ fn a_host_that_sends_no_data_leaves_buffers_for_others() {
     eventually("the next one waits", is_bounded);
 }
 
-/// With Force Unit Access what is read has to be on stable storage: a pipe cannot say so, and has no data either.
+/// A read with Force Unit Access needs its data on stable storage: a pipe cannot be flushed, and has no data.
 #[test]
 fn a_read_with_fua_is_synced_first() {
     let directory = tempfile::tempdir().unwrap();
@@ -339,7 +339,7 @@ fn a_read_with_fua_is_synced_first() {
     assert!(cid == 2 && !status.is_success(), "{status}");
 }
 
-/// The host hears that the shutdown is complete when no command of it is in a store any more.
+/// The shutdown is complete only when no command of the host is in a store.
 #[test]
 fn a_shutdown_waits_for_commands_in_the_store() {
     let directory = tempfile::tempdir().unwrap();
@@ -369,12 +369,12 @@ fn a_shutdown_waits_for_commands_in_the_store() {
     }
 }
 
-/// Opening may take as long as a network file system likes; the lock is taken before every sleep of a reactor.
+/// Opening may take long, for example on a network file system; a reactor takes the lock before every sleep.
 #[test]
-fn a_reload_that_waits_for_a_file_holds_nobody_up() {
+fn a_reload_that_waits_for_a_file_delays_no_host() {
     let kind = StoreKind::Memory { size: 1 << 20 };
     let memory = Export::new(1, StoreSpec { kind, lba_bytes: 512, read_only: false });
-    let slow = Arc::new(Slow::default());
+    let slow = Arc::new(SlowIdentityStore::default());
     let late = Export::with_store(2, slow.clone());
     let subsystem = |exports| vec![Subsystem { namespaces: exports, ..Subsystem::new(NQN) }];
     let any = vec!["127.0.0.1:0".parse().unwrap()];
@@ -382,7 +382,7 @@ fn a_reload_that_waits_for_a_file_holds_nobody_up() {
     let (target, wanted) = (&server, subsystem(vec![memory, late]));
     std::thread::scope(|scope| {
         let reloading = scope.spawn(move || target.reload(&wanted));
-        eventually("the reload opens the store", || slow.is_asked());
+        eventually("the reload opens the store", || slow.is_queried());
         for _ in 0..3 {
             let client =
                 connect(&server, "nqn.x:host").expect("Connect and Identify need the lock");

@@ -1,4 +1,4 @@
-//! The connections of a target over all its reactors: one is there as long as its ticket.
+//! Admission of connections to a target over all its reactors. A connection is counted as long as its ticket exists.
 
 use roadtrain_proto::time::Instant;
 use roadtrain_system::clock;
@@ -8,21 +8,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracing::warn;
 
-/// At most so often the log says that connections are refused.
-const SAY_EVERY: Duration = Duration::from_secs(10);
+/// Shortest interval between two log lines about refused connections.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Issues tickets. Its lock is taken when connections come, connect their queue, and go.
-pub(super) struct Tickets(Mutex<Office>);
+/// Issues tickets. Its lock is taken when connections arrive, connect their queue, or end.
+pub(super) struct Tickets(Mutex<AdmissionState>);
 
-struct Office {
+struct AdmissionState {
     admission: Admission,
-    /// Refused since that was said last.
-    unsaid: u64,
-    say_at: Instant,
+    /// Number of refused connections since the last log line.
+    unlogged: u64,
+    log_at: Instant,
 }
 
-/// A connection's place. Dropping it gives it back.
-pub(super) struct Ticket {
+/// Slot of a connection. Dropping it frees the slot.
+pub(super) struct ConnectionTicket {
     tickets: Arc<Tickets>,
     pub(super) number: u64,
 }
@@ -30,48 +30,52 @@ pub(super) struct Ticket {
 impl Tickets {
     pub(super) fn new(limits: ConnectionLimits) -> Self {
         let admission = Admission::new(limits);
-        Tickets(Mutex::new(Office { admission, unsaid: 0, say_at: Instant::default() }))
+        Tickets(Mutex::new(AdmissionState { admission, unlogged: 0, log_at: Instant::default() }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Office> {
+    fn lock(&self) -> MutexGuard<'_, AdmissionState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a connection, and which other one is to be ended for it; `None`: it is refused.
-    pub(super) fn take(self: &Arc<Self>, peer: SocketAddr) -> Option<(Ticket, Option<u64>)> {
-        let mut office = self.lock();
-        match office.admission.enter(peer.ip()) {
+    /// Takes a slot for a connection. Also returns the number of the connection to close for it, if needed; `None` if
+    /// the connection is refused.
+    pub(super) fn take(
+        self: &Arc<Self>,
+        peer: SocketAddr,
+    ) -> Option<(ConnectionTicket, Option<u64>)> {
+        let mut state = self.lock();
+        match state.admission.enter(peer.ip()) {
             Ok(Admitted { number, instead_of }) => {
-                drop(office);
-                Some((Ticket { tickets: self.clone(), number }, instead_of))
+                drop(state);
+                Some((ConnectionTicket { tickets: self.clone(), number }, instead_of))
             }
             Err(full) => {
-                office.refused(clock::now(), peer, full);
+                state.refused(clock::now(), peer, full);
                 None
             }
         }
     }
 }
 
-impl Office {
+impl AdmissionState {
     fn refused(&mut self, now: Instant, peer: SocketAddr, full: Full) {
-        self.unsaid += 1;
-        if now >= self.say_at {
-            let since = std::mem::take(&mut self.unsaid);
-            self.say_at = now + SAY_EVERY;
+        self.unlogged += 1;
+        if now >= self.log_at {
+            let since = std::mem::take(&mut self.unlogged);
+            self.log_at = now + LOG_INTERVAL;
             warn!(%peer, refused = since, "connection refused: {full}");
         }
     }
 }
 
-impl Ticket {
-    /// Its host was granted a queue: it makes room for nobody any more.
+impl ConnectionTicket {
+    /// Marks the connection as granted: it loses its slot to no other connection any more.
     pub(super) fn granted(&self) {
         self.tickets.lock().admission.granted(self.number);
     }
 }
 
-impl Drop for Ticket {
+impl Drop for ConnectionTicket {
     fn drop(&mut self) {
         self.tickets.lock().admission.leave(self.number);
     }

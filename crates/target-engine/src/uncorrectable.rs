@@ -1,7 +1,7 @@
-//! The marks of a store over all reactors: blocks that cannot be read until they are written. How they change is decided
-//! by [`Marks`]; here are the lock, and the file beside the store.
+//! Marks of a store over all reactors: blocks that cannot be read until they are written. [`Marks`] decides on changes;
+//! this module has the lock, and the file next to the store.
 
-use super::kept_file::{KeptPlace, Kind, with_suffix, write};
+use super::kept_file::{KeptFileKind, KeptPlace, with_suffix, write};
 use roadtrain_proto::time::Instant;
 use roadtrain_store::{
     ByteRange, Completion, Completions, Custody, OpenError, Store, StoreKind, StoreSpec, Token,
@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 use tracing::{info, warn};
 
-const KIND: Kind = Kind {
+const KIND: KeptFileKind = KeptFileKind {
     suffix: ".uncorrectable",
     without: "Write Uncorrectable is refused, as marks cannot be kept",
     actions: ["keep marks in", "read the marks in", "use the marks in"],
@@ -27,56 +27,57 @@ const KIND: Kind = Kind {
 
 #[cfg(test)]
 thread_local! {
-    /// Calls of [`Uncorrectable::path`] by this thread: what a change of the configuration costs.
+    /// Calls of [`Uncorrectable::path`] by this thread: the cost of a configuration change.
     pub(super) static PATHS_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// A refusal is logged so often at most.
-const SAY_EVERY: Duration = Duration::from_secs(1);
+/// Shortest interval between two log lines about refusals.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// An operation that waits for a change of marks.
+/// Operation that waits for a change of marks.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiter {
+pub(crate) struct MarkWaiter {
     pub(crate) token: Token,
     pub(crate) completions: Completions,
 }
 
 #[derive(Debug)]
-struct State {
-    /// Who waits; `None`: nobody does.
-    marks: Marks<Option<Waiter>>,
+struct UncorrectableState {
+    /// Marks, with the operation that waits for each change; `None` if no operation waits.
+    marks: Marks<Option<MarkWaiter>>,
     path: Option<PathBuf>,
-    say_at: Instant,
+    log_at: Instant,
 }
 
-/// A store's marks. The lock is taken while something is marked, and for changes.
+/// Marks of a store. The lock is taken while blocks are marked, and for changes.
 #[derive(Debug)]
 pub(crate) struct Uncorrectable {
-    /// Something is marked: all that commands look at while nothing is.
+    /// True if blocks are marked. While it is false, commands check nothing else.
     any: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<UncorrectableState>,
 }
 
-/// An open store with marks.
+/// Open store with marks.
 pub(crate) trait Marked: Send + Sync + 'static {
-    /// Its marks.
+    /// Returns the marks.
     fn uncorrectable(&self) -> &Uncorrectable;
 
-    /// Tells whether nobody else has its blocks now.
+    /// True if this target owns the blocks now.
     fn is_ours(&self) -> bool;
 }
 
-/// The file of marks that is kept beside the file at `path`.
+/// Returns the file of marks next to the file at `path`.
 #[must_use]
 pub fn marks_beside(path: &Path) -> PathBuf {
     with_suffix(path, KIND.suffix)
 }
 
 impl Uncorrectable {
-    /// Those of a store that was opened as `spec` says.
+    /// Reads the marks of a store that was opened as `spec` requests.
     ///
     /// # Errors
-    /// There is a file that cannot be read or written, or is damaged, or one that was named cannot be made.
+    ///
+    /// The file exists and cannot be read or written, is damaged, or was configured and cannot be created.
     pub(super) fn open(
         place: &KeptPlace,
         spec: Option<&StoreSpec>,
@@ -84,7 +85,7 @@ impl Uncorrectable {
     ) -> Result<Self, OpenError> {
         let geometry = store.geometry();
         let path = match place.path(spec, &KIND) {
-            // Another process has the blocks, and the marks.
+            // Another process owns the blocks and the marks.
             _ if store.custody() != Custody::Ours => None,
             path if geometry.read_only => path,
             _ if is_memory(spec) => None,
@@ -108,38 +109,39 @@ impl Uncorrectable {
         Ok(Uncorrectable::new(Marks::new(kept, marks), path))
     }
 
-    fn new(marks: Marks<Option<Waiter>>, path: Option<PathBuf>) -> Self {
+    fn new(marks: Marks<Option<MarkWaiter>>, path: Option<PathBuf>) -> Self {
         let any = AtomicBool::new(!marks.is_empty());
-        let say_at = Instant::default();
-        Uncorrectable { any, state: Mutex::new(State { marks, path, say_at }) }
+        let log_at = Instant::default();
+        Uncorrectable { any, state: Mutex::new(UncorrectableState { marks, path, log_at }) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, UncorrectableState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether something is marked, or is to be cleared.
+    /// True if blocks are marked or marks are being cleared.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Whether a part of the range is marked.
+    /// True if a part of the range is marked.
     #[inline]
     pub(crate) fn is_marked(&self, range: &ByteRange) -> bool {
         self.any() && self.lock().marks.is_marked(range)
     }
 
-    /// Whether who writes the range has to clear marks of it.
+    /// True if a write to the range has to clear marks.
     #[inline]
     pub(crate) fn is_to_clear(&self, range: &ByteRange) -> bool {
         self.any() && self.lock().marks.is_to_clear(range)
     }
 
-    /// What they are to be when they are kept elsewhere; `None`: they are not.
+    /// Returns the marks for another file; `None` if the file stays the same.
     ///
     /// # Errors
-    /// Some blocks are marked, or it cannot be.
+    ///
+    /// Blocks are marked, or the file cannot be used.
     pub(super) fn moved(
         &self,
         place: &KeptPlace,
@@ -163,40 +165,40 @@ impl Uncorrectable {
         Err(OpenError::Io { path, action: KIND.actions[0], source: io::Error::other(why) })
     }
 
-    /// They are kept as `moved` says from now on.
+    /// Uses the file and marks of `moved` from now on.
     pub(super) fn follow(&self, moved: Self) {
         let mut state = self.lock();
         if !state.marks.is_idle() {
-            return warn!("marks stay where they are: blocks were marked meanwhile");
+            return warn!("marks stay in their file: blocks were marked meanwhile");
         }
         *state = moved.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         self.any.store(!state.marks.is_empty(), Ordering::Release);
     }
 
-    /// Where they are kept.
+    /// Returns the path of the file.
     pub(super) fn path(&self) -> Option<PathBuf> {
         #[cfg(test)]
         PATHS_READ.with(|count| count.set(count.get() + 1));
         self.lock().path.clone()
     }
 
-    /// Whether a refusal is to be logged now.
-    pub(crate) fn is_to_say(&self) -> bool {
+    /// True if a refusal should be logged now.
+    pub(crate) fn should_log(&self) -> bool {
         let (now, mut state) = (clock::now(), self.lock());
-        let is_to_say = now >= state.say_at;
-        if is_to_say {
-            state.say_at = now + SAY_EVERY;
+        let should_log = now >= state.log_at;
+        if should_log {
+            state.log_at = now + LOG_INTERVAL;
         }
-        is_to_say
+        should_log
     }
 
-    /// Has no room for what a write leaves.
+    /// True if there is no room for the marks that a write leaves.
     pub(crate) fn is_full(&self) -> bool {
         self.any.load(Ordering::Acquire) && self.lock().marks.marks().count() >= SPLIT_MAX
     }
 
-    /// A change is wanted by an operation of the store, or by nobody. It is answered when it is in force.
-    pub(crate) fn change(store: &Arc<impl Marked>, change: Change, waiter: Option<Waiter>) {
+    /// Requests a change of marks. The waiting operation, if any, completes when the change is in force.
+    pub(crate) fn change(store: &Arc<impl Marked>, change: Change, waiter: Option<MarkWaiter>) {
         if let Some(image) =
             store.uncorrectable().advance(|marks, steps| marks.submit(change, waiter, steps))
         {
@@ -204,10 +206,10 @@ impl Uncorrectable {
         }
     }
 
-    /// Does what follows. What is to be saved is returned.
+    /// Runs a turn and executes its steps. Returns the image to save, if any.
     fn advance(
         &self,
-        turn: impl FnOnce(&mut Marks<Option<Waiter>>, &mut Vec<Step<Option<Waiter>>>),
+        turn: impl FnOnce(&mut Marks<Option<MarkWaiter>>, &mut Vec<Step<Option<MarkWaiter>>>),
     ) -> Option<Arc<[u8]>> {
         let mut steps = Vec::new();
         let mut state = self.lock();
@@ -218,7 +220,7 @@ impl Uncorrectable {
         for step in steps {
             match step {
                 Step::Save(next) => image = Some(next),
-                Step::Answer(Some(Waiter { token, completions }), result) => {
+                Step::Answer(Some(MarkWaiter { token, completions }), result) => {
                     completions.send(Completion::new(token, result, None));
                 }
                 Step::Answer(None, Ok(())) => {}
@@ -228,13 +230,13 @@ impl Uncorrectable {
         image
     }
 
-    /// Saves by a thread, which ends when there is nothing to save any more.
+    /// Saves the marks in a thread, which ends when nothing is left to save.
     fn save(store: &Arc<impl Marked>, image: Arc<[u8]>) {
         let kept = store.clone();
         let work = move || {
             let (marks, mut image) = (kept.uncorrectable(), Some(image));
             while let Some(next) = image {
-                // The file is that of whoever has the blocks.
+                // The file belongs to the owner of the blocks.
                 let is_ours = kept.is_ours();
                 let is_saved = is_ours && marks.write(&next);
                 image = marks.advance(|marks, steps| marks.saved(is_saved, steps));
@@ -242,7 +244,7 @@ impl Uncorrectable {
         };
         if let Err(error) = thread::Builder::new().name("roadtrain-marks".into()).spawn(work) {
             warn!("marks are not changed, as no thread can save them: {error}");
-            // What came meanwhile fails, too.
+            // Changes that were requested meanwhile fail, too.
             store.uncorrectable().advance(|marks, steps| marks.saved(false, steps));
         }
     }
@@ -257,7 +259,7 @@ impl Uncorrectable {
     }
 }
 
-/// Whether the blocks are gone with the target, and so may their marks.
+/// True if the blocks, and so their marks, end with the target.
 fn is_memory(spec: Option<&StoreSpec>) -> bool {
     matches!(
         spec.map(|spec| &spec.kind),

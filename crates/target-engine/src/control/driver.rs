@@ -1,6 +1,6 @@
-//! Driver of [`roadtrain_target_proto::service`]: its lock, random bytes, worker and log.
+//! Driver of [`roadtrain_target_proto::service`]: lock, random bytes, worker and log.
 
-use super::{Control, State};
+use super::{ControlState, TargetControlPlane};
 use roadtrain_proto::security::dhchap::{Group, Work};
 use roadtrain_proto::security::{GeneratedPsk, Hash, Secret};
 use roadtrain_proto::time::Instant;
@@ -21,25 +21,25 @@ const RANDOM_BYTES: usize = 64 + 64 + 4;
 const NQN_FIELD_BYTES: usize = 256;
 
 /// Control plane for the commands of one connection.
-pub(crate) struct Commands<'a> {
-    control: &'a Control,
+pub(crate) struct ConnectionControl<'a> {
+    control: &'a TargetControlPlane,
     /// Address of the host, for logs.
     peer: &'a str,
     random: Option<Secret>,
 }
 
-impl Control {
-    pub(crate) fn commands<'a>(&'a self, peer: &'a str) -> Commands<'a> {
-        Commands { control: self, peer, random: None }
+impl TargetControlPlane {
+    pub(crate) fn commands<'a>(&'a self, peer: &'a str) -> ConnectionControl<'a> {
+        ConnectionControl { control: self, peer, random: None }
     }
 }
 
-impl Driver for Commands<'_> {
+impl Driver for ConnectionControl<'_> {
     type Connection = RawFd;
 
     fn control<R>(&mut self, call: impl FnOnce(Plane<'_, RawFd>) -> (R, Option<Broadcast>)) -> R {
         let mut state = self.control.lock();
-        let State { target, presences, .. } = &mut *state;
+        let ControlState { target, presences, .. } = &mut *state;
         let (result, message) = call(Plane { target, presences, any_lost: &any_hung_up });
         self.control.send(message);
         self.control.publish(state);
@@ -96,7 +96,7 @@ impl Driver for Commands<'_> {
             }
             Note::Claimed(connected) => claimed(peer, connected),
             Note::RefusedAfterProof(claim, ConnectRefused { field, value, status, .. }) => {
-                info!(%peer, field, value, %status, "refused, though it has proved who it is");
+                info!(%peer, field, value, %status, "refused after its authentication");
                 self.control.meters.refused(&claim.subnqn, &claim.hostnqn, field);
             }
             Note::NotAuthenticated(connected, explanation, field) => {
@@ -119,7 +119,7 @@ impl Driver for Commands<'_> {
     }
 }
 
-impl Commands<'_> {
+impl ConnectionControl<'_> {
     fn fail(&self, error: &dyn Display) {
         warn!(peer = %self.peer, "cannot connect or authenticate the host: {error}");
     }
@@ -141,7 +141,7 @@ fn claimed(peer: &str, connected: &Connected) {
     let Connected { cntlid, qid, subnqn, .. } = connected;
     info!(%peer, cntlid, qid, host = host_name(&connected.hostnqn), subsystem = %subnqn, "queue connected");
     if let Some(ConnectRefused { field, value, status, .. }) = connected.refusal() {
-        info!(%peer, field, value, %status, "will be refused, and is not told before its proof");
+        info!(%peer, field, value, %status, "will be refused after its authentication");
     }
 }
 

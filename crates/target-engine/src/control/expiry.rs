@@ -1,11 +1,11 @@
 //! Keep-alive timers and the lifetimes of PSKs.
 
-use super::{Control, NEVER};
+use super::{NEVER, TargetControlPlane};
 use roadtrain_proto::time::Instant;
 use std::sync::atomic::Ordering::SeqCst;
 
-impl Control {
-    /// When [`Control::expire`] is to be called at the latest.
+impl TargetControlPlane {
+    /// Returns the latest time at which [`TargetControlPlane::expire`] must be called.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.watched.store(NEVER, SeqCst);
         let timer = self.timer.load(SeqCst);
@@ -13,7 +13,7 @@ impl Control {
         (timer != NEVER).then_some(Instant(timer))
     }
 
-    /// Ends controllers whose keep-alive timer has run out, and PSKs whose time is over.
+    /// Ends controllers whose keep-alive timer has expired, and removes expired PSKs.
     pub(crate) fn expire(&self, now: Instant) {
         self.lock_psks().expire(now);
         let mut state = self.lock();
@@ -21,7 +21,7 @@ impl Control {
         self.publish(state);
     }
 
-    /// The same, if one may have run out that nobody has checked.
+    /// Expires timers if one is due.
     pub(crate) fn expire_due(&self, now: Instant) {
         if self.timer.load(SeqCst) <= now.0 {
             self.expire(now);

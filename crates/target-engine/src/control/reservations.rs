@@ -1,42 +1,42 @@
-//! Reservations: commands of lanes, and what the control plane wants to be done for them.
+//! Reservations: commands of lanes, and the tasks that the control plane requests for them.
 
-use super::{Control, State};
+use super::{ControlState, TargetControlPlane};
 use crate::open_store::OpenStore;
-use crate::order::Order;
-use crate::reservation_file::Kept;
+use crate::order::TargetReactorMessage;
+use crate::reservation_file::KeptReservations;
 use crate::reserving::Saver;
-use crate::stores::Stores;
-use crate::tasks::Owner;
+use crate::stores::OpenNamespaces;
+use crate::tasks::TaskOwner;
 use roadtrain_target_proto::{Target, TargetEvent, TurnOf};
 use roadtrain_wire::sqe::Sqe;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use tracing::warn;
 
-/// What namespaces had known of reservations when they were opened; those that are in use already know better.
-pub(super) fn restore(target: &mut Target, stores: &Stores) {
-    for (nqn, nsid, Kept { state, .. }) in stores.kept() {
+/// Restores the reservations that were stored when the namespaces were opened. Open namespaces keep their newer state.
+pub(super) fn restore(target: &mut Target, stores: &OpenNamespaces) {
+    for (nqn, nsid, KeptReservations { state, .. }) in stores.kept() {
         target.restore_reservations(nqn, nsid, state.clone());
     }
 }
 
-impl Control {
-    /// A lane has a command about reservations: it is answered by [`Order::Reserved`].
+impl TargetControlPlane {
+    /// Passes a reservation command of a lane on. [`TargetReactorMessage::Reserved`] brings its result.
     pub(crate) fn reserve(
         &self,
         cntlid: Option<u16>,
         sqe: &Sqe,
         data: &[u8],
-        (reactor, owner): (usize, Owner),
+        (reactor, owner): (usize, TaskOwner),
     ) {
         let mut state = self.lock();
         let token = state.pending.enter((reactor, owner));
-        // There is no controller 0: the command hears that its own is gone.
+        // No controller has ID 0: the command completes with the status for a missing controller.
         state.target.reserve(cntlid.unwrap_or(0), sqe, data, token);
         self.publish(state);
     }
 
-    /// A reactor executes nothing more of what was forbidden.
+    /// Reports that a reactor executes no more commands that the fence forbids.
     pub(crate) fn fenced(&self, turn: &TurnOf) {
         let mut state = self.lock();
         if state.pending.fenced(turn) {
@@ -45,29 +45,29 @@ impl Control {
         self.publish(state);
     }
 
-    /// What was to be saved was, or could not be.
+    /// Reports whether the state was saved.
     fn saved(&self, turn: &TurnOf, is_saved: bool) {
         let mut state = self.lock();
         state.target.saved(turn, is_saved);
         self.publish(state);
     }
 
-    /// The next event for all reactors; what is for one, or for nobody, is done.
-    pub(super) fn next_event(&self, state: &mut State) -> Option<TargetEvent> {
+    /// Returns the next event for all reactors. Handles the other events.
+    pub(super) fn next_event(&self, state: &mut ControlState) -> Option<TargetEvent> {
         loop {
-            let State { target, stores, presences, pending, .. } = &mut *state;
+            let ControlState { target, stores, presences, pending, .. } = &mut *state;
             let reactors = self.reactors.get().map_or(&[][..], Vec::as_slice);
             match presences.next_event(target)? {
                 TargetEvent::Reserved { token, status, report } => {
                     if let Some((reactor, owner)) = pending.take(token)
                         && let Some(reactor) = reactors.get(reactor)
                     {
-                        reactor.send(Order::Reserved(owner, status, report));
+                        reactor.send(TargetReactorMessage::Reserved(owner, status, report));
                     }
                 }
                 TargetEvent::Fence { turn, aborts } => {
                     pending.begin(turn.clone(), reactors.len());
-                    self.broadcast(|| Order::Fence(turn.clone(), aborts));
+                    self.broadcast(|| TargetReactorMessage::Fence(turn.clone(), aborts));
                 }
                 TargetEvent::Save { turn, image } => {
                     let open = stores.get(&turn.nqn, turn.nsid);
@@ -84,7 +84,8 @@ impl Control {
         }
     }
 
-    /// Has a file written, by a thread that is there from the first one on. Whether it will be.
+    /// Queues a file for the saver thread, and starts the thread for the first file. Returns true if the file is
+    /// queued.
     fn save(&self, turn: &TurnOf, place: (Arc<OpenStore>, PathBuf), image: Arc<[u8]>) -> bool {
         let mut saver = self.saver.lock().unwrap_or_else(PoisonError::into_inner);
         if saver.is_none() {

@@ -1,4 +1,4 @@
-//! Hosts that vanish without a word, and are back while their commands are in a store.
+//! Tests of hosts that vanish without a Leave and reconnect while their commands are in a store.
 
 use super::tests::{HOST, TARGET, in_namespace, ip};
 use crate::flaky;
@@ -32,14 +32,14 @@ fn connect(host_nqn: &str) -> Result<Client, HostError> {
     Client::connect(host_config(host_nqn))
 }
 
-/// Nothing of it says that it is over.
+/// Drops the client while its interface is down, so that no Leave reaches the target.
 fn vanish(client: Client) {
     assert!(ip(&["link", "set", HOST, "down"]));
     drop(client);
     assert!(ip(&["link", "set", HOST, "up"]));
 }
 
-/// So that no old write overtakes its retry, or a newer one.
+/// Otherwise an old write could overtake its retry, or a newer write.
 #[test]
 fn a_host_that_vanished_waits_for_its_commands() {
     let directory = tempfile::tempdir().unwrap();
@@ -68,7 +68,7 @@ fn a_host_that_vanished_waits_for_its_commands() {
     });
 }
 
-/// One that lives may have several controllers.
+/// A living host may have several controllers.
 #[test]
 fn a_host_that_answers_waits_for_nothing() {
     let directory = tempfile::tempdir().unwrap();

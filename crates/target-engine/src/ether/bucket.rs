@@ -1,4 +1,4 @@
-//! How often something may happen: so many at once, and so many a second.
+//! Rate limit: a burst and a number of events per second.
 
 use roadtrain_proto::time::Instant;
 
@@ -8,17 +8,17 @@ pub(crate) struct Bucket {
     burst: u32,
     per_second: u32,
     level: u32,
-    /// Up to when it has been filled.
+    /// Time up to which the bucket has been filled.
     filled: Instant,
 }
 
 impl Bucket {
-    /// Full at first.
+    /// Creates a full bucket.
     pub(crate) fn new(burst: u32, per_second: u32) -> Self {
         Bucket { burst, per_second, level: burst, filled: Instant::default() }
     }
 
-    /// Takes one; `false` when there is none.
+    /// Takes one token. Returns false if the bucket is empty.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
         let each_ns = 1_000_000_000 / u64::from(self.per_second);
         let new = now.0.saturating_sub(self.filled.0) / each_ns;

@@ -1,7 +1,7 @@
-//! Where a target listens for frames.
+//! Ethernet interfaces where a target accepts lanes.
 
 use crate::ServerError;
-use crate::control::Control;
+use crate::control::TargetControlPlane;
 use roadtrain_ether_port::port::{
     Port, PortConfig, PortKind, is_missing, is_socket_number_taken, missing,
 };
@@ -15,46 +15,46 @@ use std::thread;
 use std::time::Duration;
 use tracing::warn;
 
-/// Tries to open ports, and the pause between two: socket numbers may be somebody else's, or still those of a target
-/// that was killed.
+/// Number of attempts to open ports, and the delay between two. A socket number may still belong to another process, or
+/// to a target that was killed.
 const OPEN_TRIES: u32 = 40;
 const OPEN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Interfaces to listen on.
 #[derive(Clone, Debug)]
 pub struct EtherConfig {
-    /// Their names.
+    /// Names of the interfaces.
     pub interfaces: Vec<String>,
-    /// How ports at them are made.
+    /// Options of the ports at these interfaces.
     pub port: PortConfig,
-    /// What a frame carries.
+    /// Packing of records into frames.
     pub packing: Packing,
-    /// Whether frames are sealed.
+    /// Use of sealed frames.
     pub seals: SealUse,
 }
 
 impl EtherConfig {
-    /// Those interfaces, everything else by default.
+    /// Creates a configuration for these interfaces, with defaults for all other options.
     #[must_use]
     pub fn new(interfaces: Vec<String>) -> Self {
         let (port, packing) = (PortConfig::default(), Packing::default());
         EtherConfig { interfaces, port, packing, seals: SealUse::Allowed }
     }
 
-    /// Names where lanes come in.
+    /// Returns the names of the interfaces.
     #[must_use]
     pub fn interfaces(&self) -> &[String] {
         &self.interfaces
     }
 }
 
-/// What a reactor gets of a target's ports.
+/// Ports and options of one reactor.
 pub(crate) struct EtherParts {
-    /// For lanes, one at each interface.
+    /// Ports for lanes, one at each interface.
     pub(crate) lanes: Vec<Port>,
-    /// Those of the reactor that listens, at the same interfaces: socket number 0.
+    /// Ports with socket number 0 at the same interfaces; only for the reactor that listens.
     pub(crate) listening: Vec<Port>,
-    /// Names the target, the same at all its interfaces.
+    /// Identifier of the target, the same at all its interfaces.
     pub(crate) endpoint: [u8; 16],
     pub(crate) packing: Packing,
     pub(crate) seals: SealUse,
@@ -63,26 +63,26 @@ pub(crate) struct EtherParts {
 /// The ports of a target.
 #[derive(Default)]
 pub(crate) struct EtherPorts {
-    /// Of each reactor, one at each interface.
+    /// Ports of each reactor, one at each interface.
     lanes: Vec<Vec<Port>>,
-    /// At each interface, for who looks for a target.
+    /// Ports with socket number 0 for discovery, one at each interface.
     listening: Vec<Port>,
-    /// Names the target.
+    /// Identifier of the target.
     endpoint: [u8; 16],
     packing: Packing,
     seals: SealUse,
 }
 
-impl Control {
-    /// Interfaces may have come or gone: the discovery log has the ports that are there.
-    pub(crate) fn note_ports(&self, ports: &[Port]) {
+impl TargetControlPlane {
+    /// Updates the discovery log with the ports whose interfaces exist now.
+    pub(crate) fn update_frame_listeners(&self, ports: &[Port]) {
         let mut state = self.lock();
         state.target.set_frame_listeners(frame_listeners(ports));
         self.publish(state);
     }
 }
 
-/// Ports whose interfaces are there.
+/// Returns the frame listeners of ports whose interfaces exist.
 fn frame_listeners(ports: &[Port]) -> Vec<FrameListener> {
     let there = ports.iter().filter(|port| !port.is_absent());
     there
@@ -94,7 +94,7 @@ fn frame_listeners(ports: &[Port]) -> Vec<FrameListener> {
 }
 
 impl EtherPorts {
-    /// Opens them for so many reactors.
+    /// Opens the ports for this number of reactors.
     pub(crate) fn open(
         config: Option<&EtherConfig>,
         reactors: usize,
@@ -115,12 +115,12 @@ impl EtherPorts {
         }
     }
 
-    /// Those that hosts find the target at.
+    /// Returns the listeners at which hosts find the target.
     pub(crate) fn frame_listeners(&self) -> Vec<FrameListener> {
         frame_listeners(&self.listening)
     }
 
-    /// Those of a reactor; the first also gets those for who looks for a target.
+    /// Takes the ports of one reactor. The first call also takes the ports with socket number 0.
     pub(crate) fn take(&mut self, reactor: usize) -> EtherParts {
         EtherParts {
             lanes: mem::take(&mut self.lanes[reactor]),
@@ -164,7 +164,7 @@ impl EtherPorts {
         Ok(ports)
     }
 
-    /// Interfaces may be missing, but not all of them: they may come yet.
+    /// Checks that at least one interface exists. Missing interfaces may appear later.
     fn check_absent(&self) -> Result<(), ServerError> {
         let (absent, there): (Vec<_>, Vec<_>) = self.listening.iter().partition(|p| p.is_absent());
         if let (Some(first), true) = (absent.first(), there.is_empty()) {
@@ -183,12 +183,12 @@ impl EtherPorts {
     }
 }
 
-/// Several reactors cannot share what only one can have.
+/// Returns the kind of port: several reactors cannot share a kind that only one process can open.
 fn kind(kind: PortKind, reactors: usize) -> PortKind {
     if reactors > 1 && kind == PortKind::Auto { PortKind::Packet } else { kind }
 }
 
-/// Socket numbers of the target's own: consecutive, from a random one on, and never 0.
+/// Returns a socket number of the target: consecutive from a random first one, and never 0.
 fn lane_socket_number(first: u64, number: u64) -> u16 {
     const NUMBERS: u64 = u16::MAX as u64;
     ((first % NUMBERS + number) % NUMBERS + 1) as u16
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doors_differ_and_are_not_0() {
+    fn socket_numbers_differ_and_are_not_0() {
         for first in [0, 65533, 65534, 65535, u64::MAX] {
             let numbers: std::collections::BTreeSet<u16> =
                 (0..100).map(|number| lane_socket_number(first, number)).collect();

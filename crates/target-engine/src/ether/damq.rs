@@ -1,4 +1,4 @@
-//! The memory that a host places a lane's data in.
+//! Memory where a host places the data of a lane.
 
 use roadtrain_proto::time::Instant;
 use roadtrain_system::buffer::Buffer;
@@ -8,59 +8,59 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pages that let a host send one request of the largest size.
+/// Pages for one request of the largest size.
 pub(crate) const PAGES_MIN: u32 = 256;
-/// Pages that a host is given for each slot, if there are enough.
+/// Pages for each slot, if enough memory is left.
 const PAGES_PER_SLOT: u32 = 32;
 /// Most pages of a lane: 16 MiB.
 const PAGES_MAX: u32 = 4096;
-/// A lane gets at most one part in so many of what is left: 128 MiB do for 28 lanes.
+/// Divisor: a lane gets at most one eighth of the memory that is left. 128 MiB suffice for 28 lanes.
 const PARTS: usize = 8;
 
-/// A lane's data pages: physical memory is taken when a host uses it.
-pub(crate) struct Damq {
+/// Data pages of a lane. The system allocates physical memory when the host uses a page.
+pub(crate) struct LaneDamq {
     memory: Arc<HugeMemory>,
-    /// When something was placed last, and not given back since.
+    /// Time of the last placement since the memory was last returned.
     used: Option<Instant>,
 }
 
-/// Pages for a lane of `slots` when `left` octets may still be given to lanes; `None`: too few.
+/// Returns the pages for a lane of `slots` when `left` bytes are available for lanes; `None` if these are too few.
 pub(crate) fn pages(slots: u16, left: usize) -> Option<u32> {
     let share = u32::try_from(left / PARTS / PAGE_BYTES).unwrap_or(u32::MAX).max(PAGES_MIN);
     let wanted = (u32::from(slots) * PAGES_PER_SLOT).clamp(PAGES_MIN, PAGES_MAX).min(share);
     (wanted as usize * PAGE_BYTES <= left).then_some(wanted)
 }
 
-impl Damq {
-    /// `pages` of it.
+impl LaneDamq {
+    /// Allocates `pages` pages.
     pub(crate) fn new(pages: u32) -> io::Result<Self> {
         let memory = Arc::new(HugeMemory::new(pages as usize * PAGE_BYTES)?);
-        Ok(Damq { memory, used: None })
+        Ok(LaneDamq { memory, used: None })
     }
 
-    /// Octets of it.
+    /// Returns the size in bytes.
     pub(crate) fn len(&self) -> usize {
         self.memory.len()
     }
 
-    /// Copies a piece to its place; `false` when it does not lie inside.
+    /// Copies a piece to offset `place`. Returns false if it does not fit.
     pub(crate) fn put(&mut self, now: Instant, place: u64, piece: &[u8]) -> bool {
         let Some(to) = self.memory.range(place, piece.len()) else { return false };
         self.used = Some(now);
-        // SAFETY: `range` checked the bounds. Nobody holds a reference to the memory: what the host writes twice is
+        // SAFETY: `range` checked the bounds. No code holds a reference to the memory: data that the host overwrites is
         // the host's to lose.
         unsafe { to.copy_from_nonoverlapping(piece.as_ptr(), piece.len()) };
         true
     }
 
-    /// A request's data as a buffer: the pages are the host's again when the request is answered.
+    /// Lends the data of a request as a buffer. The host may reuse the pages once it has the completion.
     pub(crate) fn lend(&self, place: u64, length: u32) -> Option<Buffer> {
-        // SAFETY: what the host writes there meanwhile is put there by raw pointers, on the reactor's thread.
+        // SAFETY: the host's data is written through raw pointers, on the reactor's thread.
         unsafe { Buffer::lend(&self.memory, place, length as usize) }
     }
 
-    /// Gives the memory back to the system if it was not used for `idle` and nobody uses it now. The caller knows that no
-    /// request is on its way of which a part has been placed: its host does not send that again.
+    /// Returns the memory to the system if it was idle for `idle` and no buffer refers to it. The caller ensures that
+    /// no request is partly placed: its host does not send those pieces again.
     pub(crate) fn trim(&mut self, now: Instant, idle: Duration) {
         let is_idle = |used: &mut Instant| now.since(*used) >= idle;
         if Arc::strong_count(&self.memory) == 1 && self.used.take_if(is_idle).is_some() {
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn pieces_stay_inside_and_are_lent() {
-        let mut damq = Damq::new(PAGES_MIN).unwrap();
+        let mut damq = LaneDamq::new(PAGES_MIN).unwrap();
         let end = damq.len() as u64;
         assert!(damq.put(Instant(1), end - 3, &[1, 2, 3]));
         assert!(!damq.put(Instant(1), end - 2, &[1, 2, 3]));
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn idle_memory_goes_back_unless_it_is_lent() {
         let idle = Duration::from_secs(1);
-        let mut damq = Damq::new(PAGES_MIN).unwrap();
+        let mut damq = LaneDamq::new(PAGES_MIN).unwrap();
         assert!(damq.put(Instant(1), 0, &[7]));
         let lent = damq.lend(0, 1).unwrap();
         damq.trim(Instant(0) + idle * 2, idle);

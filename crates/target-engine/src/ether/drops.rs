@@ -1,32 +1,32 @@
-//! What was dropped, by reason: frames on their way to a lane, and what lanes themselves have dropped.
+//! Counters of dropped frames by reason: before they reach a lane, and in lanes.
 
 use roadtrain_ether_proto::Rejected;
 use std::fmt;
 use std::ops::Add;
 
-/// Why a frame was dropped.
+/// Reason why a frame was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Drop {
-    /// Shorter than its header, or than BODY says.
+    /// Frame shorter than its header, or than BODY claims.
     Truncated,
-    /// Another VERSION.
+    /// Unsupported VERSION.
     Version,
-    /// Unknown TYPE, or one that nobody sends here.
+    /// TYPE that is unknown or not valid here.
     Type,
-    /// HCRC is wrong.
+    /// Wrong HCRC.
     HeaderCrc,
-    /// BCRC is wrong.
+    /// Wrong BCRC.
     BodyCrc,
-    /// No lane has this TOKEN.
+    /// TOKEN of no lane.
     Token,
-    /// The lane has no such LINK.
+    /// LINK that the lane does not have.
     Link,
-    /// Not from where the link comes from.
+    /// Source address other than the link's.
     Source,
-    /// A body that makes no sense.
+    /// Invalid body.
     Setup,
-    /// Too often, or too many at once.
+    /// Rate limit exceeded, or too many at once.
     Rate,
 }
 
@@ -47,34 +47,34 @@ const NAMES: [&str; 10] = [
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
     before: [u64; NAMES.len()],
-    /// Those of lanes.
+    /// Records dropped by lanes.
     lanes: Rejected,
 }
 
 impl Drops {
-    /// One more.
+    /// Counts one dropped frame.
     pub(crate) fn count(&mut self, drop: Drop) {
         self.before[drop as usize] += 1;
     }
 
-    /// The same with what lanes have dropped.
+    /// Adds the records that lanes dropped.
     pub(crate) fn with_lanes(self, lanes: Rejected) -> Drops {
         Drops { lanes, ..self }
     }
 
-    /// Those of one reason, on their way to a lane.
+    /// Returns the number of frames dropped for this reason before they reached a lane.
     #[must_use]
     pub fn of(&self, drop: Drop) -> u64 {
         self.before[drop as usize]
     }
 
-    /// All of them.
+    /// Returns the sum over all reasons.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.by_reason().map(|(_, count)| count).sum()
     }
 
-    /// Each reason's name and count.
+    /// Returns each reason's name and count.
     pub fn by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> {
         NAMES.into_iter().zip(self.before).chain(self.lanes.by_reason())
     }

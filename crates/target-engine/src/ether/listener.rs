@@ -1,8 +1,8 @@
-//! Socket number 0: answers hosts that search for a target, and passes on hosts that want a lane. It keeps no state
-//! about hosts.
+//! Socket number 0: answers hosts that discover targets, and passes requests for lanes on. It keeps no state about
+//! hosts.
 
-use super::{Bucket, Drop, Drops, JoinRequest, QueryRequest, Reply, Request};
-use crate::control::Control;
+use super::{Bucket, Drop, Drops, JoinRequest, LaneSetupRequest, QueryRequest, ReplyFrame};
+use crate::control::TargetControlPlane;
 use roadtrain_ether_proto::setup::{Inquiry, answer};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::{Join, Joined, Offer, with_nqn};
@@ -15,13 +15,13 @@ use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
 
 /// Most links of a lane.
 const LINKS_MAX: u8 = 16;
-/// Octets of a piece.
+/// Valid sizes of a piece, in bytes.
 const PIECES_BYTES: std::ops::RangeInclusive<u16> = 1024..=32768;
 
-/// A frame that came to socket number 0.
-pub(crate) struct Heard<'a> {
+/// A frame received at socket number 0.
+pub(crate) struct ReceivedFrame<'a> {
     pub(crate) port: usize,
-    /// Octets of the largest frame at the port.
+    /// Size in bytes of the largest frame at the port.
     pub(crate) frame_bytes: usize,
     pub(crate) source: MacAddress,
     pub(crate) header: FrameHeader,
@@ -29,8 +29,8 @@ pub(crate) struct Heard<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// What answers at socket number 0 have in common.
-pub(crate) struct Listener {
+/// Rate limits and identity of socket number 0.
+pub(crate) struct EtherListener {
     endpoint: [u8; 16],
     offers: Bucket,
     probes: Bucket,
@@ -38,18 +38,18 @@ pub(crate) struct Listener {
     queries: Bucket,
 }
 
-/// The answer to a Join that cannot be, at a port for frames of `frame_bytes`.
-pub(crate) fn refusal(request: &JoinRequest, status: Status, frame_bytes: usize) -> Reply {
+/// Returns the reply to a Join that is refused, at a port for frames of `frame_bytes`.
+pub(crate) fn refusal(request: &JoinRequest, status: Status, frame_bytes: usize) -> ReplyFrame {
     let (status, frame) = (status.code().into(), (frame_bytes as u16).into());
     let joined = Joined { status, frame, ..Joined::new_zeroed() };
     let header = answer(FrameType::Joined, &request.header, request.join.token.get());
     let header = FrameHeader { link: request.join.link, ..header };
-    Reply::new(request.port, request.source, header, joined.as_bytes())
+    ReplyFrame::new(request.port, request.source, header, joined.as_bytes())
 }
 
-impl Listener {
+impl EtherListener {
     pub(crate) fn new(endpoint: [u8; 16]) -> Self {
-        Listener {
+        EtherListener {
             endpoint,
             offers: Bucket::new(1024, 2000),
             probes: Bucket::new(256, 2000),
@@ -58,20 +58,24 @@ impl Listener {
         }
     }
 
-    /// A frame for socket number 0. What is to be answered at once goes to `replies`.
-    pub(crate) fn hear(
+    /// Handles a frame for socket number 0. Immediate replies go to `replies`.
+    pub(crate) fn receive(
         &mut self,
         now: Instant,
-        heard: &Heard<'_>,
-        control: &Control,
-        replies: &mut Vec<Reply>,
+        received: &ReceivedFrame<'_>,
+        control: &TargetControlPlane,
+        replies: &mut Vec<ReplyFrame>,
         drops: &mut Drops,
-    ) -> Option<Request> {
-        let request = match heard.kind {
-            FrameType::Discover => self.offer(now, heard, control, replies).map(|()| None),
-            FrameType::Probe => self.probed(now, heard, replies).map(|()| None),
-            FrameType::Join => self.join(now, heard, control, replies),
-            FrameType::Query | FrameType::Leave => self.query(now, heard, control).map(Some),
+    ) -> Option<LaneSetupRequest> {
+        let request = match received.kind {
+            FrameType::Discover => {
+                self.reply_to_discover(now, received, control, replies).map(|()| None)
+            }
+            FrameType::Probe => self.reply_to_probe(now, received, replies).map(|()| None),
+            FrameType::Join => self.handle_join(now, received, control, replies),
+            FrameType::Query | FrameType::Leave => {
+                self.handle_query(now, received, control).map(Some)
+            }
             _ => Err(Drop::Type),
         };
         request.unwrap_or_else(|drop| {
@@ -80,14 +84,14 @@ impl Listener {
         })
     }
 
-    fn offer(
+    fn reply_to_discover(
         &mut self,
         now: Instant,
-        heard: &Heard<'_>,
-        control: &Control,
-        replies: &mut Vec<Reply>,
+        received: &ReceivedFrame<'_>,
+        control: &TargetControlPlane,
+        replies: &mut Vec<ReplyFrame>,
     ) -> Result<(), Drop> {
-        let wanted = std::str::from_utf8(heard.body).map_err(|_| Drop::Setup)?;
+        let wanted = std::str::from_utf8(received.body).map_err(|_| Drop::Setup)?;
         if wanted.len() > NQN_BYTES_MAX {
             return Err(Drop::Setup);
         }
@@ -100,40 +104,45 @@ impl Listener {
             }
             let offer = Offer {
                 endpoint: self.endpoint,
-                frame: (heard.frame_bytes as u16).into(),
+                frame: (received.frame_bytes as u16).into(),
                 nqn_length: (nqn.len() as u16).into(),
                 reserved: 0.into(),
             };
-            let header = answer(FrameType::Offer, &heard.header, 0);
+            let header = answer(FrameType::Offer, &received.header, 0);
             let body = [offer.as_bytes(), nqn.as_bytes()].concat();
-            replies.push(Reply::new(heard.port, heard.source, header, &body));
+            replies.push(ReplyFrame::new(received.port, received.source, header, &body));
         }
         Ok(())
     }
 
-    fn probed(
+    fn reply_to_probe(
         &mut self,
         now: Instant,
-        heard: &Heard<'_>,
-        replies: &mut Vec<Reply>,
+        received: &ReceivedFrame<'_>,
+        replies: &mut Vec<ReplyFrame>,
     ) -> Result<(), Drop> {
         if !self.probes.take(now) {
             return Err(Drop::Rate);
         }
-        let header = answer(FrameType::Probed, &heard.header, 0);
-        let octets = (FRAME_HEADER_BYTES + heard.body.len()) as u16;
-        replies.push(Reply::new(heard.port, heard.source, header, &octets.to_le_bytes()));
+        let header = answer(FrameType::Probed, &received.header, 0);
+        let octets = (FRAME_HEADER_BYTES + received.body.len()) as u16;
+        replies.push(ReplyFrame::new(
+            received.port,
+            received.source,
+            header,
+            &octets.to_le_bytes(),
+        ));
         Ok(())
     }
 
-    fn join(
+    fn handle_join(
         &mut self,
         now: Instant,
-        heard: &Heard<'_>,
-        control: &Control,
-        replies: &mut Vec<Reply>,
-    ) -> Result<Option<Request>, Drop> {
-        let &Heard { port, source, header, body, .. } = heard;
+        received: &ReceivedFrame<'_>,
+        control: &TargetControlPlane,
+        replies: &mut Vec<ReplyFrame>,
+    ) -> Result<Option<LaneSetupRequest>, Drop> {
+        let &ReceivedFrame { port, source, header, body, .. } = received;
         let (join, nqn) = with_nqn(body, |join: &Join| join.nqn_length.get()).ok_or(Drop::Setup)?;
         if join.token.get() == 0 || header.reply.get() == 0 {
             return Err(Drop::Setup);
@@ -142,37 +151,37 @@ impl Listener {
             return Err(Drop::Rate);
         }
         if join.endpoint != self.endpoint || !control.serves(nqn) {
-            return Err(Drop::Setup); // perhaps another target's at the same port
+            return Err(Drop::Setup); // perhaps for another target at the same port
         }
         let request = JoinRequest { port, source, header, join: *join, nqn: nqn.into() };
-        if is_sound(join, heard.frame_bytes) {
-            return Ok(Some(Request::Join(Box::new(request))));
+        if is_valid_join(join, received.frame_bytes) {
+            return Ok(Some(LaneSetupRequest::Join(Box::new(request))));
         }
-        replies.push(refusal(&request, Status::INVALID_FIELD, heard.frame_bytes));
+        replies.push(refusal(&request, Status::INVALID_FIELD, received.frame_bytes));
         Err(Drop::Setup)
     }
 
-    /// A host asks for a lane, or ends one that is not there any more, or whose socket number it does not know.
-    fn query(
+    /// Handles a Query or Leave for a lane that may be gone, or whose socket number the host does not know.
+    fn handle_query(
         &mut self,
         now: Instant,
-        heard: &Heard<'_>,
-        control: &Control,
-    ) -> Result<Request, Drop> {
-        let &Heard { port, source, header, kind, body, .. } = heard;
+        received: &ReceivedFrame<'_>,
+        control: &TargetControlPlane,
+    ) -> Result<LaneSetupRequest, Drop> {
+        let &ReceivedFrame { port, source, header, kind, body, .. } = received;
         let (inquiry, nqn) = Inquiry::read(&header, kind, body).ok_or(Drop::Setup)?;
         if !self.queries.take(now) {
             return Err(Drop::Rate);
         }
         match nqn {
-            Some(nqn) if !control.serves(nqn) => Err(Drop::Setup), // another target's
-            _ => Ok(Request::Query(QueryRequest { port, source, header, inquiry })),
+            Some(nqn) if !control.serves(nqn) => Err(Drop::Setup), // for another target
+            _ => Ok(LaneSetupRequest::Query(QueryRequest { port, source, header, inquiry })),
         }
     }
 }
 
-/// Whether a lane can be as a Join wants it, at a port for frames of `frame_bytes`.
-fn is_sound(join: &Join, frame_bytes: usize) -> bool {
+/// True if the lane parameters of a Join are valid at a port for frames of `frame_bytes`.
+fn is_valid_join(join: &Join, frame_bytes: usize) -> bool {
     let piece = join.piece.get();
     let frame = usize::from(join.frame.get()).min(frame_bytes);
     (1..=LINKS_MAX).contains(&join.links)

@@ -1,15 +1,15 @@
-//! Lanes over Ethernet at the target: what comes before a lane is there, and what a lane needs besides its queue
-//! pair (docs/reference/ethernet.md).
+//! Lanes over Ethernet at the target: lane setup, and the parts of a lane besides its queue pair
+//! (docs/reference/ethernet.md).
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `config` | which interfaces |
-//! | `ports` | a reactor's ports, and which lane a frame is for |
-//! | `listener` | socket number 0: answers hosts that search for a target, passes on hosts that want a lane |
-//! | `request` | what a host asks of the reactor of its lane |
-//! | `bucket` | how often strangers are answered |
-//! | `damq` | the memory that a host places its data in |
-//! | `drops` | what was dropped, by reason |
+//! | `config` | interfaces |
+//! | `ports` | ports of a reactor, and the lane of each frame |
+//! | `listener` | socket number 0: discovery, and requests for lanes |
+//! | `request` | requests of a host to the reactor of its lane |
+//! | `bucket` | rate limit for replies to unknown hosts |
+//! | `damq` | memory where a host places its data |
+//! | `drops` | counters of dropped frames by reason |
 
 #[cfg(test)]
 mod back;
@@ -27,6 +27,6 @@ pub(super) use bucket::Bucket;
 pub use config::EtherConfig;
 pub(super) use config::{EtherParts, EtherPorts};
 pub use drops::{Drop, Drops};
-pub(super) use ports::Reply;
-pub(super) use request::{JoinRequest, QueryRequest, Request};
+pub(super) use ports::ReplyFrame;
+pub(super) use request::{JoinRequest, LaneSetupRequest, QueryRequest};
 pub(super) use roadtrain_ether_port::port::Port;

@@ -1,4 +1,4 @@
-//! A reactor's ports: which lane a frame is for, and what is answered without a lane.
+//! Ports of a reactor: the lane of each frame, and replies without a lane.
 
 use super::Drop;
 use roadtrain_ether_port::port::{ETHERNET_HEADER_BYTES, Port};
@@ -6,41 +6,41 @@ use roadtrain_wire::ether::{
     self, FRAME_HEADER_BYTES, FrameError, FrameHeader, FrameType, MacAddress,
 };
 
-/// What lanes must know about a port.
+/// State of a port that lanes depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortState {
     pub(crate) has_carrier: bool,
-    /// Octets of the largest frame that its interface takes now.
+    /// Size in bytes of the largest frame that the interface accepts now.
     pub(crate) frame_bytes: usize,
 }
 
 impl PortState {
-    pub(crate) fn of(port: &Port) -> Self {
+    pub(crate) fn from_port(port: &Port) -> Self {
         PortState { has_carrier: port.has_carrier(), frame_bytes: port.frame_bytes() }
     }
 }
 
-/// A frame that belongs to no lane.
+/// A reply frame that belongs to no lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reply {
+pub(crate) struct ReplyFrame {
     port: usize,
     destination: MacAddress,
     header: FrameHeader,
     body: Vec<u8>,
 }
 
-impl Reply {
-    /// Over the port of that number.
+impl ReplyFrame {
+    /// Creates a reply to be sent over the port with that index.
     pub(crate) fn new(
         port: usize,
         destination: MacAddress,
         header: FrameHeader,
         body: &[u8],
     ) -> Self {
-        Reply { port, destination, header, body: body.to_vec() }
+        ReplyFrame { port, destination, header, body: body.to_vec() }
     }
 
-    /// Puts it into its port among `ports`, to be flushed; REPLY is that port's socket number.
+    /// Queues the frame at its port in `ports`; the caller flushes it. REPLY is the socket number of that port.
     pub(crate) fn put(&self, ports: &mut [Port]) {
         let Some(port) = ports.get_mut(self.port) else { return };
         if FRAME_HEADER_BYTES + self.body.len() > port.frame_bytes() {
@@ -56,14 +56,15 @@ impl Reply {
     }
 }
 
-/// Sends what was built. What does not leave is lost, as in the network: it is sent again if it matters.
+/// Sends queued frames. Frames that fail to leave count as lost in the network: the protocol retransmits them if
+/// needed.
 pub(crate) fn flush(port: &mut Port) {
     if let Err(error) = port.flush() {
         tracing::warn!(interface = %port.interface().name, "port: {error}");
     }
 }
 
-/// A frame's source, header, type and body, from Ethernet's header on.
+/// Parses a frame from the Ethernet header on. Returns source, header, type and body.
 pub(crate) fn read(octets: &[u8]) -> Result<(MacAddress, FrameHeader, FrameType, &[u8]), Drop> {
     let (outside, inside) =
         octets.split_at_checked(ETHERNET_HEADER_BYTES).ok_or(Drop::Truncated)?;

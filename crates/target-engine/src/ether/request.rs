@@ -1,23 +1,23 @@
-//! What a host asks of the reactor that has its lane, or is to have it.
+//! Requests of a host to the reactor that has its lane, or shall have it.
 
 use roadtrain_ether_proto::setup::Inquiry;
 use roadtrain_wire::ether::setup::Join;
 use roadtrain_wire::ether::{FrameHeader, MacAddress};
 use std::sync::Arc;
 
-/// Somebody wants a lane, or another link for one.
+/// Request for a lane, or for another link of a lane.
 #[derive(Clone, Debug)]
 pub(crate) struct JoinRequest {
-    /// Which port it came to, and from where.
+    /// Index of the port that received the request.
     pub(crate) port: usize,
     pub(crate) source: MacAddress,
-    /// Its header: TOKEN is the lane's, or zero.
+    /// Header of the frame. TOKEN is the token of the lane, or zero.
     pub(crate) header: FrameHeader,
     pub(crate) join: Join,
     pub(crate) nqn: Arc<str>,
 }
 
-/// Somebody asks for, or ends, a lane.
+/// Query or Leave for a lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueryRequest {
     pub(crate) port: usize,
@@ -26,19 +26,19 @@ pub(crate) struct QueryRequest {
     pub(crate) inquiry: Inquiry,
 }
 
-/// What is for the reactor that has the lane: the one that the host's token says.
+/// Request for the reactor that has the lane, chosen by the host's token.
 #[derive(Clone, Debug)]
-pub(crate) enum Request {
+pub(crate) enum LaneSetupRequest {
     Join(Box<JoinRequest>),
     Query(QueryRequest),
 }
 
-impl Request {
-    /// The host's token of the lane.
+impl LaneSetupRequest {
+    /// Returns the host's token of the lane.
     pub(crate) fn host_token(&self) -> u64 {
         match self {
-            Request::Join(join) => join.join.token.get(),
-            Request::Query(query) => query.inquiry.host_token,
+            LaneSetupRequest::Join(join) => join.join.token.get(),
+            LaneSetupRequest::Query(query) => query.inquiry.host_token,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A target at one end of a veth pair; at the other end whoever sends what frames it likes.
+//! Tests of a target at one end of a veth pair. The test sends arbitrary frames from the other end.
 
 use crate::skipped::{skipped_test, this_test};
 use crate::{Drop, EtherConfig, Export, Server, ServerConfig, Subsystem};
@@ -25,11 +25,11 @@ const LATER_HOST: &str = "rt-later-h";
 const LATER: &str = "rt-later-t";
 const SOCKET: u16 = 0x7e57;
 const LONG: Duration = Duration::from_secs(20);
-/// Long enough for an answer that must not come.
+/// Time to wait for a reply that must not come.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Whoever sends frames.
-struct Stranger {
+/// Sender of arbitrary frames.
+struct TestFrameSender {
     port: Port,
     target: MacAddress,
     endpoint: [u8; 16],
@@ -39,11 +39,11 @@ pub(super) fn ip(words: &[&str]) -> bool {
     Command::new("ip").args(words).status().is_ok_and(|status| status.success())
 }
 
-/// Beside a pair of interfaces.
+/// Runs a test in its own network namespace with a veth pair.
 pub(super) fn in_namespace(test: impl FnOnce() + Send) {
     let name = this_test();
     let in_namespace = || {
-        // SAFETY: takes a number; moves this thread alone, and those that it starts.
+        // SAFETY: takes a number; affects only this thread and those that it starts.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             return skipped_test(&name, "no network namespace of our own");
         }
@@ -62,13 +62,13 @@ pub(super) fn in_namespace(test: impl FnOnce() + Send) {
     });
 }
 
-fn in_lab(test: impl FnOnce(&Server, &mut Stranger) + Send) {
+fn in_lab(test: impl FnOnce(&Server, &mut TestFrameSender) + Send) {
     in_namespace(|| {
         let server = serve();
         let port = Port::open(HOST, SOCKET, &PortConfig::default()).unwrap();
-        let mut stranger = Stranger { port, target: GROUP, endpoint: [0; 16] };
-        stranger.find();
-        test(&server, &mut stranger);
+        let mut sender = TestFrameSender { port, target: GROUP, endpoint: [0; 16] };
+        sender.find();
+        test(&server, &mut sender);
     });
 }
 
@@ -93,7 +93,7 @@ fn server_config(interfaces: &[&str]) -> ServerConfig {
     config
 }
 
-impl Stranger {
+impl TestFrameSender {
     fn send(&mut self, header: FrameHeader, body: &[u8]) {
         self.port.begin();
         self.port.octets(body.len()).copy_from_slice(body);
@@ -101,12 +101,12 @@ impl Stranger {
         assert_eq!(self.port.flush().unwrap().frames, 1);
     }
 
-    fn ask(&mut self, kind: FrameType, token: u64, body: &[u8]) {
+    fn send_setup(&mut self, kind: FrameType, token: u64, body: &[u8]) {
         self.send(header(kind, token, 0), body);
     }
 
-    /// The next frame of that type within a time: its source, header and body.
-    fn hear(
+    /// Returns the next frame of that type, if it arrives in time: its source, header and body.
+    fn receive_frame(
         &mut self,
         wanted: FrameType,
         within: Duration,
@@ -130,54 +130,57 @@ impl Stranger {
         found
     }
 
-    fn answer(&mut self, wanted: FrameType) -> (MacAddress, FrameHeader, Vec<u8>) {
-        self.hear(wanted, LONG).unwrap_or_else(|| panic!("no {wanted:?}"))
+    fn receive_reply(&mut self, wanted: FrameType) -> (MacAddress, FrameHeader, Vec<u8>) {
+        self.receive_frame(wanted, LONG).unwrap_or_else(|| panic!("no {wanted:?}"))
     }
 
     fn is_silent(&mut self, wanted: FrameType) -> bool {
-        self.hear(wanted, SHORT).is_none()
+        self.receive_frame(wanted, SHORT).is_none()
     }
 
     fn find(&mut self) {
-        let (mut asked, mut said) = (0, None);
-        // What comes before the target's reactor has its port is lost.
+        let (mut discoveries, mut reply) = (0, None);
+        // Frames that arrive before the target's reactor has its port are lost.
         eventually("Offer", || {
-            self.ask(FrameType::Discover, 0, NQN.as_bytes());
-            asked += 1;
-            said = self.hear(FrameType::Offer, Duration::from_secs(2));
-            said.is_some()
+            self.send_setup(FrameType::Discover, 0, NQN.as_bytes());
+            discoveries += 1;
+            reply = self.receive_frame(FrameType::Offer, Duration::from_secs(2));
+            reply.is_some()
         });
-        while asked > 1 && !self.is_silent(FrameType::Offer) {}
-        self.endpoint = view::<Offer>(&said.expect("an answer").2).endpoint;
+        while discoveries > 1 && !self.is_silent(FrameType::Offer) {}
+        self.endpoint = view::<Offer>(&reply.expect("an answer").2).endpoint;
     }
 
-    fn ask_to_join(&mut self, token: u64, join: &Join, nqn: &str) {
+    fn send_join(&mut self, token: u64, join: &Join, nqn: &str) {
         let join = Join { endpoint: self.endpoint, ..*join };
-        self.ask(FrameType::Join, token, &[join.as_bytes(), nqn.as_bytes()].concat());
+        self.send_setup(FrameType::Join, token, &[join.as_bytes(), nqn.as_bytes()].concat());
     }
 
-    /// Joins; what the target says.
-    /// The same, and at which addresses it says that it can be reached.
-    fn join_and_hear(&mut self, token: u64, join: &Join) -> (FrameHeader, Joined, Vec<MacAddress>) {
-        self.ask_to_join(token, join, NQN);
-        let (_, header, body) = self.answer(FrameType::Joined);
+    /// Joins. Returns the header, the reply and the target's addresses in it.
+    fn join_with_addresses(
+        &mut self,
+        token: u64,
+        join: &Join,
+    ) -> (FrameHeader, Joined, Vec<MacAddress>) {
+        self.send_join(token, join, NQN);
+        let (_, header, body) = self.receive_reply(FrameType::Joined);
         (header, view(&body), addresses(&body[size_of::<Joined>()..]).collect())
     }
 
     /// Joins at an interface that the lane's reactor may not have seen yet.
-    fn join_until_heard(&mut self, token: u64, join: &Join) -> Joined {
-        let mut said = None;
+    fn join_until_reply(&mut self, token: u64, join: &Join) -> Joined {
+        let mut reply = None;
         eventually("Joined", || {
-            self.ask_to_join(token, join, NQN);
-            said = self.hear(FrameType::Joined, SHORT);
-            said.is_some()
+            self.send_join(token, join, NQN);
+            reply = self.receive_frame(FrameType::Joined, SHORT);
+            reply.is_some()
         });
-        view(&said.expect("an answer").2)
+        view(&reply.expect("an answer").2)
     }
 
     fn join(&mut self, token: u64, join: &Join, nqn: &str) -> (FrameHeader, Joined) {
-        self.ask_to_join(token, join, nqn);
-        let (_, header, body) = self.answer(FrameType::Joined);
+        self.send_join(token, join, nqn);
+        let (_, header, body) = self.receive_reply(FrameType::Joined);
         (header, view(&body))
     }
 }
@@ -234,22 +237,22 @@ fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Finds the target, so that later questions go to its address.
-fn discover(stranger: &mut Stranger) {
-    stranger.ask(FrameType::Discover, 0, &[]);
-    stranger.target = stranger.answer(FrameType::Offer).0;
+/// Finds the target, so that later requests go to its address.
+fn discover(sender: &mut TestFrameSender) {
+    sender.send_setup(FrameType::Discover, 0, &[]);
+    sender.target = sender.receive_reply(FrameType::Offer).0;
 }
 
 #[test]
 fn a_target_offers_what_it_has() {
-    in_lab(|_, stranger| {
+    in_lab(|_, sender| {
         let mut endpoints = Vec::new();
         for (wanted, offered) in
             [("", &[NQN, DISCOVERY_NQN][..]), (NQN, &[NQN]), (DISCOVERY_NQN, &[DISCOVERY_NQN])]
         {
-            stranger.ask(FrameType::Discover, 0, wanted.as_bytes());
+            sender.send_setup(FrameType::Discover, 0, wanted.as_bytes());
             for expected in offered {
-                let (_, header, body) = stranger.answer(FrameType::Offer);
+                let (_, header, body) = sender.receive_reply(FrameType::Offer);
                 assert_eq!((header.socket_number.get(), header.token.get()), (SOCKET, 0));
                 let (offer, nqn) = with_nqn(&body, |offer: &Offer| offer.nqn_length.get()).unwrap();
                 assert_eq!((nqn, offer.frame.get()), (*expected, 9000));
@@ -257,12 +260,12 @@ fn a_target_offers_what_it_has() {
             }
         }
         assert!(endpoints.iter().all(|endpoint| *endpoint == endpoints[0]));
-        stranger.ask(FrameType::Discover, 0, b"nqn.2024-01.test:other");
-        assert!(stranger.is_silent(FrameType::Offer));
-        discover(stranger);
+        sender.send_setup(FrameType::Discover, 0, b"nqn.2024-01.test:other");
+        assert!(sender.is_silent(FrameType::Offer));
+        discover(sender);
         for octets in [FRAME_HEADER_BYTES, 1500, 9000] {
-            stranger.ask(FrameType::Probe, 0, &vec![0; octets - FRAME_HEADER_BYTES]);
-            let (_, _, body) = stranger.answer(FrameType::Probed);
+            sender.send_setup(FrameType::Probe, 0, &vec![0; octets - FRAME_HEADER_BYTES]);
+            let (_, _, body) = sender.receive_reply(FrameType::Probed);
             assert_eq!(body, (octets as u16).to_le_bytes());
         }
     });
@@ -270,33 +273,33 @@ fn a_target_offers_what_it_has() {
 
 #[test]
 fn a_join_that_means_another_target_is_dropped() {
-    in_lab(|server, stranger| {
-        discover(stranger);
+    in_lab(|server, sender| {
+        discover(sender);
         let other = Join { endpoint: [7; 16], ..join(0x11_0000) };
-        stranger.ask(FrameType::Join, 0, &[other.as_bytes(), NQN.as_bytes()].concat());
-        assert!(stranger.is_silent(FrameType::Joined));
+        sender.send_setup(FrameType::Join, 0, &[other.as_bytes(), NQN.as_bytes()].concat());
+        assert!(sender.is_silent(FrameType::Joined));
         assert_eq!((server.usage().connections, server.drops().of(Drop::Setup)), (0, 1));
-        let (_, joined) = stranger.join(0, &join(0x11_0000), NQN);
+        let (_, joined) = sender.join(0, &join(0x11_0000), NQN);
         assert_eq!(joined.status.get(), 0);
     });
 }
 
 #[test]
 fn a_repeated_join_finds_what_the_first_one_made() {
-    in_lab(|server, stranger| {
-        discover(stranger);
+    in_lab(|server, sender| {
+        discover(sender);
         for host_token in [0x11_0000u64, 0x11_0001] {
-            let (header, first) = stranger.join(0, &join(host_token), NQN);
+            let (header, first) = sender.join(0, &join(host_token), NQN);
             assert_eq!((first.status.get(), first.slots.get()), (0, 32));
             assert_eq!((header.token.get(), header.socket_number.get()), (host_token, SOCKET));
             assert_ne!(header.reply.get(), 0);
             assert!(first.pages.get() >= 256 && first.window.get() > 0);
-            let (_, second) = stranger.join(0, &join(host_token), NQN);
+            let (_, second) = sender.join(0, &join(host_token), NQN);
             assert_eq!(second, first);
-            // The same token, but another link or first number: no Join of that lane.
+            // Same token, but another first sequence number: no Join of that lane.
             let other = Join { first: 101.into(), ..join(host_token) };
-            stranger.ask_to_join(0, &other, NQN);
-            assert!(stranger.is_silent(FrameType::Joined));
+            sender.send_join(0, &other, NQN);
+            assert!(sender.is_silent(FrameType::Joined));
         }
         assert_eq!(server.usage().connections, 2);
         assert_eq!(server.drops().of(Drop::Source), 2);
@@ -305,55 +308,58 @@ fn a_repeated_join_finds_what_the_first_one_made() {
 
 #[test]
 fn a_lane_ends_when_its_host_says_so_and_is_unknown_then() {
-    in_lab(|server, stranger| {
-        discover(stranger);
+    in_lab(|server, sender| {
+        discover(sender);
         for host_token in [0x22_0000u64, 0x22_0001] {
-            let (at, joined) = stranger.join(0, &join(host_token), NQN);
+            let (at, joined) = sender.join(0, &join(host_token), NQN);
             let (token, socket_number) = (joined.token.get(), at.reply.get());
-            stranger.ask(FrameType::Query, token, &query(token, host_token, NQN));
-            let (_, ack, _) = stranger.answer(FrameType::Ack);
+            sender.send_setup(FrameType::Query, token, &query(token, host_token, NQN));
+            let (_, ack, _) = sender.receive_reply(FrameType::Ack);
             assert_eq!((ack.token.get(), ack.ack.get()), (host_token, 100));
-            // Not with another's token in it, and not by another's word.
+            // The lane survives a Leave with another lane's token, and a Leave for another lane.
             let forged = leave(host_token + 2);
-            stranger.send(header(FrameType::Leave, token, socket_number), forged.as_bytes());
-            stranger.send(
+            sender.send(header(FrameType::Leave, token, socket_number), forged.as_bytes());
+            sender.send(
                 header(FrameType::Leave, token ^ 1 << 40, socket_number),
                 leave(7).as_bytes(),
             );
-            let (_, answer, body) = stranger.answer(FrameType::Leave);
+            let (_, answer, body) = sender.receive_reply(FrameType::Leave);
             assert_eq!(answer.token.get(), 7);
             assert_eq!(view::<Leave>(&body).token.get(), token ^ 1 << 40);
             assert_eq!(server.usage().connections, 1);
 
             let done = header(FrameType::Leave, token, socket_number);
-            stranger.send(done, leave(host_token).as_bytes());
-            let (_, answer, body) = stranger.answer(FrameType::Leave);
+            sender.send(done, leave(host_token).as_bytes());
+            let (_, answer, body) = sender.receive_reply(FrameType::Leave);
             assert_eq!(answer.token.get(), host_token);
             assert_eq!(view::<Leave>(&body).token.get(), token);
             eventually("the lane is gone", || server.usage().connections == 0);
-            // Asked again in whatever way, the answer is the same.
-            stranger.send(done, leave(host_token).as_bytes());
+            // Every further request gets the same reply.
+            sender.send(done, leave(host_token).as_bytes());
             let unknown = Reason::UnknownToken as u16;
-            assert_eq!(view::<Leave>(&stranger.answer(FrameType::Leave).2).reason.get(), unknown);
-            stranger.ask(FrameType::Query, token, &query(token, host_token, NQN));
-            let (_, answer, body) = stranger.answer(FrameType::Leave);
+            assert_eq!(
+                view::<Leave>(&sender.receive_reply(FrameType::Leave).2).reason.get(),
+                unknown
+            );
+            sender.send_setup(FrameType::Query, token, &query(token, host_token, NQN));
+            let (_, answer, body) = sender.receive_reply(FrameType::Leave);
             assert_eq!(answer.token.get(), host_token);
-            let said: Leave = view(&body);
-            assert_eq!((said.token.get(), said.reason.get()), (token, unknown));
-            // Another target's lanes are not ours to deny.
-            stranger.ask(FrameType::Query, 5, &query(5, host_token, "nqn.2024-01.test:other"));
-            assert!(stranger.is_silent(FrameType::Leave));
+            let reply: Leave = view(&body);
+            assert_eq!((reply.token.get(), reply.reason.get()), (token, unknown));
+            // The target does not reply for lanes of another target.
+            sender.send_setup(FrameType::Query, 5, &query(5, host_token, "nqn.2024-01.test:other"));
+            assert!(sender.is_silent(FrameType::Leave));
         }
     });
 }
 
-/// Its links may lead to an interface that the target has no more, or not with that address.
+/// Its links may lead to an interface that the target no longer has, or that has another address now.
 #[test]
 fn a_host_ends_a_lane_from_wherever_it_reaches_the_target() {
     in_namespace(|| {
         let server = serve_at(&[TARGET, LATER]);
         let port = Port::open(HOST, SOCKET, &PortConfig::default()).unwrap();
-        let mut first = Stranger { port, target: GROUP, endpoint: [0; 16] };
+        let mut first = TestFrameSender { port, target: GROUP, endpoint: [0; 16] };
         first.find();
         discover(&mut first);
         for host_token in [0x55_0000u64, 0x55_0001] {
@@ -362,17 +368,17 @@ fn a_host_ends_a_lane_from_wherever_it_reaches_the_target() {
             let mut second = later(first.endpoint);
             second
                 .send(header(FrameType::Leave, token, socket_number), leave(host_token).as_bytes());
-            second.ask(FrameType::Leave, token, leave(host_token + 2).as_bytes());
+            second.send_setup(FrameType::Leave, token, leave(host_token + 2).as_bytes());
             assert!(second.is_silent(FrameType::Leave));
             assert_eq!(server.usage().connections, 1, "who does not know both tokens ends nothing");
-            second.ask(FrameType::Leave, token, leave(host_token).as_bytes());
+            second.send_setup(FrameType::Leave, token, leave(host_token).as_bytes());
             eventually("the lane is gone", || server.usage().connections == 0);
             eventually("an answer", || {
-                second.ask(FrameType::Leave, token, leave(host_token).as_bytes());
-                let answer = second.hear(FrameType::Leave, SHORT);
+                second.send_setup(FrameType::Leave, token, leave(host_token).as_bytes());
+                let answer = second.receive_frame(FrameType::Leave, SHORT);
                 answer.is_some_and(|(_, header, body)| {
-                    let said: Leave = view(&body);
-                    (header.token.get(), said.token.get()) == (host_token, token)
+                    let reply: Leave = view(&body);
+                    (header.token.get(), reply.token.get()) == (host_token, token)
                 })
             });
             assert!(ip(&["link", "del", LATER]));
@@ -380,21 +386,21 @@ fn a_host_ends_a_lane_from_wherever_it_reaches_the_target() {
     });
 }
 
-/// A Join that is repeated asks how large frames may be.
+/// A repeated Join queries the largest frame size.
 #[test]
 fn a_target_says_when_its_interface_takes_smaller_frames() {
-    in_lab(|server, stranger| {
-        discover(stranger);
-        let (_, joined) = stranger.join(0, &join(9), NQN);
+    in_lab(|server, sender| {
+        discover(sender);
+        let (_, joined) = sender.join(0, &join(9), NQN);
         let token = joined.token.get();
         for (mtu, status) in [(5000, 0), (1500, Status::INVALID_FIELD.code())] {
             assert!(ip(&["link", "set", TARGET, "mtu", &mtu.to_string()]));
             eventually("smaller frames", || {
-                stranger.ask_to_join(token, &join(9), NQN);
-                let joined = stranger.hear(FrameType::Joined, SHORT);
+                sender.send_join(token, &join(9), NQN);
+                let joined = sender.receive_frame(FrameType::Joined, SHORT);
                 joined.is_some_and(|(_, _, body)| {
-                    let said: Joined = view(&body);
-                    (said.frame.get(), said.status.get()) == (mtu, status)
+                    let reply: Joined = view(&body);
+                    (reply.frame.get(), reply.status.get()) == (mtu, status)
                 })
             });
         }
@@ -404,34 +410,34 @@ fn a_target_says_when_its_interface_takes_smaller_frames() {
 
 #[test]
 fn a_stopped_target_ends_its_lanes() {
-    in_lab(|server, stranger| {
-        discover(stranger);
-        let (_, joined) = stranger.join(0, &join(9), NQN);
+    in_lab(|server, sender| {
+        discover(sender);
+        let (_, joined) = sender.join(0, &join(9), NQN);
         server.stop_reactors();
-        let (_, header, body) = stranger.answer(FrameType::Leave);
-        let said: Leave = view(&body);
-        assert_eq!((header.token.get(), said.token), (9, joined.token));
-        assert_eq!(said.reason.get(), Reason::Shutdown as u16);
+        let (_, header, body) = sender.receive_reply(FrameType::Leave);
+        let reply: Leave = view(&body);
+        assert_eq!((header.token.get(), reply.token), (9, joined.token));
+        assert_eq!(reply.reason.get(), Reason::Shutdown as u16);
     });
 }
 
-/// A pair with one end for a host; whoever sends frames there, as soon as the target answers.
-fn later(endpoint: [u8; 16]) -> Stranger {
+/// Creates another veth pair and returns a sender at its host end, once the target answers.
+fn later(endpoint: [u8; 16]) -> TestFrameSender {
     assert!(ip(&["link", "add", LATER_HOST, "type", "veth", "peer", "name", LATER]));
     for end in [LATER_HOST, LATER] {
         assert!(ip(&["link", "set", end, "up"]));
     }
     let port = Port::open(LATER_HOST, SOCKET, &PortConfig::default()).unwrap();
-    let mut stranger = Stranger { port, target: GROUP, endpoint };
+    let mut sender = TestFrameSender { port, target: GROUP, endpoint };
     eventually("an offer", || {
-        stranger.ask(FrameType::Discover, 0, NQN.as_bytes());
-        let offer = stranger.hear(FrameType::Offer, SHORT);
+        sender.send_setup(FrameType::Discover, 0, NQN.as_bytes());
+        let offer = sender.receive_frame(FrameType::Offer, SHORT);
         offer.is_some_and(|(source, ..)| {
-            stranger.target = source;
+            sender.target = source;
             true
         })
     });
-    stranger
+    sender
 }
 
 #[test]
@@ -441,34 +447,34 @@ fn an_interface_may_come_later() {
         assert!(missing.to_string().contains(LATER), "{missing}");
         let server = serve_at(&[LATER, TARGET]);
         let port = Port::open(HOST, SOCKET, &PortConfig::default()).unwrap();
-        let mut first = Stranger { port, target: GROUP, endpoint: [0; 16] };
+        let mut first = TestFrameSender { port, target: GROUP, endpoint: [0; 16] };
         first.find();
         discover(&mut first);
-        // Lanes of both reactors.
+        // One lane of each reactor.
         for host_token in [0x44_0000u64, 0x44_0001] {
             let one = Join { links: 2, piece: 1024.into(), ..join(host_token) };
-            let (_, joined, at) = first.join_and_hear(0, &one);
+            let (_, joined, at) = first.join_with_addresses(0, &one);
             assert_eq!(at, [first.target], "where the target can be reached");
 
             let mut second = later(first.endpoint);
             let token = joined.token.get();
             let two = Join { link: 1, first: 7.into(), frame: 1500.into(), ..one };
-            second.ask_to_join(token ^ 1 << 50, &two, NQN);
-            assert!(second.is_silent(FrameType::Joined), "somebody else's lane");
-            let again = second.join_until_heard(token, &two);
+            second.send_join(token ^ 1 << 50, &two, NQN);
+            assert!(second.is_silent(FrameType::Joined), "another host's lane");
+            let again = second.join_until_reply(token, &two);
             assert_eq!((again.token, again.frame.get()), (joined.token, 1500));
-            let (_, _, at) = first.join_and_hear(token, &one);
+            let (_, _, at) = first.join_with_addresses(token, &one);
             assert_eq!(at, [second.target, first.target]);
 
             assert!(ip(&["link", "del", LATER]));
             let old = second.target;
             let mut third = later(first.endpoint);
             assert_ne!(third.target, old);
-            third.ask_to_join(token, &Join { first: 8.into(), ..two }, NQN);
+            third.send_join(token, &Join { first: 8.into(), ..two }, NQN);
             assert!(third.is_silent(FrameType::Joined), "another link of that number");
-            third.ask_to_join(0, &two, NQN);
+            third.send_join(0, &two, NQN);
             assert!(third.is_silent(FrameType::Joined), "who moves a link knows the lane");
-            let moved = third.join_until_heard(token, &two);
+            let moved = third.join_until_reply(token, &two);
             assert_eq!(moved.first, again.first, "the same channel");
             assert!(ip(&["link", "del", LATER]));
         }
@@ -478,9 +484,9 @@ fn an_interface_may_come_later() {
 
 #[test]
 fn nonsense_is_dropped_and_counted() {
-    in_lab(|server, stranger| {
-        discover(stranger);
-        let (at, joined) = stranger.join(0, &join(0x33), NQN);
+    in_lab(|server, sender| {
+        discover(sender);
+        let (at, joined) = sender.join(0, &join(0x33), NQN);
         let (token, socket_number) = (joined.token.get(), at.reply.get());
         let cargo = |token: u64| {
             let mut header = header(FrameType::Cargo, token, socket_number);
@@ -499,7 +505,7 @@ fn nonsense_is_dropped_and_counted() {
         ];
         for (drop, header) in bad {
             let before = server.drops().of(drop);
-            stranger.send(header, &[0; 8]);
+            sender.send(header, &[0; 8]);
             eventually("a drop", || server.drops().of(drop) == before + 1);
         }
         assert_eq!(server.usage().connections, 1);
@@ -507,12 +513,12 @@ fn nonsense_is_dropped_and_counted() {
 }
 
 #[test]
-fn lanes_that_nobody_connects_are_few() {
-    in_lab(|server, stranger| {
-        discover(stranger);
+fn unconnected_lanes_are_bounded() {
+    in_lab(|server, sender| {
+        discover(sender);
         let mut refused = 0;
         for host_token in (2..1000).step_by(2) {
-            let (_, joined) = stranger.join(0, &join(host_token), NQN);
+            let (_, joined) = sender.join(0, &join(host_token), NQN);
             let busy = Status::CONNECT_CONTROLLER_BUSY.code();
             assert!([0, busy].contains(&joined.status.get()));
             refused += u32::from(joined.status.get() == busy);
@@ -523,9 +529,9 @@ fn lanes_that_nobody_connects_are_few() {
         assert!(refused > 0, "any number of lanes");
         assert!(server.usage().connections <= 128);
         for link in [join(0), Join { links: 0, ..join(4) }, Join { link: 1, ..join(6) }] {
-            stranger.ask_to_join(0, &link, NQN);
+            sender.send_join(0, &link, NQN);
         }
-        let (_, large) = stranger.join(0, &Join { piece: 16384.into(), ..join(8001) }, NQN);
+        let (_, large) = sender.join(0, &Join { piece: 16384.into(), ..join(8001) }, NQN);
         assert_eq!(large.status.get(), Status::INVALID_FIELD.code());
     });
 }

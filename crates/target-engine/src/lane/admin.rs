@@ -1,9 +1,9 @@
-//! Admin and fabrics commands of a lane: the service executes them.
+//! Admin and fabrics commands of a lane. The service executes them.
 
-use super::data::Execution;
-use super::{LaneError, Shared, TargetLane};
-use crate::namespace::{LocalNamespace, NamespaceTable};
-use crate::tickets::Ticket;
+use super::data::LaneExecution;
+use super::{LaneError, LaneResources, TargetLane};
+use crate::namespace::{LaneNamespaces, LocalNamespace};
+use crate::tickets::ConnectionTicket;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
@@ -15,16 +15,16 @@ use roadtrain_target_proto::session::{Session, State};
 use std::os::fd::RawFd;
 use tracing::warn;
 
-/// Room for a page that a reactor keeps from one command to the next.
+/// Largest page buffer, in bytes, that a reactor keeps from one command to the next.
 const PAGE_BYTES_KEPT: usize = 64 << 10;
 
-/// A lane and its reactor, for the service.
-pub(crate) struct Lent<'a> {
+/// A lane and its reactor, lent to the service.
+pub(crate) struct BorrowedLane<'a> {
     lane: &'a mut TargetLane,
-    shared: &'a mut Shared,
+    shared: &'a mut LaneResources,
 }
 
-impl service::Lane for Lent<'_> {
+impl service::Lane for BorrowedLane<'_> {
     type Namespace = LocalNamespace;
     type Buffer = Buffer;
     type Connection = RawFd;
@@ -38,7 +38,7 @@ impl service::Lane for Lent<'_> {
         &mut self.lane.session
     }
 
-    fn parts(&mut self) -> (&mut Execution, impl Environment<LocalNamespace, Buffer>) {
+    fn parts(&mut self) -> (&mut LaneExecution, impl Environment<LocalNamespace, Buffer>) {
         self.lane.parts(self.shared)
     }
 
@@ -70,10 +70,10 @@ impl service::Lane for Lent<'_> {
         self.lane.transport.set_connected(qid, entries, flow, class);
     }
 
-    /// From now on the connection makes room for no other, and counts.
+    /// Marks the connection as authenticated, so that none of its slots goes to another one, and starts its counters.
     fn granted(&mut self) {
-        let Lent { lane, shared } = self;
-        lane.ticket.iter().for_each(Ticket::granted);
+        let BorrowedLane { lane, shared } = self;
+        lane.ticket.iter().for_each(ConnectionTicket::granted);
         let proved = lane.session.has_proved();
         let agreed = lane.session.authenticator().filter(|_| proved).map(|one| one.agreed());
         if let Some(connected) = lane.session.queue() {
@@ -91,9 +91,9 @@ impl service::Lane for Lent<'_> {
     }
 
     fn hang_up(&mut self) {
-        let Lent { lane, shared } = self;
+        let BorrowedLane { lane, shared } = self;
         lane.transport.hang_up((&mut lane.execution, &mut lane.meter), shared);
-        lane.namespaces = NamespaceTable::default();
+        lane.namespaces = LaneNamespaces::default();
     }
 
     fn slot_of(&mut self, cid: u16) -> Option<u16> {
@@ -106,15 +106,15 @@ impl service::Lane for Lent<'_> {
 }
 
 impl TargetLane {
-    /// The lane for the service.
-    pub(crate) fn lend<'a>(&'a mut self, shared: &'a mut Shared) -> Lent<'a> {
-        Lent { lane: self, shared }
+    /// Lends the lane to the service.
+    pub(crate) fn lend<'a>(&'a mut self, shared: &'a mut LaneResources) -> BorrowedLane<'a> {
+        BorrowedLane { lane: self, shared }
     }
 
-    /// Executes an admin or fabrics command, if there is one that is to be executed now.
+    /// Executes the admin or fabrics command in `slot`, if any.
     pub(crate) fn run_admin(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         slot: Option<u16>,
     ) -> Result<(), LaneError> {
         let Some(slot) = slot else { return Ok(()) };
@@ -122,13 +122,13 @@ impl TargetLane {
             && self.transport.ends_at_once(shared.now)
         {
             self.end_turn(shared)?;
-            return Err(LaneError::Ended(why_ended(&self.session)));
+            return Err(LaneError::Ended(end_reason(&self.session)));
         }
         Ok(())
     }
 }
 
-/// Says which HOSTID counts, where a host has named several.
+/// Logs the HOSTID that counts if a host has sent different ones.
 fn log_other_hostid(peer: &str, connected: &Connected) {
     if let Some(other) = connected.other_hostid {
         let (cntlid, hostid) = (connected.cntlid, u128::from_be_bytes(other));
@@ -137,8 +137,8 @@ fn log_other_hostid(peer: &str, connected: &Connected) {
     }
 }
 
-/// Why the connection ends after an answer.
-fn why_ended(session: &Session) -> &'static str {
+/// Returns the reason why the connection ends after a completion.
+fn end_reason(session: &Session) -> &'static str {
     match session.state() {
         State::Draining => "disconnected by the host",
         _ => "not authenticated",

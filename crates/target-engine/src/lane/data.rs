@@ -1,4 +1,4 @@
-//! Data of a lane's commands: in the memory of its namespace, or in a buffer.
+//! Data of a lane's commands: in the memory of the namespace, or in a buffer.
 
 use crate::flushes::Unflushed;
 use crate::namespace::LocalNamespace;
@@ -15,47 +15,52 @@ use roadtrain_target_proto::reservations::Group;
 use roadtrain_target_proto::stability::Epoch;
 use std::sync::Arc;
 
-/// The commands of a lane.
-pub(crate) type Execution = execution::Execution<LocalNamespace, Buffer>;
-/// Data from the host, when its command has come.
-pub(super) type Payload<'a> = execution::Payload<'a, Buffer>;
-type Data = execution::Data<LocalNamespace, Buffer>;
+/// Commands of a lane.
+pub(crate) type LaneExecution = execution::Execution<LocalNamespace, Buffer>;
+/// Data from the host that arrived with its command.
+pub(super) type LanePayload<'a> = execution::Payload<'a, Buffer>;
+type LaneCommandData = execution::Data<LocalNamespace, Buffer>;
 
-/// A place in a namespace's memory.
+/// Range in the memory of a namespace.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct InPlaceRange {
     start: *mut u8,
     length: u32,
-    /// The caches hold little of the namespace.
+    /// True if the CPU caches hold little of the namespace.
     is_cold: bool,
 }
 
-impl execution::Place for Place {
+impl execution::Place for InPlaceRange {
     fn length(&self) -> u32 {
         self.length
     }
 }
 
-/// The octets of a command's data from `offset`; `None` when they are not there.
-pub(super) fn range(data: &mut Data, offset: u32, length: u32) -> Option<*mut u8> {
+/// Returns the address of `length` bytes of a command's data from `offset`; `None` if they are out of range.
+pub(super) fn range(data: &mut LaneCommandData, offset: u32, length: u32) -> Option<*mut u8> {
     let (offset, end) = (offset as usize, offset as usize + length as usize);
     match data {
-        Data::InPlace(place) if end <= place.length as usize => {
+        LaneCommandData::InPlace(place) if end <= place.length as usize => {
             // SAFETY: `end` is within the range that was checked against the namespace.
             Some(unsafe { place.start.add(offset) })
         }
-        Data::Buffer(buffer) => buffer.get_mut(offset..end).map(<[u8]>::as_mut_ptr),
+        LaneCommandData::Buffer(buffer) => buffer.get_mut(offset..end).map(<[u8]>::as_mut_ptr),
         _ => None,
     }
 }
 
-/// Puts octets that have come to where a command has its data, from `offset` on.
-pub(super) fn fill(data: &mut Data, offset: u32, octets: &[u8], streaming: &mut Streaming) {
-    let is_cold = matches!(data, Data::InPlace(place) if place.is_cold);
+/// Copies received bytes into a command's data from `offset`.
+pub(super) fn fill(
+    data: &mut LaneCommandData,
+    offset: u32,
+    octets: &[u8],
+    streaming: &mut Streaming,
+) {
+    let is_cold = matches!(data, LaneCommandData::InPlace(place) if place.is_cold);
     let Some(to) = range(data, offset, octets.len() as u32) else { return };
     let (from, length) = (octets.as_ptr(), octets.len());
     if is_cold {
-        // SAFETY: `range` checked the bounds; what was received is part of no data.
+        // SAFETY: `range` checked the bounds; the receive buffer overlaps no data.
         unsafe { streaming.copy(from, to, length) };
     } else {
         // SAFETY: as above.
@@ -64,7 +69,7 @@ pub(super) fn fill(data: &mut Data, offset: u32, octets: &[u8], streaming: &mut 
 }
 
 impl Namespace for LocalNamespace {
-    type Place = Place;
+    type Place = InPlaceRange;
 
     fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -75,7 +80,7 @@ impl Namespace for LocalNamespace {
     }
 
     #[inline]
-    fn in_place(&self, command: &IoCommand) -> Option<Place> {
+    fn in_place(&self, command: &IoCommand) -> Option<InPlaceRange> {
         let memory = self.in_place.as_ref()?;
         let (start, length) = match *command {
             IoCommand::Read { offset, length, .. } => {
@@ -86,7 +91,7 @@ impl Namespace for LocalNamespace {
             }
             _ => return None,
         };
-        Some(Place { start, length, is_cold: self.is_cold })
+        Some(InPlaceRange { start, length, is_cold: self.is_cold })
     }
 
     #[inline]
@@ -120,7 +125,7 @@ impl Namespace for LocalNamespace {
         marks.any() && command.range().is_some_and(|range| marks.is_to_clear(&range))
     }
 
-    fn holds(&self, place: Place, range: &ByteRange) -> bool {
+    fn holds(&self, place: InPlaceRange, range: &ByteRange) -> bool {
         let memory = self.in_place.as_ref();
         let start = memory.and_then(|memory| memory.write_range(range.offset, range.len as usize));
         start.is_some_and(|start| {
@@ -136,17 +141,17 @@ impl Namespace for LocalNamespace {
         self.in_place.as_ref().is_some_and(InPlace::is_announced)
     }
 
-    fn put(&self, place: Place, from: u32, octets: &[u8]) {
+    fn put(&self, place: InPlaceRange, from: u32, octets: &[u8]) {
         debug_assert!(from as usize + octets.len() <= place.length as usize);
         let from = from.min(place.length) as usize;
         let length = octets.len().min(place.length as usize - from);
-        // SAFETY: `in_place` checked the range of the place, which is a Write's; nobody is promised what is in blocks
-        // while a write to them is under way.
+        // SAFETY: `in_place` checked the range of the place, which belongs to a Write. The content of blocks is
+        // undefined while a write to them is in flight.
         unsafe { place.start.add(from).copy_from_nonoverlapping(octets.as_ptr(), length) };
     }
 
     #[inline]
-    fn prefetch(&self, place: Place) {
+    fn prefetch(&self, place: InPlaceRange) {
         prefetch_read(place.start, PREFETCH_LINES);
     }
 

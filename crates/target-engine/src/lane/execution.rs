@@ -1,13 +1,13 @@
-//! What a lane's commands are executed with: [`Execution`] decides what becomes of them.
+//! Environment in which [`LaneExecution`] executes the commands of a lane.
 
-use super::data::{Execution, Payload};
-use super::meter::Meter;
-use super::transport::Transport;
-use super::{Shared, TargetLane};
+use super::data::{LaneExecution, LanePayload};
+use super::meter::LaneMeter;
+use super::transport::LaneTransport;
+use super::{LaneResources, TargetLane};
 use crate::flushes::Unflushed;
-use crate::namespace::{LocalNamespace, NamespaceTable};
+use crate::namespace::{LaneNamespaces, LocalNamespace};
 use crate::open_store::OpenStore;
-use crate::tasks::{Outcome, Task};
+use crate::tasks::{StoreTask, TaskOutcome};
 use crate::uncorrectable::Marked;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
@@ -23,32 +23,35 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tracing::warn;
 
-/// A lane's parts, and its reactor's.
-pub(super) struct Env<'a> {
+/// Parts of a lane and of its reactor.
+pub(super) struct LaneEnv<'a> {
     id: (u32, u32),
     peer: &'a str,
-    transport: &'a mut Transport,
+    transport: &'a mut LaneTransport,
     session: &'a mut Session,
-    namespaces: &'a mut NamespaceTable,
+    namespaces: &'a mut LaneNamespaces,
     closing: &'a mut Vec<Unflushed>,
-    meter: &'a mut Meter,
-    shared: &'a mut Shared,
+    meter: &'a mut LaneMeter,
+    shared: &'a mut LaneResources,
 }
 
 impl TargetLane {
-    /// Its commands, and what they are executed with.
+    /// Splits the lane into its commands and their environment.
     #[inline]
-    pub(super) fn parts<'a>(&'a mut self, shared: &'a mut Shared) -> (&'a mut Execution, Env<'a>) {
+    pub(super) fn parts<'a>(
+        &'a mut self,
+        shared: &'a mut LaneResources,
+    ) -> (&'a mut LaneExecution, LaneEnv<'a>) {
         let TargetLane { id, peer, transport, session, namespaces, closing, .. } = self;
         let (execution, meter) = (&mut self.execution, &mut self.meter);
         let id = *id;
-        (execution, Env { id, peer, transport, session, namespaces, closing, meter, shared })
+        (execution, LaneEnv { id, peer, transport, session, namespaces, closing, meter, shared })
     }
 }
 
-impl Env<'_> {
-    /// Every store of the controller, which is about to be flushed for the last time.
-    fn close(&mut self) -> Result<Task, Outcome> {
+impl LaneEnv<'_> {
+    /// Flushes every store of the controller for the last time.
+    fn close(&mut self) -> Result<StoreTask, TaskOutcome> {
         let Some(connected) = self.session.queue() else { return self.flush_all(Vec::new()) };
         let stores = self.shared.control.stores(connected);
         let flushes = stores.iter().filter_map(|store| store.flushes());
@@ -57,33 +60,37 @@ impl Env<'_> {
         self.flush_all(stores)
     }
 
-    /// Looks at which blocks are allocated; a store that cannot tell is not asked.
-    fn look_up(&self, wanted: &LookUp, mut buffer: Option<Buffer>) -> Result<Task, Outcome> {
+    /// Queries the block status. A store without that information is not queried.
+    fn query_allocation(
+        &self,
+        wanted: &LookUp,
+        mut buffer: Option<Buffer>,
+    ) -> Result<StoreTask, TaskOutcome> {
         let gone = Status::INVALID_NAMESPACE.dnr();
         let store = self.session.queue().ok_or(gone);
         let store = store.and_then(|queue| self.shared.control.store_of(queue, wanted.nsid));
         match store {
-            Err(status) => Err(Outcome::new(Err(status), buffer)),
-            // Another one has come there.
+            Err(status) => Err(TaskOutcome::new(Err(status), buffer)),
+            // The NSID has another namespace now.
             Ok(store) if store.store().geometry().lba_shift != wanted.lba_shift => {
-                Err(Outcome::new(Err(gone), buffer))
+                Err(TaskOutcome::new(Err(gone), buffer))
             }
             Ok(store) if store.store().tells_allocation() => {
-                Ok(Task::look_up(store, wanted.range(), buffer))
+                Ok(StoreTask::look_up(store, wanted.range(), buffer))
             }
             Ok(_) => {
                 buffer.iter_mut().for_each(|buffer| wanted.call_allocated(buffer));
-                Err(Outcome::new(Ok(()), buffer))
+                Err(TaskOutcome::new(Ok(()), buffer))
             }
         }
     }
 
-    fn flush_all(&self, stores: Vec<Arc<OpenStore>>) -> Result<Task, Outcome> {
-        Task::flush_all(stores, self.session.user().cloned())
+    fn flush_all(&self, stores: Vec<Arc<OpenStore>>) -> Result<StoreTask, TaskOutcome> {
+        StoreTask::flush_all(stores, self.session.user().cloned())
     }
 }
 
-impl Environment<LocalNamespace, Buffer> for Env<'_> {
+impl Environment<LocalNamespace, Buffer> for LaneEnv<'_> {
     const BUFFER_BYTES_MAX: u32 = Pool::LEN_MAX as u32;
 
     #[inline]
@@ -171,7 +178,7 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
 
     fn reserve(&mut self, slot: u16, sqe: &Sqe, data: &[u8]) {
         let cntlid = self.session.queue().map(|connected| connected.cntlid);
-        let Shared { control, number, .. } = &*self.shared;
+        let LaneResources { control, number, .. } = &*self.shared;
         control.reserve(cntlid, sqe, data, (*number, (self.id, slot)));
     }
 
@@ -185,33 +192,33 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
         self.transport.set_in_store(commands);
     }
 
-    fn place(&mut self, payload: Payload<'_>) -> Payload<'static> {
+    fn place(&mut self, payload: LanePayload<'_>) -> LanePayload<'static> {
         self.transport.place(self.shared.now, payload)
     }
 
     #[inline]
-    fn start(&mut self, slot: u16, job: Job<'_, LocalNamespace, Buffer>) -> Option<Outcome> {
+    fn start(&mut self, slot: u16, job: Job<'_, LocalNamespace, Buffer>) -> Option<TaskOutcome> {
         let task = match job {
             Job::Execute { command, namespace, buffer } => {
                 count_discard(&command, namespace, buffer.as_deref(), self.shared.number);
                 let place = (namespace.store.clone(), &namespace.geometry);
-                Task::execute(&command, place, buffer, self.session.user())
+                StoreTask::execute(&command, place, buffer, self.session.user())
             }
             Job::CompareAndWrite { compare, write, namespace, buffers } => {
                 let place = (namespace.store.clone(), &namespace.geometry);
-                Task::compare_and_write((&compare, &write), place, buffers)
+                StoreTask::compare_and_write((&compare, &write), place, buffers)
             }
             Job::Announce { namespace, offset, length } => {
                 let range = ByteRange { offset, len: length.into() };
-                Ok(Task::announce(namespace.store.clone(), range))
+                Ok(StoreTask::announce(namespace.store.clone(), range))
             }
-            Job::LookUp { wanted, buffer } => self.look_up(&wanted, buffer),
+            Job::LookUp { wanted, buffer } => self.query_allocation(&wanted, buffer),
             Job::FlushQueue => {
                 self.flush_all(self.namespaces.all().map(|n| n.store.clone()).collect())
             }
             Job::FlushController => self.close(),
         };
-        let Shared { tasks, ring, .. } = &mut *self.shared;
+        let LaneResources { tasks, ring, .. } = &mut *self.shared;
         match task {
             Ok(task) => tasks.start(ring, (self.id, slot), task),
             Err(outcome) => Some(outcome),
@@ -219,7 +226,7 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
     }
 
     fn cancel(&mut self, slot: u16) -> bool {
-        let Shared { tasks, ring, .. } = &mut *self.shared;
+        let LaneResources { tasks, ring, .. } = &mut *self.shared;
         tasks.cancel(ring, (self.id, slot))
     }
 
@@ -233,7 +240,7 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
 
     fn shut_down(&mut self, flushed: Result<(), Status>) {
         match flushed {
-            Ok(()) => self.closing.iter().for_each(Unflushed::part),
+            Ok(()) => self.closing.iter().for_each(Unflushed::shut_down),
             Err(status) => {
                 let peer = self.peer;
                 warn!(%peer, %status, "not shut down: what the host has written may be lost");
@@ -250,9 +257,9 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
             _ if !status.is(Status::CAPACITY_EXCEEDED) => return,
             _ if sqe.opcode == opcode::WRITE_UNCORRECTABLE => "it has 1024 marked ranges",
             _ if marks.is_full() => "it has 2048 marked ranges, and one would become two",
-            _ => return, // of the store
+            _ => return, // the store's own limit
         };
-        if marks.is_to_say() {
+        if marks.should_log() {
             warn!(peer = %self.peer, nsid, slba, blocks, %status, "blocks are not marked or written: {why}");
         }
     }
@@ -262,7 +269,7 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
     }
 }
 
-/// Counts what a Dataset Management command deallocates.
+/// Counts the bytes that a Dataset Management command deallocates.
 fn count_discard(
     command: &IoCommand,
     namespace: &LocalNamespace,

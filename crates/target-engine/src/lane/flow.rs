@@ -1,33 +1,33 @@
-//! A lane's place: which core processes its packets, and how it goes to another reactor.
+//! Placement of a lane: the core that processes its packets, and moves to other reactors.
 
-use super::{Shared, TargetLane};
+use super::{LaneResources, TargetLane};
 use crate::order::LanePlace;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::platform::{packets_core, packets_napi_id};
 use roadtrain_target_proto::flows::{self, Flow};
 use roadtrain_target_proto::moves::Placement;
 
-/// Looks that are kept between two reports.
+/// Most samples kept between two reports.
 const SEEN_MAX: usize = 16;
 
 #[derive(Debug, Default)]
 pub(crate) struct LaneFlow {
-    /// The cores that were seen since the last report.
+    /// Cores sampled since the last report.
     seen: Vec<usize>,
-    /// The core that processes its packets, as far as is known.
+    /// Core that processes the lane's packets, as far as known.
     pub(crate) packets: Option<usize>,
-    /// Receives when it was looked at last, and work when it was reported last.
+    /// Number of receives at the last sample, and work at the last report.
     receives: u64,
     work: u64,
-    /// How often it has moved.
+    /// Number of moves to another reactor.
     pub(crate) moves: u32,
-    /// Relation to its reactor.
+    /// Placement state of the lane.
     pub(crate) placement: Placement,
 }
 
 impl TargetLane {
-    /// Looks which core has processed its last packet, if some have come since the last look.
-    pub(crate) fn look(&mut self) {
+    /// Samples the core of the last packet, if the lane has received since the last sample.
+    pub(crate) fn sample_core(&mut self) {
         let receives = self.transport.batching().receives;
         if receives == self.flow.receives || self.flow.seen.len() >= SEEN_MAX {
             return;
@@ -37,7 +37,7 @@ impl TargetLane {
         self.flow.seen.extend(core);
     }
 
-    /// What is to be told of it; `own` is the core of its reactor.
+    /// Returns the report for the placement; `own` is the core of the reactor.
     pub(crate) fn report(&mut self, own: Option<usize>) -> Option<Flow> {
         let id = self.ticket.as_ref().filter(|_| !self.session.is_ended())?.number;
         let done = self.batching();
@@ -50,7 +50,7 @@ impl TargetLane {
         Some(Flow { id, work: done, packets: flow.packets, is_movable })
     }
 
-    /// Where it is, once it has a queue; `own` is the core of its reactor.
+    /// Returns the lane's place once it has a queue; `own` is the core of the reactor.
     pub(crate) fn place(&mut self, own: Option<usize>) -> Option<LanePlace> {
         let requests = self.batching().requests;
         let stream = self.transport.tcp().map(|tcp| tcp.stream());
@@ -62,23 +62,23 @@ impl TargetLane {
         Some(LanePlace { cntlid, qid, core: own, packets_core, napi_id, moves, requests })
     }
 
-    /// Whether nothing of it is with this reactor's store or in its socket's way.
+    /// True if no command is in this reactor's store and the socket is not blocked.
     pub(crate) fn can_leave(&self) -> bool {
         self.flow.placement.may_move_now(&self.session) && !self.is_blocked()
     }
 }
 
-/// A lane on its way from one reactor to another.
-pub(crate) struct Parcel(TargetLane);
+/// A lane in transit from one reactor to another.
+pub(crate) struct LaneInTransit(TargetLane);
 
-// SAFETY: what must not be used by two threads are the counts of its namespaces' references. All of these are in the
-// lane itself, in its table and in its commands: no command of it is in a store, and nobody else keeps one. Places in a
-// namespace's memory are valid as long as those references.
-unsafe impl Send for Parcel {}
+// SAFETY: the reference counts of its namespaces are the only part that two threads must not share. All references are
+// in the lane itself, in its table and in its commands: no command is in a store, and no other code keeps one. Places
+// in the memory of a namespace are valid as long as these references.
+unsafe impl Send for LaneInTransit {}
 
-impl Parcel {
-    /// Takes a lane that can leave. The buffers of its commands go back to the pool, their octets come along.
-    pub(crate) fn pack(mut lane: TargetLane, shared: &mut Shared) -> Self {
+impl LaneInTransit {
+    /// Packs a lane that can leave. Copies the data of its commands, and returns their buffers to the pool.
+    pub(crate) fn pack(mut lane: TargetLane, shared: &mut LaneResources) -> Self {
         debug_assert!(lane.can_leave());
         lane.execution.replace_buffers(|buffer| {
             let mut own = Buffer::alloc(buffer.len());
@@ -87,12 +87,12 @@ impl Parcel {
             own
         });
         lane.execution.leave_share();
-        Parcel(lane)
+        LaneInTransit(lane)
     }
 
-    /// Its lane, at the place `id` of another reactor. Buffers are of that one's pool, if there are some.
-    pub(crate) fn unpack(self, id: (u32, u32), shared: &mut Shared) -> TargetLane {
-        let Parcel(mut lane) = self;
+    /// Unpacks the lane at index `id` of another reactor. Uses buffers from that reactor's pool if available.
+    pub(crate) fn unpack(self, id: (u32, u32), shared: &mut LaneResources) -> TargetLane {
+        let LaneInTransit(mut lane) = self;
         lane.id = id;
         lane.execution.replace_buffers(|buffer| match shared.pool.take(buffer.len()) {
             None => buffer,

@@ -1,8 +1,8 @@
-//! What a lane counts of its I/O commands: from when one has come to when its answer has left.
+//! Counters of a lane's I/O commands, from arrival to departure of the completion.
 
-use super::Shared;
+use super::LaneResources;
 use crate::meters::{LaneCells, Meters};
-use crate::namespace::{ByNsid, LocalNamespace, NamespaceTable};
+use crate::namespace::{ByNsid, LaneNamespaces, LocalNamespace};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::recorder::{Asked, Record, Timeline, Why};
 use roadtrain_proto::time::Instant;
@@ -14,20 +14,20 @@ use roadtrain_wire::status::Status;
 use std::mem;
 use std::sync::Arc;
 
-/// Whether a command is among those that its namespace has in flight.
+/// Counting state of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
-    /// There is none, or its answer has left.
+enum CountingState {
+    /// No command, or its completion has left.
     #[default]
     Over,
     InFlight,
-    /// It is not, as its namespace was not in reach.
-    Elsewhere,
+    /// Not counted in flight: its namespace was not accessible.
+    Inaccessible,
 }
 
-/// A command that has come. `nsid` is 0 when it is none that is counted.
+/// Command that has arrived. `nsid` is 0 if it is not counted.
 #[derive(Clone, Copy, Debug, Default)]
-struct Begun {
+struct CountedCommand {
     since: Instant,
     slba: u64,
     nsid: u32,
@@ -36,13 +36,18 @@ struct Begun {
     class: Class,
     status: Status,
     deallocates: bool,
-    state: State,
+    state: CountingState,
 }
 
-impl Begun {
-    /// Its answer has left.
+impl CountedCommand {
+    /// Counts the command when its completion has left.
     #[inline]
-    fn end(&self, namespace: &LocalNamespace, (account, reactor): (&Account, usize), now: Instant) {
+    fn end(
+        &self,
+        namespace: &LocalNamespace,
+        (account, reactor): (&QueueAccount, usize),
+        now: Instant,
+    ) {
         let (cells, lane) = (&namespace.cells[reactor], &account.cells.io);
         cells.io().add_in_flight(-1);
         if !self.status.is_success() {
@@ -53,17 +58,22 @@ impl Begun {
         let (done, ns) = (Done::of(self.opcode), now.0.saturating_sub(self.since.0));
         let bytes = (u64::from(self.blocks) + 1) << namespace.geometry.lba_shift;
         let ended = Ended::new(done, bytes, ns);
-        cells.of(self.class).ended(ended);
+        cells.class(self.class).ended(ended);
         lane.ended(ended);
         if self.opcode == opcode::WRITE_ZEROES && self.deallocates {
             cells.io().discarded(bytes);
         }
     }
 
-    /// The same for one whose namespace is not in reach any more, or never was.
+    /// Counts a command whose namespace is not accessible any more, or never was.
     #[cold]
-    fn end_elsewhere(&self, (meters, reactor): (&Meters, usize), account: &Account, state: State) {
-        if state == State::InFlight
+    fn end_inaccessible(
+        &self,
+        (meters, reactor): (&Meters, usize),
+        account: &QueueAccount,
+        state: CountingState,
+    ) {
+        if state == CountingState::InFlight
             && let Some(cells) = meters.known(&account.nqn, self.nsid)
         {
             cells[reactor].io().add_in_flight(-1);
@@ -75,8 +85,8 @@ impl Begun {
     }
 }
 
-/// A queue's account.
-struct Account {
+/// Counters and identity of a queue.
+struct QueueAccount {
     number: u64,
     nqn: Arc<str>,
     is_io: bool,
@@ -84,17 +94,17 @@ struct Account {
     cells: Arc<LaneCells>,
 }
 
-/// Counts a lane's commands.
+/// Counters of a lane's commands.
 #[derive(Default)]
-pub(crate) struct Meter {
-    account: Option<Account>,
+pub(crate) struct LaneMeter {
+    account: Option<QueueAccount>,
     namespaces: ByNsid,
-    /// By slot.
-    begun: Vec<Begun>,
+    /// Commands by slot.
+    begun: Vec<CountedCommand>,
 }
 
-impl Meter {
-    /// The lane's queue was connected.
+impl LaneMeter {
+    /// Starts counting when the queue is connected.
     pub(super) fn connected(
         &mut self,
         (meters, reactor): (&Meters, usize),
@@ -104,24 +114,24 @@ impl Meter {
         let (number, cells) = meters.enter(connected, (peer, transport), reactor);
         let Connected { subnqn: nqn, qid, class, .. } = connected;
         let (nqn, is_io, class) = (nqn.clone(), *qid > 0, *class);
-        self.account = Some(Account { number, nqn, is_io, class, cells });
+        self.account = Some(QueueAccount { number, nqn, is_io, class, cells });
     }
 
-    /// Other namespaces are in reach.
-    pub(super) fn set_namespaces(&mut self, namespaces: &NamespaceTable) {
+    /// Sets the accessible namespaces.
+    pub(super) fn set_namespaces(&mut self, namespaces: &LaneNamespaces) {
         self.namespaces = namespaces.by_nsid();
     }
 
-    /// It is on another reactor.
+    /// Reports the move to another reactor.
     pub(super) fn moved(&self, meters: &Meters, reactor: usize) {
         if let Some(account) = &self.account {
             meters.moved(&account.cells, reactor);
         }
     }
 
-    /// A command has come.
+    /// Counts a command that has arrived.
     #[inline]
-    pub(super) fn begin(&mut self, shared: &Shared, slot: u16, sqe: &Sqe) {
+    pub(super) fn begin(&mut self, shared: &LaneResources, slot: u16, sqe: &Sqe) {
         let (nsid, code) = (sqe.nsid.get(), sqe.opcode);
         let Some(account) = self.account.as_ref().filter(|account| account.is_io) else { return };
         if code == opcode::FABRICS || nsid == 0 {
@@ -129,41 +139,45 @@ impl Meter {
         }
         let namespace = self.namespaces.get(nsid);
         let own = namespace.and_then(|namespace| namespace.class).unwrap_or(account.class);
-        let said = match code {
+        let requested_class = match code {
             opcode::READ | opcode::WRITE => Class::from_dsm(sqe.cdw13.get()),
             _ => None,
         };
         let cdw12 = sqe.cdw12.get();
-        let begun = Begun {
+        let begun = CountedCommand {
             since: shared.now,
             slba: sqe.slba(),
             nsid,
             blocks: cdw12 as u16,
             opcode: code,
-            class: said.unwrap_or(own),
+            class: requested_class.unwrap_or(own),
             status: Status::SUCCESS,
             deallocates: cdw12 & cdw12::DEAC != 0,
-            state: if namespace.is_some() { State::InFlight } else { State::Elsewhere },
+            state: if namespace.is_some() {
+                CountingState::InFlight
+            } else {
+                CountingState::Inaccessible
+            },
         };
         if let Some(namespace) = namespace {
             namespace.cells[shared.number].io().add_in_flight(1);
         }
         let slot = usize::from(slot);
         if slot >= self.begun.len() {
-            self.begun.resize(slot + 1, Begun::default());
+            self.begun.resize(slot + 1, CountedCommand::default());
         }
         self.begun[slot] = begun;
     }
 
-    /// A command has come that is not counted.
+    /// Clears the slot of a command that is not counted.
     #[cold]
     fn forget(&mut self, slot: u16) {
         if let Some(begun) = self.begun.get_mut(usize::from(slot)) {
-            *begun = Begun::default();
+            *begun = CountedCommand::default();
         }
     }
 
-    /// A command is answered with that.
+    /// Notes the status of a command.
     #[inline]
     pub(super) fn answered(&mut self, slot: u16, status: Status) {
         if !status.is_success()
@@ -173,8 +187,7 @@ impl Meter {
         }
     }
 
-    /// What there is to record of a command whose answer has left, if it is one that is counted: when it was where, after
-    /// it had come.
+    /// Returns the record of a counted command whose completion has left, with the timestamps of its stages.
     #[cold]
     pub(super) fn record(
         &self,
@@ -205,8 +218,8 @@ impl Meter {
         })
     }
 
-    /// The answer to a command has left. Whether it is counted and had come by `slow_before`: then it may be told by
-    /// [`Meter::record`], until the slot is used again.
+    /// Counts a command whose completion has left. True if it is counted and arrived by `slow_before`:
+    /// [`LaneMeter::record`] can then return its record until the slot is reused.
     #[inline]
     pub(super) fn end(
         &mut self,
@@ -214,33 +227,34 @@ impl Meter {
         (now, slow_before): (Instant, Instant),
         slot: u16,
     ) -> bool {
-        let Meter { account: Some(account), namespaces, begun } = self else { return false };
+        let LaneMeter { account: Some(account), namespaces, begun } = self else { return false };
         let Some(begun) = begun.get_mut(usize::from(slot)) else { return false };
         let state = mem::take(&mut begun.state);
-        if state == State::Over {
+        if state == CountingState::Over {
             return false;
         }
-        match namespaces.get(begun.nsid).filter(|_| state == State::InFlight) {
+        match namespaces.get(begun.nsid).filter(|_| state == CountingState::InFlight) {
             Some(namespace) => begun.end(namespace, (account, reactor), now),
-            None => begun.end_elsewhere((meters, reactor), account, state),
+            None => begun.end_inaccessible((meters, reactor), account, state),
         }
         begun.since <= slow_before
     }
 
-    /// A turn is over.
+    /// Updates the gauges at the end of a turn.
     #[inline]
     pub(super) fn end_turn(&self, in_flight: u32, batching: impl FnOnce() -> Batching) {
-        if let Some(Account { cells, .. }) = &self.account {
+        if let Some(QueueAccount { cells, .. }) = &self.account {
             cells.io.set_in_flight(in_flight);
             cells.batching.write(batching().to_array());
         }
     }
 
-    /// The lane ends, and nobody hears of its commands any more.
+    /// Ends counting with the lane. Its commands in flight get no completion.
     pub(super) fn leave(&mut self, (meters, reactor): (&Meters, usize), why: &'static str) {
         let Some(account) = self.account.take() else { return };
-        for begun in
-            mem::take(&mut self.begun).into_iter().filter(|begun| begun.state == State::InFlight)
+        for begun in mem::take(&mut self.begun)
+            .into_iter()
+            .filter(|begun| begun.state == CountingState::InFlight)
         {
             if let Some(cells) = meters.known(&account.nqn, begun.nsid) {
                 cells[reactor].io().add_in_flight(-1);

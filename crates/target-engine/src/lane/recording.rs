@@ -1,37 +1,37 @@
-//! What is recorded of commands whose answers have left.
+//! Records of commands whose completions have left.
 
-use super::data::Execution;
-use super::meter::Meter;
+use super::data::LaneExecution;
+use super::meter::LaneMeter;
 use crate::meters::LaneCells;
 use roadtrain_proto::recorder::Recorder;
 use roadtrain_proto::time::Instant;
 use std::sync::Arc;
 
-/// A command whose answer has left.
-pub(super) struct Left {
+/// Command whose completion has left.
+pub(super) struct DepartedCommand {
     pub(super) slot: u16,
     pub(super) cid: u16,
     pub(super) answered: Instant,
-    /// When the answer was put into a caravan.
+    /// Time at which the completion was put into a caravan.
     pub(super) caravan: Instant,
-    /// When the socket, or over Ethernet the host, had it.
+    /// Time at which the socket accepted the completion; over Ethernet, at which the host acknowledged it.
     pub(super) sent: Instant,
 }
 
-impl Left {
-    /// Records it, before what it holds goes back: because it is its turn, or because it was slow. One that is both is
-    /// told twice.
+impl DepartedCommand {
+    /// Records the command, as a sample or because it was slow, before its resources are released. A slow sample is
+    /// recorded twice.
     #[cold]
     pub(super) fn record(
         &self,
-        (execution, meter): (&Execution, &Meter),
+        (execution, meter): (&LaneExecution, &LaneMeter),
         recorder: &mut Recorder<Arc<LaneCells>>,
         is_sample: bool,
     ) {
-        let Left { slot, cid, answered, caravan, sent } = *self;
+        let DepartedCommand { slot, cid, answered, caravan, sent } = *self;
         let (buffered, started) = execution.moments(slot);
-        let moments = [buffered, started.unwrap_or(answered), answered, caravan, sent];
-        match meter.record(slot, cid, moments) {
+        let timestamps = [buffered, started.unwrap_or(answered), answered, caravan, sent];
+        match meter.record(slot, cid, timestamps) {
             Some(record) if is_sample => recorder.sample(sent, record),
             Some(record) => recorder.slow(sent, record),
             None if is_sample => recorder.pass(sent),

@@ -1,10 +1,10 @@
-//! Connections over TCP: how they come.
+//! Accepting TCP connections.
 
 use super::Peers;
 use crate::handshakes::Secure;
 use crate::listeners::ListenSocket;
 use crate::meters::Meters;
-use crate::order::{Newcomer, Order};
+use crate::order::{NewConnection, TargetReactorMessage};
 use crate::tickets::Tickets;
 use roadtrain_reactor::event::{self, mark};
 use roadtrain_reactor::stream::Stream;
@@ -19,15 +19,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use tracing::{debug, warn};
 
-/// Connections accepted before the lanes of this reactor have a turn, and those that make room are ended.
+/// Most connections accepted before the lanes of this reactor have a turn, and before connections that lose their slot
+/// are closed.
 const ACCEPTS_MAX: u32 = 64;
 
-/// Where connections come. A number is used once, so that what the ring still says of a listener that is closed means
-/// no other.
+/// Listening sockets. Each number is used once, so that late ring completions of a closed listener match no other one.
 pub(super) struct Listeners {
     open: BTreeMap<u32, ListenSocket>,
     next: u32,
-    /// Those that failed pause until the next look at keep-alive timers.
+    /// Failed listeners, paused until the next check of keep-alive timers.
     pub(super) paused: Vec<u32>,
     tickets: Arc<Tickets>,
     handshakes: Option<Secure>,
@@ -56,7 +56,7 @@ impl Listeners {
         self.accept(ring, peers, number);
     }
 
-    /// Connections that have come at `address` stay.
+    /// Closes the listener at `address`. Its connections stay.
     pub(super) fn unlisten(&mut self, ring: &mut Ring, address: SocketAddr) {
         let closed = self.open.extract_if(.., |_, socket| socket.is_at(address));
         for (number, socket) in closed {
@@ -65,12 +65,12 @@ impl Listeners {
         }
     }
 
-    /// The sockets, for another process.
+    /// Clones the sockets for another process.
     pub(super) fn share(&self) -> Vec<TcpListener> {
         self.open.values().filter_map(|open| open.socket.try_clone().ok()).collect()
     }
 
-    /// Takes no connections any more. Those that come wait until another process takes them.
+    /// Stops accepting. New connections wait until another process accepts them.
     pub(super) fn stop(&mut self, ring: &mut Ring) {
         for number in std::mem::take(&mut self.open).into_keys() {
             event::forget(ring, mark(event::LISTENER, number, 0));
@@ -78,13 +78,13 @@ impl Listeners {
         self.paused.clear();
     }
 
-    /// From the next connection on that is accepted at `address`.
+    /// Sets the use of TLS from the next connection to `address` on.
     pub(super) fn set_tls(&mut self, address: SocketAddr, tls: TlsUse) {
         let there = self.open.values_mut().filter(|socket| socket.is_at(address));
         there.for_each(|socket| socket.tls = tls);
     }
 
-    /// Takes connections that wait. Each goes to the reactor on the core that processes its packets, if there is one.
+    /// Accepts waiting connections. Each goes to the reactor on the core that processes its packets, if there is one.
     pub(super) fn accept(&mut self, ring: &mut Ring, peers: &Peers, listener: u32) {
         for _ in 0..ACCEPTS_MAX {
             let Some(ListenSocket { socket, tls }) = self.open.get(&listener) else {
@@ -93,15 +93,15 @@ impl Listeners {
             match socket.accept() {
                 Ok((stream, peer)) => {
                     let tls = *tls;
-                    self.deal(peers, stream, peer, tls);
+                    self.dispatch(peers, stream, peer, tls);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if is_exhaustion(&e) => {
-                    // Trying again at once would only spin.
+                    // An immediate retry would only spin.
                     warn!("accept: {e}");
                     return self.paused.push(listener);
                 }
-                // Of a connection that was gone before it was accepted, or of its network.
+                // The connection was closed before it was accepted, or its network failed.
                 Err(e) => debug!("accept: {e}"),
             }
         }
@@ -111,40 +111,40 @@ impl Listeners {
         }
     }
 
-    fn deal(&mut self, peers: &Peers, stream: TcpStream, peer: SocketAddr, tls: TlsUse) {
+    fn dispatch(&mut self, peers: &Peers, stream: TcpStream, peer: SocketAddr, tls: TlsUse) {
         let transport = if tls == TlsUse::Off { "tcp" } else { "tls" };
         let Some((ticket, instead_of)) = self.tickets.take(peer) else {
             return self.meters.connection(transport, "refused");
         };
         self.meters.connection(transport, "accepted");
         if let Some(number) = instead_of {
-            peers.all.iter().for_each(|peer| _ = peer.send(Order::Evict(number)));
+            peers.all.iter().for_each(|peer| _ = peer.send(TargetReactorMessage::Evict(number)));
             self.handshakes.iter().for_each(|handshakes| handshakes.evict(number));
         }
         let Ok(local) = stream.local_addr() else { return };
         let reactor = &peers.all[peers.balance().choose(packets_core(&stream))];
         let stream = Stream::Plain(prepare(stream));
         let may_be_plain = tls == TlsUse::Allowed;
-        let newcomer =
-            Box::new(Newcomer { stream, secured_as: None, may_be_plain, peer, local, ticket });
+        let connection =
+            Box::new(NewConnection { stream, secured_as: None, may_be_plain, peer, local, ticket });
         match (&self.handshakes, tls) {
-            (_, TlsUse::Off) => _ = reactor.send(Order::Adopt(newcomer)),
+            (_, TlsUse::Off) => _ = reactor.send(TargetReactorMessage::Adopt(connection)),
             (Some(handshakes), TlsUse::Allowed | TlsUse::Required) => {
-                handshakes.begin(newcomer, reactor.clone());
+                handshakes.begin(connection, reactor.clone());
             }
-            // There are no keys, so nobody can be let in.
+            // Without keys, no host can connect.
             (None, _) => debug_assert!(false, "a listener with TLS at a target without"),
         }
     }
 }
 
-/// Whether the system has no room for a connection: later it may.
+/// True if the system lacks resources for a connection at the moment.
 fn is_exhaustion(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM].iter().any(|&c| code == Some(c))
 }
 
-/// A connection as lanes want it. What cannot be set is not worth losing the connection.
+/// Sets the socket options of a connection. A failure is logged, but the connection stays.
 fn prepare(stream: TcpStream) -> OwnedFd {
     let prepared = tuning::tune_socket(&stream)
         .and_then(|()| tuning::probe_silent_peer(&stream))

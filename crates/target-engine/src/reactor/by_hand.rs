@@ -1,12 +1,12 @@
-//! A target whose one reactor a test turns, on the test's own thread.
+//! Target with one reactor that a test turns by hand, on its own thread.
 
-use super::{Balance, Parts, Reactor};
-use crate::control::Control;
+use super::{Balance, TargetReactor, TargetReactorParts};
+use crate::control::TargetControlPlane;
 use crate::ether::EtherPorts;
-use crate::listeners::{self, Opened};
+use crate::listeners::{self, OpenedListeners};
 use crate::meters::Meters;
-use crate::order::Order;
-use crate::stores::Stores;
+use crate::order::TargetReactorMessage;
+use crate::stores::OpenNamespaces;
 use crate::tickets::Tickets;
 use crate::{Export, ServerConfig};
 use roadtrain_host_engine::{Front, HandHost};
@@ -22,14 +22,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) struct HandTarget {
-    reactor: Reactor,
+    reactor: TargetReactor,
     rx: RxBuffers,
     turns: u32,
-    control: Arc<Control>,
+    control: Arc<TargetControlPlane>,
 }
 
 impl HandTarget {
-    /// It never sleeps before [`HandTarget::set_waiting`] says so.
+    /// Starts a target that never sleeps before [`HandTarget::set_waiting`] permits it.
     pub(crate) fn new(config: &ServerConfig) -> HandTarget {
         let nothing = TargetConfig::<Export>::default();
         let exports = TargetConfig {
@@ -37,16 +37,18 @@ impl HandTarget {
             listeners: nothing.listeners_at(&config.listen),
             ..nothing
         };
-        let Opened { listeners, sockets } =
+        let OpenedListeners { listeners, sockets } =
             listeners::open(&exports.listeners, (&[], &[]), &[]).unwrap();
-        let mut prepared = Stores::default().prepare(&config.subsystems, |_, _| true).unwrap();
+        let mut prepared =
+            OpenNamespaces::default().prepare(&config.subsystems, |_, _| true).unwrap();
         prepared.stage().unwrap();
         let target = Target::new(clock::now(), &prepared.config(&exports, listeners)).unwrap();
         let (time, meters) = (Duration::from_secs(10), Arc::new(Meters::new(1)));
-        let control = Control::new(target, prepared.stores(), exports, time, meters).unwrap();
+        let control =
+            TargetControlPlane::new(target, prepared.stores(), exports, time, meters).unwrap();
         let (orders, inbox) = mailbox().unwrap();
         control.set_reactors(vec![orders.clone()]);
-        let parts = Parts {
+        let parts = TargetReactorParts {
             number: 0,
             ether: EtherPorts::open(None, 1).unwrap().take(0),
             inbox,
@@ -69,10 +71,10 @@ impl HandTarget {
             slow_over: config.slow_over,
             meter: Arc::default(),
         };
-        let mut reactor = Reactor::new(parts).unwrap();
+        let mut reactor = TargetReactor::new(parts).unwrap();
         control.listen(sockets);
-        drop(prepared.switch(&mut Stores::default()));
-        let rx = roadtrain_reactor::begin(&mut reactor).expect("nobody runs it");
+        drop(prepared.switch(&mut OpenNamespaces::default()));
+        let rx = roadtrain_reactor::begin(&mut reactor).expect("the reactor does not run yet");
         HandTarget { reactor, rx, turns: 0, control }
     }
 
@@ -84,27 +86,27 @@ impl HandTarget {
         self.reactor.core.waits = Waits::new(waiting, Default::default());
     }
 
-    /// Its connections.
+    /// Returns the sockets of its connections.
     pub(crate) fn sockets(&self) -> Vec<RawFd> {
         self.reactor.lanes.table.iter().filter_map(|lane| lane.fd()).collect()
     }
 
-    /// Turns in one loop with a host of this thread, until the front stops that.
-    pub(crate) fn run_beside(&mut self, host: &mut HandHost, front: &mut dyn Front) {
+    /// Runs in one loop with a host on this thread, until the front stops it.
+    pub(crate) fn run_with_host(&mut self, host: &mut HandHost, front: &mut dyn Front) {
         host.run_beside(front, (&mut self.reactor, &mut self.rx));
     }
 
-    /// Sends it messages.
-    pub(crate) fn orders(&self) -> Outbox<Order> {
+    /// Returns the mailbox of the reactor.
+    pub(crate) fn orders(&self) -> Outbox<TargetReactorMessage> {
         self.reactor.peers.all[0].clone()
     }
 
-    /// Times that it has slept.
+    /// Returns the number of sleeps.
     pub(crate) fn sleeps(&self) -> u64 {
         self.reactor.core.waits.sleeps
     }
 
-    /// One turn.
+    /// Runs one turn.
     pub(crate) fn step(&mut self) {
         self.turns = self.turns.wrapping_add(1);
         roadtrain_reactor::step(&mut self.reactor, self.turns, &mut self.rx).unwrap();

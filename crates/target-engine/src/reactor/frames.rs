@@ -1,15 +1,17 @@
-//! Lanes over Ethernet: frames in from the ports, to their lanes; what is answered without one.
+//! Lanes over Ethernet: frames from the ports to their lanes, and replies without a lane.
 
 mod join;
 mod watched;
 
 use super::Peers;
 use super::hosts::count_lost;
-use super::lanes::Lanes;
-use crate::ether::listener::{Heard, Listener};
-use crate::ether::{Bucket, Drop, Drops, EtherParts, QueryRequest, Reply, Request, ports};
-use crate::lane::{LaneError, Link, Shared, TargetLane};
-use crate::order::Order;
+use super::lanes::TargetLanes;
+use crate::ether::listener::{EtherListener, ReceivedFrame};
+use crate::ether::{
+    Bucket, Drop, Drops, EtherParts, LaneSetupRequest, QueryRequest, ReplyFrame, ports,
+};
+use crate::lane::{LaneError, LaneResources, TargetLane, TargetLaneLink};
+use crate::order::TargetReactorMessage;
 use roadtrain_ether_port::port::Port;
 use roadtrain_ether_proto::Packing;
 use roadtrain_ether_proto::setup::{Inquiry, Verdict};
@@ -22,61 +24,61 @@ use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress, flags};
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::mem;
 use std::time::Duration;
-use watched::Watched;
+use watched::PortWatch;
 
-/// Frames of a port in one turn, ...
+/// Most frames of a port in one turn.
 const FRAMES_PER_TURN: usize = 128;
-/// ... or as many large ones as hold so many octets: the host has the answers to these while the rest is handled.
+/// Most bytes of frames in one turn, so that the host gets completions while the rest is handled.
 const OCTETS_PER_TURN: usize = 256 << 10;
-/// A lane in which nothing has come for so long ends, or for the keep-alive timeout if that is longer.
+/// Time without a frame after which a lane ends, unless its keep-alive timeout is longer.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// Between two lines of the log about dropped frames.
+/// Interval between two log lines about dropped frames.
 const DROPS_LOGGED: Duration = Duration::from_secs(10);
 
-/// A link of a lane leads elsewhere from now on.
+/// Move of a lane's link to another port or address.
 #[derive(Clone, Copy, Debug)]
-struct Moved {
-    /// The lane.
+struct LinkMove {
+    /// Index of the lane.
     index: u32,
     link: u8,
-    /// Which of our ports.
+    /// Index of the new port.
     port: usize,
-    /// The host's address.
+    /// New address of the host.
     source: MacAddress,
 }
 
-/// What a reactor has at the interfaces.
-pub(super) struct Frames {
-    /// Of the reactor that listens: ports for socket number 0, and who answers there.
+/// Ports of a reactor and their state.
+pub(super) struct PortFrames {
+    /// Ports with socket number 0 and their listener, at the reactor that listens.
     listening: Vec<Port>,
-    listener: Option<Listener>,
-    /// Names the target.
+    listener: Option<EtherListener>,
+    /// Identifier of the target.
     endpoint: [u8; 16],
     packing: Packing,
     seals: SealUse,
-    watched: Watched,
-    /// Something came in the last turn: there may be more.
+    watched: PortWatch,
+    /// True if frames arrived in the last turn, so that there may be more.
     pub(super) has_more: bool,
     joins: Bucket,
     leaves: Bucket,
     drops: Drops,
     drops_logged: (Instant, Drops),
-    /// While ports are receiving: lanes that are to end, links that lead elsewhere, and what is to be answered.
+    /// Work deferred while ports are receiving: lanes to end, links to move, replies to send and requests to pass on.
     failed: Vec<(u32, LaneError)>,
-    moved: Vec<Moved>,
-    replies: Vec<Reply>,
-    requests: Vec<Request>,
+    moved: Vec<LinkMove>,
+    replies: Vec<ReplyFrame>,
+    requests: Vec<LaneSetupRequest>,
 }
 
-impl Frames {
-    /// With the ports that lanes use.
+impl PortFrames {
+    /// Creates the state. Returns the ports for lanes separately.
     pub(super) fn new(parts: EtherParts) -> (Vec<Port>, Self) {
         let EtherParts { lanes, listening, endpoint, packing, seals } = parts;
-        let frames = Frames {
-            watched: Watched::new(&lanes, listening.len()),
+        let frames = PortFrames {
+            watched: PortWatch::new(&lanes, listening.len()),
             packing,
             seals,
-            listener: (!listening.is_empty()).then(|| Listener::new(endpoint)),
+            listener: (!listening.is_empty()).then(|| EtherListener::new(endpoint)),
             endpoint,
             listening,
             has_more: false,
@@ -92,21 +94,27 @@ impl Frames {
         (lanes, frames)
     }
 
-    /// When the reactor is to look after its ports and lanes, if it has any.
-    pub(super) fn check_at(&self, lanes: &Lanes) -> Option<Instant> {
+    /// Returns the time of the next check of ports and lanes, if any is needed.
+    pub(super) fn check_at(&self, lanes: &TargetLanes) -> Option<Instant> {
         self.watched.check_at(lanes.hosts.by_token.is_empty())
     }
 
-    /// Tells a host that its lane is not there.
-    fn deny(&mut self, port: usize, to: MacAddress, asked: &FrameHeader, inquiry: Inquiry) {
-        let (header, leave) = inquiry.deny(asked, &self.endpoint);
-        self.replies.push(Reply::new(port, to, header, leave.as_bytes()));
+    /// Replies to a host that it does not have the lane.
+    fn reply_unknown_lane(
+        &mut self,
+        port: usize,
+        to: MacAddress,
+        query_header: &FrameHeader,
+        inquiry: Inquiry,
+    ) {
+        let (header, leave) = inquiry.deny(query_header, &self.endpoint);
+        self.replies.push(ReplyFrame::new(port, to, header, leave.as_bytes()));
     }
 }
 
-/// Sends what lanes have built.
-pub(super) fn flush_ports(lanes: &mut Lanes) {
-    let Shared { ports, meters, number, .. } = &mut lanes.shared;
+/// Sends the frames that lanes have built.
+pub(super) fn flush_ports(lanes: &mut TargetLanes) {
+    let LaneResources { ports, meters, number, .. } = &mut lanes.shared;
     if ports.is_empty() {
         return;
     }
@@ -115,8 +123,8 @@ pub(super) fn flush_ports(lanes: &mut Lanes) {
     meters.reactor(*number).port_sends.set(sends);
 }
 
-/// What was dropped at the reactor's ports, and by its lanes.
-pub(super) fn dropped(frames: &Frames, lanes: &mut Lanes) -> Drops {
+/// Returns the counters of frames dropped at the reactor's ports and by its lanes.
+pub(super) fn dropped(frames: &PortFrames, lanes: &mut TargetLanes) -> Drops {
     let mut rejected = lanes.hosts.rejected;
     for lane in lanes.table.iter_mut() {
         lane.ether().into_iter().for_each(|ether| rejected += ether.qpair.end.rejected);
@@ -124,8 +132,8 @@ pub(super) fn dropped(frames: &Frames, lanes: &mut Lanes) -> Drops {
     frames.drops.with_lanes(rejected)
 }
 
-/// What has come and gone at each of the reactor's ports. Several may be of one interface.
-pub(super) fn counts(frames: &mut Frames, lanes: &mut Lanes) -> Vec<FrameCount> {
+/// Returns the counters of frames at each port of the reactor. Several ports may belong to one interface.
+pub(super) fn counts(frames: &mut PortFrames, lanes: &mut TargetLanes) -> Vec<FrameCount> {
     let mut lost = lanes.hosts.lost.clone();
     for lane in lanes.table.iter_mut() {
         lane.ether().into_iter().for_each(|ether| count_lost(&mut lost, ether));
@@ -139,16 +147,16 @@ pub(super) fn counts(frames: &mut Frames, lanes: &mut Lanes) -> Vec<FrameCount> 
     ports.enumerate().map(count).collect()
 }
 
-/// The lane with that token.
-fn lane_with(lanes: &Lanes, token: u64) -> Option<u32> {
+/// Returns the index of the lane with that token.
+fn lane_with(lanes: &TargetLanes, token: u64) -> Option<u32> {
     let index = (token & 0xffff) as u32;
     let lane = lanes.table.get(index).filter(|lane| !lane.session.is_ended())?;
     (lane.ether()?.token == token).then_some(index)
 }
 
-/// Whether a frame has come from elsewhere than its link leads to. Only a sealed one may.
-fn is_astray(
-    lanes: &Lanes,
+/// True if a frame comes from another port or address than its link's. Only a sealed frame may.
+fn is_off_link(
+    lanes: &TargetLanes,
     index: u32,
     port: usize,
     source: MacAddress,
@@ -156,21 +164,21 @@ fn is_astray(
 ) -> Result<bool, Drop> {
     let ether = lanes.table.get(index).and_then(TargetLane::ether).ok_or(Drop::Link)?;
     let link = ether.link(header.link).ok_or(Drop::Link)?;
-    let is_astray = (link.port, link.peer) != (port, source);
-    if is_astray && !(ether.is_sealed() && header.flags.get() & flags::SEALED != 0) {
+    let is_off_link = (link.port, link.peer) != (port, source);
+    if is_off_link && !(ether.is_sealed() && header.flags.get() & flags::SEALED != 0) {
         return Err(Drop::Source);
     }
-    Ok(is_astray)
+    Ok(is_off_link)
 }
 
-/// A host connects: does it still have the lanes that it has here?
-pub(super) fn ask(lanes: &mut Lanes, hostnqn: &str) {
+/// Probes whether a connecting host still has its lanes at this reactor.
+pub(super) fn probe_hosts(lanes: &mut TargetLanes, hostnqn: &str) {
     let now = clock::now();
     for index in lanes.table.indices() {
-        let ask = |lane: &mut TargetLane, shared: &mut Shared| {
-            Ok::<_, LaneError>(lane.ask(now, &shared.control, hostnqn))
+        let probe = |lane: &mut TargetLane, shared: &mut LaneResources| {
+            Ok::<_, LaneError>(lane.probe_host(now, &shared.control, hostnqn))
         };
-        if lanes.use_lane(index, ask) == Some(true) {
+        if lanes.use_lane(index, probe) == Some(true) {
             lanes.end_turn(index);
         }
     }
@@ -180,9 +188,9 @@ fn frames_per_turn(port: &Port) -> usize {
     (OCTETS_PER_TURN / port.frame_bytes().max(1)).clamp(1, FRAMES_PER_TURN)
 }
 
-impl Frames {
-    /// Takes what has come to the ports; lanes that got something end their turn.
-    pub(super) fn take_frames(&mut self, lanes: &mut Lanes, peers: &Peers) {
+impl PortFrames {
+    /// Receives the frames of all ports, and ends the turns of lanes that got some.
+    pub(super) fn take_frames(&mut self, lanes: &mut TargetLanes, peers: &Peers) {
         if lanes.shared.ports.is_empty() {
             return;
         }
@@ -190,20 +198,22 @@ impl Frames {
         let mut ports = mem::take(&mut lanes.shared.ports);
         for (index, port) in ports.iter_mut().enumerate() {
             let most = frames_per_turn(port);
-            self.has_more |= port.receive(most, |octets| self.hear(lanes, index, octets)) > 0;
+            self.has_more |=
+                port.receive(most, |octets| self.receive_frame(lanes, index, octets)) > 0;
         }
         let mut listening = mem::take(&mut self.listening);
         for (index, port) in listening.iter_mut().enumerate() {
             let frame_bytes = port.frame_bytes();
-            let hear = |octets: &[u8]| self.hear_stranger(lanes, index, frame_bytes, octets);
-            self.has_more |= port.receive(FRAMES_PER_TURN, hear) > 0;
+            let receive =
+                |octets: &[u8]| self.receive_setup_frame(lanes, index, frame_bytes, octets);
+            self.has_more |= port.receive(FRAMES_PER_TURN, receive) > 0;
         }
         (lanes.shared.ports, self.listening) = (ports, listening);
         if !self.has_more {
             return;
         }
         for moved in mem::take(&mut self.moved) {
-            let _ = self.move_link(lanes, moved); // where its frames do not fit, it stays
+            let _ = self.move_link(lanes, moved); // the link stays where it is if its frames do not fit
         }
         for (index, error) in mem::take(&mut self.failed) {
             lanes.use_lane(index, |_, _| Err::<(), _>(error));
@@ -218,26 +228,26 @@ impl Frames {
         flush_ports(lanes);
     }
 
-    fn send_replies(&mut self, lanes: &mut Lanes) {
+    fn send_replies(&mut self, lanes: &mut TargetLanes) {
         for reply in self.replies.drain(..) {
             reply.put(&mut lanes.shared.ports);
         }
     }
 
-    /// A frame for one of our lanes.
-    fn hear(&mut self, lanes: &mut Lanes, port: usize, octets: &[u8]) {
-        let heard = ports::read(octets).and_then(|(source, header, kind, body)| {
+    /// Handles a frame for a lane of this reactor.
+    fn receive_frame(&mut self, lanes: &mut TargetLanes, port: usize, octets: &[u8]) {
+        let received = ports::read(octets).and_then(|(source, header, kind, body)| {
             let index = lane_with(lanes, header.token.get());
             if index.is_none() && kind == FrameType::Leave {
                 self.answer_leave(lanes.shared.now, port, source, &header, body);
             }
             let index = index.ok_or(Drop::Token)?;
-            let is_astray = is_astray(lanes, index, port, source, &header)?;
-            let seen_at = is_astray.then_some((port, source));
+            let is_off_link = is_off_link(lanes, index, port, source, &header)?;
+            let seen_at = is_off_link.then_some((port, source));
             Ok((index, header, kind, body, seen_at))
         });
-        let (index, header, kind, body, seen_at) = match heard {
-            Ok(heard) => heard,
+        let (index, header, kind, body, seen_at) = match received {
+            Ok(received) => received,
             Err(drop) => return self.drops.count(drop),
         };
         if self.failed.iter().any(|(failed, _)| *failed == index) {
@@ -246,13 +256,13 @@ impl Frames {
         let is_first = !lanes.table.is_noted(List::Framed, index);
         let Some(lane) = lanes.table.get_mut(index) else { return };
         if is_first {
-            lane.hear_load(&mut lanes.shared);
+            lane.update_load(&mut lanes.shared);
         }
         let frame = (&header, kind, body);
         match (lane.take_frame(&mut lanes.shared, frame, seen_at.is_some()), seen_at) {
             (Err(error), _) => return self.failed.push((index, error)),
             (Ok(true), Some((port, source))) => {
-                self.moved.push(Moved { index, link: header.link, port, source });
+                self.moved.push(LinkMove { index, link: header.link, port, source });
             }
             (Ok(false), Some(_)) => self.drops.count(Drop::Source),
             (Ok(_), None) => {}
@@ -260,7 +270,7 @@ impl Frames {
         lanes.table.note(List::Framed, index);
     }
 
-    /// A host ends a lane that we know no more: it is to know that.
+    /// Replies to a Leave for an unknown lane.
     fn answer_leave(
         &mut self,
         now: Instant,
@@ -271,48 +281,54 @@ impl Frames {
     ) {
         let Some((inquiry, _)) = Inquiry::read(header, FrameType::Leave, body) else { return };
         if self.leaves.take(now) {
-            self.deny(port, to, header, inquiry);
+            self.reply_unknown_lane(port, to, header, inquiry);
         }
     }
 
-    /// A frame for socket number 0.
-    fn hear_stranger(&mut self, lanes: &Lanes, port: usize, frame_bytes: usize, octets: &[u8]) {
-        let Frames { listener, replies, drops, requests, .. } = self;
+    /// Handles a frame for socket number 0.
+    fn receive_setup_frame(
+        &mut self,
+        lanes: &TargetLanes,
+        port: usize,
+        frame_bytes: usize,
+        octets: &[u8],
+    ) {
+        let PortFrames { listener, replies, drops, requests, .. } = self;
         let Some(listener) = listener else { return };
         match ports::read(octets) {
             Ok((source, header, kind, body)) => {
-                let heard = Heard { port, frame_bytes, source, header, kind, body };
+                let received = ReceivedFrame { port, frame_bytes, source, header, kind, body };
                 let (now, control) = (lanes.shared.now, &lanes.shared.control);
-                requests.extend(listener.hear(now, &heard, control, replies, drops));
+                requests.extend(listener.receive(now, &received, control, replies, drops));
             }
             Err(drop) => drops.count(drop),
         }
     }
 
-    /// A request goes to the reactor that the host's token says.
-    fn pass_on(&mut self, lanes: &mut Lanes, peers: &Peers, request: Request) {
+    /// Passes a request to the reactor that the host's token selects.
+    fn pass_on(&mut self, lanes: &mut TargetLanes, peers: &Peers, request: LaneSetupRequest) {
         let reactor = (request.host_token() % peers.all.len() as u64) as usize;
         if reactor == peers.number {
             self.take_request(lanes, &request);
         } else {
-            peers.all[reactor].send(Order::Request(request));
+            peers.all[reactor].send(TargetReactorMessage::Request(request));
         }
     }
 
-    /// A request for a lane of this reactor.
-    pub(super) fn take_request(&mut self, lanes: &mut Lanes, request: &Request) {
+    /// Handles a request for a lane of this reactor.
+    pub(super) fn take_request(&mut self, lanes: &mut TargetLanes, request: &LaneSetupRequest) {
         match request {
-            Request::Join(join) => {
+            LaneSetupRequest::Join(join) => {
                 if let Err(drop) = self.join(lanes, join) {
                     self.drops.count(drop);
                 }
             }
-            Request::Query(query) => self.answer_query(lanes, query),
+            LaneSetupRequest::Query(query) => self.answer_query(lanes, query),
         }
         self.send_replies(lanes);
     }
 
-    fn answer_query(&mut self, lanes: &mut Lanes, query: &QueryRequest) {
+    fn answer_query(&mut self, lanes: &mut TargetLanes, query: &QueryRequest) {
         let &QueryRequest { port, source, header, inquiry } = query;
         let index = lane_with(lanes, inquiry.token);
         let ether = index.and_then(|index| lanes.table.get(index)).and_then(TargetLane::ether);
@@ -323,11 +339,12 @@ impl Frames {
         let (index, verdict) = (index.unwrap_or_default(), inquiry.verdict(known));
         let now = lanes.shared.now;
         let answered = match verdict {
-            Verdict::Deny => return self.deny(port, source, &header, inquiry),
+            Verdict::Deny => return self.reply_unknown_lane(port, source, &header, inquiry),
             Verdict::Ignore => return,
             Verdict::End => lanes.use_lane(index, |_, _| Err(LaneError::Closed)),
             Verdict::Acknowledge => lanes.use_lane(index, |lane, _| {
-                let is_link = |(_, link): &(u8, Link)| (link.port, link.peer) == (port, source);
+                let is_link =
+                    |(_, link): &(u8, TargetLaneLink)| (link.port, link.peer) == (port, source);
                 let Some(ether) = lane.ether_mut() else { return Ok(()) };
                 let link = ether.links().find(is_link);
                 if let Some((link, _)) = link {
@@ -341,25 +358,25 @@ impl Frames {
         }
     }
 
-    /// What changes without a frame.
-    pub(super) fn check_frames(&mut self, lanes: &mut Lanes, idle: Duration) {
+    /// Checks the state that changes without a frame.
+    pub(super) fn check_frames(&mut self, lanes: &mut TargetLanes, idle: Duration) {
         let now = lanes.shared.now;
         if self.check_at(lanes).is_none_or(|at| now < at) {
             return;
         }
         if self.check_ports(lanes) {
-            self.tell_lanes(lanes);
+            self.notify_lanes(lanes);
         }
         for index in lanes.table.indices() {
             let Some(lane) = lanes.table.get_mut(index) else { continue };
             let keep_alive = lane.session.queue().map(|connected| connected.keep_alive);
-            lane.tell_refusals(now);
+            lane.log_refusals(now);
             let Some(ether) = lane.ether_mut() else { continue };
             if !ether.qpair.keeps_data() {
                 ether.damq.trim(now, idle);
             }
-            let patience = keep_alive.unwrap_or_default().max(SILENCE_MAX);
-            if ether.qpair.is_silent(now, patience) {
+            let silence_max = keep_alive.unwrap_or_default().max(SILENCE_MAX);
+            if ether.qpair.is_silent(now, silence_max) {
                 let error = LaneError::Ended("nothing has come for long");
                 lanes.use_lane(index, |_, _| Err::<(), _>(error));
             }
@@ -367,7 +384,7 @@ impl Frames {
         self.log_drops(now, lanes);
     }
 
-    fn log_drops(&mut self, now: Instant, lanes: &mut Lanes) {
+    fn log_drops(&mut self, now: Instant, lanes: &mut TargetLanes) {
         let (at, before) = self.drops_logged;
         if now.since(at) < DROPS_LOGGED {
             return;

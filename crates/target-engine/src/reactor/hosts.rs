@@ -1,24 +1,24 @@
-//! Hosts whose lanes come over Ethernet.
+//! Hosts of lanes over Ethernet.
 
-use crate::lane::{Ether, TargetLane};
+use crate::lane::{EtherTransport, TargetLane};
 use roadtrain_ether_proto::Rejected;
 use std::collections::HashMap;
 
-/// Lanes over Ethernet by their hosts, and what those had that have ended.
-pub(super) struct Hosts {
-    /// Lanes by their hosts' tokens.
+/// Lanes over Ethernet by host, and counters of ended lanes.
+pub(super) struct EtherHosts {
+    /// Index of each lane by the token of its host.
     pub(super) by_token: HashMap<u64, u32>,
-    /// Octets of data pages that lanes may still get.
+    /// Bytes of data pages that are available to lanes.
     pub(super) damq_left: usize,
-    /// Frames that lanes had given up which have ended, by port.
+    /// Frames lost by ended lanes, by port.
     pub(super) lost: Vec<u64>,
-    /// What these lanes have dropped.
+    /// Records dropped by ended lanes.
     pub(super) rejected: Rejected,
 }
 
-impl Hosts {
+impl EtherHosts {
     pub(super) fn new(damq_left: usize) -> Self {
-        Hosts {
+        EtherHosts {
             by_token: HashMap::new(),
             damq_left,
             lost: Vec::new(),
@@ -26,7 +26,7 @@ impl Hosts {
         }
     }
 
-    /// The lane ends.
+    /// Removes a lane that ends.
     pub(super) fn forget(&mut self, lane: &TargetLane) {
         if let Some(ether) = lane.ether() {
             self.by_token.remove(&ether.qpair.end.links.peer_token());
@@ -37,8 +37,8 @@ impl Hosts {
     }
 }
 
-/// Adds what a lane has given up.
-pub(super) fn count_lost(lost: &mut Vec<u64>, ether: &Ether) {
+/// Adds the lost frames of a lane.
+pub(super) fn count_lost(lost: &mut Vec<u64>, ether: &EtherTransport) {
     for (port, count) in ether.lost() {
         lost.resize(lost.len().max(port + 1), 0);
         lost[port] += count;

@@ -1,11 +1,11 @@
-//! The lanes of a reactor, and what they share.
+//! Lanes of a reactor, and the state that they share.
 
-use super::hosts::Hosts;
-use crate::exclusion::Notice;
-use crate::lane::{LaneError, Parcel, Shared, TargetLane};
-use crate::order::{Newcomer, Usage};
+use super::hosts::EtherHosts;
+use crate::exclusion::RangeExclusionNotice;
+use crate::lane::{LaneError, LaneInTransit, LaneResources, TargetLane};
+use crate::order::{NewConnection, Usage};
 use crate::range_locks::Grant;
-use crate::tasks::{Ended, Outcome, Owner};
+use crate::tasks::{CompletedTask, TaskOutcome, TaskOwner};
 use roadtrain_reactor::connection::{Heard, RxBuffer};
 use roadtrain_reactor::{List, Pollable, RxBuffers, Table};
 use roadtrain_system::clock;
@@ -20,31 +20,31 @@ use std::any::Any;
 use std::os::fd::RawFd;
 use tracing::{debug, info, warn};
 
-pub(super) struct Lanes {
+pub(super) struct TargetLanes {
     pub(super) table: Table<TargetLane>,
-    pub(super) shared: Shared,
-    pub(super) hosts: Hosts,
+    pub(super) shared: LaneResources,
+    pub(super) hosts: EtherHosts,
     pub(super) qpair: QpairConfig,
-    /// Lanes that waited for buffers gave some back when they had sent, which others may wait for.
+    /// True if lanes that waited for buffers returned some after sending. Others may wait for these.
     pub(super) has_fed: bool,
-    /// State of the rules for all lanes, which have an index and a use of it.
+    /// State of the rules for all lanes. A lane's ID is its index and its generation.
     pub(super) rules: Rules<(u32, u32)>,
-    /// No more of them come.
+    /// True if the reactor is stopping and accepts no more lanes.
     pub(super) stopping: bool,
-    /// That will be so soon.
+    /// True if the target ends soon, so that emulated SSDs complete immediately.
     pub(super) departing: bool,
-    /// Lanes that have come from other reactors.
+    /// Number of lanes that came from other reactors.
     pub(super) arrived: u64,
 }
 
-impl Lanes {
+impl TargetLanes {
     pub(super) fn new(
-        shared: Shared,
-        hosts: Hosts,
+        shared: LaneResources,
+        hosts: EtherHosts,
         qpair: QpairConfig,
         rules: Rules<(u32, u32)>,
     ) -> Self {
-        Lanes {
+        TargetLanes {
             table: Table::default(),
             shared,
             hosts,
@@ -57,7 +57,7 @@ impl Lanes {
         }
     }
 
-    /// A lane whose connection is not over.
+    /// Returns the lane if its connection has not ended.
     fn live(&mut self, index: u32) -> Option<&mut TargetLane> {
         self.table.get_mut(index).filter(|lane| !lane.session.is_ended())
     }
@@ -71,86 +71,86 @@ impl Lanes {
         }
     }
 
-    /// Ends what is due by `now` in emulated SSDs.
+    /// Completes the commands in emulated SSDs that are due by `now`.
     pub(super) fn finish_due(&mut self, now: Instant) {
-        let expire = |shared: &mut Shared| shared.tasks.expire(&mut shared.ring, now);
+        let expire = |shared: &mut LaneResources| shared.tasks.expire(&mut shared.ring, now);
         while let Some((owner, outcome)) = expire(&mut self.shared) {
             self.answer_soon(owner, outcome);
         }
     }
 
-    /// Tells a lane that a command of it has ended; it sends with the others of this turn.
-    pub(super) fn answer_soon(&mut self, owner: Owner, outcome: Outcome) {
+    /// Passes the outcome of a command to its lane, which sends the completion with the others of this turn.
+    pub(super) fn answer_soon(&mut self, owner: TaskOwner, outcome: TaskOutcome) {
         let index = owner.0.0;
         if self.answer(owner, outcome) {
             self.table.note(List::Answered, index);
         }
     }
 
-    /// Tells a lane that a command of it has ended; `false` when its connection is over.
-    fn answer(&mut self, ((index, generation), slot): Owner, outcome: Outcome) -> bool {
+    /// Passes the outcome of a command to its lane. Returns false if its connection has ended.
+    fn answer(&mut self, ((index, generation), slot): TaskOwner, outcome: TaskOutcome) -> bool {
         debug_assert_eq!(self.table.generation(index), generation, "a lane outlives its tasks");
         let is_live = service::finish(self, ((index, generation), slot), outcome);
-        // A full caravan leaves now: the host goes on while the rest is answered.
+        // A full caravan leaves now, so that the host can continue while the rest is completed.
         is_live && self.use_lane(index, TargetLane::flush).is_some()
     }
 
-    /// A new lane takes its place.
-    pub(super) fn occupy(&mut self, index: u32, lane: TargetLane) {
+    /// Puts a new lane into the slot `index`.
+    pub(super) fn add_lane(&mut self, index: u32, lane: TargetLane) {
         debug!(peer = %lane.peer, "connected");
         self.rules.newcomers.enter(clock::now(), (index, self.table.generation(index)));
         self.table.put(index, lane);
     }
 
-    /// Marks a lane worth a turn.
+    /// Marks a lane as ready for a turn.
     pub(super) fn set_ready(&mut self, index: u32) {
         if self.live(index).is_some() {
             self.table.note(List::Ready, index);
         }
     }
 
-    /// Lanes for which something has come receive it; whether there was something.
+    /// Receives on all ready lanes. Returns true if data arrived.
     pub(super) fn receive_ready(&mut self, rx: &mut RxBuffers) -> bool {
-        let mut has_heard = false;
+        let mut has_received = false;
         for _ in 0..self.table.count(List::Ready) {
             let Some(index) = self.table.next(List::Ready) else { break };
             let Some(lane) = self.table.get_mut(index) else { continue };
             if lane.flow.placement.is_leaving {
-                continue; // it receives elsewhere, or is made ready when it stays
+                continue; // it receives on another reactor, or is made ready when it stays
             }
-            lane.hear_load(&mut self.shared);
-            let heard = self.receive(index, rx);
+            lane.update_load(&mut self.shared);
+            let activity = self.receive(index, rx);
             self.end_turn(index);
-            has_heard |= heard.something;
-            if heard.more {
+            has_received |= activity.something;
+            if activity.more {
                 self.set_ready(index);
             } else {
                 self.table.note(List::Idle, index);
             }
         }
-        has_heard
+        has_received
     }
 
-    /// A lane receives. Beside latency-critical ones it pauses for their turns in between: they have a receive
-    /// buffer to themselves, as its octets stay where they are.
+    /// Receives on a lane. While latency-critical lanes are active, it pauses for their turns in between. These use a
+    /// separate receive buffer, as the data of this lane stays in its buffer.
     fn receive(&mut self, index: u32, rx: &mut RxBuffers) -> Heard {
-        if !self.is_beside_express(index) {
+        if !self.yields_to_express(index) {
             return self.use_lane(index, |l, s| l.receive(s, &mut rx.own)).unwrap_or_default();
         }
         let received = self.use_lane(index, |l, s| l.receive_yielding(s, &mut rx.own));
-        let (heard, mut rest) = received.unwrap_or_default();
+        let (activity, mut rest) = received.unwrap_or_default();
         while let Some(octets) = rest {
-            self.serve_express(&mut rx.express); // which this lane is none of
-            rest = self.use_lane(index, |l, s| l.go_on(s, octets)).flatten();
+            self.serve_express(&mut rx.express); // this lane is not among them
+            rest = self.use_lane(index, |l, s| l.resume_parsing(s, octets)).flatten();
         }
-        heard
+        activity
     }
 
-    fn is_beside_express(&self, index: u32) -> bool {
+    fn yields_to_express(&self, index: u32) -> bool {
         self.table.count(List::Express) > 0 && !self.table.is_noted(List::Express, index)
     }
 
-    /// Forgets express lanes that carry nothing latency-critical any more.
+    /// Removes lanes from the express list that are no longer latency-critical.
     pub(super) fn review_express(&mut self) {
         let now = self.shared.now;
         for _ in 0..self.table.count(List::Express) {
@@ -161,8 +161,8 @@ impl Lanes {
         }
     }
 
-    /// Latency-critical lanes have a turn in the middle of another's, after which those that are still are listed
-    /// again.
+    /// Gives latency-critical lanes a turn in the middle of another one's. Lanes that remain latency-critical are
+    /// listed again.
     fn serve_express(&mut self, rx: &mut RxBuffer) {
         for _ in 0..self.table.count(List::Express) {
             let Some(index) = self.table.next(List::Express) else { break };
@@ -171,7 +171,7 @@ impl Lanes {
         }
     }
 
-    /// Lanes with answers that became due send them; those that receive this turn do so after that.
+    /// Sends the completions of lanes. Lanes that receive in this turn send afterwards.
     pub(super) fn send_answers(&mut self) {
         while let Some(index) = self.table.next(List::Answered) {
             if !self.table.is_noted(List::Ready, index) {
@@ -181,7 +181,7 @@ impl Lanes {
         }
     }
 
-    /// Lanes that wait for a time, which may have come.
+    /// Checks all lanes with a deadline.
     pub(super) fn expire_timed(&mut self) {
         for _ in 0..self.table.count(List::Timed) {
             let Some(index) = self.table.next(List::Timed) else { break };
@@ -189,7 +189,7 @@ impl Lanes {
         }
     }
 
-    /// Ends the turn of a lane that waits for a time; without a connection of its own, only when that has come.
+    /// Ends the turn of a lane with a deadline; without its own connection, only once the deadline has passed.
     fn expire(&mut self, index: u32) {
         let now = self.shared.now;
         let waits = |lane: &mut TargetLane| {
@@ -202,7 +202,7 @@ impl Lanes {
         }
     }
 
-    /// Lets a lane send, and notes what it waits for.
+    /// Lets a lane send, and lists it by what it waits for.
     pub(super) fn end_turn(&mut self, index: u32) {
         if self.use_lane(index, TargetLane::end_turn).is_none() {
             return;
@@ -219,7 +219,7 @@ impl Lanes {
         }
     }
 
-    /// Buffers may have come back: lanes that wait for one go on, in turn.
+    /// Continues lanes that wait for a buffer, in turn: buffers may have been returned.
     pub(super) fn feed_starved(&mut self, rx: &mut RxBuffer) {
         let given = self.shared.pool.given();
         for _ in 0..self.table.count(List::Starved) {
@@ -233,12 +233,12 @@ impl Lanes {
         self.has_fed = self.shared.pool.given() != given;
     }
 
-    /// Calls into a lane; an error ends it.
+    /// Calls a function with a lane. An error ends the lane.
     #[inline]
     pub(super) fn use_lane<T>(
         &mut self,
         index: u32,
-        call: impl FnOnce(&mut TargetLane, &mut Shared) -> Result<T, LaneError>,
+        call: impl FnOnce(&mut TargetLane, &mut LaneResources) -> Result<T, LaneError>,
     ) -> Option<T> {
         let lane = self.table.get_mut(index).filter(|lane| !lane.session.is_ended())?;
         match call(lane, &mut self.shared) {
@@ -246,9 +246,9 @@ impl Lanes {
             Err(error) => {
                 log_end(lane, &error);
                 if let LaneError::Qpair(QpairError::Peer(PeerMisbehaved { fes, .. })) = error {
-                    self.shared.meters.misbehaved(format!("{fes:?}"));
+                    self.shared.meters.protocol_error(format!("{fes:?}"));
                 }
-                // A TermReq that blames the host leaves before the connection does.
+                // A TermReq that blames the host leaves before the connection closes.
                 let _ = lane.end_turn(&mut self.shared);
                 self.end(index, error.reason());
                 None
@@ -256,7 +256,7 @@ impl Lanes {
         }
     }
 
-    /// Ends a lane: its connection now, the lane when the store is done with its commands.
+    /// Ends a lane: its connection now, the lane once its commands have left the stores.
     pub(super) fn end(&mut self, index: u32, why: &'static str) {
         let Some(lane) = self.table.get_mut(index).filter(|lane| !lane.session.is_ended()) else {
             return;
@@ -270,22 +270,22 @@ impl Lanes {
         self.vacate(index);
     }
 
-    /// Frees a closed lane's place once no task of it is left; only then is its queue gone for the controller, so
-    /// that a host which connects again never overtakes its own old commands.
+    /// Frees the slot of a closed lane that has no more tasks. Only then is its queue gone for the controller, so that
+    /// a host that reconnects never overtakes its own old commands.
     pub(super) fn vacate(&mut self, index: u32) {
         if let Some(lane) = self.table.take_if(index, |lane| lane.session.is_gone()) {
-            lane.leave(&self.shared.control);
+            lane.report_end(&self.shared.control);
         }
     }
 
-    /// Something that happened before the lane of that ticket came here.
+    /// Handles an event from before the lane with that ticket arrived here.
     pub(super) fn passed(&mut self, ticket: u64, event: &TargetEvent) {
         if let Some(index) = self.index_of(ticket) {
             service::handle_event_of(self, (index, self.table.generation(index)), event);
         }
     }
 
-    /// Nothing of that kind comes any more.
+    /// Notes that no more such events come for the lane with that ticket.
     pub(super) fn settle(&mut self, ticket: u64) {
         let index = self.index_of(ticket);
         if let Some(lane) = index.and_then(|index| self.table.get_mut(index)) {
@@ -293,20 +293,20 @@ impl Lanes {
         }
     }
 
-    /// The lane of that ticket, if it is here.
+    /// Returns the index of the lane with that ticket, if it is on this reactor.
     pub(super) fn index_of(&self, ticket: u64) -> Option<u32> {
         let has_it = |lane: &TargetLane| lane.ticket.as_ref().is_some_and(|t| t.number == ticket);
         self.table.indices().find(|&index| self.table.get(index).is_some_and(has_it))
     }
 
-    /// A lane of another reactor comes here.
+    /// Adopts a lane of another reactor.
     pub(super) fn arrive(&mut self, lane: Box<dyn Any + Send>) {
-        let Ok(parcel) = lane.downcast::<Parcel>() else {
+        let Ok(lane_in_transit) = lane.downcast::<LaneInTransit>() else {
             return debug_assert!(false, "another thing than a lane");
         };
         let id = self.table.reserve();
         self.arrived += 1;
-        let lane = parcel.unpack(id, &mut self.shared);
+        let lane = lane_in_transit.unpack(id, &mut self.shared);
         self.table.put(id.0, lane);
         if self.stopping {
             return self.end(id.0, "stopped");
@@ -315,54 +315,54 @@ impl Lanes {
         self.set_ready(id.0);
     }
 
-    pub(super) fn adopt(&mut self, newcomer: Newcomer) {
+    pub(super) fn adopt(&mut self, connection: NewConnection) {
         let (index, generation) = self.table.reserve();
-        let lane = TargetLane::over_tcp((index, generation), newcomer, self.qpair);
-        self.occupy(index, lane);
+        let lane = TargetLane::over_tcp((index, generation), connection, self.qpair);
+        self.add_lane(index, lane);
         self.set_ready(index);
     }
 
-    /// Ends the connection that has this ticket, if it is here.
+    /// Closes the connection with this ticket, if it is on this reactor.
     pub(super) fn evict(&mut self, ticket: u64) {
         let has_it =
             |lane: &TargetLane| lane.ticket.as_ref().is_some_and(|own| own.number == ticket);
         for index in self.table.indices() {
             self.use_lane(index, |lane, _| match has_it(lane) {
-                true => {
-                    Err(LaneError::Ended("it has not connected a queue, and others need its room"))
-                }
+                true => Err(LaneError::Ended(
+                    "no queue connected, and another connection needs the slot",
+                )),
                 false => Ok(()),
             });
         }
     }
 
-    /// What a store has answered, if a command has ended by that.
-    pub(super) fn ended(&mut self, ended: Option<Ended>) {
+    /// Passes the outcome of an ended command to its lane.
+    pub(super) fn ended(&mut self, ended: Option<CompletedTask>) {
         if let Some((owner, outcome)) = ended {
             self.answer_soon(owner, outcome);
         }
     }
 
-    /// An operation that wants to be alone with a range is told how far that is. By then it may be forbidden.
+    /// Continues an operation that waits for an exclusive range, unless it has been forbidden meanwhile.
     pub(super) fn granted(&mut self, index: u32, grant: Grant) {
         let admitted = match self.shared.tasks.owner(index) {
             Some((lane, slot)) => service::admits(self, lane, slot),
             None => Err(Status::ABORTED_SQ_DELETION),
         };
-        let Shared { tasks, ring, .. } = &mut self.shared;
+        let LaneResources { tasks, ring, .. } = &mut self.shared;
         let ended = tasks.granted(ring, (index, grant), admitted);
         self.ended(ended);
     }
 
-    /// An operation is alone with a range, or not any more.
-    pub(super) fn hear_exclusion(&mut self, notice: Notice) {
-        let Shared { tasks, ring, .. } = &mut self.shared;
+    /// Closes or opens a range for an exclusive operation.
+    pub(super) fn handle_exclusion(&mut self, notice: RangeExclusionNotice) {
+        let LaneResources { tasks, ring, .. } = &mut self.shared;
         let (closed, acknowledgement) = match notice {
-            Notice::Close(closed, closing) => {
+            RangeExclusionNotice::Close(closed, closing) => {
                 let acknowledgement = tasks.close(&closed, closing);
                 (closed, acknowledgement)
             }
-            Notice::Open(closed) => {
+            RangeExclusionNotice::Open(closed) => {
                 tasks.open(ring, &closed);
                 (closed, None)
             }
@@ -370,14 +370,14 @@ impl Lanes {
         if closed.is_in_place() {
             service::hold_places(self);
         }
-        drop(acknowledgement); // nothing here changes the range in place any more
+        drop(acknowledgement); // no command here changes the range in place any more
     }
 
     pub(super) fn close_all(&mut self) {
         self.table.indices().for_each(|index| self.end(index, "stopped"));
     }
 
-    /// What they hold.
+    /// Returns the resources that the lanes use.
     pub(super) fn usage(&self) -> Usage {
         let pool = self.shared.pool.usage();
         let has_io = |lane: &&TargetLane| {
@@ -401,7 +401,7 @@ impl Pollable for TargetLane {
     }
 
     fn listens(&self) -> bool {
-        !self.is_stalled() && !self.is_deaf() && !self.flow.placement.is_leaving
+        !self.is_stalled() && !self.is_receive_paused() && !self.flow.placement.is_leaving
     }
 
     fn is_blocked(&self) -> bool {

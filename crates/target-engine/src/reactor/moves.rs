@@ -1,10 +1,10 @@
-//! Lanes that move to another reactor: reports to [`Flows`], which decides, and the steps of a move
+//! Moves of lanes to other reactors: reports to [`Flows`], which decides, and the steps of a move
 //! ([`roadtrain_target_proto::moves`]).
 
 use super::Peers;
-use super::lanes::Lanes;
-use crate::lane::{Parcel, TargetLane};
-use crate::order::Order;
+use super::lanes::TargetLanes;
+use crate::lane::{LaneInTransit, TargetLane};
+use crate::order::TargetReactorMessage;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::tuning;
 use roadtrain_system::platform::CoreLoads;
@@ -15,25 +15,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracing::debug;
 
-/// How often is looked at which cores process the lanes' packets.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Lanes that are looked at each time.
-const LOOKS_MAX: usize = 64;
-/// Longest time for which a lane receives nothing because it is to move.
+/// Interval of samples of the cores that process the lanes' packets.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
+/// Most lanes sampled at once.
+const SAMPLES_MAX: usize = 64;
+/// Longest time for which a lane receives nothing because it shall move.
 const LEAVE_WAIT: Duration = Duration::from_millis(100);
 
-/// What all reactors of a target share to decide who is where. Its lock is taken when connections come, and a few times
-/// a second by reactors that have something to do.
+/// Shared state of all reactors for placement. The lock is taken for new connections, and a few times a second by busy
+/// reactors.
 pub(crate) struct Balance {
     flows: Flows,
     cores: Vec<Option<usize>>,
     loads: CoreLoads,
-    /// Of the cores, by reactor.
+    /// Load of the cores, by reactor.
     busy: Vec<u32>,
-    /// Of that, what reactors only spin for.
+    /// Part of that load that is only polling.
     spun: Vec<u32>,
     read_at: Instant,
-    /// Reactors never sleep: how busy a core is says nothing.
+    /// True if reactors never sleep, so that the load of a core has no meaning.
     is_polled: bool,
 }
 
@@ -50,12 +50,12 @@ impl Balance {
         }))
     }
 
-    /// The reactor for a new connection.
+    /// Returns the reactor for a new connection.
     pub(super) fn choose(&mut self, packets: Option<usize>) -> usize {
         self.flows.choose(packets)
     }
 
-    /// The core that a reactor is pinned to.
+    /// Returns the core that a reactor is pinned to.
     pub(super) fn core(&self, reactor: usize) -> Option<usize> {
         self.cores[reactor]
     }
@@ -71,24 +71,24 @@ impl Balance {
     }
 }
 
-/// A lane that is to go.
-struct Leaving {
+/// Lane that shall leave.
+struct LeavingLane {
     place: (u32, u32),
     to: usize,
     until: Instant,
 }
 
-/// What a reactor has to do with moves.
+/// Pending moves of a reactor.
 #[derive(Default)]
 pub(super) struct Moves {
-    look_at: Instant,
+    sample_at: Instant,
     report_at: Instant,
     reported: Instant,
     cpu_ns: u64,
     spun: Duration,
-    /// Where looking goes on.
+    /// Index of the last sampled lane.
     next: u32,
-    leaving: Vec<Leaving>,
+    leaving: Vec<LeavingLane>,
     departures: Departures,
 }
 
@@ -99,23 +99,24 @@ impl Peers {
 }
 
 impl Moves {
-    /// When a lane stays that has not come to a moment in which it could leave.
+    /// Returns the time at which the first lane that could not leave stays.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.leaving.iter().map(|leaving| leaving.until).min()
     }
 
-    /// Once a turn, of a reactor that has spun for so long.
-    pub(super) fn check(&mut self, lanes: &mut Lanes, peers: &Peers, spun: Duration) {
+    /// Samples, reports and moves lanes. Called once a turn; `spun` is the total time that the reactor has spent
+    /// polling.
+    pub(super) fn check(&mut self, lanes: &mut TargetLanes, peers: &Peers, spun: Duration) {
         if peers.all.len() < 2 {
             return;
         }
         if !self.leaving.is_empty() {
-            self.go_on(lanes, peers);
+            self.continue_moves(lanes, peers);
         }
         let now = lanes.shared.now;
-        if now >= self.look_at {
-            self.look_at = now + LOOK_EVERY;
-            self.look(lanes);
+        if now >= self.sample_at {
+            self.sample_at = now + SAMPLE_INTERVAL;
+            self.sample_cores(lanes);
         }
         if now >= self.report_at {
             self.report_at = now + REPORT_EVERY;
@@ -123,15 +124,15 @@ impl Moves {
         }
     }
 
-    fn look(&mut self, lanes: &mut Lanes) {
+    fn sample_cores(&mut self, lanes: &mut TargetLanes) {
         let places = lanes.table.indices().end;
-        for _ in 0..LOOKS_MAX.min(places as usize) {
+        for _ in 0..SAMPLES_MAX.min(places as usize) {
             self.next = (self.next + 1) % places;
-            lanes.table.get_mut(self.next).into_iter().for_each(TargetLane::look);
+            lanes.table.get_mut(self.next).into_iter().for_each(TargetLane::sample_core);
         }
     }
 
-    fn report(&mut self, lanes: &mut Lanes, peers: &Peers, spun: Duration) {
+    fn report(&mut self, lanes: &mut TargetLanes, peers: &Peers, spun: Duration) {
         let now = lanes.shared.now;
         let cpu_ns = tuning::thread_cpu_ns();
         let time = now.since(self.reported).as_nanos().max(1) as u64;
@@ -153,19 +154,19 @@ impl Moves {
         }
     }
 
-    /// As a test wants it.
+    /// Moves all lanes, for a test.
     #[cfg(test)]
-    pub(super) fn move_all(&mut self, lanes: &mut Lanes, peers: &Peers, to: usize) {
+    pub(super) fn move_all(&mut self, lanes: &mut TargetLanes, peers: &Peers, to: usize) {
         let core = peers.balance().core(peers.number);
         let flows: Vec<_> = lanes.table.iter_mut().filter_map(|lane| lane.report(core)).collect();
         for flow in flows.iter().filter(|flow| flow.is_movable && to != peers.number) {
             self.begin(lanes, flow.id, to);
         }
-        self.go_on(lanes, peers);
+        self.continue_moves(lanes, peers);
     }
 
-    /// A lane is to go: it receives nothing more.
-    fn begin(&mut self, lanes: &mut Lanes, ticket: u64, to: usize) {
+    /// Begins a move: the lane receives nothing more.
+    fn begin(&mut self, lanes: &mut TargetLanes, ticket: u64, to: usize) {
         let Some(index) = lanes.index_of(ticket) else { return };
         if let Some(lane) =
             lanes.table.get_mut(index).filter(|lane| !lane.flow.placement.is_leaving)
@@ -173,12 +174,12 @@ impl Moves {
             lane.flow.placement.is_leaving = true;
             let place = (index, lanes.table.generation(index));
             let until = lanes.shared.now + LEAVE_WAIT;
-            self.leaving.push(Leaving { place, to, until });
+            self.leaving.push(LeavingLane { place, to, until });
         }
     }
 
-    /// Lanes leave that can, and stay that could not in time.
-    fn go_on(&mut self, lanes: &mut Lanes, peers: &Peers) {
+    /// Moves the lanes that can leave. Keeps those whose time is over.
+    fn continue_moves(&mut self, lanes: &mut TargetLanes, peers: &Peers) {
         let now = lanes.shared.now;
         for leaving in std::mem::take(&mut self.leaving) {
             let (index, generation) = leaving.place;
@@ -200,24 +201,24 @@ impl Moves {
         }
     }
 
-    /// Sends an event after lanes that have left since.
+    /// Forwards an event to lanes that have left before it arrived.
     pub(super) fn pass_on(&self, peers: &Peers, event: &TargetEvent) {
         for (to, ticket) in self.departures.followed_by(event) {
-            peers.all[to].send(Order::Passed(ticket, event.clone()));
+            peers.all[to].send(TargetReactorMessage::Passed(ticket, event.clone()));
         }
     }
 
-    /// All events from before the lane left have been taken from the inbox.
+    /// Settles a departed lane: all earlier events have been taken from the inbox.
     pub(super) fn departed(&mut self, peers: &Peers, ticket: u64) {
         if let Some(to) = self.departures.settle(ticket) {
-            peers.all[to].send(Order::Settle(ticket));
+            peers.all[to].send(TargetReactorMessage::Settle(ticket));
         }
     }
 }
 
 /// Sends a lane to another reactor.
 fn hand_over(
-    lanes: &mut Lanes,
+    lanes: &mut TargetLanes,
     peers: &Peers,
     index: u32,
     (to, departures): (usize, &mut Departures),
@@ -229,12 +230,12 @@ fn hand_over(
     }
     lanes.table.forget_polls(&mut lanes.shared.ring, index);
     let lane = lanes.table.take_if(index, |_| true)?;
-    debug!(peer = %lane.peer, from = peers.number, to, "goes to another reactor");
-    let parcel = Parcel::pack(lane, &mut lanes.shared);
+    debug!(peer = %lane.peer, from = peers.number, to, "moves to another reactor");
+    let lane_in_transit = LaneInTransit::pack(lane, &mut lanes.shared);
     let control = lanes.shared.control.clone();
-    control.in_order(|| {
-        peers.all[to].send(Order::Arrive(Box::new(parcel)));
-        peers.all[peers.number].send(Order::Departed(ticket));
+    control.send_in_order(|| {
+        peers.all[to].send(TargetReactorMessage::Arrive(Box::new(lane_in_transit)));
+        peers.all[peers.number].send(TargetReactorMessage::Departed(ticket));
     });
     Some(())
 }

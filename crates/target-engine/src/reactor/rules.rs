@@ -1,7 +1,7 @@
 //! The reactor as the rules for all its lanes see it.
 
-use super::lanes::Lanes;
-use crate::lane::{LaneError, Lent};
+use super::lanes::TargetLanes;
+use crate::lane::{BorrowedLane, LaneError};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::List;
 use roadtrain_system::buffer::Buffer;
@@ -9,10 +9,10 @@ use roadtrain_target_proto::TurnOf;
 use roadtrain_target_proto::service::{Closing, Reactor, Rules};
 use tracing::info;
 
-impl Reactor for Lanes {
+impl Reactor for TargetLanes {
     type Id = (u32, u32);
     type Buffer = Buffer;
-    type Lane<'a> = Lent<'a>;
+    type Lane<'a> = BorrowedLane<'a>;
 
     fn now(&self) -> Instant {
         self.shared.now
@@ -30,7 +30,7 @@ impl Reactor for Lanes {
         }
     }
 
-    fn lend(&mut self, (index, generation): (u32, u32)) -> Option<Lent<'_>> {
+    fn lend(&mut self, (index, generation): (u32, u32)) -> Option<BorrowedLane<'_>> {
         let is_current = self.table.generation(index) == generation;
         let lane = self.table.get_mut(index).filter(|_| is_current)?;
         Some(lane.lend(&mut self.shared))
@@ -41,7 +41,7 @@ impl Reactor for Lanes {
     }
 
     fn end_turn(&mut self, (index, _): (u32, u32)) {
-        Lanes::end_turn(self, index);
+        TargetLanes::end_turn(self, index);
         self.table.note(List::Idle, index);
     }
 
@@ -57,11 +57,11 @@ impl Reactor for Lanes {
                 }
                 return self.end(index, reason.name());
             }
-            Closing::Stale => LaneError::Ended("ended by the host, which connects again"),
+            Closing::Stale => LaneError::Ended("closed by the host, which has reconnected"),
             Closing::Unconnected => LaneError::Ended("no queue connected in time"),
             Closing::Overdue(what, limit) => {
                 let lane = self.table.get(index);
-                // Bytes that the host does not take would otherwise stay with the kernel.
+                // Data that the host does not take would otherwise stay in the kernel.
                 lane.into_iter().for_each(|lane| lane.reset_on_close());
                 LaneError::Overdue(what, limit)
             }
@@ -70,7 +70,7 @@ impl Reactor for Lanes {
     }
 
     fn vacate(&mut self, (index, _): (u32, u32)) {
-        Lanes::vacate(self, index);
+        TargetLanes::vacate(self, index);
     }
 
     fn cancel_all(&mut self, id: (u32, u32)) {

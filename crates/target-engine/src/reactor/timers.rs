@@ -1,20 +1,20 @@
-//! What a reactor looks after as time passes.
+//! Timers of a reactor.
 
-use super::lanes::Lanes;
+use super::lanes::TargetLanes;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::List;
 use std::time::Duration;
 
-/// Longest time between two checks of keep-alive timers: half of their granularity.
+/// Longest interval between two checks of keep-alive timers: half of their granularity.
 const KEEP_ALIVE_CHECK: Duration = Duration::from_millis(50);
-/// Shortest time between two tries of listeners that pause.
+/// Shortest interval between two attempts of paused listeners.
 const ACCEPT_CHECK: Duration = Duration::from_millis(500);
 
 pub(super) struct Timers {
     keep_alive_at: Instant,
     accepts_at: Instant,
     pub(super) buffer_idle: Duration,
-    /// When the pool's memory goes back unless the pool is used before.
+    /// Time at which the memory of the pool is returned, unless the pool is used before.
     trim_at: Option<Instant>,
 }
 
@@ -24,22 +24,22 @@ impl Timers {
         Timers { keep_alive_at, accepts_at, buffer_idle, trim_at: None }
     }
 
-    /// The first that is due of what concerns all lanes.
-    pub(super) fn deadline(&self, lanes: &Lanes) -> Option<Instant> {
+    /// Returns the earliest deadline that concerns all lanes.
+    pub(super) fn deadline(&self, lanes: &TargetLanes) -> Option<Instant> {
         let rules = lanes.rules.deadline(lanes.table.count(List::Starved) > 0);
         let due = lanes.shared.tasks.next_due();
         [rules, due, self.trim_at].into_iter().flatten().min()
     }
 
-    /// When keep-alive timers, and listeners that pause, are to be checked.
-    pub(super) fn keep_alive_at(&self, lanes: &Lanes, pauses: bool) -> Option<Instant> {
+    /// Returns the time of the next check of keep-alive timers and paused listeners.
+    pub(super) fn keep_alive_at(&self, lanes: &TargetLanes, pauses: bool) -> Option<Instant> {
         let deadline = lanes.shared.control.deadline().map(|d| d.max(self.keep_alive_at));
         let accepts = pauses.then(|| self.accepts_at.max(self.keep_alive_at));
         deadline.into_iter().chain(accepts).min()
     }
 
-    /// Checks keep-alive timers, but the control plane not every turn. `true`: listeners that pause may try again.
-    pub(super) fn check_keep_alive(&mut self, lanes: &Lanes) -> bool {
+    /// Checks keep-alive timers; the control plane not in every turn. Returns true if paused listeners may retry.
+    pub(super) fn check_keep_alive(&mut self, lanes: &TargetLanes) -> bool {
         let (control, now) = (&lanes.shared.control, lanes.shared.now);
         if now < self.keep_alive_at {
             return false;
@@ -56,8 +56,8 @@ impl Timers {
         accepts
     }
 
-    /// Gives the memory of buffers back that were not used for long.
-    pub(super) fn check_pool(&mut self, lanes: &mut Lanes) {
+    /// Returns the memory of idle buffers to the system.
+    pub(super) fn check_pool(&mut self, lanes: &mut TargetLanes) {
         let (pool, now) = (&mut lanes.shared.pool, lanes.shared.now);
         if pool.was_used() {
             self.trim_at = Some(now + self.buffer_idle);

@@ -1,4 +1,4 @@
-//! Abort: what waits, for data, for a buffer, for the store, ends; nothing of it is executed after that.
+//! Abort of commands that wait for data, for a buffer, or for the store: nothing of them is executed afterwards.
 
 use crate::harness::*;
 use crate::peer::*;
@@ -12,18 +12,17 @@ use std::time::Duration;
 
 const LENGTH: u32 = 65536;
 
-/// Aborts command `cid` of queue `qid`: whether it was aborted.
+/// Aborts command `cid` of queue `qid`. Returns true if it was aborted.
 fn abort(admin: &mut Admin, qid: u16, cid: u16) -> bool {
     let mut sqe = Sqe::new(opcode::ABORT, 0);
     sqe.cdw10 = (u32::from(qid) | u32::from(cid) << 16).into();
     admin.run("Abort", &sqe, &[], &mut []).unwrap().dw0.get() & 1 == 0
 }
 
-/// With all its buffers in one chunk, which two of the largest commands fill.
-/// Its data is on its way when it is aborted: it passes, and the connection lives.
+/// The data is in flight when the write is aborted: it is discarded, and the connection stays.
 #[test]
 fn a_write_is_not_executed_when_its_data_comes_after_its_abort() {
-    let mut harness = Harness::new();
+    let mut harness = EngineHarness::new();
     harness.client.write(1, 0, pattern(LENGTH as usize, 7), false).unwrap();
     let mut peer = harness.queue(raw::PLAIN);
     peer.send(&write(2, LENGTH, raw::PLAIN));
@@ -32,7 +31,7 @@ fn a_write_is_not_executed_when_its_data_comes_after_its_abort() {
     let first = raw::h2c_data(2, ttag, 0, &half, false);
     let second = raw::h2c_data(2, ttag, LENGTH / 2, &half, true);
     peer.send(&first[..first.len() / 2]); // into the middle of a piece
-    let Harness { server, admin, .. } = &mut harness;
+    let EngineHarness { server, admin, .. } = &mut harness;
     std::thread::scope(|scope| {
         let aborting = scope.spawn(|| abort(admin, 1, 2));
         eventually("its buffer is given back", || server.usage().buffer_bytes == 0);
@@ -50,10 +49,10 @@ fn a_write_is_not_executed_when_its_data_comes_after_its_abort() {
     harness.assert_healthy();
 }
 
-/// Its Abort does not wait for ever, and the write is not executed whenever its data comes.
+/// The Abort does not wait forever, and the write is not executed whenever its data arrives.
 #[test]
 fn an_abort_does_not_wait_for_data_that_does_not_come() {
-    let mut harness = Harness::new();
+    let mut harness = EngineHarness::new();
     harness.client.write(1, 0, pattern(LENGTH as usize, 7), false).unwrap();
     let mut peer = harness.queue(raw::PLAIN);
     peer.send(&write(2, LENGTH, raw::PLAIN));
@@ -69,13 +68,13 @@ fn an_abort_does_not_wait_for_data_that_does_not_come() {
 
 #[test]
 fn commands_that_wait_for_a_buffer_are_aborted() {
-    let mut harness = Harness::scarce(|_| {});
+    let mut harness = EngineHarness::scarce(|_| {});
     let mut holder = harness.queue_of(1, ENTRIES);
     harness.hold_buffers(&mut holder);
     let mut peer = harness.queue_of(2, ENTRIES);
     peer.send(&write(2, LENGTH, raw::PLAIN));
     peer.send(&read(3, LENGTH));
-    peer.send(&raw::flush(4)); // needs none: what is before it was received
+    peer.send(&raw::flush(4)); // needs no buffer; it arrives after the commands before it
     assert!(peer.completion(4).is_success());
     for cid in [3, 2] {
         assert!(abort(&mut harness.admin, 2, cid));
@@ -90,11 +89,12 @@ fn commands_that_wait_for_a_buffer_are_aborted() {
     harness.assert_healthy();
 }
 
-/// Not even the reserve has one for data that is here already: the lane receives nothing more until it has passed.
+/// Not even the reserve has a buffer for data that has arrived: the lane receives nothing more until the data is
+/// discarded.
 #[test]
 fn data_in_a_capsule_that_waits_for_a_buffer_passes_when_it_is_aborted() {
     const RESERVED: u16 = 16;
-    let mut harness = Harness::scarce(|_| {});
+    let mut harness = EngineHarness::scarce(|_| {});
     let data = [1; 8192];
     let mut holders: Vec<_> =
         (1..=RESERVED + 1).map(|qid| harness.queue_of(qid, ENTRIES)).collect();
@@ -109,7 +109,7 @@ fn data_in_a_capsule_that_waits_for_a_buffer_passes_when_it_is_aborted() {
     let mut peer = harness.queue_of(qid, ENTRIES);
     peer.send(&raw::write_in_capsule(2, &data, raw::PLAIN));
     peer.send(&raw::flush(3));
-    // Not before it has come, which nothing tells: until then there is nothing to abort.
+    // There is nothing to abort before the command has arrived, which the test cannot observe.
     eventually("it is aborted", || abort(&mut harness.admin, qid, 2));
     assert_eq!(peer.completion(2), Status::ABORT_REQUESTED);
     assert!(peer.completion(3).is_success(), "the lane receives again");
@@ -123,7 +123,7 @@ fn data_in_a_capsule_that_waits_for_a_buffer_passes_when_it_is_aborted() {
 fn commands_that_wait_for_an_emulated_ssd_are_aborted() {
     const HOUR: Duration = Duration::from_secs(3600);
     let config = server_config(vec![ssd(1, MIB, BLOCK, HOUR, 1)]);
-    let mut harness = Harness::with(config);
+    let mut harness = EngineHarness::with(config);
     let mut peer = harness.queue(raw::PLAIN);
     peer.send(&read(2, 4096));
     peer.send(&raw::flush(3));
@@ -140,19 +140,19 @@ fn commands_that_wait_for_an_emulated_ssd_are_aborted() {
     assert!(!abort(&mut harness.admin, 7, 2), "no such queue");
 }
 
-/// A reset does not end what is in a store: RDY stays until it has ended by itself.
+/// A reset does not abort commands in a store: RDY stays 1 until they have completed.
 #[test]
 fn a_reset_is_over_when_no_command_is_in_the_store() {
     const SERVICE: Duration = Duration::from_secs(1);
     let is_reset = |reset: bool| {
         let mut config = server_config(vec![ssd(1, MIB, BLOCK, SERVICE, 1)]);
         config.cores = reactors(2);
-        let mut harness = Harness::with(config);
+        let mut harness = EngineHarness::with(config);
         let mut peer = harness.queue(raw::PLAIN);
         peer.send(&read(2, 4096));
         eventually("it is in the store", || harness.server.usage().store_commands == 1);
         if !reset {
-            // A lane that the host disconnects is waited for as well.
+            // The reset also waits for a lane that the host has disconnected.
             peer.send(&raw::command(3, fabrics_sqe(fctype::DISCONNECT), &[], raw::PLAIN));
             assert!(peer.completion(3).is_success());
         }

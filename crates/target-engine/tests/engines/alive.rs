@@ -1,4 +1,4 @@
-//! What keeps a controller alive: whatever its host sends.
+//! Keep-alive: every command of a host restarts the timer.
 
 use crate::harness::{MIB, address, host_config, memory, serve};
 use crate::peer::*;
@@ -9,12 +9,12 @@ use roadtrain_wire::status::Status;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The keep-alive timeout of these hosts, and how long they send nothing but one kind of command.
+/// Keep-alive timeout of these hosts, and the time for which they send only one kind of command.
 const KATO: Duration = Duration::from_secs(2);
 const BUSY: Duration = Duration::from_secs(5);
 
-/// An I/O command as its capsule, and what it ends with.
-type Kind = (&'static str, fn(u16) -> Vec<u8>, Status);
+/// Name, capsule and status of an I/O command.
+type KeepAliveCase = (&'static str, fn(u16) -> Vec<u8>, Status);
 
 fn flush_all(cid: u16) -> Vec<u8> {
     let mut sqe = Sqe::new(opcode::FLUSH, 1);
@@ -31,7 +31,7 @@ fn deallocate(cid: u16) -> Vec<u8> {
     raw::command(cid, sqe, &range, raw::PLAIN)
 }
 
-const KINDS: [Kind; 6] = [
+const KINDS: [KeepAliveCase; 6] = [
     ("Flush", raw::flush, Status::SUCCESS),
     ("Flush of every namespace", flush_all, Status::SUCCESS),
     (
@@ -52,9 +52,9 @@ const KINDS: [Kind; 6] = [
     ),
 ];
 
-/// Sends one kind of command for longer than the timeout; nothing comes on the admin queue meanwhile.
-fn keeps_alive(&(name, capsule, status): &Kind) {
-    let mut harness = Harness::new();
+/// Sends one kind of command for longer than the timeout, and nothing on the admin queue meanwhile.
+fn keeps_alive(&(name, capsule, status): &KeepAliveCase) {
+    let mut harness = EngineHarness::new();
     let kato = SetFeatures::emit(fid::KEEP_ALIVE_TIMER, KATO.as_millis() as u32);
     harness.admin.run("Set Features", &kato, &[], &mut []).unwrap();
     let mut peer = harness.queue(raw::PLAIN);
@@ -71,7 +71,7 @@ fn keeps_alive(&(name, capsule, status): &Kind) {
     harness.admin.run("Keep Alive", &keep_alive, &[], &mut []).expect(name);
 }
 
-/// Traffic based keep-alive is announced: a host that has commands answered sends no Keep Alive.
+/// Traffic based keep-alive is supported: a host with completed commands sends no Keep Alive.
 #[test]
 fn every_command_keeps_its_controller_alive() {
     thread::scope(|scope| {
@@ -81,10 +81,10 @@ fn every_command_keeps_its_controller_alive() {
     });
 }
 
-/// Ends when it is told to.
-struct Idle;
+/// Front that ends when it must stop.
+struct KeepAliveFront;
 
-impl Front for Idle {
+impl Front for KeepAliveFront {
     fn turn(&mut self, turn: &mut dyn Turn) {
         if turn.stopping() {
             turn.stop();
@@ -92,14 +92,14 @@ impl Front for Idle {
     }
 }
 
-/// A front may take longer to make than the controller waits for a host.
+/// Creating a front may take longer than the keep-alive timeout of the controller.
 #[test]
 fn a_controller_is_kept_alive_while_its_fronts_are_made() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let config = HostConfig { keep_alive: KATO, ..host_config(address(&server)) };
     let controller = Controller::connect(config, |_, _| {
         thread::sleep(BUSY);
-        Box::new(Idle)
+        Box::new(KeepAliveFront)
     });
     let controller = controller.unwrap();
     controller.stop();

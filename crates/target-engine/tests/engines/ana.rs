@@ -1,4 +1,4 @@
-//! Asymmetric namespace access: ways that are and are not usable, and a target that departs.
+//! Asymmetric namespace access: usable and unusable paths, and a target that drains.
 
 use crate::harness::*;
 use roadtrain_host_engine::{Client, Op, RequestError};
@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Two listeners, the second of which is not optimized.
-fn two_ways(exports: Vec<Export>) -> (Server, [SocketAddr; 2]) {
+/// Starts a target with two listeners, the second of which is non-optimized.
+fn two_paths(exports: Vec<Export>) -> (Server, [SocketAddr; 2]) {
     let mut config = server_config(exports);
     config.listen.push("127.0.0.2:0".parse().unwrap());
     let server = Server::start(config).unwrap();
@@ -27,11 +27,15 @@ fn two_ways(exports: Vec<Export>) -> (Server, [SocketAddr; 2]) {
 fn set(server: &Server, address: SocketAddr, state: AnaState) {
     let listener = AnaListener::Tcp(address);
     let changes = server.apply(&[Operation::SetAna { listener, state: Some(state) }]).unwrap();
-    let told: Vec<String> = changes.iter().map(ToString::to_string).collect();
-    assert!(told.is_empty() || told == [format!("listener {address}: ANA {state}")], "{told:?}");
+    let changed_operations: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    assert!(
+        changed_operations.is_empty()
+            || changed_operations == [format!("listener {address}: ANA {state}")],
+        "{changed_operations:?}"
+    );
 }
 
-/// A host that does not wait for a way that cannot be used.
+/// Connects a host that does not wait for an unusable path.
 fn impatient(address: SocketAddr) -> Client {
     let mut config = host_config(address);
     config.controller_loss_timeout = Some(Duration::ZERO);
@@ -42,7 +46,7 @@ fn status<T: std::fmt::Debug>(result: Result<T, RequestError>) -> Option<Status>
     result.err().map(|error| error.status)
 }
 
-/// What each kind of command is answered: with data in the capsule, with data asked for, and without.
+/// Returns the status of each kind of command: with data in the capsule, with R2T, and without data.
 fn answers(client: &Client, nsid: u32) -> Vec<Option<Status>> {
     vec![
         status(client.read(nsid, 0, Buffer::alloc(4096))),
@@ -59,10 +63,10 @@ fn answers(client: &Client, nsid: u32) -> Vec<Option<Status>> {
 }
 
 #[test]
-fn commands_are_answered_as_their_way_says() {
+fn commands_complete_with_the_status_of_their_path() {
     let directory = tempfile::tempdir().unwrap();
     let (server, [here, there]) =
-        two_ways(vec![memory(1, 2 * MIB, 512), file(2, &directory, 2 * MIB, 512)]);
+        two_paths(vec![memory(1, 2 * MIB, 512), file(2, &directory, 2 * MIB, 512)]);
     let (good, other) = (impatient(here), impatient(there));
     for (state, refusal) in [
         (AnaState::NonOptimized, None),
@@ -83,10 +87,10 @@ fn commands_are_answered_as_their_way_says() {
     assert_nothing_left(&server);
 }
 
-/// A host with one way waits until it can be used again, and sees no error.
+/// A host with one path waits until the path is usable again, and sees no error.
 #[test]
-fn a_host_waits_for_its_only_way() {
-    let (server, [_, there]) = two_ways(vec![memory(1, MIB, 512)]);
+fn a_host_waits_for_its_only_path() {
+    let (server, [_, there]) = two_paths(vec![memory(1, MIB, 512)]);
     let client = Client::connect(host_config(there)).unwrap();
     set(&server, there, AnaState::Inaccessible);
     let begun = Instant::now();
@@ -103,7 +107,7 @@ fn a_host_waits_for_its_only_way() {
 
 #[test]
 fn states_of_listeners_that_are_none_are_refused() {
-    let (server, [here, _]) = two_ways(vec![memory(1, MIB, 512)]);
+    let (server, [here, _]) = two_paths(vec![memory(1, MIB, 512)]);
     let listener = AnaListener::Tcp(SocketAddr::new(here.ip(), 1));
     let state = Some(AnaState::Inaccessible);
     let error = server.apply(&[Operation::SetAna { listener, state }]).unwrap_err();
@@ -115,7 +119,7 @@ fn states_of_listeners_that_are_none_are_refused() {
     assert!(Server::start(config).is_err());
 }
 
-/// Two processes serve one subsystem: hosts take their controllers and namespaces for those of one.
+/// Two processes serve one subsystem: hosts see their controllers and namespaces as those of one.
 #[test]
 fn several_targets_are_one_subsystem() {
     let start = |(min, max)| {
@@ -133,7 +137,7 @@ fn several_targets_are_one_subsystem() {
     assert_eq!((one.nguid, one.uuid), (other.nguid, other.uuid));
 }
 
-/// A store that holds every write while the test holds the lock.
+/// Store that delays every write while the test holds the lock.
 #[derive(Debug, Default)]
 struct HeldStore(Arc<Mutex<()>>);
 
@@ -170,7 +174,7 @@ fn drain(server: &Server) {
     });
 }
 
-/// What was begun ends well, what comes later is refused, and nobody new comes in.
+/// Commands in flight succeed, later ones are refused, and no new connection is accepted.
 #[test]
 fn a_target_departs_when_everything_is_finished() {
     let lock = Arc::default();
@@ -189,7 +193,7 @@ fn a_target_departs_when_everything_is_finished() {
         eventually("it departs", || {
             status(client.read(1, 0, Buffer::alloc(4096))) == Some(Status::ANA_INACCESSIBLE)
         });
-        eventually("nobody listens", || std::net::TcpStream::connect(at).is_err());
+        eventually("no listener is left", || std::net::TcpStream::connect(at).is_err());
         assert!(!drained.is_finished(), "the store still has the write");
         drop(guard);
         drained.join().unwrap();
@@ -199,7 +203,7 @@ fn a_target_departs_when_everything_is_finished() {
     server.shut_down().unwrap();
 }
 
-/// Not longer than is said, though a store does not answer; and a second word ends it at once.
+/// The drain ends at its limit even if a store does not respond. The caller can end it immediately.
 #[test]
 fn the_wait_has_an_end() {
     let has_an_end = |limit, patience: Option<u32>| {
@@ -212,11 +216,11 @@ fn the_wait_has_an_end() {
         let guard = lock.lock().unwrap();
         client.submit_to(request(Op::Write, 0, 8, Some(pattern(4096, 5)), 1), &done);
         eventually("the store has it", || server.usage().store_commands == 1);
-        let (begun, mut looks) = (Instant::now(), 0);
+        let (begun, mut pauses) = (Instant::now(), 0);
         server.drain(|pause| {
             thread::sleep(pause);
-            looks += 1;
-            patience.is_none_or(|most| looks < most)
+            pauses += 1;
+            patience.is_none_or(|most| pauses < most)
         });
         let elapsed = begun.elapsed();
         assert_eq!(server.usage().store_commands, 1, "the store has answered");
@@ -231,7 +235,7 @@ fn the_wait_has_an_end() {
     });
 }
 
-/// Nobody is there to be waited for.
+/// No host is connected, so there is nothing to wait for.
 #[test]
 fn a_target_without_hosts_ends_at_once() {
     let server = serve(vec![memory(1, MIB, 512)]);

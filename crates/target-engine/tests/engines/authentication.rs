@@ -1,7 +1,7 @@
-//! In-band authentication over loopback: who is let in, who is not, and what each side says.
+//! In-band authentication over loopback: accepted hosts, refused hosts, and the errors of both sides.
 
 use crate::harness::*;
-use crate::peer::{Peer, raw};
+use crate::peer::{RawPeer, raw};
 use roadtrain_host_engine::{Client, HostConfig, HostError, LinkState, discover};
 use roadtrain_proto::security::dhchap::{self, Group, Keys, Offer};
 use roadtrain_proto::security::{DhchapKey, Hash};
@@ -18,7 +18,7 @@ fn key(octet: u8) -> Option<DhchapKey> {
     Some(DhchapKey::new(Some(Hash::Sha256), &[octet; 32]).unwrap())
 }
 
-/// The host's key is 1, the target's 2.
+/// Keys of the host (1) and the target (2).
 fn both() -> Keys {
     Keys { host: key(1), controller: key(2) }
 }
@@ -47,7 +47,8 @@ fn refusal(config: HostConfig) -> dhchap::HostError {
     }
 }
 
-/// One-sided and mutual, without Diffie-Hellman and with it. The machines prove every hash and group.
+/// One-sided and mutual authentication, with and without Diffie-Hellman. The tests of the state machines cover every
+/// hash and group.
 #[test]
 fn hosts_with_the_right_keys_are_let_in() {
     for group in [Group::Null, Group::Ffdhe2048] {
@@ -78,23 +79,23 @@ fn wrong_and_missing_keys_are_refused_by_the_side_that_has_the_other() {
     assert_nothing_left(&server);
 }
 
-/// Somebody who knows a host's name and controller, and has no key, shuts nothing down.
+/// A peer that knows the name and controller of a host, but has no key, cannot shut the controller down.
 #[test]
-fn who_has_proved_nothing_does_not_shut_a_controller_down() {
+fn an_unauthenticated_peer_cannot_shut_a_controller_down() {
     const SHUTDOWN: u32 = 1 << 14;
     let server = start(true, Offer::default(), 2);
     let client = Client::connect(config(&server, both())).unwrap();
     let cntlid = client.view().info().cntlid;
-    // A queue of the host's controller, and a controller of its own.
+    // A queue of the host's controller, and another controller.
     for (qid, cntlid) in [(7, cntlid), (0, 0xffff)] {
         let socket = std::net::TcpStream::connect(address(&server)).unwrap();
-        let mut peer = Peer { socket, digests: raw::PLAIN };
+        let mut peer = RawPeer { socket, digests: raw::PLAIN };
         peer.send(&raw::icreq());
         peer.next().unwrap();
         let connect = Connect { recfmt: 0, qid, sqsize: 7, cattr: 0, kato_ms: 0 };
         let data = ConnectData::new([7; 16], cntlid, NQN, HOST_NQN);
         peer.send(&raw::command(1, connect.emit(), data.as_bytes(), raw::PLAIN));
-        assert!(peer.completion(1).is_success(), "it is asked for a proof then");
+        assert!(peer.completion(1).is_success(), "it must authenticate then");
         let shutdown = Property::set(property::CC, SHUTDOWN);
         peer.send(&raw::command(2, shutdown, &[], raw::PLAIN));
         assert_eq!(peer.completion(2), Status::AUTHENTICATION_REQUIRED.dnr());
@@ -104,18 +105,18 @@ fn who_has_proved_nothing_does_not_shut_a_controller_down() {
     assert_nothing_left(&server);
 }
 
-/// A target that asks for nothing is not believed by a host that was told to have it prove who it is.
+/// A host that requires proof from the target refuses one that does not authenticate.
 #[test]
 fn a_target_that_does_not_authenticate_is_refused() {
     let server = serve(vec![memory(1, MIB, 512)]);
     assert_eq!(refusal(config(&server, both())), dhchap::HostError::NotAsked);
-    // A host that only offers its own proof is not asked for it.
+    // A host that only offers its own proof needs no authentication.
     let keys = Keys { host: key(1), controller: None };
     assert!(Client::connect(config(&server, keys)).is_ok());
 }
 
-/// Where authentication is required, hosts without a key are told no more than those with a wrong one; discovery tells
-/// them nothing, either.
+/// Where authentication is required, hosts without a key get the same error as those with a wrong one, and discovery is
+/// refused, too.
 #[test]
 fn hosts_that_are_not_known_are_not_let_in_where_it_is_required() {
     let stranger = |server: &Server, keys| {
@@ -137,7 +138,7 @@ fn hosts_that_are_not_known_are_not_let_in_where_it_is_required() {
     assert!(entries.iter().any(|entry| entry.subnqn() == Some(NQN)));
 }
 
-/// Sixteen at once, all of whose powers one thread computes.
+/// Sixteen hosts at once, with all powers computed by one thread.
 #[test]
 fn many_hosts_authenticate_at_once() {
     let server = start(true, Offer { groups: vec![Group::Ffdhe2048], ..Offer::default() }, 2);
@@ -149,8 +150,8 @@ fn many_hosts_authenticate_at_once() {
     assert_nothing_left(&server);
 }
 
-/// A key is changed in four steps, after each of which the host is let in: old, both, both, new. When its key goes the
-/// host is sent away; others stay.
+/// A key changes in four steps: old, both, both, new. The host can connect after each. When its key is removed, the
+/// host is disconnected; others stay.
 #[test]
 fn a_key_is_changed_while_the_host_has_one_or_the_other() {
     const OTHER: &str = "nqn.2024-01.test:other";

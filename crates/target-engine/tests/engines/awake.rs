@@ -1,7 +1,7 @@
-//! Both ends poll where that is not forbidden, and their policies know it.
+//! Both ends poll where the configuration permits it, and inform their policies.
 
 use crate::harness::*;
-use crate::told::{Ends, listening, nothing};
+use crate::observing_policy::{EndObservations, no_observations, observing};
 use roadtrain_host_engine::Client;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_reactor::waits::Waiting;
@@ -9,11 +9,11 @@ use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Server, ServerConfig};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Enough for both ends to poll.
+/// Number of requests that makes both ends poll.
 const REQUESTS: usize = 2048;
 
-static SPINNING: Ends = nothing();
-static ASLEEP: Ends = nothing();
+static SPINNING: EndObservations = no_observations();
+static ASLEEP: EndObservations = no_observations();
 
 fn read(policy: PolicyConfig, waiting: Waiting) {
     let config = server_config(vec![memory(1, MIB, 512)]);
@@ -28,8 +28,8 @@ fn read(policy: PolicyConfig, waiting: Waiting) {
 
 #[test]
 fn both_ends_poll_unless_they_are_configured_to_sleep() {
-    read(PolicyConfig::custom(|role| listening(&SPINNING, role)), Waiting::Adaptive);
+    read(PolicyConfig::custom(|role| observing(&SPINNING, role)), Waiting::Adaptive);
     assert!(SPINNING.iter().all(|end| end.polled.load(Relaxed)), "{SPINNING:?}");
-    read(PolicyConfig::custom(|role| listening(&ASLEEP, role)), Waiting::Sleep);
+    read(PolicyConfig::custom(|role| observing(&ASLEEP, role)), Waiting::Sleep);
     assert!(!ASLEEP.iter().any(|end| end.polled.load(Relaxed)), "{ASLEEP:?}");
 }

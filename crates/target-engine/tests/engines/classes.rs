@@ -1,7 +1,8 @@
-//! Classes on the wire: answers pass each other by command, namespace and connection; hosts say theirs.
+//! Classes on the wire: order of completions by command, namespace and connection, and the class in Connect and
+//! commands.
 
 use crate::harness::*;
-use crate::peer::{Harness, Peer, raw};
+use crate::peer::{EngineHarness, RawPeer, raw};
 use roadtrain_host_engine::{Class, Client};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::Export;
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 const ENTRIES: u16 = 64;
-/// So high an identifier tells the target that much is in flight: it sends when the turn has no more.
+/// High command identifier: it indicates a deep queue, so the target sends only at the end of a turn.
 const CID: u16 = 500;
 const BLOCK: u32 = 512;
 
@@ -23,14 +24,14 @@ fn of_class(export: Export, class: Class) -> Export {
     Export { class: Some(class), ..export }
 }
 
-/// Namespaces 1 of no class, 2 and 3 of these.
+/// Namespace 1 without a class, and namespaces 2 and 3 with these classes.
 fn exports(second: Class, third: Class) -> Vec<Export> {
     let memory = |nsid| memory(nsid, MIB, BLOCK);
     vec![memory(1), of_class(memory(2), second), of_class(memory(3), third)]
 }
 
-/// Sends reads of (NSID, CDW13) at once; in which order they are answered.
-fn answers(peer: &mut Peer, reads: &[(u32, u32)]) -> Vec<u16> {
+/// Sends reads of (NSID, CDW13) at once. Returns the order of the completions.
+fn answers(peer: &mut RawPeer, reads: &[(u32, u32)]) -> Vec<u16> {
     let mut capsules = Vec::new();
     for (cid, &(nsid, cdw13)) in (CID..).zip(reads) {
         let mut sqe = Sqe::rw(opcode::READ, nsid, 0, 1);
@@ -49,11 +50,11 @@ fn answers(peer: &mut Peer, reads: &[(u32, u32)]) -> Vec<u16> {
 
 #[test]
 fn answers_pass_others_by_the_class_of_their_namespace() {
-    let harness = Harness::with(server_config(exports(Class::Bulk, Class::Latency)));
+    let harness = EngineHarness::with(server_config(exports(Class::Bulk, Class::Latency)));
     let mut peer = harness.queue_of(1, ENTRIES);
     let reads = [(2, 0), (2, 0), (1, 0), (2, 0), (3, 0)];
     assert_eq!(answers(&mut peer, &reads), [4, 2, 0, 1, 3]);
-    // On lanes that are connected, too.
+    // The order also changes on connected lanes.
     let swapped = harness.server.reload(&[subsystem(exports(Class::Latency, Class::Bulk))]);
     assert_eq!(swapped.unwrap().len(), 2, "changes");
     assert_eq!(answers(&mut peer, &reads), [0, 1, 3, 2, 4]);
@@ -62,13 +63,13 @@ fn answers_pass_others_by_the_class_of_their_namespace() {
 
 #[test]
 fn answers_on_a_bulk_connection_let_others_pass() {
-    let harness = Harness::with(server_config(exports(Class::Normal, Class::Latency)));
+    let harness = EngineHarness::with(server_config(exports(Class::Normal, Class::Latency)));
     let mut peer = harness.queue_of_class(1, ENTRIES, Class::Bulk);
     assert_eq!(answers(&mut peer, &[(1, 0), (2, 0), (3, 0)]), [2, 1, 0]);
     assert_eq!(answers(&mut peer, &[(1, 0), (1, Class::Latency.to_dsm())]), [1, 0]);
 }
 
-/// What hosts send to `target`, one element a connection, through the address returned.
+/// Records the data that hosts send to `target` through the returned address, one element for each connection.
 fn recorder(target: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -94,14 +95,14 @@ fn recorder(target: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>) {
 fn forward(mut from: TcpStream, mut to: TcpStream, note: impl Fn(&[u8])) {
     let mut octets = [0; 4096];
     while let Ok(length @ 1..) = from.read(&mut octets) {
-        note(&octets[..length]); // before the target can answer
+        note(&octets[..length]); // before the target can respond
         if to.write_all(&octets[..length]).is_err() {
             return;
         }
     }
 }
 
-/// The commands in what a host has sent.
+/// Returns the commands in the data that a host has sent.
 fn commands(mut octets: &[u8]) -> Vec<Sqe> {
     let mut commands = Vec::new();
     while let Ok((ch, _)) = CommonHeader::ref_from_prefix(octets) {

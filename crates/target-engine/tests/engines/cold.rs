@@ -1,20 +1,20 @@
-//! A namespace that no cache holds: its small writes go past the caches, its reads are asked for ahead.
+//! Namespace larger than the CPU caches: small writes bypass the caches, and reads are prefetched.
 
 use crate::harness::*;
 use roadtrain_host_engine::{Client, Op};
 use std::sync::mpsc::channel;
 
 const LBA_BYTES: u32 = 512;
-/// More than any cache. The system gives memory only where something is written.
+/// Larger than any cache. The system allocates memory only where data is written.
 const BYTES: u64 = 1 << 30;
-/// Requests at once, far apart, so that a receive brings many and ends within one.
+/// Requests at once, far apart, so that a receive has many and ends within one.
 const REQUESTS: u64 = 200;
 
 fn slba(number: u64) -> u64 {
     number * (BYTES / u64::from(LBA_BYTES) / REQUESTS)
 }
 
-/// Submits `op` on `bytes` for each number, and hands over what has come back.
+/// Submits `op` on `bytes` for each number, and passes the returned data on.
 fn all(client: &Client, op: Op, bytes: usize, mut done: impl FnMut(u64, &[u8])) {
     let (sender, completions) = channel();
     for number in 0..REQUESTS {

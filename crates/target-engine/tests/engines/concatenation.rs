@@ -1,4 +1,4 @@
-//! Secure channel concatenation: a host authenticates in the clear, and comes again with TLS and the PSK of that.
+//! Secure channel concatenation: a host authenticates in the clear, and reconnects with TLS and the generated PSK.
 
 use crate::harness::*;
 use crate::proxy::Proxy;
@@ -22,7 +22,7 @@ fn host_key(octet: u8) -> Keys {
     Keys { host: key(octet), controller: None }
 }
 
-/// The host's key is 1, the target's 2.
+/// Keys of the host (1) and the target (2).
 fn authentication(offer: Offer) -> Authentication {
     let keys = Keys { host: key(1), controller: key(2) };
     let keys = BTreeMap::from([(HOST_NQN.to_owned(), keys)]);
@@ -61,7 +61,7 @@ fn refusal(config: HostConfig) -> dhchap::HostError {
     }
 }
 
-/// In either suite, and with the target's proof as well.
+/// In either suite, with and without the target's proof.
 #[test]
 fn everything_goes_over_tls_with_the_psk_that_was_made() {
     for hash in [Hash::Sha256, Hash::Sha384] {
@@ -74,7 +74,7 @@ fn everything_goes_over_tls_with_the_psk_that_was_made() {
             let client = Client::connect(config).unwrap();
             data_passes(&client);
             assert_eq!(proxy.kinds(), [PLAIN, TLS, TLS, TLS]);
-            // What was said in the clear ends with the proof: no command follows it.
+            // The plain connection ends after authentication: it carries no command.
             let said = proxy.sent(0).len();
             assert!(said < 4096, "{said} octets");
         }
@@ -82,13 +82,13 @@ fn everything_goes_over_tls_with_the_psk_that_was_made() {
     }
 }
 
-/// First octets of connections: ICReq, a record of TLS.
+/// First bytes of connections: an ICReq, or a TLS record.
 const PLAIN: u8 = 0;
 const TLS: u8 = 0x16;
 
-/// Nobody goes on without what was wanted: a target that has no TLS there, or no plain connections.
+/// Neither side continues without the required security: at a target without TLS, or one without plain connections.
 #[test]
-fn nobody_falls_back() {
+fn no_side_falls_back() {
     let plain = start(TlsUse::Off);
     let channel = dhchap::HostError::Refused(Explanation::SecureChannel);
     assert_eq!(refusal(host(address(&plain), host_key(1))), channel);
@@ -102,7 +102,7 @@ fn nobody_falls_back() {
     assert_nothing_left(&required);
 }
 
-/// A subsystem that requires TLS takes plain connections for that only.
+/// A subsystem that requires TLS accepts plain connections only for concatenation.
 #[test]
 fn a_subsystem_may_require_it() {
     let server = start(TlsUse::Allowed);
@@ -111,10 +111,10 @@ fn a_subsystem_may_require_it() {
     let plain = |keys| at(HostConfig { keys, ..host_config(address(&server)) });
     assert_eq!(refusal(plain(host_key(1))), dhchap::HostError::SecureChannel);
     assert_eq!(refusal(plain(Keys::default())), dhchap::HostError::SecureChannel);
-    // The other one takes both.
+    // The other subsystem accepts both.
     let open = HostConfig { keys: host_key(1), ..host_config(address(&server)) };
     data_passes(&Client::connect(open).unwrap());
-    // A host that is not asked for a proof makes no PSK.
+    // A host without authentication generates no PSK.
     let host_nqn = "nqn.2024-01.test:stranger".to_owned();
     let stranger = HostConfig { host_nqn, ..host(address(&server), host_key(1)) };
     assert_eq!(refusal(stranger), dhchap::HostError::NoChannel);
@@ -125,13 +125,13 @@ fn a_subsystem_may_require_it() {
     assert_nothing_left(&server);
 }
 
-/// While the target knows the PSK connections are made anew with it; when it does not another one is made.
+/// While the target knows the PSK, the host reconnects with it; otherwise it generates another one.
 #[test]
 fn connections_are_made_anew_with_the_psk_or_with_another_one() {
     let server = start(TlsUse::Allowed);
     let proxy = Proxy::new(address(&server), Vec::new());
     let mut config = host(proxy.address, host_key(1));
-    // A MiB each way.
+    // Limit of one MiB in each direction.
     config.tls = Some(HostTls { blocks_max: (1 << 20) / 16, ..HostTls::concatenated() });
     let client = Client::connect(config).unwrap();
     let renew = || {
@@ -146,7 +146,7 @@ fn connections_are_made_anew_with_the_psk_or_with_another_one() {
     let kinds = proxy.kinds();
     assert_eq!(kinds[0], PLAIN);
     assert!(kinds.len() >= 5 && kinds[1..].iter().all(|&kind| kind == TLS), "{kinds:?}");
-    // The host's key changes, its former one is still good: what was made with that before is not.
+    // The host's key changes and its former key stays valid, but the PSK of the former key does not.
     let subsystems = server.exports().subsystems;
     let authentication = Authentication {
         keys: BTreeMap::from([(HOST_NQN.to_owned(), host_key(5))]),

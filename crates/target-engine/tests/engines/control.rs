@@ -1,4 +1,4 @@
-//! Namespaces that come and go, hosts that may not connect, hosts that fall silent.
+//! Namespaces that are added and removed, hosts that may not connect, and silent hosts.
 
 use crate::harness::*;
 use roadtrain_host_engine::{Admin, Client, HostError};
@@ -39,7 +39,7 @@ fn namespaces_come_grow_and_go() {
     assert!(beyond.status.is(Status::LBA_OUT_OF_RANGE), "{beyond}");
 }
 
-/// What is changed by itself raises the same events, and leaves the others alone.
+/// A single change raises the same events, and leaves other namespaces alone.
 #[test]
 fn one_thing_is_changed_at_a_time() {
     let directory = tempfile::tempdir().unwrap();
@@ -52,14 +52,14 @@ fn one_thing_is_changed_at_a_time() {
     let grown = std::fs::OpenOptions::new().write(true).open(path(2)).unwrap();
     grown.set_len(4 * MIB).unwrap();
 
-    let told = server.apply(&[add(file(5, &directory, MIB, 4096))]).unwrap();
-    assert_eq!(told[0].to_string(), format!("namespace 5 of {NQN}: added"));
+    let changes = server.apply(&[add(file(5, &directory, MIB, 4096))]).unwrap();
+    assert_eq!(changes[0].to_string(), format!("namespace 5 of {NQN}: added"));
     eventually("namespace 5 appears", || client.view().namespace(5).is_some());
     client.write(5, 0, pattern(4096, 2), false).unwrap();
     server.apply(&[resize(1, 2 * MIB), resize(5, 2 * MIB)]).unwrap();
     eventually("namespace 1 grows", || client.view().namespace(1).unwrap().blocks == 4096);
     eventually("namespace 5 grows", || client.view().namespace(5).unwrap().blocks == 512);
-    assert_eq!(client.view().namespace(2).unwrap().blocks, 2048, "nobody has named it");
+    assert_eq!(client.view().namespace(2).unwrap().blocks, 2048, "no operation names it");
 
     let wrong = [add(file(6, &directory, MIB, 512)), resize(1, MIB), resize(5, MIB)];
     let error = server.apply(&wrong).unwrap_err();
@@ -72,13 +72,15 @@ fn one_thing_is_changed_at_a_time() {
 
     server.apply(&[Operation::RemoveNamespace { nqn: nqn(), nsid: 5 }]).unwrap();
     eventually("namespace 5 is gone", || client.view().namespace(5).is_none());
-    let looked = Operation::ReplaceNamespace { nqn: nqn(), namespace: file_of(2, &path(2)) };
-    server.apply(&[looked]).unwrap();
-    eventually("namespace 2 is looked at", || client.view().namespace(2).unwrap().blocks == 8192);
+    let replaced = Operation::ReplaceNamespace { nqn: nqn(), namespace: file_of(2, &path(2)) };
+    server.apply(&[replaced]).unwrap();
+    eventually("namespace 2 is checked again", || {
+        client.view().namespace(2).unwrap().blocks == 8192
+    });
     assert!(*client.read(1, 4000, Buffer::alloc(4096)).unwrap() == *pattern(4096, 3), "kept");
 }
 
-/// A file, as large as it is.
+/// Exports a file with its current size.
 fn file_of(nsid: u32, path: &Path) -> Export {
     let kind = StoreKind::File { path: path.to_owned(), size: None, create: false };
     Export::new(nsid, StoreSpec { kind, lba_bytes: 512, read_only: false })
@@ -142,7 +144,7 @@ fn refusals_say_why() {
     assert_nothing_left(&server);
 }
 
-/// With several reactors the silent host's admin queue is on another one than the listener.
+/// With several reactors, the admin queue of the silent host is on another reactor than the listener.
 #[test]
 fn a_silent_host_loses_its_controller() {
     for count in [1, 2] {

@@ -1,4 +1,4 @@
-//! Copy: blocks of one namespace to other ones, at the target.
+//! Copy: the target copies blocks within a namespace.
 
 use crate::harness::*;
 use crate::peer::*;
@@ -11,7 +11,7 @@ use roadtrain_wire::status::Status;
 use std::time::Duration;
 
 const BLOCK_BYTES: usize = BLOCK as usize;
-/// Blocks of each namespace.
+/// Number of blocks of each namespace.
 const BLOCKS: u64 = 64 * MIB / BLOCK as u64;
 
 fn refused(result: Result<(), RequestError>) -> Status {
@@ -19,7 +19,7 @@ fn refused(result: Result<(), RequestError>) -> Status {
     Status::new((status.code() >> 8) as u8, status.code() as u8)
 }
 
-/// Fills blocks, and returns what is in them.
+/// Fills blocks, and returns their content.
 fn fill(client: &Client, nsid: u32, slba: u64, blocks: u32, seed: u64) -> Buffer {
     let data = pattern(blocks as usize * BLOCK_BYTES, seed);
     let mut buffer = Buffer::alloc(data.len());
@@ -45,7 +45,7 @@ fn ranges_are_copied_side_by_side_in_every_store() {
     let client = connect(&server);
     for nsid in 1..=3 {
         for (fua, to) in [(false, 10_000), (true, 30_001)] {
-            // Less than a piece, more than one, and a last piece that is short.
+            // Less than a piece, more than one, and a short last piece.
             let sources = [(7, 1), (100, 300), (2000, 128), (3000, 129)];
             let parts = sources.iter().zip(1..);
             let parts =
@@ -67,7 +67,7 @@ fn ranges_are_copied_side_by_side_in_every_store() {
 fn limits_of_copies_are_those_that_are_announced() {
     let server = serve(vec![memory(1, 64 * MIB, BLOCK)]);
     let client = connect(&server);
-    // MSSRL, MCL and MSRC, in blocks of 512 octets.
+    // MSSRL, MCL and MSRC, in blocks of 512 bytes.
     let (range, all, ranges) = (8192, 32_768, 128);
     let to = BLOCKS / 2;
     client.copy(1, &[(0, range); 4], to, false).unwrap();
@@ -85,7 +85,7 @@ fn limits_of_copies_are_those_that_are_announced() {
     assert_nothing_left(&server);
 }
 
-/// A Copy as it is on the wire, of two ranges (NVM Command Set 1.1, section 3.3.2).
+/// Returns the capsule of a Copy (NVM Command Set 1.1, section 3.3.2).
 fn copy(cid: u16, to: u64, flags: u32, sources: &[(u64, u16)]) -> Vec<u8> {
     let mut sqe = Sqe::new(opcode::COPY, 1);
     sqe.set_slba(to);
@@ -99,19 +99,19 @@ fn copy(cid: u16, to: u64, flags: u32, sources: &[(u64, u16)]) -> Vec<u8> {
     raw::command(cid, sqe, &list, raw::PLAIN)
 }
 
-/// CDW0 of an answer, and its status.
-fn answer(peer: &mut Peer) -> (u32, Status) {
+/// Returns CDW0 and status of a completion.
+fn answer(peer: &mut RawPeer) -> (u32, Status) {
     let (kind, pdu) = peer.next().expect("a completion");
     assert_eq!(kind, PduType::CapsuleResp as u8);
     let status = Status::from_field(u16::from_le_bytes([pdu[22], pdu[23]]));
     (u32::from_le_bytes([pdu[8], pdu[9], pdu[10], pdu[11]]), status)
 }
 
-/// CDW0 is the first range that was not copied as a whole.
+/// CDW0 is the first range that was not copied completely.
 #[test]
-fn who_cannot_copy_all_says_what_was_not_copied() {
+fn a_partial_copy_reports_the_first_range_not_copied() {
     let directory = tempfile::tempdir().unwrap();
-    let harness = Harness::with(server_config(vec![file(1, &directory, MIB, BLOCK)]));
+    let harness = EngineHarness::with(server_config(vec![file(1, &directory, MIB, BLOCK)]));
     let path = directory.path().join("1.img");
     let data = fill(&harness.client, 1, 0, 8, 3);
     std::fs::File::options().write(true).open(path).unwrap().set_len(MIB / 2).unwrap();
@@ -124,7 +124,7 @@ fn who_cannot_copy_all_says_what_was_not_copied() {
     assert!(read(&harness.client, 1, 100, data.len())[..] == data[..], "what came before is done");
     peer.send(&copy(3, 100, 0, &[(0, 8), (4, 4)]));
     assert_eq!(answer(&mut peer), (0, Status::SUCCESS));
-    // Formats of ranges that are not there, and protection information.
+    // Unsupported formats of ranges, and protection information.
     for flags in [1 << 8, 4 << 8, 1 << 12, cdw12::PRINFO] {
         peer.send(&copy(4, 100, flags, &[(0, 8)]));
         assert!(answer(&mut peer).1.is(Status::INVALID_FIELD), "{flags:#x}");

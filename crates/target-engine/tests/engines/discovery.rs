@@ -1,4 +1,4 @@
-//! Paths that discovery controllers know.
+//! Paths from discovery controllers.
 
 use crate::harness::*;
 use roadtrain_host_engine::{Client, HostConfig, LinkState, Op};
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// A host that asks the discovery controllers at those addresses for the paths.
+/// Configures a host that gets its paths from the discovery controllers at these addresses.
 fn discovering(at: &[SocketAddr]) -> HostConfig {
     let nqn = DISCOVERY_NQN.to_owned();
     let mut discovery = HostConfig { subsystem_nqn: nqn, ..host_config(at[0]) };
@@ -32,10 +32,11 @@ fn every_entry_of_the_subsystem_is_a_path() {
         ServerConfig { listen: vec![any, any], ..server_config(vec![memory(1, MIB, 512)]) };
     let server = Server::start(config).unwrap();
     let addresses = server.addresses();
-    // Either knows all; asked twice, each is there once. One that is not there is no harm.
+    // Each controller knows all paths. Each path appears once although both report it. An unreachable controller does
+    // no harm.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    for asked in [&addresses[1..], &addresses[..], &[closed, addresses[0]]] {
-        let client = Client::connect(discovering(asked)).unwrap();
+    for controllers in [&addresses[1..], &addresses[..], &[closed, addresses[0]]] {
+        let client = Client::connect(discovering(controllers)).unwrap();
         assert_eq!(routes(&client), all_connected(&addresses));
         client.write(1, 0, pattern(4096, 1), false).unwrap();
         assert!(*client.read(1, 0, Buffer::alloc(4096)).unwrap() == *pattern(4096, 1));
@@ -44,18 +45,19 @@ fn every_entry_of_the_subsystem_is_a_path() {
 }
 
 #[test]
-fn a_subsystem_that_nobody_knows_is_an_error() {
+fn an_unknown_subsystem_is_an_error() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let nqn = "nqn.2025-01.io.example:other";
     let config = HostConfig { subsystem_nqn: nqn.into(), ..discovering(&server.addresses()) };
-    let error = Client::connect(config).err().expect("nobody knows it").to_string();
+    let error = Client::connect(config).err().expect("it is unknown").to_string();
     assert!(error.contains(nqn) && error.contains(&address(&server).to_string()), "{error}");
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let error = Client::connect(discovering(&[closed])).err().expect("nobody there").to_string();
+    let error =
+        Client::connect(discovering(&[closed])).err().expect("no controller responds").to_string();
     assert!(error.contains("cannot reach"), "{error}");
 }
 
-/// A listener as it is asked for.
+/// Returns a listener with a port of the system's choice.
 fn any(portid: u16) -> Listener {
     Listener {
         portid,
@@ -65,7 +67,7 @@ fn any(portid: u16) -> Listener {
     }
 }
 
-/// Opens one more listener; where it is.
+/// Opens another listener. Returns its address.
 fn listen(server: &Server, portid: u16) -> SocketAddr {
     server.apply(&[Operation::Listen(any(portid))]).unwrap();
     *server.addresses().last().unwrap()
@@ -75,7 +77,7 @@ fn unlisten(server: &Server, portid: u16) {
     server.apply(&[Operation::Unlisten(any(portid))]).unwrap();
 }
 
-/// Paths come and go while writes are under way: none fails, each ends once, and what was written last is there.
+/// Paths appear and disappear while writes are in flight: none fails, each completes once, and the last data is stored.
 #[test]
 fn paths_follow_the_log() {
     const SLOTS: u64 = 64;
@@ -117,7 +119,7 @@ fn paths_follow_the_log() {
     }
 }
 
-/// The first path goes, too, when there is another one; the last one stays, though no log has it.
+/// The first path is removed, too, if there is another one; the last one stays although no log has it.
 #[test]
 fn the_last_path_stays() {
     let server = serve(vec![memory(1, MIB, 512)]);
@@ -131,7 +133,7 @@ fn the_last_path_stays() {
     eventually("another path takes its place", || routes(&client) == all_connected(&[second]));
     assert!(*client.read(1, 0, Buffer::alloc(4096)).unwrap() == *pattern(4096, 1));
     assert_eq!(client.view().link().state, LinkState::Connected);
-    // And once more: its place is used again. The connection to the discovery controller has outlived its listener.
+    // The slot of the removed path is reused. The connection to the discovery controller outlives its listener.
     let third = listen(&server, 3);
     eventually("both", || routes(&client).len() == 2);
     unlisten(&server, 2);

@@ -1,4 +1,4 @@
-//! Express connections: opened where latency-critical requests meet bulk, lost with the others, closed when idle.
+//! Express connections: opened when latency-critical requests meet bulk, lost with the others, closed when idle.
 
 use crate::harness::*;
 use crate::loss::sqes;
@@ -19,13 +19,13 @@ use std::time::Duration;
 
 const BLOCK: u32 = 4096;
 const LARGE: usize = 128 << 10;
-/// Each has 128 KiB under way.
+/// Number of writers. Each has 128 KiB in flight.
 const WRITERS: u64 = 8;
-/// Blocks of a writer's own.
+/// Number of blocks of each writer.
 const STRIDE: u64 = LARGE as u64 / BLOCK as u64;
 
-/// Writers of bulk, and a reader of small blocks, each checking what it reads.
-struct Mixed {
+/// Load of bulk writers and a reader of small blocks. Each checks the data that it reads.
+struct MixedLoad {
     client: Arc<Client>,
     writes: Arc<AtomicBool>,
     ends: Arc<AtomicBool>,
@@ -34,8 +34,8 @@ struct Mixed {
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Mixed {
-    fn begin(client: Client, class: Class) -> Mixed {
+impl MixedLoad {
+    fn begin(client: Client, class: Class) -> MixedLoad {
         let client = Arc::new(client);
         let (writes, ends) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
         let (reads, writes_ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -47,7 +47,7 @@ impl Mixed {
         }
         let (of_client, of_ends, count) = (client.clone(), ends.clone(), reads.clone());
         threads.push(thread::spawn(move || read(&of_client, class, &of_ends, &count)));
-        Mixed { client, writes, ends, reads, writes_ended, threads }
+        MixedLoad { client, writes, ends, reads, writes_ended, threads }
     }
 
     fn express(&self) -> ExpressReading {
@@ -61,7 +61,7 @@ impl Mixed {
         });
     }
 
-    /// Some more reads end.
+    /// Waits until more reads complete.
     fn goes_on(&self) {
         let before = self.reads.load(Relaxed);
         eventually("reads end", || self.reads.load(Relaxed) > before + 100);
@@ -73,7 +73,7 @@ impl Mixed {
     }
 }
 
-/// Writes its own blocks anew and anew; each is right when it is read back.
+/// Writes the writer's blocks again and again, and checks the data that it reads back.
 fn write(
     client: &Client,
     writer: u64,
@@ -97,7 +97,7 @@ fn write(
     }
 }
 
-/// Reads a block, which it has written.
+/// Reads a block that it has written before.
 fn read(client: &Client, class: Class, ends: &AtomicBool, count: &AtomicU64) {
     let expected = pattern(BLOCK as usize, 7);
     client.write(1, 3, pattern(BLOCK as usize, 7), false).unwrap();
@@ -120,14 +120,14 @@ fn start_with(change: impl FnOnce(&mut ServerConfig)) -> Server {
     Server::start(config).unwrap()
 }
 
-fn mixed(server: &Server, class: Class, change: impl FnOnce(&mut HostConfig)) -> Mixed {
+fn mixed(server: &Server, class: Class, change: impl FnOnce(&mut HostConfig)) -> MixedLoad {
     let mut config = host_config(address(server));
     change(&mut config);
-    Mixed::begin(Client::connect(config).unwrap(), class)
+    MixedLoad::begin(Client::connect(config).unwrap(), class)
 }
 
 #[test]
-fn it_opens_beside_bulk_and_closes_when_idle() {
+fn it_opens_next_to_bulk_and_closes_when_idle() {
     let server = start(Limits::default());
     let load = mixed(&server, Class::Latency, |_| {});
     load.opens();
@@ -172,7 +172,8 @@ fn a_controller_with_no_queue_to_spare_is_used_as_it_is() {
 fn its_loss_is_the_lane_s() {
     let server = start(Limits::default());
     let proxy = Proxy::new(address(&server), Vec::new());
-    let load = Mixed::begin(Client::connect(host_config(proxy.address)).unwrap(), Class::Latency);
+    let load =
+        MixedLoad::begin(Client::connect(host_config(proxy.address)).unwrap(), Class::Latency);
     for round in 1..=3 {
         load.opens();
         proxy.cut(proxy.joined() - 1);
@@ -184,9 +185,9 @@ fn its_loss_is_the_lane_s() {
     load.end();
 }
 
-// ---- Security: it has that of its lane ----
+// ---- Security: that of its lane ----
 
-/// First octets of connections: ICReq, a record of TLS.
+/// First bytes of connections: an ICReq, or a TLS record.
 const PLAIN: u8 = 0;
 const TLS: u8 = 0x16;
 
@@ -204,12 +205,12 @@ fn tls(tls: TlsUse, keys: TlsKeys) -> Option<TlsConfig> {
     Some(TlsConfig { tls, at: BTreeMap::new(), keys })
 }
 
-/// Runs until an express connection is used: what was opened for it.
-fn used_by_way_of(server: &Server, change: impl FnOnce(&mut HostConfig)) -> Proxy {
+/// Runs a load until an express connection is used. Returns the proxy that its connections passed.
+fn used_through_proxy(server: &Server, change: impl FnOnce(&mut HostConfig)) -> Proxy {
     let proxy = Proxy::new(address(server), Vec::new());
     let mut config = host_config(proxy.address);
     change(&mut config);
-    let load = Mixed::begin(Client::connect(config).unwrap(), Class::Latency);
+    let load = MixedLoad::begin(Client::connect(config).unwrap(), Class::Latency);
     load.opens();
     load.goes_on();
     load.end();
@@ -219,7 +220,7 @@ fn used_by_way_of(server: &Server, change: impl FnOnce(&mut HostConfig)) -> Prox
 #[test]
 fn it_authenticates() {
     let server = start_with(|config| config.authentication = authentication());
-    let proxy = used_by_way_of(&server, |config| config.keys = dhchap_key());
+    let proxy = used_through_proxy(&server, |config| config.keys = dhchap_key());
     let sqes = sqes(&proxy.sent(2));
     let is_proof = sqes.iter().position(|sqe| {
         sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::AUTHENTICATION_SEND
@@ -233,7 +234,7 @@ fn it_is_sealed_by_tls() {
     let key = || TlsKey::new(Some(Hash::Sha256), &[7; 32]).unwrap();
     let keys = TlsKeys::from([(HOST_NQN.to_owned(), vec![key()])]);
     let server = start_with(|config| config.tls = tls(TlsUse::Required, keys));
-    let proxy = used_by_way_of(&server, |config| {
+    let proxy = used_through_proxy(&server, |config| {
         config.tls = Some(HostTls::new(HostKey::Configured(key())))
     });
     assert_eq!(proxy.kinds(), [TLS, TLS, TLS]);
@@ -245,7 +246,7 @@ fn it_is_sealed_with_the_psk_that_authentication_has_made() {
         config.authentication = authentication();
         config.tls = tls(TlsUse::Allowed, TlsKeys::default());
     });
-    let proxy = used_by_way_of(&server, |config| {
+    let proxy = used_through_proxy(&server, |config| {
         config.keys = dhchap_key();
         config.tls = Some(HostTls::concatenated());
     });

@@ -1,7 +1,7 @@
-//! Controllers that a host has lost and the target does not know to be lost: the host has them ended.
+//! Lost controllers that the target still considers connected: the host has them ended.
 
 use crate::harness::*;
-use crate::peer::{ENTRIES, Harness, raw};
+use crate::peer::{ENTRIES, EngineHarness, raw};
 use crate::proxy::Proxy;
 use roadtrain_host_engine::{Admin, Client};
 use roadtrain_system::buffer::Buffer;
@@ -14,7 +14,7 @@ use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::zerocopy::FromBytes;
 use std::time::Duration;
 
-/// Without a Keep Alive Timer the target would keep the connections that have fallen silent for ever.
+/// Without a Keep Alive Timer the target would keep the silent connections forever.
 #[test]
 fn connections_that_fell_silent_are_ended_by_the_hosts_next_controller() {
     let server = serve(vec![memory(1, MIB, 512)]);
@@ -42,7 +42,7 @@ fn instance(admin: &mut Admin) -> ControllerInstance {
     ControllerInstance { cntlid: admin.cntlid, ciu: page.ciu, cirn: page.cirn.get() }
 }
 
-/// How far the reset of a controller is, as the log says it.
+/// Returns the state of a controller's reset in the log.
 fn status_of(admin: &mut Admin, named: ControllerInstance) -> u8 {
     let lsp = REMOVE_COMPLETED;
     let get = GetLogPage { lsp, ..GetLogPage::new(lid::CROSS_CONTROLLER_RESET, LOG_BYTES as u32) };
@@ -53,9 +53,9 @@ fn status_of(admin: &mut Admin, named: ControllerInstance) -> u8 {
 }
 
 #[test]
-fn commands_of_an_ended_controller_have_left_their_store_when_it_is_told() {
+fn commands_of_an_ended_controller_have_left_their_store_when_its_end_is_reported() {
     let service = Duration::from_millis(500);
-    let mut harness = Harness::with(server_config(vec![ssd(1, MIB, 512, service, 1)]));
+    let mut harness = EngineHarness::with(server_config(vec![ssd(1, MIB, 512, service, 1)]));
     let named = instance(&mut harness.admin);
     let mut lost = harness.queue(raw::PLAIN);
     for cid in 2..6 {
@@ -67,7 +67,7 @@ fn commands_of_an_ended_controller_have_left_their_store_when_it_is_told() {
     let mut next = Admin::connect(&config).unwrap();
     let cqe = next.run("Cross-Controller Reset", &named.emit(), &[], &mut []).unwrap();
     if cqe.dw0.get() & IMMEDIATE == 0 {
-        eventually("the log tells its end", || {
+        eventually("the log reports its end", || {
             status_of(&mut next, named) == reset_status::SUCCEEDED
         });
     }
@@ -76,7 +76,7 @@ fn commands_of_an_ended_controller_have_left_their_store_when_it_is_told() {
     assert!(ENTRIES > 4 && harness.admin.run("Keep Alive", &keep_alive(), &[], &mut []).is_err());
     let again = next.run("Cross-Controller Reset", &named.emit(), &[], &mut []).unwrap();
     assert_eq!(again.dw0.get() & IMMEDIATE, IMMEDIATE, "nothing is left of it");
-    // The client is the same host, and has its controller as before.
+    // The client belongs to the same host, and keeps its controller.
     harness.assert_healthy();
 }
 

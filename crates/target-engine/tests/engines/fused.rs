@@ -1,5 +1,5 @@
-//! Compare and Write: a lock that several hosts contend for, alone among all other writes, and what becomes of commands
-//! that are not a pair.
+//! Compare and Write: a lock that several hosts contend for, exclusive among all other writes, and commands that are no
+//! pair.
 
 use crate::harness::*;
 use crate::peer::*;
@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const HOSTS: u64 = 8;
-/// Where the lock is, and what it protects.
+/// Blocks of the lock and of the counter that it protects.
 const LOCK: u64 = 5;
 const COUNTER: u64 = 9;
 const BLOCK_BYTES: usize = BLOCK as usize;
 
-/// A target of several reactors, with memory, a file and an emulated SSD.
+/// Starts a target with several reactors, memory, a file and an emulated SSD.
 fn serve_all(directory: &tempfile::TempDir) -> Server {
     let exports: Vec<Export> = vec![
         memory(1, MIB, BLOCK),
@@ -35,7 +35,7 @@ fn host(server: &Server, number: u64) -> Client {
     Client::connect(config).unwrap()
 }
 
-/// A block that says so.
+/// Returns a block with this counter and tag.
 fn block(counter: u64, tag: u64) -> [u8; BLOCK_BYTES] {
     let mut block = [0; BLOCK_BYTES];
     block[..8].copy_from_slice(&counter.to_le_bytes());
@@ -44,8 +44,8 @@ fn block(counter: u64, tag: u64) -> [u8; BLOCK_BYTES] {
     block
 }
 
-/// What a block says; `None`: a write was under way while it was read.
-fn said(block: &[u8]) -> Option<(u64, u64)> {
+/// Returns counter and tag of a block; `None` if a write was in flight while it was read.
+fn counter_and_tag(block: &[u8]) -> Option<(u64, u64)> {
     let word = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap());
     (word(8) == word(BLOCK_BYTES - 8)).then(|| (word(0), word(8)))
 }
@@ -54,7 +54,7 @@ fn read(client: &Client, nsid: u32, slba: u64) -> Buffer {
     client.read(nsid, slba, Buffer::alloc(BLOCK_BYTES)).unwrap()
 }
 
-/// Whether the blocks were as expected.
+/// True if the blocks were as expected.
 fn was_equal(result: Result<(), RequestError>) -> bool {
     match result {
         Ok(()) => true,
@@ -65,12 +65,12 @@ fn was_equal(result: Result<(), RequestError>) -> bool {
     }
 }
 
-/// Adds one to the counter `times`, with the lock.
+/// Adds one to the counter `times` times while holding the lock.
 fn count_locked(client: &Client, nsid: u32, me: u64, times: u64) {
     let (free, mine) = (block(0, 0), block(me, me));
     for _ in 0..times {
         while !was_equal(client.compare_and_write(nsid, LOCK, &free, &mine)) {}
-        let (counter, _) = said(&read(client, nsid, COUNTER)).unwrap();
+        let (counter, _) = counter_and_tag(&read(client, nsid, COUNTER)).unwrap();
         let more = block(counter + 1, me);
         let mut buffer = Buffer::alloc(BLOCK_BYTES);
         buffer.copy_from_slice(&more);
@@ -91,13 +91,13 @@ fn a_lock_under_contention_from_eight_hosts_loses_no_increment() {
                 scope.spawn(move || count_locked(&host(server, me), nsid, me, times));
             }
         });
-        let (counter, _) = said(&read(&host(&server, 0), nsid, COUNTER)).unwrap();
+        let (counter, _) = counter_and_tag(&read(&host(&server, 0), nsid, COUNTER)).unwrap();
         assert_eq!(counter, HOSTS * times, "nsid {nsid}");
     }
     assert_nothing_left(&server);
 }
 
-/// The same, with a path by each of the listeners for each host.
+/// Also with a path through each listener for each host.
 #[test]
 fn the_lock_is_one_over_all_paths() {
     let times = effort(5, 25);
@@ -119,32 +119,32 @@ fn the_lock_is_one_over_all_paths() {
             scope.spawn(move || count_locked(&several(me), 1, me, times));
         }
     });
-    let (counter, _) = said(&read(&several(0), 1, COUNTER)).unwrap();
+    let (counter, _) = counter_and_tag(&read(&several(0), 1, COUNTER)).unwrap();
     assert_eq!(counter, HOSTS * times);
     assert_nothing_left(&server);
 }
 
-/// Adds one to the block until told to stop, and leaves its tag as it was; how often.
+/// Increments the counter in the block, and keeps its tag, until it must stop. Returns the number of increments.
 fn count_alone(client: &Client, nsid: u32, stop: &AtomicBool) -> u64 {
     let mut done = 0;
     while !stop.load(Ordering::Relaxed) {
-        let Some((counter, tag)) = said(&read(client, nsid, LOCK)) else { continue };
+        let Some((counter, tag)) = counter_and_tag(&read(client, nsid, LOCK)) else { continue };
         let (old, new) = (block(counter, tag), block(counter + 1, tag));
         done += u64::from(was_equal(client.compare_and_write(nsid, LOCK, &old, &new)));
     }
     done
 }
 
-/// Tells hosts that count to stop, also when the test has failed.
-struct Stop<'a>(&'a AtomicBool);
+/// Stops the counting hosts, even if the test has failed.
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Stop<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// A tag that was written may never give way to an older one: who compares with the old one must not write it back.
+/// A written tag never gives way to an older one: a host that compares with the old one must not write it back.
 #[test]
 fn a_write_of_others_never_falls_between_the_comparison_and_the_write() {
     let writes = effort(45, 150);
@@ -158,9 +158,9 @@ fn a_write_of_others_never_falls_between_the_comparison_and_the_write() {
                 scope.spawn(move || count_alone(&host(server, me), nsid, stop))
             });
             let counting: Vec<_> = counting.collect();
-            let stopping = Stop(&stop);
+            let stopping = StopOnDrop(&stop);
             let client = host(&server, 0);
-            // In the capsule, asked for, and so long that it comes in many receives; and zeroes.
+            // Data in the capsule, data with R2T that arrives in many receives, and zeroes.
             for tag in 1..=writes {
                 let blocks = [1, 64, 1024][tag as usize % 3];
                 let mut buffer = Buffer::alloc(blocks * BLOCK_BYTES);
@@ -168,19 +168,19 @@ fn a_write_of_others_never_falls_between_the_comparison_and_the_write() {
                 let (at, slba) = if blocks == 1 { (0, LOCK) } else { (at, 0) };
                 buffer[at..at + BLOCK_BYTES].copy_from_slice(&block(0, tag));
                 client.write(nsid, slba, buffer, false).unwrap();
-                let now = std::iter::repeat_with(|| said(&read(&client, nsid, LOCK)));
+                let now = std::iter::repeat_with(|| counter_and_tag(&read(&client, nsid, LOCK)));
                 let (_, now) = now.flatten().next().unwrap();
                 assert_eq!(now, tag, "nsid {nsid}: an older block was written back");
             }
             drop(stopping);
             counting.into_iter().map(|host| host.join().unwrap()).sum::<u64>()
         });
-        assert!(done > 0, "nsid {nsid}: nobody has counted");
+        assert!(done > 0, "nsid {nsid}: no host has counted");
     }
     assert_nothing_left(&server);
 }
 
-/// A fused command of one block with its data in the capsule.
+/// Returns the capsule of a fused command with its data.
 fn fused(cid: u16, opcode: u8, fuse: u8, (slba, blocks): (u64, u32), octet: u8) -> Vec<u8> {
     let mut sqe = Sqe::rw(opcode, 1, slba, blocks);
     sqe.flags |= fuse;
@@ -188,16 +188,16 @@ fn fused(cid: u16, opcode: u8, fuse: u8, (slba, blocks): (u64, u32), octet: u8) 
     raw::command(cid, sqe, &vec![octet; (blocks * BLOCK) as usize], raw::PLAIN)
 }
 
-fn harness() -> Harness {
-    Harness::with(server_config(vec![memory(1, MIB, BLOCK)]))
+fn harness() -> EngineHarness {
+    EngineHarness::with(server_config(vec![memory(1, MIB, BLOCK)]))
 }
 
-/// What `commands`, each with the number of its place, are answered with.
-fn answers(peer: &mut Peer, commands: &[Vec<u8>]) -> Vec<Status> {
+/// Sends `commands`, whose CIDs are their positions, and returns the statuses in that order.
+fn answers(peer: &mut RawPeer, commands: &[Vec<u8>]) -> Vec<Status> {
     peer.send(&commands.concat());
     let mut answers: Vec<_> = commands.iter().map(|_| peer.any_completion()).collect();
     answers.sort_by_key(|(cid, _)| *cid);
-    // Without their flags.
+    // Without the flags of the status.
     let bare = |status: Status| Status::new((status.code() >> 8) as u8, status.code() as u8);
     answers.into_iter().map(|(_, status)| bare(status)).collect()
 }
@@ -206,8 +206,8 @@ const COMPARE: u8 = opcode::COMPARE;
 const WRITE: u8 = opcode::WRITE;
 const AT: (u64, u32) = (3, 1);
 
-/// What it is, capsules, and their answers.
-type Case = (&'static str, Vec<Vec<u8>>, Vec<Status>);
+/// Name of the case, capsules, and their statuses.
+type FusedCase = (&'static str, Vec<Vec<u8>>, Vec<Status>);
 
 #[test]
 fn commands_that_are_no_pair_have_their_status() {
@@ -217,7 +217,7 @@ fn commands_that_are_no_pair_have_their_status() {
     let harness = harness();
     let mut peer = harness.queue(raw::PLAIN);
     let c = |cid, opcode, fuse, at, octet| fused(cid, opcode, fuse, at, octet);
-    let cases: Vec<Case> = vec![
+    let cases: Vec<FusedCase> = vec![
         ("a pair", vec![c(2, COMPARE, first, AT, 0), c(3, WRITE, second, AT, 7)], vec![ok, ok]),
         (
             "other data",
@@ -283,42 +283,42 @@ fn commands_that_are_no_pair_have_their_status() {
     harness.assert_healthy();
 }
 
-/// Data that is asked for; the commands of two queues are no pair, however close they come.
+/// Data by R2T. Commands of two queues are no pair, however close they arrive.
 #[test]
-fn pairs_are_of_one_queue_and_their_data_may_be_asked_for() {
+fn pairs_belong_to_one_queue_and_may_use_r2t() {
     let harness = harness();
     let (mut one, mut other) = (harness.queue_of(1, ENTRIES), harness.queue_of(2, ENTRIES));
-    let ask = |cid: u16, opcode: u8, fuse: u8| {
+    let with_r2t = |cid: u16, opcode: u8, fuse: u8| {
         let mut sqe = Sqe::rw(opcode, 1, 3, 1);
         sqe.flags |= fuse;
         sqe.set_transport(BLOCK);
         raw::command(cid, sqe, &[], raw::PLAIN)
     };
-    one.send(&ask(2, COMPARE, FUSE_FIRST));
+    one.send(&with_r2t(2, COMPARE, FUSE_FIRST));
     let ttag = one.r2t(2);
-    other.send(&ask(2, WRITE, FUSE_SECOND));
+    other.send(&with_r2t(2, WRITE, FUSE_SECOND));
     assert!(other.completion(2).is(Status::FUSED_MISSING));
-    one.send(&ask(3, WRITE, FUSE_SECOND));
+    one.send(&with_r2t(3, WRITE, FUSE_SECOND));
     let second = one.r2t(3);
-    // Their data in the other order.
+    // The data arrives in the other order.
     one.send(&raw::h2c_data(3, second, 0, &[5; BLOCK_BYTES], true));
     one.send(&raw::h2c_data(2, ttag, 0, &[0; BLOCK_BYTES], true));
     assert!(one.completion(2).is_success() && one.completion(3).is_success());
     assert_eq!(read(&harness.client, 1, 3)[..], [5; BLOCK_BYTES]);
-    // One that ends in the middle of a pair leaves nothing behind.
-    one.send(&ask(2, COMPARE, FUSE_FIRST));
+    // A connection that ends in the middle of a pair leaves nothing behind.
+    one.send(&with_r2t(2, COMPARE, FUSE_FIRST));
     one.r2t(2);
     drop((one, other));
     harness.assert_healthy();
 }
 
-/// A write in place of which a part has come: nobody waits for the rest of it, whose host may take its time.
+/// A partly received in-place write: no other command waits for the rest of its data.
 #[test]
-fn a_host_that_takes_its_time_with_a_write_keeps_nobody_from_the_blocks() {
+fn a_slow_write_delays_no_other_command() {
     const LEN: usize = 64 * BLOCK_BYTES;
     let mut config = server_config(vec![memory(1, MIB, BLOCK)]);
     config.cores = reactors(2);
-    let harness = Harness::with(config);
+    let harness = EngineHarness::with(config);
     let mut peer = harness.queue(raw::PLAIN);
     peer.send(&write(2, LEN as u32, raw::PLAIN));
     let ttag = peer.r2t(2);

@@ -1,5 +1,5 @@
-//! Compare and Write where something else happens meanwhile: its connection is lost, it waits for its turn while a
-//! reservation is acquired, its hosts have several paths.
+//! Compare and Write with disturbances: a lost connection, a reservation that is acquired while it waits, and several
+//! paths.
 
 use crate::harness::*;
 use crate::proxy::Proxy;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const BLOCK: usize = 512;
 const AT: u64 = 5;
 
-/// A store that takes so long for each operation behind two reactors and two listeners.
+/// Starts a slow store with `service` for each operation, two reactors and two listeners.
 fn serve_slowly(service: Duration) -> Server {
     let any = "127.0.0.1:0".parse().unwrap();
     let config = server_config(vec![ssd(1, MIB, BLOCK as u32, service, 8)]);
@@ -42,7 +42,7 @@ fn read(client: &Client) -> u8 {
     block[0]
 }
 
-/// Starts a Compare and Write, `old` to `new`; when it ends its status comes.
+/// Starts a Compare and Write from `old` to `new`. The receiver gets its status.
 fn swap(client: &Client, old: u8, new: u8) -> Receiver<Status> {
     let mut buffer = Buffer::alloc(2 * BLOCK);
     buffer[..BLOCK].fill(old);
@@ -53,10 +53,10 @@ fn swap(client: &Client, old: u8, new: u8) -> Receiver<Status> {
     end
 }
 
-/// The pair is in the store when its connection goes. The host is told that nobody knows what has become of it, and when
-/// it is told that the answer stays what it is: whoever reads then knows.
+/// The pair is in the store when its connection is lost. The host gets an unknown outcome only when that cannot change
+/// any more, so that a read then shows it.
 #[test]
-fn an_outcome_that_is_not_known_is_told_when_it_cannot_change_any_more() {
+fn an_unknown_outcome_is_reported_once_it_cannot_change_any_more() {
     const SLOW: Duration = Duration::from_millis(600);
     let lose = |is_silent| {
         let server = serve_slowly(SLOW);
@@ -66,7 +66,7 @@ fn an_outcome_that_is_not_known_is_told_when_it_cannot_change_any_more() {
         let other = Client::connect(config(proxies[1].address, 2)).unwrap();
         let end = swap(&client, 0, 7);
         eventually("the store has it", || server.usage().store_commands == 1);
-        // It is counted a moment before it cannot be given up any more.
+        // It is counted slightly before it can no longer be cancelled.
         sleep(SLOW / 6);
         assert_eq!(server.usage().store_commands, 1);
         let since = Instant::now();
@@ -91,7 +91,7 @@ fn an_outcome_that_is_not_known_is_told_when_it_cannot_change_any_more() {
     });
 }
 
-/// Two paths: the pair is not tried over the other one, and what it has done is there when the host is told.
+/// With two paths the pair is not retried on the other one. Its effect is visible when the host gets the status.
 #[test]
 fn a_pair_of_a_lost_path_is_not_tried_over_another_one() {
     const SLOW: Duration = Duration::from_millis(300);
@@ -111,12 +111,13 @@ fn a_pair_of_a_lost_path_is_not_tried_over_another_one() {
             ended = end.try_recv().ok();
             ended.is_some() || server.usage().store_commands == 1
         });
-        // One of them has it.
+        // One of the paths has it.
         let path = &proxies[usize::from(round % 2)];
         path.cut(path.joined() - 1);
         let status = ended.unwrap_or_else(|| end.recv_timeout(LONG).unwrap());
         assert!(status.is_success() || status.is(Status::HOST_ABORTED), "round {round}: {status}");
-        // Tried twice, it would have compared with itself. A command that is counted in the store may still be given up.
+        // A second execution would compare with its own data. A command that is counted in the store may still be
+        // cancelled.
         let now = read(&client);
         let was_given_up = !status.is_success() && now == before;
         assert!(now == value(round) || was_given_up, "round {round}: {status}: {now}");
@@ -126,10 +127,10 @@ fn a_pair_of_a_lost_path_is_not_tried_over_another_one() {
     drop(client);
 }
 
-/// A pair that waits until another one is done with the block is refused when a reservation was acquired meanwhile.
+/// A pair that waits for another one on the same block is refused if a reservation was acquired meanwhile.
 #[test]
-fn a_reservation_is_heard_by_pairs_that_wait_for_their_turn() {
-    // Until the first pair has ended a host is to connect and to acquire a reservation.
+fn waiting_pairs_are_refused_after_a_reservation() {
+    // A host connects and acquires a reservation before the first pair ends.
     let server = serve_slowly(Duration::from_millis(1500));
     let host = |host| HostConfig { keep_alive: LONG, ..config(address(&server), host) };
     let client = |number| Client::connect(host(number)).unwrap();

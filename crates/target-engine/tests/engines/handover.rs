@@ -1,4 +1,4 @@
-//! A target that ends so that another one goes on at the same sockets.
+//! Handover: a target ends and another one continues with the same sockets.
 
 use crate::harness::*;
 use roadtrain_host_engine::{
@@ -23,7 +23,7 @@ fn config(export: &Export, at: &Server) -> ServerConfig {
     }
 }
 
-/// Ends `old` for a successor with the same store.
+/// Ends `old` and starts a successor with the same store.
 fn succeeded(old: &Server, export: &Export) -> Server {
     let sockets = old.share_sockets();
     assert!(Server::start(server_config(vec![export.clone()])).is_err(), "the store is taken");
@@ -39,7 +39,7 @@ fn succeeded(old: &Server, export: &Export) -> Server {
     new
 }
 
-/// One block after the other is written and read back, while targets follow each other: no error, nothing old.
+/// Writes and reads one block after the other while targets succeed each other: no error, no old data.
 #[test]
 fn hosts_see_nothing_but_a_pause() {
     let folder = tempfile::tempdir().unwrap();
@@ -63,7 +63,7 @@ fn hosts_see_nothing_but_a_pause() {
         for _ in 0..5 {
             let before = rounds.load(Ordering::Relaxed);
             eventually("load", || rounds.load(Ordering::Relaxed) > before + 20);
-            // The old one lives on as an object, as the process of a target that has handed over does for a moment.
+            // The old server object stays, like the process of a target that has just handed over.
             let new = succeeded(servers.last().unwrap(), &export);
             servers.push(new);
         }
@@ -71,7 +71,7 @@ fn hosts_see_nothing_but_a_pause() {
     });
 }
 
-/// What does not persist through power loss is no less true for a successor.
+/// Reservations that do not persist through power loss still hold at a successor.
 #[test]
 fn reservations_go_along() {
     let folder = tempfile::tempdir().unwrap();
@@ -98,7 +98,7 @@ fn reservations_go_along() {
     holder.write(1, 0, pattern(BLOCK as usize, 2), false).unwrap();
 }
 
-/// The successor keeps reservations in another file: what persists is in that one before a host can rely on it.
+/// A successor that keeps reservations in another file writes them there before a host can rely on it.
 #[test]
 fn reservations_persist_where_the_successor_keeps_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ fn reservations_persist_where_the_successor_keeps_them() {
     assert_eq!(refused.status, Status::RESERVATION_CONFLICT.dnr());
 }
 
-/// A target that nobody has followed serves again: all is there.
+/// A target without a successor serves again, with all data.
 #[test]
 fn the_old_one_can_come_back() {
     let folder = tempfile::tempdir().unwrap();

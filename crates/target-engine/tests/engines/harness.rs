@@ -1,4 +1,4 @@
-//! A target to test against, and hosts for it.
+//! Targets to test, and hosts for them.
 
 use roadtrain_host_engine::{Class, Client, HostConfig, Op, Request};
 use roadtrain_store::{StoreKind, StoreSpec};
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 pub const NQN: &str = "nqn.2024-01.test:disk";
 pub const HOST_NQN: &str = "nqn.2024-01.test:host";
-/// Longer than anything should take.
+/// Longer than any test should take.
 pub const LONG: Duration = Duration::from_secs(120);
 pub const MIB: u64 = 1 << 20;
 
-/// `usual`, or `thorough` where the environment has `THOROUGH=1`: how much of something a test does.
+/// Returns the amount of work of a test: `usual`, or `thorough` if the environment has `THOROUGH=1`.
 pub fn effort(usual: u64, thorough: u64) -> u64 {
     let is_thorough = std::env::var_os("THOROUGH").is_some_and(|value| value == "1");
     if is_thorough { thorough } else { usual }
@@ -59,14 +59,14 @@ pub fn address(server: &Server) -> SocketAddr {
     server.addresses()[0]
 }
 
-/// An address at which connections are taken, and nothing is ever answered; until it is dropped.
+/// Returns an address that accepts connections and never sends anything, until the listener is dropped.
 pub fn silent() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
 }
 
-/// Times of a host that would wait for a silent target for longer than a test takes.
+/// Configures a host that would wait for a silent target longer than a test takes.
 pub fn patient(config: HostConfig) -> HostConfig {
     HostConfig { timeout: 10 * LONG, keep_alive: 20 * LONG, ..config }
 }
@@ -81,12 +81,12 @@ pub fn connect(server: &Server) -> Client {
     Client::connect(host_config(address(server))).unwrap()
 }
 
-/// Reactors that are pinned nowhere in particular: core 0, as often as wanted.
+/// Returns core 0 `count` times: reactors without a particular core.
 pub fn reactors(count: usize) -> Vec<usize> {
     vec![0; count]
 }
 
-/// Octets that differ from block to block and from `seed` to `seed`.
+/// Returns data that differs between blocks and seeds.
 pub fn pattern(len: usize, seed: u64) -> Buffer {
     let mut buffer = Buffer::alloc(len);
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -113,12 +113,12 @@ pub fn request(op: Op, slba: u64, blocks: u32, buffer: Option<Buffer>, token: u6
     }
 }
 
-/// Connections of a client's lanes that were lost and made again.
+/// Returns the number of reconnects of a client's lanes.
 pub fn reconnects(client: &Client) -> u64 {
     client.view().lanes().iter().map(|lane| lane.reconnects).sum()
 }
 
-/// Waits until `done` says so.
+/// Waits until `done` returns true.
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + LONG;
     while !done() {
@@ -127,7 +127,7 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Nothing that a connection used is left.
+/// Checks that connections have left nothing behind.
 pub fn assert_nothing_left(server: &Server) {
     let in_use = || Usage { kept_bytes: 0, ..server.usage() };
     eventually("everything is given back", || in_use() == Usage::default());

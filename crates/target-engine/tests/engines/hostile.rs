@@ -1,4 +1,5 @@
-//! Peers that send what no host would: they are told so or cut off, and harm nobody else.
+//! Peers that break the protocol: the target sends them a TermReq or closes the connection, and other hosts are
+//! unaffected.
 
 use crate::harness::*;
 use crate::peer::*;
@@ -12,7 +13,7 @@ use std::net::Shutdown;
 
 #[test]
 fn garbage_is_answered_with_a_term_req() {
-    let harness = Harness::new();
+    let harness = EngineHarness::new();
     for seed in 0..32 {
         let mut peer = harness.peer();
         peer.send(&pattern(4096, seed));
@@ -28,7 +29,7 @@ fn garbage_is_answered_with_a_term_req() {
 
 #[test]
 fn a_term_req_is_readable_behind_a_flood() {
-    let harness = Harness::new();
+    let harness = EngineHarness::new();
     for _ in 0..20 {
         let mut peer = harness.ready(raw::PLAIN);
         let mut flood = raw::icreq();
@@ -41,17 +42,17 @@ fn a_term_req_is_readable_behind_a_flood() {
 
 #[test]
 fn wrong_digests_are_noticed() {
-    let harness = Harness::new();
+    let harness = EngineHarness::new();
     let mut peer = harness.queue(raw::BOTH);
     let mut pdu = raw::write_in_capsule(2, &[1; 512], raw::BOTH);
     let last = pdu.len() - 1;
-    pdu[last] ^= 1; // of the data: the command fails, the connection goes on
+    pdu[last] ^= 1; // of the data: the command fails, the connection stays
     peer.send(&pdu);
     assert!(peer.completion(2).is(Status::TRANSIENT_TRANSPORT_ERROR));
     peer.send(&raw::write_in_capsule(3, &[1; 512], raw::BOTH));
     assert!(peer.completion(3).is_success());
     let mut pdu = raw::write_in_capsule(4, &[1; 512], raw::BOTH);
-    pdu[72] ^= 1; // of the header: nothing can be trusted any more
+    pdu[72] ^= 1; // of the header: the connection is lost
     assert_ne!(header_digest(&pdu[..72]), pdu[72..76]);
     peer.send(&pdu);
     peer.assert_terminated(Fes::HeaderDigestError);
@@ -59,11 +60,11 @@ fn wrong_digests_are_noticed() {
 }
 
 #[test]
-fn octets_may_come_one_by_one() {
-    let harness = Harness::new();
+fn bytes_may_arrive_one_by_one() {
+    let harness = EngineHarness::new();
     for digests in [raw::PLAIN, raw::BOTH] {
         let mut peer = harness.peer();
-        let send = |peer: &mut Peer, octets: &[u8]| {
+        let send = |peer: &mut RawPeer, octets: &[u8]| {
             octets.iter().for_each(|octet| peer.send(std::slice::from_ref(octet)));
         };
         send(&mut peer, IcReq::new(digests, 0, 0).as_bytes());
@@ -80,7 +81,7 @@ fn octets_may_come_one_by_one() {
 
 #[test]
 fn connections_cut_anywhere_leave_nothing() {
-    let harness = Harness::new();
+    let harness = EngineHarness::new();
     let capsule = raw::write_in_capsule(2, &[1; 4096], raw::PLAIN);
     for cut in [0, 1, 7, 8, 71, 72, 73, 2000, capsule.len() - 1] {
         let mut peer = harness.queue(raw::PLAIN);
@@ -97,10 +98,10 @@ fn connections_cut_anywhere_leave_nothing() {
     harness.assert_healthy();
 }
 
-/// Answers that the socket has no room for wait there, and come whole when the peer reads at last.
+/// Completions that do not fit the socket wait, and arrive completely when the peer reads.
 #[test]
 fn a_peer_that_reads_late_gets_everything() {
-    let harness = Harness::new();
+    let harness = EngineHarness::new();
     let len = 1usize << 20;
     harness.client.write(1, 0, pattern(len, 3), false).unwrap();
     for digests in [raw::PLAIN, raw::BOTH] {
@@ -110,7 +111,7 @@ fn a_peer_that_reads_late_gets_everything() {
             sqe.set_transport(len as u32);
             peer.send(&raw::command(cid, sqe, &[], digests));
         }
-        harness.client.flush(1).unwrap(); // others go on
+        harness.client.flush(1).unwrap(); // others continue
         let mut answered = std::collections::BTreeSet::new();
         while answered.len() < usize::from(ENTRIES) - 2 {
             let (kind, pdu) = peer.next().unwrap();
@@ -123,8 +124,8 @@ fn a_peer_that_reads_late_gets_everything() {
 }
 
 #[test]
-fn resets_while_answers_leave_harm_nobody() {
-    let harness = Harness::new();
+fn resets_while_completions_leave_harm_no_other_host() {
+    let harness = EngineHarness::new();
     harness.client.write(1, 0, pattern(65536, 1), false).unwrap();
     for _ in 0..100 {
         let mut peer = harness.queue(raw::PLAIN);
@@ -135,7 +136,7 @@ fn resets_while_answers_leave_harm_nobody() {
         for cid in 2..ENTRIES {
             peer.send(&read(cid, 65536));
         }
-        drop(peer); // with octets unread: a reset
+        drop(peer); // with unread bytes: a reset
         assert!(*harness.client.read(1, 0, Buffer::alloc(65536)).unwrap() == *pattern(65536, 1));
     }
     harness.assert_healthy();
@@ -145,7 +146,7 @@ fn resets_while_answers_leave_harm_nobody() {
 fn connections_without_a_queue_end() {
     let mut config = server_config(vec![memory(1, MIB, BLOCK)]);
     config.connect_timeout = std::time::Duration::from_secs(3);
-    let harness = Harness::with(config);
+    let harness = EngineHarness::with(config);
     let mut half = harness.peer();
     half.send(&raw::icreq()[..100]);
     for peer in [harness.peer(), half, harness.ready(raw::PLAIN)] {
@@ -156,9 +157,9 @@ fn connections_without_a_queue_end() {
 
 #[test]
 fn idle_half_open_and_stuck_connections_do_not_keep_others_waiting() {
-    let mut harness = Harness::new();
+    let mut harness = EngineHarness::new();
     let icreq = raw::icreq();
-    let mut peers: Vec<Peer> = (0..100)
+    let mut peers: Vec<RawPeer> = (0..100)
         .map(|index| {
             let mut peer = harness.peer();
             peer.send(&icreq[..index]);
@@ -185,8 +186,8 @@ fn connect_sqe(qid: u16) -> Sqe {
     Connect { recfmt: 0, qid, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 }.emit()
 }
 
-/// An admin queue whose controller is enabled, by commands 1 and 2.
-fn admin_queue(harness: &Harness) -> Peer {
+/// Connects an admin queue and enables its controller, with commands 1 and 2.
+fn admin_queue(harness: &EngineHarness) -> RawPeer {
     let mut peer = harness.ready(raw::PLAIN);
     let data = ConnectData::new([7; 16], 0xffff, NQN, "nqn.2026-11.test:hostile");
     peer.send(&raw::command(1, connect_sqe(0), data.as_bytes(), raw::PLAIN));
@@ -197,10 +198,10 @@ fn admin_queue(harness: &Harness) -> Peer {
     peer
 }
 
-/// The control plane answers some commands of an admin queue later, and knows them by their identifiers.
+/// The control plane completes some admin commands later, and identifies them by CID.
 #[test]
 fn an_identifier_that_another_admin_command_has_ends_the_connection() {
-    let harness = Harness::new();
+    let harness = EngineHarness::new();
     let mut peer = admin_queue(&harness);
     let mut features = Sqe::new(opcode::SET_FEATURES, 0);
     features.set_transport(4096);
@@ -211,11 +212,11 @@ fn an_identifier_that_another_admin_command_has_ends_the_connection() {
     harness.assert_healthy();
 }
 
-/// Hosts end their Asynchronous Event Requests by themselves before they shut a controller down, and use the
-/// identifiers again: the requests are not answered any more.
+/// Linux hosts end their Asynchronous Event Requests themselves before they shut a controller down, and reuse the CIDs:
+/// these requests get no completion.
 #[test]
 fn an_identifier_of_an_event_request_may_be_used_again() {
-    let harness = Harness::new();
+    let harness = EngineHarness::new();
     let mut peer = admin_queue(&harness);
     let request = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
     for cid in [3, 4, 5, 6] {
@@ -224,7 +225,7 @@ fn an_identifier_of_an_event_request_may_be_used_again() {
     let get = |register| Property::get(register, PropertySize::Four);
     peer.send(&raw::command(3, get(property::CC), &[], raw::PLAIN));
     assert!(peer.completion(3).is_success());
-    // A request that was retired leaves room for another one, under its own identifier, too.
+    // A retired request leaves room for another one, also with the same CID.
     for cid in [3, 3, 4] {
         peer.send(&raw::command(cid, request, &[], raw::PLAIN));
     }
@@ -237,20 +238,20 @@ fn an_identifier_of_an_event_request_may_be_used_again() {
     harness.assert_healthy();
 }
 
-/// Who has not connected a queue has one small buffer of his own, and takes none from others.
+/// A peer without a connected queue has one small buffer of its own, and takes none from others.
 #[test]
 fn strangers_hold_no_buffers_of_others() {
-    let harness = Harness::new();
+    let harness = EngineHarness::new();
     let mut peer = harness.ready(raw::PLAIN);
     let mut connect = connect_sqe(1);
-    connect.set_transport(1024); // its data is asked for
+    connect.set_transport(1024); // its data needs an R2T
     peer.send(&raw::command(1, connect, &[], raw::PLAIN));
     peer.r2t(1);
     peer.send(&raw::command(2, connect, &[], raw::PLAIN));
     assert_eq!(peer.completion(2), Status::COMMAND_INTERRUPTED);
     let mut other = Sqe::new(opcode::SET_FEATURES, 0);
     other.set_transport(4096);
-    other.opcode |= 1; // its data would be asked for
+    other.opcode |= 1; // its data would need an R2T
     peer.send(&raw::command(3, other, &[], raw::PLAIN));
     assert_eq!(peer.completion(3), Status::COMMAND_SEQUENCE_ERROR.dnr());
     assert_eq!(harness.server.usage().buffer_bytes, 0);

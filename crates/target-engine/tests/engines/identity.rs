@@ -1,4 +1,4 @@
-//! Which blocks a request means: targets that come back with others, and configurations that put others there.
+//! Identity of blocks: targets that return with other blocks, and configurations that replace them.
 
 use crate::harness::*;
 use roadtrain_host_engine::{Client, Completion, NamespaceInfo, Op};
@@ -24,7 +24,7 @@ fn is_refused(completion: &Completion) -> bool {
     completion.status.is(Status::INVALID_NAMESPACE) && completion.status.is_dnr()
 }
 
-/// Stops `server`; while nobody serves, a write is submitted; then a target with `exports` takes its place.
+/// Stops `server`, submits a write meanwhile, and starts a target with `exports` at the same address.
 fn write_across_a_restart(
     client: &Client,
     server: Server,
@@ -55,7 +55,7 @@ fn a_host_does_not_go_on_with_memory_that_was_lost() {
     assert!(new.read(1, 0, Buffer::alloc(4096)).unwrap().iter().all(|&octet| octet == 0));
 }
 
-/// Other blocks stay hidden for seconds, so that the host can act on it.
+/// Only other blocks stay hidden for seconds, so that the host can react.
 #[test]
 fn a_file_that_is_removed_and_added_is_there_again_at_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -101,7 +101,7 @@ fn a_host_goes_on_when_its_namespace_is_back() {
 }
 
 #[test]
-fn another_file_under_an_nsid_gets_no_write_of_who_knew_the_first() {
+fn another_file_under_an_nsid_gets_no_write_of_hosts_of_the_first() {
     let directory = tempfile::tempdir().unwrap();
     let paths = ["a", "b"].map(|name| directory.path().join(name));
     let export = |path| vec![subsystem(vec![file_at(1, path, Some(MIB))])];
@@ -158,14 +158,14 @@ fn a_file_keeps_its_block_size() {
         Err(error) => ServerError::to_string(&error),
     };
     let start = |exports| Server::start(server_config(exports));
-    // A start that fails keeps nothing.
+    // A start that fails changes no file.
     let with_missing =
         vec![of_blocks(&path, 512, false), file_at(2, &directory.path().join("none"), None)];
     assert!(start(with_missing).is_err());
     let served = |lba_bytes, read_only| start(vec![of_blocks(&path, lba_bytes, read_only)]);
     let server = served(4096, false).unwrap();
     let first = namespace(&connect(&server), 1);
-    // A reload names the block size, not a process that has the file.
+    // The error of a reload names the block size, not a process that has the file open.
     let reloaded = server.reload(&[subsystem(vec![of_blocks(&path, 512, false)])]);
     let refusal = reloaded.unwrap_err().to_string();
     assert!(refusal.contains("blocks of 4096 bytes") && refusal.contains("lba=4096"), "{refusal}");
@@ -182,7 +182,7 @@ fn a_file_keeps_its_block_size() {
             refusal.contains("blocks of 4096 bytes") && refusal.contains("setfattr -x"),
             "{refusal}"
         );
-        // An identity that the configuration gives does not change the content.
+        // A configured identity does not change the content.
         let given = Export { nguid: Some([7; 16]), ..of_blocks(&path, 512, read_only) };
         assert!(text(start(vec![given])).contains("blocks of 4096 bytes"));
     }
@@ -193,18 +193,18 @@ fn a_file_keeps_its_block_size() {
 #[test]
 fn identities_are_what_the_configuration_says() {
     let (uuid, nguid) = (Some([0x11; 16]), Some([0x22; 16]));
-    let told = |nsid, uuid, nguid| Export { uuid, nguid, ..memory(nsid, MIB, 512) };
-    let exports = || vec![told(1, uuid, nguid), told(2, Some([0x33; 16]), None)];
+    let with_ids = |nsid, uuid, nguid| Export { uuid, nguid, ..memory(nsid, MIB, 512) };
+    let exports = || vec![with_ids(1, uuid, nguid), with_ids(2, Some([0x33; 16]), None)];
     let ids = || {
         let client = connect(&serve(exports()));
         [1, 2].map(|nsid| (namespace(&client, nsid).uuid, namespace(&client, nsid).nguid))
     };
     let first = ids();
     assert_eq!((first[0], first[1].0), (([0x11; 16], [0x22; 16]), [0x33; 16]));
-    assert_eq!(ids(), first, "a second target that is told the same");
+    assert_eq!(ids(), first, "a second target with the same configuration");
 }
 
-/// What a reload can change: the files and their sizes, and what hosts see.
+/// Returns the state that a reload can change: the files and their sizes, and the namespaces that hosts see.
 fn snapshot(directory: &Path, server: &Server) -> (BTreeMap<String, Vec<u8>>, Vec<NamespaceInfo>) {
     let files = std::fs::read_dir(directory).unwrap().map(|entry| {
         let entry = entry.unwrap();
@@ -224,7 +224,7 @@ fn a_reload_that_fails_changes_nothing() {
     client.write(2, 0, pattern(4096, 2), false).unwrap();
     std::fs::write(path("small"), [7; 4096]).unwrap();
     let known = snapshot(directory.path(), &server);
-    // Each would shrink, grow, create and grow on the way to the one that cannot be.
+    // These changes would shrink, grow, create and grow before the one that is impossible.
     let changes = vec![
         memory(1, MIB, 512),
         file_at(2, &path("two"), Some(2 * MIB)),
@@ -258,5 +258,5 @@ fn a_reload_that_fails_changes_nothing() {
     assert_eq!(sizes, [MIB, 2 * MIB, MIB, MIB]);
     assert_eq!(files["two"].len() as u64, 2 * MIB);
     assert!(files["two"][..4096] == *pattern(4096, 2) && files["small"][..4096] == [7; 4096]);
-    server.reload(&[subsystem(before)]).unwrap_err(); // a file is not cut
+    server.reload(&[subsystem(before)]).unwrap_err(); // a file is not truncated
 }

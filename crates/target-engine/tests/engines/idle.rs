@@ -1,4 +1,4 @@
-//! Idle hosts and targets sleep. Runs in a process of its own: it counts wake-ups of every reactor thread in it.
+//! Idle hosts and targets sleep. The test runs in its own process, because it counts wake-ups of all reactor threads.
 
 use crate::harness::reconnects;
 use roadtrain_host_engine::{Client, HostConfig};
@@ -12,11 +12,11 @@ use std::time::Duration;
 use std::{env, fs};
 
 const NQN: &str = "nqn.2024-01.test:disk";
-const THIS_TEST: &str = "idle::nobody_wakes_up_but_to_keep_alive";
+const THIS_TEST: &str = "idle::idle_ends_wake_up_only_to_keep_alive";
 /// Environment variable of the process in which this test runs alone.
 const ALONE: &str = "ROADTRAIN_TEST_ALONE";
 
-/// Times that each of our threads went to sleep, and ns on a core.
+/// Returns the number of sleeps of each of our threads, and its CPU time in ns.
 fn sleeps() -> BTreeMap<String, (u64, u64)> {
     let mut found = BTreeMap::new();
     for task in fs::read_dir("/proc/self/task").unwrap().flatten() {
@@ -33,7 +33,7 @@ fn sleeps() -> BTreeMap<String, (u64, u64)> {
     found
 }
 
-/// Runs this test alone in a child process; its output is this test's output.
+/// Runs this test alone in a child process and prints its output.
 fn run_alone() {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", THIS_TEST, "--nocapture"]).env(ALONE, "1");
@@ -45,7 +45,7 @@ fn run_alone() {
 }
 
 #[test]
-fn nobody_wakes_up_but_to_keep_alive() {
+fn idle_ends_wake_up_only_to_keep_alive() {
     if env::var_os(ALONE).is_none() {
         return run_alone();
     }

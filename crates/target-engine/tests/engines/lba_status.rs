@@ -1,7 +1,7 @@
-//! Get LBA Status on a target that runs: of files, and of stores that do not answer.
+//! Get LBA Status at a running target: of files, and of stores that do not respond.
 
 use crate::harness::*;
-use crate::peer::{Harness, Peer, raw};
+use crate::peer::{EngineHarness, RawPeer, raw};
 use roadtrain_host_engine::{
     Admin, Allocation, AllocationQuery, Controller, Front, RANGES_MAX, Turn,
 };
@@ -21,19 +21,19 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long a store has.
+/// Time limit of a store.
 const PATIENCE: Duration = Duration::from_secs(1);
 const GET: GetLbaStatus =
     GetLbaStatus { slba: 0, blocks: None, bytes: list_bytes(8) as u64, action: action::ALLOCATED };
 
-/// A store that never says what is allocated, until it is to give up, and answers all else at once. It counts how often
-/// it was asked.
+/// Store whose block status queries never complete unless cancelled. Other operations complete immediately. It counts
+/// the queries.
 #[derive(Debug, Default)]
 struct StuckStore(AtomicUsize);
 
-struct Stuck(Mutex<Option<Buffer>>, Completions);
+struct StuckQuery(Mutex<Option<Buffer>>, Completions);
 
-impl Then for Stuck {
+impl Then for StuckQuery {
     fn answered(&self, completion: Completion, io: &mut Io<'_>) {
         io.complete(completion);
     }
@@ -57,7 +57,7 @@ impl Store for StuckStore {
     fn submit(&self, op: StoreOp, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
         if let StoreOp::LookUp { .. } = op {
             self.0.fetch_add(1, SeqCst);
-            let stuck = Arc::new(Stuck(Mutex::new(buffer), io.completions()));
+            let stuck = Arc::new(StuckQuery(Mutex::new(buffer), io.completions()));
             let _ = io.then(token, stuck);
         } else {
             io.complete(Completion::new(token, Ok(()), buffer));
@@ -77,21 +77,21 @@ fn stuck_in(store: &Arc<StuckStore>) -> Export {
     Export::with_store(1, store.clone())
 }
 
-/// What a list says: blocks from, and how many; and why it ends.
+/// Returns the extents of a list, as first block and number of blocks, and its condition.
 fn read(list: &[u8]) -> (Vec<(u64, u64)>, u8) {
     let (head, descriptors) = parse_list(list).unwrap();
     let blocks = descriptors.iter().map(|d| (d.dslba.get(), u64::from(d.nlb.get()) + 1));
     (blocks.collect(), head.condition)
 }
 
-fn ask(admin: &mut Admin, get: GetLbaStatus, nsid: u32) -> (Vec<(u64, u64)>, u8) {
+fn get_status(admin: &mut Admin, get: GetLbaStatus, nsid: u32) -> (Vec<(u64, u64)>, u8) {
     let mut list = vec![0xee; get.bytes as usize];
     admin.run("Get LBA Status", &get.emit(nsid), &[], &mut list).unwrap();
     read(&list)
 }
 
 #[test]
-fn files_tell_what_is_allocated_and_memory_calls_all_so() {
+fn files_report_allocated_blocks_and_memory_reports_all() {
     let directory = tempfile::tempdir().unwrap();
     let exports = vec![file(1, &directory, 64 * MIB, 4096), memory(2, MIB, 512)];
     let server = serve(exports);
@@ -99,15 +99,15 @@ fn files_tell_what_is_allocated_and_memory_calls_all_so() {
     client.write(1, 256, pattern(65536, 1), false).unwrap();
     let mut admin = Admin::connect(&host_config(address(&server))).unwrap();
     let complete = condition::COMPLETE;
-    // A file system without holes calls everything allocated.
-    let (ranges, condition) = ask(&mut admin, GET, 1);
+    // A file system without holes reports everything as allocated.
+    let (ranges, condition) = get_status(&mut admin, GET, 1);
     let covers = |&(slba, blocks): &(u64, u64)| slba <= 256 && slba + blocks >= 272;
     assert!(ranges.iter().any(covers) && condition == complete, "{ranges:?}");
     let part = GetLbaStatus { slba: 260, blocks: Some(2), ..GET };
-    assert_eq!(ask(&mut admin, part, 1), (vec![(260, 2)], complete));
-    assert_eq!(ask(&mut admin, GET, 2), (vec![(0, 2048)], complete));
+    assert_eq!(get_status(&mut admin, part, 1), (vec![(260, 2)], complete));
+    assert_eq!(get_status(&mut admin, GET, 2), (vec![(0, 2048)], complete));
     let short = GetLbaStatus { bytes: 8, ..GET };
-    assert_eq!(ask(&mut admin, short, 2), (vec![], condition::NO_ROOM));
+    assert_eq!(get_status(&mut admin, short, 2), (vec![], condition::NO_ROOM));
     let mut head = [0xee; 4];
     let sqe = GetLbaStatus { bytes: 4, ..GET }.emit(2);
     admin.run("Get LBA Status", &sqe, &[], &mut head).unwrap();
@@ -117,16 +117,16 @@ fn files_tell_what_is_allocated_and_memory_calls_all_so() {
 }
 
 #[test]
-fn a_store_that_does_not_answer_has_its_time_and_keeps_nobody_waiting() {
+fn a_store_that_does_not_respond_has_a_time_limit_and_delays_no_other() {
     let server = serve(vec![stuck()]);
     let client = connect(&server);
     let mut admin = Admin::connect(&host_config(address(&server))).unwrap();
-    // How many others are served meanwhile: few in a machine that stalls, but not each time.
+    // Number of other commands served meanwhile: few on a stalled machine, but not every time.
     let served = (0..3).map(|_| {
         let begun = Instant::now();
         let (list, elapsed, flushes) = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                let list = ask(&mut admin, GET, 1);
+                let list = get_status(&mut admin, GET, 1);
                 (list, begun.elapsed())
             });
             let mut flushes = 0;
@@ -146,8 +146,8 @@ fn a_store_that_does_not_answer_has_its_time_and_keeps_nobody_waiting() {
     assert_nothing_left(&server);
 }
 
-/// An admin queue made by hand, whose controller is ready.
-fn admin_queue(harness: &Harness) -> Peer {
+/// Connects an admin queue by hand, and enables its controller.
+fn admin_queue(harness: &EngineHarness) -> RawPeer {
     let mut peer = harness.ready(raw::PLAIN);
     let connect = Connect { recfmt: 0, qid: 0, sqsize: 31, cattr: 0, kato_ms: 0 };
     let data = ConnectData::new([9; 16], CNTLID_DYNAMIC, NQN, "nqn.2024-01.test:other");
@@ -160,8 +160,8 @@ fn admin_queue(harness: &Harness) -> Peer {
 }
 
 #[test]
-fn look_ups_of_a_queue_are_few() {
-    let harness = Harness::with(server_config(vec![memory(2, MIB, 512), stuck()]));
+fn block_status_queries_of_a_queue_are_bounded() {
+    let harness = EngineHarness::with(server_config(vec![memory(2, MIB, 512), stuck()]));
     let mut peer = admin_queue(&harness);
     let all = (0..10).flat_map(|cid| raw::command(cid, GET.emit(1), &[], raw::PLAIN));
     peer.send(&all.collect::<Vec<u8>>());
@@ -174,7 +174,7 @@ fn look_ups_of_a_queue_are_few() {
         assert_eq!(read(&pdu[24..]), (vec![(0, 2048)], condition::COMPLETE));
         assert!(peer.any_completion().1.is_success());
     }
-    // They may come again.
+    // Further queries are possible.
     peer.send(&raw::command(7, GET.emit(2), &[], raw::PLAIN));
     assert_eq!(peer.next().unwrap().0, PduType::C2hData as u8);
     drop(peer);
@@ -182,21 +182,21 @@ fn look_ups_of_a_queue_are_few() {
 }
 
 #[test]
-fn who_is_gone_is_not_waited_for() {
+fn the_target_does_not_wait_for_queries_of_a_closed_queue() {
     let store = Arc::<StuckStore>::default();
-    let harness = Harness::with(server_config(vec![stuck_in(&store)]));
-    let mut given_up_after = (1..4).map(|asked| {
+    let harness = EngineHarness::with(server_config(vec![stuck_in(&store)]));
+    let mut given_up_after = (1..4).map(|queries| {
         let mut peer = admin_queue(&harness);
         peer.send(&raw::command(3, GET.emit(1), &[], raw::PLAIN));
-        eventually("the store has it", || store.0.load(SeqCst) == asked);
+        eventually("the store has it", || store.0.load(SeqCst) == queries);
         let gone = Instant::now();
         drop(peer);
         eventually("it is given up", || harness.server.usage().store_commands == 0);
         gone.elapsed()
     });
-    // Not each time in a machine that stalls.
+    // Not every time on a stalled machine.
     assert!(given_up_after.any(|time| time < PATIENCE), "it was waited for");
-    drop(admin_queue(&harness)); // the same host is taken again
+    drop(admin_queue(&harness)); // the same host can connect again
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_namespace_may_go_meanwhile() {
     let server = serve(vec![stuck_in(&store)]);
     let mut admin = Admin::connect(&host_config(address(&server))).unwrap();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| ask(&mut admin, GET, 1));
+        let waiting = scope.spawn(|| get_status(&mut admin, GET, 1));
         eventually("the store has it", || store.0.load(SeqCst) == 1);
         server.reload(&[subsystem(Vec::new())]).unwrap();
         assert_eq!(waiting.join().unwrap(), (vec![(0, 2048)], condition::COMPLETE));
@@ -215,23 +215,23 @@ fn a_namespace_may_go_meanwhile() {
     admin.run("Get LBA Status", &sqe, &[], &mut list).unwrap_err();
 }
 
-/// Asks, as a front does, what it is told to.
-struct Asking {
-    asks: Receiver<AllocationQuery>,
-    told: Sender<Told>,
+/// Front that sends the queries of a test.
+struct AllocationFront {
+    queries: Receiver<AllocationQuery>,
+    results: Sender<AllocationReply>,
     number: u64,
 }
 
-impl Front for Asking {
+impl Front for AllocationFront {
     fn turn(&mut self, turn: &mut dyn Turn) {
-        while let Ok(query) = self.asks.try_recv() {
+        while let Ok(query) = self.queries.try_recv() {
             self.number += 1;
             if !turn.look_up(query, self.number) {
-                self.told.send((self.number, None)).unwrap();
+                self.results.send((self.number, None)).unwrap();
             }
         }
         while let Some(found) = turn.next_look_up() {
-            self.told.send(found).unwrap();
+            self.results.send(found).unwrap();
         }
         if turn.stopping() {
             turn.stop();
@@ -239,45 +239,47 @@ impl Front for Asking {
     }
 
     fn deadline(&self) -> Option<roadtrain_proto::time::Instant> {
-        Some(roadtrain_proto::time::Instant(0)) // look again
+        Some(roadtrain_proto::time::Instant(0)) // run again immediately
     }
 }
 
-/// A query's number, and its answer.
-type Told = (u64, Option<Allocation>);
+/// Number of a query, and its result.
+type AllocationReply = (u64, Option<Allocation>);
 
-/// A controller whose front asks.
-fn asking(server: &Server) -> (Controller, Sender<AllocationQuery>, Receiver<Told>) {
-    let (ask, asks) = channel();
-    let (told, answers) = channel();
-    let mut asks = Some(asks);
+/// Connects a controller with such a front.
+fn connect_allocation_front(
+    server: &Server,
+) -> (Controller, Sender<AllocationQuery>, Receiver<AllocationReply>) {
+    let (query_sender, queries) = channel();
+    let (results, answers) = channel();
+    let mut queries = Some(queries);
     let controller = Controller::connect(host_config(address(server)), |_, _| {
-        let asks = asks.take().expect("one reactor");
-        Box::new(Asking { asks, told: told.clone(), number: 0 })
+        let queries = queries.take().expect("one reactor");
+        Box::new(AllocationFront { queries, results: results.clone(), number: 0 })
     });
-    (controller.unwrap(), ask, answers)
+    (controller.unwrap(), query_sender, answers)
 }
 
 const QUERY: AllocationQuery =
     AllocationQuery { nsid: 1, slba: 8, blocks: 100, ranges: RANGES_MAX };
 
 #[test]
-fn fronts_hear_what_is_allocated_and_that_nobody_says() {
+fn fronts_get_allocated_blocks_or_no_result() {
     let server = serve(vec![memory(1, MIB, 512)]);
-    let (controller, ask, answers) = asking(&server);
+    let (controller, query_sender, answers) = connect_allocation_front(&server);
 
-    ask.send(QUERY).unwrap();
+    query_sender.send(QUERY).unwrap();
     let all = Allocation { known: 8..108, allocated: iter::once(8..108).collect() };
     assert_eq!(answers.recv_timeout(LONG).unwrap(), (1, Some(all)));
-    ask.send(AllocationQuery { nsid: 9, ..QUERY }).unwrap();
-    ask.send(AllocationQuery { slba: 4000, ..QUERY }).unwrap();
+    query_sender.send(AllocationQuery { nsid: 9, ..QUERY }).unwrap();
+    query_sender.send(AllocationQuery { slba: 4000, ..QUERY }).unwrap();
     for number in [2, 3] {
         assert_eq!(answers.recv_timeout(LONG).unwrap(), (number, None));
     }
-    // The target goes: what was asked, and what is asked then, is answered.
+    // The target ends: earlier and later queries all get a result.
     drop(server);
     for number in 4..20 {
-        ask.send(QUERY).unwrap();
+        query_sender.send(QUERY).unwrap();
         assert_eq!(answers.recv_timeout(LONG).unwrap().0, number);
     }
     controller.stop();

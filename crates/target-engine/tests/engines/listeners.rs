@@ -13,7 +13,7 @@ fn at(portid: u16, address: &str) -> Listener {
     Listener { portid, address: address.parse().unwrap(), tls: TlsUse::Off, named_only: false }
 }
 
-/// The addresses in the discovery log.
+/// Returns the addresses in the discovery log.
 fn discovered(server: &Server) -> BTreeSet<SocketAddr> {
     let own = *server.addresses().last().unwrap();
     let nqn = DISCOVERY_NQN.to_owned();
@@ -27,8 +27,7 @@ fn assert_whole(client: &Client, seed: u64) {
     assert!(*client.read(1, 0, Buffer::alloc(4096)).unwrap() == *pattern(4096, seed));
 }
 
-/// Connections of a listener that is closed live on, with one reactor and with several; the discovery log names what
-/// is open.
+/// Connections of a closed listener stay, with one and with several reactors. The discovery log has the open listeners.
 #[test]
 fn listeners_come_and_go() {
     for count in [1, 3] {
@@ -38,9 +37,9 @@ fn listeners_come_and_go() {
         let first = address(&server);
         let client = connect(&server);
 
-        let told = server.apply(&[Operation::Listen(at(2, "127.0.0.2:0"))]).unwrap();
+        let changes = server.apply(&[Operation::Listen(at(2, "127.0.0.2:0"))]).unwrap();
         let second = server.addresses()[1];
-        assert_eq!(told[0].to_string(), format!("listener {second}: added"));
+        assert_eq!(changes[0].to_string(), format!("listener {second}: added"));
         assert_eq!(discovered(&server), BTreeSet::from([first, second]));
         assert_whole(&Client::connect(host_config(second)).unwrap(), 1);
 
@@ -49,7 +48,7 @@ fn listeners_come_and_go() {
         assert_eq!(discovered(&server), BTreeSet::from([second]));
         assert_whole(&client, 2);
 
-        // The port is free again; the address may be had as often as wanted.
+        // The port is free again, and the address can be opened any number of times.
         for round in 3..20 {
             let again = Operation::Listen(Listener {
                 portid: 1,
@@ -101,7 +100,7 @@ fn an_address_that_cannot_be_had_refuses_the_whole_change() {
         named_only: false,
     });
     let place = Place::Listener(address(&server));
-    // Asked for as port 0, so only the system knows that it is there already.
+    // Configured as port 0, so only the system knows that it is in use.
     assert!(matches!(server.apply(&[twice]), Err(ConfigError::Listen { .. })));
     let none = Operation::Unlisten(Listener {
         portid: 1,
@@ -113,7 +112,7 @@ fn an_address_that_cannot_be_had_refuses_the_whole_change() {
     assert_whole(&connect(&server), 1);
 }
 
-/// A list of addresses keeps what is there, with the port that the system has chosen.
+/// A list of addresses keeps existing listeners, with the port that the system has chosen.
 #[test]
 fn a_configuration_keeps_the_listeners_that_it_names() {
     let server = serve(vec![memory(1, MIB, 512)]);

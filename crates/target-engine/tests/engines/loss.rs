@@ -1,8 +1,8 @@
-//! Connections and targets that go away: every request completes exactly once.
+//! Lost connections and targets: every request completes exactly once.
 
 use crate::harness::*;
-use crate::peer::{BLOCK, ENTRIES, Harness, Peer, raw};
-use crate::proxy::{Fate, Proxy};
+use crate::peer::{BLOCK, ENTRIES, EngineHarness, RawPeer, raw};
+use crate::proxy::{ConnectionFault, Proxy};
 use roadtrain_host_engine::{Client, LinkState, Op};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Export, Server, ServerConfig};
@@ -27,7 +27,7 @@ fn restart(server: Server, config: &ServerConfig) -> Server {
     Server::start(ServerConfig { listen, ..config.clone() }).unwrap()
 }
 
-/// Stops and starts the target under load; what was answered is there afterwards.
+/// Restarts the target under load. Completed writes are still there afterwards.
 fn survives_restarts(lanes: u32, hosts_reactors: usize, len: usize) {
     let directory = tempfile::tempdir().unwrap();
     let config = server_config(vec![file(1, &directory, 64 * MIB, 512)]);
@@ -78,7 +78,7 @@ fn several_lanes_find_a_restarted_target_again() {
 
 #[test]
 fn requests_fail_after_the_controller_loss_timeout_and_work_again_later() {
-    // That it is the same one again is said here: it is asked for nothing that it could have lost.
+    // The configured UUID identifies the restarted target's memory as the same. The test uses no data that is lost.
     let same = Export { uuid: Some([1; 16]), ..memory(1, MIB, 512) };
     let config = server_config(vec![same]);
     let server = Server::start(config.clone()).unwrap();
@@ -101,7 +101,7 @@ fn requests_fail_after_the_controller_loss_timeout_and_work_again_later() {
     eventually("the view follows", connected);
 }
 
-/// The commands that a host has sent by a connection without digests.
+/// Returns the commands that a host has sent on a connection without digests.
 pub fn sqes(mut octets: &[u8]) -> Vec<Sqe> {
     let mut sqes = Vec::new();
     while octets.len() >= 8 {
@@ -115,8 +115,8 @@ pub fn sqes(mut octets: &[u8]) -> Vec<Sqe> {
     sqes
 }
 
-/// A lane's connection is black-holed, the admin queue is well: what was under way is aborted, then all connections
-/// are made anew.
+/// A lane's connection is black-holed while the admin queue works: commands in flight are aborted, then all connections
+/// are made again.
 #[test]
 fn a_lane_that_is_silent_is_aborted_and_given_up() {
     let server = serve(vec![memory(1, MIB, 512)]);
@@ -136,11 +136,11 @@ fn a_lane_that_is_silent_is_aborted_and_given_up() {
     assert!(client.view().lanes().iter().all(|lane| lane.reconnects == 1));
 }
 
-/// Octets of a C2HData PDU before its data, and of an Identify page.
+/// Size in bytes of a C2HData PDU header, and of an Identify page.
 const C2H_DATA_BYTES: usize = 24;
 const IDENTIFY_BYTES: usize = 4096;
 
-/// The controller says how long to wait before another try, once it is told that hosts heed it.
+/// The controller requests retry delays after the host has announced support for them.
 #[test]
 fn the_controller_s_retry_delays_are_heeded() {
     let server = serve(vec![memory(1, MIB, 512)]);
@@ -153,7 +153,7 @@ fn the_controller_s_retry_delays_are_heeded() {
                 pdu[crdt1..][..2].copy_from_slice(&3u16.to_le_bytes()); // of 100 ms
             }
         } else if connection == 1 && is(PduType::CapsuleResp) {
-            // The first is Connect's.
+            // The first completion is that of Connect.
             if answers.fetch_add(1, SeqCst) == 1 {
                 let not_ready = Status::NAMESPACE_NOT_READY.retry_after(1);
                 pdu[22..24].copy_from_slice(&not_ready.to_field().to_le_bytes());
@@ -173,7 +173,7 @@ fn the_controller_s_retry_delays_are_heeded() {
     assert_eq!(lane.iter().filter(|sqe| sqe.opcode == opcode::WRITE).count(), 2);
 }
 
-/// Neither keep-alive nor a request tells that the network is gone: the kernel's probes do.
+/// Without keep-alive and requests, the kernel's probes detect a network failure.
 #[test]
 fn an_idle_host_notices_that_its_network_is_gone() {
     in_a_network_of_our_own(|| {
@@ -184,9 +184,7 @@ fn an_idle_host_notices_that_its_network_is_gone() {
         let client = Client::connect(host).unwrap();
         client.write(1, 0, pattern(4096, 1), false).unwrap();
         set_loopback("down");
-        eventually("the host looks for its target", || {
-            client.view().link().state == LinkState::Reconnecting
-        });
+        eventually("the host reconnects", || client.view().link().state == LinkState::Reconnecting);
         set_loopback("up");
         assert!(*client.read(1, 0, Buffer::alloc(4096)).unwrap() == *pattern(4096, 1));
     });
@@ -197,11 +195,11 @@ fn set_loopback(state: &str) {
     assert!(done.is_ok_and(|status| status.success()));
 }
 
-/// Runs `test` on a thread with a loopback interface that nobody else has.
+/// Runs `test` on a thread with its own loopback interface.
 fn in_a_network_of_our_own(test: impl FnOnce() + Send) {
     let name = crate::skipped::this_test();
     let body = || {
-        // SAFETY: takes a number; moves this thread alone, and those that it starts.
+        // SAFETY: takes a number; affects only this thread and those that it starts.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             let error = std::io::Error::last_os_error();
             let why = format!("no network namespace of our own: {error}");
@@ -232,24 +230,29 @@ fn a_client_ends_while_its_target_is_gone() {
     assert!(statuses.iter().all(|status| status.is(Status::HOST_PATH_ERROR)), "{statuses:?}");
 }
 
-/// Every block is written several times in turn, each time with something else, while `fate` strikes
-/// connections at arbitrary octets; what is read is what was last acknowledged.
-fn survives(fate: fn(u64) -> Fate, digests: Digests, lanes: u32) {
+/// Writes every block several times with different data while `fault` strikes connections at arbitrary bytes. Reads
+/// return the last acknowledged data.
+fn survives(fault: fn(u64) -> ConnectionFault, digests: Digests, lanes: u32) {
     let directory = tempfile::tempdir().unwrap();
-    survives_on(file(1, &directory, 16 * MIB, 512), fate, digests, lanes);
+    survives_on(file(1, &directory, 16 * MIB, 512), fault, digests, lanes);
 }
 
-fn survives_on(export: Export, fate: fn(u64) -> Fate, digests: Digests, lanes: u32) {
-    survives_at(serve(vec![export]), fate, digests, lanes);
+fn survives_on(export: Export, fault: fn(u64) -> ConnectionFault, digests: Digests, lanes: u32) {
+    survives_at(serve(vec![export]), fault, digests, lanes);
 }
 
-pub fn survives_at(server: Server, fate: fn(u64) -> Fate, digests: Digests, lanes: u32) {
+pub fn survives_at(
+    server: Server,
+    fault: fn(u64) -> ConnectionFault,
+    digests: Digests,
+    lanes: u32,
+) {
     const SLOTS: u64 = 8;
     const ROUNDS: u64 = 40;
     const LENGTHS: [usize; 4] = [4096, 65536, 16384, 262_144];
     // Far enough for the admin queue to be ready.
-    let fates = (0..40u64).map(|n| fate(30_000 + (n * 7919 * 104_729) % 700_001)).collect();
-    let proxy = Proxy::new(address(&server), fates);
+    let faults = (0..40u64).map(|n| fault(30_000 + (n * 7919 * 104_729) % 700_001)).collect();
+    let proxy = Proxy::new(address(&server), faults);
     let mut host = host_config(proxy.address);
     (host.digests, host.lanes) = (digests, lanes);
     let client = Client::connect(host).unwrap();
@@ -272,27 +275,27 @@ pub fn survives_at(server: Server, fate: fn(u64) -> Fate, digests: Digests, lane
 }
 
 #[test]
-fn connections_cut_at_any_octet_lose_nothing() {
-    survives(Fate::Cut, Digests::default(), 1);
+fn connections_cut_at_any_byte_lose_nothing() {
+    survives(ConnectionFault::Cut, Digests::default(), 1);
 }
 
 #[test]
-fn connections_with_digests_cut_at_any_octet_lose_nothing() {
-    survives(Fate::Cut, BOTH, 2);
+fn connections_with_digests_cut_at_any_byte_lose_nothing() {
+    survives(ConnectionFault::Cut, BOTH, 2);
 }
 
 #[test]
 fn connections_cut_while_commands_wait_their_turn_lose_nothing() {
     let slow = || ssd(1, 16 * MIB, 512, Duration::from_millis(2), 3);
-    survives_on(slow(), Fate::Cut, Digests::default(), 2);
-    survives_on(slow(), Fate::Cut, BOTH, 1);
+    survives_on(slow(), ConnectionFault::Cut, Digests::default(), 2);
+    survives_on(slow(), ConnectionFault::Cut, BOTH, 1);
 }
 
 #[test]
 fn flipped_bits_do_not_get_past_digests() {
-    // Rarely enough for a request to succeed when it is tried again: one of the largest is a tenth of what goes
-    // between two strikes, so hardly one is struck at each of its six tries.
-    survives(|octets| Fate::Flip(2_500_000 + octets), BOTH, 1);
+    // Rarely enough for a retry to succeed: one of the largest requests is a tenth of the data between two strikes, so
+    // hardly one is struck at each of its six attempts.
+    survives(|octets| ConnectionFault::Flip(2_500_000 + octets), BOTH, 1);
 }
 
 #[test]
@@ -304,14 +307,14 @@ fn a_network_that_swallows_everything_is_noticed() {
     let client = Client::connect(host).unwrap();
     client.write(1, 0, pattern(65536, 1), false).unwrap();
     proxy.freeze();
-    // Written over new connections; the target drops the old ones when nothing keeps them alive.
+    // Written over new connections. The target drops the old ones when their keep-alive timer expires.
     client.write(1, 0, pattern(65536, 2), false).unwrap();
     assert!(*client.read(1, 0, Buffer::alloc(65536)).unwrap() == *pattern(65536, 2));
     drop(client);
     assert_nothing_left(&server);
 }
 
-/// A target that hangs keeps nobody who wants to end, whatever the host may otherwise wait for.
+/// A hanging target does not delay the end of a host, whatever timeouts the host has.
 #[test]
 fn a_controller_ends_soon_when_its_target_hangs() {
     let server = serve(vec![memory(1, MIB, 512)]);
@@ -332,17 +335,17 @@ fn a_controller_ends_soon_when_its_target_hangs() {
     assert_eq!(view.abandoned(), 3);
 }
 
-/// What a host had sent over connections that it has ended is not executed once it is back.
+/// Data that a host has sent over closed connections is not executed after it has reconnected.
 #[test]
-fn octets_that_lie_unread_are_not_executed_behind_the_hosts_back() {
+fn unread_commands_are_not_executed_after_a_reconnect() {
     const RESERVE: u16 = 16;
-    let harness = Harness::scarce(|_| {});
+    let harness = EngineHarness::scarce(|_| {});
     let to_memory = |cid, octet| {
         let mut sqe = Sqe::rw(opcode::WRITE, 2, 0, 1);
         sqe.set_in_capsule(BLOCK);
         raw::command(cid, sqe, &[octet; BLOCK as usize], raw::PLAIN)
     };
-    // Others keep every buffer, so that the old connection is not received from.
+    // Other queues keep every buffer, so that the target does not receive from the old connection.
     let mut holder = harness.queue_of(1, ENTRIES);
     harness.hold_buffers(&mut holder);
     let capsule = raw::write_in_capsule(2, &[1; BLOCK as usize], raw::PLAIN);
@@ -351,7 +354,7 @@ fn octets_that_lie_unread_are_not_executed_behind_the_hosts_back() {
         peer.send(&capsule[..100]);
         peer
     };
-    let reserved: Vec<Peer> = (2..2 + RESERVE).map(reserved).collect();
+    let reserved: Vec<RawPeer> = (2..2 + RESERVE).map(reserved).collect();
     eventually("the reserve is used up", || {
         harness.server.usage().reserved_buffers == usize::from(RESERVE)
     });
@@ -369,7 +372,7 @@ fn octets_that_lie_unread_are_not_executed_behind_the_hosts_back() {
     assert!(*harness.client.read(2, 0, Buffer::alloc(512)).unwrap() == [2; 512]);
 }
 
-/// Requests fail long before the target counts as lost, and the host is back when the target is.
+/// Requests fail long before the controller loss timeout, and the host recovers with the target.
 #[test]
 fn requests_fail_at_the_fast_io_fail_timeout() {
     let server = serve(vec![memory(1, MIB, 512)]);

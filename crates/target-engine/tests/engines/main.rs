@@ -1,4 +1,4 @@
-//! Real hosts and targets in one process: over loopback on free ports, and over pairs of Ethernet interfaces.
+//! Hosts and targets in one process: over loopback on free ports, and over pairs of Ethernet interfaces.
 #![allow(unreachable_pub, reason = "a test exports nothing")]
 
 mod abort;
@@ -27,6 +27,7 @@ mod lba_status;
 mod listeners;
 mod loss;
 mod name;
+mod observing_policy;
 mod ops;
 mod paths;
 mod pauses;
@@ -44,7 +45,6 @@ mod skipped;
 mod ssd;
 mod store;
 mod tls;
-mod told;
 mod transfers;
 mod uncorrectable;
 mod unsent;

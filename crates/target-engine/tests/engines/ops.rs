@@ -14,10 +14,11 @@ use roadtrain_wire::status::Status;
 use std::time::Duration;
 
 const SIZE: u64 = 8 * MIB;
-/// In the capsule, by R2T, below and above a receive buffer's pieces.
+/// Lengths in the capsule, by R2T, and below and above the size of a receive.
 const LENGTHS: [usize; 8] = [512, 4096, 8192, 16384, 20480, 65536, 69632, 1 << 20];
 
-/// Namespaces 1 and 2 in memory, 3 and 4 in files; 512 and 4096 octets a block. 5 is an emulated SSD.
+/// Starts a target with namespaces 1 and 2 in memory, 3 and 4 in files, with 512 and 4096 bytes per block. 5 is an
+/// emulated SSD.
 fn serve_all(directory: &tempfile::TempDir) -> Server {
     serve(vec![
         memory(1, SIZE, 512),
@@ -134,7 +135,7 @@ fn failures_have_their_status_and_give_the_buffer_back() {
         }
         assert!(status(client.write_zeroes(nsid, end - 1, 2, false)).is(Status::LBA_OUT_OF_RANGE));
         assert!(status(client.discard(nsid, end - 1, 2)).is(Status::LBA_OUT_OF_RANGE));
-        // The queue goes on.
+        // The queue stays connected.
         assert!(*read(&client, nsid, 0, 8192) == *pattern(8192, 1));
     }
     let protected = Status::NAMESPACE_WRITE_PROTECTED;

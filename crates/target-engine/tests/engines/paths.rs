@@ -1,4 +1,4 @@
-//! Several paths to the same namespaces: one that is lost is not noticed, and nothing is executed twice.
+//! Several paths to the same namespaces: the loss of one goes unnoticed, and nothing is executed twice.
 
 use crate::harness::*;
 use crate::proxy::Proxy;
@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
-/// A target with two listeners.
+/// Starts a target with two listeners.
 fn serve_twice(exports: Vec<Export>) -> Server {
     let any = "127.0.0.1:0".parse().unwrap();
     let config = ServerConfig { listen: vec![any, any], ..server_config(exports) };
     Server::start(config).unwrap()
 }
 
-/// A host with a path by each proxy.
+/// Configures a host with a path through each proxy.
 fn host(proxies: &[Proxy]) -> HostConfig {
     let mut config = host_config(proxies[0].address);
     config.more_addresses = proxies[1..].iter().map(|proxy| proxy.address.into()).collect();
@@ -62,7 +62,8 @@ fn requests_take_all_paths_by_every_policy() {
                 client.view().routes().iter().map(|route| route.requests).sum::<u64>() >= 400
             });
             let routes = client.view().routes();
-            // Latency shares out by what the machine measures; `proto` has the proof of the shares, with its own clock.
+            // The latency policy distributes by measured times; tests in `proto` check its shares with a simulated
+            // clock.
             let least = if policy == PathPolicy::Latency { 1 } else { 10 };
             assert!(routes.iter().all(|route| route.requests >= least), "{policy:?}: {routes:?}");
             let octets: u64 = routes.iter().map(|route| route.data_bytes).sum();
@@ -78,11 +79,11 @@ fn requests_take_all_paths_by_every_policy() {
     assert_nothing_left(&server);
 }
 
-/// How often `survives` writes and reads everything.
+/// Number of times that `survives` writes and reads everything.
 const ROUNDS: u64 = 40;
 
-/// Writes and reads all the time while something happens: none fails, each ends once, and what was written last is
-/// there. The longest that one has taken.
+/// Writes and reads while `happens` disturbs: no request fails, each completes once, and the last data is stored.
+/// Returns the longest latency.
 fn survives(client: &Client, mut happens: impl FnMut(u64)) -> Duration {
     const SLOTS: u64 = 64;
     let (done, completions) = channel();
@@ -127,7 +128,7 @@ fn a_path_that_is_cut_again_and_again_is_not_noticed() {
     assert_nothing_left(&server);
 }
 
-/// What it had goes on over the other path as soon as the target says there that the controller has ended.
+/// Writes continue on the other path as soon as the target reports there that the controller of the first has ended.
 #[test]
 fn writes_of_a_silent_path_go_on_when_the_other_path_has_fenced_them() {
     let server = serve_twice(vec![memory(1, MIB, 512)]);
@@ -140,14 +141,14 @@ fn writes_of_a_silent_path_go_on_when_the_other_path_has_fenced_them() {
         }
     });
     println!("longest pause of a write, keep-alive timeout {KEEP_ALIVE:?}: {longest:?}");
-    // Silence is noticed within a keep-alive timeout. Without the fence writes would wait for three more.
+    // Silence is detected within one keep-alive timeout. Without the fence, writes would wait for three more.
     assert!(longest < KEEP_ALIVE * 3, "{longest:?}");
     assert_eq!(states(&client)[1], LinkState::Connected);
     assert_ne!(states(&client)[0], LinkState::Connected);
     assert_eq!(client.view().link().state, LinkState::Connected, "one is enough");
 }
 
-/// A connection that ends is noticed at once, and its address need not come back.
+/// The end of a connection is detected immediately, and its address need not come back.
 #[test]
 fn writes_of_a_path_that_is_gone_wait_for_no_keep_alive() {
     let server = serve_twice(vec![memory(1, MIB, 512)]);
@@ -170,7 +171,7 @@ fn writes_of_a_path_that_is_gone_wait_for_no_keep_alive() {
     eventually("both are back", || states(&client) == BOTH);
 }
 
-/// Another process knows nothing of what its neighbour may still execute.
+/// Another process does not know the commands that its neighbor may still execute.
 #[test]
 fn writes_of_a_silent_path_to_another_process_wait_until_it_must_have_noticed() {
     let serve = |min, max| {
@@ -198,7 +199,7 @@ fn writes_of_a_silent_path_to_another_process_wait_until_it_must_have_noticed() 
     assert!(longest < LONG, "{longest:?}");
 }
 
-/// At the end what a lost path had goes on over the other one, too.
+/// At the end of the host, requests of a lost path also continue on the other one.
 #[test]
 fn what_a_silent_path_has_is_brought_to_the_target_at_the_end() {
     let server = serve_twice(vec![memory(1, MIB, 512)]);
@@ -285,7 +286,7 @@ fn paths_that_lead_to_other_namespaces_are_refused() {
     assert_nothing_left(&other);
 }
 
-/// What answers is begun with, and the rest is tried beside it.
+/// The host starts with the paths that respond, and tries the others meanwhile.
 #[test]
 fn paths_that_are_silent_keep_no_other_waiting() {
     let server = serve(vec![memory(1, MIB, 512)]);

@@ -1,7 +1,7 @@
-//! Lanes that pause for latency-critical ones lose nothing of what they have received.
+//! Lanes that pause for latency-critical ones keep all received data.
 
 use crate::harness::*;
-use crate::peer::{BLOCK, Harness, Peer, raw};
+use crate::peer::{BLOCK, EngineHarness, RawPeer, raw};
 use roadtrain_host_engine::Class;
 use roadtrain_wire::pdu::PduType;
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -9,13 +9,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 const ENTRIES: u16 = 512;
-/// Takes the target many pauses, in one of which what is sent behind it arrives.
+/// Number of commands for which the target pauses many times. Later data arrives in one of these pauses.
 const LONG_BURST: u16 = 400;
-/// What each of its commands zeroes.
+/// Number of blocks that each of its commands zeroes.
 const ZEROED_BLOCKS: u32 = 500;
-/// More than a lane handles before it pauses.
+/// More commands than a lane handles before it pauses.
 const BURST: u16 = 100;
-/// After that long a lane is not latency-critical any more.
+/// Time after which a lane is no longer latency-critical.
 const FORGOTTEN: Duration = Duration::from_millis(15);
 
 fn commands(count: u16, command: impl Fn(u16) -> Sqe) -> Vec<u8> {
@@ -29,8 +29,8 @@ fn reads(count: u16, class: Class) -> Vec<u8> {
     commands(count, |_| sqe)
 }
 
-/// Each of `count` commands is answered once, by a PDU of that type.
-fn assert_answered(peer: &mut Peer, count: u16, expected: PduType) {
+/// Checks that each of `count` commands is completed once, by a PDU of that type.
+fn assert_answered(peer: &mut RawPeer, count: u16, expected: PduType) {
     let mut answered = BTreeSet::new();
     while answered.len() < usize::from(count) {
         let (kind, pdu) = peer.next().expect("an answer");
@@ -41,11 +41,11 @@ fn assert_answered(peer: &mut Peer, count: u16, expected: PduType) {
     }
 }
 
-/// The lane has yielded in its last own turn, is latency-critical since the end of it, and is served next in the
-/// middle of another lane's turn.
+/// The lane paused in its last turn, has been latency-critical since its end, and is served next in the middle of
+/// another lane's turn.
 #[test]
 fn a_lane_that_becomes_latency_critical_does_not_pause_in_between() {
-    let harness = Harness::with(server_config(vec![memory(1, 128 * MIB, BLOCK)]));
+    let harness = EngineHarness::with(server_config(vec![memory(1, 128 * MIB, BLOCK)]));
     let mut critical = harness.queue_of(1, ENTRIES);
     let mut bulk = harness.queue_of(2, ENTRIES);
     let mut late = harness.queue_of(3, ENTRIES);

@@ -1,4 +1,4 @@
-//! A host made by hand, which does what it likes, beside one that behaves.
+//! Peers that tests control byte by byte, next to a well-behaved host.
 
 use crate::harness::*;
 use roadtrain_host_engine::{Admin, Class, Client};
@@ -21,57 +21,57 @@ use std::sync::Arc;
 #[path = "../../../ether-proto/tests/ether_proto/common/raw.rs"]
 pub mod raw;
 
-/// Octets of a block, for `raw`.
+/// Bytes of a block, for `raw`.
 pub const BLOCK: u32 = 512;
 pub const ENTRIES: u16 = 8;
-/// Namespace that answers no read; [`Harness::scarce`] has it.
+/// Namespace of [`EngineHarness::scarce`] whose reads wait for data from the test.
 pub const SLOW_NSID: u32 = 3;
-/// Largest buffer. A pool of [`Harness::scarce`] has two of them.
+/// Size of the largest buffer. A pool of [`EngineHarness::scarce`] has two of them.
 pub const LARGE: u32 = 1 << 20;
 pub const SCARCE_BYTES: usize = 2 << 20;
 
 /// A target with a well-behaved client, and an admin queue for the I/O queues of hostile ones.
-pub struct Harness {
+pub struct EngineHarness {
     pub server: Server,
     pub client: Client,
     pub admin: Admin,
     pub connections: usize,
-    /// The client's controller: another one would mean that its connection was lost.
+    /// Controller ID of the client: another one would mean that its connection was lost.
     cntlid: u16,
-    /// For data of the slow namespace.
+    /// Writing end for data of the slow namespace.
     fifo: Option<File>,
-    /// Of the namespace's file.
+    /// Directory of the namespace's file.
     _directory: Option<tempfile::TempDir>,
 }
 
-impl Harness {
+impl EngineHarness {
     pub fn new() -> Self {
-        Harness::with_file(|config| config.pool_bytes = 8 << 20)
+        EngineHarness::with_file(|config| config.pool_bytes = 8 << 20)
     }
 
-    /// With a file of 4 MiB as namespace 1 and memory as namespace 2.
+    /// Starts a target with a file of 4 MiB as namespace 1 and memory as namespace 2.
     pub fn with_file(adapt: impl FnOnce(&mut ServerConfig)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let exports = vec![file(1, &directory, 4 * MIB, BLOCK), memory(2, MIB, BLOCK)];
         let mut config = server_config(exports);
         adapt(&mut config);
-        Harness { _directory: Some(directory), ..Harness::with(config) }
+        EngineHarness { _directory: Some(directory), ..EngineHarness::with(config) }
     }
 
-    /// With few buffers, and a [`slow`] namespace.
+    /// Starts a target with few buffers and a [`slow`] namespace.
     pub fn scarce(adapt: impl FnOnce(&mut ServerConfig)) -> Self {
         let (export, fifo) = slow();
-        let harness = Harness::with_file(|config| {
+        let harness = EngineHarness::with_file(|config| {
             config.pool_bytes = SCARCE_BYTES;
             config.subsystems[0].namespaces.push(export);
             adapt(config);
         });
-        Harness { fifo: Some(fifo), ..harness }
+        EngineHarness { fifo: Some(fifo), ..harness }
     }
 
-    /// Has all buffers of a scarce target out: one waits for data of `holder`'s write 2, whose transfer tag is returned,
-    /// and one for the slow namespace.
-    pub fn hold_buffers(&self, holder: &mut Peer) -> u16 {
+    /// Takes all buffers of a scarce target: one waits for data of `holder`'s write 2, whose TTAG is returned, and one
+    /// for the slow namespace.
+    pub fn hold_buffers(&self, holder: &mut RawPeer) -> u16 {
         holder.send(&write(2, LARGE, raw::PLAIN));
         let ttag = holder.r2t(2);
         holder.send(&slow_read(3, LARGE));
@@ -88,18 +88,18 @@ impl Harness {
         let connections = server.usage().connections;
         assert_eq!(connections, 3);
         let cntlid = client.view().info().cntlid;
-        Harness { server, client, admin, connections, cntlid, fifo: None, _directory: None }
+        EngineHarness { server, client, admin, connections, cntlid, fifo: None, _directory: None }
     }
 
-    pub fn peer(&self) -> Peer {
+    pub fn peer(&self) -> RawPeer {
         let socket = TcpStream::connect(address(&self.server)).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
         socket.set_nodelay(true).unwrap();
-        Peer { socket, digests: raw::PLAIN }
+        RawPeer { socket, digests: raw::PLAIN }
     }
 
-    /// A peer past ICReq and ICResp.
-    pub fn ready(&self, digests: Digests) -> Peer {
+    /// Connects a peer up to ICResp.
+    pub fn ready(&self, digests: Digests) -> RawPeer {
         let mut peer = self.peer();
         peer.send(IcReq::new(digests, 0, 0).as_bytes());
         let (kind, _) = peer.next().unwrap();
@@ -125,36 +125,36 @@ impl Harness {
         raw::command(1, connect.emit(), data.as_bytes(), digests)
     }
 
-    /// A peer with a connected I/O queue of [`ENTRIES`].
-    pub fn queue(&self, digests: Digests) -> Peer {
+    /// Connects a peer with an I/O queue of [`ENTRIES`].
+    pub fn queue(&self, digests: Digests) -> RawPeer {
         let mut peer = self.ready(digests);
         peer.send(&self.connect_capsule(digests));
         assert!(peer.completion(1).is_success());
         peer
     }
 
-    /// As [`Harness::queue`], one of several.
-    pub fn queue_of(&self, qid: u16, entries: u16) -> Peer {
+    /// Connects a peer with I/O queue `qid`.
+    pub fn queue_of(&self, qid: u16, entries: u16) -> RawPeer {
         self.queue_of_class(qid, entries, Class::Normal)
     }
 
-    /// As [`Harness::queue_of`], with digests.
-    pub fn queue_with(&self, qid: u16, entries: u16, digests: Digests) -> Peer {
+    /// Connects a peer with I/O queue `qid` and digests.
+    pub fn queue_with(&self, qid: u16, entries: u16, digests: Digests) -> RawPeer {
         let mut peer = self.ready(digests);
         peer.send(&self.connect_capsule_of(qid, entries, Class::Normal, digests));
         assert!(peer.completion(1).is_success());
         peer
     }
 
-    /// As [`Harness::queue_of`], of a class.
-    pub fn queue_of_class(&self, qid: u16, entries: u16, class: Class) -> Peer {
+    /// Connects a peer with I/O queue `qid` and a class.
+    pub fn queue_of_class(&self, qid: u16, entries: u16, class: Class) -> RawPeer {
         let mut peer = self.ready(raw::PLAIN);
         peer.send(&self.connect_capsule_of(qid, entries, class, raw::PLAIN));
         assert!(peer.completion(1).is_success());
         peer
     }
 
-    /// The target still serves others, and has nothing left of hostile peers.
+    /// Checks that the target still serves others and has released everything of hostile peers.
     pub fn assert_healthy(&self) {
         eventually("the hostile connection is gone", || {
             self.fifo.iter().for_each(feed);
@@ -167,18 +167,18 @@ impl Harness {
     }
 }
 
-pub struct Peer {
+pub struct RawPeer {
     pub socket: TcpStream,
     pub digests: Digests,
 }
 
-impl Peer {
-    /// Sends; the target may have closed the connection already.
+impl RawPeer {
+    /// Sends bytes. Ignores errors, as the target may have closed the connection.
     pub fn send(&mut self, octets: &[u8]) {
         let _ = self.socket.write_all(octets);
     }
 
-    /// The next PDU; `None` when the target has closed the connection.
+    /// Reads the next PDU; `None` if the target has closed the connection.
     pub fn next(&mut self) -> Option<(u8, Vec<u8>)> {
         let mut pdu = vec![0; 8];
         match self.socket.read_exact(&mut pdu) {
@@ -192,7 +192,7 @@ impl Peer {
         Some((pdu[0], pdu))
     }
 
-    /// The next PDU must be a completion: of which command.
+    /// Reads the next PDU, which must be a completion. Returns its CID and status.
     pub fn any_completion(&mut self) -> (u16, Status) {
         let (kind, pdu) = self.next().expect("a completion");
         assert_eq!(kind, PduType::CapsuleResp as u8);
@@ -200,14 +200,14 @@ impl Peer {
         (field(20), Status::from_field(field(22)))
     }
 
-    /// The next PDU must be the completion of `cid`.
+    /// Reads the next PDU, which must be the completion of `cid`.
     pub fn completion(&mut self, cid: u16) -> Status {
         let (completed, status) = self.any_completion();
         assert_eq!(completed, cid);
         status
     }
 
-    /// The next PDU must be the R2T for `cid`: its TTAG.
+    /// Reads the next PDU, which must be the R2T for `cid`. Returns its TTAG.
     pub fn r2t(&mut self, cid: u16) -> u16 {
         let (kind, pdu) = self.next().expect("an R2T");
         assert_eq!(kind, PduType::R2t as u8);
@@ -215,7 +215,7 @@ impl Peer {
         u16::from_le_bytes([pdu[10], pdu[11]])
     }
 
-    /// A C2HTermReq that blames us for `fes`, then the end.
+    /// Checks that the target sends a C2HTermReq with `fes`, and then closes.
     pub fn assert_terminated(mut self, fes: Fes) {
         loop {
             let (kind, pdu) = self.next().expect("a C2HTermReq before the end");
@@ -227,7 +227,7 @@ impl Peer {
         assert_eq!(self.next(), None, "nothing after a C2HTermReq");
     }
 
-    /// The target ends the connection, whatever it says.
+    /// Checks that the target closes the connection, whatever it sends before.
     pub fn assert_ends(mut self) {
         while self.next().is_some() {}
     }
@@ -239,7 +239,7 @@ pub fn write(cid: u16, len: u32, digests: Digests) -> Vec<u8> {
     raw::command(cid, sqe, &[], digests)
 }
 
-/// A namespace on a FIFO, which answers reads as far as it is fed.
+/// Exports a FIFO as a namespace. Its reads complete as the test writes data.
 pub fn slow() -> (Export, File) {
     let (fifo, data) = std::io::pipe().unwrap();
     let store = DiskStore::from_file(File::from(OwnedFd::from(fifo)), 2 * MIB, BLOCK).unwrap();
@@ -248,12 +248,12 @@ pub fn slow() -> (Export, File) {
     (export, File::from(OwnedFd::from(data)))
 }
 
-/// Writes as much as the FIFO takes.
+/// Writes as much as the FIFO accepts.
 pub fn feed(mut fifo: &File) {
     while fifo.write(&[0; 65536]).is_ok() {}
 }
 
-/// A read that keeps its buffer until the namespace is fed.
+/// Returns the capsule of a read that keeps its buffer until the namespace gets data.
 pub fn slow_read(cid: u16, len: u32) -> Vec<u8> {
     let mut sqe = Sqe::rw(opcode::READ, SLOW_NSID, 0, len / BLOCK);
     sqe.set_transport(len);

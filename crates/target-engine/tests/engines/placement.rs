@@ -1,4 +1,4 @@
-//! Who goes where on described machines: `topologies/` holds what their sysfs and procfs would say.
+//! Placement of threads and memory on described machines: `topologies/` has the contents of their sysfs and procfs.
 
 #[allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 #[path = "../../../../tests/lib/described.rs"]
@@ -17,31 +17,31 @@ const ONE_NODE: &str = include_str!("topologies/one-node.txt");
 const NO_NUMA: &str = include_str!("topologies/no-numa.txt");
 const MALFORMED: &str = include_str!("topologies/malformed.txt");
 
-/// A described machine.
-struct Machine {
+/// Described machine.
+struct DescribedMachine {
     root: TempDir,
     topology: Topology,
 }
 
-impl Machine {
-    fn new(text: &str) -> Machine {
+impl DescribedMachine {
+    fn new(text: &str) -> DescribedMachine {
         let root = described::describe(text);
         let topology = Topology::read(root.path());
-        Machine { root, topology }
+        DescribedMachine { root, topology }
     }
 
     fn root(&self) -> &Path {
         self.root.path()
     }
 
-    /// The home of who uses these interfaces.
+    /// Returns the NUMA node of threads that use these interfaces.
     fn home(&self, names: &[&str], incoming_cpu: Option<usize>) -> Option<u32> {
         let interfaces: Vec<Interface> =
             names.iter().map(|name| Interface::read(self.root(), name)).collect();
         home(&self.topology, &interfaces, incoming_cpu)
     }
 
-    /// Affinities as they are shown, on a machine all of which may be used.
+    /// Returns the affinities as text, on a machine without restrictions.
     fn affinities(
         &self,
         placement: Placement,
@@ -57,7 +57,7 @@ impl Machine {
 
 #[test]
 fn nodes_have_the_cores_that_are_online() {
-    let machine = Machine::new(TWO_NODES);
+    let machine = DescribedMachine::new(TWO_NODES);
     let nodes = [0, 1].map(|id| machine.topology.node(id).unwrap());
     assert_eq!(nodes.map(|node| node.cpus.to_string()), ["0-3", "4-5,7"]);
     assert!(machine.topology.has_nodes() && nodes.iter().all(|node| node.has_memory));
@@ -84,7 +84,7 @@ fn interrupts_and_cores_go_together() {
 
 #[test]
 fn the_network_is_where_its_device_is() {
-    let machine = Machine::new(TWO_NODES);
+    let machine = DescribedMachine::new(TWO_NODES);
     assert_eq!(machine.home(&["eth1"], Some(0)), Some(1));
     assert_eq!(machine.home(&["vlan7"], Some(0)), Some(1), "through what it lies on");
     let interrupts = Interface::read(machine.root(), "eth1").interrupt_cpus;
@@ -93,7 +93,7 @@ fn the_network_is_where_its_device_is() {
 
 #[test]
 fn interrupts_and_the_receiving_core_say_what_the_firmware_does_not() {
-    let machine = Machine::new(FOUR_NODES);
+    let machine = DescribedMachine::new(FOUR_NODES);
     assert_eq!(machine.home(&["eth0"], Some(0)), Some(3));
     assert_eq!(machine.home(&["lo"], Some(5)), Some(1), "loopback has no device");
     assert_eq!(machine.home(&["lo"], None), None);
@@ -101,8 +101,8 @@ fn interrupts_and_the_receiving_core_say_what_the_firmware_does_not() {
 }
 
 #[test]
-fn devices_on_several_nodes_have_no_home() {
-    let machine = Machine::new(FOUR_NODES);
+fn devices_on_several_nodes_have_no_node() {
+    let machine = DescribedMachine::new(FOUR_NODES);
     assert_eq!(machine.home(&["bond0"], Some(0)), None);
     assert_eq!(machine.home(&["eth1", "eth2"], None), None);
     assert_eq!(machine.home(&["eth1", "lo"], None), Some(0));
@@ -111,7 +111,7 @@ fn devices_on_several_nodes_have_no_home() {
 
 #[test]
 fn full_puts_threads_and_memory_on_the_network_s_node() {
-    let machine = Machine::new(TWO_NODES);
+    let machine = DescribedMachine::new(TWO_NODES);
     let there = "cores 4-5,7, memory of node 1";
     assert_eq!(machine.affinities(Placement::Full, &[], 2, Some(1)), [there, there]);
     assert_eq!(machine.affinities(Placement::Full, &[], 1, None), ["any core"]);
@@ -119,7 +119,7 @@ fn full_puts_threads_and_memory_on_the_network_s_node() {
 
 #[test]
 fn named_cores_win_and_memory_follows_them() {
-    let machine = Machine::new(TWO_NODES);
+    let machine = DescribedMachine::new(TWO_NODES);
     let expected =
         ["core 0, memory of node 0", "core 5, memory of node 1", "core 0, memory of node 0"];
     for placement in [Placement::Full, Placement::Buffers] {
@@ -131,7 +131,7 @@ fn named_cores_win_and_memory_follows_them() {
 
 #[test]
 fn buffers_leaves_threads_alone() {
-    let machine = Machine::new(TWO_NODES);
+    let machine = DescribedMachine::new(TWO_NODES);
     assert_eq!(
         machine.affinities(Placement::Buffers, &[], 1, Some(1)),
         ["any core, memory of node 1"]
@@ -141,7 +141,7 @@ fn buffers_leaves_threads_alone() {
 
 #[test]
 fn a_node_without_memory_gives_none() {
-    let machine = Machine::new(FOUR_NODES);
+    let machine = DescribedMachine::new(FOUR_NODES);
     assert_eq!(machine.home(&["eth3"], None), Some(2));
     assert_eq!(machine.affinities(Placement::Full, &[], 1, Some(2)), ["cores 2,6"]);
     assert_eq!(machine.affinities(Placement::Full, &[6], 1, None), ["core 6"]);
@@ -149,7 +149,7 @@ fn a_node_without_memory_gives_none() {
 
 #[test]
 fn only_cores_that_may_be_used_are_used() {
-    let machine = Machine::new(TWO_NODES);
+    let machine = DescribedMachine::new(TWO_NODES);
     let affinity = |allowed: &str| {
         let allowed = &Cpus::parse(allowed);
         let threads = Threads { placement: Placement::Full, count: 1, cores: &[], allowed };
@@ -162,7 +162,7 @@ fn only_cores_that_may_be_used_are_used() {
 #[test]
 fn one_node_is_left_alone() {
     for text in [ONE_NODE, NO_NUMA] {
-        let machine = Machine::new(text);
+        let machine = DescribedMachine::new(text);
         assert!(!machine.topology.has_nodes());
         let home = machine.home(&["eth0"], Some(0));
         assert_eq!(machine.affinities(Placement::Full, &[], 1, home), ["any core"]);
@@ -172,7 +172,7 @@ fn one_node_is_left_alone() {
 
 #[test]
 fn namespaces_lie_where_all_reactors_are() {
-    let machine = Machine::new(FOUR_NODES);
+    let machine = DescribedMachine::new(FOUR_NODES);
     let nodes = |cores: &[usize]| {
         let allowed = &Cpus::parse("0-63");
         let threads = Threads { placement: Placement::Full, count: cores.len(), cores, allowed };
@@ -185,16 +185,16 @@ fn namespaces_lie_where_all_reactors_are() {
 
 #[test]
 fn a_machine_that_says_nothing_is_no_trouble() {
-    let machine = Machine::new("");
+    let machine = DescribedMachine::new("");
     assert_eq!(machine.topology, Topology::default());
     assert_eq!(Interface::read(machine.root(), "eth0"), Interface::default());
     assert_eq!(machine.affinities(Placement::Full, &[2], 1, Some(0)), ["core 2"]);
 }
 
-/// What cannot be understood is left out, and what is left is used.
+/// Entries that cannot be parsed are skipped, and the others are used.
 #[test]
 fn nonsense_is_no_trouble() {
-    let machine = Machine::new(MALFORMED);
+    let machine = DescribedMachine::new(MALFORMED);
     let nodes = [0, 1, 5].map(|id| machine.topology.node(id).unwrap().cpus.to_string());
     assert_eq!(nodes, ["0-2", "2-3", ""]);
     for name in ["eth0", "eth1", "eth2", "loop0", "..", ""] {

@@ -1,4 +1,4 @@
-//! A network between host and target that cuts connections anywhere, flips bits, or freezes.
+//! Proxy between host and target that cuts connections anywhere, flips bits, or freezes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,58 +7,58 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// What happens to a connection in each direction.
+/// Fault of a connection, in each direction.
 #[derive(Clone, Copy)]
-pub enum Fate {
-    /// It ends at that octet.
+pub enum ConnectionFault {
+    /// Cut at that byte.
     Cut(u64),
-    /// One bit is wrong, every time after so many octets.
+    /// One flipped bit, each time after that number of bytes.
     Flip(u64),
 }
 
-/// Changes a PDU that a target sends by a connection, which has a number.
+/// Edits a PDU of the target; the number is that of its connection.
 pub type Edit = dyn Fn(usize, &mut [u8]) + Send + Sync;
 
-/// Forwards to a target. Its threads end with the test's process at the latest.
+/// Proxy to a target. Its threads end with the process of the test.
 pub struct Proxy {
     pub address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
 }
 
-struct Shared {
+struct ProxyState {
     target: SocketAddr,
-    /// Of the next connections, the last one first.
-    fates: Mutex<Vec<Fate>>,
-    /// That have come true.
+    /// Faults of the next connections, in reverse order.
+    faults: Mutex<Vec<ConnectionFault>>,
+    /// Number of faults that have occurred.
     strikes: AtomicU64,
-    /// New connections end at once.
+    /// True if new connections close immediately.
     is_dead: AtomicBool,
-    /// The connections of now forward nothing any more.
+    /// True once the current connections forward nothing more.
     frozen: Mutex<Arc<AtomicBool>>,
-    /// Each connection: whether it alone is frozen, and the first octets that its host has sent.
-    joined: Mutex<Vec<Arc<Joined>>>,
+    /// Connections in order of arrival.
+    joined: Mutex<Vec<Arc<ProxyConnection>>>,
     edit: Option<Box<Edit>>,
 }
 
-/// A connection.
+/// Connection through the proxy.
 #[derive(Default)]
-struct Joined {
-    /// To the host.
+struct ProxyConnection {
+    /// Socket to the host.
     near: Option<TcpStream>,
     frozen: AtomicBool,
     sent: Mutex<Vec<u8>>,
 }
 
-/// Octets of a connection that are kept.
+/// Number of recorded bytes of a connection.
 const SENT_BYTES: usize = 1 << 20;
 
 impl Proxy {
-    /// The connections get `fates` in turn; nothing happens to those after them.
-    pub fn new(target: SocketAddr, fates: Vec<Fate>) -> Self {
-        Proxy::with(target, fates, None)
+    /// Starts a proxy. The connections get `faults` in turn; later ones get none.
+    pub fn new(target: SocketAddr, faults: Vec<ConnectionFault>) -> Self {
+        Proxy::with(target, faults, None)
     }
 
-    /// Nothing happens to the connections, but `edit` sees, and may change, what the target says.
+    /// Starts a proxy without faults. `edit` may change the PDUs of the target.
     pub fn editing(
         target: SocketAddr,
         edit: impl Fn(usize, &mut [u8]) + Send + Sync + 'static,
@@ -66,13 +66,13 @@ impl Proxy {
         Proxy::with(target, Vec::new(), Some(Box::new(edit)))
     }
 
-    fn with(target: SocketAddr, mut fates: Vec<Fate>, edit: Option<Box<Edit>>) -> Self {
+    fn with(target: SocketAddr, mut faults: Vec<ConnectionFault>, edit: Option<Box<Edit>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        fates.reverse();
-        let shared = Arc::new(Shared {
+        faults.reverse();
+        let shared = Arc::new(ProxyState {
             target,
-            fates: Mutex::new(fates),
+            faults: Mutex::new(faults),
             strikes: AtomicU64::new(0),
             is_dead: AtomicBool::new(false),
             frozen: Mutex::default(),
@@ -84,70 +84,71 @@ impl Proxy {
         Proxy { address, shared }
     }
 
-    /// Fates that have come true so far.
+    /// Returns the number of faults that have occurred.
     pub fn strikes(&self) -> u64 {
         self.shared.strikes.load(Relaxed)
     }
 
-    /// Freezes the connections of now, and all that follow, for ever.
+    /// Freezes all current and later connections forever.
     pub fn freeze_all(&self) {
         self.shared.frozen.lock().unwrap().store(true, Relaxed);
     }
 
-    /// Freezes one connection for ever, by the order in which they came.
+    /// Freezes one connection forever, by its number.
     pub fn freeze_one(&self, number: usize) {
         self.shared.joined.lock().unwrap()[number].frozen.store(true, Relaxed);
     }
 
-    /// Connections so far.
+    /// Returns the number of connections so far.
     pub fn joined(&self) -> usize {
         self.shared.joined.lock().unwrap().len()
     }
 
-    /// Ends one connection, by the order in which they came.
+    /// Closes one connection, by its number.
     pub fn cut(&self, number: usize) {
         let joined = self.shared.joined.lock().unwrap()[number].clone();
         let _ = joined.near.as_ref().map(|near| near.shutdown(Shutdown::Both));
     }
 
-    /// Ends all connections, and those that come until [`Proxy::revive`].
+    /// Closes all connections, and new ones until [`Proxy::revive`].
     pub fn kill(&self) {
         self.shared.is_dead.store(true, Relaxed);
         (0..self.joined()).for_each(|number| self.cut(number));
     }
 
-    /// New connections lead to the target again.
+    /// Forwards new connections again.
     pub fn revive(&self) {
         self.shared.is_dead.store(false, Relaxed);
     }
 
-    /// What the host has sent by a connection.
+    /// Returns the data that the host has sent on a connection.
     pub fn sent(&self, number: usize) -> Vec<u8> {
         self.shared.joined.lock().unwrap()[number].sent.lock().unwrap().clone()
     }
 
-    /// The first octet that the host has sent by each connection that it has sent something by.
+    /// Returns the first byte that the host has sent on each connection with data.
     pub fn kinds(&self) -> Vec<u8> {
         let joined = self.shared.joined.lock().unwrap();
         joined.iter().filter_map(|one| one.sent.lock().unwrap().first().copied()).collect()
     }
 
-    /// Freezes the connections of now for ever; new ones work.
+    /// Freezes all current connections forever; new ones work.
     pub fn freeze(&self) {
         let mut frozen = self.shared.frozen.lock().unwrap();
         std::mem::take(&mut *frozen).store(true, Relaxed);
     }
 }
 
-impl Shared {
+impl ProxyState {
     fn join(self: &Arc<Self>, near: TcpStream) {
         if self.is_dead.load(Relaxed) {
             return;
         }
         let Ok(far) = TcpStream::connect(self.target) else { return };
-        let fate = self.fates.lock().unwrap().pop().unwrap_or(Fate::Cut(u64::MAX));
+        let fault = self.faults.lock().unwrap().pop().unwrap_or(ConnectionFault::Cut(u64::MAX));
         let frozen = self.frozen.lock().unwrap().clone();
-        let joined = Arc::new(Joined { near: near.try_clone().ok(), ..Joined::default() });
+        let joined =
+            Arc::new(ProxyConnection { near: near.try_clone().ok(), ..ProxyConnection::default() });
         let number = {
             let mut all = self.joined.lock().unwrap();
             all.push(joined.clone());
@@ -169,12 +170,18 @@ impl Shared {
                         sent.extend_from_slice(piece);
                     }
                 };
-                shared.pump(&from, &to, fate, hold);
+                shared.pump(&from, &to, fault, hold);
             });
         }
     }
 
-    fn pump(&self, mut from: &TcpStream, mut to: &TcpStream, fate: Fate, hold: impl Fn(&[u8])) {
+    fn pump(
+        &self,
+        mut from: &TcpStream,
+        mut to: &TcpStream,
+        fault: ConnectionFault,
+        hold: impl Fn(&[u8]),
+    ) {
         let (mut at, mut buffer) = (0, [0; 16 << 10]);
         from.set_nodelay(true).unwrap();
         while let Ok(got) = from.read(&mut buffer)
@@ -182,7 +189,7 @@ impl Shared {
         {
             hold(&buffer[..got]);
             let piece = &mut buffer[..got];
-            let kept = self.strike(fate, at, piece);
+            let kept = self.strike(fault, at, piece);
             at += got as u64;
             if to.write_all(&piece[..kept]).is_err() || kept < got {
                 break;
@@ -191,19 +198,19 @@ impl Shared {
         let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
     }
 
-    /// What becomes of `piece`, whose first octet is number `at`: how much of it goes on.
-    fn strike(&self, fate: Fate, at: u64, piece: &mut [u8]) -> usize {
-        let place = match fate {
-            Fate::Cut(place) => place,
-            Fate::Flip(period) => at.max(1).next_multiple_of(period),
+    /// Applies the fault to `piece`, whose first byte has offset `at`. Returns the number of bytes to forward.
+    fn strike(&self, fault: ConnectionFault, at: u64, piece: &mut [u8]) -> usize {
+        let place = match fault {
+            ConnectionFault::Cut(place) => place,
+            ConnectionFault::Flip(period) => at.max(1).next_multiple_of(period),
         };
         let Some(index) = place.checked_sub(at).filter(|index| *index < piece.len() as u64) else {
             return piece.len();
         };
         self.strikes.fetch_add(1, Relaxed);
-        match fate {
-            Fate::Cut(_) => index as usize,
-            Fate::Flip(_) => {
+        match fault {
+            ConnectionFault::Cut(_) => index as usize,
+            ConnectionFault::Flip(_) => {
                 piece[index as usize] ^= 1 << (place % 8);
                 piece.len()
             }

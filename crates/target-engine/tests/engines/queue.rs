@@ -1,4 +1,4 @@
-//! Queue mode: any thread, bounded, nothing lost at the end.
+//! Queue mode: usable from any thread, bounded, and without loss at the end.
 
 use crate::harness::*;
 use roadtrain_host_engine::{Class, Client, Completer, Completion, LaneReading, Op, Request};
@@ -29,28 +29,28 @@ fn clients_are_shared_by_threads() {
     threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// What has ended.
-struct Ended(std::sync::Mutex<Vec<(u64, Status)>>);
+/// Completions in order of arrival.
+struct CompletionLog(std::sync::Mutex<Vec<(u64, Status)>>);
 
-impl Completer for Ended {
+impl Completer for CompletionLog {
     fn complete(&self, completion: Completion) {
         self.0.lock().unwrap().push((completion.token, completion.status));
     }
 }
 
-/// One completer hears of many requests, whose data lies in memory of the caller.
+/// One completer receives the completions of many requests, whose data is in memory of the caller.
 #[test]
-fn a_completer_hears_of_all() {
+fn a_completer_gets_all_completions() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let client = Client::connect(host_config(address(&server))).unwrap();
-    let ended = Arc::new(Ended(std::sync::Mutex::default()));
+    let ended = Arc::new(CompletionLog(std::sync::Mutex::default()));
     let completer: Arc<dyn Completer> = ended.clone();
     let mut memory = vec![7u8; 16 * 512];
     memory[3 * 512] = 9;
     for op in [Op::Write, Op::Read] {
         for (slot, block) in memory.chunks_mut(512).enumerate() {
             let start = std::ptr::NonNull::new(block.as_mut_ptr()).unwrap();
-            // SAFETY: nobody uses the memory before all have ended, below.
+            // SAFETY: the memory is not used before all requests have completed, below.
             let buffer = Some(unsafe { Buffer::foreign(start, 512) });
             let (slba, token) = (slot as u64, slot as u64);
             let (fua, urgent, class) = (false, false, Class::Normal);
@@ -70,7 +70,7 @@ fn a_completer_hears_of_all() {
     assert!(memory[3 * 512] == 9 && memory[0] == 7 && memory[16 * 512 - 1] == 7);
 }
 
-/// Other threads see what the lanes do.
+/// Other threads can read the counters of the lanes.
 #[test]
 fn lanes_are_metered() {
     let server = serve(vec![memory(1, MIB, 512)]);
@@ -90,7 +90,7 @@ fn lanes_are_metered() {
     eventually("nothing is in flight", || sum(|lane| lane.in_flight.into()) == 0);
 }
 
-/// What is submitted on a lane's core goes over that lane.
+/// Requests submitted on the core of a lane use that lane.
 #[test]
 fn requests_stay_on_their_core() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
@@ -133,12 +133,12 @@ fn counters_can_be_read_by_any_thread() {
 }
 
 #[test]
-fn a_full_desk_hands_requests_back_or_waits() {
+fn a_full_queue_returns_requests_or_waits() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let mut config = host_config(address(&server));
     config.queue_entries = 4;
     let client = Client::connect(config).unwrap();
-    // The reactor is held by a callback, so that nothing moves.
+    // A callback blocks the reactor, so that nothing completes.
     let (held, release) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let barriers = (held.clone(), release.clone());
     client.submit(request(Op::Flush, 0, 0, None, 0), move |_| {
@@ -189,7 +189,7 @@ fn dropping_the_last_clone_finishes_what_was_submitted() {
 fn callbacks_may_submit_and_may_hold_the_last_clone() {
     fn again(client: Client, left: u32, done: std::sync::mpsc::Sender<()>) {
         if left == 0 {
-            drop(client); // the last one, on the reactor's own thread
+            drop(client); // the last clone, on the reactor's own thread
             return done.send(()).unwrap();
         }
         let next = client.clone();
@@ -207,7 +207,7 @@ fn callbacks_may_submit_and_may_hold_the_last_clone() {
 }
 
 #[test]
-fn a_callback_cannot_wait_and_its_panic_harms_nobody() {
+fn a_callback_cannot_wait_and_its_panic_harms_no_other() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let client = connect(&server);
     let (done, ended) = channel();
@@ -237,7 +237,7 @@ fn requests_that_make_no_sense_fail_here() {
     for request in nonsense {
         assert!(client.run(request).unwrap_err().status.is(Status::INVALID_FIELD));
     }
-    // Blocks and buffer disagree: the target or the connection says so, and the client goes on.
+    // Blocks and buffer disagree: the target or the connection reports it, and the client continues.
     assert!(client.run(request(Op::Read, 0, 2, Some(Buffer::alloc(512)), 0)).is_err());
     assert!(client.run(request(Op::Write, 0, 2, Some(Buffer::alloc(512)), 0)).is_err());
     for (nsid, len) in [(1, 100), (1, 0), (7, 512)] {

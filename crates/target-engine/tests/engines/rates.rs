@@ -1,4 +1,4 @@
-//! Limits on what a namespace and a host may do in a second: commands wait, and are executed.
+//! Rate limits of a namespace and of a host: commands are delayed, not failed.
 
 use crate::harness::*;
 use roadtrain_host_engine::Client;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-/// So many commands in a second, and nothing to catch up on.
+/// Returns a limit of `number` commands per second without a burst.
 fn iops(number: u64) -> Rates {
     Rates { iops: NonZeroU64::new(number), burst: Some(Duration::ZERO), ..Rates::UNLIMITED }
 }
@@ -38,7 +38,7 @@ fn check_all(client: &Client, nsid: u32, places: u64) {
     }
 }
 
-/// More data waits in capsules than a connection may keep, in memory and in a file, at reactors that share the limit.
+/// More data waits in capsules than a connection may keep, in memory and in a file, on reactors that share the limit.
 #[test]
 fn commands_wait_for_their_time_and_lose_nothing() {
     const PLACES: u64 = 100;
@@ -81,7 +81,7 @@ fn other_limits_count_for_commands_that_wait_already() {
     assert_nothing_left(&server);
 }
 
-/// Commands that wait are not charged again by each change of anything.
+/// Configuration changes do not charge waiting commands again.
 #[test]
 fn changes_of_other_things_do_not_keep_commands_waiting() {
     let server =
@@ -100,7 +100,7 @@ fn changes_of_other_things_do_not_keep_commands_waiting() {
     assert_nothing_left(&server);
 }
 
-/// The host's limit holds for all its namespaces together, and for no other host.
+/// The limit of a host applies to all its namespaces together, and to no other host.
 #[test]
 fn a_host_is_limited_and_its_neighbour_is_not() {
     let host_rates = BTreeMap::from([(HOST_NQN.to_owned(), iops(1))]);
@@ -126,7 +126,7 @@ fn a_host_is_limited_and_its_neighbour_is_not() {
     check_all(&limited, 2, 20);
 }
 
-/// What waits ends with its namespace, its connection and its controller.
+/// Waiting commands end with their namespace, connection or controller.
 #[test]
 fn what_waits_ends_with_what_it_waits_for() {
     let server = serve(vec![memory(1, MIB, 512), Export { rates: iops(1), ..memory(2, MIB, 512) }]);

@@ -1,4 +1,4 @@
-//! What both ends record of the same requests.
+//! Records of the same requests at both ends.
 
 use crate::harness::*;
 use roadtrain_host_engine::{Client, HostConfig};
@@ -8,7 +8,7 @@ use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Server, ServerConfig};
 use std::time::Duration;
 
-/// The time of the store, and what is slow.
+/// Service time of the store, and threshold of slow requests.
 const SERVICE: Duration = Duration::from_millis(20);
 const SLOW: Duration = Duration::from_millis(10);
 
@@ -21,14 +21,14 @@ fn both(slow_over: SlowOver) -> (Server, Client) {
     (server, client)
 }
 
-/// What both have recorded. A reactor that does not answer soon is left out.
+/// Returns the records of both ends. Retries until no reactor has missed its time limit.
 fn recorded_by(client: &Client, server: &Server) -> (Recorded, Recorded) {
-    let ask = || (client.recorded(), server.recorded());
-    let mut both = ask();
+    let query = || (client.recorded(), server.recorded());
+    let mut both = query();
     eventually("both answer", || {
         let is_whole = !both.0.reactors.is_empty() && !both.1.reactors.is_empty();
         if !is_whole {
-            both = ask();
+            both = query();
         }
         is_whole
     });
@@ -40,7 +40,7 @@ fn us(request: &RecordedRequest, name: &str) -> f64 {
     stage.unwrap_or_else(|| panic!("no {name} in {request:?}")).us
 }
 
-/// The stage that is said to be the longest one is.
+/// Checks that the stage named as the longest is the longest.
 fn assert_longest(request: &RecordedRequest) {
     let longest = us(request, &request.longest);
     assert!(request.stages.iter().all(|stage| stage.us <= longest), "{request:?}");
@@ -69,7 +69,7 @@ fn a_slow_store_is_seen_at_both_ends() {
         assert_eq!((host.bytes, &*host.status), (target.bytes, "success"));
         assert_longest(host);
         assert_longest(target);
-        // On a machine with other work another stage may take longer now and then.
+        // On a busy machine another stage may occasionally take longer.
         by_the_store += usize::from((&*host.longest, &*target.longest) == ("target", "store"));
         assert!(us(host, "target") >= least && us(target, "store") >= least, "{host:?} {target:?}");
         let sum: f64 = target.stages.iter().map(|stage| stage.us).sum();

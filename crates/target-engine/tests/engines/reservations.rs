@@ -1,4 +1,5 @@
-//! Reservations between hosts with identifiers of their own: what they forbid, what they wait for, what persists.
+//! Reservations between hosts with different identifiers: the commands that they forbid or wait for, and their
+//! persistence.
 
 use crate::harness::*;
 use crate::peer::*;
@@ -19,7 +20,7 @@ const WE: ReservationType = ReservationType::WriteExclusive;
 const WERO: ReservationType = ReservationType::WriteExclusiveRegistrantsOnly;
 const EA: ReservationType = ReservationType::ExclusiveAccess;
 
-/// Host number `host`; the harness is number 7.
+/// Configures host number `host`; the harness is number 7.
 fn config_of(server: &Server, host: u8) -> HostConfig {
     let nqn = format!("nqn.2024-01.test:host{host}");
     let name = if host == 7 { HOST_NQN } else { &nqn };
@@ -61,7 +62,7 @@ fn has(client: &Client, seed: u64) -> bool {
     *client.read(1, 0, Buffer::alloc(LENGTH)).unwrap() == *pattern(LENGTH, seed)
 }
 
-/// Memory, which is written in place, and a file; over two reactors.
+/// Returns exports of memory, which is written in place, and of a file.
 fn exports() -> Vec<(Vec<Export>, Option<tempfile::TempDir>)> {
     let folder = tempfile::tempdir().unwrap();
     let file = file(1, &folder, MIB, BLOCK);
@@ -100,15 +101,15 @@ fn a_reservation_shuts_out_others_until_it_is_released() {
         assert_eq!(read(&client_one), Status::RESERVATION_CONFLICT.dnr());
         assert_eq!(write(&client_one, 4), Status::RESERVATION_CONFLICT.dnr());
         assert!(has(&client_other, 3));
-        // A registrant takes it over.
+        // A registrant preempts the holder.
         one.acquire(1, AcquireAction::Preempt, WERO, (1, 2)).unwrap();
         assert_eq!(write(&client_other, 5), Status::RESERVATION_CONFLICT.dnr());
         assert!(has(&client_one, 3));
-        let told = other.next_notification().unwrap();
-        assert_eq!(told.map(|(kind, nsid)| (kind as u8, nsid)), Some((1, 1)));
+        let notification = other.next_notification().unwrap();
+        assert_eq!(notification.map(|(kind, nsid)| (kind as u8, nsid)), Some((1, 1)));
         register(&mut other, 2, ChangePersistence::Keep);
         assert_eq!(write(&client_other, 6), Status::SUCCESS, "a registrant may");
-        // A queue that comes later finds it.
+        // A later queue finds the reservation.
         let stranger = client(&server, 3);
         assert_eq!(write(&stranger, 7), Status::RESERVATION_CONFLICT.dnr());
         other.release(1, ReleaseAction::Clear, None, 2).unwrap();
@@ -135,21 +136,21 @@ fn eight_hosts_register_at_once_and_one_of_them_gets_it() {
         tries.into_iter().map(|one| one.join().unwrap()).sum()
     });
     assert_eq!(winners, 1);
-    let mut look = reservations(&server, 9);
-    let report = look.report(1, true, None).unwrap();
+    let mut observer = reservations(&server, 9);
+    let report = observer.report(1, true, None).unwrap();
     assert_eq!((report.generation, report.registrants.len()), (8, 8));
     assert_eq!(report.registrants.iter().filter(|one| one.is_holder).count(), 1);
-    let cut = look.report(1, true, Some(64 + 2 * 64)).unwrap();
+    let cut = observer.report(1, true, Some(64 + 2 * 64)).unwrap();
     assert_eq!((cut.registrants.len(), cut.registered), (2, 8));
-    let short = look.report(1, false, None).unwrap_err();
+    let short = observer.report(1, false, None).unwrap_err();
     assert!(short.to_string().contains("Host Identifier Inconsistent Format"), "{short}");
 }
 
-/// Its data was asked for, and comes when its host is shut out: it is not written, in place or otherwise.
+/// The data of a write with R2T arrives after its host has lost access: it is not written, in place or otherwise.
 #[test]
 fn a_write_whose_data_comes_late_is_not_executed() {
     for (exports, _folder) in exports() {
-        let harness = Harness::with(config_with(exports));
+        let harness = EngineHarness::with(config_with(exports));
         assert_eq!(write(&harness.client, 7), Status::SUCCESS);
         let mut peer = harness.queue(raw::PLAIN);
         peer.send(&crate::peer::write(2, LENGTH as u32, raw::PLAIN));
@@ -161,7 +162,7 @@ fn a_write_whose_data_comes_late_is_not_executed() {
         register(&mut own, 1, ChangePersistence::Keep);
         register(&mut other, 2, ChangePersistence::Keep);
         acquire(&mut own, WE, 1).unwrap();
-        // Nothing of it is waited for: its host may be dead.
+        // The target does not wait for the rest: the host may be dead.
         other.acquire(1, AcquireAction::PreemptAndAbort, WE, (2, 1)).unwrap();
         let holder = client(&harness.server, 2);
         assert_eq!(write(&holder, 8), Status::SUCCESS);
@@ -174,14 +175,14 @@ fn a_write_whose_data_comes_late_is_not_executed() {
     }
 }
 
-/// A slow store takes so long for each command, and serves two at once.
+/// Service time of the slow store, which serves two commands at once.
 const SERVICE: Duration = Duration::from_secs(1);
 
 fn slow() -> Vec<Export> {
     vec![ssd(1, MIB, BLOCK, SERVICE, 2)]
 }
 
-/// Begins writes. Waits for their end: what they ended with.
+/// Starts writes. The returned function waits for their end and returns their statuses.
 fn begin_writes(client: &Client, count: u64) -> impl Fn() -> Vec<Status> {
     let (ended, end) = channel();
     for seed in 0..count {
@@ -195,7 +196,7 @@ fn begin_writes(client: &Client, count: u64) -> impl Fn() -> Vec<Status> {
     move || (0..count).map(|_| end.recv_timeout(LONG).unwrap()).collect()
 }
 
-/// Registers two hosts; the first one holds a reservation. Their queues.
+/// Registers two hosts, the first of which acquires a reservation. Returns their queues.
 fn two_hosts(server: &Server, kind: ReservationType) -> (Reservations, Reservations) {
     let (mut one, mut other) = (reservations(server, 1), reservations(server, 2));
     register(&mut one, 1, ChangePersistence::Keep);
@@ -232,10 +233,10 @@ fn preempt_and_abort_does_not_wait_for_a_slow_store() {
     assert!(aborted + refused > 0, "the store has executed all: {statuses:?}");
 }
 
-/// A host that goes with a command in the store is waited for as well.
+/// The target also waits for commands in the store of a host whose connection is lost.
 #[test]
 fn what_a_lost_connection_has_left_in_the_store_is_waited_for() {
-    let harness = Harness::with(config_with(slow()));
+    let harness = EngineHarness::with(config_with(slow()));
     let mut peer = harness.queue(raw::PLAIN);
     peer.send(&raw::write_in_capsule(2, &[5; 512], raw::PLAIN));
     eventually("it is in the store", || harness.server.usage().store_commands == 1);
@@ -255,10 +256,10 @@ fn what_persists_is_there_when_the_target_comes_again() {
     let folder = tempfile::tempdir().unwrap();
     let named = folder.path().join("kept");
     let place = KeptPlace::File(named.clone());
-    // Memory has the same identity each time when it is told.
+    // Memory has the same identity each time if it is configured.
     let uuid = Some([3; 16]);
-    let told = Export { uuid, reservations: place, ..memory(1, MIB, BLOCK) };
-    for export in [file(1, &folder, MIB, BLOCK), told] {
+    let identified = Export { uuid, reservations: place, ..memory(1, MIB, BLOCK) };
+    for export in [file(1, &folder, MIB, BLOCK), identified] {
         let server = Server::start(config_with(vec![export.clone()])).unwrap();
         let (mut one, _other) = two_hosts(&server, WERO);
         assert!(!report(&server).persists);
@@ -280,7 +281,7 @@ fn what_persists_is_there_when_the_target_comes_again() {
         assert!(after.registrants.iter().all(|registrant| registrant.cntlid.is_none()));
         assert_eq!(write(&client(&server, 3), 1), Status::RESERVATION_CONFLICT.dnr());
         assert_eq!(write(&client(&server, 2), 1), Status::SUCCESS);
-        // It is given up: nothing is left at the next start.
+        // Cleared persistence leaves nothing for the next start.
         let mut one = reservations(&server, 1);
         one.register(1, replace, ChangePersistence::Clear, keys).unwrap();
         drop(one);
@@ -315,14 +316,14 @@ fn a_damaged_file_keeps_the_target_from_starting() {
     assert_eq!(report(&start_with(&path).unwrap()).registrants.len(), 1);
 }
 
-/// Where the change cannot be saved it is refused, and has not happened.
+/// A change that cannot be saved is refused and has no effect.
 #[test]
 fn what_cannot_be_saved_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk.img");
     let server = start_with(&path).unwrap();
     let mut one = reservations(&server, 1);
-    // In the way of the new file: a folder with its name.
+    // A folder in place of the new file.
     let obstacle = folder.path().join("disk.img.reservations.new");
     std::fs::create_dir(&obstacle).unwrap();
     let refused =
@@ -336,8 +337,8 @@ fn what_cannot_be_saved_is_refused() {
     assert!(report(&server).persists);
 }
 
-/// Two targets that share a disk and the file of its reservations. The first one gets the disk back in the same process,
-/// and goes by what has happened at the other.
+/// Two targets share a disk and the file of its reservations. The first one gets the disk back in the same process, and
+/// uses the state that the other one has written.
 #[test]
 fn what_another_target_has_done_holds_when_the_disk_comes_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -347,7 +348,7 @@ fn what_another_target_has_done_holds_when_the_disk_comes_back() {
         ..file(1, &folder, MIB, BLOCK)
     };
     let [a, b] = [(); 2].map(|()| Server::start(config_with(vec![export.clone()])).unwrap());
-    // Only who does not yield takes it.
+    // Only a target that does not yield takes the disk.
     let hand = |from: &Server, to: &Server| {
         let yields = |yields| [subsystem(vec![Export { yields, ..export.clone() }])];
         from.reload(&yields(true)).unwrap();
@@ -359,7 +360,7 @@ fn what_another_target_has_done_holds_when_the_disk_comes_back() {
     let mut one = reservations(&a, 1);
     register(&mut one, 1, ChangePersistence::Set);
     acquire(&mut one, WE, 1).unwrap();
-    // This one does not persist, and is the disk's all the same.
+    // This registration does not persist, but still belongs to the disk.
     let inaccessible = reservations(&b, 1).report(1, true, None).unwrap_err();
     assert!(inaccessible.to_string().contains("Inaccessible"), "{inaccessible}");
     hand(&a, &b);
@@ -374,16 +375,16 @@ fn what_another_target_has_done_holds_when_the_disk_comes_back() {
     assert_eq!(write(&client(&a, 2), 2), Status::SUCCESS);
 }
 
-/// Reservations that persist are in the file that the target looks for when it comes again, or stay where they are.
+/// Reservations that persist are in the file that the target opens at the next start, or stay where they are.
 #[test]
-fn reservations_are_kept_elsewhere_when_the_same_is_known_there() {
+fn reservations_move_to_a_file_with_the_same_state() {
     let folder = tempfile::tempdir().unwrap();
     let at = |place: KeptPlace| Export { reservations: place, ..file(1, &folder, MIB, BLOCK) };
     let path = |name: &str| folder.path().join(name);
     let (old, new) = (KeptPlace::File(path("old")), KeptPlace::File(path("new")));
     let server = Server::start(config_with(vec![at(old.clone())])).unwrap();
     let reload = |place: &KeptPlace| server.reload(&[subsystem(vec![at(place.clone())])]);
-    // Nothing is known that could be lost.
+    // No state could be lost.
     reload(&new).unwrap();
     reload(&old).unwrap();
     let mut one = reservations(&server, 1);

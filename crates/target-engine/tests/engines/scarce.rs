@@ -1,14 +1,14 @@
-//! Few buffers: everything becomes slower, nothing fails.
+//! Few buffers: everything becomes slower, and nothing fails.
 
 use crate::harness::*;
-use crate::peer::{Harness, raw, write};
+use crate::peer::{EngineHarness, raw, write};
 use roadtrain_host_engine::{Client, Op};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::Server;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// Writes then reads `count` slots of lengths that `bytes` says, all at once, over `lanes` lanes.
+/// Writes and then reads `count` slots at once, with lengths from `bytes`, over `lanes` lanes.
 fn exercise(pool_bytes: u64, lanes: u32, count: u64, bytes: impl Fn(u64) -> usize) {
     const SLOT_BYTES: u64 = MIB;
     let directory = tempfile::tempdir().unwrap();
@@ -54,19 +54,19 @@ fn data_in_capsules_waits_for_buffers() {
 
 #[test]
 fn data_in_capsules_passes_writes_that_hold_every_buffer() {
-    // Large writes take all buffers when their R2T goes out; capsules come before the data they wait for.
+    // Large writes take all buffers when their R2T is sent; capsules arrive before the data of these writes.
     for lanes in [1, 3] {
         exercise(2 * MIB, lanes, 120, |slot| if slot % 4 == 0 { 1 << 20 } else { 4096 });
     }
 }
 
-/// Under use again and again, on every reactor, and also when a buffer was out for longer than that.
+/// Also after repeated use, on every reactor, and if a buffer was in use for longer than the idle time.
 #[test]
-fn memory_goes_back_when_nobody_uses_it() {
+fn idle_memory_is_returned() {
     let directory = tempfile::tempdir().unwrap();
     let mut config = server_config(vec![file(1, &directory, 4 * MIB, 512)]);
     (config.buffer_idle, config.cores) = (Duration::from_secs(1), reactors(2));
-    let harness = Harness::with(config);
+    let harness = EngineHarness::with(config);
     for bytes in [4096, 65536] {
         let kept = (0..8).map(|slba| {
             harness.client.write(1, slba, pattern(bytes, slba), false).unwrap();

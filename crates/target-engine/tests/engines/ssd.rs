@@ -1,4 +1,4 @@
-//! The emulated SSD: memory whose commands take their time.
+//! Emulated SSD: memory with a service time.
 
 use crate::harness::*;
 use roadtrain_host_engine::{Client, Completion, Op};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const BYTES: usize = 4096;
 const BLOCKS: u32 = 8;
 
-/// A target with two reactors, and a host with two of its own and `lanes` lanes.
+/// Starts a target with two reactors, and a host with two reactors and `lanes` lanes.
 fn pair(service: Duration, parallel: u16, lanes: u32) -> (Server, Client) {
     let mut config = server_config(vec![ssd(1, 16 * MIB, 512, service, parallel)]);
     config.cores = reactors(2);
@@ -21,7 +21,7 @@ fn pair(service: Duration, parallel: u16, lanes: u32) -> (Server, Client) {
     (server, client)
 }
 
-/// Submits a read or write of each slot of `slots`, all at once.
+/// Submits a read or write of each slot in `slots` at once.
 pub fn submit(client: &Client, op: Op, slots: std::ops::Range<u64>) -> Receiver<Completion> {
     let (done, completions) = channel();
     for slot in slots {
@@ -32,7 +32,7 @@ pub fn submit(client: &Client, op: Op, slots: std::ops::Range<u64>) -> Receiver<
     completions
 }
 
-/// Takes `count` completions, each with its slot's data.
+/// Collects `count` completions, each with the data of its slot.
 pub fn collect(completions: &Receiver<Completion>, count: usize) {
     let mut seen = vec![false; count];
     for _ in 0..count {
@@ -79,7 +79,7 @@ fn a_target_that_stops_does_not_wait_for_it() {
     eventually("commands are in the store", || server.usage().store_commands >= 50);
     let begin = Instant::now();
     server.stop();
-    // It gives up on a store that does not answer after ten seconds.
+    // It abandons a store that does not respond after ten seconds.
     assert!(begin.elapsed() < Duration::from_secs(9), "not {:?}", begin.elapsed());
     drop(completions);
 }

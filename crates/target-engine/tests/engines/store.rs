@@ -1,4 +1,4 @@
-//! Stores of an embedding program's own, under the real target.
+//! Stores of an embedding program, at a running target.
 
 #[path = "../../../store/tests/store/late.rs"]
 mod late;
@@ -26,7 +26,7 @@ const BYTES: usize = 4096;
 const BLOCKS: u32 = 8;
 const SLOTS: u64 = 200;
 
-/// A target with two reactors that serves `store`, and a host with five lanes.
+/// Starts a target with two reactors that serves `store`, and a host with five lanes.
 fn pair(store: Arc<dyn Store>) -> (Server, Client) {
     let mut config = server_config(vec![Export::with_store(1, store)]);
     config.cores = reactors(2);
@@ -37,7 +37,7 @@ fn pair(store: Arc<dyn Store>) -> (Server, Client) {
     (server, client)
 }
 
-/// Reads or writes all of `slots` at once; those that failed. Each ends once, and what was read is right.
+/// Reads or writes all of `slots` at once, and checks the data. Each request completes once. Returns the failed ones.
 fn run(client: &Client, op: Op, slots: &[u64], seed: u64) -> Vec<u64> {
     let (done, completions) = channel();
     for &slot in slots {
@@ -95,7 +95,7 @@ fn errors_of_a_store_reach_the_command_that_they_are_of() {
     assert_nothing_left(&server);
 }
 
-/// Lends its memory to reads that it has heard of, and fails them.
+/// Store that lends its memory, requires an announcement of in-place reads, and fails these.
 #[derive(Debug)]
 struct FailsReads(Arc<dyn Store>);
 
@@ -124,7 +124,7 @@ impl Store for FailsReads {
 }
 
 #[test]
-fn a_read_in_place_that_fails_is_told() {
+fn a_failed_in_place_read_is_reported() {
     let kind = StoreKind::Memory { size: MIB };
     let memory = open(&StoreSpec { kind, lba_bytes: 512, read_only: false }).unwrap();
     let (server, client) = pair(Arc::new(FailsReads(memory)));
@@ -134,7 +134,7 @@ fn a_read_in_place_that_fails_is_told() {
     assert_nothing_left(&server);
 }
 
-/// Hosts hear of it without a reload.
+/// Hosts see the change without a reload.
 #[test]
 fn a_store_whose_size_changes_is_seen() {
     let late = Arc::new(LateStore::new(256, 0));
@@ -151,10 +151,10 @@ fn a_store_whose_size_changes_is_seen() {
     assert_nothing_left(&server);
 }
 
-/// A loop device, until it is dropped.
-struct Loop(String);
+/// Loop device that is detached on drop.
+struct AttachedLoopDevice(String);
 
-impl Drop for Loop {
+impl Drop for AttachedLoopDevice {
     fn drop(&mut self) {
         let _ = Command::new("losetup").args(["--detach", &self.0]).status();
     }
@@ -171,7 +171,7 @@ fn a_block_device_that_grows_is_seen() {
         Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout),
         _ => return eprintln!("SKIPPED a_block_device_that_grows_is_seen: no loop devices here"),
     };
-    let device = Loop(node.trim().to_owned());
+    let device = AttachedLoopDevice(node.trim().to_owned());
     let kind = StoreKind::Block { path: device.0.clone().into() };
     let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
     let server = serve(vec![Export::new(1, spec)]);
@@ -185,7 +185,7 @@ fn a_block_device_that_grows_is_seen() {
     drop((client, server));
 }
 
-/// The target waits for what the store still has, and no answer is lost or comes to somebody else.
+/// The target waits for the commands in the store, and each completion reaches its own host.
 #[test]
 fn hosts_leave_while_a_store_has_their_commands() {
     let late = Arc::new(LateStore::new(SLOTS * u64::from(BLOCKS), 0));

@@ -1,7 +1,7 @@
-//! TLS at both ends: what is let in, what is refused, and that data is the same.
+//! TLS at both ends: accepted and refused hosts, and intact data.
 
 use crate::harness::*;
-use crate::proxy::{Fate, Proxy};
+use crate::proxy::{ConnectionFault, Proxy};
 use roadtrain_host_engine::{Client, HostConfig, HostKey, HostTls, LinkState, discover};
 use roadtrain_proto::security::{
     Derivation, Hash, IdentityVersion, Keyring, Secret, Suite, TlsKey, TlsKeys, TlsPsk,
@@ -16,7 +16,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Configured PSKs for each suite.
+/// Returns a configured PSK for the suite of `hash`.
 fn key(hash: Hash, fill: u8) -> TlsKey {
     TlsKey::new(Some(hash), &vec![fill; hash.bytes()]).unwrap()
 }
@@ -38,7 +38,7 @@ fn required(exports: Vec<Export>, key: TlsKey) -> Server {
     Server::start(secured(exports, TlsUse::Required, key)).unwrap()
 }
 
-/// Writes and reads of all sizes, by way of capsules, R2Ts and receives into place.
+/// Writes and reads of all sizes, with capsules, R2Ts and direct receives.
 fn data_passes(client: &Client) {
     for (seed, length) in (1..).zip([512, 4096, 16 << 10, 20 << 10, 128 << 10, 1 << 20]) {
         let slba = seed * 2048;
@@ -66,7 +66,7 @@ fn data_passes_in_both_suites() {
 }
 
 #[test]
-fn who_has_another_key_is_refused_and_hears_it() {
+fn a_host_with_another_key_is_refused_with_the_reason() {
     for hash in [Hash::Sha256, Hash::Sha384] {
         let server = required(vec![memory(1, MIB, 512)], key(hash, 7));
         let error =
@@ -83,7 +83,8 @@ fn who_has_another_key_is_refused_and_hears_it() {
     }
 }
 
-/// Targets know a key by the identity of one version or by both; hosts offer the other one when the first is refused.
+/// Targets know a key by its identity of one version or of both; hosts offer the other identity if the first is
+/// refused.
 #[test]
 fn a_key_is_offered_by_the_identity_that_the_target_knows() {
     use IdentityVersion::{V0, V1};
@@ -113,7 +114,7 @@ fn a_key_is_offered_by_the_identity_that_the_target_knows() {
     }
 }
 
-/// A host whose key was made by authentication, and is forgotten, authenticates again when it receives that alone.
+/// A host with a generated key that the target has forgotten authenticates again only on this alert.
 #[test]
 fn a_generated_key_that_is_forgotten_is_not_known() {
     let server = required(vec![memory(1, MIB, 512)], key(Hash::Sha256, 7));
@@ -133,7 +134,7 @@ fn a_generated_key_that_is_forgotten_is_not_known() {
 }
 
 #[test]
-fn nobody_falls_back() {
+fn no_side_falls_back() {
     let key = || key(Hash::Sha256, 7);
     let server = required(vec![memory(1, MIB, 512)], key());
     let error = Client::connect(host_config(address(&server))).err().unwrap().to_string();
@@ -146,7 +147,7 @@ fn nobody_falls_back() {
 }
 
 #[test]
-fn where_it_is_allowed_the_first_octet_tells() {
+fn where_tls_is_allowed_the_first_byte_decides() {
     let key = || key(Hash::Sha256, 7);
     let config = secured(vec![memory(1, 32 * MIB, 512)], TlsUse::Allowed, key());
     let server = Server::start(config).unwrap();
@@ -159,20 +160,17 @@ fn where_it_is_allowed_the_first_octet_tells() {
     let wrong = Client::connect(host(address(&server), self::key(Hash::Sha256, 8)));
     assert!(wrong.is_err(), "and no host with TLS ends up without");
     let claimed = Client::connect(host_config(address(&server))).err().unwrap().to_string();
-    assert!(
-        claimed.contains("refuses"),
-        "nobody is a host with a key because he says so: {claimed}"
-    );
+    assert!(claimed.contains("refuses"), "a host with a key must use it: {claimed}");
 }
 
-/// When keys are used up all connections are made anew, and requests do not notice.
+/// Before keys are used up, all connections are made again, and requests do not notice.
 #[test]
 fn connections_are_renewed_before_their_keys_are_used_up() {
     const ROUNDS: u64 = 40;
     let key = || key(Hash::Sha256, 7);
     let server = required(vec![memory(1, 32 * MIB, 512)], key());
     let mut config = host(address(&server), key());
-    // A MiB each way.
+    // Limit of one MiB in each direction.
     config.tls =
         Some(HostTls { blocks_max: (1 << 20) / 16, ..HostTls::new(HostKey::Configured(key())) });
     let client = Client::connect(config).unwrap();
@@ -188,13 +186,13 @@ fn connections_are_renewed_before_their_keys_are_used_up() {
     assert!(link.since > before.since, "the connection is another one: {before:?} {link:?}");
 }
 
-/// Without any digest: what the network changes does not get past TLS.
+/// Without digests, TLS detects data that the network has changed.
 #[test]
 fn flipped_bits_and_cuts_lose_nothing() {
     let key = || key(Hash::Sha256, 7);
     let server = required(vec![memory(1, 32 * MIB, 512)], key());
-    let flips = (0..4).map(|n| Fate::Flip(900_000 + 7777 * n));
-    let cuts = (0..12).map(|n| Fate::Cut(300 + 77_777 * n));
+    let flips = (0..4).map(|n| ConnectionFault::Flip(900_000 + 7777 * n));
+    let cuts = (0..12).map(|n| ConnectionFault::Cut(300 + 77_777 * n));
     let proxy = Proxy::new(address(&server), flips.chain(cuts).collect());
     let mut config = host(proxy.address, key());
     config.connect_timeout = LONG;
@@ -209,9 +207,9 @@ fn flipped_bits_and_cuts_lose_nothing() {
     assert!(proxy.strikes() >= 5, "only {} connections were struck", proxy.strikes());
 }
 
-/// Connections that say nothing, or nonsense, or stop in the middle: others get in meanwhile, and nothing is left.
+/// Silent, invalid and incomplete handshakes: other hosts connect meanwhile, and nothing is left.
 #[test]
-fn hostile_handshakes_are_nobody_elses_trouble() {
+fn hostile_handshakes_delay_no_other_host() {
     let key = || key(Hash::Sha256, 7);
     let mut config = secured(vec![memory(1, 32 * MIB, 512)], TlsUse::Required, key());
     config.connect_timeout = Duration::from_secs(3);
@@ -228,7 +226,7 @@ fn hostile_handshakes_are_nobody_elses_trouble() {
     for nonsense in [&[0; 128][..], b"GET / HTTP/1.1\r\n\r\n", &[0x16, 3, 1, 0, 4, 0xff, 0, 0, 0]] {
         let mut answer = Vec::new();
         let mut socket = begin(nonsense);
-        let _ = socket.read_to_end(&mut answer); // reset, if octets of ours were unread
+        let _ = socket.read_to_end(&mut answer); // reset, if bytes were unread
         assert_eq!(answer.first(), Some(&0x15), "an alert for {nonsense:?}: {answer:?}");
     }
     for mut socket in silent.into_iter().chain(half) {
@@ -237,11 +235,11 @@ fn hostile_handshakes_are_nobody_elses_trouble() {
     assert_nothing_left(&server);
 }
 
-/// A flood from one address: half-open handshakes, more than there may be. Who
-/// was there before, from elsewhere, stays, and others get in.
+/// A flood of half-open handshakes from one address, more than permitted. Earlier connections from other addresses
+/// stay, and others can connect.
 #[test]
 fn a_flood_from_one_address_ends_its_own_handshakes_only() {
-    /// More than may be under way.
+    /// More handshakes than can be in progress.
     const FLOOD: usize = 1100;
     let key = || key(Hash::Sha256, 7);
     let mut config = secured(vec![memory(1, 32 * MIB, 512)], TlsUse::Required, key());
@@ -266,7 +264,7 @@ fn a_flood_from_one_address_ends_its_own_handshakes_only() {
     assert_eq!(still_there, Err(ErrorKind::WouldBlock));
 }
 
-/// While a key is changed both are good, and a host whose key goes is sent away.
+/// During a change both keys are valid. A host whose key is removed is disconnected.
 #[test]
 fn a_key_is_changed_side_by_side_and_taken_away() {
     let [old, new] = [7, 8].map(|fill| key(Hash::Sha256, fill));
@@ -283,9 +281,9 @@ fn a_key_is_changed_side_by_side_and_taken_away() {
     eventually("it is sent away", || client.view().link().state != LinkState::Connected);
 }
 
-/// A listener with TLS beside one without, and the log that says which is which.
+/// Listeners with and without TLS, and their entries in the discovery log.
 #[test]
-fn listeners_with_and_without_it_are_beside_each_other() {
+fn listeners_with_and_without_tls_coexist() {
     let key = || key(Hash::Sha256, 7);
     let mut config = secured(vec![memory(1, 32 * MIB, 512)], TlsUse::Required, key());
     let plain: SocketAddr = "127.0.0.2:0".parse().unwrap();
@@ -308,18 +306,18 @@ fn listeners_with_and_without_it_are_beside_each_other() {
     }
 }
 
-/// A listener asks for something else: what comes has to follow, and what is there lives on.
+/// The TLS setting of a listener changes: new connections must follow it, and existing ones stay.
 #[test]
-fn a_listener_asks_for_something_else() {
+fn the_tls_setting_of_a_listener_changes() {
     let exports = || vec![memory(1, 32 * MIB, 512)];
     let key = || key(Hash::Sha256, 7);
     let server = Server::start(secured(exports(), TlsUse::Off, key())).unwrap();
     let (at, subsystems) = (address(&server), [subsystem(exports())]);
     let plain = Client::connect(host_config(at)).unwrap();
     let set = |tls, at: BTreeMap<_, _>| {
-        let asked = ["127.0.0.1:0".parse().unwrap()];
+        let listen = ["127.0.0.1:0".parse().unwrap()];
         let changes = server.reconfigure(
-            &asked,
+            &listen,
             &subsystems,
             &Default::default(),
             (tls, &at),
@@ -327,7 +325,7 @@ fn a_listener_asks_for_something_else() {
         );
         changes.unwrap().iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    let asked = "127.0.0.1:0".parse().unwrap();
+    let any_address = "127.0.0.1:0".parse().unwrap();
     let changed = |what: &str| vec![format!("listener {at}: {what}")];
     let is_taken = |secured: bool| {
         let plain = HostConfig { connect_timeout: Duration::ZERO, ..host_config(at) };
@@ -340,7 +338,7 @@ fn a_listener_asks_for_something_else() {
     assert_eq!(set(TlsUse::Required, BTreeMap::new()), Vec::<String>::new());
     let secured = Client::connect(host(at, key())).unwrap();
     assert_eq!(
-        set(TlsUse::Required, [(asked, TlsUse::Off)].into()),
+        set(TlsUse::Required, [(any_address, TlsUse::Off)].into()),
         changed("new connections have no TLS")
     );
     assert_eq!([is_taken(false), is_taken(true)], [true, false]);
@@ -349,7 +347,7 @@ fn a_listener_asks_for_something_else() {
     assert_eq!(server.addresses(), [at]);
     let open = serve(exports());
     let refused = open.reconfigure(
-        &[asked],
+        &[any_address],
         &subsystems,
         &Default::default(),
         (TlsUse::Required, &BTreeMap::new()),

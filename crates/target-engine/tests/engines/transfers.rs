@@ -1,4 +1,4 @@
-//! Peers that keep buffers by doing nothing lose them when others need them, and only then.
+//! Idle peers with buffers lose them when others need buffers, and only then.
 
 use crate::harness::*;
 use crate::peer::*;
@@ -6,11 +6,11 @@ use roadtrain_host_engine::{Client, Op};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-fn harness(transfer_timeout: Duration) -> Harness {
-    Harness::scarce(|config| config.transfer_timeout = transfer_timeout)
+fn harness(transfer_timeout: Duration) -> EngineHarness {
+    EngineHarness::scarce(|config| config.transfer_timeout = transfer_timeout)
 }
 
-/// A write that needs a buffer succeeds, sooner or later.
+/// Checks that a write that needs a buffer succeeds eventually.
 fn assert_goes_on(client: &Client) {
     let (done, completions) = channel();
     client.submit_to(request(Op::Write, 0, 128, Some(pattern(65536, 1)), 0), &done);
@@ -42,7 +42,7 @@ fn a_peer_that_stops_within_its_data_is_ended() {
 #[test]
 fn a_peer_that_does_not_take_its_answers_is_ended() {
     let harness = harness(Duration::from_millis(200));
-    let entries = 128; // more than both ends' sockets hold
+    let entries = 128; // more than the sockets of both ends hold
     let mut peer = harness.queue_of(1, entries);
     for cid in 2..entries {
         peer.send(&read(cid, LARGE));
@@ -55,13 +55,13 @@ fn a_peer_that_does_not_take_its_answers_is_ended() {
 }
 
 #[test]
-fn nobody_is_ended_while_nobody_else_waits() {
+fn no_connection_ends_while_no_other_waits() {
     let harness = harness(Duration::from_millis(20));
     let mut peer = harness.queue(raw::PLAIN);
     let first = harness.hold_buffers(&mut peer);
-    peer.send(&write(4, LARGE, raw::PLAIN)); // waits for a buffer of its own
+    peer.send(&write(4, LARGE, raw::PLAIN)); // waits for its own buffer
     for round in 0..20 {
-        harness.client.write(2, 0, pattern(65536, round), false).unwrap(); // needs none
+        harness.client.write(2, 0, pattern(65536, round), false).unwrap(); // needs no buffer
         std::thread::sleep(Duration::from_millis(20));
     }
     let data = vec![7; LARGE as usize];
@@ -74,11 +74,11 @@ fn nobody_is_ended_while_nobody_else_waits() {
     harness.assert_healthy();
 }
 
-/// A peer that has sent its data behind something that has no buffer is not to blame for that.
+/// A peer is not to blame if its data is queued behind a command without a buffer.
 #[test]
-fn a_peer_that_is_not_listened_to_is_not_ended() {
+fn a_peer_that_is_not_received_from_is_not_ended() {
     const BUFFERS: u16 = (SCARCE_BYTES >> 16) as u16;
-    // A lane may have a quarter of the buffers wait for its data.
+    // A quarter of the buffers may wait for the data of one lane.
     const WRITES: u16 = BUFFERS / 4;
     const RESERVE: u16 = 16;
     let harness = harness(Duration::from_secs(2));
@@ -98,7 +98,7 @@ fn a_peer_that_is_not_listened_to_is_not_ended() {
         peer.send(&capsule[..100]);
         peer
     };
-    let reserved: Vec<Peer> = (3..3 + RESERVE).map(reserved).collect();
+    let reserved: Vec<RawPeer> = (3..3 + RESERVE).map(reserved).collect();
     eventually("the reserve is used up", || {
         harness.server.usage().reserved_buffers == usize::from(RESERVE)
     });
@@ -108,7 +108,7 @@ fn a_peer_that_is_not_listened_to_is_not_ended() {
     completed.sort_by_key(|&(cid, _)| cid);
     assert!(matches!(completed, [(2, a), (3, b)] if a.is_success() && b.is_success()));
     holder.assert_ends();
-    // Their time may not be over yet, and nobody waits any more.
+    // Their time limit may not have passed, and no other connection waits any more.
     drop(reserved);
     drop(victim);
     harness.assert_healthy();

@@ -1,4 +1,4 @@
-//! Write Uncorrectable: blocks that cannot be read until they are written, for every host and over a restart.
+//! Write Uncorrectable: blocks that cannot be read until they are written, for every host and across a restart.
 
 use crate::harness::*;
 use crate::peer::*;
@@ -26,7 +26,7 @@ fn start(exports: Vec<Export>) -> Server {
     Server::start(ServerConfig { cores: reactors(2), ..server_config(exports) }).unwrap()
 }
 
-/// A host of its own, over lanes at both reactors.
+/// Connects host `number`, with lanes on both reactors.
 fn host(server: &Server, number: u8) -> Client {
     let mut config = host_config(address(server));
     (config.host_nqn, config.host_id) = (format!("{HOST_NQN}{number}"), [number + 1; 16]);
@@ -71,7 +71,7 @@ fn what_is_marked_fails_every_command_that_reads_it() {
             let fused = client.compare_and_write(nsid, 10, block, block);
             assert_eq!(status(fused), UNREADABLE);
         }
-        // Deallocated blocks were not written.
+        // Deallocation does not count as a write.
         one.discard(nsid, 10, 4).unwrap();
         assert_eq!(read(&other, nsid, 10, 1), UNREADABLE);
     }
@@ -112,7 +112,7 @@ fn marks_outlive_the_target() {
     client.write_uncorrectable(2, 10, 4).unwrap();
     assert_eq!(write(&client, 2, 11, 1, 2), Status::SUCCESS);
     drop(client);
-    // What is there now is what a target would find that was killed now: what was answered is in the file.
+    // A target that was killed now would find this file: it has every completed change.
     let kept = directory.path().join("2.img.uncorrectable");
     let text = fs::read_to_string(&kept).unwrap();
     assert!(text.contains("marked 5120 512\nmarked 6144 1024\n"), "{text}");
@@ -123,7 +123,7 @@ fn marks_outlive_the_target() {
     assert_eq!([10, 12, 13].map(|slba| read(&client, 2, slba, 1)), [UNREADABLE; 3]);
     assert_eq!([9, 11, 14].map(|slba| read(&client, 2, slba, 1)), [Status::SUCCESS; 3]);
     drop((client, server));
-    // Who may only read it sees them, too.
+    // A read-only export has the marks, too.
     let server = start(vec![read_only(exports().remove(0))]);
     let client = host(&server, 1);
     assert_eq!(read(&client, 2, 10, 1), UNREADABLE);
@@ -156,15 +156,15 @@ fn a_mark_that_cannot_be_saved_is_none_and_stays_one() {
     assert_nothing_left(&server);
 }
 
-/// Marks that cannot be kept any more are not ignored: their blocks would read as good.
+/// A target does not ignore marks that it can no longer keep: their blocks would read as good.
 #[test]
-fn a_target_does_not_start_beside_marks_that_it_cannot_keep() {
+fn a_target_does_not_start_with_marks_that_it_cannot_keep() {
     let directory = tempfile::tempdir().unwrap();
     let exports = || vec![file(2, &directory, MIB, BLOCK)];
     let server = start(exports());
     host(&server, 1).write_uncorrectable(2, 0, 2).unwrap();
     drop(server);
-    // No file can be made there.
+    // No file can be created there.
     let probe = directory.path().join("2.img.uncorrectable.probe");
     fs::create_dir(&probe).unwrap();
     let error = Server::start(server_config(exports())).map(drop).unwrap_err().to_string();
@@ -172,11 +172,11 @@ fn a_target_does_not_start_beside_marks_that_it_cannot_keep() {
         error.contains("2.img.uncorrectable: ") && error.contains("make its folder writable"),
         "{error}"
     );
-    // A namespace that is only read keeps nothing, and has them.
+    // A read-only namespace keeps no marks, but has those of the file.
     let server = start(vec![read_only(exports().remove(0))]);
     assert_eq!(read(&host(&server, 1), 2, 0, 1), UNREADABLE);
     drop(server);
-    // Without marks there is nothing to miss.
+    // Without marks there is nothing to lose.
     fs::remove_file(directory.path().join("2.img.uncorrectable")).unwrap();
     let server = start(exports());
     let client = host(&server, 1);
@@ -208,7 +208,7 @@ fn where_there_is_no_place_nothing_is_marked() {
     assert!(Server::start(server_config(twice)).is_err(), "marks of one would be the other's");
 }
 
-/// Does something at the end, however that comes.
+/// Runs a function on drop, also on a panic.
 fn defer(last: impl FnMut()) -> impl Drop {
     struct Deferred<F: FnMut()>(F);
     impl<F: FnMut()> Drop for Deferred<F> {
@@ -219,7 +219,8 @@ fn defer(last: impl FnMut()) -> impl Drop {
     Deferred(last)
 }
 
-/// One host marks and writes, others read and write elsewhere: no read that begins after an answer sees what was before.
+/// One host marks and writes while others use other blocks: a read that begins after a completion never returns the
+/// previous state.
 #[test]
 fn marks_hold_for_every_host_from_their_answer_on() {
     let rounds = effort(15, 60);
@@ -231,7 +232,7 @@ fn marks_hold_for_every_host_from_their_answer_on() {
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Its blocks overlap with others' every other time.
+                // Its blocks overlap with those of others every other time.
                 for slba in [0, 6].into_iter().cycle() {
                     if is_over.load(Ordering::Relaxed) {
                         return;
@@ -254,7 +255,7 @@ fn marks_hold_for_every_host_from_their_answer_on() {
     assert_nothing_left(&server);
 }
 
-/// Writes of the same marked blocks at the same time: each ends well, and one of them is what is there.
+/// Concurrent writes of the same marked blocks: each succeeds, and the data of one of them is stored.
 #[test]
 fn writes_of_marked_blocks_at_the_same_time_end_well() {
     let directory = tempfile::tempdir().unwrap();

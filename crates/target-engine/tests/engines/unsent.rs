@@ -1,4 +1,4 @@
-//! Peers that do not take what they have asked for: all that waits for them is in buffers, which are bounded.
+//! Peers that do not read their data: it waits in buffers, whose number is bounded.
 
 use crate::harness::*;
 use crate::peer::*;
@@ -11,19 +11,19 @@ use roadtrain_wire::zerocopy::IntoBytes;
 use std::time::Duration;
 
 const PAGE_BYTES: u32 = 1 << 20;
-/// More pages than both ends' sockets and the buffers hold.
+/// More pages than the sockets of both ends and the buffers hold.
 const PAGES: u16 = 28;
 const POOL_BYTES: usize = 8 << 20;
-/// CC: enabled, SQEs of 64 octets, CQEs of 16.
+/// CC: enabled, SQEs of 64 bytes, CQEs of 16.
 const ENABLED: u32 = 4 << 20 | 6 << 16 | 1;
 
-/// Requests that the target has answered.
-fn requests(harness: &Harness) -> u64 {
+/// Returns the number of completed requests.
+fn requests(harness: &EngineHarness) -> u64 {
     harness.server.reactors().iter().map(|reactor| reactor.batching.requests).sum()
 }
 
-/// A controller that is enabled, by hand.
-fn admin_queue(harness: &Harness) -> Peer {
+/// Connects an admin queue by hand, and enables its controller.
+fn admin_queue(harness: &EngineHarness) -> RawPeer {
     let mut peer = harness.ready(raw::PLAIN);
     let cattr = cattr::DISABLE_SQ_FLOW_CONTROL | Class::Normal.to_cattr();
     let connect = Connect { recfmt: 0, qid: 0, sqsize: 31, cattr, kato_ms: 0 };
@@ -35,9 +35,9 @@ fn admin_queue(harness: &Harness) -> Peer {
     peer
 }
 
-/// Asks for `PAGES` log pages, each with room for `PAGE_BYTES`. In one piece: while much of one page is unsent, the
-/// target does not hear the next command.
-fn ask_for_pages(peer: &mut Peer) {
+/// Requests `PAGES` log pages of `PAGE_BYTES` each, in one send: while much of a page is unsent, the target does not
+/// receive the next command.
+fn request_pages(peer: &mut RawPeer) {
     let commands = (2..2 + PAGES).flat_map(|cid| {
         let sqe = GetLogPage::new(lid::ERROR, PAGE_BYTES).emit(0);
         raw::command(cid, sqe, &[], raw::PLAIN)
@@ -47,9 +47,9 @@ fn ask_for_pages(peer: &mut Peer) {
 
 #[test]
 fn pages_that_wait_to_be_sent_are_in_buffers() {
-    let harness = Harness::with_file(|config| config.pool_bytes = POOL_BYTES);
+    let harness = EngineHarness::with_file(|config| config.pool_bytes = POOL_BYTES);
     let mut peer = admin_queue(&harness);
-    ask_for_pages(&mut peer);
+    request_pages(&mut peer);
     eventually("pages are in buffers", || harness.server.usage().buffer_bytes >= 1 << 20);
     assert!(harness.server.usage().buffer_bytes <= POOL_BYTES);
     for _ in 0..PAGES {
@@ -63,11 +63,11 @@ fn pages_that_wait_to_be_sent_are_in_buffers() {
 
 #[test]
 fn a_peer_that_does_not_take_its_pages_is_ended_when_others_need_buffers() {
-    let harness = Harness::with_file(|config| {
+    let harness = EngineHarness::with_file(|config| {
         (config.pool_bytes, config.transfer_timeout) = (2 << 20, Duration::from_millis(200));
     });
     let mut peer = admin_queue(&harness);
-    ask_for_pages(&mut peer);
+    request_pages(&mut peer);
     eventually("every buffer is taken", || harness.server.usage().buffer_bytes == 2 << 20);
     harness.client.write(1, 0, pattern(65536, 1), false).unwrap();
     eventually("its connection is ended", || {
@@ -78,11 +78,11 @@ fn a_peer_that_does_not_take_its_pages_is_ended_when_others_need_buffers() {
 
 #[test]
 fn a_reactor_sleeps_while_a_lane_waits_for_buffers() {
-    let harness = Harness::with_file(|config| config.pool_bytes = POOL_BYTES);
+    let harness = EngineHarness::with_file(|config| config.pool_bytes = POOL_BYTES);
     let mut peer = admin_queue(&harness);
-    ask_for_pages(&mut peer);
+    request_pages(&mut peer);
     eventually("every buffer is taken", || harness.server.usage().buffer_bytes == POOL_BYTES);
-    // Each look wakes the reactor, which sleeps again if nothing else keeps it awake.
+    // Each query wakes the reactor, which sleeps again if it has nothing else to do.
     let sleeps = || {
         let _ = harness.server.usage();
         harness.server.reactors()[0].waits
@@ -91,16 +91,16 @@ fn a_reactor_sleeps_while_a_lane_waits_for_buffers() {
     eventually("the reactor sleeps", || sleeps() >= before + 3);
 }
 
-/// Its commands wait with the network, not here.
+/// Its commands wait in the network, not at the target.
 #[test]
 fn a_lane_with_much_unsent_is_not_received_from() {
     const LEN: u32 = 128 << 10;
     const READS: u16 = 400;
-    /// 50 MiB are asked for. A lane with so much unsent in buffers is not received from.
+    /// The test requests 50 MiB. The target does not receive from a lane with this much unsent data.
     const UNSENT_MAX: usize = 4 << 20;
     /// The last receive may add some: each command is received before the next one is sent.
     const HELD_MAX: usize = 16 << 20;
-    let harness = Harness::with_file(|config| config.pool_bytes = 64 << 20);
+    let harness = EngineHarness::with_file(|config| config.pool_bytes = 64 << 20);
     let mut peer = harness.queue_with(1, READS + 2, raw::BOTH);
     let before = requests(&harness);
     for cid in 2..2 + READS {
@@ -116,7 +116,7 @@ fn a_lane_with_much_unsent_is_not_received_from() {
         let held = harness.server.usage().buffer_bytes;
         assert!(held <= HELD_MAX, "{held} octets wait for a peer that does not read");
     }
-    harness.client.write(1, 8, pattern(65536, 1), false).unwrap(); // others go on
+    harness.client.write(1, 8, pattern(65536, 1), false).unwrap(); // others continue
     let mut answered = std::collections::BTreeSet::new();
     while answered.len() < usize::from(READS) {
         let (kind, pdu) = peer.next().expect("the data");

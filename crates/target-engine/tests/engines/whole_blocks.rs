@@ -1,4 +1,4 @@
-//! Blocks of memory namespaces change whole or not at all, wherever a connection ends and however data is cut.
+//! Blocks of memory namespaces change completely or not at all, wherever a connection ends and however data is split.
 
 use crate::harness::*;
 use crate::peer::*;
@@ -9,16 +9,16 @@ use std::time::Duration;
 
 const LEN: usize = 2 * BLOCK as usize;
 
-fn harness(lba_bytes: u32) -> Harness {
-    Harness::with(server_config(vec![memory(1, MIB, lba_bytes)]))
+fn harness(lba_bytes: u32) -> EngineHarness {
+    EngineHarness::with(server_config(vec![memory(1, MIB, lba_bytes)]))
 }
 
-fn read(harness: &Harness, len: usize) -> Buffer {
+fn read(harness: &EngineHarness, len: usize) -> Buffer {
     harness.client.read(1, 0, Buffer::alloc(len)).unwrap()
 }
 
-/// Sends `pdu` up to `cut`, in two parts, and ends the connection; waits until the target has ended it, too.
-fn send_and_end(mut peer: Peer, pdu: &[u8], cut: usize) {
+/// Sends `pdu` up to `cut`, in two parts, closes the connection, and waits until the target has closed it, too.
+fn send_and_end(mut peer: RawPeer, pdu: &[u8], cut: usize) {
     let (first, second) = pdu[..cut].split_at(cut / 2);
     peer.send(first);
     peer.send(second);
@@ -26,7 +26,7 @@ fn send_and_end(mut peer: Peer, pdu: &[u8], cut: usize) {
     peer.assert_ends();
 }
 
-/// Each block of `now` is that of `before`, or as written; how many are.
+/// Checks that each block of `now` is that of `before` or of `written`. Returns the number of written blocks.
 fn assert_whole(now: &[u8], before: &[u8], written: &[u8], block: usize, cut: usize) -> usize {
     let mut count = 0;
     for (number, now) in now.chunks(block).enumerate() {
@@ -40,13 +40,13 @@ fn assert_whole(now: &[u8], before: &[u8], written: &[u8], block: usize, cut: us
     count
 }
 
-/// Each place up to `end`, or one of thirteen of them, and the end.
+/// Returns every offset up to `end`, or one of thirteen, and the end.
 fn cuts(end: usize) -> impl Iterator<Item = usize> {
     (0..end).step_by(effort(13, 1) as usize).chain([end])
 }
 
 #[test]
-fn a_connection_cut_at_any_octet_of_a_capsule_leaves_blocks_whole() {
+fn a_connection_cut_at_any_byte_of_a_capsule_leaves_blocks_whole() {
     let harness = harness(BLOCK);
     let (old, new) = (pattern(LEN, 1), pattern(LEN, 2));
     let capsule = raw::write_in_capsule(2, &new, raw::PLAIN);
@@ -60,7 +60,7 @@ fn a_connection_cut_at_any_octet_of_a_capsule_leaves_blocks_whole() {
 }
 
 #[test]
-fn a_connection_cut_at_any_octet_of_data_asked_for_leaves_blocks_whole() {
+fn a_connection_cut_at_any_byte_of_r2t_data_leaves_blocks_whole() {
     let harness = harness(BLOCK);
     let (old, new) = (pattern(LEN, 1), pattern(LEN, 2));
     let pdu_bytes = raw::h2c_data(2, 0, 0, &new, true).len();
@@ -75,7 +75,7 @@ fn a_connection_cut_at_any_octet_of_data_asked_for_leaves_blocks_whole() {
     harness.assert_healthy();
 }
 
-/// What arrives in several receives, with blocks of 4 KiB.
+/// Data that arrives in several receives, with blocks of 4 KiB.
 #[test]
 fn a_large_write_cut_anywhere_leaves_blocks_whole() {
     const LARGE: usize = 128 << 10;
@@ -90,7 +90,7 @@ fn a_large_write_cut_anywhere_leaves_blocks_whole() {
         let data = raw::h2c_data(2, peer.r2t(2), 0, &new, true);
         for part in data[..cut].chunks(cut / 5 + 1) {
             peer.send(part);
-            std::thread::sleep(Duration::from_millis(1)); // so that it is received by itself
+            std::thread::sleep(Duration::from_millis(1)); // so that each part is received separately
         }
         peer.socket.shutdown(Shutdown::Write).unwrap();
         peer.assert_ends();
@@ -99,26 +99,26 @@ fn a_large_write_cut_anywhere_leaves_blocks_whole() {
     harness.assert_healthy();
 }
 
-/// A write of `LEN` to each of two places, their data in pieces by turns that end inside of blocks.
-struct Split {
-    peer: Peer,
+/// Writes of `LEN` to two places, whose data arrives in alternating pieces that end within blocks.
+struct SplitWrites {
+    peer: RawPeer,
     ttags: [u16; 2],
 }
 
-impl Split {
-    fn begin(harness: &Harness) -> Self {
+impl SplitWrites {
+    fn begin(harness: &EngineHarness) -> Self {
         let mut peer = harness.queue(raw::PLAIN);
-        let mut ask = |cid: u16| {
+        let mut begin_write = |cid: u16| {
             let mut sqe = Sqe::rw(opcode::WRITE, 1, u64::from(cid - 2) * 2, 2);
             sqe.set_transport(LEN as u32);
             peer.send(&raw::command(cid, sqe, &[], raw::PLAIN));
             peer.r2t(cid)
         };
-        let ttags = [ask(2), ask(3)];
-        Split { peer, ttags }
+        let ttags = [begin_write(2), begin_write(3)];
+        SplitWrites { peer, ttags }
     }
 
-    /// Sends the octets of both writes from `at` up to `end`.
+    /// Sends bytes `at` to `end` of both writes.
     fn send(&mut self, data: &[u8], at: usize, end: usize) {
         for (number, data) in data.chunks(LEN).enumerate() {
             let (cid, ttag) = (number as u16 + 2, self.ttags[number]);
@@ -134,7 +134,7 @@ fn data_may_be_cut_inside_of_blocks() {
     let new = pattern(2 * LEN, 2);
     for cuts in [&[4, 8, 512, 516][..], &[512, 1000], &[100, 600, 1020], &[512]] {
         harness.client.write(1, 0, pattern(2 * LEN, 1), false).unwrap();
-        let mut split = Split::begin(&harness);
+        let mut split = SplitWrites::begin(&harness);
         let mut at = 0;
         for &end in cuts.iter().chain(&[LEN]) {
             split.send(&new, at, end);
@@ -152,7 +152,7 @@ fn a_connection_cut_between_parts_of_a_block_leaves_it_whole() {
     let (old, new) = (pattern(2 * LEN, 1), pattern(2 * LEN, 2));
     for end in cuts(LEN / 4).map(|end| end * 4).filter(|end| (4..LEN).contains(end)) {
         harness.client.write(1, 0, pattern(2 * LEN, 1), false).unwrap();
-        let mut split = Split::begin(&harness);
+        let mut split = SplitWrites::begin(&harness);
         split.send(&new, 0, end);
         split.peer.socket.shutdown(Shutdown::Write).unwrap();
         split.peer.assert_ends();
@@ -161,7 +161,7 @@ fn a_connection_cut_between_parts_of_a_block_leaves_it_whole() {
     harness.assert_healthy();
 }
 
-/// Parts of blocks wait in buffers, of which there are few.
+/// Parts of blocks wait in buffers, which are few.
 #[test]
 fn parts_of_blocks_wait_for_buffers() {
     const WRITES: u16 = 7;
@@ -170,7 +170,7 @@ fn parts_of_blocks_wait_for_buffers() {
     let exports = vec![memory(1, MIB, BLOCK), file(2, &directory, 4 * MIB, BLOCK), slow];
     let mut config = server_config(exports);
     config.pool_bytes = SCARCE_BYTES;
-    let harness = Harness::with(config);
+    let harness = EngineHarness::with(config);
     let mut holder = harness.queue_of(1, 8);
     let mut sqe = Sqe::rw(opcode::WRITE, 2, 0, LARGE / BLOCK);
     sqe.set_transport(LARGE);
@@ -178,7 +178,7 @@ fn parts_of_blocks_wait_for_buffers() {
     let held = holder.r2t(2);
     holder.send(&slow_read(3, LARGE));
     eventually("all buffers are out", || harness.server.usage().buffer_bytes == SCARCE_BYTES);
-    let mut peers: Vec<Peer> = (2..5).map(|qid| harness.queue_of(qid, 8)).collect();
+    let mut peers: Vec<RawPeer> = (2..5).map(|qid| harness.queue_of(qid, 8)).collect();
     // Three times seven: more than the reserve.
     let data = |lane: u16, cid: u16| pattern(LEN, u64::from(lane * WRITES + cid - 2));
     let mut tags = Vec::new();

@@ -1,15 +1,15 @@
-//! A lane over Ethernet: its frames come and go by the reactor's ports.
+//! Lane over Ethernet: it sends and receives frames through the ports of the reactor.
 
 mod arrivals;
 
-use super::{Carry, Commands, Transport};
-use crate::control::Control;
-use crate::ether::damq::Damq;
+use super::{Carry, LaneCommands, LaneTransport};
+use crate::control::TargetControlPlane;
+use crate::ether::damq::LaneDamq;
 use crate::ether::ports::{self, PortState};
-use crate::lane::data::{Execution, Payload, range};
-use crate::lane::recording::Left;
-use crate::lane::{LaneError, Shared, TargetLane};
-use arrivals::{Command, LastPiece, Piece, octets};
+use crate::lane::data::{LaneExecution, LanePayload, range};
+use crate::lane::recording::DepartedCommand;
+use crate::lane::{LaneError, LaneResources, TargetLane};
+use arrivals::{ArrivedCommand, DataPiece, LastPiece, octets};
 use roadtrain_ether_port::port::Port;
 use roadtrain_ether_port::{FrameSeal, RefusalLog, opening, seals};
 use roadtrain_ether_proto::OpenFrame;
@@ -31,77 +31,77 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Longest wait for the acknowledgement of a lane's last answer.
+/// Longest wait for the acknowledgement of a lane's last completion.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 
-/// A link of the lane, as it was joined.
+/// Joined link of the lane.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Link {
-    /// Which of the reactor's ports.
+pub(crate) struct TargetLaneLink {
+    /// Index of the reactor's port.
     pub(crate) port: usize,
-    /// The host's address.
+    /// MAC address of the host.
     pub(crate) peer: MacAddress,
-    /// What the host has said, to be told the same when it says it again.
+    /// Join of the host. A repeated Join gets the same reply.
     pub(crate) join: Join,
-    /// Our first number in its channel.
+    /// First sequence number of the target in this channel.
     pub(crate) first: u32,
 }
 
 /// Queue pair, links and data pages.
-pub(crate) struct Ether {
+pub(crate) struct EtherTransport {
     pub(crate) qpair: Qpair,
-    pub(crate) damq: Damq,
-    /// What the lane's frames name it by.
+    pub(crate) damq: LaneDamq,
+    /// Token that identifies the lane in its frames.
     pub(crate) token: u64,
-    /// The subsystem that it was made for.
+    /// NQN of the subsystem in the Join.
     pub(crate) nqn: Arc<str>,
-    /// Slots of the lane.
+    /// Number of slots.
     pub(crate) slots: u16,
-    /// By number; `None` until it was joined.
-    links: Vec<Option<Link>>,
+    /// Links by number; `None` before the Join.
+    links: Vec<Option<TargetLaneLink>>,
     /// Commands of the frame that is being received.
-    commands: Vec<Command>,
-    /// Commands whose responses the host may not have.
+    commands: Vec<ArrivedCommand>,
+    /// Number of commands whose completions the host has not acknowledged.
     held: u32,
-    /// What its frames are sealed with, if they are.
+    /// Keys that seal the frames, if they are sealed.
     seal: Option<Box<FrameSeal>>,
     refusals: RefusalLog,
-    /// By slot, when the last command was answered.
+    /// Time of the last completion, by slot.
     answered: Box<[Instant]>,
-    /// The host has disconnected: until when its acknowledgement is waited for.
+    /// Deadline for the acknowledgement of the last completion, after a disconnect.
     ending: Option<Instant>,
     stats: Batching,
 }
 
-impl Ether {
-    /// Frames given up, with the port of each link.
+impl EtherTransport {
+    /// Returns the number of lost frames and the port of each link.
     pub(crate) fn lost(&self) -> impl Iterator<Item = (usize, u64)> {
         let lost = |number: usize| Some(self.qpair.end.links.stats(number as u8)?.lost);
-        let link = move |(number, link): (usize, &Option<Link>)| {
+        let link = move |(number, link): (usize, &Option<TargetLaneLink>)| {
             Some((link.as_ref()?.port, lost(number)?))
         };
         self.links.iter().enumerate().filter_map(link)
     }
 }
 
-/// What a lane over Ethernet is made of.
-pub(crate) struct EtherLane {
+/// Parts of a new lane over Ethernet.
+pub(crate) struct EtherLaneParts {
     pub(crate) qpair: Qpair,
-    pub(crate) damq: Damq,
+    pub(crate) damq: LaneDamq,
     pub(crate) token: u64,
     pub(crate) nqn: Arc<str>,
     pub(crate) slots: u16,
 }
 
-/// A lane's frames, put into the ports of its links.
+/// Writes the frames of a lane into the ports of its links.
 struct Filler<'a> {
     ports: &'a mut [Port],
-    links: &'a [Option<Link>],
-    execution: &'a mut Execution,
+    links: &'a [Option<TargetLaneLink>],
+    execution: &'a mut LaneExecution,
     stats: &'a mut Batching,
     cells: &'a ReactorCells,
     seal: Option<&'a mut FrameSeal>,
-    /// Of the frame that is being built.
+    /// Port of the frame that is being built. The following fields describe that frame, too.
     port: usize,
     peer: MacAddress,
     octets: usize,
@@ -158,12 +158,12 @@ impl FrameWriter for Filler<'_> {
     }
 }
 
-impl Ether {
-    /// A lane that `join` asks for; its links are to be added.
-    pub(crate) fn new(now: Instant, join: &Join, parts: EtherLane) -> Self {
-        let EtherLane { mut qpair, damq, token, nqn, slots } = parts;
+impl EtherTransport {
+    /// Creates the lane of `join`. The caller adds its links.
+    pub(crate) fn new(now: Instant, join: &Join, parts: EtherLaneParts) -> Self {
+        let EtherLaneParts { mut qpair, damq, token, nqn, slots } = parts;
         qpair.hear_host(now);
-        Ether {
+        EtherTransport {
             qpair,
             damq,
             token,
@@ -180,26 +180,26 @@ impl Ether {
         }
     }
 
-    /// Whether its frames are sealed: only its host can make them.
+    /// True if the frames are sealed, so that only the host can create them.
     pub(crate) fn is_sealed(&self) -> bool {
         self.seal.as_ref().is_some_and(|seal| seal.is_on())
     }
 
-    /// The link of that number, if it was joined.
-    pub(crate) fn link(&self, link: u8) -> Option<Link> {
+    /// Returns the link of that number, if it was joined.
+    pub(crate) fn link(&self, link: u8) -> Option<TargetLaneLink> {
         self.links.get(usize::from(link)).copied().flatten()
     }
 
-    /// Links that were joined, with their numbers.
-    pub(crate) fn links(&self) -> impl Iterator<Item = (u8, Link)> {
+    /// Returns the joined links with their numbers.
+    pub(crate) fn links(&self) -> impl Iterator<Item = (u8, TargetLaneLink)> {
         (0..).zip(&self.links).filter_map(|(number, link)| Some((number, (*link)?)))
     }
 
-    /// Adds a link whose host listens at `socket_number`; `false` if it is there.
+    /// Adds a link whose host listens at `socket_number`. Returns false if the link exists.
     pub(crate) fn add_link(
         &mut self,
         now: Instant,
-        link: Link,
+        link: TargetLaneLink,
         config: &ChannelConfig,
         socket_number: u16,
     ) -> bool {
@@ -208,8 +208,8 @@ impl Ether {
         self.qpair.end.links.add(now, config, socket_number)
     }
 
-    /// Interfaces have come, gone or changed: one for each port. One that takes only smaller frames than it did is of
-    /// no use to a link.
+    /// Applies the states of the ports, one for each port. A link is down if its port takes only smaller frames than
+    /// before.
     pub(crate) fn set_states(&mut self, now: Instant, states: &[PortState]) {
         for (number, link) in (0..).zip(&self.links) {
             if let Some(state) = link.and_then(|link| states.get(link.port)) {
@@ -220,32 +220,32 @@ impl Ether {
         }
     }
 
-    /// The link of that number leads to another of our ports, or to another address of the host.
+    /// Moves the link to another port of the target or to another address of the host.
     pub(crate) fn move_link(&mut self, number: u8, port: usize, peer: MacAddress) {
         if let Some(Some(link)) = self.links.get_mut(usize::from(number)) {
             (link.port, link.peer) = (port, peer);
         }
     }
 
-    /// A command is answered.
+    /// Notes the time at which a command completes.
     pub(in crate::lane) fn note_answer(&mut self, now: Instant, slot: u16) {
         self.answered[usize::from(slot)] = now;
     }
 
-    /// Data that the host has placed.
-    fn lend(&self, place: u64, data_bytes: u32) -> Payload<'static> {
+    /// Lends data that the host has placed.
+    fn lend(&self, place: u64, data_bytes: u32) -> LanePayload<'static> {
         let lent = if data_bytes > 0 { self.damq.lend(place, data_bytes) } else { None };
-        lent.map_or(Payload::Asked, Payload::Here)
+        lent.map_or(LanePayload::Asked, LanePayload::Here)
     }
 }
 
-impl Carry for Ether {
-    /// Data comes with its command, or there is none.
+impl Carry for EtherTransport {
+    /// Rejects the command: data comes with its command or not at all.
     fn request_data(&mut self, now: Instant, slot: u16, _bytes: u32) {
         self.qpair.respond(now, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), 0);
     }
 
-    /// Commands come with their data.
+    /// Returns the slot. Commands come with their data.
     fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)> {
         Some((self.qpair.slot_of(cid)?, false))
     }
@@ -258,15 +258,15 @@ impl Carry for Ether {
         self.qpair.end.expire(now);
     }
 
-    /// Builds what may leave; ports that are full are flushed, the others later.
+    /// Builds the frames that may leave. Flushes ports that are full now, the others later.
     fn flush(
         &mut self,
-        (execution, _): Commands<'_>,
-        shared: &mut Shared,
+        (execution, _): LaneCommands<'_>,
+        shared: &mut LaneResources,
     ) -> Result<(), LaneError> {
-        let Shared { ports, now, meters, number, .. } = shared;
+        let LaneResources { ports, now, meters, number, .. } = shared;
         if ports.is_empty() {
-            return Ok(()); // they are receiving: lanes that hear something end their turn after that
+            return Ok(()); // the ports are receiving: lanes with new frames end their turn afterwards
         }
         loop {
             let mut filler = Filler {
@@ -299,15 +299,15 @@ impl Carry for Ether {
         self.stats.with_doorbells(self.qpair.end.doorbells())
     }
 
-    /// Tells the host that the lane ends, over each link.
-    fn hang_up(&mut self, commands: Commands<'_>, shared: &mut Shared) {
+    /// Notifies the host over each link that the lane ends.
+    fn hang_up(&mut self, commands: LaneCommands<'_>, shared: &mut LaneResources) {
         self.qpair.end.leave(self.qpair.end.ended().unwrap_or(Reason::Shutdown));
-        let _ = self.flush(commands, shared); // which cannot fail
-        // What was built before names data that goes back now.
+        let _ = self.flush(commands, shared); // cannot fail here
+        // Frames that were built before refer to data that is released now.
         shared.ports.iter_mut().for_each(ports::flush);
     }
 
-    /// The lane ends when the host has the answer.
+    /// Keeps the lane until the host has acknowledged the completion.
     fn ends_at_once(&mut self, now: Instant) -> bool {
         self.ending.get_or_insert(now + LAST_ANSWER);
         false
@@ -320,10 +320,11 @@ impl Carry for Ether {
         if self.seal.as_ref().is_some_and(|seal| seal.is_used_up()) {
             return Some("the keys that seal its frames are used up");
         }
-        self.qpair.host.is_over(now).then_some("its host connects again")
+        self.qpair.host.is_over(now).then_some("its host has reconnected")
     }
 
-    /// The host has proved who it is. What it has sealed says that it knows.
+    /// Derives the keys for sealed frames after authentication. A frame that the host has sealed shows that it has the
+    /// keys.
     fn seal(&mut self, secret: &FrameSecret) -> Result<(), LaneError> {
         let links = &self.qpair.end.links;
         let keys = secret.keys(links.peer_token(), links.token());
@@ -334,8 +335,10 @@ impl Carry for Ether {
         Ok(())
     }
 
-    fn place(&mut self, now: Instant, payload: Payload<'_>) -> Payload<'static> {
-        let Payload::InFrame { octets, place } = payload else { return payload.without_frame() };
+    fn place(&mut self, now: Instant, payload: LanePayload<'_>) -> LanePayload<'static> {
+        let LanePayload::InFrame { octets, place } = payload else {
+            return payload.without_frame();
+        };
         let placed = self.damq.put(now, place, octets);
         debug_assert!(placed, "the queue pair checks places");
         self.lend(place, octets.len() as u32)
@@ -343,57 +346,67 @@ impl Carry for Ether {
 }
 
 impl TargetLane {
-    /// A lane over Ethernet; `peer` names the host in logs.
-    pub(crate) fn over_ether(id: (u32, u32), peer: String, ether: Ether, seals: SealUse) -> Self {
+    /// Creates a lane over Ethernet; `peer` names the host in logs.
+    pub(crate) fn over_ether(
+        id: (u32, u32),
+        peer: String,
+        ether: EtherTransport,
+        seals: SealUse,
+    ) -> Self {
         let mut session = Session::new(Settings { seals, ..Settings::default() });
-        session.initialized(); // its host has joined
-        TargetLane::new(id, peer, Transport::Ether(Box::new(ether)), session)
+        session.initialized(); // the Join replaces the initialization
+        TargetLane::new(id, peer, LaneTransport::Ether(Box::new(ether)), session)
     }
 
-    /// What it has of a lane over Ethernet, if it is one.
-    pub(crate) fn ether(&self) -> Option<&Ether> {
+    /// Returns the Ethernet part of the lane, if it has one.
+    pub(crate) fn ether(&self) -> Option<&EtherTransport> {
         match &self.transport {
-            Transport::Ether(ether) => Some(ether),
-            Transport::Tcp(_) => None,
+            LaneTransport::Ether(ether) => Some(ether),
+            LaneTransport::Tcp(_) => None,
         }
     }
 
-    /// As [`TargetLane::ether`].
-    pub(crate) fn ether_mut(&mut self) -> Option<&mut Ether> {
+    /// Returns the Ethernet part of the lane, if it has one.
+    pub(crate) fn ether_mut(&mut self) -> Option<&mut EtherTransport> {
         match &mut self.transport {
-            Transport::Ether(ether) => Some(ether),
-            Transport::Tcp(_) => None,
+            LaneTransport::Ether(ether) => Some(ether),
+            LaneTransport::Tcp(_) => None,
         }
     }
 
-    /// A host connects: is this its lane, and does it still have it? Whether it is asked now; what it says is told at
-    /// once or when it has come.
-    pub(crate) fn ask(&mut self, now: Instant, control: &Control, hostnqn: &str) -> bool {
+    /// Probes the host of the lane when a host connects with that NQN. Returns true if a probe must be sent now.
+    /// Reports the result immediately or when the reply arrives.
+    pub(crate) fn probe_host(
+        &mut self,
+        now: Instant,
+        control: &TargetControlPlane,
+        hostnqn: &str,
+    ) -> bool {
         let is_its = |presence: &&Presence| *presence.hostnqn == *hostnqn;
         let Some(presence) = self.session.presence().filter(is_its) else {
             return false;
         };
-        let Transport::Ether(ether) = &mut self.transport else { return false };
+        let LaneTransport::Ether(ether) = &mut self.transport else { return false };
         let Qpair { end, host, .. } = &mut ether.qpair;
-        let asked = host.ask(now, &mut end.links);
-        if asked == Asked::Harmless {
+        let outcome = host.ask(now, &mut end.links);
+        if outcome == Asked::Harmless {
             control.answered(presence);
         }
-        asked == Asked::Now
+        outcome == Asked::Now
     }
 
-    /// Tells that the host has the lane, if it was asked and has answered.
-    fn hear_answer(&mut self, control: &Control) {
-        if let Transport::Ether(ether) = &mut self.transport
+    /// Reports that the host has the lane, once it has answered a probe.
+    fn report_answer(&mut self, control: &TargetControlPlane) {
+        if let LaneTransport::Ether(ether) = &mut self.transport
             && ether.qpair.host.is_answered(&ether.qpair.end.links)
         {
             self.session.presence().into_iter().for_each(|presence| control.answered(presence));
         }
     }
 
-    /// Tells the log of frames that somebody else has sent, if it is time.
-    pub(crate) fn tell_refusals(&mut self, now: Instant) {
-        let Transport::Ether(ether) = &mut self.transport else { return };
+    /// Logs frames that other parties have sent, if the next log line is due.
+    pub(crate) fn log_refusals(&mut self, now: Instant) {
+        let LaneTransport::Ether(ether) = &mut self.transport else { return };
         if ether.seal.is_some()
             && let Some(count) = ether.refusals.due(now, &ether.qpair.end.rejected)
         {
@@ -401,37 +414,39 @@ impl TargetLane {
         }
     }
 
-    /// A frame of the lane, over one of its links; `is_astray`: from somewhere else, so it counts only if it says that
-    /// the host is there now. Whether it counts. Nothing is sent: the lane's turn has to be ended.
+    /// Handles a frame of the lane. `is_off_link` is true if it comes from another address than the link's; then it is
+    /// valid only if it proves that the host is there now. Returns true if the frame is valid. The caller ends the
+    /// lane's turn, which sends.
     pub(crate) fn take_frame(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         frame: (&FrameHeader, FrameType, &[u8]),
-        is_astray: bool,
+        is_off_link: bool,
     ) -> Result<bool, LaneError> {
         let is_sealed = self.ether().is_some_and(|ether| ether.seal.is_some());
-        opening(is_sealed, |out| self.open_frame(shared, frame, is_astray, out))
+        opening(is_sealed, |out| self.open_frame(shared, frame, is_off_link, out))
     }
 
-    /// The same, with a place to open the body to. The first sealed frame says that the host has the keys, too.
+    /// Opens and handles a frame. `out` receives the opened body. The first sealed frame shows that the host has the
+    /// keys, too.
     fn open_frame(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         (header, kind, body): (&FrameHeader, FrameType, &[u8]),
-        is_astray: bool,
+        is_off_link: bool,
         out: &mut [u8],
     ) -> Result<bool, LaneError> {
-        let Transport::Ether(ether) = &mut self.transport else { return Ok(false) };
-        let Ether { seal, qpair, .. } = &mut **ether;
+        let LaneTransport::Ether(ether) = &mut self.transport else { return Ok(false) };
+        let EtherTransport { seal, qpair, .. } = &mut **ether;
         let opened = qpair.open(shared.now, seal.as_deref_mut(), (header, kind, body), out);
         let Some(OpenFrame { body, is_first, is_sign_of_life }) = opened else { return Ok(false) };
-        if is_astray && !is_sign_of_life {
+        if is_off_link && !is_sign_of_life {
             return Ok(false);
         }
         if is_first && self.session.sealed() {
             info!(peer = %self.peer, "authenticated; frames are sealed");
             if service::grant(&mut self.lend(shared)).is_err() {
-                return Err(LaneError::Ended("refused, though it has proved who it is"));
+                return Err(LaneError::Ended("refused after its authentication"));
             }
         }
         self.take_opened(shared, header, kind, body).map(|()| true)
@@ -439,40 +454,41 @@ impl TargetLane {
 
     fn take_opened(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         header: &FrameHeader,
         kind: FrameType,
         body: &[u8],
     ) -> Result<(), LaneError> {
-        let Transport::Ether(ether) = &mut self.transport else { return Ok(()) };
+        let LaneTransport::Ether(ether) = &mut self.transport else { return Ok(()) };
         let (execution, meter, now) = (&mut self.execution, &mut self.meter, shared.now);
-        let Ether { qpair, damq, commands, held, stats, answered, .. } = &mut **ether;
+        let EtherTransport { qpair, damq, commands, held, stats, answered, .. } = &mut **ether;
         let mut last = LastPiece::default();
         qpair.receive(now, header, kind, body, &mut |event| match event {
             RxEvent::Data { slot, place, start, length } => {
-                if let Some(before) = last.replace(Piece { slot, place, start, length }) {
+                if let Some(before) = last.replace(DataPiece { slot, place, start, length }) {
                     before.put(now, damq, body);
                 }
             }
             RxEvent::Command { slot, sqe, place, data_bytes, .. } => {
                 *held += 1;
                 let start = last.take_whole(slot, data_bytes);
-                commands.push(Command { slot, sqe, place, data_bytes, start });
+                commands.push(ArrivedCommand { slot, sqe, place, data_bytes, start });
             }
             RxEvent::Released { slot } => {
                 (*held, stats.requests) = (held.saturating_sub(1), stats.requests + 1);
                 let recorder = &mut shared.recorder;
-                // When its frames left is not known: they may have left more than once.
+                // The departure time of its frames is unknown: they may have left more than once.
                 let answered = answered[usize::from(slot)];
-                let left = Left { slot, cid: slot, answered, caravan: answered, sent: now };
+                let departed =
+                    DepartedCommand { slot, cid: slot, answered, caravan: answered, sent: now };
                 let is_sample = recorder.until_sample(now) == 1;
                 recorder.ended(1);
                 if is_sample {
-                    left.record((execution, meter), recorder, true);
+                    departed.record((execution, meter), recorder, true);
                 }
                 let slow_before = recorder.slow_before(now);
                 if meter.end((&shared.meters, shared.number), (now, slow_before), slot) {
-                    left.record((execution, meter), recorder, false);
+                    departed.record((execution, meter), recorder, false);
                 }
                 execution.release(slot, |buffer| shared.pool.give(buffer));
             }
@@ -486,17 +502,17 @@ impl TargetLane {
         if ether.qpair.end.ended().is_some() {
             return Err(LaneError::Closed);
         }
-        self.hear_answer(&shared.control);
+        self.report_answer(&shared.control);
         self.take_commands(shared, body)
     }
 
-    fn take_commands(&mut self, shared: &mut Shared, body: &[u8]) -> Result<(), LaneError> {
-        let Transport::Ether(ether) = &mut self.transport else { return Ok(()) };
+    fn take_commands(&mut self, shared: &mut LaneResources, body: &[u8]) -> Result<(), LaneError> {
+        let LaneTransport::Ether(ether) = &mut self.transport else { return Ok(()) };
         let mut commands = std::mem::take(&mut ether.commands);
         for command in commands.drain(..) {
             self.take_command(shared, command, body)?;
         }
-        if let Transport::Ether(ether) = &mut self.transport {
+        if let LaneTransport::Ether(ether) = &mut self.transport {
             ether.commands = commands;
         }
         Ok(())
@@ -504,23 +520,23 @@ impl TargetLane {
 
     fn take_command(
         &mut self,
-        shared: &mut Shared,
-        command: Command,
+        shared: &mut LaneResources,
+        command: ArrivedCommand,
         body: &[u8],
     ) -> Result<(), LaneError> {
-        let Command { slot, mut sqe, place, data_bytes, start } = command;
+        let ArrivedCommand { slot, mut sqe, place, data_bytes, start } = command;
         if brings_data(&sqe) {
             sqe.set_in_capsule(data_bytes); // even if it brings none
         }
         let payload = match start {
-            Some(start) => Payload::InFrame { octets: octets(body, start, data_bytes), place },
-            None => self.ether().map_or(Payload::Asked, |ether| ether.lend(place, data_bytes)),
+            Some(start) => LanePayload::InFrame { octets: octets(body, start, data_bytes), place },
+            None => self.ether().map_or(LanePayload::Asked, |ether| ether.lend(place, data_bytes)),
         };
         self.handle_command(shared, slot, &sqe, payload)
     }
 }
 
-/// Bit 0 of an opcode (of FCTYPE for fabrics) says that data goes to the controller.
+/// True if the command transfers data to the controller: bit 0 of its opcode, or of FCTYPE for fabrics commands.
 fn brings_data(sqe: &Sqe) -> bool {
     let direction = if sqe.opcode == opcode::FABRICS { sqe.fctype() } else { sqe.opcode };
     direction & 1 != 0

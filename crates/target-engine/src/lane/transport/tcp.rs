@@ -1,9 +1,9 @@
-//! A lane over a TCP connection of its own.
+//! Lane over its own TCP connection.
 
-use super::{Carry, Commands};
-use crate::lane::data::{Payload, fill, range};
-use crate::lane::recording::Left;
-use crate::lane::{LaneError, Shared, TargetLane};
+use super::{Carry, LaneCommands};
+use crate::lane::data::{LanePayload, fill, range};
+use crate::lane::recording::DepartedCommand;
+use crate::lane::{LaneError, LaneResources, TargetLane};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::{Connection, Heard, Place, Received, Rest, RxBuffer};
 use roadtrain_reactor::gather::{GatherWriter, Sent};
@@ -19,25 +19,25 @@ use roadtrain_wire::sqe::opcode;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
-/// Octets received at once while the buffer pool is exhausted: what a stalled lane may have to keep.
+/// Bytes received at once while the buffer pool is exhausted: the most that a stalled lane has to keep.
 const STALLED_RX_BYTES: usize = 64 << 10;
 
-/// Commands handled, and octets received at once, before a latency-critical lane of this reactor gets its turn:
-/// each takes about the time of a wake-up.
+/// Commands handled, and bytes received at once, before a latency-critical lane of this reactor gets its turn: each
+/// takes about the time of a wake-up.
 const YIELDING_COMMANDS: u32 = 32;
 const YIELDING_RX_BYTES: usize = 192 << 10;
 
-/// Commands whose data is asked for from memory before the first of them is handled.
+/// Number of commands whose data is prefetched before the first of them is handled.
 ///
-/// To find where a block is takes a walk through page tables, on a virtual machine through two at a time: a tenth of a
-/// read's time, if each is waited for. Walks that are asked for together overlap: 1.06 of the IOPS at depth 128 (six
-/// rounds in turns; 32 commands gained 1.02).
+/// The address of a block takes a walk through page tables, in a virtual machine through two: a tenth of a read's time
+/// if the reactor waits for each walk. Prefetched walks overlap: 1.06 of the IOPS at depth 128 (six rounds in turns; 32
+/// commands gained 1.02).
 const AHEAD: usize = 128;
 
-/// Octets of a command without data.
+/// Size in bytes of a command without data.
 const CAPSULE_BYTES: usize = size_of::<CapsuleCmd>();
 
-/// With fewer octets of whole blocks to come it is cheaper to copy them than to ask how many are there.
+/// With fewer bytes of whole blocks to come, a copy is cheaper than a query of the number of available bytes.
 const WHOLE_BYTES_MIN: u32 = 32 << 10;
 
 /// Queue pair and connection.
@@ -45,64 +45,70 @@ pub(in crate::lane) struct Tcp {
     connection: Connection,
     pub(in crate::lane) qpair: Qpair,
     local: SocketAddr,
-    /// So much waits to be sent that nothing is received before the socket takes more.
-    deaf: bool,
-    /// When the caravan was filled that was sent last, or is being sent.
+    /// True if so much waits to be sent that the lane receives nothing until the socket takes more.
+    receive_paused: bool,
+    /// Time at which the last caravan, or the one being sent, was filled.
     caravan: Instant,
 }
 
 impl Tcp {
     pub(in crate::lane) fn new(local: SocketAddr, stream: Stream, config: Config) -> Self {
         let (connection, qpair) = (Connection::new(stream), Qpair::new(config));
-        Tcp { connection, qpair, local, deaf: false, caravan: Instant::default() }
+        Tcp { connection, qpair, local, receive_paused: false, caravan: Instant::default() }
     }
 
     pub(in crate::lane) fn stream(&self) -> &Stream {
         &self.connection.stream
     }
 
-    /// What of the blocks that come next can be received straight into a namespace: those that are there as a whole,
-    /// if they are many enough to be worth the question.
+    /// Returns the part of the next blocks that the socket can receive directly into a namespace: blocks that are
+    /// completely available, if they are large enough to justify the query.
     fn wanted_whole(&self) -> Option<(u16, u32, u32)> {
-        // A record counts when its tag was checked, and by then a part of it is in its place.
+        // The tag of a TLS record is checked only after a part of it is in place.
         if self.qpair.whole_left() < WHOLE_BYTES_MIN || !self.stream().is_plain() {
             return None;
         }
         self.qpair.wanted_whole(self.connection.available())
     }
 
-    fn sent(&mut self, (execution, meter): Commands<'_>, shared: &mut Shared) {
-        let now = clock::now(); // once a caravan
+    fn sent(&mut self, (execution, meter): LaneCommands<'_>, shared: &mut LaneResources) {
+        let now = clock::now(); // once for each caravan
         let departing = self.qpair.departing().len() as u32;
         if departing < shared.recorder.until_sample(now) {
             shared.recorder.ended(departing);
         } else {
             self.sample(now, (execution, meter), shared);
         }
-        let Shared { pool, meters, number, recorder, .. } = shared;
+        let LaneResources { pool, meters, number, recorder, .. } = shared;
         let slow_before = recorder.slow_before(now);
         let caravan = self.caravan;
         self.qpair.sent(|slot, cid, answered| {
             self.connection.stats.requests += 1;
             if meter.end((meters, *number), (now, slow_before), slot) {
-                let left = Left { slot, cid, answered, caravan, sent: now };
-                left.record((execution, meter), recorder, false);
+                let departed = DepartedCommand { slot, cid, answered, caravan, sent: now };
+                departed.record((execution, meter), recorder, false);
             }
             execution.release(slot, |buffer| pool.give(buffer));
         });
     }
 
-    /// Records those in the caravan whose turn it is.
+    /// Records the commands in the caravan that are due as samples.
     #[cold]
-    fn sample(&self, now: Instant, (execution, meter): Commands<'_>, shared: &mut Shared) {
+    fn sample(
+        &self,
+        now: Instant,
+        (execution, meter): LaneCommands<'_>,
+        shared: &mut LaneResources,
+    ) {
         let recorder = &mut shared.recorder;
         for &slot in self.qpair.departing() {
             if !recorder.ended(1) {
                 continue;
             }
             let (cid, answered) = (self.qpair.cid(slot), self.qpair.answered(slot));
-            let left = Left { slot, cid, answered, caravan: self.caravan, sent: now };
-            left.record((execution, meter), recorder, true);
+            let departed =
+                DepartedCommand { slot, cid, answered, caravan: self.caravan, sent: now };
+            departed.record((execution, meter), recorder, true);
         }
     }
 }
@@ -132,11 +138,11 @@ impl Carry for Tcp {
         self.connection.stats.with_doorbells(self.qpair.doorbells())
     }
 
-    /// Sends while the socket takes it.
+    /// Sends while the socket accepts data.
     fn flush(
         &mut self,
-        (execution, meter): Commands<'_>,
-        shared: &mut Shared,
+        (execution, meter): LaneCommands<'_>,
+        shared: &mut LaneResources,
     ) -> Result<(), LaneError> {
         while !self.connection.is_blocked() && self.qpair.has_tx() {
             let place = |slot, offset, length| {
@@ -162,7 +168,7 @@ impl Carry for Tcp {
         Ok(())
     }
 
-    fn hang_up(&mut self, _commands: Commands<'_>, _shared: &mut Shared) {
+    fn hang_up(&mut self, _commands: LaneCommands<'_>, _shared: &mut LaneResources) {
         self.connection.hang_up();
     }
 
@@ -194,8 +200,8 @@ impl Carry for Tcp {
         self.connection.is_blocked()
     }
 
-    fn is_deaf(&self) -> bool {
-        self.deaf
+    fn is_receive_paused(&self) -> bool {
+        self.receive_paused
     }
 
     fn deliver_whole(&mut self, slot: u16, block_bytes: u32) {
@@ -208,37 +214,37 @@ impl Carry for Tcp {
 }
 
 impl TargetLane {
-    /// Receives once and handles all that came.
+    /// Receives once and handles everything that arrived.
     pub(crate) fn receive(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         rx: &mut RxBuffer,
     ) -> Result<Heard, LaneError> {
         self.transport.set_yielding(false);
-        let (heard, rest) = self.receive_up_to(shared.unsent_max, rx, RX_BUFFER_BYTES)?;
+        let (activity, rest) = self.receive_up_to(shared.unsent_max, rx, RX_BUFFER_BYTES)?;
         if let Some(rest) = rest {
             self.handle_all(shared, rest)?;
         }
-        Ok(heard)
+        Ok(activity)
     }
 
-    /// Receives once, and handles the first commands of it: what is left has to be gone on with, by
-    /// [`TargetLane::go_on`], when latency-critical lanes have had their turn.
+    /// Receives once and handles the first commands. [`TargetLane::resume_parsing`] handles the rest after
+    /// latency-critical lanes have had their turn.
     pub(crate) fn receive_yielding<'a>(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         rx: &'a mut RxBuffer,
     ) -> Result<(Heard, Option<Rest<'a>>), LaneError> {
         self.transport.set_yielding(true);
-        let (heard, rest) = self.receive_up_to(shared.unsent_max, rx, YIELDING_RX_BYTES)?;
-        let rest = rest.map(|rest| self.go_on(shared, rest)).transpose()?;
-        Ok((heard, rest.flatten()))
+        let (activity, rest) = self.receive_up_to(shared.unsent_max, rx, YIELDING_RX_BYTES)?;
+        let rest = rest.map(|rest| self.resume_parsing(shared, rest)).transpose()?;
+        Ok((activity, rest.flatten()))
     }
 
-    /// Handles the next commands of a receive; what is left after that.
-    pub(crate) fn go_on<'a>(
+    /// Handles the next commands of a receive. Returns the rest.
+    pub(crate) fn resume_parsing<'a>(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         rest: Rest<'a>,
     ) -> Result<Option<Rest<'a>>, LaneError> {
         self.parse(shared, rest, YIELDING_COMMANDS)
@@ -251,8 +257,8 @@ impl TargetLane {
         limit: usize,
     ) -> Result<(Heard, Option<Rest<'a>>), LaneError> {
         let Some(tcp) = self.transport.tcp() else { return Ok((Heard::default(), None)) };
-        tcp.deaf = self.execution.unsent() >= unsent_max && tcp.connection.is_blocked();
-        if self.execution.is_stalled() || tcp.deaf {
+        tcp.receive_paused = self.execution.unsent() >= unsent_max && tcp.connection.is_blocked();
+        if self.execution.is_stalled() || tcp.receive_paused {
             return Ok((Heard::default(), None));
         }
         let whole = tcp.wanted_whole();
@@ -261,8 +267,8 @@ impl TargetLane {
             Some(Place { data, length: length as usize })
         });
         let limit = if self.execution.lacks_buffers() { STALLED_RX_BYTES } else { limit };
-        // SAFETY: `place` is in the command's own buffer, or in a namespace whose blocks nobody is promised while a
-        // write to them is under way; they come whole.
+        // SAFETY: `place` is in the command's own buffer, or in a namespace. The content of its blocks is undefined
+        // while a write to them is in flight, and the blocks arrive completely.
         let received = unsafe { tcp.connection.receive(rx, place, limit) }?;
         match received {
             Received::Nothing => Ok((Heard::default(), None)),
@@ -270,12 +276,12 @@ impl TargetLane {
             Received::Octets { direct, buffered, more } => {
                 tcp.connection.tell_shared_core(tcp.qpair.batcher());
                 if let Some(place) = place {
-                    // SAFETY: just received there.
+                    // SAFETY: these bytes were just received.
                     let data = unsafe { std::slice::from_raw_parts(place.data, direct) };
                     tcp.qpair.placed(data);
                     if whole.is_some() && direct < place.length {
                         return Err(LaneError::Ended(
-                            "octets that were there are not there any more",
+                            "the socket delivered fewer bytes than it had announced",
                         ));
                     }
                 }
@@ -284,28 +290,28 @@ impl TargetLane {
         }
     }
 
-    /// Handles what was received, as far as it can be.
-    fn handle_all(&mut self, shared: &mut Shared, rest: Rest<'_>) -> Result<(), LaneError> {
+    /// Handles the received data as far as possible.
+    fn handle_all(&mut self, shared: &mut LaneResources, rest: Rest<'_>) -> Result<(), LaneError> {
         let left = self.parse(shared, rest, u32::MAX)?;
         debug_assert!(left.is_none(), "so many commands fit no receive buffer");
         Ok(())
     }
 
-    /// Handles what was received until the end (`None`) or for `commands_max`: what is left then.
+    /// Handles the received data up to its end (returns `None`) or up to `commands_max` commands (returns the rest).
     fn parse<'a>(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         mut rest: Rest<'a>,
         commands_max: u32,
     ) -> Result<Option<Rest<'a>>, LaneError> {
         let mut commands = 0;
-        let mut looked_ahead = 0;
+        let mut prefetched = 0;
         let mut streaming = Streaming::default();
         let (input, at) = rest.input();
         loop {
-            if commands >= looked_ahead {
-                looked_ahead += AHEAD as u32;
-                self.look_ahead(&input[*at..], AHEAD.min(commands_max as usize));
+            if commands >= prefetched {
+                prefetched += AHEAD as u32;
+                self.prefetch_reads(&input[*at..], AHEAD.min(commands_max as usize));
             }
             let Some(tcp) = self.transport.tcp() else { return Ok(None) };
             if self.execution.is_stalled() {
@@ -323,8 +329,8 @@ impl TargetLane {
                 RxEvent::Command { slot, sqe, in_capsule_bytes } => {
                     commands += 1;
                     let payload = match in_capsule_bytes {
-                        0 => Payload::Asked,
-                        bytes => Payload::Follows(bytes),
+                        0 => LanePayload::Asked,
+                        bytes => LanePayload::Follows(bytes),
                     };
                     self.handle_command(shared, slot, sqe, payload)?;
                 }
@@ -353,29 +359,29 @@ impl TargetLane {
         Ok(None)
     }
 
-    /// Asks for what the reads among the next commands read.
-    fn look_ahead(&mut self, input: &[u8], commands: usize) {
+    /// Prefetches the blocks of reads among the next commands.
+    fn prefetch_reads(&mut self, input: &[u8], commands: usize) {
         if input.len() < 2 * CAPSULE_BYTES {
-            return; // the first is about to be handled
+            return; // the first is handled next
         }
         let TargetLane { transport, namespaces, .. } = self;
         let Some(tcp) = transport.tcp() else { return };
         let mut ahead = tcp.qpair.ahead(input).take(commands).peekable();
-        // Writes are mostly followed by writes, and lie far apart.
+        // Writes are mostly followed by writes, and are far apart.
         if ahead.peek().is_none_or(|first| first.opcode != opcode::READ) {
             return;
         }
         for read in ahead.filter(|sqe| sqe.opcode == opcode::READ) {
-            if let Some(namespace) = namespaces.look_at(read.nsid.get()) {
+            if let Some(namespace) = namespaces.peek(read.nsid.get()) {
                 namespace.prefetch_ahead(read);
             }
         }
     }
 
-    /// A stall has ended: goes on with what was received before it.
+    /// Continues after a stall with the data that was received before.
     pub(in crate::lane) fn receive_kept(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneResources,
         rx: &mut RxBuffer,
     ) -> Result<(), LaneError> {
         let Some(tcp) = self.transport.tcp() else { return Ok(()) };
@@ -383,10 +389,10 @@ impl TargetLane {
         self.handle_all(shared, Rest::new(rx, end))
     }
 
-    /// The socket is writable again.
-    pub(crate) fn writable(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
+    /// Continues sending: the socket is writable again.
+    pub(crate) fn writable(&mut self, shared: &mut LaneResources) -> Result<(), LaneError> {
         let Some(tcp) = self.transport.tcp() else { return Ok(()) };
-        tcp.deaf = false; // until it is received from again
+        tcp.receive_paused = false; // until the next receive
         if tcp.connection.resume()? == Sent::All {
             tcp.sent((&mut self.execution, &mut self.meter), shared);
         }

@@ -1,12 +1,12 @@
-//! Makes lanes over Ethernet, and adds links to them.
+//! Creation of lanes over Ethernet and of their links.
 
-use crate::ether::damq::{self, Damq};
+use crate::ether::damq::{self, LaneDamq};
 use crate::ether::listener::refusal;
-use crate::ether::{Drop, JoinRequest, Reply};
-use crate::lane::{Ether, EtherLane, Link};
+use crate::ether::{Drop, JoinRequest, ReplyFrame};
+use crate::lane::{EtherLaneParts, EtherTransport, TargetLaneLink};
 use crate::lane::{LaneError, TargetLane};
-use crate::reactor::frames::{Frames, Moved};
-use crate::reactor::lanes::Lanes;
+use crate::reactor::frames::{LinkMove, PortFrames};
+use crate::reactor::lanes::TargetLanes;
 use roadtrain_ether_port::port::Port;
 use roadtrain_ether_proto::channel::ChannelConfig;
 use roadtrain_ether_proto::links::Links;
@@ -23,36 +23,40 @@ use roadtrain_wire::zerocopy::IntoBytes;
 use std::io;
 use std::time::Duration;
 
-/// Lanes that a token can name.
+/// Number of lanes that a token can address.
 const LANES_MAX: usize = 1 << 16;
-/// Lanes that have not connected a queue.
-const NEWCOMERS_MAX: usize = 128;
-/// How long one of them is safe from making room for another.
-const NEWCOMER_SAFE: Duration = Duration::from_secs(1);
-/// Numbers that a host has room for before it says so.
+/// Most lanes without a connected queue.
+const UNCONNECTED_MAX: usize = 128;
+/// Time for which such a lane keeps its slot although others need it.
+const UNCONNECTED_GRACE: Duration = Duration::from_secs(1);
+/// Window of a host, in frames, until the host reports its own.
 const WINDOW_FIRST: u16 = 128;
-/// Numbers that an end of a channel has room for at most.
+/// Largest window of one end of a channel, in frames.
 const WINDOW_MAX: usize = 1024;
-/// ... and at least, however small its ring.
+/// Smallest window, however small the ring is.
 const WINDOW_MIN: usize = 16;
-/// Entries of the smallest queue.
+/// Smallest number of queue entries.
 const SLOTS_MIN: u16 = 2;
 
-/// Octets of a frame with a piece.
+/// Returns the size in bytes of a frame with one piece.
 fn piece_frame_bytes(join: &Join) -> usize {
     FRAME_HEADER_BYTES + DATA_RECORD_BYTES + usize::from(join.piece.get())
 }
 
-impl Frames {
-    /// A host wants a lane, another link of it, or has not heard that it has it.
-    pub(super) fn join(&mut self, lanes: &mut Lanes, request: &JoinRequest) -> Result<(), Drop> {
+impl PortFrames {
+    /// Handles the request for a lane or another link of it; also a repeated one, if the reply was lost.
+    pub(super) fn join(
+        &mut self,
+        lanes: &mut TargetLanes,
+        request: &JoinRequest,
+    ) -> Result<(), Drop> {
         if request.port >= lanes.shared.ports.len() {
             return Err(Drop::Setup);
         }
         let known = lanes.hosts.by_token.get(&request.join.token.get()).copied();
         let frame_bytes = lanes.shared.ports[request.port].frame_bytes();
         if frame_bytes < piece_frame_bytes(&request.join) {
-            return Err(Drop::Setup); // the interface has gone since
+            return Err(Drop::Setup); // the interface has changed since
         }
         let made = match known {
             Some(index) => return self.join_link(lanes, index, request),
@@ -65,10 +69,10 @@ impl Frames {
         Ok(())
     }
 
-    /// A link of a lane that is there: made, or made before.
+    /// Handles the Join of an existing lane: adds the link, moves it, or repeats the reply.
     fn join_link(
         &mut self,
-        lanes: &mut Lanes,
+        lanes: &mut TargetLanes,
         index: u32,
         request: &JoinRequest,
     ) -> Result<(), Drop> {
@@ -81,12 +85,12 @@ impl Frames {
             if link.join != *join || (token != ether.token && (token != 0 || !is_same)) {
                 return Err(Drop::Source);
             }
-            // Anybody can repeat a Join: where a sealed lane's host is, its sealed frames say.
+            // Any peer can repeat a Join: only sealed frames prove where the host of a sealed lane is.
             if !is_same && ether.is_sealed() {
                 Self::check_size(lanes, index, join.link, *port)?;
             } else if !is_same {
                 let (link, port, source) = (join.link, *port, *source);
-                self.move_link(lanes, Moved { index, link, port, source })?;
+                self.move_link(lanes, LinkMove { index, link, port, source })?;
             }
         } else {
             let (_, first) = ether.links().next().ok_or(Drop::Token)?;
@@ -101,16 +105,20 @@ impl Frames {
         Ok(())
     }
 
-    /// Whether a link's frames fit through that port.
-    fn check_size(lanes: &mut Lanes, index: u32, link: u8, port: usize) -> Result<(), Drop> {
+    /// Checks that the frames of a link fit the port.
+    fn check_size(lanes: &mut TargetLanes, index: u32, link: u8, port: usize) -> Result<(), Drop> {
         let ether = lanes.table.get(index).and_then(TargetLane::ether).ok_or(Drop::Token)?;
         let takes = lanes.shared.ports[port].frame_bytes();
         if ether.qpair.end.links.frame_bytes(link) > takes { Err(Drop::Setup) } else { Ok(()) }
     }
 
-    /// A link leads elsewhere from now on, because one of its ends is gone: what it has not delivered goes there.
-    pub(super) fn move_link(&mut self, lanes: &mut Lanes, moved: Moved) -> Result<(), Drop> {
-        let Moved { index, link, port, source } = moved;
+    /// Moves a link to another port or address because one of its ends is gone. Undelivered frames go there.
+    pub(super) fn move_link(
+        &mut self,
+        lanes: &mut TargetLanes,
+        moved: LinkMove,
+    ) -> Result<(), Drop> {
+        let LinkMove { index, link, port, source } = moved;
         Self::check_size(lanes, index, link, port)?;
         let detour = numa::detour(lanes.shared.ports[port].interface().node);
         let ether =
@@ -121,16 +129,16 @@ impl Frames {
         Ok(())
     }
 
-    /// Makes a lane, or says why not.
+    /// Creates a lane, or returns the status of the refusal.
     fn make_lane(
         &mut self,
-        lanes: &mut Lanes,
+        lanes: &mut TargetLanes,
         request: &JoinRequest,
     ) -> Result<Result<(), Status>, Drop> {
         if !self.joins.take(lanes.shared.now) {
             return Err(Drop::Rate);
         }
-        if lanes.stopping || !Self::has_room_for_newcomer(lanes) {
+        if lanes.stopping || !Self::has_room_for_unconnected(lanes) {
             return Ok(Err(Status::CONNECT_CONTROLLER_BUSY));
         }
         let most = lanes.shared.control.limits().queue_entries_max;
@@ -146,7 +154,7 @@ impl Frames {
                 let lane = TargetLane::over_ether((index, generation), peer, ether, self.seals);
                 lanes.hosts.damq_left -= pages as usize * PAGE_BYTES;
                 lanes.hosts.by_token.insert(request.join.token.get(), index);
-                lanes.occupy(index, lane);
+                lanes.add_lane(index, lane);
             }
             Ok(_) | Err(_) => {
                 lanes.table.release(index);
@@ -163,12 +171,12 @@ impl Frames {
 
     fn new_ether(
         &self,
-        lanes: &Lanes,
+        lanes: &TargetLanes,
         index: u32,
         slots: u16,
         pages: u32,
         request: &JoinRequest,
-    ) -> io::Result<Ether> {
+    ) -> io::Result<EtherTransport> {
         let token = random::number()? & !0xffff | u64::from(index);
         let socket_number = lanes.shared.ports[request.port].socket_number();
         let links = Links::new(token, request.join.token.get(), socket_number);
@@ -181,17 +189,17 @@ impl Frames {
             packing: self.packing,
             body_crc: request.join.flags.get() & join_flags::CRC != 0,
         };
-        let parts = EtherLane {
+        let parts = EtherLaneParts {
             qpair: Qpair::new(config, links),
-            damq: Damq::new(pages)?,
+            damq: LaneDamq::new(pages)?,
             token,
             nqn: request.nqn.clone(),
             slots,
         };
-        Ok(Ether::new(lanes.shared.now, &request.join, parts))
+        Ok(EtherTransport::new(lanes.shared.now, &request.join, parts))
     }
 
-    fn add_link(lanes: &mut Lanes, index: u32, request: &JoinRequest) -> io::Result<()> {
+    fn add_link(lanes: &mut TargetLanes, index: u32, request: &JoinRequest) -> io::Result<()> {
         let JoinRequest { port, source, header, join, .. } = request;
         let first = random::number()? as u32;
         let frame_bytes =
@@ -203,7 +211,7 @@ impl Frames {
             window: WINDOW_FIRST,
             frame_bytes: frame_bytes as u16,
         };
-        let link = Link { port: *port, peer: *source, join: *join, first };
+        let link = TargetLaneLink { port: *port, peer: *source, join: *join, first };
         let (now, window) = (lanes.shared.now, Self::window(lanes));
         let detour = numa::detour(lanes.shared.ports[*port].interface().node);
         let ether = lanes.table.get_mut(index).and_then(TargetLane::ether_mut);
@@ -216,14 +224,14 @@ impl Frames {
         if added { Ok(()) } else { Err(io::ErrorKind::AlreadyExists.into()) }
     }
 
-    /// Numbers that there is room for: a ring that lanes share takes what they send at once, most of the time.
-    fn window(lanes: &Lanes) -> u16 {
+    /// Returns the window in frames: lanes that share a ring rarely send at the same time.
+    fn window(lanes: &TargetLanes) -> u16 {
         let rings = lanes.shared.ports.iter().map(Port::ring_frames);
         rings.min().unwrap_or(WINDOW_MAX).clamp(WINDOW_MIN, WINDOW_MAX) as u16
     }
 
-    /// Answers that the link is there.
-    fn joined(&mut self, lanes: &mut Lanes, index: u32, request: &JoinRequest) {
+    /// Replies that the link has joined.
+    fn joined(&mut self, lanes: &mut TargetLanes, index: u32, request: &JoinRequest) {
         let JoinRequest { port, source, header, join, .. } = request;
         let Some(ether) = lanes.table.get(index).and_then(TargetLane::ether) else { return };
         let Some(link) = ether.link(join.link) else { return };
@@ -240,36 +248,38 @@ impl Frames {
         let header = answer(FrameType::Joined, header, join.token.get());
         let header = FrameHeader { link: join.link, ..header };
         let body = [joined.as_bytes(), &Self::addresses(lanes)].concat();
-        self.replies.push(Reply::new(*port, *source, header, &body));
+        self.replies.push(ReplyFrame::new(*port, *source, header, &body));
     }
 
-    /// The target's addresses: those of interfaces that are there, whether up or not.
-    fn addresses(lanes: &Lanes) -> Vec<u8> {
+    /// Returns the target's MAC addresses of existing interfaces, whether up or not.
+    fn addresses(lanes: &TargetLanes) -> Vec<u8> {
         let there = lanes.shared.ports.iter().filter(|port| !port.is_absent());
         there.take(ADDRESSES_MAX).flat_map(|port| port.mac().0).collect()
     }
 
-    /// Whether one more lane may be there that nobody has connected yet; the oldest makes room for it.
-    fn has_room_for_newcomer(lanes: &mut Lanes) -> bool {
-        let is_newcomer = |&(_, (index, generation)): &(_, (u32, u32))| {
+    /// True if one more lane without a queue may exist. Ends the oldest one if needed.
+    fn has_room_for_unconnected(lanes: &mut TargetLanes) -> bool {
+        let is_unconnected = |&(_, (index, generation)): &(_, (u32, u32))| {
             let lane = lanes.table.get(index);
             lanes.table.generation(index) == generation
                 && lane.is_some_and(|l| l.session.is_newcomer() && l.ether().is_some())
         };
-        let mut newcomers = lanes.rules.newcomers.iter().filter(is_newcomer);
-        let Some((since, (oldest, _))) = newcomers.next() else { return true };
-        if newcomers.count() + 1 < NEWCOMERS_MAX {
+        let mut unconnected = lanes.rules.newcomers.iter().filter(is_unconnected);
+        let Some((since, (oldest, _))) = unconnected.next() else { return true };
+        if unconnected.count() + 1 < UNCONNECTED_MAX {
             return true;
         }
-        if lanes.shared.now.since(since) < NEWCOMER_SAFE {
+        if lanes.shared.now.since(since) < UNCONNECTED_GRACE {
             return false;
         }
-        lanes.use_lane(oldest, |_, _| Err::<(), _>(LaneError::Ended("it makes room for others")));
+        lanes.use_lane(oldest, |_, _| {
+            Err::<(), _>(LaneError::Ended("no queue connected, and another lane needs the slot"))
+        });
         true
     }
 }
 
-/// An address as people write it.
+/// MAC address in the usual notation.
 struct Mac([u8; 6]);
 
 impl std::fmt::Display for Mac {

@@ -11,24 +11,24 @@ use std::time::{Duration, Instant};
 
 pub(crate) const NQN: &str = "nqn.2024-01.test:disk";
 pub(crate) const HOST_NQN: &str = "nqn.2024-01.test:host";
-/// Longer than anything should take.
+/// Longer than any test should take.
 const LONG: Duration = Duration::from_secs(60);
 
-pub(crate) struct Lab {
+pub(crate) struct EtherLab {
     links: usize,
 }
 
-/// Runs `test` beside `links` pairs of interfaces, `host0` and `target0` and so on; prints SKIPPED where there can be
-/// none.
-pub(crate) fn in_lab(links: usize, test: impl FnOnce(&Lab) + Send) {
+/// Runs `test` with `links` pairs of interfaces, `host0` and `target0` and so on; prints SKIPPED where it cannot create
+/// them.
+pub(crate) fn in_lab(links: usize, test: impl FnOnce(&EtherLab) + Send) {
     let name = this_test();
     let in_namespace = || {
-        // SAFETY: takes a number; moves this thread alone, and those that it starts.
+        // SAFETY: takes a number; affects only this thread and those that it starts.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             let error = std::io::Error::last_os_error();
             return skipped_test(&name, format!("no network namespace of our own: {error}"));
         }
-        let lab = Lab { links };
+        let lab = EtherLab { links };
         for link in 0..links {
             let (host, target) = (format!("host{link}"), format!("target{link}"));
             let pair = ["link", "add", &host, "type", "veth", "peer", "name", &target];
@@ -51,22 +51,22 @@ fn ip(words: &[&str]) -> bool {
     Command::new("ip").args(words).status().is_ok_and(|status| status.success())
 }
 
-impl Lab {
+impl EtherLab {
     fn interfaces(&self, side: &str) -> Vec<String> {
         (0..self.links).map(|link| format!("{side}{link}")).collect()
     }
 
-    /// A target with 16 MiB of memory, which says that it is the same whenever it is started.
+    /// Starts a target with 16 MiB of memory, and the same identity at every start.
     pub(crate) fn serve(&self) -> Server {
         self.serve_from(StoreKind::Memory { size: 16 << 20 })
     }
 
-    /// A target with such a namespace.
+    /// Starts a target with a namespace of this kind.
     pub(crate) fn serve_from(&self, kind: StoreKind) -> Server {
         self.serve_to(kind, Authentication::default())
     }
 
-    /// The same, to hosts that authenticate so.
+    /// Starts such a target with authentication.
     pub(crate) fn serve_to(&self, kind: StoreKind, authentication: Authentication) -> Server {
         let store = StoreSpec { kind, lba_bytes: 4096, read_only: false };
         let exports = vec![Export { uuid: Some([1; 16]), ..Export::new(1, store) }];
@@ -81,7 +81,7 @@ impl Lab {
         Server::start(config).expect("a target")
     }
 
-    /// Where hosts find it.
+    /// Returns the address for hosts.
     pub(crate) fn address(&self) -> EtherAddress {
         EtherAddress::new(self.interfaces("host"))
     }
@@ -92,7 +92,7 @@ impl Lab {
         config
     }
 
-    /// Connects, also to a target whose answer a busy machine keeps for longer than a host looks for it.
+    /// Connects, and retries while the target's reply is late on a busy machine.
     pub(crate) fn connect(&self, config: HostConfig) -> Client {
         let deadline = Instant::now() + LONG;
         loop {
@@ -105,13 +105,13 @@ impl Lab {
         }
     }
 
-    /// Plugs a link's cable in, or pulls it, at the target.
+    /// Sets a link up or down at the target.
     pub(crate) fn set_up(&self, link: usize, up: bool) {
         let state = if up { "up" } else { "down" };
         assert!(ip(&["link", "set", &format!("target{link}"), state]));
     }
 
-    /// Waits until `done` says so.
+    /// Waits until `done` returns true.
     pub(crate) fn eventually(&self, what: &str, mut done: impl FnMut() -> bool) {
         let deadline = Instant::now() + LONG;
         while !done() {

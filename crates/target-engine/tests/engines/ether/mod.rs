@@ -1,9 +1,9 @@
-//! A host and a target in one process, with pairs of interfaces between them, in a network namespace of their own.
+//! A host and a target in one process, with pairs of interfaces between them, in their own network namespace.
 
 mod lab;
 
 use crate::harness::reconnects;
-use lab::{HOST_NQN, Lab, NQN, in_lab};
+use lab::{EtherLab, HOST_NQN, NQN, in_lab};
 use roadtrain_host_engine::{
     Class, Client, EtherAddress, HostConfig, HostError, LinkState, Op, Request, discover_ether,
 };
@@ -27,12 +27,12 @@ fn pattern(seed: u8) -> Buffer {
     buffer
 }
 
-/// A host that takes no machine that stalls for a target that is silent.
-fn patient(lab: &Lab) -> HostConfig {
+/// Configures a host that does not take a stalled machine for a silent target.
+fn patient(lab: &EtherLab) -> HostConfig {
     HostConfig { keep_alive: Duration::from_secs(30), ..lab.host() }
 }
 
-/// Writes and reads 64 KiB at several places.
+/// Writes and reads 64 KiB at several offsets.
 fn exchange(client: &Client, seed: u8) {
     for place in 0..8u64 {
         let data = pattern(seed ^ place as u8);
@@ -110,10 +110,10 @@ fn a_link_that_comes_later_joins_the_lanes() {
         lab.eventually("both links carry frames", || {
             exchange(&client, 2);
             let paths = client.view().paths();
-            // How many is a matter of delays: each frame takes the link that is expected to be faster.
+            // The numbers depend on delays: each frame takes the link that is expected to be faster.
             paths.len() == 4 && paths.iter().all(|path| path.sent > 0 && !path.is_suspect)
         });
-        // What joined is good for all that the first was.
+        // The joined link can do everything that the first one could.
         lab.set_up(0, false);
         exchange(&client, 3);
         assert_eq!(reconnects(&client), 0);
@@ -121,7 +121,7 @@ fn a_link_that_comes_later_joins_the_lanes() {
 }
 
 #[test]
-fn hosts_stay_with_their_target_beside_others_of_the_same_name() {
+fn hosts_stay_with_their_target_among_others_of_the_same_name() {
     in_lab(1, |lab| {
         let _server = lab.serve();
         let config = HostConfig { keep_alive: Duration::from_secs(1), ..lab.host() };
@@ -168,7 +168,7 @@ fn requests_fail_when_the_target_stays_away() {
     });
 }
 
-/// A target that is there but takes its time: the request is aborted; if the target cannot do that the lane ends.
+/// A slow target: the request is aborted, or, if the target cannot do that, the lane ends.
 #[test]
 fn a_request_without_answer_is_not_waited_for() {
     in_lab(1, |lab| {
@@ -203,10 +203,10 @@ fn a_request_without_answer_is_not_waited_for() {
     });
 }
 
-/// A key seals only so many frames; then lanes with other keys take over, and no request notices.
+/// A key seals a limited number of frames. Then new lanes with other keys take over, and no request notices.
 #[test]
 fn lanes_are_made_anew_when_their_keys_are_used_up() {
-    // A lane that cannot seal any more would be silent for so long before anybody does something about it.
+    // A lane that cannot seal any more would be silent for this time before either end reacts.
     const SILENCE: Duration = Duration::from_secs(60);
     in_lab(1, |lab| {
         let host = Some(DhchapKey::new(Some(Hash::Sha256), &[1; 32]).unwrap());
@@ -235,11 +235,11 @@ fn lanes_are_made_anew_when_their_keys_are_used_up() {
 }
 
 #[test]
-fn who_offers_nothing_is_not_reached() {
-    in_lab(1, |lab: &Lab| {
+fn an_unknown_subsystem_is_not_reached() {
+    in_lab(1, |lab: &EtherLab| {
         let _server = lab.serve();
         let other = HostConfig { subsystem_nqn: "nqn.x:other".into(), ..lab.host() };
-        let error = Client::connect(other).err().expect("nobody offers it").to_string();
+        let error = Client::connect(other).err().expect("no target offers it").to_string();
         assert!(error.contains("nobody there offers this subsystem"), "{error}");
         let nowhere = EtherAddress::new(vec!["nowhere".into()]);
         let error = Client::connect(HostConfig::new(nowhere, NQN, NQN, [1; 16])).err();

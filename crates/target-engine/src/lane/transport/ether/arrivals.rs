@@ -1,60 +1,60 @@
-//! What a frame brings: commands, and data that is placed, unless its command is right behind it.
+//! Contents of a frame: commands and data. Data is placed unless its command follows directly.
 
-use crate::ether::damq::Damq;
+use crate::ether::damq::LaneDamq;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 
-/// A command that has come with all its data.
-pub(super) struct Command {
+/// Command that has arrived with all its data.
+pub(super) struct ArrivedCommand {
     pub(super) slot: u16,
     pub(super) sqe: Sqe,
     pub(super) place: u64,
     pub(super) data_bytes: u32,
-    /// Where in the frame its data is, if all of it came with it.
+    /// Offset of its data in the frame, if the frame has all of it.
     pub(super) start: Option<usize>,
 }
 
-/// A piece of data in a frame, and where in the host's pages it belongs.
+/// Piece of data in a frame, and its offset in the host's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct DataPiece {
     pub(super) slot: u16,
     pub(super) place: u64,
     pub(super) start: usize,
     pub(super) length: u32,
 }
 
-impl Piece {
-    /// Copies it to its place.
-    pub(super) fn put(&self, now: Instant, damq: &mut Damq, body: &[u8]) {
+impl DataPiece {
+    /// Copies the piece to its offset.
+    pub(super) fn put(&self, now: Instant, damq: &mut LaneDamq, body: &[u8]) {
         let placed = damq.put(now, self.place, octets(body, self.start, self.length));
         debug_assert!(placed, "the queue pair checks places");
     }
 }
 
-/// Octets of a frame's body.
+/// Returns bytes of a frame's body.
 pub(super) fn octets(body: &[u8], start: usize, length: u32) -> &[u8] {
     body.get(start..start + length as usize).unwrap_or_default()
 }
 
-/// The last piece of a frame so far. It is not placed at once: a small write's command comes right behind it, and
-/// takes it from the frame.
+/// Last piece of a frame so far. It is not placed immediately: the command of a small write follows directly and takes
+/// the piece from the frame.
 #[derive(Default)]
-pub(super) struct LastPiece(Option<Piece>);
+pub(super) struct LastPiece(Option<DataPiece>);
 
 impl LastPiece {
-    /// One more piece; the one before, which is to be placed.
-    pub(super) fn replace(&mut self, piece: Piece) -> Option<Piece> {
+    /// Sets the last piece. Returns the previous one, which the caller places.
+    pub(super) fn replace(&mut self, piece: DataPiece) -> Option<DataPiece> {
         self.0.replace(piece)
     }
 
-    /// A command is complete, with so many octets of data: where they start, if they are that piece.
+    /// Takes the piece if it is all the data of the command. Returns its offset in the frame.
     pub(super) fn take_whole(&mut self, slot: u16, data_bytes: u32) -> Option<usize> {
-        let is_whole = |piece: &mut Piece| (piece.slot, piece.length) == (slot, data_bytes);
+        let is_whole = |piece: &mut DataPiece| (piece.slot, piece.length) == (slot, data_bytes);
         self.0.take_if(is_whole).map(|piece| piece.start)
     }
 
-    /// The frame is at its end: what is to be placed.
-    pub(super) fn take(&mut self) -> Option<Piece> {
+    /// Takes the last piece at the end of the frame. The caller places it.
+    pub(super) fn take(&mut self) -> Option<DataPiece> {
         self.0.take()
     }
 }
@@ -63,8 +63,8 @@ impl LastPiece {
 mod tests {
     use super::*;
 
-    fn piece(slot: u16, start: usize) -> Piece {
-        Piece { slot, place: 8192, start, length: 4096 }
+    fn piece(slot: u16, start: usize) -> DataPiece {
+        DataPiece { slot, place: 8192, start, length: 4096 }
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Powers of authentications, computed by a thread of their own: one takes half a millisecond to 13 ms, by group, and a
-//! reactor has other things to do. Sources take turns, and one that has many waiting is refused more, so that nobody
-//! keeps others waiting.
+//! Diffie-Hellman worker: a thread that computes powers for authentications. One power takes 0.5 to 13 ms, depending on
+//! the group, and would block a reactor. Sources take turns. A source with too many pending computations is refused
+//! more, so that it delays no other.
 
 use roadtrain_proto::security::dhchap::Work;
 use roadtrain_reactor::sources::{Source, Turns};
@@ -10,39 +10,39 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use thiserror::Error;
 
-/// Powers of one source that may wait: 256 hosts behind one address that connect at once are let in.
+/// Most pending computations of one source: 256 hosts behind one address can connect at once.
 const WAITING_MAX: usize = 256;
 
-/// A source has as much waiting as it may.
+/// Error: the source has the most pending computations.
 #[derive(Debug, Error)]
 #[error("{WAITING_MAX} authentications from its address wait already")]
-pub(super) struct Full;
+pub(super) struct DhWorkerBusy;
 
-/// The way to the thread, which ends with this.
+/// Handle of the worker thread, which ends with it.
 #[derive(Debug)]
-pub(super) struct Powers(Arc<Shared>);
+pub(super) struct DhWorker(Arc<DhWorkerShared>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct DhWorkerShared {
+    state: Mutex<DhWorkerState>,
     has_changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DhWorkerState {
     turns: Turns<Work>,
     is_over: bool,
-    /// Works whose computation has begun, and of these those whose computation has ended.
+    /// Number of computations that have begun, and number of those that have ended.
     begun: u64,
     ended: u64,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl DhWorkerShared {
+    fn lock(&self) -> MutexGuard<'_, DhWorkerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next that somebody still waits for; `None` at the end.
+    /// Takes the next computation that a caller still needs; `None` at the end.
     fn next(&self) -> Option<Work> {
         let mut state = self.lock();
         state.ended = state.begun;
@@ -65,17 +65,17 @@ impl Shared {
     }
 }
 
-impl Drop for Powers {
+impl Drop for DhWorker {
     fn drop(&mut self) {
         self.0.lock().is_over = true;
         self.0.has_changed.notify_one();
     }
 }
 
-impl Powers {
-    /// Starts the thread. It calls `done` after each work that somebody still waited for.
+impl DhWorker {
+    /// Starts the thread. It calls `done` after each computation that a caller still needs.
     pub(super) fn start(done: impl Fn() + Send + 'static) -> io::Result<Self> {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<DhWorkerShared>::default();
         let own = shared.clone();
         let run = move || {
             tuning::give_way();
@@ -86,21 +86,22 @@ impl Powers {
             }
         };
         thread::Builder::new().name("roadtrain-auth".into()).spawn(run)?;
-        Ok(Powers(shared))
+        Ok(DhWorker(shared))
     }
 
-    /// Has it computed, when it is the source's turn.
+    /// Queues a computation for the next turn of its source.
     ///
     /// # Errors
-    /// The source has too much waiting.
-    pub(super) fn compute(&self, source: Source, work: Work) -> Result<(), Full> {
+    ///
+    /// The source has too many pending computations.
+    pub(super) fn compute(&self, source: Source, work: Work) -> Result<(), DhWorkerBusy> {
         let mut state = self.0.lock();
         if let Some(waiting) = state.turns.of(&source)
             && waiting.len() >= WAITING_MAX
         {
             waiting.retain(|work| !work.is_abandoned());
             if waiting.len() >= WAITING_MAX {
-                return Err(Full);
+                return Err(DhWorkerBusy);
             }
         }
         state.turns.put(source, work);
@@ -108,14 +109,14 @@ impl Powers {
         Ok(())
     }
 
-    /// Nothing waits, and nothing is being computed.
+    /// True if no computation is pending or running.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         let state = self.0.lock();
         state.turns.is_empty() && state.ended == state.begun
     }
 
-    /// Works whose computation has begun.
+    /// Returns the number of computations that have begun.
     #[cfg(test)]
     pub(super) fn begun(&self) -> u64 {
         self.0.lock().begun
@@ -131,7 +132,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// What a host that begins has computed, and who waits for it.
+    /// Creates the computation of a host that begins to authenticate, and its controller.
     fn work() -> (Controller, Work) {
         let parties = Parties {
             hostnqn: "nqn.x:host".into(),
@@ -151,30 +152,30 @@ mod tests {
         (controller, work)
     }
 
-    /// One source has all that it may waiting, and is refused more; another's is computed next, and what was abandoned
-    /// gives its place back.
+    /// One source has the most pending computations and is refused more. The next one computed belongs to another
+    /// source, and abandoned ones free their places.
     #[test]
-    fn a_flood_is_refused_and_keeps_nobody_waiting() {
+    fn a_flood_is_refused_and_delays_no_other_source() {
         let (begun, begins) = channel();
         let (go_on, goes_on) = channel::<()>();
-        let powers = Powers::start(move || {
+        let dh_worker = DhWorker::start(move || {
             begun.send(()).unwrap();
             let _ = goes_on.recv();
         });
-        let powers = powers.unwrap();
+        let dh_worker = dh_worker.unwrap();
         let flood = || Source::from("127.0.0.2:1");
         let mut waiting = vec![work()];
-        powers.compute(flood(), waiting[0].1.clone()).unwrap();
-        begins.recv_timeout(LONG).unwrap(); // the first is done; the thread waits for us
+        dh_worker.compute(flood(), waiting[0].1.clone()).unwrap();
+        begins.recv_timeout(LONG).unwrap(); // the first is done; the thread waits for the test
         for _ in 0..WAITING_MAX {
             let (controller, work) = work();
-            powers.compute(flood(), work.clone()).unwrap();
+            dh_worker.compute(flood(), work.clone()).unwrap();
             waiting.push((controller, work));
         }
         let (_controller, more) = work();
-        assert!(powers.compute(flood(), more.clone()).is_err());
+        assert!(dh_worker.compute(flood(), more.clone()).is_err());
         let (_honest, honest) = work();
-        powers.compute("127.0.0.1:1".into(), honest.clone()).unwrap();
+        dh_worker.compute("127.0.0.1:1".into(), honest.clone()).unwrap();
         for _ in 0..2 {
             go_on.send(()).unwrap();
             begins.recv_timeout(LONG).unwrap();
@@ -183,7 +184,7 @@ mod tests {
         let computed = waiting.iter().filter(|(_, work)| work.powers().is_some()).count();
         assert!(computed <= 3, "{computed} of the flood's");
         waiting.clear();
-        powers.compute(flood(), more.clone()).unwrap();
+        dh_worker.compute(flood(), more.clone()).unwrap();
         go_on.send(()).unwrap();
         begins.recv_timeout(LONG).unwrap();
         assert!(more.powers().is_some(), "the abandoned ones are not computed");
