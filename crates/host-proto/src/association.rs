@@ -1,24 +1,24 @@
-//! An association with a controller: what a host does to keep its lanes connected, and what it gives up.
+//! An association with a controller: keeps the connections of a host's lanes up, and abandons requests when they stay
+//! down.
 //!
-//! It has one path: an admin queue and a connection for each lane. A host with several paths has an association for
-//! each. Requests are not here: they outlive connections ([`super::requests`]), and are told by [`Action::Attach`],
-//! [`Action::Reset`], [`Action::Fail`] and [`Action::SetBarred`].
+//! An association has one path: an admin queue and a connection for each lane. A host with several paths has an
+//! association for each. Requests are not part of it: they outlive connections ([`super::requests`]).
+//! [`Action::Attach`], [`Action::Reset`], [`Action::Fail`] and [`Action::SetBarred`] report changes to them.
 //!
-//! The driver takes [`Association::poll`]'s actions until there are none, carries each out, in whatever time that
-//! takes, and answers those that have an answer. It tells what happens by the other calls, and comes back at
-//! [`Association::deadline`] at the latest.
+//! The driver takes [`Association::poll`]'s actions until there are none and carries each out. It replies to those that
+//! have a reply, at any later time. It reports events by the other calls, and calls again at [`Association::deadline`]
+//! at the latest.
 //!
-//! - All connections of the path are made together and lost together. Before new ones are made the old ones are gone,
+//! - All connections of the path are made together and lost together. Before new ones are made the old ones are closed,
 //!   so that no old command overtakes its retry.
-//! - A lane may get one more connection later, an express ([`super::express`]). An attempt that fails harms nobody; one
-//!   that has succeeded is lost like the others.
-//! - Lanes get their connections when all of them are there, and when the target has ended the controllers that they had
-//!   before (Cross-Controller Reset): a target may not have heard that its connections were lost. Where that is not to
-//!   be had, writes wait for those that may still be executed ([`super::old_commands`]).
-//! - A path that is lost is connected again at once, and from then on with pauses that double; two attempts begin no
-//!   closer to each other than the first pause.
-//! - When the path has not worked for the controller-loss timeout requests fail, until it works again.
-//! - Whatever else it does, a Keep Alive leaves in time between two commands.
+//! - A lane may get one more connection later, an express connection ([`super::express`]). A failed attempt leaves the
+//!   other connections alone; an established one is lost together with them.
+//! - Lanes get their connections when all of them are established. Before that, the target ends the controllers that
+//!   they had (Cross-Controller Reset), because it may not have noticed the loss. If the target does not offer this,
+//!   writes wait for commands that may still be executed ([`super::old_commands`]).
+//! - A lost path reconnects at once, then with pauses that double. Two attempts start at least the first pause apart.
+//! - When the path has been down for the controller-loss timeout, requests fail until it works again.
+//! - A Keep Alive is sent in time, between two other commands.
 
 mod action;
 mod beside;
@@ -62,19 +62,19 @@ use roadtrain_wire::sqe::{Sqe, opcode};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Shortest wait for an answer.
+/// Minimum timeout of a reply.
 const ANSWER_MIN: Duration = Duration::from_millis(500);
 
 /// State of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// No connection, until then.
+    /// No connection until the time of the next attempt.
     Down { until: Instant },
-    /// On its way.
+    /// Connections are being established.
     Connecting,
     /// Lanes have connections.
     Live,
-    /// Old connections are being ended; the next attempt is then.
+    /// Old connections are being closed; time of the next attempt.
     Resetting { until: Instant },
 }
 
@@ -82,13 +82,13 @@ enum State {
 enum Done<E> {
     Information(Box<ControllerInfo>, Option<TlsPsk>, Vec<(ControllerSerial, u16, Fencing)>),
     Lanes,
-    /// Of that lane, with that number.
+    /// Result for a lane, with the number of its express connection.
     Express(usize, usize, Result<(), Failure<E>>),
-    /// The next event may come.
+    /// Namespaces after an event; the next event may be requested.
     Namespaces(Vec<NamespaceInfo>, AnaTable),
-    /// As the log has it, without an event.
+    /// ANA log that was read without an event.
     Ana(AnaTable),
-    /// For another association.
+    /// Outcome of a reset that another association requested.
     Errand(Attempt),
     LookedUp(Option<Allocation>),
     Nothing,
@@ -97,15 +97,15 @@ enum Done<E> {
 
 type Task<E> = Procedure<E, Result<Done<E>, Failure<E>>>;
 
-/// The step that the driver carries out.
+/// The action that the driver carries out.
 struct Asked {
     what: &'static str,
-    /// Not the procedure's, but in between.
+    /// True for a Keep Alive, which is sent between the commands of a procedure.
     is_keep_alive: bool,
-    /// The admin queue's Connect, or a step of the authentication behind it: the controller takes Keep Alives, and waits
-    /// for them, from the end of that on.
+    /// True for the admin queue's Connect and for its authentication. The controller accepts and expects Keep Alives
+    /// once this ends.
     opens_admin_queue: bool,
-    /// When there is no answer in time; `None` for what we do ourselves, which takes what it takes.
+    /// Deadline of the reply; `None` for work of this host, which has no limit.
     until: Option<Instant>,
 }
 
@@ -113,31 +113,31 @@ struct Path<E> {
     state: State,
     task: Option<Task<E>>,
     asked: Option<Asked>,
-    /// The task goes on then.
+    /// Time at which the task resumes.
     pause_until: Option<Instant>,
-    /// When the next Keep Alive is due.
+    /// Time of the next Keep Alive.
     keep_alive_at: Option<Instant>,
-    /// The last command was of those that [`Asked::opens_admin_queue`] means.
+    /// Value of [`Asked::opens_admin_queue`] of the last command.
     opens_admin_queue: bool,
-    /// An event that nobody has looked at.
+    /// Event that is not handled yet.
     event: Option<AsyncEvent>,
     /// Commands to be aborted: lane and command identifier.
     overdue: VecDeque<(usize, u16)>,
-    /// The target has not answered the last Abort.
+    /// True while an Abort is in flight.
     is_aborting: bool,
-    /// Express connections: their numbers follow those of lanes.
+    /// Express connections, numbered after those of lanes.
     expresses: Expresses,
-    /// When the last attempt began.
+    /// Start time of the last attempt.
     began_at: Instant,
-    /// The pause after the next attempt that fails.
+    /// Pause after the next failed attempt.
     delay: Duration,
-    /// The controller that the path has, ...
+    /// Current controller of the path.
     controller: Option<(ControllerSerial, Option<ControllerInstance>)>,
-    /// ... and those that its lanes have lost: they may still have commands of theirs.
+    /// Lost controllers of the path; they may still execute commands of its lanes.
     lost: Lost,
-    /// Namespaces that are between two ANA states.
+    /// Namespaces in the ANA Change state.
     transitions: Transitions,
-    /// The PSK that was made, for as long as attempts to connect with it succeed.
+    /// Negotiated PSK, kept while attempts to connect with it succeed.
     psk: Option<TlsPsk>,
 }
 
@@ -150,20 +150,20 @@ pub struct Association<E> {
     info: Option<Arc<ControllerInfo>>,
     loss: Loss,
     ending: Option<Ending>,
-    /// Controllers that others have lost.
+    /// Lost controllers of other associations.
     errands: Errands,
     look_ups: LookUps,
     /// [`ended_so_far`](super::old_commands::OldCommands::ended_so_far) at the last [`Action::Release`].
     ended_so_far: u64,
-    /// Those who submit requests have come to an end.
+    /// True once all submitters of requests have ended.
     has_ended: bool,
-    /// Another association of the host is live while this one ends.
+    /// True if another association of the host is live while this one ends.
     has_help: bool,
     actions: VecDeque<Action<E>>,
 }
 
 impl<E: Send + 'static> Association<E> {
-    /// An association whose one path is to be connected.
+    /// Creates an association that connects its path.
     #[must_use]
     pub fn new(now: Instant, config: Config) -> Self {
         let path = Path {
@@ -209,8 +209,8 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// The same, with an admin queue that has brought the controller up, with the PSK that was made for it: the lanes are
-    /// next.
+    /// Creates an association whose admin queue has already brought the controller up, with the PSK that was
+    /// negotiated. Its lanes connect next.
     #[must_use]
     pub fn brought_up(
         now: Instant,
@@ -232,21 +232,21 @@ impl<E: Send + 'static> Association<E> {
         association
     }
 
-    // ---- What is known ----
+    // ---- State ----
 
-    /// What the controller has said about itself.
+    /// Returns the properties of the controller.
     #[must_use]
     pub fn info(&self) -> Option<&Arc<ControllerInfo>> {
         self.info.as_ref()
     }
 
-    /// Whether lanes have connections.
+    /// True if lanes have connections.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.path.state == State::Live
     }
 
-    /// Whether nothing is under way on the control plane of a live path.
+    /// True if the path is live and no control-plane work is pending.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let path = &self.path;
@@ -261,19 +261,19 @@ impl<E: Send + 'static> Association<E> {
             && self.errands.due().is_none()
     }
 
-    /// Whether it is coming to an end.
+    /// True if the association is ending.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.ending.is_some()
     }
 
-    /// Whether it is, and the target is there: what is said to it yet has its time.
+    /// True if the association is ending and the target replies, so that commands still reach it.
     #[must_use]
     pub fn ends_in_order(&self) -> bool {
         matches!(self.ending, Some(Ending::Waiting { is_there: true, .. } | Ending::ShuttingDown))
     }
 
-    /// When the path is connected again.
+    /// Returns the time of the next attempt to connect.
     #[must_use]
     pub fn retries_at(&self) -> Option<Instant> {
         match self.path.state {
@@ -282,7 +282,7 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// When to call [`Association::poll`] at the latest.
+    /// Returns the time at which to call [`Association::poll`] at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let ending = match self.ending {
@@ -306,9 +306,9 @@ impl<E: Send + 'static> Association<E> {
         own.into_iter().chain(others).flatten().min()
     }
 
-    // ---- What happens ----
+    // ---- Events ----
 
-    /// The driver's answer to the path's last [`Action::Ask`].
+    /// Receives the driver's reply to the path's last [`Action::Ask`].
     pub fn answer(&mut self, now: Instant, answer: Result<Answer, E>) {
         let Some(asked) = self.path.asked.take() else { return };
         let has_failed = match &answer {
@@ -340,31 +340,32 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// The Asynchronous Event Request was completed.
+    /// Handles the completion of the Asynchronous Event Request.
     pub fn event(&mut self, cqe: &Cqe) {
         if cqe.status().is_success() {
             self.path.event = Some(AsyncEvent::parse(cqe.dw0.get()));
-        } // else the controller gives the request back: no more events
+        } // else the controller returns the request: no more events
     }
 
-    /// The target has answered the path's last [`Action::Abort`], whatever it says: the aborted command's own answer counts.
+    /// Handles the completion of the path's last [`Action::Abort`], with any status: only the aborted command's own
+    /// completion counts.
     pub fn aborted(&mut self) {
         self.path.is_aborting = false;
     }
 
-    /// The path's admin queue has lost its connection while nobody waited for an answer.
+    /// Handles the loss of the admin queue's connection while no reply is pending.
     pub fn admin_lost(&mut self, now: Instant, source: E) {
         let what = "admin queue";
         self.lose(now, Reason::Path(Failure::Lost { what, source }));
     }
 
-    /// A lane has lost the connection that the path had for it.
+    /// Handles the loss of a lane's connection.
     pub fn lane_lost(&mut self, now: Instant, lane: usize, error: E) {
         if self.path.state != State::Live {
-            return; // of connections that are gone
+            return; // the connection belonged to an earlier attempt
         }
         match self.ending {
-            // Nobody connects again any more.
+            // No further attempt to connect follows.
             Some(_) if !self.has_help || self.has_ended => {
                 self.actions.push_back(Action::Fail { lane: Some(lane) })
             }
@@ -372,7 +373,7 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// Commands of a lane have not been answered in time: by their identifiers.
+    /// Queues Aborts for overdue commands of a lane, by their command identifiers.
     pub fn overdue(&mut self, lane: usize, cids: impl IntoIterator<Item = u16>) {
         let path = &mut self.path;
         if path.state == State::Live {
@@ -380,9 +381,9 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// The connections of a path are gone, as [`Action::Reset`] wanted.
+    /// Handles the end of the path's connections, after [`Action::Reset`].
     pub fn reset(&mut self, now: Instant) {
-        // Not before the time: the last try is at its end.
+        // Not before the controller-loss timeout: the last attempt is made at that time.
         let limit = self
             .loss
             .failing_at(self.config.controller_loss_timeout)
@@ -404,7 +405,7 @@ impl<E: Send + 'static> Association<E> {
             return;
         }
         let why = match (self.ending, why) {
-            // Whether all that was written is stable was not said.
+            // The controller has not confirmed that all written data is stable.
             (Some(Ending::ShuttingDown), Reason::Path(failure)) => {
                 return self.end(now, Some(Err(failure)));
             }
@@ -419,7 +420,7 @@ impl<E: Send + 'static> Association<E> {
         } else {
             let delay = path.delay;
             path.delay = (delay * 2).min(longest);
-            // The target may not know it any more: the next attempt makes another one.
+            // The target may have forgotten the PSK: the next attempt negotiates another one.
             path.psk = None;
             path.lost.missed(now, &self.config.old_commands, self.config.beside.is_some());
             now + self.config.old_commands.ask_within().map_or(delay, |most| delay.min(most))
@@ -439,9 +440,9 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    // ---- What is to be done ----
+    // ---- Actions ----
 
-    /// The next thing to do; `None`: nothing until something happens, or [`Association::deadline`].
+    /// Returns the next action; `None`: nothing to do until the next event or [`Association::deadline`].
     pub fn poll(&mut self, now: Instant) -> Option<Action<E>> {
         loop {
             if let Some(action) = self.actions.pop_front() {
@@ -456,12 +457,12 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// The next thing that is decided already: [`Association::poll`] goes on from there.
+    /// Returns the next action that is already queued, without advancing as [`Association::poll`] does.
     pub fn next_action(&mut self) -> Option<Action<E>> {
         self.actions.pop_front()
     }
 
-    /// `true`: a path has done something.
+    /// Advances the path. True if its state has changed.
     fn advance(&mut self, now: Instant) -> bool {
         let ending = self.ending;
         let path = &mut self.path;
@@ -539,7 +540,7 @@ impl<E: Send + 'static> Association<E> {
     }
 
     fn connect_lanes(&mut self, info: ControllerInfo) {
-        self.pins.check(&info.namespaces); // lanes hear of it when they are attached
+        self.pins.check(&info.namespaces); // lanes receive the change when they are attached
         self.check_writes(&info.namespaces);
         let info = Arc::new(info);
         self.info = Some(info.clone());
@@ -583,7 +584,7 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// All connections of the path are there.
+    /// Attaches the lanes: all connections of the path are established.
     fn attach(&mut self, now: Instant) {
         let Some(info) = self.info.clone() else { return };
         let rules = self.rules(&info);
@@ -605,12 +606,12 @@ impl<E: Send + 'static> Association<E> {
             if !bringup::switch_events_on(&driver, &info.identify, has_others).await? {
                 return Ok(Done::Nothing);
             }
-            // What changed before events were switched on has none.
+            // Namespaces that changed before events were switched on cause no event.
             beside::look(&driver, has_others.then_some(&*info.identify)).await
         }));
     }
 
-    /// Has the controllers ended that an earlier process has lost, before there are lanes.
+    /// Ends the controllers that an earlier process has lost, before lanes connect.
     fn end_lost_first(
         &mut self,
         info: ControllerInfo,
@@ -624,7 +625,7 @@ impl<E: Send + 'static> Association<E> {
         }));
     }
 
-    /// Takes note of what the path's new controller has said of those that were lost.
+    /// Records the new controller's replies about lost controllers.
     fn fenced_by_path(&mut self, now: Instant, fenced: Vec<(ControllerSerial, u16, Fencing)>) {
         self.path.lost.fenced(now, &self.config.old_commands, &fenced);
         let fenced = fenced.into_iter();
@@ -632,13 +633,13 @@ impl<E: Send + 'static> Association<E> {
         self.check_release();
     }
 
-    /// The time may have passed after which controllers have ended.
+    /// Expires old commands whose controllers have ended by now.
     fn check_old_commands(&mut self, now: Instant) {
         self.config.old_commands.expire(now);
         self.check_release();
     }
 
-    /// Emits [`Action::Release`] if controllers have ended, by whatever.
+    /// Emits [`Action::Release`] if controllers have ended, for any reason.
     pub(super) fn check_release(&mut self) {
         let ended_so_far = self.config.old_commands.ended_so_far();
         if std::mem::replace(&mut self.ended_so_far, ended_so_far) != ended_so_far {
@@ -651,22 +652,21 @@ impl<E: Send + 'static> Association<E> {
         RetryRules::new(crdt, self.config.controller_loss_timeout)
     }
 
-    // ---- Answers ----
+    // ---- Replies ----
 
     fn keep_alive_after(&self, now: Instant) -> Option<Instant> {
         let timeout = self.config.wants.keep_alive;
         (!timeout.is_zero()).then(|| now + timeout / 2)
     }
 
-    /// When the answer to the path's last [`Action::Ask`] comes too late; `None`: never.
+    /// Returns the deadline of the reply to the path's last [`Action::Ask`]; `None`: no limit.
     #[must_use]
     pub fn answer_by(&self) -> Option<Instant> {
         self.path.asked.as_ref()?.until
     }
 
-    /// Longest wait for an answer. A Keep Alive leaves half a keep-alive timeout after the last sign of life, so another
-    /// half is left for its answer. Other commands keep the next Keep Alive waiting. An attempt to connect ends when
-    /// requests fail anyway.
+    /// Returns the reply timeout. A Keep Alive leaves half a keep-alive timeout after the last traffic, so half is left
+    /// for its reply. Other commands delay the next Keep Alive. An attempt to connect ends when requests fail anyway.
     fn patience(&self, now: Instant, is_keep_alive: bool) -> Duration {
         let longest = self.config.wants.timeout;
         let keep_alive = self.config.wants.keep_alive;
@@ -706,14 +706,14 @@ impl<E: Send + 'static> Association<E> {
     }
 }
 
-/// True for Connect, and for commands of an authentication.
+/// True for Connect and for commands of an authentication.
 fn opens_queue(sqe: &Sqe) -> bool {
     let kinds = [fctype::CONNECT, fctype::AUTHENTICATION_SEND, fctype::AUTHENTICATION_RECEIVE];
     sqe.opcode == opcode::FABRICS && kinds.contains(&sqe.fctype())
 }
 
 impl<E> Path<E> {
-    /// Nothing of what was under way counts any more.
+    /// Abandons all pending work.
     fn abandon(&mut self) {
         (self.task, self.asked, self.event) = (None, None, None);
         (self.pause_until, self.keep_alive_at) = (None, None);

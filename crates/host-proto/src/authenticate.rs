@@ -1,4 +1,4 @@
-//! Authentication of a queue that was connected: what the target asks for, and what this host does.
+//! Authentication of a connected queue, as its Connect requires.
 
 use super::bringup::Wants;
 use super::procedure::{Command, Driver, Failure};
@@ -7,16 +7,16 @@ use roadtrain_proto::security::{SealUse, Secret, TlsPsk};
 use roadtrain_wire::auth::RECEIVE_BYTES;
 use roadtrain_wire::fabrics::{AUTHREQ_ASCR, AUTHREQ_ATR, Authentication, fctype};
 
-/// Random octets of an authentication: transaction, exponent, challenge and sequence number.
+/// Random bytes of an authentication: transaction, exponent, challenge and sequence number.
 const RANDOM_BYTES: usize = 2 + 64 + 64 + 4;
 
-/// What a Connect has brought: its result, and what was said so far.
+/// Result of a Connect, and the authentication context.
 type Said = (u32, [u8; 32]);
 
-/// Does what the result of the admin queue's Connect asks for. Whether that was anything.
+/// Authenticates the admin queue if its Connect requires it. True if it did.
 ///
 /// # Errors
-/// One side does not believe the other, or the connection is lost.
+/// Authentication or the connection fails.
 pub(super) async fn admin_queue<E>(
     driver: &Driver<E>,
     wants: &Wants,
@@ -25,14 +25,13 @@ pub(super) async fn admin_queue<E>(
     if queue(driver, wants, 0, said).await? {
         return Ok(true);
     }
-    // Who has made a PSK has proved it before.
+    // A PSK proves that the controller has authenticated before.
     let is_missing = wants.keys.controller.is_some() && !wants.concatenates;
     let error = HostError::NotAsked;
     if is_missing { Err(Failure::Authentication { qid: 0, error }) } else { Ok(false) }
 }
 
-/// Does what the result of an I/O queue's Connect asks for, at a target that has asked on the admin queue or not
-/// (`was_asked`).
+/// Authenticates an I/O queue if its Connect requires it. `was_asked` is true if the admin queue's Connect did.
 ///
 /// # Errors
 /// As [`admin_queue`].
@@ -44,15 +43,15 @@ pub(super) async fn io_queue<E>(
     said: Said,
 ) -> Result<(), Failure<E>> {
     let is_asked = queue(driver, wants, qid, said).await?;
-    // Some targets ask on the admin queue only. Over Ethernet a target asks on each queue: if it does not seem to, somebody
-    // in between may have taken that away, and this queue would go on in the clear.
+    // Some targets require it on the admin queue only. Over Ethernet a target requires it on each queue: if it seems
+    // not to, an attacker may have cleared the flag, and this queue would go on in the clear.
     let must_be = was_asked || wants.keys.controller.is_some();
     let is_missing = must_be && !is_asked && wants.seals != SealUse::Off;
     let error = HostError::AskedOnce;
     if is_missing { Err(Failure::Authentication { qid, error }) } else { Ok(()) }
 }
 
-/// Does what the result of its Connect asks for. Whether that was anything.
+/// Authenticates a queue if its Connect requires it. True if it did.
 async fn queue<E>(
     driver: &Driver<E>,
     wants: &Wants,
@@ -74,10 +73,10 @@ async fn queue<E>(
     authenticated(driver, wants, qid, prepare).await.map(|_| true)
 }
 
-/// Makes the PSK for all connections, on an admin queue whose Connect had that `result`.
+/// Negotiates the PSK for all connections, on an admin queue whose Connect had this `result`.
 ///
 /// # Errors
-/// The target makes none, one side does not believe the other, or the connection is lost.
+/// The target negotiates none, or authentication or the connection fails.
 pub(super) async fn psk<E>(
     driver: &Driver<E>,
     wants: &Wants,
@@ -94,7 +93,7 @@ pub(super) async fn psk<E>(
     }
 }
 
-/// Proves who this host is, and has the target prove it if it is to.
+/// Authenticates this host, and the target if it is to prove its identity.
 async fn authenticated<E>(
     driver: &Driver<E>,
     wants: &Wants,
@@ -115,7 +114,7 @@ async fn authenticated<E>(
         Ok(()) => Ok(queue.host),
         Err(error) => {
             if let Some(failure2) = queue.host.failure2(error) {
-                // It is told why, if it still listens.
+                // Report the reason to the target, if it still receives.
                 let _ = queue.send(failure2).await;
             }
             failed(error)
@@ -123,7 +122,7 @@ async fn authenticated<E>(
     }
 }
 
-/// A queue that is being authenticated.
+/// Queue that is being authenticated.
 struct Queue<'a, E> {
     driver: &'a Driver<E>,
     qid: u16,
@@ -131,7 +130,7 @@ struct Queue<'a, E> {
 }
 
 impl<E> Queue<'_, E> {
-    /// What is wrong with the other side is told apart from what is wrong with the connection.
+    /// Runs the protocol. The inner error is the peer's, the outer one the connection's.
     async fn authenticate(&mut self, random: &Secret) -> Result<Result<(), HostError>, Failure<E>> {
         let mut unused = random.reveal();
         let mut random = |place: &mut [u8]| {

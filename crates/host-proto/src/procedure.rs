@@ -1,9 +1,7 @@
-//! A *procedure*: admin commands one after the other, each depending on the answers before it, written from top to
-//! bottom.
+//! A *procedure*: admin commands in sequence, each depending on earlier replies, written from top to bottom.
 //!
-//! It is an `async fn` without a runtime: what it awaits are answers, and its driver supplies them. The driver calls
-//! [`Procedure::poll`], does what it is asked for ([`Ask`]) in whatever way it likes, blocking or not, and gives the
-//! answer back.
+//! It is an `async fn` without a runtime: it awaits replies, and its driver supplies them. The driver calls
+//! [`Procedure::poll`], carries out the operation ([`Ask`]), blocking or not, and passes the reply back.
 
 use core::fmt;
 use core::future::{Future, poll_fn};
@@ -18,82 +16,82 @@ use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A command of the control plane.
+/// Command of the control plane.
 #[derive(Clone, Debug)]
 pub struct Command {
-    /// Its name, for messages.
+    /// Name of the command, for messages.
     pub what: &'static str,
     pub sqe: Sqe,
-    /// Data that goes with it.
+    /// Data that the host sends with it.
     pub out: Vec<u8>,
-    /// Octets of data that come back.
+    /// Bytes of data that the controller returns.
     pub bytes_in: u32,
 }
 
 impl Command {
-    /// A command without data.
+    /// Creates a command without data.
     #[must_use]
     pub fn new(what: &'static str, sqe: Sqe) -> Self {
         Command { what, sqe, out: Vec::new(), bytes_in: 0 }
     }
 }
 
-/// What a driver is asked for.
+/// Operation that a procedure requests of its driver.
 #[derive(Clone, Debug)]
 pub enum Ask {
-    /// Connect queue `qid` of the path (0: its admin queue), over a new connection: an admin queue's is secured with
-    /// `psk`, if there is one, others' are like that of the admin queue.
+    /// Open a connection for queue `qid` of the path (0: its admin queue). An admin queue's connection is secured with
+    /// `psk`, if given; the others are secured like the admin queue's.
     Open {
         qid: u16,
         entries: u16,
-        /// Whose it is to be, if it is not the admin queue.
+        /// Lane of the queue, unless it is the admin queue.
         lane: usize,
         psk: Option<TlsPsk>,
     },
-    /// Run a command there.
+    /// Run a command on a queue.
     Run { qid: u16, command: Command },
-    /// So many random octets.
+    /// Return random bytes.
     Random { bytes: usize },
-    /// Compute this, not on a thread that moves data.
+    /// Compute Diffie-Hellman values, on a thread that moves no data.
     Compute(Work),
-    /// From now on the frames of the queue's lane are sealed, and others are dropped.
+    /// Seal the frames of the queue's lane from now on, and drop frames that are not sealed.
     Seal { qid: u16, secret: FrameSecret },
 }
 
-/// What the driver answers.
+/// Reply of the driver.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// The connection is there.
+    /// The connection is established.
     Opened {
-        /// Most octets of a command's data there.
+        /// Maximum bytes of data of one command.
         data_bytes_max: u32,
     },
     /// The command was completed.
     Completed { cqe: Cqe, data: Vec<u8> },
-    /// Random octets.
+    /// Random bytes.
     Random(Secret),
-    /// It was computed.
+    /// The computation is done.
     Computed,
-    /// They are.
+    /// Frames are sealed.
     Sealed,
 }
 
-/// Why a procedure has failed; `E` is what went wrong with a connection.
+/// Reason for the failure of a procedure; `E` is the error type of connections.
 #[derive(Clone, Debug)]
 pub enum Failure<E> {
-    /// There is no connection.
+    /// No connection can be established.
     Unreachable(E),
-    /// The connection was lost meanwhile.
+    /// The connection was lost during the operation.
     Lost { what: &'static str, source: E },
-    /// There was no answer in time.
+    /// The reply timeout has passed.
     Silent { what: &'static str },
-    /// The target refuses Connect of a queue.
+    /// The target rejects Connect of a queue.
     Refused { qid: u16, status: Status },
-    /// One side does not believe the other.
+    /// Authentication has failed.
     Authentication { qid: u16, error: HostError },
     /// A command failed.
     Command { what: &'static str, status: Status },
-    /// The controller does not become ready, or says things that make no sense.
+    /// The controller does not become ready, or its data is invalid.
     Controller(String),
 }
 
@@ -113,20 +111,20 @@ impl<E: fmt::Display> fmt::Display for Failure<E> {
     }
 }
 
-/// How far a procedure is.
+/// State of a procedure.
 #[derive(Debug)]
 pub enum Step<T> {
-    /// Do this, once, and [`Procedure::answer`].
+    /// Carry this out once, and call [`Procedure::answer`].
     Ask(Ask),
-    /// The answer is awaited.
+    /// The procedure awaits the reply.
     Asked,
-    /// Nothing to do before then.
+    /// The procedure resumes at this time.
     Until(Instant),
-    /// It has ended.
+    /// The procedure has ended with a result.
     Ended(T),
 }
 
-/// Between a procedure and its driver.
+/// State that a procedure and its driver exchange.
 #[derive(Debug)]
 struct Exchange<E> {
     now: Instant,
@@ -135,7 +133,7 @@ struct Exchange<E> {
     answer: Option<Result<Answer, E>>,
 }
 
-/// The procedure's side of it.
+/// Handle of a procedure to its driver.
 #[derive(Debug)]
 pub struct Driver<E>(Arc<Mutex<Exchange<E>>>);
 
@@ -144,13 +142,13 @@ impl<E> Driver<E> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.lock().now
     }
 
-    /// Goes on after a while.
+    /// Pauses the procedure.
     pub async fn pause(&self, time: Duration) {
         let until = self.now() + time;
         poll_fn(|_| {
@@ -166,10 +164,10 @@ impl<E> Driver<E> {
         poll_fn(|_| self.lock().answer.take().map_or(Poll::Pending, Poll::Ready)).await
     }
 
-    /// Connects a queue, for that lane: most octets of a command's data there.
+    /// Opens a connection for a queue of a lane. Returns the maximum bytes of data of one command.
     ///
     /// # Errors
-    /// There is no connection.
+    /// No connection can be established.
     pub async fn open(
         &self,
         qid: u16,
@@ -184,10 +182,10 @@ impl<E> Driver<E> {
         }
     }
 
-    /// Runs a command of whatever status: its completion, and its data.
+    /// Runs a command. Returns its completion, whatever its status, and its data.
     ///
     /// # Errors
-    /// The connection's.
+    /// The connection has failed.
     pub async fn command(&self, qid: u16, command: Command) -> Result<(Cqe, Vec<u8>), Failure<E>> {
         let (what, bytes) = (command.what, command.bytes_in);
         let answer = self.ask(Ask::Run { qid, command }).await;
@@ -200,10 +198,10 @@ impl<E> Driver<E> {
         }
     }
 
-    /// Random octets.
+    /// Returns random bytes.
     ///
     /// # Errors
-    /// The system has none.
+    /// The system has no random bytes.
     pub async fn random(&self, bytes: usize) -> Result<Secret, Failure<E>> {
         let what = "random octets";
         let answer = self.ask(Ask::Random { bytes }).await;
@@ -213,10 +211,10 @@ impl<E> Driver<E> {
         }
     }
 
-    /// Has powers computed.
+    /// Has Diffie-Hellman values computed.
     ///
     /// # Errors
-    /// They cannot be.
+    /// The computation fails.
     pub async fn compute(&self, work: &Work) -> Result<(), Failure<E>> {
         let what = "powers of an authentication";
         let answer = self.ask(Ask::Compute(work.clone())).await;
@@ -226,7 +224,7 @@ impl<E> Driver<E> {
     /// Has the frames of a queue's lane sealed.
     ///
     /// # Errors
-    /// They cannot be.
+    /// Frames cannot be sealed.
     pub async fn seal(&self, qid: u16, secret: FrameSecret) -> Result<(), Failure<E>> {
         let what = "sealing of frames";
         let answer = self.ask(Ask::Seal { qid, secret }).await;
@@ -239,7 +237,7 @@ impl<E> Driver<E> {
     /// Runs a command of the admin queue that must succeed.
     ///
     /// # Errors
-    /// The connection's, or its status.
+    /// The connection has failed, or the command's status is not success.
     pub async fn run(&self, command: Command) -> Result<(Cqe, Vec<u8>), Failure<E>> {
         let what = command.what;
         let (cqe, data) = self.command(0, command).await?;
@@ -250,7 +248,7 @@ impl<E> Driver<E> {
     }
 }
 
-/// A procedure that ends with a `T`.
+/// Procedure that ends with a `T`.
 pub struct Procedure<E, T> {
     body: Pin<Box<dyn Future<Output = T> + Send>>,
     driver: Driver<E>,
@@ -263,14 +261,14 @@ impl<E, T> fmt::Debug for Procedure<E, T> {
 }
 
 impl<E, T> Procedure<E, T> {
-    /// A procedure that has not begun.
+    /// Creates a procedure that has not started.
     pub fn new<F: Future<Output = T> + Send + 'static>(body: impl FnOnce(Driver<E>) -> F) -> Self {
         let exchange = Exchange { now: Instant::default(), ask: None, until: None, answer: None };
         let exchange = Arc::new(Mutex::new(exchange));
         Procedure { body: Box::pin(body(Driver(exchange.clone()))), driver: Driver(exchange) }
     }
 
-    /// Goes on as far as it can. Not to be called again once it has ended.
+    /// Runs the procedure until it needs a reply or a pause. Not to be called again once it has ended.
     pub fn poll(&mut self, now: Instant) -> Step<T> {
         self.driver.lock().now = now;
         if let Poll::Ready(ended) = self.body.as_mut().poll(&mut Context::from_waker(Waker::noop()))
@@ -285,7 +283,7 @@ impl<E, T> Procedure<E, T> {
         }
     }
 
-    /// The answer to what it has asked for last.
+    /// Passes the reply to the last operation to the procedure.
     pub fn answer(&mut self, answer: Result<Answer, E>) {
         self.driver.lock().answer = Some(answer);
     }

@@ -1,4 +1,4 @@
-//! An association beside others that lead to the same namespaces: what they have, and how well a controller reaches them.
+//! State that associations to the same namespaces share, and the query of a controller's namespaces and ANA states.
 
 use super::Done;
 use crate::bringup::{self, NamespaceInfo};
@@ -8,20 +8,20 @@ use crate::procedure::{Driver, Failure};
 use crate::write_verifier::WriteVerifiers;
 use roadtrain_wire::identify::IdentifyController;
 
-/// What an association of the host has beside which another one is kept.
+/// Constraints that the other associations of a host place on a new one.
 #[derive(Clone, Debug, Default)]
 pub struct Beside {
-    /// Other namespaces than these are stale.
+    /// Expected namespaces; any other is stale.
     pub namespaces: Vec<NamespaceInfo>,
-    /// So are others than those that any of them has seen first.
+    /// Namespaces as any association first saw them; others are stale, too.
     pub pinned: Pinned,
-    /// Acknowledged writes over all paths.
+    /// Acknowledged writes of all paths.
     pub writes: WriteVerifiers,
-    /// A controller that takes less data in a command is not used.
+    /// Minimum transfer size in bytes; a controller that takes less is not used.
     pub transfer_bytes: u32,
 }
 
-/// The namespaces that there are, and how the controller of that page reaches them.
+/// Reads the active namespaces, and their ANA states if `identify` is given.
 pub(super) async fn look<E>(
     driver: &Driver<E>,
     identify: Option<&IdentifyController>,

@@ -1,16 +1,16 @@
-//! How an association comes to its end: what is under way may end while the target answers, then the controller is shut
-//! down. And how requests fail before, while no path works.
+//! End of an association: pending requests may finish while the target replies, then the controller is shut down. Also
+//! the timeouts after which requests fail while no path works.
 
 use super::{Action, Association, Failure, Instant, Procedure, State};
 use super::{Done, bringup};
 use core::time::Duration;
 
-/// How far its end is.
+/// State of the association's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Whether the target answers is not known yet.
+    /// A Keep Alive checks if the target replies.
     Asking,
-    /// Requests may end until then.
+    /// Pending requests may finish until this deadline.
     Waiting {
         until: Instant,
         is_there: bool,
@@ -20,8 +20,8 @@ pub(super) enum Ending {
 }
 
 impl<E: Send + 'static> Association<E> {
-    /// It is to end. If the path is lost, or is going to be, and another association lives (`has_help`), what is under way
-    /// has its time to go there.
+    /// Starts to end the association. If its path is down or fails, and another association is live (`has_help`),
+    /// pending requests get time to move to that one.
     pub fn stop(&mut self, now: Instant, has_help: bool) {
         if self.ending.is_some() {
             return;
@@ -35,13 +35,13 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// Those who submit requests have come to an end, by themselves or because of [`Action::Finish`].
+    /// Handles the end of all submitters of requests, whether or not [`Action::Finish`] caused it.
     pub fn ended(&mut self, now: Instant) {
         self.has_ended = true;
         self.stop(now, false);
     }
 
-    /// The target is not there at the end: what is under way fails, at once or when others have had time to take it.
+    /// Ends without the target: pending requests fail at once, or after other associations had time to take them.
     pub(super) fn give_up(&mut self, now: Instant) {
         self.path.abandon();
         self.abandon_look_ups();
@@ -49,8 +49,8 @@ impl<E: Send + 'static> Association<E> {
         self.ending = Some(Ending::Waiting { until, is_there: false });
     }
 
-    /// How long what is under way may take at the end while the target is there. Where there are several paths an answer is
-    /// not waited for as long, but requests of a lost path may still come here.
+    /// Returns the time that pending requests have at the end while the target replies. With several paths it is
+    /// longer, as requests of a lost path may still move here.
     pub(super) fn patience_at_end(&self) -> Duration {
         self.config.wants.timeout * if self.config.beside.is_some() { 4 } else { 1 }
     }
@@ -61,8 +61,8 @@ impl<E: Send + 'static> Association<E> {
         if self.has_ended {
             let path = &mut self.path;
             if is_there && path.state == State::Live {
-                path.expresses.arrived(); // if an express connection was on its way, nobody wants it
-                // The timer does not run any more, and a controller that has shut down may refuse a Keep Alive.
+                path.expresses.arrived(); // a pending express connection is not needed any more
+                // The keep-alive timer has stopped, and a controller that has shut down may refuse a Keep Alive.
                 path.keep_alive_at = None;
                 path.task = Some(Procedure::new(|driver| async move {
                     bringup::shut_down(&driver, timeout).await.map(|()| Done::ShutDown)
@@ -90,10 +90,10 @@ impl<E: Send + 'static> Association<E> {
         self.actions.push_back(Action::End { shut_down });
     }
 
-    /// The end: whether the path's controller was shut down, or may still have something.
+    /// Marks the path's controllers as ended (`is_shut_down`), or as absent.
     fn controllers_end(&mut self, now: Instant, is_shut_down: bool) {
         let old = &self.config.old_commands;
-        // Nobody connects there any more.
+        // No further connection reaches these controllers.
         if let Some((serial, _)) = self.path.controller.take() {
             if is_shut_down {
                 old.end(serial);
@@ -107,13 +107,13 @@ impl<E: Send + 'static> Association<E> {
 
     // ---- Requests that fail while no path works ----
 
-    /// When requests fail by [`super::Config::fast_io_fail_timeout`].
+    /// Returns the time at which requests fail by [`super::Config::fast_io_fail_timeout`].
     pub(super) fn fast_failing_at(&self) -> Option<Instant> {
         let timeout = self.config.fast_io_fail_timeout.filter(|_| self.ending.is_none());
         self.loss.fast_failing_at(timeout)
     }
 
-    /// The controller-loss timeout, unless an attempt is under way.
+    /// Fails requests once a timeout has passed, except during an attempt to connect. True if it did.
     pub(super) fn fail_if_lost(&mut self, now: Instant) -> bool {
         if self.fast_failing_at().is_some_and(|at| at <= now) {
             self.loss.failed_fast();
@@ -131,8 +131,8 @@ impl<E: Send + 'static> Association<E> {
         true
     }
 
-    /// Instead of [`Action::FailFast`]: another path works, and takes the requests as soon as that is safe. Should that one
-    /// be lost, too, they fail.
+    /// Defers [`Action::FailFast`]: another path works and takes the requests once that is safe. They fail if that path
+    /// is lost, too.
     pub fn fail_later(&mut self, now: Instant) {
         self.loss.fail_later(now);
     }

@@ -1,9 +1,11 @@
-//! What associations beside each other do for one another: a controller that one of them has lost is ended over the path
-//! of another one (Cross-Controller Reset). Then what it had may go elsewhere, though its own address is silent.
+//! Resets that associations carry out for one another: one ends, over its own path, a controller that another has lost
+//! (Cross-Controller Reset). Requests of the lost controller may then move to other paths even though its address does
+//! not reply.
 //!
-//! An errand is done when its controller has ended, and over when its owner withdraws it. A target that does not know
-//! the controller proves nothing, unless it has the place of the process that had it: another process may have it. So the
-//! errand is tried again only when the path leads to another controller than it did.
+//! A reset is done when its controller has ended, and cancelled when its owner withdraws it. A reply from a target that
+//! does not know the controller proves nothing, unless that target's process has the endpoint of the lost controller:
+//! another process may have the controller. So a reset is retried only when the path leads to another controller than
+//! before.
 
 use super::{Done, Task};
 use crate::bringup::{self, ControllerInfo, Fencing};
@@ -14,9 +16,9 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::ControllerInstance;
 use std::sync::Arc;
 
-/// Longest look at one errand: others of the path have their turn then.
+/// Maximum time for one attempt, before other work of the path has its turn.
 const LOOK: Duration = Duration::from_millis(100);
-/// Pause between two of them.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A controller that another association of this host has lost.
@@ -24,40 +26,40 @@ const PAUSE: Duration = Duration::from_millis(100);
 struct Errand {
     owner: usize,
     lost: ControllerInstance,
-    /// When the target is asked; `None`: when the path is connected again.
+    /// Time of the next attempt; `None`: when the path is connected again.
     at: Option<Instant>,
 }
 
-/// What has come of an attempt: who wanted it, the controller, and `None` if it has not ended yet.
+/// Outcome of an attempt: owner, controller, and `None` if the controller has not ended yet.
 pub(super) type Attempt = (usize, ControllerInstance, Option<Fencing>);
 
-/// Controllers that others have lost.
+/// Lost controllers of other associations.
 #[derive(Debug, Default)]
 pub(super) struct Errands(Vec<Errand>);
 
 impl Errands {
-    /// Association `owner` has lost that controller.
+    /// Adds a controller that association `owner` has lost.
     pub(super) fn add(&mut self, now: Instant, owner: usize, lost: ControllerInstance) {
         self.0.retain(|errand| (errand.owner, errand.lost) != (owner, lost));
         self.0.push(Errand { owner, lost, at: Some(now) });
     }
 
-    /// Association `owner` has a connection again: it needs no help with controllers that have ended.
+    /// Removes the controllers of association `owner` that have ended: it is connected again.
     pub(super) fn withdraw(&mut self, owner: usize, old: &OldCommands) {
         self.0.retain(|errand| errand.owner != owner || old.has_instance(errand.lost));
     }
 
-    /// The path leads to a new controller, perhaps of another process.
+    /// Makes all resets due again: the path leads to a new controller, perhaps of another process.
     pub(super) fn renew(&mut self, now: Instant) {
         self.0.iter_mut().for_each(|errand| errand.at = Some(now));
     }
 
-    /// When the next one is due on a live path.
+    /// Returns when the next reset is due on a live path.
     pub(super) fn due(&self) -> Option<Instant> {
         self.0.iter().filter_map(|errand| errand.at).min()
     }
 
-    /// Begins the one that is due.
+    /// Starts the reset that is due.
     pub(super) fn begin<E: Send + 'static>(
         &self,
         now: Instant,
@@ -73,7 +75,7 @@ impl Errands {
         }))
     }
 
-    /// Takes note of an attempt, and returns its outcome for the owner. The errand may have been withdrawn meanwhile.
+    /// Records an attempt, and returns its outcome for the owner unless the reset was withdrawn.
     pub(super) fn tried(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! A live path: what is done there one after the other, and calls of its users.
+//! Work on a live path, one task at a time, and the calls of its users.
 
 use super::look_ups::AskedBy;
 use super::{Action, Association, Attempt, Done, State, beside};
@@ -13,7 +13,7 @@ use roadtrain_wire::identify::ofcs;
 use std::sync::Arc;
 
 impl<E: Send + 'static> Association<E> {
-    /// The next thing to do on a live path.
+    /// Starts the next task of a live path. True if there was one.
     pub(super) fn next_task(&mut self, now: Instant) -> bool {
         if self.path.state != State::Live {
             return false;
@@ -58,7 +58,7 @@ impl<E: Send + 'static> Association<E> {
     // ---- Namespaces ----
 
     pub(super) fn check_namespaces(&mut self, namespaces: Vec<NamespaceInfo>) {
-        // Before anybody uses them.
+        // Bar stale NSIDs before any lane uses the namespaces.
         if self.pins.check(&namespaces) {
             self.actions.push_back(Action::SetBarred(self.pins.barred()));
         }
@@ -72,8 +72,7 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// Compares the verifiers of a path's controller with those of before. Another namespace under the NSID says nothing of
-    /// that.
+    /// Compares write verifiers with the earlier ones, except for NSIDs that now stand for another namespace.
     pub(super) fn check_writes(&mut self, namespaces: &[NamespaceInfo]) {
         let barred = self.pins.barred();
         let same = namespaces.iter().filter(|now| !barred.stale().contains(&now.nsid));
@@ -81,7 +80,7 @@ impl<E: Send + 'static> Association<E> {
         self.lose_writes(nsids);
     }
 
-    /// The path is live.
+    /// Starts to record acknowledged writes of a live path.
     pub(super) fn begin_writes(&mut self) {
         let nsids = self.writes.connected();
         self.lose_writes(nsids);
@@ -93,7 +92,7 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// The path's ANA log has said so.
+    /// Applies ANA states that were read from the path's log.
     pub(super) fn set_ana(&mut self, now: Instant, ana: AnaTable) {
         let (ana, late) = self.path.transitions.read(now, ana);
         self.actions.push_back(Action::SetAna { ana });
@@ -104,8 +103,8 @@ impl<E: Send + 'static> Association<E> {
 
     // ---- Express connections ----
 
-    /// A lane that has a connection wants an express connection, too: [`Action::AttachExpress`] or
-    /// [`Action::RefuseExpress`] follows, unless the path is lost before, or all comes to an end.
+    /// Requests an express connection for a connected lane. [`Action::AttachExpress`] or [`Action::RefuseExpress`]
+    /// follows, unless the path is lost or the association ends first.
     pub fn want_express(&mut self, lane: usize) {
         let path = &mut self.path;
         if path.state == State::Live {
@@ -113,7 +112,7 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// An express connection of a lane was closed, with nothing under way: by its number.
+    /// Frees the number of a lane's express connection that was closed with no command in flight.
     pub fn express_closed(&mut self, lane: usize, number: usize) {
         if let Some(place) = number.checked_sub(self.config.lanes as usize) {
             self.path.expresses.closed(lane, place);
@@ -154,15 +153,16 @@ impl<E: Send + 'static> Association<E> {
         });
     }
 
-    /// Everything else goes on.
+    /// Refuses an express connection; all other connections remain.
     pub(super) fn refuse_express(&mut self, lane: usize, why: Option<Failure<E>>) {
         self.path.expresses.failed();
         self.actions.push_back(Action::RefuseExpress { lane, why });
     }
 
-    // ---- Which blocks are allocated ----
+    // ---- Block allocation ----
 
-    /// Looks up which blocks are allocated: [`Action::LookedUp`] has the result, at once where it is not offered.
+    /// Queries the allocation of blocks. [`Action::LookedUp`] has the result, at once if the controller does not
+    /// support it.
     pub fn look_up(&mut self, by: AskedBy, query: AllocationQuery) {
         self.look_ups.push(by, query);
         let is_offered = self.info.as_deref().is_some_and(allocation::is_offered);
@@ -171,7 +171,7 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// Begins the next one.
+    /// Starts the next query. True if there was one.
     fn begin_look_up(&mut self) -> bool {
         let Some((by, query)) = self.look_ups.next() else { return false };
         if !self.is_same_namespace(query.nsid) {
@@ -185,20 +185,20 @@ impl<E: Send + 'static> Association<E> {
         true
     }
 
-    /// The target has answered. What is said of another namespace that has come meanwhile does not count.
+    /// Reports the target's result, unless another namespace has replaced the queried one.
     pub(super) fn looked_up(&mut self, found: Option<Allocation>) {
         let Some((by, nsid)) = self.look_ups.end() else { return };
         let found = found.filter(|_| self.is_same_namespace(nsid));
         self.actions.push_back(Action::LookedUp { by, found });
     }
 
-    /// Ends those that wait.
+    /// Ends waiting queries without a result.
     pub(super) fn refuse_look_ups(&mut self) {
         let waiting = self.look_ups.take_waiting();
         self.actions.extend(waiting.map(|by| Action::LookedUp { by, found: None }));
     }
 
-    /// Ends all.
+    /// Ends all queries without a result.
     pub(super) fn abandon_look_ups(&mut self) {
         self.looked_up(None);
         self.refuse_look_ups();
@@ -210,18 +210,18 @@ impl<E: Send + 'static> Association<E> {
 
     // ---- Controllers that were lost ----
 
-    /// Association `owner` has lost that controller: it is to be ended over this one's path, as soon as that lives.
+    /// Queues a controller that association `owner` has lost, to be ended over this path once it is live.
     pub fn end_for(&mut self, now: Instant, owner: usize, lost: ControllerInstance) {
         self.errands.add(now, owner, lost);
     }
 
-    /// Association `owner` has a connection again: it needs no help with controllers that have ended.
+    /// Withdraws controllers of association `owner` that have ended: it is connected again.
     pub fn withdraw(&mut self, owner: usize) {
         self.errands.withdraw(owner, &self.config.old_commands);
     }
 
-    /// The controller that the path has lost was ended, as another association has found ([`Action::EndedFor`]):
-    /// nothing that was sent to it is executed any more.
+    /// Handles the end of a controller that this path has lost, as another association reported it
+    /// ([`Action::EndedFor`]). None of its commands is executed any more.
     pub fn fenced(&mut self, ended: ControllerInstance) {
         if let Some(serial) = self.path.lost.take(ended) {
             self.config.old_commands.end(serial);
@@ -229,7 +229,7 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// The connections of a path are gone: others may have the controller ended that it has lost.
+    /// Requests other associations to end the lost controller: the path's connections are closed.
     pub(super) fn ask_others(&mut self) {
         if self.config.beside.is_some() {
             let untold = self.path.lost.take_untold().into_iter();
@@ -237,7 +237,7 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// Another path has come: it may have the controller ended that this one has lost.
+    /// Repeats the request to end lost controllers: a new path may be able to end them.
     pub fn remind(&mut self) {
         let of = &mut self.path;
         if !matches!(of.state, State::Resetting { .. }) {
@@ -246,7 +246,7 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// An errand was tried.
+    /// Handles the outcome of a reset for another association.
     pub(super) fn errand_done(&mut self, now: Instant, attempt: Attempt) {
         let (owner, lost, _) = attempt;
         if let Some(fencing) = self.errands.tried(now, attempt) {

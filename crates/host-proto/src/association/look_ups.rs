@@ -1,17 +1,17 @@
-//! Queries which blocks are allocated. They are answered over the path when nothing else is to be done there, each once:
-//! also when the path is lost, or all comes to an end.
+//! Queries of block allocation. They run on the path when it has no other work. Each gets one result, also when the
+//! path is lost or the association ends.
 
 use crate::allocation::AllocationQuery;
 use std::collections::VecDeque;
 
-/// Whose query it is: a lane's, and the number that it has there.
+/// Origin of a query: lane, and the query's number there.
 pub type AskedBy = (usize, u64);
 
-/// Queries that are not answered.
+/// Pending queries.
 #[derive(Debug, Default)]
 pub(super) struct LookUps {
     waiting: VecDeque<(AskedBy, AllocationQuery)>,
-    /// The one at the target, and its namespace.
+    /// Query in flight, and its namespace.
     under_way: Option<(AskedBy, u32)>,
 }
 
@@ -24,22 +24,22 @@ impl LookUps {
         self.waiting.push_back((by, query));
     }
 
-    /// Takes the next one that waits.
+    /// Takes the next waiting query.
     pub(super) fn next(&mut self) -> Option<(AskedBy, AllocationQuery)> {
         self.waiting.pop_front()
     }
 
-    /// A query of that namespace is sent.
+    /// Records the query that is sent.
     pub(super) fn begin(&mut self, by: AskedBy, nsid: u32) {
         self.under_way = Some((by, nsid));
     }
 
-    /// Takes the one at the target, with its namespace.
+    /// Takes the query in flight, with its namespace.
     pub(super) fn end(&mut self) -> Option<(AskedBy, u32)> {
         self.under_way.take()
     }
 
-    /// Takes all that wait.
+    /// Takes all waiting queries.
     pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = AskedBy> {
         self.waiting.drain(..).map(|(by, _)| by)
     }
