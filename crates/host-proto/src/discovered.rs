@@ -1,46 +1,46 @@
-//! What entries of discovery logs mean for a host that wants one subsystem (NVMe Base 2.1, section 5.1.12.3.1; NVMe/TCP
-//! 1.1, section 3.1.1): addresses that are paths to it, other discovery controllers, and what it cannot use.
+//! Evaluation of discovery log entries for a host that wants one subsystem (NVMe Base 2.1, section 5.1.12.3.1; NVMe/TCP
+//! 1.1, section 3.1.1): addresses that are paths to it, other discovery controllers, and unusable entries.
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr, SocketAddrV6};
 use roadtrain_wire::discovery::{DiscoveryEntry, adrfam, sectype, subtype, treq, trtype};
 
-/// What a discovery log offers.
+/// Usable and unusable entries of a discovery log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
-    /// Where the subsystem is, each address once, in the log's order.
+    /// Addresses of the subsystem, each once, in the log's order.
     pub paths: Vec<SocketAddr>,
-    /// Other discovery controllers, likewise.
+    /// Addresses of other discovery controllers, each once, in the log's order.
     pub referrals: Vec<SocketAddr>,
-    /// Entries for the subsystem, or referrals, that are of no use.
+    /// Unusable entries for the subsystem, and unusable referrals.
     pub unusable: Vec<Unusable>,
 }
 
-/// An entry that is of no use.
+/// Unusable entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unusable {
-    /// Its address and port, as far as they are text.
+    /// Address and port, as far as they are text.
     pub place: String,
-    /// Why.
+    /// Reason.
     pub why: Why,
 }
 
-/// Why an entry is of no use.
+/// Reason why an entry is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// TRTYPE is another transport.
+    /// TRTYPE of another transport.
     Transport(u8),
-    /// ADRFAM is neither IPv4 nor IPv6.
+    /// ADRFAM other than IPv4 and IPv6.
     Family(u8),
-    /// TRADDR is no address of that family that could be connected to.
+    /// TRADDR that is no address of its family, or no unicast address.
     Address,
-    /// TRADDR is a link-local address, and the discovery controller was not reached by one.
+    /// Link-local TRADDR, while the discovery controller was not reached by a link-local address.
     Interface,
-    /// TRSVCID is no port.
+    /// TRSVCID that is no port.
     Port,
-    /// Connections have to be secured, and this host has no key.
+    /// TLS required, while this host has no key.
     NeedsTls,
-    /// Connections are not secured there, and this host wants nothing else.
+    /// TLS not supported, while this host requires it.
     HasNoTls,
 }
 
@@ -62,10 +62,10 @@ impl fmt::Display for Why {
 }
 
 impl Offers {
-    /// What `entries` offer to a host that wants subsystem `nqn`. `scope` is the interface by which the discovery
-    /// controller was reached, if it has a link-local address, else 0: link-local addresses in its log count there.
-    /// `tls` says whether it secures connections with a key
-    /// that it has; `None`: it makes one, and begins without.
+    /// Evaluates `entries` for a host that wants subsystem `nqn`. `scope` is the interface by which the discovery
+    /// controller was reached, if it has a link-local address, else 0: link-local addresses in its log are at that
+    /// interface. `tls` is true if the host secures connections with a key that it has; `None`: it negotiates one, and
+    /// starts without.
     #[must_use]
     pub fn new(entries: &[DiscoveryEntry], nqn: &str, scope: u32, tls: Option<bool>) -> Self {
         let mut offers = Offers::default();
@@ -95,31 +95,31 @@ impl Offers {
     }
 }
 
-/// A path that there is.
+/// Existing path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Present {
-    /// Where it leads.
+    /// Address of the path.
     pub address: SocketAddr,
-    /// It is connected.
+    /// True if the path is connected.
     pub is_live: bool,
 }
 
-/// What makes the paths that there are those that discovery logs have.
+/// Changes from the current paths to those of discovery logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// To be connected.
+    /// Paths to connect.
     pub add: Vec<SocketAddr>,
-    /// To be given up.
+    /// Paths to remove.
     pub remove: Vec<SocketAddr>,
-    /// In no log any more, but to be kept until another path is connected.
+    /// Paths that no log has any more, kept until another path is connected.
     pub kept: Vec<SocketAddr>,
-    /// Too many: they are not used.
+    /// Number of paths beyond the maximum, which are not used.
     pub left_off: usize,
 }
 
 impl Changes {
-    /// From the paths that there are to those that are `wanted`, at most so many. A path is given up only where another
-    /// one that is wanted is connected, so requests have somewhere to go.
+    /// Computes the changes from `present` to `wanted`, for at most `paths_max` paths. A path is removed only if
+    /// another wanted path is connected, so that requests can move there.
     #[must_use]
     pub fn new(present: &[Present], wanted: &[SocketAddr], paths_max: usize) -> Self {
         let mut changes = Changes::default();
@@ -138,7 +138,7 @@ impl Changes {
     }
 }
 
-/// Where an entry leads.
+/// Returns the address of an entry.
 fn place(entry: &DiscoveryEntry, scope: u32) -> Result<SocketAddr, Why> {
     if entry.trtype != trtype::TCP {
         return Err(Why::Transport(entry.trtype));
@@ -162,7 +162,7 @@ fn place(entry: &DiscoveryEntry, scope: u32) -> Result<SocketAddr, Why> {
     }
 }
 
-/// Whether connections are secured as the host wants it; `None`: it takes both.
+/// Checks that the entry's security suits the host; `None`: it takes both.
 fn secured(entry: &DiscoveryEntry, tls: Option<bool>) -> Result<(), Why> {
     let is_required = entry.treq & treq::SECURE_MASK == treq::SECURE_REQUIRED;
     match tls {
@@ -262,7 +262,7 @@ mod tests {
     fn paths_follow_the_log_and_one_that_works_stays() {
         let address = |port: u16| SocketAddr::from(([192, 0, 2, 7], port));
         let path = |port, is_live| Present { address: address(port), is_live };
-        // Which are there and live, which are wanted; to be added, removed, kept.
+        // Present ports and whether they are live, wanted ports; ports to add, remove and keep.
         for (present, wanted, add, remove, kept) in [
             (vec![path(1, true)], vec![1], vec![], vec![], vec![]),
             (vec![path(1, true)], vec![1, 2], vec![2], vec![], vec![]),

@@ -1,15 +1,15 @@
-//! When a lane has an *express*: a second connection, for what is latency-critical while bulk is under way
-//! on the first.
+//! Policy of a lane's *express connection*: a second connection for latency-critical requests while bulk data is in
+//! flight on the first.
 //!
-//! A request that somebody waits for is behind all the octets that were sent before it on its connection, in both
-//! directions. Order inside the lane helps only as far as these have not left. So where such requests meet bulk for
-//! long enough, [`Express`] wants one more connection, by which they go from then on; and where they have not met for
-//! long enough, it wants that connection closed.
+//! A latency-critical request is queued behind all bytes that were sent before it on its connection, in both
+//! directions. Order inside the lane helps only while these bytes are not sent. So where such requests meet bulk data
+//! for long enough, [`Express`] requests one more connection for them. Where they have not met for long enough, it
+//! closes that connection.
 //!
-//! - Nothing is opened but for what has met bulk again and again: [`Rules::opens_after`].
-//! - What the target refuses is not asked for again soon: [`Rules::refused_pause`].
-//! - It closes when it carries nothing, so no request changes its connection.
-//! - When the controller's connections are lost it is gone like all others; its requests wait with the lane's.
+//! - It opens only after critical requests have met bulk repeatedly: [`Rules::opens_after`].
+//! - After a refusal it waits before the next request: [`Rules::refused_pause`].
+//! - It closes only when idle, so no request changes its connection.
+//! - When the controller's connections are lost, it is lost as well; its requests wait with the lane's.
 //!
 //! Commands of one queue have no order among each other (NVMe Base 2.0, section 2.1), so none is lost by this.
 
@@ -17,22 +17,22 @@ use core::time::Duration;
 use roadtrain_proto::policy::{Class, SMALL_BYTES_MAX};
 use roadtrain_proto::time::Instant;
 
-/// When one is opened and closed.
+/// Conditions to open and close an express connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Octets of bulk in flight that are in the way of others.
+    /// Bytes of bulk in flight that count as a meeting.
     pub bulk_octets: u64,
-    /// What is in flight is looked at no more often than that: nothing is counted where nothing is mixed.
+    /// Minimum interval between two checks for bulk in flight.
     pub looks_every: Duration,
-    /// Quick requests meet bulk for so long before a connection is wanted, ...
+    /// Minimum duration of meetings before a connection is requested.
     pub opens_after: Duration,
-    /// ... so often at least, ...
+    /// Minimum number of meetings in that time.
     pub meetings: u32,
-    /// ... and again within that time, or they begin anew.
+    /// Maximum interval between two meetings; a longer one restarts the count.
     pub meets_within: Duration,
-    /// Without a meeting for so long it closes.
+    /// Duration without a meeting after which it closes.
     pub closes_after: Duration,
-    /// After a refusal nothing is asked for.
+    /// Pause after a refusal.
     pub refused_pause: Duration,
 }
 
@@ -43,7 +43,7 @@ impl Default for Rules {
             looks_every: Duration::from_millis(2),
             opens_after: Duration::from_millis(50),
             meetings: 16,
-            // Longer than a request takes behind bulk on a slow link.
+            // Longer than the latency of a request behind bulk on a slow link.
             meets_within: Duration::from_millis(250),
             closes_after: Duration::from_secs(5),
             refused_pause: Duration::from_secs(60),
@@ -51,24 +51,24 @@ impl Default for Rules {
     }
 }
 
-/// The target has so long to answer Disconnect.
+/// Timeout of Disconnect.
 pub const CLOSES_WITHIN: Duration = Duration::from_secs(2);
-/// At most so many for a controller.
+/// Maximum number of express connections for a controller.
 pub const EXPRESSES_MAX: u32 = 8;
 
-/// What a request is to others on its lane.
+/// Effect of a request on others of its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
     /// Latency-critical.
     Critical,
-    /// So many octets of bulk, or of something large.
+    /// Bytes of bulk, or of a large request.
     Bulk(u32),
-    /// Neither in a hurry nor in the way.
+    /// Small, and not latency-critical.
     Plain,
 }
 
 impl Traffic {
-    /// Of a request of that class with so many octets of data.
+    /// Returns the traffic type of a request of a class with this many bytes of data.
     #[inline]
     #[must_use]
     pub fn of(class: Class, octets: u32) -> Traffic {
@@ -80,7 +80,7 @@ impl Traffic {
         }
     }
 
-    /// Octets in the way of others.
+    /// Returns the bytes that delay other requests.
     #[inline]
     #[must_use]
     pub fn bulk(self) -> u32 {
@@ -91,55 +91,55 @@ impl Traffic {
     }
 }
 
-/// What the owner of a lane is to do.
+/// Action for the owner of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// Ask for a connection: [`Express::opened`] or [`Express::refused`].
+    /// Request a connection; reply with [`Express::opened`] or [`Express::refused`].
     Open,
-    /// Close it, which carries nothing: [`Express::closed`].
+    /// Close the idle connection; report [`Express::closed`].
     Close,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// There is none, and none is to be.
+    /// Disabled.
     Off,
-    /// None is wanted before then.
+    /// Closed, and not opened before this time.
     Shut {
         not_before: Instant,
     },
-    /// It is wanted.
+    /// To be requested.
     Wanted,
-    /// It was asked for.
+    /// Requested.
     Asked,
     Open {
         may_close: bool,
     },
-    /// Nothing new takes it; it closes when it carries nothing.
+    /// Open for its pending requests only; it closes when idle.
     Draining,
-    /// It is being closed, which is waited for until then.
+    /// Closing, until this timeout.
     Closing {
         until: Instant,
     },
 }
 
-/// A lane's express.
+/// Express connection of a lane.
 #[derive(Clone, Debug)]
 pub struct Express {
     rules: Rules,
     state: State,
-    /// What is in flight is looked at again from then on.
+    /// Time of the next check for bulk in flight.
     looks_at: Instant,
-    /// When the meetings of late began.
+    /// Time of the first of the recent meetings.
     since: Instant,
-    /// When critical requests last met bulk.
+    /// Time of the last meeting.
     met: Instant,
-    /// How often of late.
+    /// Number of recent meetings.
     meetings: u32,
 }
 
 impl Express {
-    /// None yet; without rules none ever.
+    /// Creates the state without a connection; without rules it stays disabled.
     #[must_use]
     pub fn new(rules: Option<Rules>) -> Self {
         let not_before = Instant::default();
@@ -151,8 +151,8 @@ impl Express {
 
     // ---- Requests ----
 
-    /// Whether a request takes it. `is_bulk`: whether so many octets of bulk are in flight on the lane, which is asked
-    /// now and then.
+    /// True if a request takes the express connection. `is_bulk` returns whether this many bytes of bulk are in flight
+    /// on the lane; it is called only at intervals.
     #[inline]
     #[must_use]
     pub fn takes(
@@ -190,9 +190,9 @@ impl Express {
         }
     }
 
-    // ---- What is to be done ----
+    // ---- Actions ----
 
-    /// What is to be done, told once. `outstanding`: requests that it carries.
+    /// Returns the next action, once. `outstanding`: requests on the express connection.
     #[inline]
     pub fn poll(&mut self, now: Instant, outstanding: u32) -> Option<Wish> {
         match self.state {
@@ -213,7 +213,7 @@ impl Express {
         })
     }
 
-    /// When something is due, without requests.
+    /// Returns the time of the next timer.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
@@ -223,57 +223,57 @@ impl Express {
         }
     }
 
-    /// Whether anything may be to do: there is one, or it is wanted.
+    /// True if [`Express::poll`] may have an action.
     #[inline]
     #[must_use]
     pub fn is_busy(&self) -> bool {
         !matches!(self.state, State::Off | State::Shut { .. } | State::Asked)
     }
 
-    /// Whether it has been closing for too long.
+    /// True if the close has timed out.
     #[must_use]
     pub fn gives_up(&self, now: Instant) -> bool {
         matches!(self.state, State::Closing { until } if until <= now)
     }
 
-    /// Whether requests may be on their way over it.
+    /// True if requests may be in flight on it.
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self.state, State::Open { .. } | State::Draining | State::Closing { .. })
     }
 
-    /// Whether it was asked for, and there is no answer.
+    /// True if it was requested and no reply was received.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.state == State::Asked
     }
 
-    /// Whether it is being closed: the end of its connection is no loss.
+    /// True if it is closing: the end of its connection is not a loss.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         matches!(self.state, State::Closing { .. })
     }
 
-    // ---- What becomes of it ----
+    // ---- Events ----
 
-    /// There is a connection, as was asked for. It has its time from now; without `may_close` it stays.
+    /// Handles the requested connection. Its idle time starts now; without `may_close` it stays open.
     pub fn opened(&mut self, now: Instant, may_close: bool) {
         debug_assert!(self.is_asked(), "nobody has asked for it");
         self.state = State::Open { may_close };
         self.met = now;
     }
 
-    /// There will be none.
+    /// Handles a refusal.
     pub fn refused(&mut self, now: Instant) {
         self.shut(now + self.rules.refused_pause);
     }
 
-    /// It is closed.
+    /// Handles the end of the close.
     pub fn closed(&mut self, now: Instant) {
         self.shut(now);
     }
 
-    /// All connections of the controller are lost.
+    /// Handles the loss of the controller's connections.
     pub fn lost(&mut self, now: Instant) {
         match self.state {
             State::Off => {}
@@ -309,12 +309,12 @@ mod tests {
         Instant(ms * 1_000_000)
     }
 
-    /// Bulk is under way, as much as matters.
+    /// Bulk in flight that counts as a meeting.
     fn enough(least: u64) -> bool {
         BULK >= least
     }
 
-    /// Meets bulk each millisecond of a time.
+    /// Meets bulk each millisecond of an interval.
     fn meet(express: &mut Express, from: u64, to: u64, traffic: Traffic) {
         (from..to).for_each(|at| _ = express.takes(ms(at), traffic, enough));
     }
@@ -327,7 +327,7 @@ mod tests {
         express
     }
 
-    /// One after the other, each behind half a mebibyte on a link of 100 Mbit/s.
+    /// Sends requests in turn, each behind half a mebibyte on a link of 100 Mbit/s.
     #[test]
     fn requests_that_wait_long_behind_bulk_meet_it_again() {
         let mut express = Express::new(Some(Rules::default()));
@@ -444,8 +444,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: nothing takes it while there is none, it closes only when it carries nothing, and where
-        /// it is not allowed it does nothing.
+        /// Checks with any sequence: no request takes it unless it is open, it closes only when idle, and it does
+        /// nothing when disabled.
         #[test]
         fn nothing_takes_what_is_not_there(
             allowed: bool,

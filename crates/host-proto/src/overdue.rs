@@ -1,57 +1,57 @@
-//! When commands have been under way for too long, and what is done about it.
+//! I/O timeouts: detects overdue commands and escalates from Abort to closing the connection.
 //!
-//! No command has a timer. A lane looks at all its commands when the first of them may be overdue, so once in a
-//! time-out as long as all are answered: each is as old as the lane has looked, at most.
+//! No command has a timer of its own. A lane checks all its commands when the oldest may be overdue. So it checks once
+//! per timeout while all complete in time.
 
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
-/// Longest wait for an aborted command's completion.
+/// Maximum wait for an aborted command's completion.
 pub const GRACE_MAX: Duration = Duration::from_secs(10);
-/// Least time between two looks, as a part of the time-out, and the longest that is.
+/// Minimum interval of checks, as a fraction of the timeout, and its upper bound.
 const LOOKS_PER_TIMEOUT: u32 = 16;
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
-/// How long a command has been under way.
+/// Timer of one command.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watch {
-    /// When it was submitted, or its abort asked for.
+    /// Time of its submission or of its Abort.
     since: Instant,
     aborted: bool,
 }
 
 impl Watch {
-    /// Of a command that is submitted now.
+    /// Creates the timer of a command that is submitted now.
     #[must_use]
     #[inline]
     pub fn new(now: Instant) -> Self {
         Watch { since: now, aborted: false }
     }
 
-    /// When it was submitted, or its abort asked for.
+    /// Returns the time of its submission or of its Abort.
     #[must_use]
     pub fn since(&self) -> Instant {
         self.since
     }
 
-    /// Whether it was not answered in time.
+    /// True if it did not complete in time.
     #[must_use]
     pub fn is_overdue(&self) -> bool {
         self.aborted
     }
 }
 
-/// The I/O time-out of a lane.
+/// I/O timeout of a lane.
 #[derive(Clone, Copy, Debug)]
 pub struct IoTimer {
-    /// `None`: there is none.
+    /// Timeout; `None`: no timeout.
     timeout: Option<Duration>,
-    /// Before then no command can be overdue.
+    /// Earliest time at which a command can be overdue.
     check_at: Instant,
 }
 
 impl IoTimer {
-    /// `None`: commands take as long as they take.
+    /// Creates the timer; `None`: commands have no timeout.
     #[must_use]
     pub fn new(timeout: Option<Duration>) -> Self {
         let timeout = timeout.filter(|timeout| !timeout.is_zero());
@@ -59,28 +59,28 @@ impl IoTimer {
         IoTimer { timeout, check_at }
     }
 
-    /// Time between a command's abort and the end of the connection.
+    /// Returns the time between a command's Abort and the end of the connection.
     #[must_use]
     pub fn grace(timeout: Duration) -> Duration {
         timeout.min(GRACE_MAX)
     }
 
-    /// Whether commands are to be looked at.
+    /// True if a check is due.
     #[inline]
     #[must_use]
     pub fn is_due(&self, now: Instant) -> bool {
         now >= self.check_at
     }
 
-    /// When they are to be looked at: a lane without commands needs not wake up for it.
+    /// Returns when the next check is due; `None` for a lane without commands.
     #[inline]
     #[must_use]
     pub fn deadline(&self, commands: u32) -> Option<Instant> {
         (commands > 0 && self.timeout.is_some()).then_some(self.check_at)
     }
 
-    /// Looks at all commands under way, by slot. Those that are overdue go to `abort`, once. `true`: one was not
-    /// answered after its abort either, and the connection is to be given up.
+    /// Checks all commands in flight, by slot. Calls `abort` once for each overdue command. True if an aborted command
+    /// did not complete either: the caller closes the connection.
     pub fn check<'a>(
         &mut self,
         now: Instant,
@@ -115,7 +115,7 @@ mod tests {
         Instant(seconds * 1_000_000_000)
     }
 
-    /// Looks if it is due; which slots are to be aborted, and whether the connection is over.
+    /// Checks if due. Returns the slots to abort, and whether the connection is over.
     fn check(timer: &mut IoTimer, now: Instant, watches: &mut [Watch]) -> (Vec<u16>, bool) {
         let mut aborts = Vec::new();
         let is_over = timer.is_due(now)

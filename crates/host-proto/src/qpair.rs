@@ -1,8 +1,8 @@
 //! Host queue pair: commands and data out, completions and data in (NVMe TCP Transport, section 3.3).
 //!
-//! Sans-IO. The caller offers received octets to [`Qpair::poll_rx`] until it asks for more, and takes
-//! what is to be sent from [`Qpair::poll_tx`]. A command is a *slot* from [`Qpair::submit`] to
-//! [`RxEvent::Complete`]; the caller keeps the slot's data buffer. Each slot completes exactly once.
+//! Sans-IO. The caller passes received bytes to [`Qpair::poll_rx`] until it needs more, and takes bytes to send from
+//! [`Qpair::poll_tx`]. A command is a *slot* from [`Qpair::submit`] to [`RxEvent::Complete`]; the caller keeps the
+//! slot's data buffer. Each slot completes exactly once.
 
 mod fused;
 mod tx;
@@ -29,14 +29,15 @@ use tx::Tx;
 
 const R2T_OUTSTANDING_MAX: u8 = 1;
 
-/// What a host asks of a connection.
+/// Parameters of a host's connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Digests to ask for.
+    /// Digests to request.
     pub digests: Digests,
     /// Entries of the queue: commands in flight at most one less, at most [`SLOTS_MAX`].
     pub queue_entries: u16,
-    /// Octets of in-capsule data the controller takes: 0 until its IOCCSZ is known (1,024 for Connect always).
+    /// Bytes of in-capsule data that the controller takes: 0 until its IOCCSZ is known (Connect always may carry
+    /// 1,024).
     pub in_capsule_bytes: u32,
     pub policy: PolicyConfig,
 }
@@ -45,14 +46,14 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     None,
-    /// The controller sends that many octets.
+    /// Bytes that the controller sends.
     In(u32),
-    /// The host sends that many octets.
+    /// Bytes that the host sends.
     Out(u32),
 }
 
 impl Data {
-    /// Octets, whichever way they go.
+    /// Returns the number of bytes, in either direction.
     #[inline]
     #[must_use]
     pub fn bytes(self) -> u32 {
@@ -62,7 +63,7 @@ impl Data {
         }
     }
 
-    /// Octets that the host sends.
+    /// Returns the bytes that the host sends.
     #[inline]
     #[must_use]
     pub fn out_bytes(self) -> u32 {
@@ -70,19 +71,19 @@ impl Data {
     }
 }
 
-/// What was received.
+/// Event of the receive path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxEvent {
-    /// The connection is initialised: commands may be submitted (they may be before, too).
+    /// The connection is initialised. Commands may be submitted before that, too.
     Ready,
     /// The command is complete; the slot is free.
     Complete {
         slot: u16,
-        /// Its completion; success when the last C2HData said so, Transient Transport Error when
-        /// a data digest was wrong.
+        /// Completion queue entry: success after a C2HData with the SUCCESS flag, Transient Transport Error after a
+        /// wrong data digest.
         cqe: Cqe,
-        /// All data of the command has moved, and every data digest was right. Data may be short
-        /// when the command failed; a success without it is not to be believed.
+        /// True if all data of the command was transferred with correct data digests. Data may be short if the command
+        /// failed; the caller must not trust a success without it.
         data_intact: bool,
     },
 }
@@ -90,11 +91,11 @@ pub enum RxEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotState {
     Free,
-    /// In the FIFO: the controller cannot know it yet.
+    /// In the send queue, and unknown to the controller.
     Queued,
-    /// Sent; its completion is awaited.
+    /// Sent, and not completed.
     Active,
-    /// Answered, but not the one that it is fused with.
+    /// Completed, while its fused partner is still in flight.
     Answered,
 }
 
@@ -107,26 +108,26 @@ struct Slot {
     in_capsule: bool,
     corrupt: bool,
     urgency: Urgency,
-    /// H2CData PDUs queued and not yet in a caravan.
+    /// H2CData PDUs that are queued and not in a caravan yet.
     r2t_outstanding: u8,
-    /// Octets received (In) or asked for by R2Ts (Out).
+    /// Bytes received (In) or requested by R2Ts (Out).
     moved: u32,
     moments: Moments,
 }
 
-/// When the command in a slot was where: of its last use, as far as it came.
+/// Timestamps of the last command in a slot, as far as it has progressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Moments {
-    /// It was submitted.
+    /// Time of submission.
     pub submitted: Instant,
-    /// It was put into a caravan.
+    /// Time at which it was added to a caravan.
     pub sent: Instant,
-    /// A part of its data was there. Left alone when all of it comes at once.
+    /// Time at which a first part of its data had been received. Unchanged if all data comes at once.
     pub data: Instant,
 }
 
 impl Slot {
-    /// Octets of its data that its capsule has.
+    /// Returns the bytes of in-capsule data.
     #[inline]
     fn in_capsule_bytes(&self) -> u32 {
         match self.data {
@@ -149,26 +150,26 @@ enum RxState {
     Ended,
 }
 
-/// A host queue pair.
+/// Host queue pair.
 pub struct Qpair {
     config: Config,
     framer: Framer,
     rx: RxState,
     digests: Digests,
-    /// CPDA in octets: our H2CData and in-capsule data start at its multiples.
+    /// CPDA in bytes: H2CData and in-capsule data start at multiples of it.
     alignment: u32,
     maxh2cdata: u32,
     slots: Vec<Slot>,
     free: FreeSlots,
-    /// Commands that are fused, under way.
+    /// Fused commands in flight.
     fused: Vec<FusedPair>,
     out: SendQueue<Tx>,
-    /// The time of the turn.
+    /// Time of the current turn.
     now: Instant,
 }
 
 impl Qpair {
-    /// A new connection's queue pair; its ICReq is ready to be sent.
+    /// Creates the queue pair of a new connection; its ICReq is ready to be sent.
     ///
     /// # Panics
     /// When `queue_entries` is below 2 or above [`SLOTS_MAX`].
@@ -192,13 +193,13 @@ impl Qpair {
         qpair
     }
 
-    /// Whether ICResp has arrived.
+    /// True if ICResp was received and the connection has not failed.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         !matches!(self.rx, RxState::AwaitIcResp | RxState::Ended)
     }
 
-    /// The digests agreed.
+    /// Returns the negotiated digests.
     #[must_use]
     pub fn digests(&self) -> Digests {
         self.digests
@@ -216,7 +217,7 @@ impl Qpair {
         self.out = SendQueue::new(&policy, Role::Host);
     }
 
-    /// Commands that may be submitted now.
+    /// Returns the number of commands that may be submitted now.
     #[must_use]
     #[inline]
     pub fn room(&self) -> u32 {
@@ -224,40 +225,40 @@ impl Qpair {
         u32::from(self.config.queue_entries - 1).saturating_sub(used as u32)
     }
 
-    /// Commands submitted and not completed.
+    /// Returns the number of commands in flight.
     #[must_use]
     #[inline]
     pub fn in_flight(&self) -> u32 {
         (self.slots.len() - self.free.count()) as u32
     }
 
-    /// Command identifier of the command in `slot`.
+    /// Returns the command identifier of the command in `slot`.
     #[must_use]
     pub fn cid(&self, slot: u16) -> u16 {
         self.slots[usize::from(slot)].sqe.cid.get()
     }
 
-    /// The command in `slot`, also when it has just ended.
+    /// Returns the command in `slot`, also just after it has completed.
     #[must_use]
     pub fn command(&self, slot: u16) -> (&Sqe, Data) {
         let slot = &self.slots[usize::from(slot)];
         (&slot.sqe, slot.data)
     }
 
-    /// When it was where, also when it has just ended.
+    /// Returns the timestamps of the command in `slot`, also just after it has completed.
     #[must_use]
     pub fn moments(&self, slot: u16) -> Moments {
         self.slots[usize::from(slot)].moments
     }
 
-    /// What [`Qpair::poll_tx`] sends from now on leaves at that time.
+    /// Sets the timestamp of PDUs that [`Qpair::poll_tx`] sends from now on.
     #[inline]
     pub fn set_now(&mut self, now: Instant) {
         self.now = now;
     }
 
-    /// All that was received is handled: if that ends inside of a command's data, the beginning of that was there by
-    /// then.
+    /// Records the receive time of a command's first data, once all received bytes are processed and end within its
+    /// data.
     #[inline]
     pub fn note_data(&mut self, now: Instant) {
         if let RxState::InData { slot, .. } = self.rx {
@@ -268,7 +269,7 @@ impl Qpair {
         }
     }
 
-    /// Queues a command; `sqe`'s CID and SGL are filled in here. `None` when the queue is full.
+    /// Queues a command, and fills in the CID and SGL of `sqe`. `None` if the queue is full.
     #[inline]
     pub fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
         if self.room() == 0 || self.rx == RxState::Ended {
@@ -282,8 +283,8 @@ impl Qpair {
         Some(number)
     }
 
-    /// A slot for a command: its number, and octets of data that go in its capsule.
-    #[inline(always)] // once for a command that is alone, once for a pair
+    /// Prepares a slot for a command. Returns its number, and the bytes of in-capsule data.
+    #[inline(always)] // one copy for a single command, one for a pair
     fn prepare(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> (u16, u32) {
         let number = self.take_slot();
         let in_capsule_bytes = self.config.in_capsule_bytes;
@@ -342,20 +343,20 @@ impl Qpair {
         })
     }
 
-    /// Doorbells rung so far.
+    /// Returns the doorbells that were rung so far.
     #[must_use]
     #[inline]
     pub fn doorbells(&self) -> Doorbells {
         self.out.batcher().doorbells()
     }
 
-    /// The batching state: deadline, doorbells; the lane says when a turn is drained.
+    /// Returns the batching state: deadline, doorbells. The lane reports when a turn is drained.
     #[inline]
     pub fn batcher(&mut self) -> &mut Batcher {
         self.out.batcher_mut()
     }
 
-    /// Octets that come next and belong straight into a slot's buffer: slot, offset, length.
+    /// Returns where the next received bytes belong, if they are data: slot, offset, length.
     #[must_use]
     #[inline]
     pub fn wanted(&self) -> Option<(u16, u32, u32)> {
@@ -368,7 +369,7 @@ impl Qpair {
         }
     }
 
-    /// Octets named by [`Qpair::wanted`] were received into their place.
+    /// Records that bytes named by [`Qpair::wanted`] were received into their buffer.
     pub fn placed(&mut self, data: &[u8]) {
         if let RxState::InData { slot, .. } = self.rx {
             self.framer.placed(data);
@@ -376,11 +377,11 @@ impl Qpair {
         }
     }
 
-    /// Goes on through `input` from `*at`; `None` when more bytes are needed than it holds (keep those
-    /// from `*at` on). Calls `fill` with data of a slot, and the offset in the slot's buffer where it belongs.
+    /// Processes `input` from `*at`; `None` if it needs more bytes than `input` holds (keep those from `*at` on). Calls
+    /// `fill` with data of a slot, and its offset in the slot's buffer.
     ///
     /// # Errors
-    /// The connection cannot go on; a H2CTermReq is queued if the peer is to blame.
+    /// The connection has failed; a H2CTermReq is queued if the peer is to blame.
     #[inline]
     pub fn poll_rx(
         &mut self,
@@ -399,7 +400,7 @@ impl Qpair {
         result
     }
 
-    /// Nothing is sent any more, but a H2CTermReq to a peer that misbehaves.
+    /// Ends the queue pair: it sends nothing but a H2CTermReq to a peer that violated the protocol.
     fn end(&mut self, now: Instant, error: QpairError) {
         self.rx = RxState::Ended;
         self.out.clear();
@@ -485,13 +486,13 @@ impl Qpair {
         self.digests = digests;
         self.alignment = alignment;
         self.maxh2cdata = maxh2cdata & !3;
-        // Our own HPDA is 0: data from the controller is aligned to dwords.
+        // This host's HPDA is 0: data from the controller is aligned to dwords.
         self.framer.agree(digests, 4);
         self.rx = RxState::Ready;
         Ok(Some(RxEvent::Ready))
     }
 
-    /// The active slot of a command identifier.
+    /// Returns the active slot of a command identifier.
     fn slot(&mut self, cid: u16) -> Result<(u16, &mut Slot), PeerMisbehaved> {
         let number = cid & (SLOTS_MAX - 1);
         match self.slots.get_mut(usize::from(number)) {
@@ -516,12 +517,12 @@ impl Qpair {
             }
             Data::None => true,
         };
-        // Data may be short when the command failed, or (admin) when the page is.
+        // Data may be short if the command failed, or (admin) if the page is.
         let data_intact = complete && !slot.corrupt;
         Ok(self.finish(now, number, cqe, data_intact))
     }
 
-    /// A command was answered: the end of its slot, unless it is fused with one that was not.
+    /// Completes a command and frees its slot, unless its fused partner is still in flight.
     #[inline]
     fn finish(
         &mut self,
@@ -534,7 +535,7 @@ impl Qpair {
         let slot = &mut self.slots[usize::from(number)];
         slot.state = SlotState::Free;
         if slot.corrupt && cqe.status().is_success() {
-            // The controller cannot know; the same as it says of data from us.
+            // The controller cannot detect it: use the status that it reports for wrong data from the host.
             cqe.status = Status::TRANSIENT_TRANSPORT_ERROR.to_field().into();
         }
         let data_bytes = slot.data.bytes();
@@ -551,7 +552,7 @@ impl Qpair {
         Some(RxEvent::Complete { slot: number, cqe, data_intact })
     }
 
-    /// A command that completes early (an error before its R2T was answered) leaves nothing to send.
+    /// Drops queued data of a command that completes early, with an error before its R2T was served.
     fn drop_queued_data(&mut self, number: u16) {
         if self.slots[usize::from(number)].r2t_outstanding == 0 {
             return;
@@ -653,8 +654,7 @@ impl Qpair {
         Ok(None)
     }
 
-    /// Fills `caravan` with what a doorbell has released, within the policy's limits; `false` when
-    /// nothing was added.
+    /// Fills `caravan` with PDUs that a doorbell has released, within the policy's limits. False if it added none.
     pub fn poll_tx(&mut self, caravan: &mut impl Caravan) -> bool {
         let mut load = Load::default();
         let awaits_icresp = self.awaits_icresp();
@@ -672,13 +672,13 @@ impl Qpair {
         load.count() > 0
     }
 
-    /// Before ICResp nothing but ICReq may be sent: the digests are not known.
+    /// True until ICResp: only ICReq may be sent, as the digests are not known.
     #[inline]
     fn awaits_icresp(&self) -> bool {
         self.rx == RxState::AwaitIcResp
     }
 
-    /// Whether something released waits for a caravan.
+    /// True if a released PDU waits for a caravan.
     #[must_use]
     #[inline]
     pub fn has_tx(&self) -> bool {
@@ -705,7 +705,7 @@ impl Qpair {
         }
     }
 
-    #[inline(always)] // as above
+    #[inline(always)] // as for `prepare`
     fn emit_command(&mut self, number: u16, caravan: &mut impl Caravan) {
         let slot = &mut self.slots[usize::from(number)];
         slot.state = SlotState::Active;
@@ -748,8 +748,8 @@ impl Qpair {
     }
 }
 
-/// Octets of data that the command's capsule may carry: those of fabrics commands go in it always, even before a
-/// controller has said what else may. Linux's target never asks for the data of an Authentication Send.
+/// Returns the maximum bytes of in-capsule data of a command. Data of fabrics commands always goes in the capsule, even
+/// before the controller's limit is known. Linux's target never sends an R2T for an Authentication Send.
 fn in_capsule_bytes_max(sqe: &Sqe, agreed: u32) -> u32 {
     match sqe.opcode {
         opcode::FABRICS => agreed.max(FABRICS_IN_CAPSULE_BYTES),

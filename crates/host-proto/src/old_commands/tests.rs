@@ -17,7 +17,7 @@ fn at(seconds: u64) -> Instant {
     Instant(0) + Duration::from_secs(seconds)
 }
 
-/// A controller that has lost a write to blocks 8 to 15.
+/// Returns the guard of a lost controller with a write to blocks 8 to 15.
 fn lost(old: &OldCommands, known: ControllerIdentity) -> LaneGuard {
     let serial = old.begin(known);
     let guard = LaneGuard::new(old.clone(), serial);
@@ -70,7 +70,7 @@ fn each_claim_begins_the_quiet_time_anew() {
     assert!(!guard.is_closed());
 }
 
-/// A target that has claimed a controller may still have it if nobody has asked again: a reconnect may come late.
+/// A target that has claimed a controller may still have it if no query has followed: a reconnect may come late.
 #[test]
 fn after_a_claim_no_time_counts_in_which_nobody_has_asked() {
     for is_absent in [false, true] {
@@ -104,7 +104,7 @@ fn no_time_ends_a_controller_without_a_timer_or_with_connections() {
     let old = OldCommands::default();
     let guard = lost(&old, known(1, None));
     let live = LaneGuard::new(old.clone(), old.begin(known(2, Some(QUIET))));
-    // One of its lanes is lost, and the others are not yet.
+    // Only one of its lanes is lost so far.
     let _ = live.record(vec![range(100, 1)]);
     old.claim_all(at(1));
     assert_eq!(old.due(), None);
@@ -140,7 +140,7 @@ fn what_an_earlier_process_has_lost_counts_from_now() {
 }
 
 proptest! {
-    /// The set has the blocks of all ranges, and no others.
+    /// Checks that the set has the blocks of all ranges, and no others.
     #[test]
     fn ranges_are_a_set_of_blocks(added in prop::collection::vec((0..60u64, 0..9u64), 0..40)) {
         let (mut ranges, mut model) = (Ranges::default(), BTreeSet::new());

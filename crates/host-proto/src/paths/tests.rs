@@ -18,14 +18,14 @@ fn offer(in_flight: u32, expected: u64) -> Offer {
     Offer { room: 8, in_flight, expected, ..Offer::default() }
 }
 
-/// A path that answers each request after `delay`, and serves so many at once in `service` each.
+/// Simulated path that completes each request after `delay`, with `service` time for each.
 struct Model {
     meter: Meter,
     delay: u64,
     service: u64,
-    /// When its last request is served.
+    /// Time at which its last request is served.
     busy_until: u64,
-    /// When each is answered, and when it left.
+    /// Completion time, submission time and depth of each request in flight.
     under_way: Vec<(u64, Instant, u16)>,
     carried: u64,
 }
@@ -67,7 +67,7 @@ impl Model {
     }
 }
 
-/// So many requests at once for so long: what each path has carried.
+/// Runs `depth` requests at once for `ms`. Returns the number that each path has carried.
 fn run(policy: PathPolicy, models: &mut [Model], depth: u32, ms: u64) -> Vec<u64> {
     let mut selector = live(policy, models.len());
     let mut open = 0;
@@ -150,7 +150,7 @@ fn optimized_comes_before_what_is_fast() {
     assert_eq!(selector.choose(NOW, 2, fast), Choice::Wait(1), "it will never carry that");
 }
 
-/// What does not fit where it can be carried waits for room there.
+/// Requests wait for room on the full path that can carry them.
 #[test]
 fn a_full_path_is_better_than_one_that_refuses() {
     let mut selector = live(PathPolicy::Latency, 2);

@@ -9,7 +9,7 @@ pub(super) enum Tx {
     Command {
         slot: u16,
     },
-    /// Two commands that leave side by side.
+    /// Two fused commands, sent together.
     Fused {
         first: u16,
         second: u16,
