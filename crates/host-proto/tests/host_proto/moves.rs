@@ -1,5 +1,5 @@
-//! Requests that leave a path for another one: each ends exactly once, and no write is sent anywhere while an old one may
-//! still be executed that changes the same block.
+//! Moves of requests between paths: each request ends exactly once, and no write is sent while an old one to the same
+//! block may still be executed.
 
 use core::time::Duration;
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ struct Request {
     number: u64,
     block: u64,
     writes: bool,
-    /// It is never carried out a second time.
+    /// True if it may not be repeated.
     once: bool,
 }
 
@@ -42,7 +42,7 @@ impl Addressed for Request {
     }
 }
 
-/// What is under way over a connection, by slot, with the block that it writes.
+/// Commands in flight on a connection, by slot, with the block that each writes.
 #[derive(Default)]
 struct Connection {
     slots: BTreeMap<u16, (u64, Option<u64>)>,
@@ -68,13 +68,13 @@ struct Path {
     requests: Requests<Request>,
     connection: Option<Connection>,
     old: OldCommands,
-    /// The controller, and those that were lost.
+    /// Controllers of the path, the current one last.
     serials: Vec<ControllerSerial>,
-    /// Writes that lost connections may still bring about, with their blocks.
+    /// Writes of lost connections that may still be executed, with their blocks.
     late: BTreeMap<u64, u64>,
-    /// All that were under way over connections that are lost.
+    /// Requests that were in flight on lost connections.
     lost: BTreeSet<u64>,
-    /// Requests fail while there is no connection.
+    /// True while requests fail because there is no connection.
     is_failing: bool,
 }
 
@@ -117,7 +117,7 @@ impl Path {
         assert_eq!(self.requests.at_risk(), at_risk);
     }
 
-    /// The controllers that it has lost have ended.
+    /// Ends the lost controllers.
     fn end_lost(&mut self) {
         let is_lost = |serial: &ControllerSerial| {
             self.connection.is_none() || Some(serial) != self.serials.last()
@@ -175,7 +175,7 @@ struct World {
     now: Instant,
     open: BTreeSet<u64>,
     taken: u64,
-    /// Requests that were under way after the last step.
+    /// Requests in flight after the last step.
     begun: BTreeSet<u64>,
 }
 
@@ -275,7 +275,8 @@ impl World {
 }
 
 impl World {
-    /// What began before a write was lost was beside it; what begins later has to wait.
+    /// Checks that no write was submitted to the block of a lost write. Writes that were submitted before the loss are
+    /// concurrent with it.
     fn check_order(&mut self) {
         let late: Vec<(u64, u64)> =
             self.paths.iter().flat_map(|path| &path.late).map(|(n, block)| (*n, *block)).collect();
@@ -301,7 +302,7 @@ proptest! {
         for step in steps {
             world.step(step);
         }
-        // With controllers that answer everything nothing is left.
+        // Controllers that complete everything leave no request.
         for _ in 0..100 {
             for path in 0..PATHS {
                 world.step(Step::Attach { path });
@@ -318,8 +319,8 @@ proptest! {
     }
 }
 
-/// The hazard: a write on a path that has fallen silent is tried on another one, the block is written again, and then
-/// the first write is executed after all.
+/// Covers the hazard: a write on a silent path is retried on another one, the block is written again, and then the
+/// first write is executed after all.
 #[test]
 fn a_write_of_a_silent_path_does_not_come_after_what_is_written_later() {
     let old = OldCommands::default();
@@ -342,7 +343,7 @@ fn a_write_of_a_silent_path_does_not_come_after_what_is_written_later() {
     assert_eq!(moves(&mut silent), [1]);
 }
 
-/// What may not be carried out twice waits until it cannot be any more, and is not tried again.
+/// A request that may not be repeated waits until it can no longer be executed, and is not retried.
 #[test]
 fn what_may_not_be_repeated_fails_when_nothing_of_it_can_come_late() {
     let mut path = Path::new(&OldCommands::default());
@@ -365,8 +366,8 @@ fn what_may_not_be_repeated_fails_when_nothing_of_it_can_come_late() {
     assert_eq!((failed.request.number, failed.status), (2, Status::HOST_ABORTED));
 }
 
-/// What nobody has answered too often is given up, but not before nothing of it can come late: whoever hears that it has
-/// failed may write the block again, over another path.
+/// A request that times out too often fails, but only once it can no longer be executed: the program may write the
+/// block again over another path.
 #[test]
 fn what_is_given_up_fails_when_nothing_of_it_can_come_late() {
     let mut path = Path::new(&OldCommands::default());
@@ -394,7 +395,7 @@ fn what_is_given_up_fails_when_nothing_of_it_can_come_late() {
     assert_eq!(path.requests.outstanding::<Connection>(None), 0);
 }
 
-/// Nobody answers, neither the commands nor their aborts.
+/// Lets commands and their Aborts time out.
 fn give_up(path: &mut Path, now: &mut Instant) {
     let mut aborted = 0;
     for is_over in [false, true] {
@@ -411,13 +412,13 @@ fn write(number: u64, block: u64) -> Request {
     Request { number, block, writes: true, once: false }
 }
 
-/// Requests that are under way.
+/// Returns the requests in flight.
 fn under_way(path: &Path) -> Vec<u64> {
     let slots = path.connection.as_ref().map(|connection| connection.slots.values());
     slots.into_iter().flatten().map(|(number, _)| *number).collect()
 }
 
-/// A program has heard that its write has failed, and writes the block again over whatever path works.
+/// A program whose write has failed writes the block again over any path that works.
 #[test]
 fn a_write_that_has_failed_is_not_executed_behind_the_next_one() {
     let old = OldCommands::default();
@@ -448,7 +449,7 @@ fn a_write_that_has_failed_is_not_executed_behind_the_next_one() {
     }
 }
 
-/// Who waits for an old write fails no later than who waits for a controller.
+/// A request that waits for an old write fails no later than one that waits for a controller.
 #[test]
 fn what_is_held_fails_at_the_controller_loss_timeout() {
     let second = Duration::from_secs(1);
@@ -471,7 +472,7 @@ fn what_is_held_fails_at_the_controller_loss_timeout() {
     assert_eq!(path.requests.held(), 1, "its block is closed all the same");
 }
 
-/// What is held takes no room from reads, but is bounded.
+/// Held requests take no room from reads, and are bounded.
 #[test]
 fn reads_pass_what_is_held() {
     let mut path = Path::new(&OldCommands::default());

@@ -1,4 +1,4 @@
-//! The requests of a lane: each ends exactly once, in whatever order connections come and go.
+//! Requests of a lane: each ends exactly once, in whatever order connections open and close.
 
 use core::time::Duration;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ impl Addressed for Request {
     }
 }
 
-/// What is under way over a connection, by slot, and all that were ever submitted over it.
+/// Commands in flight on a connection, by slot, and all that were ever submitted on it.
 #[derive(Default)]
 struct Connection {
     slots: BTreeMap<u16, (u64, u32)>,
@@ -85,13 +85,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..200)
 }
 
-/// A lane with its requests, and which of them have not ended.
+/// Lane with its requests, and the numbers of those that have not ended.
 struct Lane {
     requests: Requests<Request>,
     connection: Option<Connection>,
     now: Instant,
     open: BTreeSet<u64>,
-    /// What has rested may be passed.
+    /// Requests that were retried; others may overtake them.
     rested: BTreeSet<u64>,
     taken: u64,
     barred: &'static [u32],
@@ -214,7 +214,7 @@ proptest! {
             lane.step(step);
             lane.end_turn();
         }
-        // With a controller that answers everything nothing is left.
+        // A controller that completes everything leaves no request.
         lane.step(Step::SetBarred { nsids: &[] });
         for _ in 0..100 {
             lane.attach();
@@ -228,7 +228,7 @@ proptest! {
     }
 }
 
-/// A queue pair that has ended takes nothing, though it has room.
+/// A queue pair that has ended takes no command, though it has room.
 #[test]
 fn a_queue_that_takes_nothing_is_left_alone() {
     struct Broken;

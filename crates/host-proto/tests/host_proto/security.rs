@@ -1,4 +1,4 @@
-//! A host's bring-up at a controller that asks it to authenticate.
+//! A host's bring-up with a controller that requires authentication.
 
 #[path = "../../../proto/tests/proto/security/helpers.rs"]
 mod helpers;
@@ -42,10 +42,10 @@ fn wants(keys: Keys) -> Wants {
     }
 }
 
-/// Who answers the host, as far as its authentication.
+/// Simulated target, as far as authentication needs it.
 struct Target {
     controller: Controller,
-    /// The host's messages.
+    /// Messages that were received from the host.
     heard: Vec<Vec<u8>>,
 }
 
@@ -89,7 +89,7 @@ impl Target {
     }
 }
 
-/// What comes of connecting to the target.
+/// Connects to the target. Returns the result.
 fn connected(target: &mut Target, wants: Wants) -> Result<Enabled, Failure<&'static str>> {
     let mut connect = Procedure::<&'static str, _>::new(|driver| async move {
         bringup::connect(&driver, &wants, None).await
@@ -103,7 +103,7 @@ fn connected(target: &mut Target, wants: Wants) -> Result<Enabled, Failure<&'sta
     }
 }
 
-/// The controller is told that the host does not believe it, and why.
+/// The controller receives the host's refusal and its reason.
 #[test]
 fn a_controller_that_is_refused_hears_it() {
     let mut target = Target::new(&keys(1, Some(2)));
@@ -130,7 +130,7 @@ fn config(wants: Wants) -> Config {
     }
 }
 
-/// The controller takes no Keep Alive before the host has proved its name, however long that takes.
+/// The controller accepts no Keep Alive before the host is authenticated, however long that takes.
 #[test]
 fn no_keep_alive_is_sent_while_the_admin_queue_authenticates() {
     let step = Duration::from_secs(3);
@@ -145,17 +145,17 @@ fn no_keep_alive_is_sent_while_the_admin_queue_authenticates() {
             sent.push(command.what);
         }
         let answer = target.answer(&ask);
-        now += step; // more than the time after which a Keep Alive is due
+        now += step; // longer than the keep-alive interval
         association.answer(now, Ok(answer));
     }
     assert!(!sent.contains(&"Keep Alive"), "{sent:?}");
-    // From then on the controller waits for one.
+    // Then the controller expects one.
     let next = association.poll(now + step);
     let Some(Action::Ask { ask: Ask::Run { command, .. }, .. }) = next else { panic!() };
     assert_eq!(command.what, "Keep Alive");
 }
 
-/// However long the host computes: the target has its whole time for each answer.
+/// The host's own computation time does not reduce the target's reply timeout.
 #[test]
 fn what_the_host_computes_takes_nothing_of_the_targets_time() {
     let (mut now, mut computed) = (Instant(0), 0);
@@ -173,7 +173,7 @@ fn what_the_host_computes_takes_nothing_of_the_targets_time() {
         }
         association.answer(now, Ok(target.answer(&ask)));
     }
-    // The target does not say what it thinks of the reply.
+    // The target does not reply to the host's reply.
     assert!(matches!(association.poll(now), Some(Action::Ask { ask: Ask::Run { .. }, .. })));
     assert!(association.poll(now + TIMEOUT / 2).is_none());
     let lost = association.poll(now + TIMEOUT);
@@ -183,8 +183,8 @@ fn what_the_host_computes_takes_nothing_of_the_targets_time() {
     );
 }
 
-/// Somebody between the ends takes the question away from an I/O queue's Connect: over Ethernet that queue would go on in
-/// the clear, though the admin queue is sealed.
+/// An attacker clears the authentication request in an I/O queue's Connect: over Ethernet that queue would go on in the
+/// clear, though the admin queue is sealed.
 #[test]
 fn an_io_queue_that_is_not_asked_is_refused_where_the_admin_queue_was() {
     let (with_both, with_own) = (keys(1, Some(2)), keys(1, None));
@@ -193,7 +193,7 @@ fn an_io_queue_that_is_not_asked_is_refused_where_the_admin_queue_was() {
         (&with_own, SealUse::Required, true, true),
         (&with_both, SealUse::Allowed, false, true),
         (&with_own, SealUse::Allowed, false, false),
-        (&with_both, SealUse::Off, true, false), // over TCP: targets may ask on the admin queue only
+        (&with_both, SealUse::Off, true, false), // over TCP: targets may require it on the admin queue only
     ];
     for (keys, seals, authenticated, is_refused) in cases {
         let wants = Wants { seals, ..wants(keys.clone()) };
@@ -229,7 +229,7 @@ fn an_io_queue_that_is_not_asked_is_refused_where_the_admin_queue_was() {
     }
 }
 
-/// What the admin queue was asked for is known to who connects the others.
+/// The connect procedures of I/O queues receive whether the admin queue had to authenticate.
 #[test]
 fn a_controller_that_has_asked_is_known_as_one() {
     let mut target = Target::new(&keys(1, None));

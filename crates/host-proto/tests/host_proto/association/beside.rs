@@ -1,4 +1,4 @@
-//! An association beside others of the same host: when what its path had is free, and what it does for others.
+//! An association with other associations of the same host: when its requests may move, and its resets for others.
 
 use super::*;
 use roadtrain_host_proto::association::Beside;
@@ -8,7 +8,7 @@ use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, Property, pr
 use roadtrain_wire::identify::IdentifyController;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
-/// With a path beside it that sees the same.
+/// Configures another path to the same namespaces.
 fn with_others(config: &mut Config) {
     config.beside = Some(Beside::default());
 }
@@ -35,7 +35,7 @@ fn requests_are_free_when_the_controller_must_have_noticed() {
     while count(&log, "release") == 0 {
         log = harness.act_when_due();
     }
-    // The target counts traffic as a sign of life, and tells no Command Quiesce Time.
+    // The target uses traffic-based keep alive, and reports no Command Quiesce Time.
     assert_eq!(harness.now.since(lost_at), KEEP_ALIVE * 3);
     for _ in 0..10 {
         assert_eq!(count(&harness.act_when_due(), "release"), 0, "once");
@@ -79,7 +79,7 @@ fn instance_of(harness: &Harness) -> ControllerInstance {
     bringup::instance(harness.association.info().expect("it was live")).expect("it tells")
 }
 
-/// Another controller of the same host, which nobody serves any more.
+/// Connects another controller of the same host, which no path uses.
 pub(super) fn another(harness: &mut Harness) -> ControllerInstance {
     let (target, now) = (harness.target.as_mut().expect("it is there"), harness.now);
     let data = ConnectData::new([7; 16], CNTLID_DYNAMIC, NQN, "nqn.2026-11.test:host");
@@ -106,16 +106,16 @@ fn a_controller_that_another_path_has_lost_is_ended_over_a_live_path() {
     let log = harness.act();
     assert_eq!(log, ["Cross-Controller Reset 0", &format!("for 7, {}: Ended", lost.cntlid)]);
     assert!(harness.association.is_idle());
-    // One that has ended before, by whatever, has ended.
+    // A reset of a controller that has ended before succeeds.
     harness.association.end_for(harness.now, 7, lost);
     assert_eq!(count(&harness.act(), "for 7"), 1);
-    // One that is withdrawn is nobody's any more.
+    // A withdrawn reset is not carried out.
     harness.association.end_for(harness.now, 7, lost);
     harness.association.withdraw(7);
     assert_eq!(harness.act(), Vec::<String>::new());
 }
 
-/// What is in a store may be executed yet: nothing is free before it is not.
+/// Commands in a store may still be executed: requests move only after their end.
 #[test]
 fn a_controller_with_commands_in_a_store_has_not_ended_for_other_paths() {
     let mut harness = Harness::live(with_others);
@@ -137,7 +137,7 @@ fn a_controller_with_commands_in_a_store_has_not_ended_for_other_paths() {
     assert_eq!(count(&log, &format!("for 7, {}: Ended", lost.cntlid)), 1);
 }
 
-/// Another process may have it: nobody is told that it has ended, and another process is asked again.
+/// Another process may have the controller: it does not count as ended, and only another process is queried again.
 #[test]
 fn a_controller_that_the_target_has_never_had_has_not_ended() {
     let mut harness = Harness::live(with_others);
@@ -156,7 +156,7 @@ fn a_controller_that_the_target_has_never_had_has_not_ended() {
     assert_eq!(count(&log, "for 7, 99: Unknown"), 1, "{log:?}");
 }
 
-/// A target that was started anew does not know the controller that its predecessor had at the same address.
+/// A restarted target does not know the controller that its predecessor had at the same address.
 #[test]
 fn a_controller_ends_with_the_process_that_had_it() {
     let mut harness = Harness::live(with_others);
@@ -180,7 +180,7 @@ fn a_namespace_that_another_path_does_not_see_is_stale() {
     assert_eq!(count(&log, "attach, stale [1]"), 1, "{log:?}");
 }
 
-/// ANA Change ends within ANATT, 10 s of our target. The event for its end may be lost.
+/// ANA Change ends within ANATT, 10 s of this target. The event for its end may be lost.
 #[test]
 fn a_transition_that_lasts_too_long_is_inaccessible() {
     let listeners =
@@ -203,7 +203,7 @@ fn a_transition_that_lasts_too_long_is_inaccessible() {
     assert_eq!(harness.now.since(begun), Duration::from_secs(10));
     assert_eq!(count(&log, "ana [(1, Inaccessible)]"), 1, "{log:?}");
     assert_eq!((count(&log, "late [1]"), count(&log, "listen")), (1, 0), "{log:?}");
-    // Nobody tells the harness of the event.
+    // The harness does not receive the event.
     let state = Some(AnaState::Optimized);
     let target = harness.target.as_mut().expect("it is there");
     target.apply(&[Operation::SetAna { listener, state }]).expect("it listens there");

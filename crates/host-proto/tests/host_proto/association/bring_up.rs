@@ -1,4 +1,4 @@
-//! What a host makes of controllers that say odd things, or do not do what they are told.
+//! Bring-up and shutdown with controllers that report odd values, or do not execute commands.
 
 use super::*;
 use roadtrain_host_proto::bringup::Enabled;
@@ -9,7 +9,8 @@ use roadtrain_wire::zerocopy::FromZeros;
 const SHUTDOWN_OCCURS: u64 = 1 << 2;
 const SHUTDOWN_COMPLETE: u64 = 2 << 2;
 
-/// Carries a procedure out at a controller that answers each command with such a result; and when it has ended.
+/// Runs a procedure against a controller whose commands complete with `result`. Returns its result and the time of its
+/// end.
 fn carry_out<T: std::fmt::Debug, F>(
     body: impl FnOnce(Driver<&'static str>) -> F,
     mut result: impl FnMut(&Command) -> u64,
@@ -31,7 +32,7 @@ where
     }
 }
 
-/// The flush of a shutdown may never end: what was written last is not known to be stable then.
+/// The flush of a shutdown may never end: the last written data is then not known to be stable.
 #[test]
 fn a_shutdown_that_does_not_complete_is_no_success() {
     for completes in [true, false] {
@@ -64,7 +65,7 @@ fn a_shutdown_sends_no_keep_alive() {
     assert_eq!(log.last().unwrap(), "end Some(Ok(()))");
 }
 
-/// The connection goes while the shutdown is under way.
+/// The connection is lost during the shutdown.
 #[test]
 fn a_connection_that_is_lost_in_the_shutdown_is_no_end_in_order() {
     let mut harness = Harness::live(|_| ());
@@ -92,7 +93,7 @@ fn a_controller_without_room_for_a_queue_is_refused() {
     assert!(matches!(&ended, Err(Failure::Controller(_))), "{:?}", ended.err());
 }
 
-/// A controller counts in units of its own, and so notices later that its host is silent.
+/// A controller rounds the timeout to its own units, and so notices a silent host later.
 #[test]
 fn the_keep_alive_timeout_is_rounded_up_as_the_controller_does() {
     let quiet = |ms, kas: u16| {

@@ -1,4 +1,4 @@
-//! Which blocks are allocated: whoever asks is answered, once.
+//! Block allocation queries: each gets one result.
 
 use super::*;
 use roadtrain_host_proto::allocation::AllocationQuery;
@@ -17,7 +17,7 @@ fn a_live_path_is_asked_one_by_one() {
         "Get LBA Status 0",
         "looked up (1, 7): Some((10..30, [10..30]))",
         "Get LBA Status 0",
-        // To the namespace's end, and beyond what is there.
+        // A range beyond the namespace's end.
         "looked up (0, 9): None",
     ];
     assert_eq!(log, expected);

@@ -1,4 +1,4 @@
-//! An association against the target's control plane, without a network: each action is carried out at once.
+//! Tests of an association against the target's control plane, without a network: each action is carried out at once.
 
 mod answers;
 mod beside;
@@ -36,11 +36,11 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(10);
 const LOSS: Duration = Duration::from_secs(60);
-/// What nobody can guess.
+/// Random seed of the target.
 const RANDOM: u64 = 0x0123_4567_89ab_cdef;
-/// Where targets listen.
+/// Network identity of targets.
 const NETWORK: u128 = 5;
-/// What a lane was about to write when its path was lost.
+/// Blocks of the write that is in flight when the path is lost.
 const BLOCKS: BlockRange = BlockRange { nsid: 1, first: 8, count: 8 };
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 
@@ -56,14 +56,14 @@ fn target(store: u128) -> Target {
     booted(store, None)
 }
 
-/// A target whose namespace has that write verifier.
+/// Returns a target whose namespace has this write verifier.
 fn booted(store: u128, write_verifier: Option<u64>) -> Target {
     let mut config = config(store);
     config.subsystems[0].namespaces[0].write_verifier = write_verifier;
     Target::new(Instant(0), &config).expect("the configuration is valid")
 }
 
-/// How a target treats Cross-Controller Resets.
+/// Reply of a target to Cross-Controller Resets.
 #[derive(Clone, Copy, PartialEq)]
 enum Resets {
     Done,
@@ -71,31 +71,31 @@ enum Resets {
     Answered(Status),
 }
 
-/// An association, its driver, and what it has done.
+/// Association, its driver, and the log of actions.
 struct Harness {
     association: Association<&'static str>,
     target: Option<Target>,
-    /// Another one, which the path does not lead to now.
+    /// Target that the path does not lead to now.
     first: Option<Target>,
-    /// The target refuses Connect: the controller is busy.
+    /// True if the target refuses Connect, as the controller is busy.
     is_busy: bool,
-    /// Connections of earlier controllers have commands in a store.
+    /// True while earlier controllers have commands in a store.
     remains: bool,
-    /// How the target treats Cross-Controller Resets.
+    /// Reply of the target to Cross-Controller Resets.
     resets: Resets,
-    /// Each command takes so long.
+    /// Latency of each command.
     takes: Duration,
-    /// What nobody can guess.
+    /// Random seed of the target.
     random: u64,
     now: Instant,
     cntlid: u16,
-    /// What the host shares.
+    /// Old commands, shared by the host.
     old: OldCommands,
-    /// What the lanes' requests go by: they have lost a write whenever the path is lost.
+    /// Guard of the lanes, which lose a write whenever the path is lost.
     guard: LaneGuard,
     listening: bool,
     answers_aborts: bool,
-    /// Where lanes note acknowledged writes.
+    /// Record of acknowledged writes.
     writes: PathWrites,
     log: Vec<String>,
 }
@@ -147,7 +147,7 @@ impl Harness {
         }
     }
 
-    /// Everything that is to be done now.
+    /// Carries out all actions that are due now. Returns the log.
     fn act(&mut self) -> Vec<String> {
         for _ in 0..10_000 {
             let Some(action) = self.association.poll(self.now) else {
@@ -158,7 +158,7 @@ impl Harness {
         panic!("it does not come to rest: {:?}", &self.log[..20]);
     }
 
-    /// The same, at the next time when something is due.
+    /// Advances to the next deadline and calls [`Self::act`].
     fn act_when_due(&mut self) -> Vec<String> {
         self.now = self.association.deadline().expect("something is due").max(self.now);
         self.act()
@@ -312,7 +312,7 @@ impl Harness {
         }
     }
 
-    /// A live association.
+    /// Returns a live association.
     fn live(change: impl FnOnce(&mut Config)) -> Self {
         let mut harness = Harness::new(change);
         harness.act();
@@ -321,7 +321,7 @@ impl Harness {
     }
 }
 
-/// Octet of Cross-Controller Reset Limit in Identify Controller.
+/// Byte of Cross-Controller Reset Limit in Identify Controller.
 const CCRL: usize = 1807;
 
 fn is_identify_controller(sqe: &Sqe) -> bool {
@@ -355,7 +355,7 @@ fn lanes_are_attached_when_all_are_connected() {
         "Property Get 0",
         "Identify 0",
         "Set Features (queues) 0",
-        "Identify 0", // which namespaces, and what they are
+        "Identify 0", // list of namespaces, and their properties
         "Identify 0",
         "Identify 0",
         "changed",
@@ -410,7 +410,7 @@ fn the_controller_that_was_lost_is_ended_before_others_have_lanes() {
         .map(|controller| controller.cntlid)
         .collect();
     assert_eq!(left, [2]);
-    // One that never had lanes is none that could have commands of them.
+    // A controller without lanes has no commands of them.
     harness.now += LONGEST;
     harness.association.admin_lost(harness.now, "cut");
     let target = harness.target.take();
@@ -483,7 +483,7 @@ fn nothing_is_opened_before_the_old_connections_are_gone() {
     harness.association.admin_lost(harness.now, "cut");
     let action = harness.association.poll(harness.now);
     assert!(matches!(action, Some(Action::Reset { was_live: true, .. })), "{action:?}");
-    // Some reactor takes its time.
+    // A reactor is slow to close its connections.
     for _ in 0..3 {
         harness.now += LONGEST;
         assert!(harness.association.poll(harness.now).is_none());
@@ -495,7 +495,7 @@ fn nothing_is_opened_before_the_old_connections_are_gone() {
     assert_eq!((log[0].as_str(), count(&log, "Abort")), ("open 0", 0));
 }
 
-/// Requests fail before the target counts as lost, and nothing else changes.
+/// Requests fail before the controller-loss timeout; nothing else changes.
 #[test]
 fn requests_fail_at_the_fast_io_fail_timeout_while_attempts_go_on() {
     let fast = Duration::from_secs(3);
@@ -518,7 +518,7 @@ fn requests_fail_at_the_fast_io_fail_timeout_while_attempts_go_on() {
             harness.act_when_due();
         }
     }
-    // Where another path works they wait, and are looked at again.
+    // If another path works they wait, and are checked again.
     harness.now += LONGEST;
     harness.target = None;
     let lost_at = harness.now;
@@ -559,7 +559,7 @@ fn attempts_are_paused_between_and_requests_fail_when_the_time_is_up() {
     assert!(pauses.iter().all(|pause| *pause <= LONGEST), "{pauses:?}");
     harness.target = target;
     assert_eq!(count(&harness.act_when_due(), "attach"), 1, "it may come back");
-    // All counts from the beginning again.
+    // All pauses start again.
     (lost_at, harness.target) = (harness.now + LONGEST, None);
     harness.now = lost_at;
     harness.association.lane_lost(harness.now, 0, "cut");
@@ -610,7 +610,7 @@ fn another_namespace_is_barred_before_anybody_hears_of_it() {
     harness.association.lane_lost(harness.now, 0, "the target was restarted");
     let log = harness.act();
     assert_eq!(count(&log, "attach, stale [1]"), 1, "{log:?}");
-    // The first one is back, and an event tells.
+    // The first target is back, and an event reports it.
     harness.now += LONGEST;
     harness.target = Some(target(1));
     harness.cntlid = 0;
@@ -624,7 +624,7 @@ fn a_namespace_that_changes_while_lanes_live_is_looked_at() {
     let target = harness.target.as_mut().unwrap();
     let namespace = NamespaceConfig::new(2, 50, 9);
     target.apply(&[Operation::AddNamespace { nqn: NQN.into(), namespace }]).unwrap();
-    // The event is told to whoever listens: type notice, namespace attribute changed.
+    // Event of type notice, namespace attribute changed.
     let mut cqe = Cqe::new(0, Status::SUCCESS);
     cqe.dw0 = 0x0004_0002.into();
     harness.association.event(&cqe);
@@ -726,7 +726,7 @@ fn a_lane_gets_an_express_connection_while_the_others_work() {
     assert_eq!(lines(&harness.act()), ["no express of lane 0: None"], "there are two at most");
     let target = harness.target.as_mut().expect("it is there");
     target.disconnect(harness.cntlid, 4);
-    harness.association.express_closed(0, 3); // of another time
+    harness.association.express_closed(0, 3); // of an earlier connection
     harness.association.want_express(0);
     assert_eq!(lines(&harness.act()), ["no express of lane 0: None"], "lane 1 has it");
     harness.association.express_closed(1, 3);
@@ -752,7 +752,7 @@ fn an_express_connection_that_cannot_be_made_harms_nobody() {
     assert_eq!(lines(&log), ["open 4", refusal]);
     assert!(harness.association.is_live());
     harness.target = target;
-    // The target still knows a queue of that number: it refuses.
+    // The target still has a queue of that number, and refuses.
     harness.association.want_express(0);
     harness.act();
     harness.association.express_closed(0, 3);

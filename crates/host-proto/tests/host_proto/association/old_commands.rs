@@ -1,14 +1,14 @@
-//! Old commands: a write that may still be executed closes its blocks until its controller has ended, or nobody has
-//! claimed to have it for the quiet time.
+//! Old commands: a write that may still be executed closes its blocks until its controller has ended, or has not been
+//! claimed for the quiet time.
 
 use super::*;
 use roadtrain_host_proto::association::Beside;
 use roadtrain_host_proto::bringup::Fencing;
 
-/// Of a target that counts traffic as a sign of life.
+/// Quiet time of a target with traffic-based keep alive.
 const QUIET: Duration = Duration::from_secs(15);
 
-/// A live path that is lost, with a write under way, and the time.
+/// Returns a path that was lost with a write in flight, and the time of the loss.
 fn lost(
     change: impl FnOnce(&mut Config),
     prepare: impl FnOnce(&mut Harness),
@@ -21,12 +21,12 @@ fn lost(
     (harness, lost_at)
 }
 
-/// The same blocks, written anew.
+/// True if a new write to the same blocks has to wait.
 fn is_closed(harness: &Harness) -> bool {
     harness.guard.blocks(&BLOCKS)
 }
 
-/// Goes on until the blocks are open: when that was.
+/// Runs until the blocks are open. Returns the time.
 fn until_open(harness: &mut Harness) -> Instant {
     for _ in 0..10_000 {
         if !is_closed(harness) {
@@ -43,7 +43,7 @@ fn another_process(harness: &mut Harness, network: u128) {
     harness.target = Some(Target::new(Instant(0), &config).expect("the configuration is valid"));
 }
 
-/// The target has the write in its store, and says so again and again: no time opens the blocks.
+/// The target reports again and again that the write is in its store: no time opens the blocks.
 #[test]
 fn no_time_opens_blocks_while_the_target_says_that_it_is_in_progress() {
     for has_others in [false, true] {
@@ -65,7 +65,7 @@ fn no_time_opens_blocks_while_the_target_says_that_it_is_in_progress() {
     }
 }
 
-/// The same of Connect: the controller is busy with what this host has sent before.
+/// Connect reports that the controller is busy with old commands of this host: no time opens the blocks.
 #[test]
 fn no_time_opens_blocks_while_the_controller_is_busy() {
     let (mut harness, lost_at) = lost(|_| (), |harness| harness.is_busy = true);
@@ -74,14 +74,14 @@ fn no_time_opens_blocks_while_the_controller_is_busy() {
         harness.act_when_due();
         assert!(is_closed(&harness), "after {:?}", harness.now.since(lost_at));
     }
-    // It falls silent: from its last claim on the quiet time counts.
+    // The target stops replying: the quiet time counts from its last claim.
     let (claimed_at, target) = (harness.now, harness.target.take());
     let opened_at = until_open(&mut harness);
     assert!(opened_at.since(claimed_at) <= QUIET && opened_at.since(claimed_at) + LONGEST > QUIET);
     harness.target = target;
 }
 
-/// Another path has heard that the reset is in progress: that counts for the path that has lost the controller.
+/// A reset in progress that another path has found counts for the path that has lost the controller.
 #[test]
 fn a_claim_that_another_path_has_heard_counts() {
     let old = OldCommands::default();
@@ -105,7 +105,8 @@ fn a_claim_that_another_path_has_heard_counts() {
     assert_eq!(until_open(&mut harness).since(claimed_at), QUIET);
 }
 
-/// The path leads to another process than before: what it does not know, or does not do, proves nothing. Reads go on.
+/// The path leads to another process: if that does not know the controller, or does not reset it, this proves nothing.
+/// Reads continue.
 #[test]
 fn another_process_proves_nothing() {
     let status = Status::INVALID_OPCODE.dnr();
@@ -127,13 +128,13 @@ fn another_process_proves_nothing() {
         assert!(is_closed(&harness) && harness.association.is_live());
         assert_eq!(until_open(&mut harness).since(lost_at), QUIET, "{expected:?}");
     }
-    // One that has its place may be believed.
+    // A process with the endpoint of the controller proves its end.
     let (mut harness, _) = lost(|_| (), |harness| another_process(harness, NETWORK));
     let log = harness.act();
     assert_eq!((count(&log, "fenced: Replaced"), is_closed(&harness)), (1, false), "{log:?}");
 }
 
-/// Another path leads to a process that has the place of the one that had the controller, or to any other one.
+/// Another path leads to a process with the endpoint of the lost controller, or to any other process.
 #[test]
 fn another_path_may_lead_to_the_place_of_the_controller() {
     for (network, expected) in [(NETWORK, Fencing::Replaced), (NETWORK + 1, Fencing::Unknown)] {
@@ -153,7 +154,7 @@ fn another_path_may_lead_to_the_place_of_the_controller() {
         let log = other.act();
         let told = format!("for 0, {}: {expected:?}", instance.cntlid);
         assert_eq!(count(&log, &told), 1, "{log:?}");
-        // The driver tells the owner of one that has ended.
+        // The driver notifies the owner of a controller that has ended.
         if expected.has_ended() {
             harness.association.fenced(instance);
             harness.act();
@@ -162,7 +163,7 @@ fn another_path_may_lead_to_the_place_of_the_controller() {
     }
 }
 
-/// A path that leads elsewhere for a while may come back to the process that has the controller.
+/// A path that leads to another process for a while may return to the process that has the controller.
 #[test]
 fn the_process_that_has_the_controller_may_be_reached_again() {
     let (mut harness, _) = lost(
@@ -184,7 +185,7 @@ fn the_process_that_has_the_controller_may_be_reached_again() {
     assert!(!is_open(&harness), "that of the other process may still have its own");
 }
 
-/// Without keep-alive no time says that a controller has ended.
+/// Without keep-alive no time ends a controller.
 #[test]
 fn without_keep_alive_no_time_opens_blocks() {
     let change = |config: &mut Config| config.wants.keep_alive = Duration::ZERO;
@@ -200,8 +201,8 @@ fn without_keep_alive_no_time_opens_blocks() {
     assert!(!is_closed(&harness), "the target has ended both");
 }
 
-/// Requests have failed to their program while they may still be executed. The path that comes back is not used for the
-/// same blocks before the controller has ended.
+/// Requests have failed while they may still be executed. The reconnected path does not write the same blocks before
+/// the controller has ended.
 #[test]
 fn what_has_failed_closes_its_blocks() {
     let fast = Duration::from_secs(2);
@@ -223,7 +224,7 @@ fn what_has_failed_closes_its_blocks() {
     until_open(&mut harness);
 }
 
-/// A path that is given up leaves its blocks closed for the others, until it must have ended.
+/// A path that is removed leaves its blocks closed for the others, until its controller must have ended.
 #[test]
 fn a_path_that_is_given_up_has_not_ended() {
     let (mut harness, lost_at) = lost(|_| (), |harness| harness.target = None);
@@ -235,7 +236,7 @@ fn a_path_that_is_given_up_has_not_ended() {
     assert!(old.open(lost_at).is_empty());
 }
 
-/// Most targets name no controllers, so no path can have those ended that a process before has left.
+/// Most targets report no controller instance, so no path can end the controllers that an earlier process has left.
 #[test]
 fn an_inherited_controller_without_a_name_ends_by_time() {
     for is_brought_up in [false, true] {
@@ -267,7 +268,7 @@ fn an_inherited_controller_without_a_name_ends_by_time() {
     }
 }
 
-/// A process that comes after another one has its controllers ended first, also where its admin queue is there before.
+/// A later process ends the controllers of an earlier one first, also if its admin queue is already connected.
 #[test]
 fn a_later_process_has_the_controller_ended_first() {
     for is_brought_up in [false, true] {

@@ -20,7 +20,7 @@ impl Addressed for Request {
     }
 }
 
-/// A queue of one command.
+/// Queue with one entry.
 #[derive(Default)]
 struct One(u32);
 
@@ -39,7 +39,7 @@ impl Queue<Request> for One {
     }
 }
 
-/// Runs a request that the target answers with success, over a lane that has just been connected.
+/// Runs a request that succeeds, over a lane that has just been connected.
 fn run(harness: &Harness, durability: Durability) -> Status {
     let mut requests = Requests::new(4, None);
     requests.set_writes(harness.writes.clone());
@@ -51,7 +51,7 @@ fn run(harness: &Harness, durability: Durability) -> Status {
     }
 }
 
-/// Connects again, to a target with that store and verifier: what is logged.
+/// Reconnects to a target with this store and verifier. Returns the log.
 fn reconnect(harness: &mut Harness, store: u128, write_verifier: Option<u64>) -> Vec<String> {
     harness.now += LONGEST;
     harness.target = Some(booted(store, write_verifier));
@@ -74,7 +74,7 @@ fn a_flush_fails_once_when_the_write_verifier_has_changed() {
     assert_eq!(run(&harness, Durability::Flush), Status::SUCCESS);
     let log = reconnect(&mut harness, 1, Some(7));
     assert_eq!(count(&log, "writes lost"), 0, "nothing was written since: {log:?}");
-    // Writes that are stable when they are answered.
+    // Writes that are stable at their completion.
     assert_eq!(run(&harness, Durability::Unchanged), Status::SUCCESS);
     assert_eq!(count(&reconnect(&mut harness, 1, Some(8)), "writes lost"), 0);
     assert_eq!(run(&harness, Durability::Flush), Status::SUCCESS);
