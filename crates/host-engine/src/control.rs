@@ -1,8 +1,8 @@
-//! The control thread: it drives the association. What is to be done and when is decided by
-//! `host_proto::association`; here it is done, by calls on the admin queue that wait.
+//! Control thread: drives the association. `host_proto::association` decides which actions are due; this module carries
+//! them out, by blocking calls on the admin queue.
 //!
-//! The thread sleeps on the admin queue and on the reactors' reports. Where there are several paths each has a control
-//! thread and an association of its own, so one that is silent holds up no other.
+//! The thread blocks on the admin queue and on the reactors' reports. With several paths each has a control thread and
+//! an association of its own, so a silent path delays no other.
 
 mod beside;
 mod leave;
@@ -37,69 +37,69 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
-/// Where nothing is due.
+/// Timeout while nothing is due.
 const SELDOM: Duration = Duration::from_secs(3600);
 
 pub(super) use beside::{Welcome, of_first};
 
-/// Which path a control thread is for.
+/// Path of a control thread.
 pub(super) struct Seat {
-    /// Its number.
+    /// Number of the path.
     pub(super) path: usize,
-    /// Lanes of a path.
+    /// Number of lanes of a path.
     pub(super) lanes: usize,
-    /// Ports that each reactor has for paths before this one.
+    /// Number of ports that each reactor has for paths before this one.
     pub(super) ports_before: usize,
-    /// To the control threads of all places for paths.
+    /// Mailboxes of the control threads of all path slots.
     pub(super) peers: Vec<Outbox<Report>>,
-    /// Who waits for the path to be connected for the first time.
+    /// Receiver of the result of the first attempt to connect.
     pub(super) welcome: Option<Welcome>,
 }
 
-/// The control thread.
+/// State of a control thread.
 pub(super) struct Control {
-    /// With the path's address.
+    /// Configuration, with the path's address.
     config: HostConfig,
     seat: Seat,
     view: ControllerView,
     inbox: Inbox<Report>,
     reactors: Vec<ReactorHandle>,
     association: Association<LinkError>,
-    /// The connections of the path.
+    /// Connections of the path.
     queues: Queues,
     /// Lanes that reactors have, or had, and that the target may still know.
     fence: Fence,
-    /// To the inbox.
+    /// Sender to the inbox.
     reports: Outbox<Report>,
-    /// Looks for links that lanes have not.
+    /// Search for links that lanes do not have.
     discovery: Option<PathDiscovery>,
-    /// What it has found, and the admin queue has not been told.
+    /// Found links that the admin queue has not received.
     found: Vec<Found>,
-    /// The slot of an Abort that the target has not answered.
+    /// Slot of the Abort in flight.
     aborting: Option<u16>,
-    /// Of whose stale NSIDs users have been warned.
+    /// Stale NSIDs that were logged.
     warned: Barred,
-    /// Whose each express connection is, by its number.
+    /// Lane of each express connection, by its number.
     expresses: BTreeMap<usize, usize>,
-    /// Reactors whose threads are over.
+    /// Number of reactors whose threads have ended.
     ended: usize,
-    /// The path is being given up: lanes that still have requests.
+    /// Number of lanes that still have requests, while the path is removed.
     leaving: Option<usize>,
-    /// It leads elsewhere.
+    /// True if the path leads to other namespaces.
     is_refused: bool,
 }
 
-/// What a control thread leaves behind for the next one at its place.
+/// State that a control thread leaves to the next one in its slot.
 pub(super) struct Leftover {
     pub(super) inbox: Inbox<Report>,
-    /// Reactors whose threads are over.
+    /// Number of reactors whose threads have ended.
     pub(super) ended: usize,
-    /// The path led elsewhere.
+    /// True if the path led to other namespaces.
     pub(super) is_refused: bool,
 }
 
 impl Control {
-    /// With an admin queue whose controller has told about itself.
+    /// Creates the state with an admin queue whose controller is identified.
     pub(super) fn new(
         config: HostConfig,
         seat: Seat,
@@ -144,11 +144,10 @@ impl Control {
         }
     }
 
-    /// Connects the lanes for the first time. While the target is busy the association tries again, as long as the
-    /// [`HostConfig::connect_timeout`] lasts.
+    /// Connects the lanes for the first time. A busy target is retried for [`HostConfig::connect_timeout`].
     ///
     /// # Errors
-    /// What keeps that from working.
+    /// Any failure of that.
     pub(super) fn begin(&mut self) -> Result<(), HostError> {
         let deadline = clock::now() + self.config.connect_timeout;
         while !self.association.is_live() {
@@ -168,7 +167,7 @@ impl Control {
                 None => self.wait(),
             }
         }
-        // The lanes get their connections.
+        // Hand the connections over to the lanes.
         while let Some(action) = self.association.next_action() {
             if let Action::Reset { why, .. } = action {
                 return Err(self.error(why));
@@ -178,7 +177,7 @@ impl Control {
         Ok(())
     }
 
-    /// Until the end.
+    /// Runs the thread until the end of the association.
     pub(super) fn run(mut self) -> Leftover {
         loop {
             self.read_reports();
@@ -194,7 +193,7 @@ impl Control {
         }
     }
 
-    /// Waits until something may have happened, or is due.
+    /// Waits for an event or for the next deadline.
     fn wait(&mut self) {
         let due = self.association.deadline().map(|at| at.since(clock::now()));
         let (wait, inbox) = (due.unwrap_or(SELDOM), self.inbox.fd());
@@ -211,7 +210,7 @@ impl Control {
         }
     }
 
-    /// Events, and news of the transport.
+    /// Handles events, and changes of the transport.
     fn check_admin_queue(&mut self) {
         if !self.association.is_live() || self.association.is_ending() {
             return;
@@ -232,7 +231,7 @@ impl Control {
         }
     }
 
-    // ---- What reactors tell ----
+    // ---- Reports of reactors ----
 
     fn link_found(&mut self, found: Found) {
         let theirs = found.after(self.seat.ports_before);
@@ -274,8 +273,8 @@ impl Control {
         }
     }
 
-    /// A reactor has ended. When it has failed the others end, too: its lanes and its front are gone, and whoever
-    /// uses the controller has to know.
+    /// Handles the end of a reactor. After a failure the others end, too: its lanes and its front are gone, and users
+    /// of the controller get an error.
     fn reactor_ended(&mut self, failure: Option<String>) {
         self.ended += 1;
         if let Some(failure) = failure {
@@ -283,13 +282,13 @@ impl Control {
             self.view.fail(failure);
             self.association.stop(clock::now(), false);
         }
-        // Each reactor's thread says so once; it may be about to end when it has.
+        // Each reactor's thread reports this once, perhaps just before it ends.
         if self.ended >= self.reactors.len() {
             self.association.ended(clock::now());
         }
     }
 
-    // ---- What is to be done ----
+    // ---- Actions ----
 
     fn carry_out(&mut self, action: Action<LinkError>) -> ControlFlow<()> {
         match action {
@@ -339,7 +338,7 @@ impl Control {
             Action::Fail { lane: None } => self.fail_all(self.config.controller_loss_timeout),
             Action::FailFast if self.has_help() => self.association.fail_later(clock::now()),
             Action::FailFast => self.fail_all(self.config.fast_io_fail_timeout),
-            // Others go on.
+            // The other paths continue.
             Action::Finish if self.leaving.is_some() => {}
             Action::Finish => {
                 for reactor in &self.reactors {
@@ -356,7 +355,7 @@ impl Control {
         ControlFlow::Continue(())
     }
 
-    /// Runs a step of a procedure, and gives the association its result.
+    /// Runs a step of a procedure, and passes its result to the association.
     fn run_step(&mut self, step: &Ask) {
         if self.association.ends_in_order() {
             stopping::begin_again();
@@ -368,7 +367,7 @@ impl Control {
         self.association.answer(clock::now(), answer);
     }
 
-    /// Sends a command on the admin queue whose answer is not waited for: its slot.
+    /// Sends a command on the admin queue without waiting for its completion. Returns its slot.
     fn post(&mut self, sqe: &Sqe) -> Option<u16> {
         let admin = self.queues.admin.as_mut().ok_or(LinkError::Closed);
         let posted = admin.and_then(|admin| admin.queue.post(sqe));
@@ -418,7 +417,7 @@ impl Control {
         self.welcomed(Ok(()));
     }
 
-    /// Looks for more links to the target while the lanes live.
+    /// Starts the search for more links to the target while the lanes are connected.
     fn discover_paths(&mut self) {
         self.found.clear();
         let target =
@@ -450,7 +449,7 @@ impl Control {
         self.warned = barred.clone();
     }
 
-    /// What has become of the controller that was lost. What is retried could be overtaken by what it still has.
+    /// Logs the outcome for the lost controller. Its old commands could overtake retries.
     fn tell_fencing(&self, cntlid: u16, fencing: Fencing) {
         let target = &self.config.address;
         match fencing {
@@ -466,7 +465,7 @@ impl Control {
                 "another process answers than the one that had the controller that was lost: {}",
                 self.what_waits()
             ),
-            // As most targets.
+            // Usual for most targets.
             Fencing::NotOffered if self.view.old_commands().open(clock::now()).is_empty() => {}
             Fencing::NotOffered => info!(
                 %target,
@@ -484,7 +483,7 @@ impl Control {
         }
     }
 
-    /// Which writes wait for controllers that are lost, and until when.
+    /// Describes which writes wait for lost controllers, and for how long.
     pub(super) fn what_waits(&self) -> String {
         let open = self.view.old_commands().open(clock::now());
         let blocks = "writes that were sent to it, and later ones to the same blocks, wait";
@@ -548,12 +547,12 @@ impl Control {
         }
     }
 
-    /// Ends every lane's connection, and waits until it is so: old commands must not meet new ones.
+    /// Closes every lane's connection, and waits for that: old commands must not meet new ones.
     fn detach_lanes(&self) {
         let lanes = self.reactors.iter().map(|reactor| reactor.lanes.len()).sum();
         let (done, gone) = sync_channel(lanes);
         self.each_lane(|lane| Order::Detach { lane, done: done.clone() });
-        drop(done); // so that reactors that have ended are not waited for
+        drop(done); // so that ended reactors are not waited for
         for _ in 0..lanes {
             match gone.recv_timeout(self.config.timeout) {
                 Ok(()) => {}
@@ -573,7 +572,7 @@ impl Control {
         self.each_lane(|lane| Order::Fail { lane });
     }
 
-    /// The express connection `number` is open, or will never be.
+    /// Hands an express connection over to its lane, or reports its failure.
     fn attach_express(
         &mut self,
         lane: usize,
@@ -599,14 +598,14 @@ impl Control {
     }
 
     fn express_closed(&mut self, lane: usize, number: usize) {
-        // It may be another lane's by now.
+        // It may belong to another lane by now.
         if self.expresses.get(&number) == Some(&lane) {
             self.expresses.remove(&number);
         }
         self.association.express_closed(lane, number);
     }
 
-    /// Tells the reactor of a lane, or of an express connection; the order is made with its number over all paths.
+    /// Sends an order to the reactor of a lane, or of an express connection; the order gets its number over all paths.
     fn tell(&self, number: usize, order: impl FnOnce(usize) -> Order) {
         let lane = self.expresses.get(&number).copied().unwrap_or(number);
         if let Some(reactor) = self.reactor_of(lane) {
@@ -614,14 +613,14 @@ impl Control {
         }
     }
 
-    /// What a reactor's front wanted to know.
+    /// Passes the result of a query to the reactor's front.
     fn tell_found(&self, (lane, key): AskedBy, found: Option<Allocation>) {
         if let Some(reactor) = self.reactor_of(lane) {
             reactor.orders.send(Order::LookedUp { key, found });
         }
     }
 
-    /// How lanes and express connections are numbered over all paths.
+    /// Returns the numbering of lanes and express connections over all paths.
     fn numbers(&self) -> Numbers {
         Numbers::new(self.seat.lanes, self.seat.peers.len())
     }
@@ -638,7 +637,7 @@ impl Control {
         }
     }
 
-    /// A reason, while the lanes are connected for the first time.
+    /// Returns the error of a reset during the first connection.
     fn error(&self, why: Reason<LinkError>) -> HostError {
         match why {
             Reason::Lane { error, .. } => HostError::Lost { what: "Connect", source: error },

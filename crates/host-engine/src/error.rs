@@ -1,4 +1,4 @@
-//! Why a host cannot work with a target, and what to do about it.
+//! Errors of a host's control plane, with hints.
 
 use super::address::Address;
 use super::config::HostConfig;
@@ -9,35 +9,35 @@ use roadtrain_wire::status::Status;
 use std::io;
 use thiserror::Error;
 
-/// A failure of the control plane.
+/// Failure of the control plane.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "fields are what the message names")]
 pub enum HostError {
-    /// No connection.
+    /// The target cannot be connected.
     #[error("cannot reach {address}: {source}{hint}", hint = unreachable_hint(address, source))]
     Unreachable { address: Address, source: LinkError },
     /// The target refused Connect.
     #[error("{address} refuses {what}: {status}{hint}")]
     Refused { address: Address, what: String, status: Status, hint: &'static str },
-    /// One side does not believe the other.
+    /// Authentication failed.
     #[error("{address}: {error}")]
     Authentication { address: Address, error: dhchap::HostError },
     /// An admin command failed.
     #[error("{what} failed: {status}")]
     Command { what: &'static str, status: Status },
-    /// The connection was lost meanwhile.
+    /// The connection was lost during the operation.
     #[error("{what}: {source}{hint}", hint = lost_hint(what, source))]
     Lost { what: &'static str, source: LinkError },
-    /// The controller does not become ready, or says things that make no sense.
+    /// The controller does not become ready, or its data is invalid.
     #[error("{0}")]
     Controller(String),
-    /// This machine has no resources left.
+    /// The system has no resources left.
     #[error("{what}: {source}")]
     System { what: &'static str, source: io::Error },
 }
 
 impl HostError {
-    /// What has gone wrong with the controller of `config`.
+    /// Creates the error of a failure with the controller of `config`.
     pub(super) fn new(config: &HostConfig, failure: Failure<LinkError>) -> Self {
         match failure {
             Failure::Unreachable(LinkError::Refused(status)) => {
@@ -67,7 +67,7 @@ impl HostError {
         }
     }
 
-    /// Whether the target is only busy: it may accept the same later.
+    /// True if the target is only busy: it may accept the same later.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         let HostError::Refused { status, .. } = self else { return false };
@@ -80,7 +80,8 @@ fn refused(config: &HostConfig, what: String, status: Status) -> HostError {
     HostError::Refused { address, what, status, hint: connect_hint(status) }
 }
 
-/// What may help when the target has ended a connection. One that refuses a host may do so before its refusal has left.
+/// Returns a hint for a connection that the target has ended. A target that refuses a host may close the connection
+/// before its refusal is sent.
 fn lost_hint(what: &str, error: &LinkError) -> &'static str {
     let is_reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
     let is_closed = match error {
@@ -96,7 +97,7 @@ fn lost_hint(what: &str, error: &LinkError) -> &'static str {
     }
 }
 
-/// What may help when nobody is there.
+/// Returns a hint for an unreachable target.
 fn unreachable_hint(address: &Address, error: &LinkError) -> &'static str {
     match (address, error) {
         (_, LinkError::Port { .. } | LinkError::PlainClosed | LinkError::TlsClosed) => "",
@@ -115,7 +116,7 @@ fn unreachable_hint(address: &Address, error: &LinkError) -> &'static str {
     }
 }
 
-/// What may help when Connect is refused.
+/// Returns a hint for a refused Connect.
 fn connect_hint(status: Status) -> &'static str {
     if status.is(Status::CONNECT_INVALID_HOST) {
         "; the target does not allow this host NQN: add it there, or say another with --hostnqn; \

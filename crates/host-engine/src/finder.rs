@@ -1,4 +1,4 @@
-//! Finds the paths to a subsystem by discovery controllers.
+//! Discovery of the paths to a subsystem by discovery controllers.
 
 use super::address::Address;
 use super::config::{DISCOVERED_PATHS_MAX, HostConfig};
@@ -15,17 +15,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// Most discovery controllers that are asked, with those that others refer to.
+/// Maximum number of discovery controllers, including referrals.
 const CONTROLLERS_MAX: usize = 16;
-/// How long discovery controllers are waited for once one has named a path.
+/// Time for the other discovery controllers once one has reported a path.
 const MOMENT: Duration = Duration::from_millis(500);
-/// So much is remembered of what was said of entries; then it may be said again.
+/// Maximum number of remembered warnings about entries; then they may repeat.
 const SAID_MAX: usize = 1024;
 
-/// The same host, with each path to its subsystem that its discovery controllers know; and what they know.
+/// Returns the configuration with each path that its discovery controllers report, and the discovery controllers.
 ///
 /// # Errors
-/// No discovery controller can be asked, or none knows a path.
+/// No discovery controller replies, or none reports a path.
 pub(super) fn with_found_paths(
     config: HostConfig,
 ) -> Result<(HostConfig, Option<Sources>), HostError> {
@@ -47,8 +47,8 @@ pub(super) fn with_found_paths(
     Ok((HostConfig { address, more_addresses, ..config }, Some(sources)))
 }
 
-/// Reads the logs of all discovery controllers, and of those that they refer to, in parallel. Once a path is known the
-/// others have a moment left; the follower of the logs connects to them again. Returns their names and the first failure.
+/// Reads the logs of all discovery controllers and of their referrals, in parallel. Once a path is known the others
+/// have little time left; the follower of the logs connects to them again. Returns their names and the first failure.
 fn ask_all(
     sources: &mut Sources,
     discovery: &HostConfig,
@@ -61,7 +61,7 @@ fn ask_all(
         loop {
             while let Some((name, address)) = sources.first_but(&asked) {
                 asked.insert(name.clone());
-                // Nobody keeps this connection: no keep-alive.
+                // The connection is short: no keep-alive.
                 let keep_alive = Duration::ZERO;
                 let config = HostConfig { address, keep_alive, ..discovery.clone() };
                 let told = told.clone();
@@ -93,7 +93,7 @@ fn ask_all(
     (asked, failure)
 }
 
-/// Nobody knows a path.
+/// Returns the error if no discovery controller reports a path.
 fn nowhere(config: &HostConfig, asked: &BTreeSet<String>) -> HostError {
     let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
     HostError::Controller(format!(
@@ -104,21 +104,21 @@ fn nowhere(config: &HostConfig, asked: &BTreeSet<String>) -> HostError {
     ))
 }
 
-/// Discovery controllers: those that were named, and those that they refer to.
+/// Configured discovery controllers, and their referrals.
 pub(super) struct Sources {
     nqn: String,
     tls: Option<bool>,
     list: Vec<Source>,
-    /// What was said of entries that are of no use.
+    /// Warnings that were logged about unusable entries.
     said: BTreeSet<String>,
 }
 
-/// A discovery controller.
+/// Discovery controller.
 struct Source {
     name: String,
     address: Address,
     is_named: bool,
-    /// What it has said last; it counts until it says something else.
+    /// Last log contents, kept until the next read.
     offers: Offers,
 }
 
@@ -129,44 +129,45 @@ impl Source {
 }
 
 impl Sources {
-    /// Those that are named, for a host with that configuration.
+    /// Creates the set of configured discovery controllers.
     fn new(config: &HostConfig, discovery: &HostConfig) -> Self {
         let (nqn, tls) = (config.subsystem_nqn.clone(), config.secures());
         let list = discovery.addresses().map(|address| Source::new(address.clone(), true));
         Sources { nqn, tls, list: list.collect(), said: BTreeSet::new() }
     }
 
-    /// The first that is not among `names`.
+    /// Returns the first one that is not among `names`.
     pub(super) fn first_but(&self, names: &BTreeSet<String>) -> Option<(String, Address)> {
         let first = self.list.iter().find(|source| !names.contains(&source.name))?;
         Some((first.name.clone(), first.address.clone()))
     }
 
-    /// How many may be followed at a time, with those that are referred to no more and whose threads have not ended yet.
+    /// Returns the maximum number of followed controllers, including those without a referral whose threads have not
+    /// ended yet.
     pub(super) fn followed_max(&self) -> usize {
         self.list.len().max(CONTROLLERS_MAX)
     }
 
-    /// Whether it is still referred to.
+    /// True if it is configured or still referred to.
     pub(super) fn has(&self, name: &str) -> bool {
         self.list.iter().any(|source| source.name == name)
     }
 
-    /// The paths that any of them knows, each once.
+    /// Returns the paths that any of them reports, each once.
     pub(super) fn paths(&self) -> Vec<SocketAddr> {
         let mut seen = BTreeSet::new();
         let all = self.list.iter().flat_map(|source| &source.offers.paths).copied();
         all.filter(|path| seen.insert(*path)).collect()
     }
 
-    /// What the log of a discovery controller has: it may lead to others, and others may be referred to no more.
-    /// `scope` is the interface by which it was reached, if it has a link-local address.
+    /// Takes the log of a discovery controller: it may add referrals, and drop others. `scope` is the interface by
+    /// which it was reached, if it has a link-local address.
     pub(super) fn heard(&mut self, name: &str, entries: &[DiscoveryEntry], scope: u32) {
         let offers = Offers::new(entries, &self.nqn, scope, self.tls);
         for unusable in &offers.unusable {
             let text = format!("{} is not used: {}", unusable.place, unusable.why);
             if self.said.len() >= SAID_MAX {
-                self.said.clear(); // a log may have others each time
+                self.said.clear(); // a log may have other entries on each read
             }
             if self.said.insert(text.clone()) {
                 warn!(discovery = name, "{text}");
@@ -218,7 +219,7 @@ pub(super) mod tests {
         entry
     }
 
-    /// One that is named.
+    /// Returns a set with one configured controller.
     pub(crate) fn sources() -> Sources {
         let config = HostConfig::new(at(1), NQN, "nqn.x:host", [1; 16]);
         Sources::new(&config, &config)
@@ -242,7 +243,7 @@ pub(super) mod tests {
         let (one, two, three) = (at(1).to_string(), at(2).to_string(), at(3).to_string());
         sources.heard(&one, &[entry(subtype::NVM, 10), entry(subtype::REFERRAL, 2)], 0);
         sources.heard(&two, &[entry(subtype::NVM, 20), entry(subtype::REFERRAL, 3)], 0);
-        // Around in a circle.
+        // A circle of referrals.
         sources.heard(&three, &[entry(subtype::NVM, 10), entry(subtype::REFERRAL, 1)], 0);
         assert_eq!(names(&sources), [one.clone(), two.clone(), three]);
         assert_eq!(sources.paths(), [at(10), at(20)]);
@@ -252,7 +253,7 @@ pub(super) mod tests {
         assert_eq!(sources.paths(), [at(10)], "nobody refers to it");
     }
 
-    /// A log that names other entries each time it is read.
+    /// Covers a log with other entries on each read.
     #[test]
     fn what_was_said_is_remembered_within_bounds() {
         let mut sources = sources();

@@ -1,7 +1,7 @@
-//! Follows discovery logs: a connection to each discovery controller is kept, and tells by an event when its log has
-//! changed (NVMe Base 2.1, section 3.1.3.3); the paths of a controller become those that the logs have.
+//! Follower of discovery logs: keeps a connection to each discovery controller, which reports changes of its log by an
+//! event (NVMe Base 2.1, section 3.1.3.3). The paths of a controller follow the logs.
 //!
-//! Each discovery controller has a thread that waits. What it has said last counts while it cannot be reached.
+//! Each discovery controller has a thread. Its last log counts while it cannot be reached.
 
 use super::address::Address;
 use super::admin::{Admin, close};
@@ -26,48 +26,48 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 
-/// Keep-alive timeout where the host has none: a discovery controller needs one to stay.
+/// Keep-alive timeout if the host has none: discovery controllers with persistent connections need one.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// How often the log of a controller without events is read.
+/// Interval of reads of a controller's log without events.
 const SELDOM: Duration = Duration::from_secs(30);
-/// How often is looked whether a path that had to stay may go.
+/// Interval of checks whether a path that had to stay may be removed.
 const SOON: Duration = Duration::from_millis(100);
-/// Longest wait at the beginning until discovery controllers are connected.
+/// Longest wait at the start until discovery controllers are connected.
 const BEGINNING: Duration = Duration::from_millis(500);
 
-/// The threads of discovery controllers.
+/// Threads that follow discovery controllers.
 pub(super) struct Follower {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// How discovery controllers are connected to.
+    /// Connection parameters of discovery controllers.
     discovery: HostConfig,
     paths: Arc<PathSet>,
     inner: Mutex<Inner>,
     sign: Arc<StopSignal>,
-    /// Readable when it is to end.
+    /// Event that is readable when the follower is to end.
     end: Event,
-    /// Told once by each thread after its first attempt.
+    /// Channel that receives one message from each thread after its first attempt.
     begun: Sender<()>,
 }
 
 struct Inner {
     sources: Sources,
     threads: Threads,
-    /// Some are to be followed, and have no thread yet.
+    /// True if some controllers have no thread yet.
     is_short: bool,
-    /// The paths are those that the logs have.
+    /// True if the paths match the logs.
     is_done: bool,
     is_over: bool,
 }
 
 impl Follower {
-    /// Begins to follow what `sources` say; `None` where nothing was discovered. From then on no change is missed, but
-    /// of a discovery controller that is not there.
+    /// Starts to follow `sources`; `None` without discovery. From then on no change is missed, except of an unreachable
+    /// discovery controller.
     ///
     /// # Errors
-    /// The system's.
+    /// The system has no resources left.
     pub(super) fn start(
         config: &HostConfig,
         sources: Option<Sources>,
@@ -94,12 +94,12 @@ impl Follower {
         drop(inner);
         for _ in 0..threads {
             let left = until.saturating_duration_since(Instant::now());
-            let _ = beginnings.recv_timeout(left); // who is late goes on trying
+            let _ = beginnings.recv_timeout(left); // a late one continues to try
         }
         Ok(Some(Follower { shared }))
     }
 
-    /// Ends it; no path changes any more.
+    /// Ends the threads; no path changes any more.
     pub(super) fn end(self) {
         self.shared.sign.raise_for(Duration::ZERO);
         self.shared.end.wake();
@@ -115,15 +115,15 @@ impl Follower {
     }
 }
 
-/// Threads, by the names of the controllers that they follow.
+/// Threads by the names of the controllers that they follow.
 #[derive(Default)]
 struct Threads {
     list: Vec<(String, JoinHandle<()>)>,
 }
 
 impl Threads {
-    /// Starts one for each discovery controller that has none. `false`: there are too many that have not ended yet, of
-    /// controllers that were referred to before. A log may have others each time.
+    /// Starts a thread for each discovery controller without one. False if too many threads of former referrals have
+    /// not ended yet. A log may have other referrals on each read.
     fn start(
         &mut self,
         sources: &Sources,
@@ -150,7 +150,7 @@ impl Shared {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread for each discovery controller that has none, as far as that can be now.
+    /// Starts a thread for each discovery controller without one, as far as possible now.
     fn start_threads(self: &Arc<Self>, inner: &mut Inner) {
         let spawn = |name, address| {
             let shared = self.clone();
@@ -160,13 +160,13 @@ impl Shared {
         inner.is_short = !inner.threads.start(&inner.sources, spawn);
     }
 
-    /// Whether the controller of that name is to be followed.
+    /// True if the controller of this name is to be followed.
     fn follows(&self, name: &str) -> bool {
         let inner = self.inner();
         !inner.is_over && inner.sources.has(name)
     }
 
-    /// What the log of a discovery controller has now.
+    /// Takes the log of a discovery controller, and updates the paths.
     fn heard(self: &Arc<Self>, name: &str, entries: &[DiscoveryEntry], scope: u32) {
         let mut inner = self.inner();
         if inner.is_over {
@@ -177,7 +177,7 @@ impl Shared {
         self.start_threads(&mut inner);
     }
 
-    /// Does what could not be done yet; when to come again, if something is left.
+    /// Retries pending changes. Returns the time of the next retry if any are left.
     fn go_on(self: &Arc<Self>) -> Option<Duration> {
         let mut inner = self.inner();
         if inner.is_short && !inner.is_over {
@@ -190,16 +190,16 @@ impl Shared {
     }
 }
 
-/// Follows one discovery controller.
+/// Follower of one discovery controller.
 struct Source {
     shared: Arc<Shared>,
     name: String,
     config: HostConfig,
-    /// It was lost, and that was said.
+    /// True if its loss was reported.
     is_lost: bool,
-    /// The pause before the next attempt.
+    /// Pause before the next attempt.
     delay: Duration,
-    /// Until its first attempt is over.
+    /// Channel to report the end of its first attempt.
     begun: Option<Sender<()>>,
 }
 
@@ -228,9 +228,9 @@ impl Source {
         }
     }
 
-    /// Its first attempt is over.
+    /// Reports the end of its first attempt.
     fn has_begun(&mut self) {
-        let _ = self.begun.take().map(|begun| begun.send(())); // perhaps nobody waits any more
+        let _ = self.begun.take().map(|begun| begun.send(())); // the receiver may be gone
     }
 
     fn pause(&self, time: Duration) {
@@ -245,15 +245,15 @@ impl Source {
         }
     }
 
-    /// Until it is lost, or nobody wants it any more.
+    /// Follows the controller until the connection is lost or it is not needed any more.
     ///
     /// # Errors
-    /// The connection's.
+    /// The connection fails.
     fn follow(&mut self) -> Result<(), HostError> {
         let mut admin = Admin::connect(&self.config)?;
         let set = SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, oaes::DISCOVERY_LOG);
         let has_events = match admin.run("Set Features (events)", &set, &[], &mut []) {
-            Err(HostError::Command { .. }) => false, // it has none
+            Err(HostError::Command { .. }) => false, // not supported
             set => set.map(|_| true)?,
         };
         if has_events {
@@ -277,7 +277,7 @@ impl Source {
                     spoke = Instant::now();
                     continue;
                 }
-                Some(false) => continue, // it takes none
+                Some(false) => continue, // the controller returned the request
                 None => {}
             }
             if !has_events && read.elapsed() >= SELDOM {
@@ -310,14 +310,14 @@ fn queue(admin: &mut Admin) -> Result<&mut CommandQueue, LinkError> {
     admin.queues.queue(0)
 }
 
-/// Asks for the next event.
+/// Sends an Asynchronous Event Request.
 fn listen(admin: &mut Admin) -> Result<(), HostError> {
     let lost = |source| HostError::Lost { what: "Asynchronous Event Request", source };
     let request = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
     queue(admin).and_then(|queue| queue.post(&request)).map(|_| ()).map_err(lost)
 }
 
-/// Whether an event has come; `Some(false)`: the controller gives its request back.
+/// Returns `Some(true)` if there was an event; `Some(false)`: the controller returned its request.
 fn event(admin: &mut Admin) -> Result<Option<bool>, HostError> {
     let lost = |source| HostError::Lost { what: "discovery", source };
     let event = queue(admin).and_then(CommandQueue::next_event).map_err(lost)?;
@@ -331,7 +331,7 @@ mod tests {
     use roadtrain_wire::discovery::subtype;
     use std::sync::mpsc::Receiver;
 
-    /// A log that refers to others each time it is read, whose threads are busy connecting for long.
+    /// Covers a log with other referrals on each read, whose threads take long to connect.
     #[test]
     fn threads_of_controllers_that_are_gone_count() {
         let (mut sources, mut threads) = (sources(), Threads::default());

@@ -1,4 +1,4 @@
-//! The control threads of a controller's paths: one for each path, which may come and go.
+//! Control threads of a controller's paths: one per path, added and removed at run time.
 
 use super::address::Address;
 use super::config::HostConfig;
@@ -23,7 +23,7 @@ pub(super) struct PathSet {
     config: HostConfig,
     view: ControllerView,
     reactors: Vec<ReactorHandle>,
-    /// To the control thread of each path that there may be.
+    /// Mailboxes of the control threads, one per possible path.
     reports: Vec<Outbox<Report>>,
     sign: Arc<StopSignal>,
     inner: Mutex<Inner>,
@@ -31,25 +31,25 @@ pub(super) struct PathSet {
 
 struct Inner {
     places: Vec<Place>,
-    /// Paths that led elsewhere, until discovery logs have them no more.
+    /// Addresses of other subsystems, kept until no discovery log has them any more.
     refused: BTreeSet<SocketAddr>,
-    /// Paths of which was said that they are kept.
+    /// Kept paths that were reported.
     kept: BTreeSet<SocketAddr>,
     left_off: usize,
     stopping: bool,
 }
 
-/// A place for a path.
+/// Slot for a path.
 struct Place {
     address: Option<Address>,
     is_leaving: bool,
-    /// What the next control thread gets, while there is none.
+    /// Mailbox and ended reactors for the next control thread, while there is none.
     inbox: Option<(Inbox<Report>, usize)>,
     thread: Option<JoinHandle<Leftover>>,
 }
 
 impl PathSet {
-    /// Without any, with a mailbox for each that there may be.
+    /// Creates the set without paths, with a mailbox for each possible path.
     pub(super) fn new(
         config: HostConfig,
         view: ControllerView,
@@ -86,12 +86,12 @@ impl PathSet {
         Seat { path, lanes, ports_before, peers: self.reports.clone(), welcome }
     }
 
-    // ---- At the beginning ----
+    // ---- Start ----
 
-    /// Starts the thread of a path whose admin queue is connected; `make` makes what runs there.
+    /// Starts the thread of a path whose admin queue is connected; `make` creates its control state.
     ///
     /// # Errors
-    /// Those of `make`, and the system's.
+    /// `make` fails, or the system has no resources left.
     pub(super) fn start_first(
         &self,
         path: usize,
@@ -109,11 +109,10 @@ impl PathSet {
         self.start(&mut inner.places[path], address, control)
     }
 
-    /// Starts the thread of a path that is to be connected beside the one that is; it tells what becomes of its first
-    /// attempt.
+    /// Starts the thread of a further path. The receiver gets the result of its first attempt.
     ///
     /// # Errors
-    /// The system's.
+    /// The system has no resources left.
     pub(super) fn start_beside(
         &self,
         path: usize,
@@ -156,7 +155,7 @@ impl PathSet {
 
     // ---- Changes ----
 
-    /// Makes the paths those that are `wanted`, as far as that can be now. `false`: something is left to be done.
+    /// Changes the paths to those that are `wanted`, as far as possible now. False if changes are left.
     pub(super) fn follow(&self, wanted: &[SocketAddr]) -> bool {
         let mut inner = self.inner();
         if inner.stopping {
@@ -182,7 +181,7 @@ impl PathSet {
         is_done
     }
 
-    /// Gives a path up.
+    /// Starts to remove a path.
     fn remove(&self, inner: &mut Inner, path: usize) {
         inner.places[path].is_leaving = true;
         if self.view.teller() == path
@@ -193,7 +192,7 @@ impl PathSet {
         self.reports[path].send(Report::Leave);
     }
 
-    /// Adds a path; `false`: not now.
+    /// Adds a path. False if that is not possible now.
     fn add(&self, inner: &mut Inner, address: SocketAddr) -> bool {
         let free = |place: &Place| place.address.is_none() && place.inbox.is_some();
         let Some(path) = inner.places.iter().position(free) else { return false };
@@ -213,7 +212,7 @@ impl PathSet {
         }
     }
 
-    /// Has the control thread of a path do something.
+    /// Runs a closure on the control thread of a path.
     #[cfg(feature = "testing")]
     pub(super) fn call(&self, path: usize, call: impl FnOnce() + Send + 'static) {
         self.reports[path].send(Report::Call(Box::new(call)));
@@ -221,7 +220,7 @@ impl PathSet {
 
     // ---- The end ----
 
-    /// Tells all that they are to end.
+    /// Requests all paths to end.
     pub(super) fn stop(&self) {
         self.inner().stopping = true;
         self.sign.raise();
@@ -230,12 +229,12 @@ impl PathSet {
         }
     }
 
-    /// Whether every path has ended.
+    /// True if every path has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.inner().places.iter().all(|p| p.thread.as_ref().is_none_or(JoinHandle::is_finished))
     }
 
-    /// Waits until every path has ended; none comes after that.
+    /// Waits until every path has ended; none is added after that.
     pub(super) fn join(&self) {
         loop {
             let mut inner = self.inner();
@@ -253,7 +252,7 @@ impl PathSet {
 }
 
 impl Inner {
-    /// The paths to addresses that are there and stay.
+    /// Returns the paths that are not being removed.
     fn present(&self, view: &ControllerView) -> impl Iterator<Item = (usize, Present)> {
         self.places.iter().enumerate().filter_map(|(path, place)| match place.address {
             Some(Address::Tcp(address)) if !place.is_leaving => {
@@ -264,7 +263,7 @@ impl Inner {
         })
     }
 
-    /// Takes note of threads that have ended.
+    /// Joins the threads that have ended.
     fn reap(&mut self) {
         for path in 0..self.places.len() {
             let thread = self.places[path].thread.take_if(|thread| thread.is_finished());
@@ -285,11 +284,11 @@ impl Inner {
                     self.refused.insert(address);
                 }
             }
-            Err(_) => warn!("a control thread panicked"), // its place is not used again
+            Err(_) => warn!("a control thread panicked"), // its slot is not used again
         }
     }
 
-    /// Says what is new of what cannot be done.
+    /// Logs new reasons why paths cannot be changed.
     fn tell(&mut self, changes: &Changes) {
         for address in &changes.kept {
             if self.kept.insert(*address) {

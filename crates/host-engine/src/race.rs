@@ -1,20 +1,20 @@
-//! Attempts beside each other: the first that succeeds counts, and the others end. One that is silent keeps none waiting.
+//! Parallel attempts: the first success counts, and the others end. A silent one delays none.
 
 use super::stopping::{self, StopSignal};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time after which an attempt that has no outcome yet gets company (RFC 8305, section 5).
+/// Time after which the next attempt starts while none has an outcome (RFC 8305, section 5).
 const COMPANY_AFTER: Duration = Duration::from_millis(250);
-/// How often the end of the controller is looked for.
+/// Interval of checks for the end of the controller.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Returns the number and the value of the first of the `attempts` that succeeds. Each begins when the ones before it have
-/// failed, or have taken [`COMPANY_AFTER`]. Each runs in a thread of its own, and ends early when another one succeeds.
+/// Returns the number and the value of the first of the `attempts` that succeeds. Each starts when the ones before it
+/// have failed, or after [`COMPANY_AFTER`]. Each runs in a thread of its own, and ends early when another one succeeds.
 ///
 /// # Errors
-/// All have failed: their errors, in the order of the attempts.
+/// All attempts have failed: returns their errors, in the order of the attempts.
 pub(super) fn first_of<I, T, E>(
     attempts: &[I],
     attempt: impl Fn(&I) -> Result<T, E> + Sync,
@@ -24,7 +24,7 @@ where
     T: Send,
     E: Send,
 {
-    // A controller that has come to the limit of its descriptors tries one after the other.
+    // A controller at the limit of its descriptors tries them one by one.
     let sign = match StopSignal::new() {
         Ok(sign) if attempts.len() > 1 => sign,
         _ => return one_by_one(attempts, attempt),
@@ -87,7 +87,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(600);
 
-    /// Waits like an attempt at an address that is silent.
+    /// Waits like an attempt to connect to a silent address.
     fn silent() -> Result<u8, String> {
         let never = Event::new().unwrap();
         let is_readable = wait_readable(&[never.fd()], LONG).unwrap();

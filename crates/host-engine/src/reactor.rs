@@ -1,4 +1,4 @@
-//! The host's reactor: one thread, one ring, its lanes and the front that uses them.
+//! Reactor of the host: one thread, one ring, its lanes and the front that uses them.
 
 #[cfg(feature = "testing")]
 mod by_hand;
@@ -50,16 +50,17 @@ pub use by_hand::{Connected, HandHost};
 const RING_ENTRIES: u32 = 256;
 /// Completions parsed before the front refills and full caravans leave.
 const PARSE_BATCH: usize = 32;
-/// Octets received at once beside a latency-critical lane: handling them takes the time of a wake-up.
+/// Maximum bytes received at once while another lane is latency-critical: processing them takes about as long as a
+/// wake-up.
 const YIELDING_RX_BYTES: usize = 192 << 10;
-/// What of a command's user data is its key.
+/// Key in a command's user data.
 const KEY_MASK: u64 = (1 << 56) - 1;
-/// Longest wait at the end for commands to come back.
+/// Longest wait at the end for commands to complete.
 const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the control thread tells a reactor.
+/// Order of a control thread to a reactor.
 ///
-/// Lanes are numbered over all reactors, and on from there over those of the next paths.
+/// Lanes are numbered over all reactors, then over those of the next paths.
 pub(crate) enum Order {
     /// Use this connection for the lane, but not for requests to barred NSIDs.
     Attach {
@@ -70,66 +71,66 @@ pub(crate) enum Order {
         writes: PathWrites,
         guard: LaneGuard,
     },
-    /// What the lane has asked for; `None`: it does not get it.
+    /// Use this express connection, which the lane has requested; `None`: it is refused.
     Express { lane: usize, express: Option<ExpressLink> },
-    /// A controller that was lost executes nothing any more: what has waited for it may go on.
+    /// Release requests that waited for a lost controller, which executes nothing any more.
     Release { lane: usize },
-    /// What the controller of the lane's path can reach.
+    /// Set the ANA states of the lane's path.
     SetAna { lane: usize, ana: AnaTable },
-    /// Other namespaces are there than requests mean.
+    /// Set NSIDs that stand for other namespaces than requests mean.
     SetBarred { lane: usize, barred: Barred },
-    /// What the front wanted to know of blocks.
+    /// Result of the front's query of block allocation.
     LookedUp { key: u64, found: Option<Allocation> },
-    /// A path to that target was found.
+    /// Add a path to this target to the lane.
     Offer { lane: usize, found: Found },
-    /// A path is to be connected that may not have been there before, by its number.
+    /// Prepare the path of this number, which may be new.
     Open { path: usize },
-    /// The path of the lane takes no more requests: [`Report::Left`] when it has none.
+    /// Take no more requests on the lane's path; [`Report::Left`] when it has none left.
     Leave { lane: usize },
-    /// Give the lane's connection up: its controller is gone.
+    /// Close the lane's connection: its controller is lost.
     Detach { lane: usize, done: SyncSender<()> },
-    /// Fail what waits on the lane: the controller-loss timeout.
+    /// Fail the lane's requests, after the controller-loss timeout.
     Fail { lane: usize },
-    /// Answer with what is recorded.
+    /// Reply with the recorded requests.
     Recorded(SyncSender<OfReactor<Line>>),
-    /// Answer, as a sign of life.
+    /// Reply, as a heartbeat.
     Beat(SyncSender<()>),
-    /// What a test does to the reactor.
+    /// Run a closure of a test on the reactor.
     #[cfg(feature = "testing")]
     Call(Box<dyn FnOnce() + Send>),
     /// Finish and end.
     Stop,
 }
 
-/// What a reactor is made of.
+/// Parts of a reactor.
 pub(crate) struct Parts {
-    /// Its lanes' numbers over all reactors.
+    /// Numbers of its lanes over all reactors.
     pub(crate) lanes: Vec<usize>,
     pub(crate) queue_entries: u16,
     pub(crate) class: Class,
     pub(crate) io_timeout: Option<Duration>,
-    /// Lanes may have express connections.
+    /// True if lanes may have express connections.
     pub(crate) express: bool,
     pub(crate) waiting: Waiting,
     pub(crate) slow_over: SlowOver,
-    /// Where it shows what it learns of waiting.
+    /// Meter of its waits.
     pub(crate) meter: Arc<Meter>,
-    /// What it counts.
+    /// Counters of the reactor.
     pub(crate) own: Arc<ReactorCounters>,
     /// Ports that its lanes share.
     pub(crate) ports: Ports,
     pub(crate) inbox: Inbox<Order>,
-    /// To the control thread of each path that there may be.
+    /// Mailboxes of the control threads, one per possible path.
     pub(crate) reports: Vec<Outbox<Report>>,
-    /// Paths at the beginning.
+    /// Number of paths at the start.
     pub(crate) paths: usize,
     pub(crate) path_policy: PathPolicy,
-    /// By lane, over all reactors, and by path.
+    /// Counters by lane, over all reactors, and by path.
     pub(crate) counters: Arc<[LaneCounters]>,
 }
 
 impl Parts {
-    /// The numbers of its lanes on all paths at the beginning.
+    /// Returns the numbers of its lanes on all paths at the start.
     pub(crate) fn numbers(&self) -> Vec<usize> {
         let lanes = self.counters.len() / self.reports.len();
         let of_path = |path| self.lanes.iter().map(move |lane| path * lanes + lane);
@@ -137,35 +138,35 @@ impl Parts {
     }
 }
 
-/// What a control thread is told by reactors, and by those of other paths.
+/// Report to a control thread from reactors and from other control threads.
 pub(crate) enum Report {
     /// The lane (numbered over all reactors) lost its connection.
     Lost { lane: usize, error: LinkError },
-    /// Commands of the lane (likewise) have not been answered in time: by their identifiers.
+    /// Commands of the lane (numbered over all reactors) have timed out: their identifiers.
     Overdue { lane: usize, cids: Vec<u16> },
-    /// A front wants to know which blocks are allocated.
+    /// A front queries the allocation of blocks.
     LookUp { by: AskedBy, query: AllocationQuery },
-    /// The lane wants an express connection.
+    /// The lane requests an express connection.
     WantsExpress { lane: usize },
     /// An express connection of the lane was closed, by its number.
     ExpressClosed { lane: usize, number: usize },
-    /// A path to that target was found, where there was none before.
+    /// A new path to this target was found.
     Found(Found),
-    /// A lane that was told to leave has no request.
+    /// A lane that is leaving has no request left.
     Left,
-    /// From outside: requests are to take other paths from now on, and this one ends when it has none.
+    /// Requests take other paths from now on; this path ends when it has none left.
     Leave,
-    /// That path has lost that controller: have it ended over yours.
+    /// Another path has lost this controller: end it over your path.
     EndFor { path: usize, lost: ControllerInstance },
-    /// That path is connected again: it needs no help any more, and can help.
+    /// Another path is connected again: it needs no help any more, and can help.
     IsBack { path: usize },
     /// The controller that your path has lost has ended.
     HasEnded { lost: ControllerInstance },
-    /// The reactor's thread ends; why, when that is a failure.
+    /// The reactor's thread ends; the reason, if it is a failure.
     Ended(Option<String>),
-    /// From outside: end everything.
+    /// End the controller.
     Stop,
-    /// What a test does to the thread.
+    /// Run a closure of a test on the thread.
     #[cfg(feature = "testing")]
     Call(Box<dyn FnOnce() + Send>),
 }
@@ -179,25 +180,25 @@ pub(crate) struct Reactor {
     core: Core<Order>,
     ring: Ring,
     lanes: Table<HostLane>,
-    /// Their numbers over all reactors; those of express connections follow.
+    /// Numbers of the lanes over all reactors, then those of express connections.
     numbers: Vec<usize>,
-    /// Express connections that there are.
+    /// Number of express connections.
     expresses: usize,
     shared: Shared,
     frames: Frames,
     watches: Vec<Watch>,
     watch_serial: u32,
     ready: VecDeque<u64>,
-    /// Commands at their drivers.
+    /// Number of commands at their drivers.
     commands: usize,
     answers: VecDeque<(u64, i32)>,
     look_ups: LookUps,
-    /// To the control thread of each path.
+    /// Mailboxes of the control threads, by path.
     reports: Vec<Outbox<Report>>,
     paths: Paths,
-    /// Completions without success.
+    /// Number of failed completions.
     errors: u64,
-    /// By lane, over all reactors, and by path.
+    /// Counters by lane, over all reactors, and by path.
     counters: Arc<[LaneCounters]>,
     own: Arc<ReactorCounters>,
     stopping: bool,
@@ -205,7 +206,7 @@ pub(crate) struct Reactor {
 }
 
 impl Reactor {
-    /// On the thread that will run it.
+    /// Creates the reactor on the thread that will run it.
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
         let numbers = parts.numbers();
         let meters = (parts.meter.clone(), parts.own.cells.clone());
@@ -250,7 +251,7 @@ impl Reactor {
         })
     }
 
-    /// Whether drivers may still use the front's memory.
+    /// True if drivers may still use the front's memory.
     pub(crate) fn has_commands(&self) -> bool {
         self.commands > 0
     }
@@ -279,7 +280,7 @@ impl Reactor {
             event::LANE_OUT if self.lanes.polled(data) => {
                 self.use_lane(data.index, HostLane::writable);
                 if self.is_leaving() {
-                    self.let_go(data.index); // what could not go while it was blocked
+                    self.let_go(data.index); // requests that could not move while it was blocked
                 }
             }
             _ => {}
@@ -348,7 +349,7 @@ impl Reactor {
         }
     }
 
-    /// Stops some operations of a lane, and of the one for what is urgent beside it.
+    /// Sets the barred NSIDs of a lane and of its express connection.
     fn set_barred(&mut self, lane: usize, barred: Barred) {
         let at = self.index_of(lane);
         let Some(lane) = at.and_then(|index| self.lanes.get_mut(index)) else { return };
@@ -361,19 +362,19 @@ impl Reactor {
         express.set_barred(barred);
     }
 
-    /// The connection of the lane of that number, over all paths.
+    /// Returns the connection info of the lane of this number over all paths.
     fn line_of(&self, number: usize) -> Line {
         let lanes = (self.counters.len() / self.reports.len()).max(1);
         let qid = u16::try_from(number % lanes + 1).unwrap_or(u16::MAX);
         Line { qid, path: number / lanes, ..Line::default() }
     }
 
-    /// The lane of that number, if it is ours.
+    /// Returns the index of the lane of this number, if it belongs to this reactor.
     fn index_of(&self, number: usize) -> Option<u32> {
         self.numbers.iter().position(|&own| own == number).map(|index| index as u32)
     }
 
-    /// Nobody waits any more for the answers to a lane's requests.
+    /// Counts a lane's requests as abandoned.
     fn abandon(&self, index: u32) {
         let Some(lane) = self.lanes.get(index) else { return };
         let express = self.express_of(index).map_or(0, HostLane::outstanding);
@@ -382,14 +383,14 @@ impl Reactor {
         }
     }
 
-    /// Ends the lane's connections.
+    /// Closes the lane's connections.
     fn detach_all(&mut self, index: u32) {
         self.detach(index);
         self.lose_express(index);
-        self.let_go(index); // what the express connection had
+        self.let_go(index); // requests of the express connection
     }
 
-    /// Ends the lane's connection: its polls are cancelled before the descriptor is closed.
+    /// Closes the lane's connection: its polls are cancelled before the descriptor is closed.
     fn detach(&mut self, index: u32) {
         self.lanes.forget_polls(&mut self.ring, index);
         self.lanes.renew(index);
@@ -414,7 +415,7 @@ impl Reactor {
                     self.express_closed(home);
                     return None;
                 }
-                // A TermReq that blames the peer leaves before the connection does.
+                // A TermReq is sent before the connection is closed.
                 if let Some(lane) = self.lanes.get_mut(index) {
                     let _ = lane.end_turn(&mut self.shared);
                 }
@@ -479,7 +480,7 @@ impl Reactor {
         }
     }
 
-    /// Goes on with what a lane seldom has at the end of its turn.
+    /// Handles the rare work of a lane at the end of its turn.
     #[cold]
     fn end_special_turn(&mut self, index: u32) {
         if self.lanes.get(index).is_some_and(HostLane::is_blocked) {
@@ -496,7 +497,7 @@ impl Reactor {
         }
     }
 
-    /// Lets other threads see how it goes.
+    /// Publishes counters for other threads.
     fn write_meters(&mut self) {
         self.core.waits.show().lanes.set(self.lanes.len() as u64);
         self.own.cells.port_sends.set(self.shared.ports.calls());
@@ -513,13 +514,13 @@ impl Reactor {
         self.write_paths();
     }
 
-    /// Whether a lane carries latency-critical requests, and there are others.
+    /// True if a lane carries latency-critical requests, and there are others.
     fn has_express(&mut self) -> bool {
         let now = self.shared.now;
         self.lanes.len() > 1 && self.lanes.iter_mut().any(|lane| lane.is_express(now))
     }
 
-    /// Latency-critical lanes have a turn in the middle of the turn of lane `other`, whose octets stay where they are.
+    /// Runs latency-critical lanes in the middle of the turn of lane `other`, whose received bytes stay where they are.
     fn serve_express(&mut self, other: u32, front: &mut dyn Front, rx: &mut RxBuffer) {
         let now = self.shared.now;
         for index in self.lanes.indices() {
@@ -549,7 +550,7 @@ impl Reactor {
     }
 }
 
-/// A reactor with the front that uses its lanes.
+/// Reactor with the front that uses its lanes.
 struct Running<'a> {
     reactor: &'a mut Reactor,
     front: &'a mut dyn Front,
@@ -590,7 +591,7 @@ impl roadtrain_reactor::Reactor for Running<'_> {
         lanes.chain(self.front.deadline()).min()
     }
 
-    /// Beside a lane that goes on without a poll, the others need theirs.
+    /// While one lane has work without a poll, the others need theirs.
     fn poll_lanes(&mut self, has_work: bool) {
         let Reactor { lanes, ring, .. } = &mut *self.reactor;
         while let Some(index) = lanes.next(List::Idle) {

@@ -1,4 +1,4 @@
-//! The reactors' threads: their beginning and their end.
+//! Threads of the reactors: their start and their end.
 
 use super::api::Front;
 use super::config::HostConfig;
@@ -16,42 +16,42 @@ use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
 use tracing::warn;
 
-/// Deals `lanes` out to the reactors.
+/// Assigns `lanes` to the reactors in turn.
 pub(super) fn deal(lanes: usize, reactors: usize) -> Vec<Vec<usize>> {
     let dealt =
         |reactor| (0..lanes).filter(|lane| reactor_of(*lane, reactors) == reactor).collect();
     (0..reactors).map(dealt).collect()
 }
 
-/// The reactor that has a lane.
+/// Returns the reactor of a lane.
 pub(super) fn reactor_of(lane: usize, reactors: usize) -> usize {
     lane % reactors
 }
 
-/// A reactor's thread, and what it is told.
+/// Thread of a reactor, and the mailbox of its orders.
 pub(super) struct ReactorHandle {
     pub(super) orders: Outbox<Order>,
-    /// Its lanes' numbers over all reactors.
+    /// Numbers of its lanes over all reactors.
     pub(super) lanes: Vec<usize>,
-    /// The same over all paths.
+    /// Numbers of its lanes over all paths.
     numbers: Vec<usize>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ReactorHandle {
-    /// To tell it things, for somebody who does not keep it.
+    /// Returns a handle that only sends orders.
     pub(super) fn share(&self) -> ReactorHandle {
         let (orders, lanes) = (self.orders.clone(), self.lanes.clone());
         ReactorHandle { orders, lanes, numbers: Vec::new(), thread: None }
     }
 
-    /// Waits until it has ended. A panic was reported by its `Goodbye`.
+    /// Waits until it has ended. Its `Goodbye` has reported a panic.
     pub(super) fn join(&mut self) {
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// Also when a controller does not begin: nothing of it keeps running.
+/// Ends the thread, also if a controller does not start.
 impl Drop for ReactorHandle {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
@@ -59,17 +59,17 @@ impl Drop for ReactorHandle {
         for &lane in &self.numbers {
             self.orders.send(Order::Fail { lane });
         }
-        let _ = thread.join(); // a panic was reported by its `Goodbye`
+        let _ = thread.join(); // its `Goodbye` has reported a panic
     }
 }
 
-/// Where a reactor shows what it learns of waiting, and what it counts.
+/// Meter of a reactor's waits, and its counters.
 type Shown = (Arc<Meter>, Arc<ReactorCounters>);
 
 /// Starts a reactor; it runs when this returns.
 ///
 /// # Errors
-/// The system's.
+/// The system has no resources left.
 pub(super) fn spawn(
     config: &HostConfig,
     affinity: Affinity,
@@ -126,13 +126,13 @@ pub(super) fn spawn(
     let name = format!("roadtrain-{}", core.map_or("host".into(), |core| core.to_string()));
     let thread = thread::Builder::new().name(name).spawn(body).map_err(system("thread"))?;
     let handle = ReactorHandle { orders, lanes, numbers, thread: Some(thread) };
-    // No answer at all: its thread has panicked, and has said so.
+    // No reply: its thread has panicked, and has reported that.
     let begun = beginning.recv().unwrap_or_else(|_| Err(io::Error::other("it has panicked")));
     begun.map_err(system("reactor"))?;
     Ok(handle)
 }
 
-/// A reactor and its front, which lives as long as drivers may use its memory.
+/// Reactor and its front, which lives as long as drivers may use its memory.
 struct Running {
     reactor: Reactor,
     front: Option<Box<dyn Front + Send>>,
@@ -154,7 +154,7 @@ impl Drop for Running {
     }
 }
 
-/// Reports the end of a reactor's thread, also when it panics.
+/// Reports the end of a reactor's thread, also after a panic.
 struct Goodbye {
     reports: Vec<Outbox<Report>>,
     index: usize,

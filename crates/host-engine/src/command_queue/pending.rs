@@ -1,4 +1,4 @@
-//! Commands under way, with their data, and those that have completed.
+//! Commands in flight with their data, and completed ones.
 
 use crate::api::Completion;
 use crate::commands::{Commands, Ending, HasEnded};
@@ -8,32 +8,32 @@ use roadtrain_reactor::connection::Place;
 use roadtrain_wire::cqe::Cqe;
 use std::collections::VecDeque;
 
-/// A command that has completed.
+/// Completed command.
 pub(super) struct Completed {
     pub(super) slot: u16,
     pub(super) cqe: Cqe,
-    /// Data that the target has sent.
+    /// Data from the target.
     pub(super) input: Vec<u8>,
 }
 
-/// Data of a command, whichever way it goes.
+/// Data of a command, in either direction.
 struct CommandData {
     out: Vec<u8>,
     input: Vec<u8>,
 }
 
-/// The commands of a queue.
+/// Commands of a queue.
 #[derive(Default)]
 pub(super) struct Pending {
-    /// By slot.
+    /// Commands in flight, by slot.
     slots: Vec<Option<CommandData>>,
     completed: VecDeque<Completed>,
-    /// Data of completed commands that the kernel may not have taken yet.
+    /// Data of completed commands that the kernel may still read.
     sent: Vec<Vec<u8>>,
 }
 
 impl Pending {
-    /// A command was submitted.
+    /// Records a submitted command.
     pub(super) fn begin(&mut self, slot: u16, out: Vec<u8>, input: Vec<u8>) {
         let slot = usize::from(slot);
         let slots = self.slots.len().max(slot + 1);
@@ -41,13 +41,13 @@ impl Pending {
         self.slots[slot] = Some(CommandData { out, input });
     }
 
-    /// Takes the completion of the command that has that slot.
+    /// Takes the completion of the command in a slot.
     pub(super) fn take(&mut self, slot: u16) -> Option<Completed> {
         let at = self.completed.iter().position(|completed| completed.slot == slot)?;
         self.completed.remove(at)
     }
 
-    /// Takes the completion that came first.
+    /// Takes the oldest completion.
     pub(super) fn take_first(&mut self) -> Option<Completed> {
         self.completed.pop_front()
     }
@@ -56,7 +56,7 @@ impl Pending {
         !self.completed.is_empty()
     }
 
-    /// Nothing is being sent: data of completed commands is not needed any more.
+    /// Frees the data of completed commands: none of it is being sent.
     pub(super) fn forget_sent(&mut self) {
         self.sent.clear();
     }
@@ -86,7 +86,7 @@ impl Commands for Pending {
         }
     }
 
-    /// Nobody counts these commands, or records them.
+    /// Ends a command, which is neither counted nor recorded.
     fn end(
         &mut self,
         slot: u16,

@@ -1,4 +1,4 @@
-//! A lane straight on Ethernet, over ports of its own until a reactor takes it over.
+//! Lane over raw Ethernet, on ports of its own until a reactor takes it over.
 
 use crate::address::Address;
 use crate::command_queue::CommandQueue;
@@ -14,16 +14,16 @@ use std::time::Duration;
 
 /// Number of the admin queue's lane.
 const ADMIN: u16 = u16::MAX;
-/// Most bytes of a request's data.
+/// Maximum bytes of a request's data.
 const DATA_BYTES_MAX: u32 = 1 << 20;
-/// About how much memory frames that arrive may take.
+/// Approximate memory for received frames, in bytes.
 const RECEIVE_BYTES: usize = 256 << 10;
-/// A lane on which nothing has come for so long is over, unless the keep-alive timeout is longer.
+/// Silence after which a lane is over, unless the keep-alive timeout is longer.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// The way to a target.
+/// Endpoint of a target and the links to it.
 pub(crate) struct Origin {
-    /// Endpoint of the target.
+    /// Endpoint identifier of the target.
     endpoint: [u8; 16],
     paths: Vec<Path>,
     pub(super) interfaces: Vec<String>,
@@ -37,7 +37,7 @@ impl Origin {
     }
 }
 
-/// Finds the target and makes the admin queue's lane, when the `fence` has ended earlier lanes.
+/// Finds the target and makes the admin queue's lane, after the `fence` has ended earlier lanes.
 pub(super) fn connect_admin(
     address: &EtherAddress,
     config: &HostConfig,
@@ -50,7 +50,7 @@ pub(super) fn connect_admin(
     Ok((queue, origin))
 }
 
-/// Makes lane `number` to the target that was found.
+/// Makes lane `number` to the found target.
 pub(super) fn connect_lane(
     origin: &Origin,
     config: &HostConfig,
@@ -65,7 +65,7 @@ fn open_ports(address: &EtherAddress) -> Result<Ports, LinkError> {
     Ports::open(address, &beside(&address.port, RECEIVE_BYTES))
 }
 
-/// Makes a lane; `None`: the admin queue's.
+/// Makes a lane; `None`: the admin queue's lane.
 fn connect(
     origin: &Origin,
     (address, mut ports): (&EtherAddress, Ports),
@@ -82,7 +82,7 @@ fn connect(
         packing: address.packing,
         body_crc: config.digests.data,
         silence_max: match number {
-            // It asks when nothing comes; without it the target ends the controller after that time.
+            // It probes a silent target; without it the target ends the controller after that time.
             None if !config.keep_alive.is_zero() => config.keep_alive,
             _ => SILENCE.max(config.keep_alive),
         },
@@ -92,7 +92,7 @@ fn connect(
     Ok(CommandQueue::new(Link::Ether(link), ports, config.timeout)?)
 }
 
-/// The way to the target that earlier lanes went to, if it is there; they have ended then.
+/// Finds the target of the earlier lanes, if it is there, and ends these lanes.
 fn find_target(
     ports: &mut Ports,
     address: &EtherAddress,
@@ -100,7 +100,7 @@ fn find_target(
     fence: &mut Fence,
 ) -> Result<Origin, LinkError> {
     if fence.endpoints().is_empty() {
-        ports.report(); // once, not whenever it is tried again
+        ports.report(); // once, not on every attempt
     }
     let Target { endpoint, offered, there } = find(ports, nqn, &fence.endpoints())?;
     let routes: Vec<_> = offered.iter().map(|path| path.route).collect();

@@ -1,5 +1,5 @@
-//! Connections to a target, by calls that wait: names, sockets, handshakes of TLS, lanes straight on Ethernet.
-//! Control plane only.
+//! Connections to a target, by blocking calls: names, sockets, TLS handshakes, lanes over raw Ethernet. Control plane
+//! only.
 
 mod ether;
 mod near;
@@ -23,23 +23,23 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// A connected admin queue, and where it leads to.
+/// Connected admin queue, and the address of its target.
 pub(crate) struct AdminQueue {
     pub(crate) queue: CommandQueue,
     pub(crate) origin: Origin,
 }
 
-/// Where a queue was connected to, for others beside it.
+/// Target of a connected queue, for further queues.
 pub(crate) enum Origin {
     Tcp(tcp::Origin),
     Ether(ether::Origin),
 }
 
-/// Connects the admin queue, with the PSK that was made for it, if there is one; no call waits longer than
+/// Connects the admin queue, with the negotiated PSK if there is one; no call waits longer than
 /// [`HostConfig::timeout`]. Before, the `fence` ends earlier lanes.
 ///
 /// # Errors
-/// There is no connection, or a peer that does not speak the protocol.
+/// No connection, or a peer that violates the protocol.
 pub(crate) fn connect_admin(
     config: &HostConfig,
     entries: u16,
@@ -62,7 +62,7 @@ pub(crate) fn connect_admin(
     }
 }
 
-/// The first address of a name that answers. One that is silent keeps the others waiting for a moment only.
+/// Connects to the first address of a name that replies. A silent one delays the others for a moment only.
 fn by_name(
     name: &TargetName,
     config: &HostConfig,
@@ -100,7 +100,7 @@ impl Origin {
         }
     }
 
-    /// The target, if there may be more links to it.
+    /// Returns the target, if there may be more links to it.
     pub(crate) fn whereabouts(&self, config: &HostConfig) -> Option<Whereabouts> {
         match self {
             Origin::Ether(origin) => origin.whereabouts(config),
@@ -110,7 +110,7 @@ impl Origin {
 }
 
 impl AdminQueue {
-    /// The interface by which the target was reached, if it has a link-local address; else 0.
+    /// Returns the interface by which the target was reached, if it has a link-local address; else 0.
     pub(crate) fn scope(&self) -> u32 {
         match &self.origin {
             Origin::Tcp(tcp::Origin { address: SocketAddr::V6(address), .. }) => address.scope_id(),
@@ -118,7 +118,7 @@ impl AdminQueue {
         }
     }
 
-    /// The way that it takes.
+    /// Returns the network route of the connection.
     pub(crate) fn route(&self) -> Route {
         match (&self.origin, self.queue.fd()) {
             (Origin::Ether(origin), _) => Route::over(origin.interfaces.clone()),
@@ -132,7 +132,7 @@ impl AdminQueue {
     }
 }
 
-/// Waits for the target, by `wait`, which takes of the limit what it lasts; what we do meanwhile takes nothing.
+/// Waits for the target by `wait`, and deducts the time from the limit; the host's own work is not deducted.
 fn waiting<T>(limit: &mut TimeLimit, wait: impl FnOnce(Duration) -> T) -> T {
     let now = clock::now();
     limit.begin(now);

@@ -1,4 +1,4 @@
-//! A control thread whose path is beside others.
+//! Control thread of one of several paths.
 
 use super::{Control, HostError, ReactorHandle, Report, Seat};
 use crate::config::HostConfig;
@@ -12,15 +12,15 @@ use roadtrain_wire::cross_reset::ControllerInstance;
 use std::sync::mpsc::SyncSender;
 use tracing::{info, warn};
 
-/// Is told once what has become of the first attempt to connect a path.
+/// Receiver of the result of a path's first attempt to connect, used once.
 pub(crate) struct Welcome {
     pub(crate) told: SyncSender<Result<(), HostError>>,
-    /// What the path that is connected leads to.
+    /// Namespaces and limits of the connected path.
     pub(crate) first: Beside,
     pub(crate) address: String,
 }
 
-/// What other paths have to lead to.
+/// Returns the constraints on further paths.
 pub(crate) fn of_first(view: &ControllerView) -> Beside {
     let info = view.info();
     let transfer_bytes = info.transfer_bytes_max;
@@ -29,7 +29,7 @@ pub(crate) fn of_first(view: &ControllerView) -> Beside {
 }
 
 impl Control {
-    /// For a path that is to be connected, while another one works.
+    /// Creates the control state of a path that is to be connected while another one works.
     pub(crate) fn beside(
         config: HostConfig,
         seat: Seat,
@@ -43,28 +43,28 @@ impl Control {
         Control::with(config, seat, view, association, reactors, mailbox)
     }
 
-    /// Says what has become of the first attempt, if nobody has been told yet.
+    /// Reports the result of the first attempt, once.
     pub(super) fn welcomed(&mut self, outcome: Result<(), HostError>) {
         if let Some(welcome) = self.seat.welcome.take() {
             let _ = welcome.told.try_send(outcome);
         }
     }
 
-    /// Tells the control threads of the other paths; the report is made with the number of this one.
+    /// Reports to the control threads of the other paths; the report gets the number of this path.
     pub(super) fn each_peer(&self, report: impl Fn(usize) -> Report) {
         let is_other = |path: usize| path != self.seat.path && self.view.has_path(path);
         let others = self.seat.peers.iter().enumerate().filter(|(path, _)| is_other(*path));
         others.for_each(|(_, peer)| _ = peer.send(report(self.seat.path)));
     }
 
-    /// Whether another path is connected.
+    /// True if another path is connected.
     pub(super) fn has_help(&self) -> bool {
         let is_other = |path: &usize| *path != self.seat.path && self.view.has_path(*path);
         let mut others = (0..self.seat.peers.len()).filter(is_other);
         others.any(|path| self.view.link_of(path).state == LinkState::Connected)
     }
 
-    /// What has become of a controller that another path has lost, as the target says that is reached by this one.
+    /// Reports the outcome for a controller that another path has lost, as this path's target gave it.
     pub(super) fn ended_for(&self, owner: usize, lost: ControllerInstance, fencing: Fencing) {
         let (target, cntlid) = (&self.config.address, lost.cntlid);
         if fencing.has_ended()
@@ -92,7 +92,7 @@ impl Control {
         }
     }
 
-    /// A Flush of each will fail: whoever looks for the reason finds it here.
+    /// Warns that the next Flush of these namespaces will fail.
     pub(super) fn warn_of_lost_writes(&self, nsids: &[u32]) {
         let target = &self.config.address;
         for nsid in nsids {
@@ -105,7 +105,7 @@ impl Control {
         }
     }
 
-    /// The target has not come to another ANA state in the time that it has named.
+    /// Warns of namespaces that have stayed in ANA Change for longer than ANATT.
     pub(super) fn warn_of_transition(&self, nsids: &[u32]) {
         let (target, seconds) = (&self.config.address, self.association.info());
         let seconds = seconds.map_or(0, |info| info.identify.anatt);
@@ -116,13 +116,13 @@ impl Control {
         );
     }
 
-    /// Whether what it knows of namespaces is what everybody is to know: one path tells, another one while that is lost.
+    /// True if this path reports the namespaces: one path does, and any other one while that is lost.
     pub(super) fn tells_of_namespaces(&self) -> bool {
         self.view.teller() == self.seat.path || self.view.link().state != LinkState::Connected
     }
 
-    /// At the first time, what keeps the path from being one to the same namespaces. Later on other namespaces are
-    /// stale there.
+    /// Returns why the path does not lead to the same namespaces, on its first connection. Later on other namespaces
+    /// are stale there.
     pub(super) fn unlike_others(&self) -> Option<String> {
         let welcome = self.seat.welcome.as_ref()?;
         let info = self.association.info()?;
@@ -154,7 +154,7 @@ impl Control {
         problem
     }
 
-    /// The path leads elsewhere: it is not used.
+    /// Refuses a path to other namespaces.
     pub(super) fn refuse(&mut self, problem: String) {
         warn!("{problem}");
         self.queues = Default::default();

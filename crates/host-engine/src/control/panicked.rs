@@ -1,5 +1,5 @@
-//! What becomes of a controller whose control thread panics: nobody keeps its connections any more, so whoever uses it has
-//! to know.
+//! Failure of a controller whose control thread panics: no thread keeps its connections any more, so its users get an
+//! error.
 
 use super::{Control, Order, ReactorHandle, Report};
 use crate::numbers::Numbers;
@@ -8,7 +8,7 @@ use roadtrain_system::mailbox::Outbox;
 use std::thread;
 use tracing::error;
 
-/// Fails the controller when the thread panics, so that no request waits for ever.
+/// Guard that fails the controller when the thread panics, so that no request waits for ever.
 pub(crate) struct Alarm {
     view: ControllerView,
     path: usize,
@@ -18,7 +18,7 @@ pub(crate) struct Alarm {
 }
 
 impl Control {
-    /// To be kept by the thread that runs it.
+    /// Returns the guard for the thread that runs it.
     pub(crate) fn alarm(&self) -> Alarm {
         Alarm {
             view: self.view.clone(),
@@ -39,7 +39,7 @@ impl Drop for Alarm {
             format!("the control thread of {} has panicked", self.view.address_of(self.path));
         error!("{failure}");
         self.view.fail(failure);
-        // The other paths end in order.
+        // The other paths end normally.
         self.peers.iter().for_each(|peer| _ = peer.send(Report::Stop));
         let numbers = Numbers::new(self.lanes, self.peers.len());
         for reactor in &self.reactors {

@@ -1,4 +1,4 @@
-//! What the reactor's ports bring to a lane.
+//! Frames and links of a lane over the reactor's ports.
 
 use super::HostLane;
 use crate::api::Completion;
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 impl HostLane {
-    /// A frame for the lane has come.
+    /// Handles a received frame of the lane.
     pub(crate) fn deliver(
         &mut self,
         now: Instant,
@@ -30,21 +30,21 @@ impl HostLane {
         }
     }
 
-    /// A path to that target was found: perhaps one more link.
+    /// Adds a path to this target as a link, if the lane needs one.
     pub(crate) fn offer(&mut self, now: Instant, found: &Found) {
         if let Some(link) = &mut self.link {
             link.offer(now, found);
         }
     }
 
-    /// Interfaces have come or gone.
+    /// Updates links after a change of interfaces.
     pub(crate) fn check_carriers(&mut self, shared: &Shared) {
         if let Some(link) = &mut self.link {
             link.check_carriers(shared);
         }
     }
 
-    /// Its parts of links, for other threads.
+    /// Publishes the state of its links.
     pub(crate) fn write_paths(&self, ports: &Ports, counters: &LaneCounters) {
         if let Some(Link::Ether(link)) = &self.link {
             counters.write_paths(link.lane.paths(ports));

@@ -1,4 +1,4 @@
-//! A lane against a target that is played by the test.
+//! Tests of a lane against a target that the test simulates.
 
 use super::*;
 use crate::api::Op;
@@ -20,12 +20,12 @@ use std::os::unix::net::UnixStream;
 
 const ENTRIES: u16 = 16;
 
-/// A link whose other end is ours.
+/// Returns a link, and its peer socket for the test.
 pub(crate) fn link(policy: PolicyConfig) -> (Link, UnixStream) {
     link_with_capsules_of(0, policy)
 }
 
-/// The same, with capsules that take so many octets of data.
+/// Returns a link whose capsules take `in_capsule_bytes` of data, and its peer socket.
 pub(crate) fn link_with_capsules_of(
     in_capsule_bytes: u32,
     policy: PolicyConfig,
@@ -67,7 +67,7 @@ fn submit(lane: &mut HostLane, shared: &mut Shared, numbers: impl IntoIterator<I
     lane.end_turn(shared).unwrap();
 }
 
-/// The next `count` commands that came.
+/// Reads the next `count` commands.
 pub(crate) fn sqes(peer: &mut UnixStream, count: usize) -> Vec<Sqe> {
     let sqe = |_| {
         let mut pdu = [0; size_of::<CapsuleCmd>()];
@@ -85,7 +85,7 @@ pub(crate) fn sqes(peer: &mut UnixStream, count: usize) -> Vec<Sqe> {
     (0..count).map(sqe).collect()
 }
 
-/// The next `count` commands that came: namespace and CID.
+/// Reads the next `count` commands: namespace and CID.
 fn commands(peer: &mut UnixStream, count: usize) -> Vec<(u32, u16)> {
     sqes(peer, count).iter().map(|sqe| (sqe.nsid.get(), sqe.cid.get())).collect()
 }
@@ -100,7 +100,7 @@ fn receive(lane: &mut HostLane, shared: &mut Shared) {
     while let (_, mut rest @ Some(_)) =
         lane.receive(&mut rx, roadtrain_reactor::tuning::RX_BUFFER_BYTES).unwrap()
     {
-        // It pauses where one is sampled.
+        // Parsing pauses at a sampled request.
         while let Some(octets) = rest {
             rest = lane.parse(shared, octets, usize::MAX).unwrap();
         }
@@ -147,7 +147,7 @@ fn caravans_are_counted_by_their_requests() {
     shared.cells.begin();
     let (link, mut peer) = link(PolicyConfig::none());
     lane.attach(link, Default::default(), shared.now);
-    submit(&mut lane, &mut shared, [1]); // with what opens the connection
+    submit(&mut lane, &mut shared, [1]); // with the ICReq
     commands(&mut peer, 1);
     let sizes = |shared: &Shared| shared.cells.sample(0, Batching::default()).caravan_sizes;
     let before = sizes(&shared);
@@ -158,7 +158,7 @@ fn caravans_are_counted_by_their_requests() {
     assert_eq!(more.collect::<Vec<_>>()[..4], [1, 0, 1, 0], "one of three requests, one of one");
 }
 
-/// A request's time has come when the target misbehaves: nobody tries for ever to submit it.
+/// A retry is due while the target violates the protocol: it is not submitted in a loop.
 #[test]
 fn what_is_due_when_the_connection_breaks_waits_for_the_next() {
     let (mut lane, mut shared) = (HostLane::new(ENTRIES, Class::Normal, None), shared());
@@ -173,7 +173,7 @@ fn what_is_due_when_the_connection_breaks_waits_for_the_next() {
     let mut rx = RxBuffer::new().unwrap();
     let (_, rest) = lane.receive(&mut rx, roadtrain_reactor::tuning::RX_BUFFER_BYTES).unwrap();
     assert!(lane.parse(&mut shared, rest.unwrap(), usize::MAX).is_err());
-    lane.end_turn(&mut shared).unwrap(); // says what was wrong
+    lane.end_turn(&mut shared).unwrap(); // sends the H2CTermReq
     lane.detach(&mut shared);
     let (second, mut peer) = link(PolicyConfig::none());
     lane.attach(second, Default::default(), shared.now);
@@ -182,7 +182,7 @@ fn what_is_due_when_the_connection_breaks_waits_for_the_next() {
     assert!(shared.completions.is_empty());
 }
 
-/// Answers commands 1 to `count` with `status` and looks at what is sent again, until nothing is. Returns the waits.
+/// Completes each command with `status` until the request has ended. Returns the delays of the retries.
 fn waits(status: Status, rules: RetryRules, limit: usize) -> Vec<Duration> {
     let (mut lane, mut shared) = (HostLane::new(ENTRIES, Class::Normal, None), shared());
     let (link, mut peer) = link(PolicyConfig::none());
@@ -249,7 +249,7 @@ fn a_command_without_answer_is_aborted_and_then_ends_its_connection() {
         assert!(matches!(ended, Err(LinkError::Unanswered(_))), "{ended:?}");
         lane.detach(&mut shared);
         assert_eq!(lane.deadline(), None);
-        // Without a connection no time-out runs.
+        // Without a connection no timeout runs.
         shared.now += TIMEOUT * 100;
         lane.end_turn(&mut shared).unwrap();
         giving_up += 1;
@@ -279,7 +279,7 @@ fn an_aborted_command_is_submitted_again() {
     assert_eq!(lane.deadline(), None, "an idle lane does not wake the reactor");
 }
 
-/// Submits reads of those classes and sends them in one turn: what comes, as starting LBA and DSM.
+/// Submits reads of these classes in one turn. Returns their starting LBAs and DSM values in the order sent.
 fn reads(lane_class: Class, classes: &[Class]) -> Vec<(u64, u32)> {
     let (mut lane, mut shared) = (HostLane::new(ENTRIES, lane_class, None), shared());
     let (link, mut peer) = link(PolicyConfig::auto());
@@ -319,8 +319,8 @@ fn requests_of_no_class_are_of_their_lane_s() {
     assert_eq!(reads(Latency, &[Bulk, Normal]), [(1, latency), (0, bulk)]);
 }
 
-/// A target that has several paths refuses a write before it has read all of it. The kernel may still read the rest from
-/// the request's buffer, so it does not go to another path, which could complete it and give the buffer back.
+/// A target refuses a write before it has read all of it. The kernel may still read the rest from the request's buffer,
+/// so the request does not move to another path, which could complete it and return the buffer.
 #[test]
 fn a_refused_write_stays_while_its_data_is_being_sent() {
     const OCTETS: usize = 4 << 20;
@@ -347,7 +347,7 @@ fn a_refused_write_stays_while_its_data_is_being_sent() {
     receive(&mut lane, &mut shared);
     assert!(lane.is_blocked() && lane.requests.core.has_diverted());
     assert!(!lane.diverts() && lane.take_free().is_empty());
-    // The rest is read: now it may go.
+    // The rest is read: now it may move.
     let mut rest = vec![0; OCTETS];
     let mut read = 0;
     while read < OCTETS {

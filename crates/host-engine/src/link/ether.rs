@@ -1,4 +1,4 @@
-//! A lane straight on Ethernet.
+//! Lane over raw Ethernet.
 
 use super::recording::record;
 use super::{LinkError, Shared, Transport};
@@ -21,11 +21,11 @@ use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A lane, without the ports that it goes over.
+/// Lane, without the ports that it uses.
 pub(crate) struct EtherLink {
     pub(crate) lane: EtherLane,
     seal_limits: Limits,
-    /// It is the admin queue's: it looks where its target can be reached.
+    /// True for the admin queue, which queries the target's addresses.
     is_admin: bool,
     stats: Batching,
     line: Arc<Line>,
@@ -37,7 +37,7 @@ impl EtherLink {
         EtherLink { lane, seal_limits, is_admin, stats, line }
     }
 
-    /// A frame of the lane has come.
+    /// Handles a received frame of the lane.
     pub(crate) fn deliver(
         &mut self,
         now: Instant,
@@ -47,7 +47,7 @@ impl EtherLink {
         recorder: &mut Recorder<Arc<Line>>,
     ) {
         let stats = &mut self.stats;
-        let (mut told, mut has_sample) = (Vec::new(), false); // hardly ever one
+        let (mut told, mut has_sample) = (Vec::new(), false); // rarely any
         self.lane.deliver(now, heard, &mut |body, event| match event {
             RxEvent::Data { slot, offset, start, length } => {
                 commands.fill(slot, offset, &body[start..start + length as usize]);
@@ -71,7 +71,7 @@ impl EtherLink {
         }
     }
 
-    /// Records a request. Its frames may have left more than once, so when they did is not told.
+    /// Records a request. Its frames may have been sent more than once, so the send time is not recorded.
     #[cold]
     fn tell(
         &self,
@@ -106,7 +106,7 @@ impl Transport for EtherLink {
         self.lane.qpair.submit(now, sqe, data, urgency)
     }
 
-    /// Frames come in no order, so commands are not fused: the target refuses this one.
+    /// Submits the Write alone: frames arrive in any order, so commands are not fused, and the target refuses this one.
     fn submit_fused(
         &mut self,
         now: Instant,
@@ -144,7 +144,7 @@ impl Transport for EtherLink {
         self.lane.check(shared.now)
     }
 
-    /// Frames leave when the reactor flushes its ports.
+    /// Builds frames; they are sent when the reactor flushes its ports.
     fn flush(&mut self, commands: &impl Commands, shared: &mut Shared) -> Result<(), LinkError> {
         let (ports, cells) = (&mut shared.ports, Some(&*shared.cells));
         let built = self.lane.send(shared.now, ports, commands, cells);

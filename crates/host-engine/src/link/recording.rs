@@ -1,4 +1,4 @@
-//! What is recorded of requests that have ended.
+//! Records of completed requests.
 
 use roadtrain_host_proto::qpair::{Data, Moments};
 use roadtrain_proto::recorder::{Asked, Record, Timeline, Why};
@@ -8,7 +8,8 @@ use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::sync::Arc;
 
-/// A request that has ended with `status`, after `latency_ns`; its command was where `moments` say.
+/// Creates the record of a request that has completed with `status` after `latency_ns`, with the timestamps of its
+/// command.
 #[cold]
 pub(super) fn record(
     line: &Arc<Line>,
@@ -23,7 +24,7 @@ pub(super) fn record(
     };
     let code = sqe.opcode;
     let Moments { submitted, sent, data } = moments;
-    // Data that comes all at once comes at the end.
+    // Data that arrives all at once arrives at the end.
     let data = if data < sent { now } else { data };
     Record {
         who: line.clone(),

@@ -1,4 +1,4 @@
-//! A lane's TCP connection.
+//! TCP connection of a lane.
 
 use super::recording::record;
 use super::{LinkError, Shared, Transport};
@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// A queue pair over a connection.
+/// Queue pair over a TCP connection.
 pub(crate) struct TcpLink {
     connection: Connection,
     qpair: Qpair,
@@ -32,7 +32,7 @@ impl TcpLink {
 }
 
 impl TcpLink {
-    /// The request that had `slot` has ended.
+    /// Creates the record of the completed request of `slot`.
     #[cold]
     fn record(
         &self,
@@ -131,7 +131,7 @@ impl Transport for TcpLink {
     ) -> Result<Option<Rest<'a>>, LinkError> {
         let (input, at) = rest.input();
         let mut completed = 0;
-        // No further than to the one that is sampled.
+        // Parse no further than to the sampled request.
         let batch = batch.min(shared.recorder.until_sample(shared.now) as usize);
         let mut last = None;
         while completed < batch {
@@ -207,13 +207,12 @@ impl Transport for TcpLink {
         self.qpair.set_policy(policy);
     }
 
-    /// Closes the socket when it is dropped, and does not reset it.
+    /// Closes the socket without a reset when it is dropped.
     fn close(&mut self) {
         self.connection.stream.linger_on_close();
     }
 
-    /// Nothing of it is under way: it may be closed. With anything left it is reset, as it is however this process
-    /// ends.
+    /// Closes the idle connection normally. A busy one is reset, as at any other end of this process.
     fn part(&mut self, _shared: &mut Shared) {
         if self.qpair.in_flight() == 0 && !self.is_blocked() {
             self.close();

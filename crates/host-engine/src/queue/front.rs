@@ -1,4 +1,4 @@
-//! The front that carries requests from a queue to the reactor's lanes, and completions back.
+//! Front that passes requests from a queue to the reactor's lanes, and completions back.
 
 use super::super::api::{Completion, Front, Interest, LaneId, Op, Turn};
 use super::submission_queue::{Entry, Reply, SubmissionQueue, set_own_queue};
@@ -6,10 +6,10 @@ use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The queue's key among the watched descriptors: the only one.
+/// Key of the queue, the only watched descriptor.
 const QUEUE: u64 = 0;
 
-/// A request on a lane: the caller's token, and whom to tell.
+/// Request on a lane: the caller's token, and the receiver of its completion.
 struct Pending {
     token: u64,
     op: Op,
@@ -23,7 +23,7 @@ pub(super) struct QueueFront {
     next_lane: usize,
     watching: bool,
     batch: VecDeque<Entry>,
-    /// By the token that the lane knows.
+    /// Requests by the token that the lane uses.
     pending: Vec<Option<Pending>>,
     free: Vec<u32>,
 }
@@ -81,7 +81,7 @@ impl QueueFront {
         }
     }
 
-    /// Gives a request to the next lane that has room.
+    /// Submits a request to the next lane that has room.
     fn submit(&mut self, turn: &mut dyn Turn, entry: Entry) -> Result<(), Entry> {
         let lanes = (0..self.lanes).map(|step| (self.next_lane + step) % self.lanes);
         let Some(lane) = lanes.into_iter().find(|&lane| turn.room(LaneId(lane)) > 0) else {
@@ -123,7 +123,7 @@ impl Front for QueueFront {
 }
 
 impl Drop for QueueFront {
-    /// In order nothing is left; after the reactor has failed every request still ends.
+    /// Fails all requests that are left, after a failure of the reactor.
     fn drop(&mut self) {
         for entry in self.batch.drain(..).chain(self.queue.close()) {
             entry.reply.fail(entry.request, Status::HOST_PATH_ERROR);

@@ -1,4 +1,4 @@
-//! Where other threads leave requests for a reactor: bounded, woken once per batch.
+//! Queue of requests from other threads for a reactor: bounded, woken once per batch.
 
 use super::super::api::{Completion, Request};
 use roadtrain_system::mailbox::Event;
@@ -12,27 +12,27 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tracing::error;
 
 thread_local! {
-    /// The queue of the reactor that runs on this thread.
+    /// Queue of the reactor that runs on this thread.
     static OWN_QUEUE: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// The queue of this thread's reactor, if it is one. Such a thread must never wait for a queue.
+/// Returns the queue of this thread's reactor, if it runs one. Such a thread must never wait for a queue.
 pub(super) fn own_queue() -> Option<usize> {
     OWN_QUEUE.get()
 }
 
-/// This thread runs the reactor of queue `index` from now on.
+/// Records that this thread runs the reactor of queue `index`.
 pub(super) fn set_own_queue(index: usize) {
     OWN_QUEUE.set(Some(index));
 }
 
-/// Takes the ends of any number of requests, on their reactors' threads: it must not block there.
+/// Receiver of the completions of any number of requests, on their reactors' threads: it must not block there.
 pub trait Completer: Send + Sync {
-    /// A request has ended.
+    /// Handles the completion of a request.
     fn complete(&self, completion: Completion);
 }
 
-/// Who is told of a request's end.
+/// Receiver of a request's completion.
 pub(super) enum Reply {
     Call(Box<dyn FnOnce(Completion) + Send>),
     Send(Sender<Completion>),
@@ -40,7 +40,7 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    /// Tells. A panic in the caller's code does not take the other requests with it.
+    /// Delivers the completion. A panic in the caller's code does not affect other requests.
     pub(super) fn complete(self, completion: Completion) {
         match self {
             Reply::Send(sender) => drop(sender.send(completion)),
@@ -57,20 +57,20 @@ impl Reply {
         }
     }
 
-    /// Tells that the request was never sent.
+    /// Completes a request that was never sent.
     pub(super) fn fail(self, request: Request, status: Status) {
         let Request { token, op, buffer, .. } = request;
         self.complete(Completion { token, op, status, buffer, latency_ns: 0 });
     }
 }
 
-/// A request that waits for its reactor.
+/// Request that waits for its reactor.
 pub(super) struct Entry {
     pub(super) request: Request,
     pub(super) reply: Reply,
 }
 
-/// What became of an entry that was not taken.
+/// Entry that was not taken, with the reason.
 pub(super) enum Refused {
     Full(Entry),
     /// The reactor has ended.
@@ -79,7 +79,7 @@ pub(super) enum Refused {
 
 struct State {
     entries: VecDeque<Entry>,
-    /// It takes nothing any more.
+    /// True once it takes no more requests.
     closed: bool,
 }
 
@@ -105,7 +105,7 @@ impl SubmissionQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves an entry if there is room.
+    /// Adds an entry if there is room.
     pub(super) fn try_put(&self, entry: Entry) -> Result<(), Refused> {
         let state = self.lock();
         match state.entries.len() < self.capacity {
@@ -118,7 +118,7 @@ impl SubmissionQueue {
         }
     }
 
-    /// Leaves an entry, waiting for room; a reactor's own thread goes beyond the bound instead.
+    /// Adds an entry, and waits for room; a reactor's own thread exceeds the bound instead.
     pub(super) fn put(&self, entry: Entry) -> Result<(), Refused> {
         let mut state = self.lock();
         while !state.closed && state.entries.len() >= self.capacity && own_queue().is_none() {
@@ -131,7 +131,7 @@ impl SubmissionQueue {
         Ok(())
     }
 
-    /// Only the first of a batch wakes the reactor, which takes as many as its lanes have room for.
+    /// Adds an entry. Only the first of a batch wakes the reactor, which takes as many as its lanes have room for.
     fn push(&self, mut state: MutexGuard<'_, State>, entry: Entry) {
         let is_first = state.entries.is_empty();
         state.entries.push_back(entry);
@@ -153,7 +153,7 @@ impl SubmissionQueue {
         }
     }
 
-    /// Takes nothing any more, if nothing is there; whether it is closed.
+    /// Closes the queue if it is empty. True if it is closed.
     pub(super) fn close_if_empty(&self) -> bool {
         let mut state = self.lock();
         if state.entries.is_empty() {
@@ -165,7 +165,7 @@ impl SubmissionQueue {
         closed
     }
 
-    /// Takes nothing any more; what was there.
+    /// Closes the queue. Returns its entries.
     pub(super) fn close(&self) -> VecDeque<Entry> {
         let mut state = self.lock();
         state.closed = true;

@@ -1,4 +1,4 @@
-//! A host whose reactor a test turns, on the test's own thread: lanes without a control thread.
+//! Host whose reactor a test steps on its own thread: lanes without a control thread.
 
 use super::{Order, Parts, Reactor, Running};
 use crate::admin::Admin;
@@ -19,14 +19,14 @@ use roadtrain_wire::fabrics::{Connect, ConnectData, cattr};
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::os::fd::RawFd;
 
-/// A connected controller.
+/// Connected controller.
 pub struct Connected {
     _admin: Admin,
     links: Vec<Link>,
 }
 
 impl Connected {
-    /// Connects as many lanes as `config` says, by calls that wait.
+    /// Connects as many lanes as `config` requests, by blocking calls.
     pub fn new(config: &HostConfig) -> Connected {
         let mut admin = Admin::connect(config).unwrap();
         let info = admin.information(config.lanes, 0).unwrap();
@@ -35,7 +35,7 @@ impl Connected {
             let mut lane =
                 connect_admin(config, entries, None, &mut Fence::default()).unwrap().queue;
             let (qid, sqsize) = (number as u16 + 1, entries - 1);
-            // As hosts do.
+            // The usual choice of hosts.
             let cattr = cattr::DISABLE_SQ_FLOW_CONTROL;
             let connect = Connect { recfmt: 0, qid, sqsize, cattr, kato_ms: 0 };
             let names = ConnectData::new(
@@ -59,7 +59,7 @@ impl Front for Idle {
     fn turn(&mut self, _: &mut dyn Turn) {}
 }
 
-/// A host on its caller's thread.
+/// Host on its caller's thread.
 pub struct HandHost {
     reactor: Reactor,
     rx: RxBuffers,
@@ -68,7 +68,7 @@ pub struct HandHost {
 }
 
 impl HandHost {
-    /// Takes over the lanes that are connected.
+    /// Takes over the connected lanes.
     pub fn new(config: &HostConfig, connected: Connected) -> HandHost {
         let lanes: Vec<usize> = (0..config.lanes as usize).collect();
         let ((_, inbox), (reports, _)) = (mailbox().unwrap(), mailbox().unwrap());
@@ -103,12 +103,12 @@ impl HandHost {
         HandHost { reactor, rx, turns: 0, _admin: connected._admin }
     }
 
-    /// Its connections.
+    /// Returns the sockets of its connections.
     pub fn sockets(&self) -> Vec<RawFd> {
         self.reactor.lanes.iter().filter_map(|lane| lane.fd()).collect()
     }
 
-    /// Turns in one loop with another reactor of this thread, in its ring, until the front stops this one.
+    /// Runs in one loop with another reactor of this thread, in its ring, until the front stops this one.
     pub fn run_beside(
         &mut self,
         front: &mut dyn Front,
@@ -118,7 +118,7 @@ impl HandHost {
         roadtrain_reactor::run_beside(other, (&mut running, &mut self.rx)).unwrap();
     }
 
-    /// One turn.
+    /// Runs one turn.
     pub fn step(&mut self, front: &mut dyn Front) {
         self.turns = self.turns.wrapping_add(1);
         let mut running = Running { reactor: &mut self.reactor, front };

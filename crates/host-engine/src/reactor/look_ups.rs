@@ -1,10 +1,10 @@
-//! What the front wants to know of blocks: the control thread of a path asks its target.
+//! Queries of block allocation from the front: the control thread of a path queries its target.
 
 use super::{Reactor, Report};
 use crate::api::{Allocation, AllocationQuery};
 use std::collections::VecDeque;
 
-/// Answers that the front has not taken.
+/// Results that the front has not taken.
 #[derive(Default)]
 pub(super) struct LookUps(VecDeque<(u64, Option<Allocation>)>);
 
@@ -23,7 +23,7 @@ impl LookUps {
 }
 
 impl Reactor {
-    /// Asks over a path that reaches the namespace; `false`: there is none now.
+    /// Queries over a path that reaches the namespace. False if there is no such path now.
     pub(super) fn look_up(&mut self, query: AllocationQuery, key: u64) -> bool {
         let path = self.path_to(query.nsid);
         let (Some(path), Some(&lane)) = (path, self.numbers.first()) else { return false };

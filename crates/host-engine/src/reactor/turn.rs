@@ -1,4 +1,4 @@
-//! What a front may do in its part of a turn.
+//! Operations of a front in its part of a turn.
 
 use super::{KEY_MASK, Reactor, Watch, event};
 use crate::api::{
