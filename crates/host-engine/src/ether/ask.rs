@@ -1,24 +1,24 @@
-//! A question, repeated until it is answered.
+//! Query that is repeated until it is answered.
 
 use super::ports::{Heard, Ports};
 use roadtrain_ether_proto::asking::{Asking, Pace};
 use roadtrain_system::clock;
 use std::io;
 
-/// Most frames looked at before it is looked at the time.
+/// Maximum frames handled between two reads of the clock.
 const FRAMES: usize = 64;
 
-/// What is asked, and what was heard.
+/// Query with its replies.
 pub(super) trait Question {
-    /// Puts it: builds frames.
+    /// Builds the frames of the query.
     fn put(&mut self, ports: &mut Ports);
-    /// A frame has come.
+    /// Handles a received frame.
     fn hear(&mut self, heard: &Heard<'_>);
-    /// Whether no more is to be heard; asked after frames have come, and when a wait is over.
+    /// True if no more replies are awaited; called after frames were received, and at the end of a wait.
     fn is_answered(&self) -> bool;
 }
 
-/// Asks; `false` when there was no answer in time.
+/// Runs a query. False if there was no reply in time.
 pub(super) fn ask(ports: &mut Ports, pace: Pace, question: &mut impl Question) -> io::Result<bool> {
     let mut asking = Asking::new(clock::now(), pace);
     loop {

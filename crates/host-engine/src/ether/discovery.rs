@@ -1,4 +1,4 @@
-//! Which targets can be reached, and which links lead to one.
+//! Discovery of targets, and of the links to a target.
 
 use super::address::EtherAddress;
 use super::ask::{Question, ask};
@@ -13,35 +13,35 @@ use roadtrain_wire::ether::{FrameHeader, FrameType, GROUP, MacAddress};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use std::time::{Duration, Instant};
 
-/// Most links of a lane.
+/// Maximum links of a lane.
 const LINKS_MAX: usize = 16;
-/// Most offers that are remembered.
+/// Maximum number of stored offers.
 const OFFERS_MAX: usize = 4096;
-/// About how much memory offers may take.
+/// Approximate memory for received offers, in bytes.
 const RECEIVE_BYTES: usize = 256 << 10;
-/// How long the other interfaces may take when one has an answer.
+/// Time for the other interfaces once one has a reply.
 const GRACE: Duration = Duration::from_millis(120);
-/// How long a target that is known may take when another one has an answer: three questions.
+/// Time for a known target once another one has replied: three queries.
 const GRACE_KNOWN: Duration = Duration::from_millis(250);
-/// How long is looked for one subsystem.
+/// Duration of the search for one subsystem.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long is looked for all there are.
+/// Duration of the search for all targets.
 const LOOK_AROUND: Duration = Duration::from_millis(350);
 
-/// Somebody offers it, but no frames would do.
+/// Error if a target offers the subsystem, but no frames are large enough.
 const TOO_SMALL: LinkError =
     LinkError::Nonsense("frames between here and the target are too small: is an MTU below 1128?");
 
-/// A subsystem at a port of a target.
+/// Subsystem at a port of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtherOffer {
-    /// Our interface.
+    /// Local interface.
     pub interface: String,
-    /// The target's port there.
+    /// Address of the target's port.
     pub address: MacAddress,
-    /// The same at all ports of one target.
+    /// Endpoint identifier, the same at all ports of one target.
     pub endpoint: [u8; 16],
-    /// Largest frame of that port.
+    /// Largest frame of the port, in bytes.
     pub frame_bytes: u16,
     /// NQN of the subsystem.
     pub nqn: String,
@@ -56,15 +56,15 @@ struct Found {
 }
 
 struct Search<'a> {
-    /// What is looked for; nothing: everything.
+    /// NQN of the subsystem; empty: all subsystems.
     nqn: &'a str,
     ports: &'a [usize],
-    /// Targets that may still be there.
+    /// Endpoints of known targets that may still be there.
     known: &'a [[u8; 16]],
     found: Vec<Found>,
-    /// Whose answers count; nobody: everybody's.
+    /// Addresses whose replies count; empty: all.
     from: &'a [MacAddress],
-    /// Ports at which somebody may answer.
+    /// Ports with a carrier, which may get replies.
     alive: Vec<usize>,
     first_at: Option<Instant>,
 }
@@ -99,19 +99,19 @@ impl Question for Search<'_> {
 
     fn is_answered(&self) -> bool {
         if self.nqn.is_empty() {
-            return false; // there may always be one more
+            return false; // there may always be one more target
         }
         let is_there = |known: &[u8; 16]| self.found.iter().any(|found| found.endpoint == *known);
         let grace = if self.known.iter().all(is_there) { GRACE } else { GRACE_KNOWN };
         let is_late = self.first_at.is_some_and(|at| at.elapsed() >= grace);
         let has = |port: &usize| self.found.iter().any(|found| found.route.port == *port);
-        // Who asks for all addresses waits for the last one.
+        // A query of certain addresses waits for the last one.
         let is_complete = grace == GRACE && self.from.is_empty() && self.alive.iter().all(has);
         is_late || (self.first_at.is_some() && is_complete)
     }
 }
 
-/// Everything that is offered at the interfaces.
+/// Discovers all subsystems that are offered at the interfaces.
 ///
 /// # Errors
 /// An interface cannot be used.
@@ -122,7 +122,7 @@ pub fn discover_ether(address: &EtherAddress, nqn: &str) -> Result<Vec<EtherOffe
     ports.report();
     let pace = Pace { first: Duration::from_millis(50), longest: LOOK_AROUND, total: LOOK_AROUND };
     let mut found = search(&mut ports, nqn, pace).map_err(failed)?;
-    // Each target has one; what is looked for are subsystems.
+    // Each target has a discovery subsystem; the caller wants the others.
     found.retain(|found| found.nqn != DISCOVERY_NQN || found.nqn == nqn);
     found.sort_by(|a, b| {
         let key = |found: &Found| (found.nqn.clone(), found.endpoint, found.route.port);
@@ -156,7 +156,7 @@ fn search_at(
     Ok(search.found)
 }
 
-/// Paths to that target that there are now, beside those of the survey, to ports of both sides that have none.
+/// Finds new paths to the target, in addition to those of the survey, between ports of either side without a link.
 pub(super) fn find_more(
     ports: &mut Ports,
     nqn: &str,
@@ -169,38 +169,38 @@ pub(super) fn find_more(
         return Ok(Vec::new());
     }
     let pace = Pace { first: GRACE / 2, longest: GRACE, total: GRACE };
-    // Whoever else offers it: the target has said where it is.
+    // Other targets may offer it: this target has reported its addresses.
     let mut found = search_at(ports, &at, nqn, &[*endpoint], &survey.addresses, pace)?;
     found.retain(|found| found.endpoint == *endpoint);
     let offers: Vec<Path> = found.iter().filter_map(|found| path(ports, found)).collect();
     Ok(pair(&survey.used().collect::<Vec<_>>(), &offers))
 }
 
-/// The path to a port that was found. `None`: one of its ends takes no frames that are large enough, as an interface
-/// that has gone since.
+/// Returns the path to a found port. `None`: one of its ends takes no frames that are large enough, such as an
+/// interface that was removed since.
 fn path(ports: &Ports, found: &Found) -> Option<Path> {
     usable(found, ports.frame_bytes(found.route.port))
 }
 
-/// The same, where our port takes frames of so many octets.
+/// Returns the path to a found port, if the local port takes frames of `ours` bytes.
 fn usable(found: &Found, ours: usize) -> Option<Path> {
     let frame_bytes = found.frame_bytes.min(ours.min(u16::MAX.into()) as u16);
     (frame_bytes >= FRAME_MIN).then_some(Path { route: found.route, frame_bytes })
 }
 
-/// A target that was found.
+/// Found target.
 pub(crate) struct Target {
     pub(crate) endpoint: [u8; 16],
-    /// Links to it, over as many of our ports as reach it.
+    /// Links to the target, over as many local ports as reach it.
     pub(crate) offered: Vec<Path>,
-    /// All targets that offer the subsystem.
+    /// Endpoints of all targets that offer the subsystem.
     pub(crate) there: Vec<[u8; 16]>,
 }
 
-/// The target that offers `nqn`: rather one of those that are `known`.
+/// Finds the target that offers `nqn`, preferably one of those that are `known`.
 ///
 /// # Errors
-/// Nobody offers it, or nobody by frames that are large enough.
+/// No target offers it, or none with frames that are large enough.
 pub(crate) fn find(ports: &mut Ports, nqn: &str, known: &[[u8; 16]]) -> Result<Target, LinkError> {
     let second = Duration::from_secs(1);
     let pace = Pace { first: Duration::from_millis(50), longest: second, total: PATIENCE };
@@ -216,16 +216,15 @@ pub(crate) fn find(ports: &mut Ports, nqn: &str, known: &[[u8; 16]]) -> Result<T
     Ok(Target { endpoint, offered: pair(&[], &offers), there })
 }
 
-/// Several targets may offer the same, and need not have the same data: one that is known, or else one that is reached
-/// over most links; the first of those.
+/// Chooses a target. Several may offer the same subsystem with different data: prefers a known one, then one with most
+/// links, then the first.
 fn choose(found: &[Found], known: &[[u8; 16]]) -> Option<[u8; 16]> {
     let reach = |endpoint: &[u8; 16]| found.iter().filter(|f| f.endpoint == *endpoint).count();
     let rank = |found: &&Found| (known.contains(&found.endpoint), reach(&found.endpoint));
     found.iter().rev().max_by_key(rank).map(|found| found.endpoint)
 }
 
-/// Links over which every port of either side is used, and none more often than it takes, beside the `routes` that
-/// there are.
+/// Returns links that use every port of either side, and none more often than needed, in addition to existing `routes`.
 fn pair(routes: &[Route], offers: &[Path]) -> Vec<Path> {
     let mut links: Vec<Path> = Vec::new();
     loop {
@@ -252,7 +251,7 @@ fn pair(routes: &[Route], offers: &[Path]) -> Vec<Path> {
 mod tests {
     use super::*;
 
-    /// Links over all of those offers, as our port and theirs.
+    /// Returns the links over these offers, as local port and peer.
     fn paired(offers: &[(usize, u8)]) -> Vec<(usize, u8)> {
         let path = |&(port, peer): &(usize, u8)| Path {
             route: Route { port, peer: MacAddress([peer; 6]) },
@@ -277,7 +276,7 @@ mod tests {
         assert_eq!(choose(&[], &[[1; 16]]), None);
     }
 
-    /// Anybody may send an Offer, and an interface may go after one has come.
+    /// Any peer may send an Offer, and an interface may be removed after one was received.
     #[test]
     fn frames_that_are_too_small_lead_nowhere() {
         let found = |frame_bytes| Found {
@@ -297,9 +296,9 @@ mod tests {
     #[test]
     fn every_port_gets_a_link() {
         assert_eq!(paired(&[(0, 1), (1, 2)]), [(0, 1), (1, 2)]);
-        // All on one segment.
+        // All ports on one segment.
         assert_eq!(paired(&[(0, 1), (0, 2), (1, 1), (1, 2)]), [(0, 1), (1, 2)]);
-        // One side has more.
+        // One side has more ports.
         assert_eq!(paired(&[(0, 1), (0, 2), (0, 3)]), [(0, 1), (0, 2), (0, 3)]);
         assert_eq!(paired(&[(0, 1), (1, 1)]), [(0, 1), (1, 1)]);
         assert!(paired(&[]).is_empty());

@@ -1,4 +1,4 @@
-//! Makes a lane: Join over every link.
+//! Setup of a lane: Join over every link.
 
 use super::ask::{Question, ask};
 use super::lane::{EtherLane, LaneParts};
@@ -22,52 +22,52 @@ use roadtrain_wire::zerocopy::FromBytes;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a link is asked for.
+/// Pace of the Joins of a link.
 const PACE: Pace = Pace {
     first: Duration::from_millis(50),
     longest: Duration::from_secs(1),
     total: Duration::from_millis(1500),
 };
-/// Frames of at least so many octets carry two pages with their heads, and more.
+/// Minimum size of frames that carry two pages with their headers, in bytes.
 const JUMBO_BYTES: u16 = 8400;
-/// Octets of a piece, where frames are large enough.
+/// Bytes of a piece, if frames are large enough.
 const PIECE_BYTES: u16 = 4096;
-/// Fewest and most entries of a queue.
+/// Minimum and maximum entries of a queue.
 const ENTRIES: std::ops::RangeInclusive<u16> = 2..=1024;
 
-/// What is wanted of a lane.
+/// Parameters of a new lane.
 #[derive(Clone, Debug)]
 pub(crate) struct Joining {
-    /// The target.
+    /// Endpoint of the target.
     pub(crate) endpoint: [u8; 16],
     pub(crate) nqn: Arc<str>,
     /// Number of the lane over all reactors: the low bits of its token.
     pub(crate) number: u16,
     /// Entries of its queue.
     pub(crate) entries: u16,
-    /// Most octets of a request's data.
+    /// Maximum bytes of a request's data.
     pub(crate) data_bytes_max: u32,
     pub(crate) packing: Packing,
-    /// Both sides check bodies.
+    /// True if both sides check the CRC of bodies.
     pub(crate) body_crc: bool,
-    /// Ends the lane when nothing has come for so long.
+    /// Silence of the target after which the lane ends.
     pub(crate) silence_max: Duration,
 }
 
 struct JoinQuestion<'a> {
     route: Route,
-    /// The lane's token of the target, once it has one.
+    /// The target's token of the lane, once there is one.
     peer_token: u64,
     join: Join,
     nqn: &'a str,
     answer: Option<Answer>,
 }
 
-/// What a target says to a Join.
+/// Reply of a target to a Join.
 struct Answer {
     joined: Joined,
     socket_number: u16,
-    /// Where it can be reached.
+    /// Addresses of the target.
     addresses: Vec<MacAddress>,
 }
 
@@ -94,16 +94,16 @@ impl Question for JoinQuestion<'_> {
     }
 }
 
-/// What came of the Joins of a lane.
+/// Result of the Joins of a lane.
 struct Made {
-    /// The first answer.
+    /// First reply.
     joined: Joined,
-    /// Where the target can be reached.
+    /// Addresses of the target.
     addresses: Vec<MacAddress>,
     linked: Vec<Linked>,
-    /// Joins of those.
+    /// Joins of the links.
     joins: Vec<Join>,
-    /// Nobody has answered these.
+    /// Joins without a reply.
     unanswered: Vec<(Route, Join)>,
 }
 
@@ -114,10 +114,10 @@ impl Made {
     }
 }
 
-/// Makes a lane over `paths`. Links whose target does not answer may join it later, and so may others.
+/// Makes a lane over `paths`. Links whose target does not reply may join it later, and so may others.
 ///
 /// # Errors
-/// No link is answered, or the target refuses.
+/// No link gets a reply, or the target refuses.
 pub(crate) fn join(
     ports: &mut Ports,
     paths: &[Path],
@@ -125,7 +125,7 @@ pub(crate) fn join(
 ) -> Result<EtherLane, LinkError> {
     let paths = roomy(paths);
     for first in 0..paths.len() {
-        // The first that is answered makes the lane, the others join it.
+        // The first link with a reply makes the lane, the others join it.
         let (silent, others) = paths.split_at(first);
         let common = common(&paths, wanted)?;
         if let Some(made) = join_over(ports, others, &common, wanted)? {
@@ -140,15 +140,15 @@ pub(crate) fn join(
     Err(LinkError::Nobody)
 }
 
-/// Paths that have room for a piece: pieces are as small as the smallest wants them, but not smaller than they may be.
-/// If there is none the target refuses.
+/// Returns paths with room for a piece: the smallest path determines the size of pieces, down to the minimum. If there
+/// is none the target refuses.
 fn roomy(paths: &[Path]) -> Vec<Path> {
     let (roomy, others): (Vec<Path>, Vec<Path>) =
         paths.iter().partition(|path| path.frame_bytes >= FRAME_MIN);
     if roomy.is_empty() { others } else { roomy }
 }
 
-/// What all Joins of a lane have in common.
+/// Creates the common part of all Joins of a lane.
 fn common(paths: &[Path], wanted: &Joining) -> Result<Join, LinkError> {
     let token = random::number()? & !0xffff | u64::from(wanted.number);
     let frame_min = paths.iter().map(|path| path.frame_bytes).min().unwrap_or(0);
@@ -166,7 +166,7 @@ fn common(paths: &[Path], wanted: &Joining) -> Result<Join, LinkError> {
     })
 }
 
-/// `None`: the first link is not answered.
+/// Joins over `paths`. `None`: the first link gets no reply.
 fn join_over(
     ports: &mut Ports,
     paths: &[Path],
@@ -176,7 +176,7 @@ fn join_over(
     let mut made: Option<Made> = None;
     let mut numbers = 0..common.links;
     for &Path { route, frame_bytes } in paths {
-        // Who has the first link says who may have others: an offer alone proves nothing.
+        // The target of the first link reports which addresses may have others: an Offer alone proves nothing.
         if made.as_ref().is_some_and(|made| !made.addresses.contains(&route.peer)) {
             continue;
         }
@@ -211,14 +211,14 @@ fn check(joined: &Joined, join: &Join, wanted: &Joining) -> Result<(), LinkError
     if !ENTRIES.contains(&slots) || joined.pages.get() == 0 || joined.token.get() == 0 {
         return Err(LinkError::Nonsense("Joined with a lane that cannot be"));
     }
-    // A target refuses such pieces. Some other one may not.
+    // A valid target refuses such pieces; an invalid one may not.
     if join.piece.get() < PIECE_MIN {
         return Err(LinkError::Nonsense("Joined with pieces that are too small"));
     }
     Ok(())
 }
 
-/// The lane; LINKs that nobody has are to come.
+/// Creates the lane; unused LINKs are free for later links.
 fn lane(ports: &Ports, common: &Join, made: Made, wanted: &Joining) -> EtherLane {
     let Made { joined, addresses, linked, joins, unanswered } = made;
     let config = Config {
@@ -256,7 +256,7 @@ fn lane(ports: &Ports, common: &Join, made: Made, wanted: &Joining) -> EtherLane
     EtherLane::new(now, parts, ports)
 }
 
-/// Octets of a piece with which frames of `frame_bytes` carry most.
+/// Returns the size of a piece with which frames of `frame_bytes` carry most data.
 fn piece_bytes(frame_bytes: u16) -> u16 {
     if frame_bytes >= JUMBO_BYTES {
         return PIECE_BYTES;

@@ -4,18 +4,18 @@
 //! |---|---|
 //! | `address` | over which interfaces, and how |
 //! | `ports` | a thread's ports |
-//! | `ask` | a question, repeated until it is answered |
-//! | `route` | links, and what leads to them |
-//! | `discovery` | which targets there are, and which links lead to one |
-//! | `probe` | how large a frame each link takes |
+//! | `ask` | queries that are repeated until they are answered |
+//! | `route` | links, and paths to them |
+//! | `discovery` | search for targets, and for links to a target |
+//! | `probe` | largest frame of each link |
 //! | `join` | makes a lane |
 //! | `late` | links that join a lane while it lives |
-//! | `path_discovery` | looks for links that were not there when lanes were made |
-//! | `lane` | a lane that was made: frames in, frames out, what ends it |
-//! | `topology` | which links a lane has, as interfaces come and go |
-//! | `reconnect` | whether a lane's links still suit |
+//! | `path_discovery` | search for links that did not exist when lanes were made |
+//! | `lane` | a lane: frames in, frames out, reasons for its end |
+//! | `topology` | changes of a lane's links as interfaces change |
+//! | `reconnect` | check whether a lane's links still suit |
 //! | `port_writer` | its frames on their way to the ports |
-//! | `fence` | ends the host's earlier lanes before it makes others |
+//! | `fence` | ends the host's earlier lanes before new ones are made |
 
 mod address;
 mod ask;

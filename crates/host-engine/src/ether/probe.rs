@@ -1,4 +1,4 @@
-//! How large a frame a link takes: what is between the ports may take less than they do.
+//! Probe of a link's largest frame: devices between the ports may take less than the ports do.
 
 use super::ask::{Question, ask};
 use super::ports::{Heard, Ports};
@@ -8,9 +8,9 @@ use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, MacAddre
 use std::io;
 use std::time::Duration;
 
-/// Sizes of frames that are tried besides what the ports take: jumbo frames; a page and its head; the usual.
+/// Frame sizes to try besides that of the ports: jumbo frames; a page and its header; the standard size.
 const SIZES: [u16; 3] = [9000, 4096 + 160, 1500];
-/// How often a size is tried.
+/// Pace of the probes of one size.
 const PACE: Pace = Pace {
     first: Duration::from_millis(20),
     longest: Duration::from_millis(80),
@@ -50,7 +50,8 @@ impl Question for Probe {
     }
 }
 
-/// The path with the size of frame that it takes; `None`: not even the smallest, or none that is of use.
+/// Probes a path. Returns it with the frame size that it takes; `None`: not even the smallest, or none that is large
+/// enough.
 pub(crate) fn probe(ports: &mut Ports, path: Path) -> io::Result<Option<Path>> {
     for frame_bytes in sizes(path.frame_bytes).filter(|&size| size >= FRAME_MIN) {
         let mut probe = Probe { path, frame_bytes, has_arrived: false };

@@ -1,5 +1,5 @@
-//! Whether a lane's links still suit: their target may be where none of them leads, and interfaces may take smaller
-//! frames than they did. Then nothing helps but to connect again.
+//! Check whether a lane's links still suit: their target may have moved to addresses without a link, and interfaces may
+//! take smaller frames than before. Then the lane has to reconnect.
 
 use super::ports::{Heard, Ports};
 use super::route::FRAME_MIN;
@@ -12,36 +12,36 @@ use roadtrain_wire::ether::setup::{Offer, with_nqn};
 use roadtrain_wire::ether::{FrameHeader, FrameType, GROUP};
 use std::time::Duration;
 
-/// How long all links are suspect before their target is looked for elsewhere, and how often that is done.
+/// Time for which all links are suspect before the target is searched at other addresses, and interval of searches.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
-/// How long links then have to come back: all of the target may have been asleep.
+/// Time that links then have to recover: the whole target may have been unresponsive.
 const DOUBT: Duration = Duration::from_millis(250);
-/// How long an interface takes smaller frames before that is final: who changes it may have more to change.
+/// Time for which an interface takes smaller frames before this is final: its administrator may have more to change.
 const SMALL_FOR: Duration = Duration::from_secs(2);
 
-/// Of a lane none of whose links works.
+/// Search for the target of a lane without a working link.
 struct Search {
-    /// When the target is looked for.
+    /// Time of the next search.
     ask_at: Instant,
-    /// When it was heard elsewhere.
+    /// Time at which it was found at another address.
     heard_at: Option<Instant>,
 }
 
-/// What does not suit.
+/// Problems of a lane's links.
 #[derive(Default)]
 pub(super) struct ReconnectCheck {
     search: Option<Search>,
-    /// By LINK: the target takes smaller frames there.
+    /// True for each LINK whose target takes smaller frames than the link has.
     is_small: [bool; LINKS_MAX],
-    /// Since when one of the ends of a link does.
+    /// Time since which one end of a link takes smaller frames.
     small_since: Option<Instant>,
 }
 
 impl ReconnectCheck {
-    /// Whether the lane goes on.
+    /// Checks that the links still suit.
     ///
     /// # Errors
-    /// Why it does not.
+    /// Returns the reason to reconnect.
     pub(super) fn check(&self, now: Instant) -> Result<(), LinkError> {
         let heard_at = self.search.as_ref().and_then(|search| search.heard_at);
         if heard_at.is_some_and(|at| now.since(at) >= DOUBT) {
@@ -53,7 +53,7 @@ impl ReconnectCheck {
         }
     }
 
-    /// When there is something to do, or to be checked.
+    /// Returns the time of the next timer.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let search = self.search.as_ref().map(|search| match search.heard_at {
             Some(at) => at + DOUBT,
@@ -62,14 +62,14 @@ impl ReconnectCheck {
         search.into_iter().chain(self.small_since.map(|at| at + SMALL_FOR)).min()
     }
 
-    /// Whether the target's end of a link takes smaller frames than the link has.
+    /// Sets whether the target's end of a link takes smaller frames than the link has.
     pub(super) fn set_small(&mut self, link: u8, is_small: bool) {
         if let Some(place) = self.is_small.get_mut(usize::from(link)) {
             *place = is_small;
         }
     }
 
-    /// Whether the target is to be looked for now.
+    /// True if a search for the target is due.
     fn is_due(&mut self, now: Instant, are_all_suspect: bool) -> bool {
         if !are_all_suspect {
             self.search = None;
@@ -84,7 +84,7 @@ impl ReconnectCheck {
         is_due
     }
 
-    /// Time has passed, for the admin queue: lanes go the same way together.
+    /// Runs the checks, for the admin queue: all lanes use the same links.
     pub(super) fn look(
         &mut self,
         now: Instant,
@@ -106,8 +106,8 @@ impl ReconnectCheck {
         self.small_since = is_small.then(|| self.small_since.unwrap_or(now));
     }
 
-    /// Somebody offers a subsystem, perhaps the lane's. That proves little: but a lane ends by it only when nothing
-    /// else comes in it.
+    /// Handles an Offer, perhaps of the lane's subsystem. It proves little: but it ends a lane only when the lane
+    /// receives nothing else.
     pub(super) fn hear_offer(
         &mut self,
         now: Instant,
@@ -125,7 +125,7 @@ impl ReconnectCheck {
     }
 }
 
-/// Whether an interface that takes frames of so many octets has no more room for those of a link, but for some.
+/// True if an interface that takes frames of `takes` bytes has no room for those of the link, but for useful ones.
 pub(super) fn is_small(takes: usize, link: usize) -> bool {
     (usize::from(FRAME_MIN)..link).contains(&takes)
 }
@@ -142,7 +142,7 @@ mod tests {
         START + Duration::from_millis(ms)
     }
 
-    /// No link works from the beginning on, nor when it is looked for the target.
+    /// Returns a lane without a working link since the start, whose search has begun.
     fn dead_lane() -> EtherLane {
         let mut lane = lane();
         lane.qpair.end.links.set_carrier(START, 0, false);

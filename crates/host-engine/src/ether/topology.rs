@@ -1,4 +1,4 @@
-//! Which links a lane has, as interfaces of both ends come and go.
+//! Links of a lane, as interfaces of both ends change.
 
 use super::lane::EtherLane;
 use super::late::put_join;
@@ -12,12 +12,12 @@ use roadtrain_wire::ether::setup::{Joined, addresses};
 use roadtrain_wire::zerocopy::FromBytes;
 
 impl EtherLane {
-    /// The target's addresses.
+    /// Returns the target's addresses.
     pub(super) fn addresses(&self) -> &[MacAddress] {
         &self.addresses
     }
 
-    /// What there is to be known about links that the lane might have; `None`: the same as last time.
+    /// Takes the addresses and links, to search for missing ones; `None`: unchanged.
     pub(crate) fn take_survey(&mut self) -> Option<Survey> {
         std::mem::take(&mut self.has_news).then(|| Survey {
             addresses: self.addresses.clone(),
@@ -25,13 +25,13 @@ impl EtherLane {
         })
     }
 
-    /// Whether there is something new of that kind.
+    /// True if addresses or links have changed.
     pub(crate) fn has_news(&self) -> bool {
         self.has_news
     }
 
-    /// A path to that target, which has these `addresses` now, was found: one more link, if it is the lane's target and
-    /// the lane may have it; or one that led to an address which it has no more.
+    /// Handles a found path to a target, which has these `addresses` now. If it is the lane's target, the path becomes
+    /// one more link, or replaces one to an address that the target has no more.
     pub(crate) fn offer(
         &mut self,
         now: Instant,
@@ -56,7 +56,7 @@ impl EtherLane {
         self.late.add(now, path, addresses, &fit);
     }
 
-    /// A link has joined, or leads elsewhere now.
+    /// Adds a joined link, or moves an existing one.
     fn add(&mut self, now: Instant, linked: &Linked) {
         let link = linked.config.link;
         if let Some((_, route)) = self.routes.iter_mut().find(|(number, _)| *number == link) {
@@ -68,7 +68,7 @@ impl EtherLane {
         (self.has_new, self.has_news) = (true, true);
     }
 
-    /// The target's answer to a Join, perhaps one of a link that is there.
+    /// Handles the target's reply to a Join, perhaps of an existing link.
     pub(super) fn joined(&mut self, now: Instant, heard: &Heard<'_>, from: Route) {
         let token = self.qpair.end.links.peer_token();
         if let Some(linked) = self.late.hear(heard, token) {
@@ -79,7 +79,7 @@ impl EtherLane {
         if route(&self.routes, link) != Some(from) {
             return;
         }
-        let is_refused = joined.status.get() != 0; // not even a piece fits
+        let is_refused = joined.status.get() != 0; // even a piece does not fit
         if is_refused || joined.token.get() == token {
             let frame_bytes = self.qpair.end.links.frame_bytes(link);
             self.reconnect.set_small(link, is_small(joined.frame.get().into(), frame_bytes));
@@ -91,7 +91,7 @@ impl EtherLane {
         }
     }
 
-    /// Asks where the target can be reached, and how large frames may be: joins the links that are there.
+    /// Queries the target's addresses and frame sizes: sends Joins over the existing links.
     pub(super) fn survey(&mut self, now: Instant, ports: &mut Ports) {
         self.asked_at = now;
         let peer_token = self.qpair.end.links.peer_token();
@@ -131,7 +131,7 @@ mod tests {
         lane.deliver(START, &heard, &mut |_, event| panic!("{event:?}"));
     }
 
-    /// Only of whom the target says that he is the target: on a link, and by the lane's token.
+    /// Accepts addresses only from the target: on a link, and with the lane's token.
     #[test]
     fn links_lead_to_where_the_target_says_that_it_is() {
         let mut lane = lane();
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(lane.addresses(), [PEER]);
     }
 
-    /// What was made again takes only frames for which the link is too large.
+    /// The recreated interface takes only frames that are too small for the link.
     #[test]
     fn links_are_not_moved_to_where_they_do_not_fit() {
         let (mut lane, new) = (lane(), MacAddress([2; 6]));
