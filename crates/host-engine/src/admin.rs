@@ -8,7 +8,9 @@ use super::link::LinkError;
 use super::stopping;
 use roadtrain_ether_proto::fence::Fence;
 use roadtrain_host_proto::bringup::{self, ControllerInfo, Enabled};
-use roadtrain_host_proto::procedure::{Answer, Ask, Driver, Failure, Procedure, Step};
+use roadtrain_host_proto::procedure::{
+    Answer, Ask, Procedure, ProcedureDriver, ProcedureFailure, ProcedureStep,
+};
 use roadtrain_proto::security::TlsPsk;
 use roadtrain_system::clock;
 use roadtrain_system::platform::Route;
@@ -51,9 +53,9 @@ impl Queues {
         &mut self,
         config: &HostConfig,
         fence: &mut Fence,
-        ask: &Ask,
+        request: &Ask,
     ) -> Result<Answer, LinkError> {
-        match ask {
+        match request {
             Ask::Open { qid: 0, entries, psk, .. } => {
                 // An existing one served to negotiate the PSK, and has no command in flight.
                 if let Some(admin) = std::mem::take(self).admin {
@@ -239,10 +241,10 @@ impl Admin {
 
     fn go_through<T, F>(
         &mut self,
-        body: impl FnOnce(Driver<LinkError>) -> F,
+        body: impl FnOnce(ProcedureDriver<LinkError>) -> F,
     ) -> Result<T, HostError>
     where
-        F: Future<Output = Result<T, Failure<LinkError>>> + Send + 'static,
+        F: Future<Output = Result<T, ProcedureFailure<LinkError>>> + Send + 'static,
     {
         carry_out(&mut self.queues, &self.config, Procedure::new(body))
     }
@@ -310,16 +312,20 @@ pub(super) fn close(queues: Queues) {
 fn carry_out<T>(
     queues: &mut Queues,
     config: &HostConfig,
-    mut procedure: Procedure<LinkError, Result<T, Failure<LinkError>>>,
+    mut procedure: Procedure<LinkError, Result<T, ProcedureFailure<LinkError>>>,
 ) -> Result<T, HostError> {
     loop {
         match procedure.poll(clock::now()) {
-            Step::Ask(ask) => {
-                procedure.answer(queues.carry_out(config, &mut Fence::default(), &ask));
+            ProcedureStep::Request(request) => {
+                procedure.answer(queues.carry_out(config, &mut Fence::default(), &request));
             }
-            Step::Until(until) => thread::sleep(until.since(clock::now())),
-            Step::Asked => return Err(HostError::Controller("a question without answer".into())),
-            Step::Ended(ended) => return ended.map_err(|failure| HostError::new(config, failure)),
+            ProcedureStep::PauseUntil(until) => thread::sleep(until.since(clock::now())),
+            ProcedureStep::AwaitReply => {
+                return Err(HostError::Controller("a procedure waits for a reply without a request".into()));
+            }
+            ProcedureStep::Ended(ended) => {
+                return ended.map_err(|failure| HostError::new(config, failure));
+            }
         }
     }
 }

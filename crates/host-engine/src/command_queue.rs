@@ -1,14 +1,14 @@
 //! Queue pair whose commands run one by one, by blocking calls: the admin queue, and queues that are being connected.
-//! It uses a [`Link`], as a lane of a reactor does.
+//! It uses a [`QpairLink`], as a lane of a reactor does.
 
 mod pending;
 #[cfg(test)]
 mod tests;
 
-use super::ether::{Found, Heard, Ports, Survey};
-use super::link::{Link, LinkError, Shared};
+use super::ether::{FoundPath, HostFrame, Ports, Survey};
+use super::link::{LaneShared, LinkError, QpairLink};
 use super::stopping;
-use pending::Pending;
+use pending::PendingCommands;
 use roadtrain_ether_proto::fence::Fence;
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
@@ -33,9 +33,9 @@ const FRAMES: usize = 64;
 /// Connected queue pair.
 pub(crate) struct CommandQueue {
     /// Connection; `None` once handed over to a lane.
-    link: Option<Link>,
-    commands: Pending,
-    shared: Shared,
+    link: Option<QpairLink>,
+    commands: PendingCommands,
+    shared: LaneShared,
     rx: RxBuffer,
     /// True if the last turn has left data to receive.
     has_more: bool,
@@ -49,11 +49,11 @@ impl CommandQueue {
     ///
     /// # Errors
     /// The system has no memory.
-    pub(super) fn new(link: Link, ports: Ports, timeout: Duration) -> io::Result<Self> {
+    pub(super) fn new(link: QpairLink, ports: Ports, timeout: Duration) -> io::Result<Self> {
         Ok(CommandQueue {
             link: Some(link),
-            commands: Pending::default(),
-            shared: Shared::new(ports, Default::default(), Default::default()),
+            commands: PendingCommands::default(),
+            shared: LaneShared::new(ports, Default::default(), Default::default()),
             rx: RxBuffer::small(RX_BYTES)?,
             has_more: false,
             ended: None,
@@ -69,7 +69,7 @@ impl CommandQueue {
         let deadline = Instant::now() + within;
         loop {
             self.turn()?;
-            if self.link.as_ref().is_some_and(Link::is_ready) {
+            if self.link.as_ref().is_some_and(QpairLink::is_ready) {
                 return Ok(());
             }
             if !self.sleep_until(deadline)? {
@@ -80,12 +80,12 @@ impl CommandQueue {
 
     /// Returns its socket, if it has one of its own.
     pub(crate) fn fd(&self) -> Option<RawFd> {
-        self.link.as_ref().and_then(Link::fd)
+        self.link.as_ref().and_then(QpairLink::fd)
     }
 
     /// Returns the maximum bytes of a command's data, in whole pages.
     pub(crate) fn data_bytes_max(&self) -> u32 {
-        self.link.as_ref().map_or(0, Link::data_bytes_max)
+        self.link.as_ref().map_or(0, QpairLink::data_bytes_max)
     }
 
     /// Returns the reply timeout.
@@ -163,7 +163,7 @@ impl CommandQueue {
             }
             turned?;
             let left = stopping::limit(end.saturating_duration_since(Instant::now()));
-            if self.link.as_ref().is_some_and(Link::has_news) || left.is_zero() {
+            if self.link.as_ref().is_some_and(QpairLink::has_news) || left.is_zero() {
                 return Ok(());
             }
             if self.sleep(Some(other), left)? {
@@ -205,11 +205,11 @@ impl CommandQueue {
         };
         *has_more = false;
         for _ in 0..RECEIVES_MAX {
-            let (heard, mut rest) = link.receive(commands, rx, RX_BYTES)?;
+            let (received, mut rest) = link.receive(commands, rx, RX_BYTES)?;
             while let Some(bytes) = rest {
                 rest = link.parse(commands, shared, bytes, BATCH)?;
             }
-            if !heard.something {
+            if !received.something {
                 return Ok(());
             }
         }
@@ -219,9 +219,9 @@ impl CommandQueue {
 
     fn receive_frames(&mut self) {
         let CommandQueue { link: Some(link), commands, shared, .. } = self else { return };
-        let Shared { ports, now, completions, recorder, .. } = shared;
-        let mut deliver = |heard: &Heard<'_>| {
-            link.receive_frame(*now, heard, commands, completions, recorder);
+        let LaneShared { ports, now, completions, recorder, .. } = shared;
+        let mut deliver = |received: &HostFrame<'_>| {
+            link.receive_frame(*now, received, commands, completions, recorder);
         };
         for port in 0..ports.len() {
             let full = |_: &usize| ports.receive(port, FRAMES, &mut deliver) == FRAMES;
@@ -277,7 +277,7 @@ impl CommandQueue {
     }
 
     /// Adds a path to the target, if the queue has no such path.
-    pub(crate) fn offer(&mut self, found: &Found) {
+    pub(crate) fn offer(&mut self, found: &FoundPath) {
         if let Some(link) = &mut self.link {
             link.offer(clock::now(), found);
         }
@@ -301,8 +301,8 @@ impl CommandQueue {
         mut self,
         in_capsule_bytes: u32,
         policy: PolicyConfig,
-    ) -> Result<Link, LinkError> {
-        if self.link.as_ref().is_some_and(Link::is_blocked) {
+    ) -> Result<QpairLink, LinkError> {
+        if self.link.as_ref().is_some_and(QpairLink::is_blocked) {
             return Err(LinkError::Nonsense("answers to commands that it has not received"));
         }
         let mut link = self.link.take().ok_or(LinkError::Closed)?;
@@ -313,7 +313,7 @@ impl CommandQueue {
     /// Ends the connection abruptly: no data sent before reaches the target's application any more, or the `fence`
     /// ensures it.
     pub(crate) fn reset(self, fence: &mut Fence) {
-        self.link.iter().filter_map(Link::earlier).for_each(|lane| fence.add(lane));
+        self.link.iter().filter_map(QpairLink::earlier).for_each(|lane| fence.add(lane));
     }
 
     /// Closes the connection normally, once all commands have completed.

@@ -1,7 +1,7 @@
 //! Commands of a link, as the link uses them.
 
 use super::api::Completion;
-use super::ether::Source;
+use super::ether::CommandDataSource;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::Place;
 use roadtrain_wire::cqe::Cqe;
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 /// Completion of a slot's command.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ending {
+pub(super) struct CommandEnd {
     pub(super) cqe: Cqe,
     /// True if all data was transferred intact.
     pub(super) data_intact: bool,
@@ -19,7 +19,7 @@ pub(super) struct Ending {
 
 /// Ended command.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HasEnded {
+pub(super) struct EndedLinkCommand {
     /// Bytes of its data.
     pub(super) bytes: u64,
     /// Latency of its request in nanoseconds; 0 if it is retried.
@@ -27,7 +27,7 @@ pub(super) struct HasEnded {
 }
 
 /// Commands by slot: their data buffers, and their completion.
-pub(crate) trait Commands: Source {
+pub(crate) trait LinkCommands: CommandDataSource {
     /// Returns the buffer for data of the slot's command. It stays valid until the command has ended.
     fn place(&mut self, slot: u16, offset: u32, length: u32) -> Option<Place>;
     /// Copies data into the buffer of the slot's command.
@@ -36,8 +36,8 @@ pub(crate) trait Commands: Source {
     fn end(
         &mut self,
         slot: u16,
-        end: &Ending,
+        end: &CommandEnd,
         now: Instant,
         completions: &mut VecDeque<Completion>,
-    ) -> Option<HasEnded>;
+    ) -> Option<EndedLinkCommand>;
 }

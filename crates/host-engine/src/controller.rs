@@ -4,13 +4,13 @@ use super::address::Address;
 use super::admin::Admin;
 use super::api::Front;
 use super::config::HostConfig;
-use super::control::Control;
+use super::control::PathControl;
 use super::error::HostError;
 use super::finder;
-use super::follower::Follower;
+use super::follower::DiscoveryFollower;
 use super::path_set::PathSet;
 use super::race::first_of;
-use super::reactor::{Order, Report};
+use super::reactor::{HostReactorOrder, HostReactorReport};
 use super::stopping::StopSignal;
 use super::threads::{ReactorHandle, deal, spawn};
 use super::view::ControllerView;
@@ -25,7 +25,7 @@ use tracing::warn;
 
 /// Longest wait for the other paths once one is connected. During this time at the start a path to another subsystem is
 /// an error.
-const BESIDE_WAIT: Duration = Duration::from_secs(3);
+const SIBLING_WAIT: Duration = Duration::from_secs(3);
 /// Longest wait for a reactor's recorded requests.
 const RECORDED_WAIT: Duration = Duration::from_secs(1);
 
@@ -45,10 +45,10 @@ pub struct ReactorInfo {
 /// Connected controller. Dropping it stops it.
 pub struct Controller {
     view: ControllerView,
-    orders: Vec<Outbox<Order>>,
+    orders: Vec<Outbox<HostReactorOrder>>,
     paths: Arc<PathSet>,
     /// Follower of the discovery controllers.
-    follower: Option<Follower>,
+    follower: Option<DiscoveryFollower>,
     has_begun: bool,
     reactors: Vec<ReactorHandle>,
 }
@@ -65,8 +65,8 @@ impl Controller {
     ) -> Result<Self, HostError> {
         let (config, sources) = finder::with_found_paths(config)?;
         let (first, mut admin) = connect_any(&config)?;
-        let of_first = config.of_path(config.addresses().nth(first).unwrap_or(&config.address));
-        let info = admin.information(config.lanes, of_first.expresses(config.lanes))?;
+        let first_config = config.of_path(config.addresses().nth(first).unwrap_or(&config.address));
+        let info = admin.information(config.lanes, first_config.expresses(config.lanes))?;
         let lanes = (info.io_queues as usize).max(1);
         let count = config.reactor_count(lanes);
         let affinities = affinities(&config, count, &admin);
@@ -77,7 +77,7 @@ impl Controller {
         let system = |what| move |source| HostError::System { what, source };
         let mailboxes = (0..config.paths_max()).map(|_| mailbox()).collect::<Result<Vec<_>, _>>();
         let mailboxes = mailboxes.map_err(system("mailbox"))?;
-        let reports: Vec<Outbox<Report>> =
+        let reports: Vec<Outbox<HostReactorReport>> =
             mailboxes.iter().map(|(reports, _)| reports.clone()).collect();
         let dealt = deal(lanes, count).into_iter().zip(affinities).enumerate();
         let make = |(index, (lanes, affinity)): (usize, (Vec<usize>, Affinity))| {
@@ -94,13 +94,13 @@ impl Controller {
         let reactors: Vec<_> =
             admin.while_kept_alive(|| dealt.map(make).collect::<Result<_, HostError>>())?;
         let orders = reactors.iter().map(|reactor| reactor.orders.clone()).collect();
-        let sign = StopSignal::new().map_err(system("eventfd"))?;
+        let signal = StopSignal::new().map_err(system("eventfd"))?;
         let shares = reactors.iter().map(ReactorHandle::share).collect();
-        let paths = PathSet::new(config.clone(), view.clone(), shares, mailboxes, sign);
+        let paths = PathSet::new(config.clone(), view.clone(), shares, mailboxes, signal);
         let (paths, follower, has_begun) = (Arc::new(paths), None, false);
         let controller = Controller { view, orders, paths, follower, has_begun, reactors };
         let mut controller = controller.begin(&config, (first, admin))?;
-        controller.follower = Follower::start(&config, sources, &controller.paths)?;
+        controller.follower = DiscoveryFollower::start(&config, sources, &controller.paths)?;
         Ok(controller)
     }
 
@@ -113,8 +113,8 @@ impl Controller {
         let addresses: Vec<Address> = config.addresses().cloned().collect();
         // The connected path starts first, so that its Keep Alive is in time.
         let (of_path, view) = (config.of_path(&addresses[first]), self.view.clone());
-        self.paths.start_first(first, addresses[first].clone(), |seat, reactors, mailbox| {
-            let mut driver = Control::new(of_path, seat, view, admin, reactors, mailbox);
+        self.paths.start_first(first, addresses[first].clone(), |context, reactors, mailbox| {
+            let mut driver = PathControl::new(of_path, context, view, admin, reactors, mailbox);
             driver.begin().map(|()| driver)
         })?;
         self.has_begun = true;
@@ -122,9 +122,9 @@ impl Controller {
         for (path, address) in addresses.into_iter().enumerate().filter(|(path, _)| *path != first)
         {
             let config = config.of_path(&address);
-            others.push((config, self.paths.start_beside(path, address)?));
+            others.push((config, self.paths.start_sibling(path, address)?));
         }
-        let until = Instant::now() + BESIDE_WAIT;
+        let until = Instant::now() + SIBLING_WAIT;
         for (config, outcome) in others {
             await_path(&config, &outcome, until)?;
         }
@@ -142,25 +142,25 @@ impl Controller {
     pub fn pulse(&self) -> Pulse {
         Pulse::new(self.orders.iter().map(|orders| {
             let orders = orders.clone();
-            Box::new(move |reply| orders.send(Order::Beat(reply))) as Box<_>
+            Box::new(move |reply| orders.send(HostReactorOrder::Beat(reply))) as Box<_>
         }))
     }
 
     /// Returns requests that reactors have recorded recently: slow ones, and samples.
     #[must_use]
     pub fn recorded(&self) -> Recorded {
-        let ask = |orders: &Outbox<Order>| {
+        let query = |orders: &Outbox<HostReactorOrder>| {
             let (reply, answer) = sync_channel(1);
-            orders.send(Order::Recorded(reply));
+            orders.send(HostReactorOrder::Recorded(reply));
             answer.recv_timeout(RECORDED_WAIT).unwrap_or_default()
         };
-        Recorded::new(self.orders.iter().map(ask), Line::clone)
+        Recorded::new(self.orders.iter().map(query), Line::clone)
     }
 
     /// Runs a closure on a reactor's thread.
     #[cfg(feature = "testing")]
     pub fn call(&self, reactor: usize, call: impl FnOnce() + Send + 'static) {
-        self.orders[reactor].send(Order::Call(Box::new(call)));
+        self.orders[reactor].send(HostReactorOrder::Call(Box::new(call)));
     }
 
     /// Runs a closure on the control thread of a path.

@@ -3,7 +3,7 @@
 use super::address::Address;
 use super::config::HostConfig;
 use super::link::LinkError;
-use roadtrain_host_proto::procedure::Failure;
+use roadtrain_host_proto::procedure::ProcedureFailure;
 use roadtrain_proto::security::dhchap;
 use roadtrain_wire::status::Status;
 use std::io;
@@ -38,20 +38,20 @@ pub enum HostError {
 
 impl HostError {
     /// Creates the error of a failure with the controller of `config`.
-    pub(super) fn new(config: &HostConfig, failure: Failure<LinkError>) -> Self {
+    pub(super) fn new(config: &HostConfig, failure: ProcedureFailure<LinkError>) -> Self {
         match failure {
-            Failure::Unreachable(LinkError::Refused(status)) => {
+            ProcedureFailure::Unreachable(LinkError::Refused(status)) => {
                 refused(config, format!("a lane to {}", config.subsystem_nqn), status)
             }
-            Failure::Unreachable(source) => {
+            ProcedureFailure::Unreachable(source) => {
                 HostError::Unreachable { address: config.address.clone(), source }
             }
-            Failure::Lost { what, source } => HostError::Lost { what, source },
-            Failure::Silent { what } => {
+            ProcedureFailure::Lost { what, source } => HostError::Lost { what, source },
+            ProcedureFailure::Silent { what } => {
                 let source = io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
                 HostError::Lost { what, source: source.into() }
             }
-            Failure::Refused { qid, status } => {
+            ProcedureFailure::Refused { qid, status } => {
                 let queue = if qid == 0 { "admin queue" } else { "I/O queue" };
                 refused(
                     config,
@@ -59,11 +59,11 @@ impl HostError {
                     status,
                 )
             }
-            Failure::Authentication { error, .. } => {
+            ProcedureFailure::Authentication { error, .. } => {
                 HostError::Authentication { address: config.address.clone(), error }
             }
-            Failure::Command { what, status } => HostError::Command { what, status },
-            Failure::Controller(text) => HostError::Controller(text),
+            ProcedureFailure::Command { what, status } => HostError::Command { what, status },
+            ProcedureFailure::Controller(text) => HostError::Controller(text),
         }
     }
 
@@ -124,7 +124,7 @@ fn connect_hint(status: Status) -> &'static str {
     } else if status.is(Status::CONNECT_INVALID_PARAMETERS) {
         "; is the subsystem NQN right? `roadtrain discover` lists those of a target"
     } else if status.is(Status::CONNECT_CONTROLLER_BUSY) {
-        "; it is still ending what this host had asked before, or has no controller left"
+        "; it is still ending earlier commands of this host, or has no controller left"
     } else {
         ""
     }

@@ -9,7 +9,7 @@ use super::command_queue::CommandQueue;
 use super::config::{HostConfig, RECONNECT_DELAY_MAX};
 use super::discovery::{read_log, scope};
 use super::error::HostError;
-use super::finder::Sources;
+use super::finder::DiscoverySources;
 use super::link::LinkError;
 use super::path_set::PathSet;
 use super::stopping::{self, StopSignal, wait_readable};
@@ -36,33 +36,33 @@ const SOON: Duration = Duration::from_millis(100);
 const BEGINNING: Duration = Duration::from_millis(500);
 
 /// Threads that follow discovery controllers.
-pub(super) struct Follower {
-    shared: Arc<Shared>,
+pub(super) struct DiscoveryFollower {
+    shared: Arc<FollowerShared>,
 }
 
-struct Shared {
+struct FollowerShared {
     /// Connection parameters of discovery controllers.
     discovery: HostConfig,
     paths: Arc<PathSet>,
-    inner: Mutex<Inner>,
-    sign: Arc<StopSignal>,
+    inner: Mutex<FollowerInner>,
+    signal: Arc<StopSignal>,
     /// Event that is readable when the follower is to end.
     end: Event,
     /// Channel that receives one message from each thread after its first attempt.
     begun: Sender<()>,
 }
 
-struct Inner {
-    sources: Sources,
-    threads: Threads,
+struct FollowerInner {
+    sources: DiscoverySources,
+    threads: FollowerThreads,
     /// True if some controllers have no thread yet.
-    is_short: bool,
+    lacks_threads: bool,
     /// True if the paths match the logs.
     is_done: bool,
     is_over: bool,
 }
 
-impl Follower {
+impl DiscoveryFollower {
     /// Starts to follow `sources`; `None` without discovery. From then on no change is missed, except of an unreachable
     /// discovery controller.
     ///
@@ -70,9 +70,9 @@ impl Follower {
     /// The system has no resources left.
     pub(super) fn start(
         config: &HostConfig,
-        sources: Option<Sources>,
+        sources: Option<DiscoverySources>,
         paths: &Arc<PathSet>,
-    ) -> Result<Option<Follower>, HostError> {
+    ) -> Result<Option<DiscoveryFollower>, HostError> {
         let (Some(discovery), Some(sources)) = (config.discovery.as_deref(), sources) else {
             return Ok(None);
         };
@@ -82,12 +82,18 @@ impl Follower {
             discovery.keep_alive = KEEP_ALIVE;
         }
         let system = |source| HostError::System { what: "eventfd", source };
-        let (end, sign) = (Event::new().map_err(system)?, StopSignal::new().map_err(system)?);
-        let threads = Threads::default();
-        let inner = Inner { sources, threads, is_short: false, is_done: false, is_over: false };
+        let (end, signal) = (Event::new().map_err(system)?, StopSignal::new().map_err(system)?);
+        let threads = FollowerThreads::default();
+        let inner = FollowerInner {
+            sources,
+            threads,
+            lacks_threads: false,
+            is_done: false,
+            is_over: false,
+        };
         let (paths, inner) = (paths.clone(), Mutex::new(inner));
         let (begun, beginnings) = channel();
-        let shared = Arc::new(Shared { discovery, paths, inner, sign, end, begun });
+        let shared = Arc::new(FollowerShared { discovery, paths, inner, signal, end, begun });
         let mut inner = shared.inner();
         shared.start_threads(&mut inner);
         let (threads, until) = (inner.threads.list.len(), Instant::now() + BEGINNING);
@@ -96,12 +102,12 @@ impl Follower {
             let left = until.saturating_duration_since(Instant::now());
             let _ = beginnings.recv_timeout(left); // a late one continues to try
         }
-        Ok(Some(Follower { shared }))
+        Ok(Some(DiscoveryFollower { shared }))
     }
 
     /// Ends the threads; no path changes any more.
     pub(super) fn end(self) {
-        self.shared.sign.raise_for(Duration::ZERO);
+        self.shared.signal.raise_for(Duration::ZERO);
         self.shared.end.wake();
         let mut inner = self.shared.inner();
         inner.is_over = true;
@@ -117,16 +123,16 @@ impl Follower {
 
 /// Threads by the names of the controllers that they follow.
 #[derive(Default)]
-struct Threads {
+struct FollowerThreads {
     list: Vec<(String, JoinHandle<()>)>,
 }
 
-impl Threads {
+impl FollowerThreads {
     /// Starts a thread for each discovery controller without one. False if too many threads of former referrals have
     /// not ended yet. A log may have other referrals on each read.
     fn start(
         &mut self,
-        sources: &Sources,
+        sources: &DiscoverySources,
         spawn: impl Fn(String, Address) -> io::Result<JoinHandle<()>>,
     ) -> bool {
         self.list.retain(|(_, thread)| !thread.is_finished());
@@ -145,19 +151,19 @@ impl Threads {
     }
 }
 
-impl Shared {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+impl FollowerShared {
+    fn inner(&self) -> MutexGuard<'_, FollowerInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a thread for each discovery controller without one, as far as possible now.
-    fn start_threads(self: &Arc<Self>, inner: &mut Inner) {
+    fn start_threads(self: &Arc<Self>, inner: &mut FollowerInner) {
         let spawn = |name, address| {
             let shared = self.clone();
-            let body = move || Source::new(shared, name, address).run();
+            let body = move || FollowedController::new(shared, name, address).run();
             thread::Builder::new().name("roadtrain-disc".into()).spawn(body)
         };
-        inner.is_short = !inner.threads.start(&inner.sources, spawn);
+        inner.lacks_threads = !inner.threads.start(&inner.sources, spawn);
     }
 
     /// True if the controller of this name is to be followed.
@@ -167,32 +173,32 @@ impl Shared {
     }
 
     /// Takes the log of a discovery controller, and updates the paths.
-    fn heard(self: &Arc<Self>, name: &str, entries: &[DiscoveryEntry], scope: u32) {
+    fn update_log(self: &Arc<Self>, name: &str, entries: &[DiscoveryEntry], scope: u32) {
         let mut inner = self.inner();
         if inner.is_over {
             return;
         }
-        inner.sources.heard(name, entries, scope);
+        inner.sources.update_log(name, entries, scope);
         inner.is_done = self.paths.follow(&inner.sources.paths());
         self.start_threads(&mut inner);
     }
 
     /// Retries pending changes. Returns the time of the next retry if any are left.
-    fn go_on(self: &Arc<Self>) -> Option<Duration> {
+    fn retry_pending(self: &Arc<Self>) -> Option<Duration> {
         let mut inner = self.inner();
-        if inner.is_short && !inner.is_over {
+        if inner.lacks_threads && !inner.is_over {
             self.start_threads(&mut inner);
         }
         if !inner.is_done && !inner.is_over {
             inner.is_done = self.paths.follow(&inner.sources.paths());
         }
-        (!inner.is_done || inner.is_short).then_some(SOON)
+        (!inner.is_done || inner.lacks_threads).then_some(SOON)
     }
 }
 
 /// Follower of one discovery controller.
-struct Source {
-    shared: Arc<Shared>,
+struct FollowedController {
+    shared: Arc<FollowerShared>,
     name: String,
     config: HostConfig,
     /// True if its loss was reported.
@@ -203,15 +209,15 @@ struct Source {
     begun: Option<Sender<()>>,
 }
 
-impl Source {
-    fn new(shared: Arc<Shared>, name: String, address: Address) -> Self {
+impl FollowedController {
+    fn new(shared: Arc<FollowerShared>, name: String, address: Address) -> Self {
         let config = HostConfig { address, ..shared.discovery.clone() };
         let (delay, begun) = (config.reconnect_delay, Some(shared.begun.clone()));
-        Source { shared, name, config, is_lost: false, delay, begun }
+        FollowedController { shared, name, config, is_lost: false, delay, begun }
     }
 
     fn run(mut self) {
-        stopping::heed(&self.shared.sign);
+        stopping::limit_waits_by(&self.shared.signal);
         while self.shared.follows(&self.name) {
             let Err(error) = self.follow() else { return };
             self.has_begun();
@@ -240,7 +246,7 @@ impl Source {
             if left.is_zero() {
                 return;
             }
-            let wait = self.shared.go_on().map_or(left, |soon| soon.min(left));
+            let wait = self.shared.retry_pending().map_or(left, |soon| soon.min(left));
             let _ = wait_readable(&[self.shared.end.fd()], wait);
         }
     }
@@ -269,7 +275,7 @@ impl Source {
         while self.shared.follows(&self.name) {
             let due = self.config.keep_alive / 2;
             let due = due.saturating_sub(spoke.elapsed());
-            let wait = self.shared.go_on().map_or(due, |soon| soon.min(due));
+            let wait = self.shared.retry_pending().map_or(due, |soon| soon.min(due));
             match event(&mut admin)? {
                 Some(true) => {
                     self.read(&mut admin)?;
@@ -301,7 +307,7 @@ impl Source {
     fn read(&self, admin: &mut Admin) -> Result<(), HostError> {
         let (generation, entries) = read_log(admin)?;
         debug!(discovery = self.name, generation, entries = entries.len(), "discovery log");
-        self.shared.heard(&self.name, &entries, scope(admin));
+        self.shared.update_log(&self.name, &entries, scope(admin));
         Ok(())
     }
 }
@@ -334,8 +340,8 @@ mod tests {
     /// Covers a log with other referrals on each read, whose threads take long to connect.
     #[test]
     fn threads_of_controllers_that_are_gone_count() {
-        let (mut sources, mut threads) = (sources(), Threads::default());
-        let (go_on, wait) = channel::<()>();
+        let (mut sources, mut threads) = (sources(), FollowerThreads::default());
+        let (resume, wait) = channel::<()>();
         let wait: Arc<Mutex<Receiver<()>>> = Arc::new(Mutex::new(wait));
         let spawn = |_, _| {
             let wait = wait.clone();
@@ -345,11 +351,11 @@ mod tests {
         for round in 1..20 {
             let others = round * 100..round * 100 + 50;
             let log: Vec<_> = others.map(|number| entry(subtype::REFERRAL, number)).collect();
-            sources.heard(&at(1).to_string(), &log, 0);
+            sources.update_log(&at(1).to_string(), &log, 0);
             assert_eq!(threads.start(&sources, spawn), round == 1, "the first have room");
             assert_eq!(threads.list.len(), sources.followed_max());
         }
-        drop(go_on);
+        drop(resume);
         let is_over = |(_, thread): &(String, JoinHandle<()>)| thread.is_finished();
         while !threads.list.iter().all(is_over) {
             thread::yield_now();

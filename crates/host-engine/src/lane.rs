@@ -9,7 +9,7 @@ pub(crate) mod tests;
 
 use super::api::{Class, Request};
 use super::counters::LaneCounters;
-use super::link::{Link, LinkError, Shared};
+use super::link::{LaneShared, LinkError, QpairLink};
 use super::requests::LaneRequests;
 use roadtrain_host_proto::express::{Express, Traffic};
 use roadtrain_host_proto::old_commands::LaneGuard;
@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 pub(crate) struct HostLane {
-    pub(crate) link: Option<Link>,
+    pub(crate) link: Option<QpairLink>,
     /// Default class for requests without one.
     class: Class,
     pub(crate) requests: LaneRequests,
@@ -63,7 +63,7 @@ impl HostLane {
     /// Attaches a new connection: waiting requests are submitted first, in order, as far as the guard permits.
     pub(crate) fn attach(
         &mut self,
-        mut link: Link,
+        mut link: QpairLink,
         (rules, guard): (RetryRules, LaneGuard),
         now: Instant,
     ) {
@@ -80,7 +80,7 @@ impl HostLane {
     }
 
     /// Releases requests that waited for a lost controller, which executes nothing any more.
-    pub(crate) fn release(&mut self, shared: &mut Shared) {
+    pub(crate) fn release(&mut self, shared: &mut LaneShared) {
         self.requests.core.release();
         if !self.is_blocked() {
             shared.completions.extend(self.requests.take_held_back(shared.now));
@@ -100,7 +100,7 @@ impl HostLane {
     }
 
     /// Detaches the closed connection: its requests wait for the next one.
-    pub(crate) fn detach(&mut self, shared: &mut Shared) {
+    pub(crate) fn detach(&mut self, shared: &mut LaneShared) {
         let Some(mut link) = self.link.take() else { return };
         link.end(shared);
         self.past = link.batching();
@@ -112,16 +112,16 @@ impl HostLane {
     }
 
     /// Fails all requests after the controller-loss timeout, and new ones until [`HostLane::attach`].
-    pub(crate) fn fail(&mut self, shared: &mut Shared) {
+    pub(crate) fn fail(&mut self, shared: &mut LaneShared) {
         self.detach(shared);
         self.requests.core.fail();
         shared.completions.extend(self.requests.take_held_back(shared.now));
     }
 
     /// Closes the connection at the end of the reactor.
-    pub(crate) fn part(&mut self, shared: &mut Shared) {
+    pub(crate) fn shut_down(&mut self, shared: &mut LaneShared) {
         if let Some(mut link) = self.link.take() {
-            link.part(shared);
+            link.shut_down(shared);
             self.past = link.batching();
         }
     }
@@ -132,20 +132,20 @@ impl HostLane {
 
     /// True if its connection can carry fused commands.
     pub(crate) fn fuses(&self) -> bool {
-        self.link.as_ref().is_none_or(Link::fuses)
+        self.link.as_ref().is_none_or(QpairLink::fuses)
     }
 
     pub(crate) fn fd(&self) -> Option<i32> {
-        self.link.as_ref().and_then(Link::fd)
+        self.link.as_ref().and_then(QpairLink::fd)
     }
 
     pub(crate) fn is_blocked(&self) -> bool {
-        self.link.as_ref().is_some_and(Link::is_blocked)
+        self.link.as_ref().is_some_and(QpairLink::is_blocked)
     }
 
     /// Returns the commands in flight.
     pub(crate) fn in_flight(&self) -> u32 {
-        self.link.as_ref().map_or(0, Link::in_flight)
+        self.link.as_ref().map_or(0, QpairLink::in_flight)
     }
 
     /// Returns the requests in flight or waiting.
@@ -173,21 +173,21 @@ impl HostLane {
     pub(crate) fn submit(
         &mut self,
         mut request: Request,
-        shared: &mut Shared,
+        shared: &mut LaneShared,
     ) -> Result<(), Request> {
         if self.room() == 0 {
             return Err(request);
         }
         request.class = self.class_of(&request);
-        self.hear_load(shared);
-        let is_under_way = self.requests.take(shared.now, request, self.link.as_mut());
-        shared.in_flight += u32::from(is_under_way);
+        self.update_load(shared);
+        let is_in_flight = self.requests.take(shared.now, request, self.link.as_mut());
+        shared.in_flight += u32::from(is_in_flight);
         Ok(())
     }
 
     /// Updates the batcher with the commands in flight on other lanes.
     #[inline]
-    fn hear_load(&mut self, shared: &Shared) {
+    fn update_load(&mut self, shared: &LaneShared) {
         if let Some(link) = &mut self.link {
             let in_others = shared.in_flight.saturating_sub(link.in_flight());
             link.batcher().set_in_others(in_others);
@@ -215,7 +215,7 @@ impl HostLane {
     #[inline]
     pub(crate) fn parse<'a>(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneShared,
         rest: Rest<'a>,
         batch: usize,
     ) -> Result<Option<Rest<'a>>, LinkError> {
@@ -273,9 +273,9 @@ impl HostLane {
         }
     }
 
-    /// True if it is better to delay sending: see [`Link::gathers`].
+    /// True if it is better to delay sending: see [`QpairLink::gathers`].
     pub(crate) fn gathers(&mut self) -> bool {
-        self.link.as_mut().is_some_and(Link::gathers)
+        self.link.as_mut().is_some_and(QpairLink::gathers)
     }
 
     /// True if a full caravan waits.
@@ -285,7 +285,7 @@ impl HostLane {
     }
 
     /// Ends the turn: rings doorbells as the policy permits, and sends.
-    pub(crate) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
+    pub(crate) fn end_turn(&mut self, shared: &mut LaneShared) -> Result<(), LinkError> {
         self.submit_waiting(shared.now);
         if self.requests.core.has_failed() && !self.is_blocked() {
             shared.completions.extend(self.requests.take_held_back(shared.now));
@@ -299,13 +299,13 @@ impl HostLane {
     }
 
     /// Sends PDUs that doorbells have released.
-    pub(crate) fn flush(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
+    pub(crate) fn flush(&mut self, shared: &mut LaneShared) -> Result<(), LinkError> {
         let Some(link) = &mut self.link else { return Ok(()) };
         link.flush(&self.requests, shared)
     }
 
     /// Resumes sending, as the socket is writable again.
-    pub(crate) fn writable(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
+    pub(crate) fn writable(&mut self, shared: &mut LaneShared) -> Result<(), LinkError> {
         let Some(link) = &mut self.link else { return Ok(()) };
         link.resume()?;
         if !link.is_blocked() {
@@ -329,6 +329,6 @@ impl HostLane {
 
     #[inline]
     pub(crate) fn batching(&self) -> Batching {
-        self.link.as_ref().map_or(self.past, Link::batching)
+        self.link.as_ref().map_or(self.past, QpairLink::batching)
     }
 }

@@ -23,11 +23,11 @@ pub struct TargetName {
     host: String,
     port: u16,
     lookup: Arc<Lookup>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<NameState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct NameState {
     /// Addresses of the last successful lookup.
     known: Vec<SocketAddr>,
     /// Address of the last connection.
@@ -61,7 +61,7 @@ impl TargetName {
     /// # Errors
     /// The name was never resolved.
     pub(super) fn addresses(&self, timeout: Duration) -> Result<Vec<SocketAddr>, LinkError> {
-        let answer = self.ask(timeout);
+        let answer = self.query(timeout);
         let mut state = self.state();
         match answer {
             Ok(found) => {
@@ -90,7 +90,7 @@ impl TargetName {
         }
     }
 
-    fn ask(&self, timeout: Duration) -> io::Result<Vec<SocketAddr>> {
+    fn query(&self, timeout: Duration) -> io::Result<Vec<SocketAddr>> {
         // Only one lookup runs at a time, however long it takes. A result that is already available is outdated.
         let running = self.state().running.take();
         let running = running.filter(|r| matches!(r.try_recv(), Err(TryRecvError::Empty)));
@@ -105,23 +105,23 @@ impl TargetName {
             Ok(found) => found,
             Err(_) => {
                 self.state().running = Some(answer);
-                let text = format!("looking up the name took longer than {timeout:.0?}");
+                let text = format!("resolving the name took longer than {timeout:.0?}");
                 Err(io::Error::new(io::ErrorKind::TimedOut, text))
             }
         }
     }
 
     fn start(&self) -> io::Result<Receiver<io::Result<Vec<SocketAddr>>>> {
-        let (told, answer) = sync_channel(1);
+        let (sender, answer) = sync_channel(1);
         let (host, port, lookup) = (self.host.clone(), self.port, self.lookup.clone());
         let body = move || {
-            let _ = told.send(lookup(&host, port)); // the receiver may be gone
+            let _ = sender.send(lookup(&host, port)); // the receiver may be gone
         };
         thread::Builder::new().name("roadtrain-name".into()).spawn(body)?;
         Ok(answer)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NameState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -165,9 +165,9 @@ mod tests {
 
     /// Result of all lookups: they block while there is none.
     #[derive(Default)]
-    struct Answer(Mutex<Option<u8>>, Condvar);
+    struct LookupResult(Mutex<Option<u8>>, Condvar);
 
-    impl Answer {
+    impl LookupResult {
         fn set(&self, last: Option<u8>) {
             *self.0.lock().unwrap() = last;
             self.1.notify_all();
@@ -180,25 +180,25 @@ mod tests {
     }
 
     /// Returns a name with a result that the test controls, and the number of its lookups.
-    fn slow_name() -> (TargetName, Arc<Answer>, Arc<AtomicUsize>) {
-        let (answer, asked) = (Arc::<Answer>::default(), Arc::new(AtomicUsize::new(0)));
-        let (given, count) = (answer.clone(), asked.clone());
+    fn slow_name() -> (TargetName, Arc<LookupResult>, Arc<AtomicUsize>) {
+        let (answer, lookups) = (Arc::<LookupResult>::default(), Arc::new(AtomicUsize::new(0)));
+        let (given, count) = (answer.clone(), lookups.clone());
         let name = TargetName::with_lookup("disk", 4420, move |_, _| {
             count.fetch_add(1, SeqCst);
             Ok(vec![address(given.get())])
         });
-        (name, answer, asked)
+        (name, answer, lookups)
     }
 
     #[test]
     fn a_lookup_that_hangs_is_not_waited_for_and_not_repeated() {
-        let (name, answer, asked) = slow_name();
+        let (name, answer, lookups) = slow_name();
         let short = Duration::from_millis(5);
         for _ in 0..5 {
             let error = name.addresses(short).unwrap_err().to_string();
             assert!(error.contains("took longer"), "{error}");
         }
-        assert!(asked.load(SeqCst) <= 1);
+        assert!(lookups.load(SeqCst) <= 1);
         answer.set(Some(1));
         assert_eq!(name.addresses(Duration::from_secs(60)).unwrap(), [address(1)]);
         // No further lookup completes: the last known addresses count.
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_with_their_port() {
+    fn names_are_displayed_with_their_port() {
         assert_eq!(TargetName::new("disk", 4420).to_string(), "disk:4420");
         assert_eq!(TargetName::new("fe80::1%eth1", 1).to_string(), "[fe80::1%eth1]:1");
     }

@@ -4,15 +4,15 @@ use roadtrain_host_proto::express::EXPRESSES_MAX;
 
 /// Numbers over all paths: lanes path by path, then express connections path by path.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Numbers {
+pub(super) struct ConnectionNumbers {
     lanes: usize,
     paths: usize,
 }
 
-impl Numbers {
+impl ConnectionNumbers {
     /// Creates the numbering for this many path slots with this many lanes each.
     pub(super) fn new(lanes: usize, paths: usize) -> Self {
-        Numbers { lanes: lanes.max(1), paths }
+        ConnectionNumbers { lanes: lanes.max(1), paths }
     }
 
     /// Returns the number over all paths of connection `number` of a path.
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn every_connection_has_a_number_of_its_own() {
         for (lanes, paths) in [(1, 1), (3, 1), (1, 2), (2, 16)] {
-            let numbers = Numbers::new(lanes, paths);
+            let numbers = ConnectionNumbers::new(lanes, paths);
             let mut seen = Vec::new();
             for path in 0..paths {
                 for number in 0..lanes + EXPRESSES_MAX as usize {

@@ -24,7 +24,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 pub use submission_queue::Completer;
-use submission_queue::{Entry, Refused, Reply, SubmissionQueue, own_queue};
+use submission_queue::{
+    CompletionReply, QueuedRequest, SubmissionQueue, SubmissionRefused, own_queue,
+};
 use thiserror::Error;
 
 /// Maximum blocks of a Write Zeroes command.
@@ -39,10 +41,10 @@ const DISCARD_BLOCKS_MAX: u64 = u32::MAX as u64;
 /// dropped, requests in flight are finished, the controller is shut down, and its threads end.
 #[derive(Clone)]
 pub struct Client {
-    inner: Arc<Inner>,
+    inner: Arc<ClientInner>,
 }
 
-struct Inner {
+struct ClientInner {
     view: ControllerView,
     /// Submission queues, one per reactor.
     queues: Vec<Arc<SubmissionQueue>>,
@@ -92,7 +94,7 @@ impl Client {
         let by_core = by_core(view.affinities());
         let controller = Some(controller);
         Ok(Client {
-            inner: Arc::new(Inner { view, queues, by_core, has_room_for_two, controller }),
+            inner: Arc::new(ClientInner { view, queues, by_core, has_room_for_two, controller }),
         })
     }
 
@@ -119,12 +121,12 @@ impl Client {
     /// Submits a request; `done` is called once, on the reactor's thread: it must not block there. Waits while
     /// [`HostConfig::queue_entries`] requests wait for each reactor; never waits within `done`.
     pub fn submit(&self, request: Request, done: impl FnOnce(Completion) + Send + 'static) {
-        self.put(Entry { request, reply: Reply::Call(Box::new(done)) });
+        self.put(QueuedRequest { request, reply: CompletionReply::Call(Box::new(done)) });
     }
 
     /// Submits a request as [`Client::submit`] does; its completion goes to `done`.
     pub fn submit_to(&self, request: Request, done: &Sender<Completion>) {
-        self.put(Entry { request, reply: Reply::Send(done.clone()) });
+        self.put(QueuedRequest { request, reply: CompletionReply::Send(done.clone()) });
     }
 
     /// Submits a request without waiting; its completion goes to `done`.
@@ -136,7 +138,8 @@ impl Client {
         request: Request,
         done: &Sender<Completion>,
     ) -> Result<(), Request> {
-        self.try_put(Entry { request, reply: Reply::Send(done.clone()) }).map_err(|e| e.request)
+        self.try_put(QueuedRequest { request, reply: CompletionReply::Send(done.clone()) })
+            .map_err(|e| e.request)
     }
 
     /// Submits a request without waiting and without allocating; its completion goes to `completer`.
@@ -148,31 +151,36 @@ impl Client {
         request: Request,
         completer: &Arc<dyn Completer>,
     ) -> Result<(), Request> {
-        self.try_put(Entry { request, reply: Reply::Tell(completer.clone()) })
-            .map_err(|entry| entry.request)
+        self.try_put(QueuedRequest {
+            request,
+            reply: CompletionReply::Completer(completer.clone()),
+        })
+        .map_err(|entry| entry.request)
     }
 
-    fn put(&self, entry: Entry) {
+    fn put(&self, entry: QueuedRequest) {
         let Err(entry) = self.try_put(entry) else { return };
-        if let Err(Refused::Closed(entry) | Refused::Full(entry)) = self.home().put(entry) {
+        if let Err(SubmissionRefused::Closed(entry) | SubmissionRefused::Full(entry)) =
+            self.preferred_queue().put(entry)
+        {
             entry.reply.fail(entry.request, Status::HOST_PATH_ERROR);
         }
     }
 
     /// Tries every queue, the thread's own first; `Err`: all are full.
-    fn try_put(&self, mut entry: Entry) -> Result<(), Entry> {
+    fn try_put(&self, mut entry: QueuedRequest) -> Result<(), QueuedRequest> {
         if !is_sound(&entry.request) {
             entry.reply.fail(entry.request, Status::INVALID_FIELD.dnr());
             return Ok(());
         }
         let queues = &self.inner.queues;
-        let home = self.home_number();
+        let preferred_queue = self.preferred_number();
         let mut full = false;
         for step in 0..queues.len() {
-            match queues[(home + step) % queues.len()].try_put(entry) {
+            match queues[(preferred_queue + step) % queues.len()].try_put(entry) {
                 Ok(()) => return Ok(()),
-                Err(Refused::Full(again)) => (full, entry) = (true, again),
-                Err(Refused::Closed(again)) => entry = again,
+                Err(SubmissionRefused::Full(again)) => (full, entry) = (true, again),
+                Err(SubmissionRefused::Closed(again)) => entry = again,
             }
         }
         if full {
@@ -182,13 +190,13 @@ impl Client {
         Ok(())
     }
 
-    fn home(&self) -> &SubmissionQueue {
-        &self.inner.queues[self.home_number() % self.inner.queues.len()]
+    fn preferred_queue(&self) -> &SubmissionQueue {
+        &self.inner.queues[self.preferred_number() % self.inner.queues.len()]
     }
 
     /// Returns the number of the preferred queue. Requests go to the reactor of the caller's core; without one, threads
     /// are assigned to queues in turn. A reactor's callbacks stay with it.
-    fn home_number(&self) -> usize {
+    fn preferred_number(&self) -> usize {
         let here = || {
             let core = numa::current_core().filter(|_| self.inner.queues.len() > 1)?;
             *self.inner.by_core.get(core)?
@@ -412,7 +420,7 @@ impl Client {
     }
 }
 
-impl Drop for Inner {
+impl Drop for ClientInner {
     fn drop(&mut self) {
         let controller = self.controller.take();
         if own_queue().is_some() {
@@ -425,14 +433,14 @@ impl Drop for Inner {
 thread_local! {
     /// Channel for the completion that this thread waits for: one request at a time.
     static REPLIES: (Sender<Completion>, Receiver<Completion>) = channel();
-    static HOME: Cell<Option<usize>> = const { Cell::new(None) };
+    static THREAD_NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// Returns the number of this thread; threads are numbered at their first call.
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let number = HOME.get().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed));
-    HOME.set(Some(number));
+    let number = THREAD_NUMBER.get().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed));
+    THREAD_NUMBER.set(Some(number));
     number
 }
 

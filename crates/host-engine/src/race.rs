@@ -25,20 +25,21 @@ where
     E: Send,
 {
     // A controller at the limit of its descriptors tries them one by one.
-    let sign = match StopSignal::new() {
-        Ok(sign) if attempts.len() > 1 => sign,
+    let signal = match StopSignal::new() {
+        Ok(signal) if attempts.len() > 1 => signal,
         _ => return one_by_one(attempts, attempt),
     };
     thread::scope(|scope| {
-        let (told, outcomes) = channel();
+        let (results, outcomes) = channel();
         let (mut begun, mut failed, mut company_at) = (0, Vec::new(), Instant::now());
         loop {
             let now = Instant::now();
             if begun < attempts.len() && (now >= company_at || failed.len() == begun) {
-                let (number, told, sign, attempt) = (begun, told.clone(), sign.clone(), &attempt);
+                let (number, results, signal, attempt) =
+                    (begun, results.clone(), signal.clone(), &attempt);
                 scope.spawn(move || {
-                    stopping::heed(&sign);
-                    let _ = told.send((number, attempt(&attempts[number])));
+                    stopping::limit_waits_by(&signal);
+                    let _ = results.send((number, attempt(&attempts[number])));
                 });
                 (begun, company_at) = (begun + 1, now + COMPANY_AFTER);
                 continue;
@@ -46,13 +47,13 @@ where
             let next = if begun < attempts.len() { company_at - now } else { STEP };
             match outcomes.recv_timeout(next.min(STEP)) {
                 Ok((number, Ok(value))) => {
-                    sign.raise_for(Duration::ZERO);
+                    signal.raise_for(Duration::ZERO);
                     return Ok((number, value));
                 }
                 Ok((number, Err(error))) => failed.push((number, error)),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     if stopping::limit(STEP).is_zero() {
-                        sign.raise_for(Duration::ZERO);
+                        signal.raise_for(Duration::ZERO);
                     }
                 }
             }
@@ -117,9 +118,9 @@ mod tests {
 
     #[test]
     fn attempts_end_with_the_controller() {
-        let sign = StopSignal::new().unwrap();
-        stopping::heed(&sign);
-        sign.raise_for(Duration::ZERO);
+        let signal = StopSignal::new().unwrap();
+        stopping::limit_waits_by(&signal);
+        signal.raise_for(Duration::ZERO);
         let errors = first_of(&[0, 1], |_: &u8| silent()).unwrap_err();
         assert_eq!(errors.len(), 2);
     }

@@ -1,22 +1,22 @@
 //! Reactor of the host: one thread, one ring, its lanes and the front that uses them.
 
+mod allocation_results;
 #[cfg(feature = "testing")]
 mod by_hand;
 mod express;
 mod frames;
-mod look_ups;
 mod paths;
 mod turn;
 
 use super::api::{Allocation, AllocationQuery, Class, Front};
 use super::counters::{LaneCounters, ReactorCounters};
-use super::ether::{Found, Ports};
+use super::ether::{FoundPath, Ports};
 use super::lane::HostLane;
-use super::link::{Link, LinkError, Shared};
-use frames::Frames;
-use look_ups::LookUps;
-use paths::{NewLane, Paths};
-use roadtrain_host_proto::association::AskedBy;
+use super::link::{LaneShared, LinkError, QpairLink};
+use allocation_results::AllocationResults;
+use frames::HostPorts;
+use paths::{NewLane, ReactorPaths};
+use roadtrain_host_proto::association::QueryOrigin;
 use roadtrain_host_proto::old_commands::LaneGuard;
 use roadtrain_host_proto::paths::{AnaTable, PathPolicy, WayState};
 use roadtrain_host_proto::pins::Barred;
@@ -61,11 +61,11 @@ const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Order of a control thread to a reactor.
 ///
 /// Lanes are numbered over all reactors, then over those of the next paths.
-pub(crate) enum Order {
+pub(crate) enum HostReactorOrder {
     /// Use this connection for the lane, but not for requests to barred NSIDs.
     Attach {
         lane: usize,
-        link: Box<Link>,
+        link: Box<QpairLink>,
         rules: RetryRules,
         barred: Barred,
         writes: PathWrites,
@@ -80,12 +80,12 @@ pub(crate) enum Order {
     /// Set NSIDs that stand for other namespaces than requests mean.
     SetBarred { lane: usize, barred: Barred },
     /// Result of the front's query of block allocation.
-    LookedUp { key: u64, found: Option<Allocation> },
+    AllocationFound { key: u64, found: Option<Allocation> },
     /// Add a path to this target to the lane.
-    Offer { lane: usize, found: Found },
+    Offer { lane: usize, found: FoundPath },
     /// Prepare the path of this number, which may be new.
     Open { path: usize },
-    /// Take no more requests on the lane's path; [`Report::Left`] when it has none left.
+    /// Take no more requests on the lane's path; [`HostReactorReport::Left`] when it has none left.
     Leave { lane: usize },
     /// Close the lane's connection: its controller is lost.
     Detach { lane: usize, done: SyncSender<()> },
@@ -103,7 +103,7 @@ pub(crate) enum Order {
 }
 
 /// Parts of a reactor.
-pub(crate) struct Parts {
+pub(crate) struct HostReactorParts {
     /// Numbers of its lanes over all reactors.
     pub(crate) lanes: Vec<usize>,
     pub(crate) queue_entries: u16,
@@ -119,9 +119,9 @@ pub(crate) struct Parts {
     pub(crate) own: Arc<ReactorCounters>,
     /// Ports that its lanes share.
     pub(crate) ports: Ports,
-    pub(crate) inbox: Inbox<Order>,
+    pub(crate) inbox: Inbox<HostReactorOrder>,
     /// Mailboxes of the control threads, one per possible path.
-    pub(crate) reports: Vec<Outbox<Report>>,
+    pub(crate) reports: Vec<Outbox<HostReactorReport>>,
     /// Number of paths at the start.
     pub(crate) paths: usize,
     pub(crate) path_policy: PathPolicy,
@@ -129,7 +129,7 @@ pub(crate) struct Parts {
     pub(crate) counters: Arc<[LaneCounters]>,
 }
 
-impl Parts {
+impl HostReactorParts {
     /// Returns the numbers of its lanes on all paths at the start.
     pub(crate) fn numbers(&self) -> Vec<usize> {
         let lanes = self.counters.len() / self.reports.len();
@@ -139,19 +139,19 @@ impl Parts {
 }
 
 /// Report to a control thread from reactors and from other control threads.
-pub(crate) enum Report {
+pub(crate) enum HostReactorReport {
     /// The lane (numbered over all reactors) lost its connection.
     Lost { lane: usize, error: LinkError },
     /// Commands of the lane (numbered over all reactors) have timed out: their identifiers.
     Overdue { lane: usize, cids: Vec<u16> },
     /// A front queries the allocation of blocks.
-    LookUp { by: AskedBy, query: AllocationQuery },
+    QueryAllocation { by: QueryOrigin, query: AllocationQuery },
     /// The lane requests an express connection.
     WantsExpress { lane: usize },
     /// An express connection of the lane was closed, by its number.
     ExpressClosed { lane: usize, number: usize },
     /// A new path to this target was found.
-    Found(Found),
+    Found(FoundPath),
     /// A lane that is leaving has no request left.
     Left,
     /// Requests take other paths from now on; this path ends when it has none left.
@@ -171,31 +171,31 @@ pub(crate) enum Report {
     Call(Box<dyn FnOnce() + Send>),
 }
 
-struct Watch {
+struct FdWatch {
     key: u64,
     user_data: u64,
 }
 
-pub(crate) struct Reactor {
-    core: Core<Order>,
+pub(crate) struct HostReactor {
+    core: Core<HostReactorOrder>,
     ring: Ring,
     lanes: Table<HostLane>,
     /// Numbers of the lanes over all reactors, then those of express connections.
     numbers: Vec<usize>,
     /// Number of express connections.
     expresses: usize,
-    shared: Shared,
-    frames: Frames,
-    watches: Vec<Watch>,
+    shared: LaneShared,
+    frames: HostPorts,
+    watches: Vec<FdWatch>,
     watch_serial: u32,
     ready: VecDeque<u64>,
     /// Number of commands at their drivers.
     commands: usize,
     answers: VecDeque<(u64, i32)>,
-    look_ups: LookUps,
+    allocation_results: AllocationResults,
     /// Mailboxes of the control threads, by path.
-    reports: Vec<Outbox<Report>>,
-    paths: Paths,
+    reports: Vec<Outbox<HostReactorReport>>,
+    paths: ReactorPaths,
     /// Number of failed completions.
     errors: u64,
     /// Counters by lane, over all reactors, and by path.
@@ -205,16 +205,16 @@ pub(crate) struct Reactor {
     stop: bool,
 }
 
-impl Reactor {
+impl HostReactor {
     /// Creates the reactor on the thread that will run it.
-    pub(crate) fn new(parts: Parts) -> io::Result<Self> {
+    pub(crate) fn new(parts: HostReactorParts) -> io::Result<Self> {
         let numbers = parts.numbers();
         let meters = (parts.meter.clone(), parts.own.cells.clone());
         let lanes = numbers.iter().map(|_| NewLane::of(&parts).make()).collect();
-        let paths = Paths::new(&parts);
-        let frames = Frames::new(&parts.ports);
-        let shared = Shared::new(parts.ports, parts.own.cells.clone(), parts.slow_over);
-        Ok(Reactor {
+        let paths = ReactorPaths::new(&parts);
+        let frames = HostPorts::new(&parts.ports);
+        let shared = LaneShared::new(parts.ports, parts.own.cells.clone(), parts.slow_over);
+        Ok(HostReactor {
             core: Core::new(parts.inbox, parts.waiting, meters)?,
             ring: Ring::wide(RING_ENTRIES)?,
             lanes,
@@ -227,7 +227,7 @@ impl Reactor {
             ready: VecDeque::new(),
             commands: 0,
             answers: VecDeque::new(),
-            look_ups: LookUps::default(),
+            allocation_results: AllocationResults::default(),
             reports: parts.reports,
             paths,
             errors: 0,
@@ -241,10 +241,10 @@ impl Reactor {
     /// Runs until the front stops it.
     pub(crate) fn run(&mut self, front: &mut dyn Front) -> io::Result<()> {
         self.poll_carrier();
-        let mut running = Running { reactor: self, front };
+        let mut running = FrontedReactor { reactor: self, front };
         roadtrain_reactor::run(&mut running)?;
         let reactor = &mut running.reactor;
-        reactor.lanes.iter_mut().for_each(|lane| lane.part(&mut reactor.shared));
+        reactor.lanes.iter_mut().for_each(|lane| lane.shut_down(&mut reactor.shared));
         // The front has made the drivers end its commands.
         roadtrain_reactor::finish(&mut running, COMMANDS_TIMEOUT, |running| {
             !running.reactor.has_commands()
@@ -280,23 +280,25 @@ impl Reactor {
             event::LANE_OUT if self.lanes.polled(data) => {
                 self.use_lane(data.index, HostLane::writable);
                 if self.is_leaving() {
-                    self.let_go(data.index); // requests that could not move while it was blocked
+                    self.move_waiting(data.index); // requests that could not move while it was blocked
                 }
             }
             _ => {}
         }
     }
-    fn obey(&mut self, order: Order) {
+    fn apply(&mut self, order: HostReactorOrder) {
         self.shared.now = clock::now();
         match order {
-            Order::Stop => self.stopping = true,
-            Order::Recorded(reply) => _ = reply.try_send(OfReactor::of(&self.shared.recorder)),
-            Order::Beat(reply) => _ = reply.try_send(()),
+            HostReactorOrder::Stop => self.stopping = true,
+            HostReactorOrder::Recorded(reply) => {
+                _ = reply.try_send(OfReactor::of(&self.shared.recorder))
+            }
+            HostReactorOrder::Beat(reply) => _ = reply.try_send(()),
             #[cfg(feature = "testing")]
-            Order::Call(call) => call(),
-            Order::SetBarred { lane, barred } => self.set_barred(lane, barred),
-            Order::Express { lane, express } => self.express_came(lane, express),
-            Order::Attach { lane, mut link, rules, barred, writes, guard } => {
+            HostReactorOrder::Call(call) => call(),
+            HostReactorOrder::SetBarred { lane, barred } => self.set_barred(lane, barred),
+            HostReactorOrder::Express { lane, express } => self.express_replied(lane, express),
+            HostReactorOrder::Attach { lane, mut link, rules, barred, writes, guard } => {
                 let Some(index) = self.index_of(lane) else { return };
                 let (now, line) = (self.shared.now, self.line_of(lane));
                 link.set_line(line);
@@ -307,37 +309,39 @@ impl Reactor {
                 lane.requests.core.set_writes(writes);
                 lane.attach(*link, (rules, guard), now);
                 self.paths.set_barred(index, &barred);
-                self.way_changed(index, WayState::Live);
+                self.path_changed(index, WayState::Live);
             }
-            Order::Release { lane } => {
+            HostReactorOrder::Release { lane } => {
                 let Some(index) = self.index_of(lane) else { return };
                 self.release(index);
             }
-            Order::SetAna { lane, ana } => {
+            HostReactorOrder::SetAna { lane, ana } => {
                 let Some(index) = self.index_of(lane) else { return };
                 self.paths.set_ana(index, ana);
             }
-            Order::LookedUp { key, found } => self.look_ups.answered(key, found),
-            Order::Offer { lane, found } => {
+            HostReactorOrder::AllocationFound { key, found } => {
+                self.allocation_results.answered(key, found)
+            }
+            HostReactorOrder::Offer { lane, found } => {
                 let Some(index) = self.index_of(lane) else { return };
                 self.offer(index, &found);
             }
-            Order::Open { path } => self.open_path(path),
-            Order::Leave { lane } => {
+            HostReactorOrder::Open { path } => self.open_path(path),
+            HostReactorOrder::Leave { lane } => {
                 let Some(index) = self.index_of(lane) else { return };
                 self.leave(index);
             }
-            Order::Detach { lane, done } => {
+            HostReactorOrder::Detach { lane, done } => {
                 if let Some(index) = self.index_of(lane) {
                     self.detach_all(index);
                 }
                 let _ = done.try_send(());
             }
-            Order::Fail { lane } => {
+            HostReactorOrder::Fail { lane } => {
                 let Some(index) = self.index_of(lane) else { return };
                 if self.paths.are_several() {
                     self.detach(index);
-                    self.way_changed(index, WayState::Lost);
+                    self.path_changed(index, WayState::Lost);
                 }
                 if self.stopping {
                     self.abandon(index);
@@ -387,7 +391,7 @@ impl Reactor {
     fn detach_all(&mut self, index: u32) {
         self.detach(index);
         self.lose_express(index);
-        self.let_go(index); // requests of the express connection
+        self.move_waiting(index); // requests of the express connection
     }
 
     /// Closes the lane's connection: its polls are cancelled before the descriptor is closed.
@@ -397,7 +401,7 @@ impl Reactor {
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.detach(&mut self.shared);
         }
-        self.way_lost(index);
+        self.path_lost(index);
     }
 
     /// Calls into a lane; an error ends its connection and is reported.
@@ -405,7 +409,7 @@ impl Reactor {
     fn use_lane<T>(
         &mut self,
         index: u32,
-        call: impl FnOnce(&mut HostLane, &mut Shared) -> Result<T, LinkError>,
+        call: impl FnOnce(&mut HostLane, &mut LaneShared) -> Result<T, LinkError>,
     ) -> Option<T> {
         let lane = self.lanes.get_mut(index)?;
         match call(lane, &mut self.shared) {
@@ -420,7 +424,10 @@ impl Reactor {
                     let _ = lane.end_turn(&mut self.shared);
                 }
                 self.detach(index);
-                self.report(self.numbers[index as usize], |lane| Report::Lost { lane, error });
+                self.report(self.numbers[index as usize], |lane| HostReactorReport::Lost {
+                    lane,
+                    error,
+                });
                 None
             }
         }
@@ -439,10 +446,10 @@ impl Reactor {
             let limit = if yields { YIELDING_RX_BYTES } else { RX_BUFFER_BYTES };
             lane.set_yielding(yields);
             let received = self.use_lane(index, |l, _| l.receive(&mut rx.own, limit));
-            let (heard, mut rest) = received.unwrap_or_default();
-            let next = if heard.more { List::Ready } else { List::Idle };
+            let (progress, mut rest) = received.unwrap_or_default();
+            let next = if progress.more { List::Ready } else { List::Idle };
             self.lanes.note(next, index);
-            if heard.something {
+            if progress.something {
                 self.core.waits.worked();
             }
             while let Some(octets) = rest {
@@ -487,7 +494,10 @@ impl Reactor {
             self.lanes.note(List::Idle, index);
         }
         if let Some(cids) = self.lanes.get_mut(index).and_then(HostLane::take_overdue) {
-            self.report(self.numbers[index as usize], |lane| Report::Overdue { lane, cids });
+            self.report(self.numbers[index as usize], |lane| HostReactorReport::Overdue {
+                lane,
+                cids,
+            });
         }
         if self.lanes.get(index).is_some_and(|lane| lane.express.is_busy()) {
             self.review_express(index);
@@ -551,15 +561,15 @@ impl Reactor {
 }
 
 /// Reactor with the front that uses its lanes.
-struct Running<'a> {
-    reactor: &'a mut Reactor,
+struct FrontedReactor<'a> {
+    reactor: &'a mut HostReactor,
     front: &'a mut dyn Front,
 }
 
-impl roadtrain_reactor::Reactor for Running<'_> {
-    type Message = Order;
+impl roadtrain_reactor::Reactor for FrontedReactor<'_> {
+    type Message = HostReactorOrder;
 
-    fn core(&mut self) -> (&mut Core<Order>, &mut Ring) {
+    fn core(&mut self) -> (&mut Core<HostReactorOrder>, &mut Ring) {
         (&mut self.reactor.core, &mut self.reactor.ring)
     }
 
@@ -568,18 +578,20 @@ impl roadtrain_reactor::Reactor for Running<'_> {
     }
 
     fn is_all_busy(&self) -> bool {
-        let Reactor { frames, lanes, watches, commands, .. } = &*self.reactor;
+        let HostReactor { frames, lanes, watches, commands, .. } = &*self.reactor;
         let is_busy = frames.came || lanes.count(List::Ready) > 0;
         is_busy && lanes.len() == 1 && watches.is_empty() && *commands == 0
     }
 
     fn has_work(&self) -> bool {
-        let Reactor { frames, lanes, shared, ready, answers, look_ups, paths, .. } = &*self.reactor;
+        let HostReactor {
+            frames, lanes, shared, ready, answers, allocation_results, paths, ..
+        } = &*self.reactor;
         frames.came
             || paths.has_moved
             || lanes.count(List::Ready) > 0
             || !(shared.completions.is_empty() && ready.is_empty() && answers.is_empty())
-            || !look_ups.is_empty()
+            || !allocation_results.is_empty()
     }
 
     fn expects(&self) -> bool {
@@ -593,7 +605,7 @@ impl roadtrain_reactor::Reactor for Running<'_> {
 
     /// While one lane has work without a poll, the others need theirs.
     fn poll_lanes(&mut self, has_work: bool) {
-        let Reactor { lanes, ring, .. } = &mut *self.reactor;
+        let HostReactor { lanes, ring, .. } = &mut *self.reactor;
         while let Some(index) = lanes.next(List::Idle) {
             if has_work && lanes.len() > 1 {
                 lanes.poll(ring, index);
@@ -625,8 +637,8 @@ impl roadtrain_reactor::Reactor for Running<'_> {
         self.reactor.completed(data, cqe);
     }
 
-    fn obey(&mut self, order: Order) {
-        self.reactor.obey(order);
+    fn obey(&mut self, order: HostReactorOrder) {
+        self.reactor.apply(order);
     }
 
     fn turn(&mut self, rx: &mut RxBuffers) {

@@ -1,8 +1,8 @@
 //! A lane's requests with their data buffers, while `host_proto::requests` decides about the requests themselves.
 
 use super::api::{Completion, Op, Request};
-use super::commands::{Commands, Ending, HasEnded};
-use super::ether::Source;
+use super::commands::{CommandEnd, EndedLinkCommand, LinkCommands};
+use super::ether::CommandDataSource;
 use roadtrain_host_proto::express::Traffic;
 use roadtrain_host_proto::old_commands::BlockRange;
 use roadtrain_host_proto::qpair::Data;
@@ -148,7 +148,7 @@ impl LaneRequests {
     }
 }
 
-impl Source for LaneRequests {
+impl CommandDataSource for LaneRequests {
     fn data(&self, slot: u16, offset: u32, length: u32) -> Option<&[u8]> {
         let request = self.core.get(slot)?;
         let data: &[u8] = match &request.buffer {
@@ -159,7 +159,7 @@ impl Source for LaneRequests {
     }
 }
 
-impl Commands for LaneRequests {
+impl LinkCommands for LaneRequests {
     fn place(&mut self, slot: u16, offset: u32, length: u32) -> Option<Place> {
         let buffer = self.core.get_mut(slot)?.buffer.as_mut()?;
         let rest = &mut buffer[offset as usize..][..length as usize];
@@ -176,10 +176,10 @@ impl Commands for LaneRequests {
     fn end(
         &mut self,
         slot: u16,
-        end: &Ending,
+        end: &CommandEnd,
         now: Instant,
         completions: &mut VecDeque<Completion>,
-    ) -> Option<HasEnded> {
+    ) -> Option<EndedLinkCommand> {
         let request = self.core.get(slot)?;
         let bytes = request.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
         let sends = matches!(request.op, Op::Write | Op::Compare | Op::CompareAndWrite | Op::Copy);
@@ -192,7 +192,7 @@ impl Commands for LaneRequests {
                     true => warn!(nsid, "success, but not all data has moved: trying again"),
                     false => warn!(nsid, "{status}: trying again"),
                 }
-                return Some(HasEnded { bytes, latency_ns: 0 });
+                return Some(EndedLinkCommand { bytes, latency_ns: 0 });
             }
             None => return None,
         };
@@ -202,7 +202,7 @@ impl Commands for LaneRequests {
         } else {
             completions.push_back(completion);
         }
-        Some(HasEnded { bytes, latency_ns })
+        Some(EndedLinkCommand { bytes, latency_ns })
     }
 }
 

@@ -8,37 +8,37 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Longest wait at the end for a silent target.
-const FAREWELL: Duration = Duration::from_secs(3);
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest wait at the end for a target that has replied since: its last flush may take that long.
-const SHUTDOWN: Duration = Duration::from_secs(10);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Signal that a controller is to end.
 pub(super) struct StopSignal {
     /// End of all waits, once it is raised.
     until: Mutex<Option<Instant>>,
     /// Event that wakes waiting threads.
-    bell: Event,
+    wake_event: Event,
 }
 
 thread_local! {
     /// Signal that limits the waits of this thread.
-    static HEEDED: RefCell<Option<Arc<StopSignal>>> = const { RefCell::new(None) };
+    static STOP_SIGNAL: RefCell<Option<Arc<StopSignal>>> = const { RefCell::new(None) };
 }
 
 impl StopSignal {
     pub(super) fn new() -> io::Result<Arc<Self>> {
-        Ok(Arc::new(StopSignal { until: Mutex::default(), bell: Event::new()? }))
+        Ok(Arc::new(StopSignal { until: Mutex::default(), wake_event: Event::new()? }))
     }
 
-    /// Raises the signal: threads that heed it wait for [`FAREWELL`] at most, in total.
+    /// Raises the signal: threads that heed it wait for [`STOP_TIMEOUT`] at most, in total.
     pub(super) fn raise(&self) {
-        self.raise_for(FAREWELL);
+        self.raise_for(STOP_TIMEOUT);
     }
 
     /// Raises the signal with another limit.
-    pub(super) fn raise_for(&self, farewell: Duration) {
-        self.until().get_or_insert_with(|| Instant::now() + farewell);
-        self.bell.wake();
+    pub(super) fn raise_for(&self, within: Duration) {
+        self.until().get_or_insert_with(|| Instant::now() + within);
+        self.wake_event.wake();
     }
 
     fn until(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -46,26 +46,26 @@ impl StopSignal {
     }
 }
 
-/// Limits the waits of this thread by `sign`.
-pub(super) fn heed(sign: &Arc<StopSignal>) {
-    HEEDED.set(Some(sign.clone()));
+/// Limits the waits of this thread by `signal`.
+pub(super) fn limit_waits_by(signal: &Arc<StopSignal>) {
+    STOP_SIGNAL.set(Some(signal.clone()));
 }
 
 /// Restarts the limit, as the target replies: it has time for the last commands.
-pub(super) fn begin_again() {
-    HEEDED.with_borrow(|sign| {
-        if let Some(sign) = sign
-            && let Some(until) = &mut *sign.until()
+pub(super) fn restart_limit() {
+    STOP_SIGNAL.with_borrow(|signal| {
+        if let Some(signal) = signal
+            && let Some(until) = &mut *signal.until()
         {
-            *until = Instant::now() + SHUTDOWN;
+            *until = Instant::now() + SHUTDOWN_TIMEOUT;
         }
     });
 }
 
 /// Returns how much of `timeout` this thread may wait.
 pub(super) fn limit(timeout: Duration) -> Duration {
-    HEEDED.with_borrow(|sign| {
-        let until = sign.as_ref().and_then(|sign| *sign.until());
+    STOP_SIGNAL.with_borrow(|signal| {
+        let until = signal.as_ref().and_then(|signal| *signal.until());
         until.map_or(timeout, |until| timeout.min(until.saturating_duration_since(Instant::now())))
     })
 }
@@ -73,8 +73,11 @@ pub(super) fn limit(timeout: Duration) -> Duration {
 /// Returns a descriptor that becomes readable when this thread is to stop; `None` if it is stopping already, or never
 /// has to.
 pub(super) fn descriptor() -> Option<RawFd> {
-    HEEDED.with_borrow(|sign| {
-        sign.as_ref().filter(|sign| sign.until().is_none()).map(|sign| sign.bell.fd())
+    STOP_SIGNAL.with_borrow(|signal| {
+        signal
+            .as_ref()
+            .filter(|signal| signal.until().is_none())
+            .map(|signal| signal.wake_event.fd())
     })
 }
 
@@ -103,9 +106,9 @@ pub(super) fn poll(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<
         let mut all = polls.to_vec();
         all.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
         let ready = poll_calmly(&mut all, timeout)?;
-        let (mine, sign) = all.split_at(polls.len());
+        let (mine, signal) = all.split_at(polls.len());
         polls.copy_from_slice(mine);
-        if !ready || sign[0].revents == 0 || mine.iter().any(|poll| poll.revents != 0) {
+        if !ready || signal[0].revents == 0 || mine.iter().any(|poll| poll.revents != 0) {
             return Ok(ready);
         }
     }

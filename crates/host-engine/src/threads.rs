@@ -5,7 +5,7 @@ use super::config::HostConfig;
 use super::counters::{LaneCounters, ReactorCounters};
 use super::error::HostError;
 use super::ether::Ports;
-use super::reactor::{Order, Parts, Reactor, Report};
+use super::reactor::{HostReactor, HostReactorOrder, HostReactorParts, HostReactorReport};
 use roadtrain_reactor::tuning;
 use roadtrain_reactor::waits::Meter;
 use roadtrain_system::mailbox::{Outbox, mailbox};
@@ -30,7 +30,7 @@ pub(super) fn reactor_of(lane: usize, reactors: usize) -> usize {
 
 /// Thread of a reactor, and the mailbox of its orders.
 pub(super) struct ReactorHandle {
-    pub(super) orders: Outbox<Order>,
+    pub(super) orders: Outbox<HostReactorOrder>,
     /// Numbers of its lanes over all reactors.
     pub(super) lanes: Vec<usize>,
     /// Numbers of its lanes over all paths.
@@ -45,7 +45,7 @@ impl ReactorHandle {
         ReactorHandle { orders, lanes, numbers: Vec::new(), thread: None }
     }
 
-    /// Waits until it has ended. Its `Goodbye` has reported a panic.
+    /// Waits until it has ended. Its `ReactorEndReport` has reported a panic.
     pub(super) fn join(&mut self) {
         let _ = self.thread.take().map(JoinHandle::join);
     }
@@ -55,16 +55,16 @@ impl ReactorHandle {
 impl Drop for ReactorHandle {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        self.orders.send(Order::Stop);
+        self.orders.send(HostReactorOrder::Stop);
         for &lane in &self.numbers {
-            self.orders.send(Order::Fail { lane });
+            self.orders.send(HostReactorOrder::Fail { lane });
         }
-        let _ = thread.join(); // its `Goodbye` has reported a panic
+        let _ = thread.join(); // its `ReactorEndReport` has reported a panic
     }
 }
 
 /// Meter of a reactor's waits, and its counters.
-type Shown = (Arc<Meter>, Arc<ReactorCounters>);
+type ReactorMeters = (Arc<Meter>, Arc<ReactorCounters>);
 
 /// Starts a reactor; it runs when this returns.
 ///
@@ -75,9 +75,9 @@ pub(super) fn spawn(
     affinity: Affinity,
     lanes: Vec<usize>,
     front: Box<dyn Front + Send>,
-    reports: Vec<Outbox<Report>>,
+    reports: Vec<Outbox<HostReactorReport>>,
     reactors: usize,
-    (counters, (meter, own)): (Arc<[LaneCounters]>, Shown),
+    (counters, (meter, own)): (Arc<[LaneCounters]>, ReactorMeters),
 ) -> Result<ReactorHandle, HostError> {
     let system = |what| move |source| HostError::System { what, source };
     let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
@@ -88,7 +88,7 @@ pub(super) fn spawn(
     let unreachable = |source| HostError::Unreachable { address: address.clone(), source };
     let ports = Ports::of_reactor(config.addresses(), reactors).map_err(unreachable)?;
     drop(near);
-    let parts = Parts {
+    let parts = HostReactorParts {
         paths: config.addresses().count(),
         lanes: lanes.clone(),
         path_policy: config.path_policy,
@@ -111,12 +111,13 @@ pub(super) fn spawn(
     let body = move || {
         tuning::set_exact_timers();
         numa::bind_thread(&affinity);
-        let mut goodbye = Goodbye { reports, index, failure: None };
-        match Reactor::new(parts) {
+        let mut end_report = ReactorEndReport { reports, index, failure: None };
+        match HostReactor::new(parts) {
             Ok(reactor) => {
                 let _ = begun.send(Ok(()));
-                let ended = Running { reactor, front: Some(front) }.run();
-                goodbye.failure = ended.err().map(|e| format!("reactor {index} has failed: {e}"));
+                let ended = HostReactorThread { reactor, front: Some(front) }.run();
+                end_report.failure =
+                    ended.err().map(|e| format!("reactor {index} has failed: {e}"));
             }
             Err(error) => {
                 let _ = begun.send(Err(error));
@@ -133,21 +134,21 @@ pub(super) fn spawn(
 }
 
 /// Reactor and its front, which lives as long as drivers may use its memory.
-struct Running {
-    reactor: Reactor,
+struct HostReactorThread {
+    reactor: HostReactor,
     front: Option<Box<dyn Front + Send>>,
 }
 
-impl Running {
+impl HostReactorThread {
     fn run(mut self) -> io::Result<()> {
         self.front.as_mut().map_or(Ok(()), |front| self.reactor.run(&mut **front))
     }
 }
 
-impl Drop for Running {
+impl Drop for HostReactorThread {
     fn drop(&mut self) {
         if self.reactor.has_commands() {
-            warn!("a driver still has commands: their memory is not given back");
+            warn!("a driver still has commands: their memory is not freed");
             #[expect(clippy::mem_forget, reason = "the driver still has the memory")]
             std::mem::forget(self.front.take());
         }
@@ -155,18 +156,18 @@ impl Drop for Running {
 }
 
 /// Reports the end of a reactor's thread, also after a panic.
-struct Goodbye {
-    reports: Vec<Outbox<Report>>,
+struct ReactorEndReport {
+    reports: Vec<Outbox<HostReactorReport>>,
     index: usize,
     failure: Option<String>,
 }
 
-impl Drop for Goodbye {
+impl Drop for ReactorEndReport {
     fn drop(&mut self) {
         let panicked = || format!("reactor {} has panicked", self.index);
         let failure = self.failure.take().or_else(|| thread::panicking().then(panicked));
         for reports in &self.reports {
-            reports.send(Report::Ended(failure.clone()));
+            reports.send(HostReactorReport::Ended(failure.clone()));
         }
     }
 }

@@ -21,7 +21,7 @@ use std::time::Instant;
 #[derive(Clone)]
 pub struct ControllerView {
     info: Arc<Mutex<ControllerInfo>>,
-    ways: Arc<[Way]>,
+    path_slots: Arc<[ViewPath]>,
     /// Expected namespaces, shared by all paths.
     pinned: Pinned,
     /// Old commands of lost controllers, over all paths.
@@ -29,7 +29,7 @@ pub struct ControllerView {
     /// Acknowledged writes, over all paths.
     writes: WriteVerifiers,
     /// Path whose controller reports the namespaces.
-    teller: Arc<AtomicUsize>,
+    namespace_reporter: Arc<AtomicUsize>,
     pub(super) counters: Arc<[LaneCounters]>,
     affinities: Arc<[Affinity]>,
     pub(super) meters: Arc<[Arc<Meter>]>,
@@ -39,7 +39,7 @@ pub struct ControllerView {
 }
 
 /// Path, or a free slot for one.
-struct Way {
+struct ViewPath {
     /// Address, if there is a path.
     address: Mutex<Option<String>>,
     /// Counters of earlier paths in this slot.
@@ -48,7 +48,7 @@ struct Way {
     ana: Mutex<AnaTable>,
 }
 
-impl Way {
+impl ViewPath {
     fn address(&self) -> MutexGuard<'_, Option<String>> {
         self.address.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -63,7 +63,7 @@ impl Way {
 }
 
 /// Maximum number of ranges in a message; there may be thousands.
-const RANGES_TOLD: usize = 8;
+const RANGES_LISTED: usize = 8;
 
 /// Describes blocks that a lost controller may still write.
 fn open_text(open: &OpenController) -> String {
@@ -75,8 +75,8 @@ fn open_text(open: &OpenController) -> String {
         BlockRange::ALL => format!("namespace {nsid} from block {first} on"),
         count => format!("namespace {nsid} blocks {first} to {}", first + (count - 1)),
     };
-    let mut ranges: Vec<String> = open.ranges.iter().take(RANGES_TOLD).map(range).collect();
-    if let Some(more) = open.ranges.len().checked_sub(RANGES_TOLD).filter(|more| *more > 0) {
+    let mut ranges: Vec<String> = open.ranges.iter().take(RANGES_LISTED).map(range).collect();
+    if let Some(more) = open.ranges.len().checked_sub(RANGES_LISTED).filter(|more| *more > 0) {
         ranges.push(format!("{more} more ranges"));
     }
     let until = match open.left {
@@ -128,21 +128,21 @@ impl ControllerView {
         first: usize,
         affinities: Vec<Affinity>,
     ) -> Self {
-        let way = |(path, address): (usize, Option<String>)| {
+        let entry = |(path, address): (usize, Option<String>)| {
             let (address, past) = (Mutex::new(address), Mutex::default());
             let state = if path == first { LinkState::Connected } else { LinkState::Reconnecting };
             let link = Mutex::new(LinkReport::new(state, None));
-            Way { address, past, link, ana: Mutex::default() }
+            ViewPath { address, past, link, ana: Mutex::default() }
         };
-        let ways: Arc<[Way]> = addresses.into_iter().enumerate().map(way).collect();
+        let path_slots: Arc<[ViewPath]> = addresses.into_iter().enumerate().map(entry).collect();
         ControllerView {
             info: Arc::new(Mutex::new(info)),
-            counters: (0..lanes * ways.len()).map(|_| LaneCounters::default()).collect(),
-            ways,
+            counters: (0..lanes * path_slots.len()).map(|_| LaneCounters::default()).collect(),
+            path_slots,
             pinned: Pinned::default(),
             old_commands: OldCommands::default(),
             writes: WriteVerifiers::default(),
-            teller: Arc::new(AtomicUsize::new(first)),
+            namespace_reporter: Arc::new(AtomicUsize::new(first)),
             meters: affinities.iter().map(|_| Arc::default()).collect(),
             reactors: affinities.iter().map(|_| Arc::default()).collect(),
             affinities: affinities.into(),
@@ -160,7 +160,8 @@ impl ControllerView {
     /// Returns the connection state of the best of its paths.
     #[must_use]
     pub fn link(&self) -> LinkReport {
-        let links = self.ways.iter().filter(|way| way.address().is_some()).map(Way::link);
+        let links =
+            self.path_slots.iter().filter(|entry| entry.address().is_some()).map(ViewPath::link);
         let rank = |link: &LinkReport| match link.state {
             LinkState::Connected => 0,
             LinkState::Reconnecting => 1,
@@ -171,26 +172,26 @@ impl ControllerView {
 
     /// True if the slot has a path.
     pub(super) fn has_path(&self, path: usize) -> bool {
-        self.ways[path].address().is_some()
+        self.path_slots[path].address().is_some()
     }
 
     /// Returns the connection state of a path.
     pub(super) fn link_of(&self, path: usize) -> LinkReport {
-        self.ways[path].link()
+        self.path_slots[path].link()
     }
 
     /// Returns the paths to the namespaces: one for each address.
     #[must_use]
     pub fn routes(&self) -> Vec<PathReport> {
-        let lanes = self.counters.len() / self.ways.len();
-        let route = |(way, counters): (&Way, &[LaneCounters])| {
-            let address = way.address().clone()?;
-            let ana = way.ana.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let (past, sum) = (way.past(), sum(counters));
+        let lanes = self.counters.len() / self.path_slots.len();
+        let route = |(entry, counters): (&ViewPath, &[LaneCounters])| {
+            let address = entry.address().clone()?;
+            let ana = entry.ana.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let (past, sum) = (entry.past(), sum(counters));
             let done = sum.batching - past.batching;
             Some(PathReport {
                 address,
-                link: way.link(),
+                link: entry.link(),
                 ana: ana.iter().map(|(_, state)| *state).min(),
                 requests: done.requests,
                 data_bytes: done.data_bytes,
@@ -199,49 +200,49 @@ impl ControllerView {
                 waiting: sum.waiting,
             })
         };
-        self.ways.iter().zip(self.counters.chunks(lanes.max(1))).filter_map(route).collect()
+        self.path_slots.iter().zip(self.counters.chunks(lanes.max(1))).filter_map(route).collect()
     }
 
     /// Adds a path to this address in a free slot.
     pub(super) fn open_path(&self, path: usize, address: String) {
-        let lanes = self.counters.len() / self.ways.len();
+        let lanes = self.counters.len() / self.path_slots.len();
         let counters = &self.counters[path * lanes..][..lanes];
-        *self.ways[path].past() = sum(counters);
+        *self.path_slots[path].past() = sum(counters);
         let link = LinkReport::new(LinkState::Reconnecting, None);
-        *self.ways[path].link.lock().unwrap_or_else(PoisonError::into_inner) = link;
+        *self.path_slots[path].link.lock().unwrap_or_else(PoisonError::into_inner) = link;
         self.set_ana(path, AnaTable::default());
-        *self.ways[path].address() = Some(address);
+        *self.path_slots[path].address() = Some(address);
     }
 
     /// Returns the address of a path.
     pub(super) fn address_of(&self, path: usize) -> String {
-        self.ways[path].address().clone().unwrap_or_default()
+        self.path_slots[path].address().clone().unwrap_or_default()
     }
 
     /// Removes a path.
     pub(super) fn close_path(&self, path: usize) {
-        *self.ways[path].address() = None;
+        *self.path_slots[path].address() = None;
     }
 
     /// Returns the path whose controller reports the namespaces.
-    pub(super) fn teller(&self) -> usize {
-        self.teller.load(Relaxed)
+    pub(super) fn namespace_reporter(&self) -> usize {
+        self.namespace_reporter.load(Relaxed)
     }
 
     /// Changes the path whose controller reports the namespaces.
-    pub(super) fn set_teller(&self, path: usize) {
-        self.teller.store(path, Relaxed);
+    pub(super) fn set_namespace_reporter(&self, path: usize) {
+        self.namespace_reporter.store(path, Relaxed);
     }
 
     /// Sets the ANA states of a path.
     pub(super) fn set_ana(&self, path: usize, ana: AnaTable) {
-        *self.ways[path].ana.lock().unwrap_or_else(PoisonError::into_inner) = ana;
+        *self.path_slots[path].ana.lock().unwrap_or_else(PoisonError::into_inner) = ana;
     }
 
     /// Returns the lanes, by their number over all reactors, summed over all paths.
     #[must_use]
     pub fn lanes(&self) -> Vec<LaneReading> {
-        let lanes = self.counters.len() / self.ways.len();
+        let lanes = self.counters.len() / self.path_slots.len();
         let sum =
             |lane: usize| self.counters[lane..].iter().step_by(lanes).map(LaneCounters::read).sum();
         (0..lanes).map(sum).collect()
@@ -262,7 +263,7 @@ impl ControllerView {
 
     /// Returns the counters of a reactor's lanes, over all paths.
     fn batching_of(&self, reactor: usize) -> Batching {
-        let lanes = self.counters.len() / self.ways.len();
+        let lanes = self.counters.len() / self.path_slots.len();
         let is_its = |(number, _): &(usize, &LaneCounters)| {
             reactor_of(number % lanes, self.reactors.len()) == reactor
         };
@@ -319,7 +320,7 @@ impl ControllerView {
 
     /// Sets the connection state of a path. Its start time changes only with the state.
     pub(super) fn set_link(&self, path: usize, state: LinkState, error: Option<String>) {
-        let mut link = self.ways[path].link.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut link = self.path_slots[path].link.lock().unwrap_or_else(PoisonError::into_inner);
         let since = if link.state == state { link.since } else { Instant::now() };
         *link = LinkReport { state, since, error };
     }

@@ -3,7 +3,7 @@
 //! A range counts as a hole only if the controller clearly reports it so: copies of a disk leave holes out.
 
 use super::bringup::ControllerInfo;
-use super::procedure::{Command, Driver, Failure};
+use super::procedure::{Command, ProcedureDriver, ProcedureFailure};
 use core::ops::Range;
 use roadtrain_wire::identify::oacs;
 use roadtrain_wire::lba_status::{
@@ -82,10 +82,10 @@ pub fn is_offered(info: &ControllerInfo) -> bool {
 ///
 /// # Errors
 /// The connection fails.
-pub async fn ask<E>(
-    driver: &Driver<E>,
+pub async fn query_ranges<E>(
+    driver: &ProcedureDriver<E>,
     query: AllocationQuery,
-) -> Result<Option<Allocation>, Failure<E>> {
+) -> Result<Option<Allocation>, ProcedureFailure<E>> {
     let (cqe, list) = driver.command(0, query.command()).await?;
     Ok(if cqe.status() == Status::SUCCESS { query.parse(&list) } else { None })
 }
@@ -106,23 +106,31 @@ mod tests {
         QUERY.parse(&octets)
     }
 
-    fn told(known: Range<u64>, allocated: &[Range<u64>]) -> Option<Allocation> {
+    fn reported(known: Range<u64>, allocated: &[Range<u64>]) -> Option<Allocation> {
         Some(Allocation { known, allocated: allocated.to_vec() })
     }
 
     #[test]
     fn blocks_are_holes_only_as_far_as_that_is_said() {
         use condition::{COMPLETE, NO_ROOM, UNTOLD};
-        assert_eq!(parse(&[], COMPLETE), told(100..150, &[]));
+        assert_eq!(parse(&[], COMPLETE), reported(100..150, &[]));
         for condition in [NO_ROOM, UNTOLD, 9] {
-            assert_eq!(parse(&[], condition), told(100..100, &[]), "nothing is known");
+            assert_eq!(parse(&[], condition), reported(100..100, &[]), "nothing is known");
             let one = [110..120];
-            assert_eq!(parse(&one, condition), told(100..120, &one));
+            assert_eq!(parse(&one, condition), reported(100..120, &one));
         }
         let two = [100..101, 140..150];
-        assert_eq!(parse(&two, COMPLETE), told(100..150, &two));
-        assert_eq!(parse(&[140..300, 400..500], COMPLETE), told(100..150, &[140..150]), "cut off");
-        assert_eq!(parse(&[200..300], UNTOLD), told(100..150, &[]), "the first one is behind it");
+        assert_eq!(parse(&two, COMPLETE), reported(100..150, &two));
+        assert_eq!(
+            parse(&[140..300, 400..500], COMPLETE),
+            reported(100..150, &[140..150]),
+            "cut off"
+        );
+        assert_eq!(
+            parse(&[200..300], UNTOLD),
+            reported(100..150, &[]),
+            "the first one is behind it"
+        );
     }
 
     #[test]
@@ -131,7 +139,7 @@ mod tests {
         assert_eq!(parse(&[99..101], COMPLETE), None, "before the range");
         assert_eq!(parse(&[110..120, 119..121], COMPLETE), None, "overlapping");
         assert_eq!(parse(&[120..121, 110..111], COMPLETE), None, "out of order");
-        assert_eq!(parse(&[u64::MAX - 3..u64::MAX], COMPLETE), told(100..150, &[]));
+        assert_eq!(parse(&[u64::MAX - 3..u64::MAX], COMPLETE), reported(100..150, &[]));
         assert_eq!(QUERY.parse(&[0; 7]), None, "no head");
         // The count exceeds the list.
         let mut octets = vec![0; list_bytes(1)];
@@ -139,11 +147,11 @@ mod tests {
         assert!(list.add(110, 10));
         list.end(COMPLETE);
         octets[0] = 2;
-        assert_eq!(QUERY.parse(&octets), told(100..120, &[110..120]));
+        assert_eq!(QUERY.parse(&octets), reported(100..120, &[110..120]));
     }
 
     #[test]
-    fn long_ranges_are_asked_for_as_all_that_there_is() {
+    fn long_ranges_are_queried_without_an_end() {
         let sqe = |blocks| AllocationQuery { blocks, ..QUERY }.command().sqe;
         assert_eq!(sqe(50).cdw13.get(), 0x0200_0032);
         assert_eq!(sqe(0xffff).cdw13.get(), 0x0200_ffff);

@@ -21,34 +21,34 @@
 //! - A Keep Alive is sent in time, between two other commands.
 
 mod action;
-mod beside;
+mod allocation_queries;
 mod ending;
-mod errands;
 mod express;
 mod fencing;
 mod live;
-mod look_ups;
 mod loss;
+mod sibling_resets;
+mod siblings;
 mod transitions;
 
-pub use action::{Action, Config, Reason};
-pub use beside::Beside;
-pub use look_ups::AskedBy;
+pub use action::{Action, Config, ResetReason};
+pub use allocation_queries::QueryOrigin;
+pub use siblings::Beside;
 
-use ending::Ending;
-use errands::{Attempt, Errands};
+use allocation_queries::AllocationQueries;
+use ending::AssociationEnd;
 use express::Expresses;
-use fencing::{Lost, end_lost, identity, is_claim};
-use look_ups::LookUps;
+use fencing::{LostControllers, end_lost, identity, is_claim};
 use loss::Loss;
+use sibling_resets::{SiblingResetAttempt, SiblingResets};
 use transitions::Transitions;
 
 use super::allocation::Allocation;
 use super::bringup::{self, ControllerInfo, Fencing, NamespaceInfo};
 use super::old_commands::{ControllerSerial, LaneGuard};
 use super::paths::AnaTable;
-use super::pins::Pins;
-use super::procedure::{Answer, Ask, Command, Failure, Procedure, Step};
+use super::pins::NamespaceIdentityCheck;
+use super::procedure::{Answer, Ask, Command, Procedure, ProcedureFailure, ProcedureStep};
 use super::retry::RetryRules;
 use super::write_verifier::PathWrites;
 use core::time::Duration;
@@ -67,7 +67,7 @@ const ANSWER_MIN: Duration = Duration::from_millis(500);
 
 /// State of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum PathPhase {
     /// No connection until the time of the next attempt.
     Down { until: Instant },
     /// Connections are being established.
@@ -79,26 +79,26 @@ enum State {
 }
 
 /// Result of a procedure of a path.
-enum Done<E> {
+enum PathTaskOutput<E> {
     Information(Box<ControllerInfo>, Option<TlsPsk>, Vec<(ControllerSerial, u16, Fencing)>),
     Lanes,
     /// Result for a lane, with the number of its express connection.
-    Express(usize, usize, Result<(), Failure<E>>),
+    Express(usize, usize, Result<(), ProcedureFailure<E>>),
     /// Namespaces after an event; the next event may be requested.
     Namespaces(Vec<NamespaceInfo>, AnaTable),
     /// ANA log that was read without an event.
     Ana(AnaTable),
     /// Outcome of a reset that another association requested.
-    Errand(Attempt),
-    LookedUp(Option<Allocation>),
+    SiblingReset(SiblingResetAttempt),
+    AllocationFound(Option<Allocation>),
     Nothing,
     ShutDown,
 }
 
-type Task<E> = Procedure<E, Result<Done<E>, Failure<E>>>;
+type PathTask<E> = Procedure<E, Result<PathTaskOutput<E>, ProcedureFailure<E>>>;
 
 /// The action that the driver carries out.
-struct Asked {
+struct PendingDriverRequest {
     what: &'static str,
     /// True for a Keep Alive, which is sent between the commands of a procedure.
     is_keep_alive: bool,
@@ -109,15 +109,15 @@ struct Asked {
     until: Option<Instant>,
 }
 
-struct Path<E> {
-    state: State,
-    task: Option<Task<E>>,
-    asked: Option<Asked>,
+struct AssociationPath<E> {
+    state: PathPhase,
+    task: Option<PathTask<E>>,
+    pending: Option<PendingDriverRequest>,
     /// Time at which the task resumes.
     pause_until: Option<Instant>,
     /// Time of the next Keep Alive.
     keep_alive_at: Option<Instant>,
-    /// Value of [`Asked::opens_admin_queue`] of the last command.
+    /// Value of [`PendingDriverRequest::opens_admin_queue`] of the last command.
     opens_admin_queue: bool,
     /// Event that is not handled yet.
     event: Option<AsyncEvent>,
@@ -134,7 +134,7 @@ struct Path<E> {
     /// Current controller of the path.
     controller: Option<(ControllerSerial, Option<ControllerInstance>)>,
     /// Lost controllers of the path; they may still execute commands of its lanes.
-    lost: Lost,
+    lost: LostControllers,
     /// Namespaces in the ANA Change state.
     transitions: Transitions,
     /// Negotiated PSK, kept while attempts to connect with it succeed.
@@ -144,21 +144,21 @@ struct Path<E> {
 /// An association.
 pub struct Association<E> {
     config: Config,
-    path: Path<E>,
-    pins: Pins,
+    path: AssociationPath<E>,
+    identity_check: NamespaceIdentityCheck,
     writes: PathWrites,
     info: Option<Arc<ControllerInfo>>,
     loss: Loss,
-    ending: Option<Ending>,
+    ending: Option<AssociationEnd>,
     /// Lost controllers of other associations.
-    errands: Errands,
-    look_ups: LookUps,
+    sibling_resets: SiblingResets,
+    allocation_queries: AllocationQueries,
     /// [`ended_so_far`](super::old_commands::OldCommands::ended_so_far) at the last [`Action::Release`].
     ended_so_far: u64,
     /// True once all submitters of requests have ended.
     has_ended: bool,
     /// True if another association of the host is live while this one ends.
-    has_help: bool,
+    has_live_sibling: bool,
     actions: VecDeque<Action<E>>,
 }
 
@@ -166,10 +166,10 @@ impl<E: Send + 'static> Association<E> {
     /// Creates an association that connects its path.
     #[must_use]
     pub fn new(now: Instant, config: Config) -> Self {
-        let path = Path {
-            state: State::Down { until: now },
+        let path = AssociationPath {
+            state: PathPhase::Down { until: now },
             task: None,
-            asked: None,
+            pending: None,
             pause_until: None,
             keep_alive_at: None,
             opens_admin_queue: false,
@@ -180,14 +180,16 @@ impl<E: Send + 'static> Association<E> {
             began_at: now,
             delay: config.reconnect_delay,
             controller: None,
-            lost: Lost::inherited(&config.old_commands),
+            lost: LostControllers::inherited(&config.old_commands),
             transitions: Transitions::default(),
             psk: None,
         };
         let beside = config.beside.as_ref();
-        let mut pins =
-            beside.map_or_else(Pins::alone, |beside| Pins::beside(beside.pinned.clone()));
-        pins.check(beside.map_or(&[], |beside| &beside.namespaces[..]));
+        let mut identity_check = beside
+            .map_or_else(NamespaceIdentityCheck::single_path, |beside| {
+                NamespaceIdentityCheck::shared(beside.pinned.clone())
+            });
+        identity_check.check(beside.map_or(&[], |beside| &beside.namespaces[..]));
         let ended_so_far = config.old_commands.ended_so_far();
         let writes = beside.map(|beside| beside.writes.clone()).unwrap_or_default();
         let mut loss = Loss::default();
@@ -195,16 +197,16 @@ impl<E: Send + 'static> Association<E> {
         Association {
             config,
             path,
-            pins,
+            identity_check,
             writes: PathWrites::new(writes),
             info: None,
             loss,
             ending: None,
-            errands: Errands::default(),
-            look_ups: LookUps::default(),
+            sibling_resets: SiblingResets::default(),
+            allocation_queries: AllocationQueries::default(),
             ended_so_far,
             has_ended: false,
-            has_help: false,
+            has_live_sibling: false,
             actions: VecDeque::new(),
         }
     }
@@ -220,7 +222,7 @@ impl<E: Send + 'static> Association<E> {
     ) -> Self {
         let mut association = Association::new(now, config);
         association.path.psk = psk;
-        association.path.state = State::Connecting;
+        association.path.state = PathPhase::Connecting;
         association.path.keep_alive_at = association.keep_alive_after(now);
         match association.path.lost.to_end() {
             lost if lost.is_empty() => {
@@ -243,22 +245,22 @@ impl<E: Send + 'static> Association<E> {
     /// True if lanes have connections.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.path.state == State::Live
+        self.path.state == PathPhase::Live
     }
 
     /// True if the path is live and no control-plane work is pending.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let path = &self.path;
-        path.state == State::Live
+        path.state == PathPhase::Live
             && path.task.is_none()
-            && path.asked.is_none()
+            && path.pending.is_none()
             && path.event.is_none()
             && path.overdue.is_empty()
             && !path.is_aborting
             && !path.expresses.is_wanted()
-            && !self.look_ups.is_waiting()
-            && self.errands.due().is_none()
+            && !self.allocation_queries.is_waiting()
+            && self.sibling_resets.due().is_none()
     }
 
     /// True if the association is ending.
@@ -270,14 +272,17 @@ impl<E: Send + 'static> Association<E> {
     /// True if the association is ending and the target replies, so that commands still reach it.
     #[must_use]
     pub fn ends_in_order(&self) -> bool {
-        matches!(self.ending, Some(Ending::Waiting { is_there: true, .. } | Ending::ShuttingDown))
+        matches!(
+            self.ending,
+            Some(AssociationEnd::Waiting { is_there: true, .. } | AssociationEnd::ShuttingDown)
+        )
     }
 
     /// Returns the time of the next attempt to connect.
     #[must_use]
     pub fn retries_at(&self) -> Option<Instant> {
         match self.path.state {
-            State::Down { until } => Some(until),
+            PathPhase::Down { until } => Some(until),
             _ => None,
         }
     }
@@ -286,23 +291,24 @@ impl<E: Send + 'static> Association<E> {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let ending = match self.ending {
-            Some(Ending::Waiting { until, .. }) => Some(until),
+            Some(AssociationEnd::Waiting { until, .. }) => Some(until),
             _ => None,
         };
         let path = &self.path;
         let retry = match path.state {
-            State::Down { until } if self.ending.is_none() => Some(until),
+            PathPhase::Down { until } if self.ending.is_none() => Some(until),
             _ => None,
         };
-        let own = match &path.asked {
-            Some(asked) => [asked.until, None],
+        let own = match &path.pending {
+            Some(pending) => [pending.until, None],
             None => [path.pause_until, path.keep_alive_at],
         };
-        let is_free = path.state == State::Live && path.task.is_none() && path.asked.is_none();
-        let errand = if is_free { self.errands.due() } else { None };
+        let is_free =
+            path.state == PathPhase::Live && path.task.is_none() && path.pending.is_none();
+        let sibling_reset = if is_free { self.sibling_resets.due() } else { None };
         let late = path.transitions.due().filter(|_| is_free);
         let old = self.config.old_commands.due();
-        let others = [retry, errand, late, ending, old, self.fast_failing_at()];
+        let others = [retry, sibling_reset, late, ending, old, self.fast_failing_at()];
         own.into_iter().chain(others).flatten().min()
     }
 
@@ -310,31 +316,33 @@ impl<E: Send + 'static> Association<E> {
 
     /// Receives the driver's reply to the path's last [`Action::Ask`].
     pub fn answer(&mut self, now: Instant, answer: Result<Answer, E>) {
-        let Some(asked) = self.path.asked.take() else { return };
+        let Some(pending) = self.path.pending.take() else { return };
         let has_failed = match &answer {
             Ok(Answer::Completed { cqe, .. }) => !cqe.status().is_success(),
             Ok(_) => false,
             Err(_) => true,
         };
-        if asked.opens_admin_queue && !has_failed {
+        if pending.opens_admin_queue && !has_failed {
             self.path.keep_alive_at = self.keep_alive_after(now);
         }
-        if self.ending == Some(Ending::Asking) && answer.is_ok() {
+        if self.ending == Some(AssociationEnd::CheckingTarget) && answer.is_ok() {
             let until = now + self.patience_at_end();
-            self.ending = Some(Ending::Waiting { until, is_there: true });
+            self.ending = Some(AssociationEnd::Waiting { until, is_there: true });
         }
-        if !asked.is_keep_alive {
+        if !pending.is_keep_alive {
             if let Some(task) = &mut self.path.task {
                 task.answer(answer);
             }
             return;
         }
-        let what = asked.what;
+        let what = pending.what;
         match answer {
-            Err(source) => self.lose(now, Reason::Path(Failure::Lost { what, source })),
+            Err(source) => {
+                self.lose(now, ResetReason::Path(ProcedureFailure::Lost { what, source }))
+            }
             Ok(Answer::Completed { cqe, .. }) if !cqe.status().is_success() => {
                 let status = cqe.status();
-                self.lose(now, Reason::Path(Failure::Command { what, status }));
+                self.lose(now, ResetReason::Path(ProcedureFailure::Command { what, status }));
             }
             Ok(_) => {}
         }
@@ -356,27 +364,27 @@ impl<E: Send + 'static> Association<E> {
     /// Handles the loss of the admin queue's connection while no reply is pending.
     pub fn admin_lost(&mut self, now: Instant, source: E) {
         let what = "admin queue";
-        self.lose(now, Reason::Path(Failure::Lost { what, source }));
+        self.lose(now, ResetReason::Path(ProcedureFailure::Lost { what, source }));
     }
 
     /// Handles the loss of a lane's connection.
     pub fn lane_lost(&mut self, now: Instant, lane: usize, error: E) {
-        if self.path.state != State::Live {
+        if self.path.state != PathPhase::Live {
             return; // the connection belonged to an earlier attempt
         }
         match self.ending {
             // No further attempt to connect follows.
-            Some(_) if !self.has_help || self.has_ended => {
+            Some(_) if !self.has_live_sibling || self.has_ended => {
                 self.actions.push_back(Action::Fail { lane: Some(lane) })
             }
-            _ => self.lose(now, Reason::Lane { lane, error }),
+            _ => self.lose(now, ResetReason::Lane { lane, error }),
         }
     }
 
     /// Queues Aborts for overdue commands of a lane, by their command identifiers.
     pub fn overdue(&mut self, lane: usize, cids: impl IntoIterator<Item = u16>) {
         let path = &mut self.path;
-        if path.state == State::Live {
+        if path.state == PathPhase::Live {
             path.overdue.extend(cids.into_iter().map(|cid| (lane, cid)));
         }
     }
@@ -390,23 +398,23 @@ impl<E: Send + 'static> Association<E> {
             .filter(|&at| at > now)
             .unwrap_or(Instant(u64::MAX));
         let path = &mut self.path;
-        if let State::Resetting { until } = path.state {
-            path.state = State::Down { until: until.min(limit) };
+        if let PathPhase::Resetting { until } = path.state {
+            path.state = PathPhase::Down { until: until.min(limit) };
         }
         path.lost.connections_gone(now, &self.config.old_commands);
-        self.ask_others();
+        self.request_sibling_resets();
     }
 
-    fn lose(&mut self, now: Instant, why: Reason<E>) {
+    fn lose(&mut self, now: Instant, why: ResetReason<E>) {
         let (first, longest) = (self.config.reconnect_delay, self.config.reconnect_delay_max);
         let path = &mut self.path;
-        let was_live = path.state == State::Live;
-        if !was_live && path.state != State::Connecting {
+        let was_live = path.state == PathPhase::Live;
+        if !was_live && path.state != PathPhase::Connecting {
             return;
         }
         let why = match (self.ending, why) {
             // The controller has not confirmed that all written data is stable.
-            (Some(Ending::ShuttingDown), Reason::Path(failure)) => {
+            (Some(AssociationEnd::ShuttingDown), ResetReason::Path(failure)) => {
                 return self.end(now, Some(Err(failure)));
             }
             (_, why) => why,
@@ -423,18 +431,22 @@ impl<E: Send + 'static> Association<E> {
             // The target may have forgotten the PSK: the next attempt negotiates another one.
             path.psk = None;
             path.lost.missed(now, &self.config.old_commands, self.config.beside.is_some());
-            now + self.config.old_commands.ask_within().map_or(delay, |most| delay.min(most))
+            now + self
+                .config
+                .old_commands
+                .probe_interval_max()
+                .map_or(delay, |most| delay.min(most))
         };
         if is_claim(&why) {
             self.config.old_commands.claim_all(now);
         }
         path.abandon();
-        path.state = State::Resetting { until };
+        path.state = PathPhase::Resetting { until };
         self.writes.disconnected();
-        self.abandon_look_ups();
+        self.abandon_allocation_queries();
         self.actions.push_back(Action::Reset { why, was_live });
         if self.ending.is_some() {
-            self.give_up(now);
+            self.end_without_target(now);
         } else if !self.is_live() {
             self.loss.begin(now);
         }
@@ -467,28 +479,30 @@ impl<E: Send + 'static> Association<E> {
         let ending = self.ending;
         let path = &mut self.path;
         match path.state {
-            State::Down { until } if until <= now && ending.is_none() => {
+            PathPhase::Down { until } if until <= now && ending.is_none() => {
                 self.connect(now);
                 return true;
             }
-            State::Down { .. } | State::Resetting { .. } => return false,
-            State::Connecting | State::Live => {}
+            PathPhase::Down { .. } | PathPhase::Resetting { .. } => return false,
+            PathPhase::Connecting | PathPhase::Live => {}
         }
-        if let Some(asked) = &path.asked {
-            let is_over = asked.until.is_some_and(|until| until <= now);
-            let what = asked.what;
+        if let Some(pending) = &path.pending {
+            let is_over = pending.until.is_some_and(|until| until <= now);
+            let what = pending.what;
             if is_over
-                && !asked.is_keep_alive
+                && !pending.is_keep_alive
                 && let Some(lane) = path.expresses.on_its_way()
             {
-                (path.task, path.asked) = (None, None);
-                self.refuse_express(lane, Some(Failure::Silent { what }));
+                (path.task, path.pending) = (None, None);
+                self.refuse_express(lane, Some(ProcedureFailure::Silent { what }));
             } else if is_over {
-                self.lose(now, Reason::Path(Failure::Silent { what }));
+                self.lose(now, ResetReason::Path(ProcedureFailure::Silent { what }));
             }
             return is_over;
         }
-        if ending == Some(Ending::Asking) || path.keep_alive_at.is_some_and(|at| at <= now) {
+        if ending == Some(AssociationEnd::CheckingTarget)
+            || path.keep_alive_at.is_some_and(|at| at <= now)
+        {
             self.keep_alive(now);
             return true;
         }
@@ -498,13 +512,13 @@ impl<E: Send + 'static> Association<E> {
         path.pause_until = None;
         let Some(task) = &mut path.task else { return self.next_task(now) };
         match task.poll(now) {
-            Step::Ask(ask) => self.ask(now, ask, false),
-            Step::Until(until) => {
+            ProcedureStep::Request(request) => self.request(now, request, false),
+            ProcedureStep::PauseUntil(until) => {
                 path.pause_until = Some(until);
                 return false;
             }
-            Step::Asked => return false,
-            Step::Ended(done) => {
+            ProcedureStep::AwaitReply => return false,
+            ProcedureStep::Ended(done) => {
                 path.task = None;
                 self.finished(now, done);
             }
@@ -517,7 +531,7 @@ impl<E: Send + 'static> Association<E> {
         let expresses = self.config.expresses;
         let transfer_bytes = self.config.beside.as_ref().map_or(0, |beside| beside.transfer_bytes);
         let path = &mut self.path;
-        (path.state, path.began_at) = (State::Connecting, now);
+        (path.state, path.began_at) = (PathPhase::Connecting, now);
         let (lost, before) = (path.lost.to_end(), path.psk.clone());
         let old = self.config.old_commands.clone();
         path.task = Some(Procedure::new(|driver| async move {
@@ -526,21 +540,21 @@ impl<E: Send + 'static> Association<E> {
             let psk = enabled.psk;
             if info.io_queues < lanes {
                 let text = format!("the target grants only {} I/O queues now", info.io_queues);
-                return Err(Failure::Controller(text));
+                return Err(ProcedureFailure::Controller(text));
             }
             if info.transfer_bytes_max < transfer_bytes {
                 let least = info.transfer_bytes_max;
                 let text =
                     format!("takes {least} octets at once, and other paths {transfer_bytes}");
-                return Err(Failure::Controller(text));
+                return Err(ProcedureFailure::Controller(text));
             }
             let fenced = end_lost(&driver, &wants, &info, lost, &old).await?;
-            Ok(Done::Information(Box::new(info), psk, fenced))
+            Ok(PathTaskOutput::Information(Box::new(info), psk, fenced))
         }));
     }
 
     fn connect_lanes(&mut self, info: ControllerInfo) {
-        self.pins.check(&info.namespaces); // lanes receive the change when they are attached
+        self.identity_check.check(&info.namespaces); // lanes receive the change when they are attached
         self.check_writes(&info.namespaces);
         let info = Arc::new(info);
         self.info = Some(info.clone());
@@ -550,25 +564,29 @@ impl<E: Send + 'static> Association<E> {
             for lane in 0..lanes {
                 bringup::connect_lane(&driver, &wants, &info, lane as u16 + 1).await?;
             }
-            Ok(Done::Lanes)
+            Ok(PathTaskOutput::Lanes)
         }));
     }
 
-    fn finished(&mut self, now: Instant, done: Result<Done<E>, Failure<E>>) {
+    fn finished(&mut self, now: Instant, done: Result<PathTaskOutput<E>, ProcedureFailure<E>>) {
         match done {
-            Err(failure) if self.ending == Some(Ending::ShuttingDown) => {
+            Err(failure) if self.ending == Some(AssociationEnd::ShuttingDown) => {
                 self.end(now, Some(Err(failure)))
             }
-            Err(failure) => self.lose(now, Reason::Path(failure)),
-            Ok(Done::Information(info, psk, fenced)) => {
+            Err(failure) => self.lose(now, ResetReason::Path(failure)),
+            Ok(PathTaskOutput::Information(info, psk, fenced)) => {
                 self.path.psk = psk;
                 self.fenced_by_path(now, fenced);
                 self.connect_lanes(*info);
             }
-            Ok(Done::Lanes) => self.attach(now),
-            Ok(Done::Express(lane, express, Ok(()))) => self.attach_express(lane, express),
-            Ok(Done::Express(lane, _, Err(failure))) => self.refuse_express(lane, Some(failure)),
-            Ok(Done::Namespaces(namespaces, ana)) => {
+            Ok(PathTaskOutput::Lanes) => self.attach(now),
+            Ok(PathTaskOutput::Express(lane, express, Ok(()))) => {
+                self.attach_express(lane, express)
+            }
+            Ok(PathTaskOutput::Express(lane, _, Err(failure))) => {
+                self.refuse_express(lane, Some(failure))
+            }
+            Ok(PathTaskOutput::Namespaces(namespaces, ana)) => {
                 self.check_namespaces(namespaces);
                 if self.config.beside.is_some() {
                     self.set_ana(now, ana);
@@ -576,11 +594,11 @@ impl<E: Send + 'static> Association<E> {
                 let sqe = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
                 self.actions.push_back(Action::Listen { sqe });
             }
-            Ok(Done::Ana(ana)) => self.set_ana(now, ana),
-            Ok(Done::Errand(attempt)) => self.errand_done(now, attempt),
-            Ok(Done::LookedUp(found)) => self.looked_up(found),
-            Ok(Done::Nothing) => {}
-            Ok(Done::ShutDown) => self.end(now, Some(Ok(()))),
+            Ok(PathTaskOutput::Ana(ana)) => self.set_ana(now, ana),
+            Ok(PathTaskOutput::SiblingReset(attempt)) => self.sibling_reset_done(now, attempt),
+            Ok(PathTaskOutput::AllocationFound(found)) => self.allocation_query_done(found),
+            Ok(PathTaskOutput::Nothing) => {}
+            Ok(PathTaskOutput::ShutDown) => self.end(now, Some(Ok(()))),
         }
     }
 
@@ -588,7 +606,7 @@ impl<E: Send + 'static> Association<E> {
     fn attach(&mut self, now: Instant) {
         let Some(info) = self.info.clone() else { return };
         let rules = self.rules(&info);
-        let barred = self.pins.barred();
+        let barred = self.identity_check.barred();
         let instance = bringup::instance(&info);
         let serial = self.config.old_commands.begin(identity(self.config.wants.keep_alive, &info));
         self.path.controller = Some((serial, instance));
@@ -597,17 +615,17 @@ impl<E: Send + 'static> Association<E> {
         self.begin_writes();
         self.actions.push_back(Action::Attach { rules, barred, writes, guard });
         self.loss = Loss::default();
-        self.errands.renew(now);
+        self.sibling_resets.renew(now);
         let path = &mut self.path;
-        path.state = State::Live;
+        path.state = PathPhase::Live;
         path.transitions = Transitions::new(info.identify.anatt);
         let has_others = self.config.beside.is_some();
         path.task = Some(Procedure::new(move |driver| async move {
             if !bringup::switch_events_on(&driver, &info.identify, has_others).await? {
-                return Ok(Done::Nothing);
+                return Ok(PathTaskOutput::Nothing);
             }
             // Namespaces that changed before events were switched on cause no event.
-            beside::look(&driver, has_others.then_some(&*info.identify)).await
+            siblings::read_namespaces(&driver, has_others.then_some(&*info.identify)).await
         }));
     }
 
@@ -621,7 +639,7 @@ impl<E: Send + 'static> Association<E> {
         let psk = self.path.psk.clone();
         self.path.task = Some(Procedure::new(|driver| async move {
             let fenced = end_lost(&driver, &wants, &info, lost, &old).await?;
-            Ok(Done::Information(Box::new(info), psk, fenced))
+            Ok(PathTaskOutput::Information(Box::new(info), psk, fenced))
         }));
     }
 
@@ -662,7 +680,7 @@ impl<E: Send + 'static> Association<E> {
     /// Returns the deadline of the reply to the path's last [`Action::Ask`]; `None`: no limit.
     #[must_use]
     pub fn answer_by(&self) -> Option<Instant> {
-        self.path.asked.as_ref()?.until
+        self.path.pending.as_ref()?.until
     }
 
     /// Returns the reply timeout. A Keep Alive leaves half a keep-alive timeout after the last traffic, so half is left
@@ -670,7 +688,7 @@ impl<E: Send + 'static> Association<E> {
     fn patience(&self, now: Instant, is_keep_alive: bool) -> Duration {
         let longest = self.config.wants.timeout;
         let keep_alive = self.config.wants.keep_alive;
-        let is_live = self.path.state == State::Live;
+        let is_live = self.path.state == PathPhase::Live;
         let limit = match (is_live, is_keep_alive) {
             _ if self.ending.is_some() => None,
             (true, _) if keep_alive.is_zero() => None,
@@ -681,9 +699,9 @@ impl<E: Send + 'static> Association<E> {
         limit.map_or(longest, |limit| longest.min(limit.max(ANSWER_MIN)))
     }
 
-    fn ask(&mut self, now: Instant, ask: Ask, is_keep_alive: bool) {
+    fn request(&mut self, now: Instant, request: Ask, is_keep_alive: bool) {
         let before = self.path.opens_admin_queue;
-        let (what, opens_admin_queue) = match &ask {
+        let (what, opens_admin_queue) = match &request {
             Ask::Open { .. } => ("connection", false),
             Ask::Run { qid, command } => {
                 let opens = *qid == 0 && opens_queue(&command.sqe);
@@ -691,18 +709,18 @@ impl<E: Send + 'static> Association<E> {
             }
             Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. } => ("authentication", before),
         };
-        let is_ours = matches!(&ask, Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. });
+        let is_ours = matches!(&request, Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. });
         let until = (!is_ours).then(|| now + self.patience(now, is_keep_alive));
         let path = &mut self.path;
         path.opens_admin_queue = opens_admin_queue;
-        path.asked = Some(Asked { what, is_keep_alive, opens_admin_queue, until });
-        self.actions.push_back(Action::Ask { ask });
+        path.pending = Some(PendingDriverRequest { what, is_keep_alive, opens_admin_queue, until });
+        self.actions.push_back(Action::Ask { ask: request });
     }
 
     fn keep_alive(&mut self, now: Instant) {
         self.path.keep_alive_at = self.keep_alive_after(now);
         let command = Command::new("Keep Alive", Sqe::new(opcode::KEEP_ALIVE, 0));
-        self.ask(now, Ask::Run { qid: 0, command }, true);
+        self.request(now, Ask::Run { qid: 0, command }, true);
     }
 }
 
@@ -712,10 +730,10 @@ fn opens_queue(sqe: &Sqe) -> bool {
     sqe.opcode == opcode::FABRICS && kinds.contains(&sqe.fctype())
 }
 
-impl<E> Path<E> {
+impl<E> AssociationPath<E> {
     /// Abandons all pending work.
     fn abandon(&mut self) {
-        (self.task, self.asked, self.event) = (None, None, None);
+        (self.task, self.pending, self.event) = (None, None, None);
         (self.pause_until, self.keep_alive_at) = (None, None);
         self.overdue.clear();
         self.is_aborting = false;

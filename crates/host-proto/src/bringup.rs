@@ -5,7 +5,7 @@ use super::authenticate;
 pub use super::namespace_info::NamespaceInfo;
 use super::old_commands::OldCommands;
 use super::paths::AnaTable;
-use super::procedure::{Command, Driver, Failure};
+use super::procedure::{Command, ProcedureDriver, ProcedureFailure};
 pub use super::wants::Wants;
 use core::time::Duration;
 use roadtrain_proto::policy::Class;
@@ -126,17 +126,17 @@ pub struct Enabled {
 /// # Errors
 /// Anything that keeps the controller from being ready.
 pub async fn connect<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     wants: &Wants,
     before: Option<TlsPsk>,
-) -> Result<Enabled, Failure<E>> {
+) -> Result<Enabled, ProcedureFailure<E>> {
     let psk = match before.filter(|_| wants.concatenates) {
         None if wants.concatenates => Some(make_psk(driver, wants).await?),
         before => before,
     };
     let data_bytes_max = driver.open(0, ADMIN_ENTRIES, 0, psk.as_ref()).await?;
-    let said = connect_queue(driver, wants, &admin_queue(wants), CNTLID_DYNAMIC).await?;
-    let authenticated = authenticate::admin_queue(driver, wants, said).await?;
+    let outcome = connect_queue(driver, wants, &admin_queue(wants), CNTLID_DYNAMIC).await?;
+    let authenticated = authenticate::admin_queue(driver, wants, outcome).await?;
     let cap = get_property(driver, property::CAP, PropertySize::Eight).await?;
     set_cc(driver, CC_ENABLE).await?;
     // CAP.TO is in units of 500 ms.
@@ -145,17 +145,19 @@ pub async fn connect<E>(
     loop {
         match get_property(driver, property::CSTS, PropertySize::Four).await? {
             csts if csts & 2 != 0 => {
-                return Err(Failure::Controller("the controller has a fatal status".into()));
+                return Err(ProcedureFailure::Controller(
+                    "the controller has a fatal status".into(),
+                ));
             }
             csts if csts & 1 != 0 => break,
             _ if driver.now() > deadline => {
                 let text = format!("the controller is not ready after {ready_within:?}");
-                return Err(Failure::Controller(text));
+                return Err(ProcedureFailure::Controller(text));
             }
             _ => driver.pause(CSTS_PAUSE).await,
         }
     }
-    Ok(Enabled { cntlid: said.0 as u16, cap, data_bytes_max, authenticated, psk })
+    Ok(Enabled { cntlid: outcome.0 as u16, cap, data_bytes_max, authenticated, psk })
 }
 
 fn admin_queue(wants: &Wants) -> Connect {
@@ -164,7 +166,10 @@ fn admin_queue(wants: &Wants) -> Connect {
 }
 
 /// Negotiates a PSK on a connection of its own, which the admin queue's connection then replaces.
-async fn make_psk<E>(driver: &Driver<E>, wants: &Wants) -> Result<TlsPsk, Failure<E>> {
+async fn make_psk<E>(
+    driver: &ProcedureDriver<E>,
+    wants: &Wants,
+) -> Result<TlsPsk, ProcedureFailure<E>> {
     driver.open(0, ADMIN_ENTRIES, 0, None).await?;
     let (result, _) = connect_queue(driver, wants, &admin_queue(wants), CNTLID_DYNAMIC).await?;
     authenticate::psk(driver, wants, result).await
@@ -172,11 +177,11 @@ async fn make_psk<E>(driver: &Driver<E>, wants: &Wants) -> Result<TlsPsk, Failur
 
 /// Sends Connect. Returns its result, and the authentication context.
 async fn connect_queue<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     wants: &Wants,
     connect: &Connect,
     cntlid: u16,
-) -> Result<(u32, [u8; 32]), Failure<E>> {
+) -> Result<(u32, [u8; 32]), ProcedureFailure<E>> {
     let qid = connect.qid;
     let data = ConnectData::new(wants.host_id, cntlid, &wants.subsystem_nqn, &wants.host_nqn);
     let sqe = connect.emit();
@@ -184,22 +189,22 @@ async fn connect_queue<E>(
     let (cqe, _) = driver.command(qid, command).await?;
     let status = cqe.status();
     if !status.is_success() {
-        return Err(Failure::Refused { qid, status });
+        return Err(ProcedureFailure::Refused { qid, status });
     }
     let result = cqe.dw0.get();
     Ok((result, context_of(&sqe, data.as_bytes(), result)))
 }
 
 async fn get_property<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     offset: u32,
     size: PropertySize,
-) -> Result<u64, Failure<E>> {
+) -> Result<u64, ProcedureFailure<E>> {
     let get = Command::new("Property Get", Property::get(offset, size));
     Ok(driver.run(get).await?.0.result())
 }
 
-async fn set_cc<E>(driver: &Driver<E>, cc: u32) -> Result<(), Failure<E>> {
+async fn set_cc<E>(driver: &ProcedureDriver<E>, cc: u32) -> Result<(), ProcedureFailure<E>> {
     driver.run(Command::new("Property Set CC", Property::set(property::CC, cc))).await.map(|_| ())
 }
 
@@ -207,7 +212,10 @@ async fn set_cc<E>(driver: &Driver<E>, cc: u32) -> Result<(), Failure<E>> {
 ///
 /// # Errors
 /// The connection fails, the controller refuses, or the timeout passes: the last written data may then be lost.
-pub async fn shut_down<E>(driver: &Driver<E>, timeout: Duration) -> Result<(), Failure<E>> {
+pub async fn shut_down<E>(
+    driver: &ProcedureDriver<E>,
+    timeout: Duration,
+) -> Result<(), ProcedureFailure<E>> {
     set_cc(driver, CC_ENABLE | CC_SHUTDOWN).await?;
     let deadline = driver.now() + timeout;
     while get_property(driver, property::CSTS, PropertySize::Four).await? & 0xc
@@ -215,14 +223,18 @@ pub async fn shut_down<E>(driver: &Driver<E>, timeout: Duration) -> Result<(), F
     {
         if driver.now() >= deadline {
             let text = format!("the shutdown of the controller is not complete after {timeout:?}");
-            return Err(Failure::Controller(text));
+            return Err(ProcedureFailure::Controller(text));
         }
         driver.pause(CSTS_PAUSE).await;
     }
     Ok(())
 }
 
-async fn identify<E>(driver: &Driver<E>, cns: u8, nsid: u32) -> Result<Vec<u8>, Failure<E>> {
+async fn identify<E>(
+    driver: &ProcedureDriver<E>,
+    cns: u8,
+    nsid: u32,
+) -> Result<Vec<u8>, ProcedureFailure<E>> {
     let mut sqe = Sqe::new(opcode::IDENTIFY, nsid);
     sqe.cdw10 = u32::from(cns).into();
     let command = Command { bytes_in: IDENTIFY_BYTES as u32, ..Command::new("Identify", sqe) };
@@ -235,15 +247,15 @@ async fn identify<E>(driver: &Driver<E>, cns: u8, nsid: u32) -> Result<Vec<u8>, 
 /// # Errors
 /// The connection or a command fails.
 pub async fn information<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     enabled: &Enabled,
     io_queues: u32,
     express_queues: u32,
-) -> Result<ControllerInfo, Failure<E>> {
+) -> Result<ControllerInfo, ProcedureFailure<E>> {
     let queue_entries_max = queue_entries_max(enabled.cap)?;
     let page = identify(driver, cns::CONTROLLER, 0).await?;
     let page = IdentifyController::read_from_bytes(&page);
-    let identify = page.map_err(|_| Failure::Controller("short Identify page".into()))?;
+    let identify = page.map_err(|_| ProcedureFailure::Controller("short Identify page".into()))?;
     heed_retry_delays(driver, &identify).await?;
     let count = io_queues + express_queues;
     let wanted = NumberOfQueues { submission: count, completion: count };
@@ -271,19 +283,21 @@ pub async fn information<E>(
 }
 
 /// Returns the maximum entries of an I/O queue (CAP.MQES).
-fn queue_entries_max<E>(cap: u64) -> Result<u16, Failure<E>> {
+fn queue_entries_max<E>(cap: u64) -> Result<u16, ProcedureFailure<E>> {
     match ((cap & 0xffff) + 1).min(QUEUE_ENTRIES_MAX) as u16 {
         // One entry is always free, and the specification requires at least two.
-        0..2 => Err(Failure::Controller("the controller has no room for an I/O queue".into())),
+        0..2 => {
+            Err(ProcedureFailure::Controller("the controller has no room for an I/O queue".into()))
+        }
         entries => Ok(entries),
     }
 }
 
 /// Enables retry delays: a controller reports them (CRD) only to hosts that declare support.
 async fn heed_retry_delays<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     identify: &IdentifyController,
-) -> Result<(), Failure<E>> {
+) -> Result<(), ProcedureFailure<E>> {
     if identify.crdt.iter().all(|units| units.get() == 0) {
         return Ok(());
     }
@@ -298,7 +312,9 @@ async fn heed_retry_delays<E>(
 ///
 /// # Errors
 /// The connection or a command fails.
-pub async fn namespaces<E>(driver: &Driver<E>) -> Result<Vec<NamespaceInfo>, Failure<E>> {
+pub async fn namespaces<E>(
+    driver: &ProcedureDriver<E>,
+) -> Result<Vec<NamespaceInfo>, ProcedureFailure<E>> {
     let mut found = Vec::new();
     let mut after = 0;
     loop {
@@ -308,13 +324,13 @@ pub async fn namespaces<E>(driver: &Driver<E>) -> Result<Vec<NamespaceInfo>, Fai
         let listed = ids.iter().take_while(|&&id| id != 0).count();
         for &nsid in &ids[..listed] {
             if nsid <= after {
-                return Err(Failure::Controller("namespace list out of order".into()));
+                return Err(ProcedureFailure::Controller("namespace list out of order".into()));
             }
             after = nsid;
             found.extend(namespace(driver, nsid).await?);
         }
         if found.len() > NAMESPACES_MAX {
-            return Err(Failure::Controller("too many namespaces".into()));
+            return Err(ProcedureFailure::Controller("too many namespaces".into()));
         }
         if listed < ids.len() {
             return Ok(found);
@@ -322,7 +338,10 @@ pub async fn namespaces<E>(driver: &Driver<E>) -> Result<Vec<NamespaceInfo>, Fai
     }
 }
 
-async fn namespace<E>(driver: &Driver<E>, nsid: u32) -> Result<Option<NamespaceInfo>, Failure<E>> {
+async fn namespace<E>(
+    driver: &ProcedureDriver<E>,
+    nsid: u32,
+) -> Result<Option<NamespaceInfo>, ProcedureFailure<E>> {
     let page = identify(driver, cns::NAMESPACE, nsid).await?;
     let Ok(identify) = IdentifyNamespace::ref_from_bytes(&page) else { return Ok(None) };
     let Some(block_bytes) = identify.block_bytes().filter(|_| identify.is_active()) else {
@@ -331,8 +350,8 @@ async fn namespace<E>(driver: &Driver<E>, nsid: u32) -> Result<Option<NamespaceI
     let Some((uuid, eui64)) = descriptors(driver, nsid, identify.eui64).await? else {
         return Ok(None);
     };
-    let told = identify.nsfeat & nsfeat::OPTIMAL_IO != 0;
-    let blocks = |field: U16| if told { u32::from(field.get()) + 1 } else { 1 };
+    let has_optimal_io = identify.nsfeat & nsfeat::OPTIMAL_IO != 0;
+    let blocks = |field: U16| if has_optimal_io { u32::from(field.get()) + 1 } else { 1 };
     Ok(Some(NamespaceInfo {
         nsid,
         blocks: identify.nsze.get(),
@@ -351,17 +370,17 @@ async fn namespace<E>(driver: &Driver<E>, nsid: u32) -> Result<Option<NamespaceI
 
 /// Reads the namespace's UUID, and its EUI-64 if Identify Namespace has none; `None` if the namespace is gone.
 async fn descriptors<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     nsid: u32,
     eui64: [u8; 8],
-) -> Result<Option<Ids>, Failure<E>> {
+) -> Result<Option<Ids>, ProcedureFailure<E>> {
     let page = match identify(driver, cns::NAMESPACE_DESCRIPTORS, nsid).await {
         Ok(page) => page,
-        Err(Failure::Command { status, .. }) if status.is(Status::INVALID_NAMESPACE) => {
+        Err(ProcedureFailure::Command { status, .. }) if status.is(Status::INVALID_NAMESPACE) => {
             return Ok(None);
         }
         // An older controller does not support the list, and its status says do not retry.
-        Err(Failure::Command { status, .. }) if status.is_dnr() => Vec::new(),
+        Err(ProcedureFailure::Command { status, .. }) if status.is_dnr() => Vec::new(),
         Err(error) => return Err(error),
     };
     let mut ids = ([0; 16], eui64);
@@ -403,12 +422,12 @@ pub fn quiet_time(keep_alive: Duration, identify: &IdentifyController) -> Option
 /// # Errors
 /// The connection fails.
 pub async fn try_to_end<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     patience: Duration,
     identify: &IdentifyController,
     lost: ControllerInstance,
     old: &OldCommands,
-) -> Result<Option<Fencing>, Failure<E>> {
+) -> Result<Option<Fencing>, ProcedureFailure<E>> {
     if identify.ccrl == 0 {
         return Ok(Some(Fencing::NotOffered));
     }
@@ -448,9 +467,9 @@ pub async fn try_to_end<E>(
 
 /// Returns the status of a controller's reset, and whether the target knew the controller; `None`: there is no reset.
 async fn reset_of<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     lost: ControllerInstance,
-) -> Result<Option<(u8, bool)>, Failure<E>> {
+) -> Result<Option<(u8, bool)>, ProcedureFailure<E>> {
     let log = GetLogPage {
         lsp: cross_reset::REMOVE_COMPLETED,
         ..GetLogPage::new(lid::CROSS_CONTROLLER_RESET, cross_reset::LOG_BYTES as u32)
@@ -475,12 +494,12 @@ fn find_reset(page: &[u8], lost: ControllerInstance) -> Option<(u8, bool)> {
 /// # Errors
 /// The target refuses, or the connection fails.
 pub async fn connect_lane<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     wants: &Wants,
     info: &ControllerInfo,
     qid: u16,
-) -> Result<(), Failure<E>> {
-    let place = Place { qid, lane: usize::from(qid) - 1, class: wants.class };
+) -> Result<(), ProcedureFailure<E>> {
+    let place = IoQueueParams { qid, lane: usize::from(qid) - 1, class: wants.class };
     connect_io(driver, wants, info, &place).await
 }
 
@@ -489,41 +508,41 @@ pub async fn connect_lane<E>(
 /// # Errors
 /// As [`connect_lane`].
 pub async fn connect_express<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     wants: &Wants,
     info: &ControllerInfo,
     qid: u16,
     lane: usize,
-) -> Result<(), Failure<E>> {
-    connect_io(driver, wants, info, &Place { qid, lane, class: Class::Normal }).await
+) -> Result<(), ProcedureFailure<E>> {
+    connect_io(driver, wants, info, &IoQueueParams { qid, lane, class: Class::Normal }).await
 }
 
 /// I/O queue, with its lane and class.
-struct Place {
+struct IoQueueParams {
     qid: u16,
     lane: usize,
     class: Class,
 }
 
 async fn connect_io<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     wants: &Wants,
     info: &ControllerInfo,
-    &Place { qid, lane, class }: &Place,
-) -> Result<(), Failure<E>> {
+    &IoQueueParams { qid, lane, class }: &IoQueueParams,
+) -> Result<(), ProcedureFailure<E>> {
     let entries = wants.queue_entries.min(info.queue_entries_max);
     let mut flow_control = if wants.sq_flow_control { 0 } else { cattr::DISABLE_SQ_FLOW_CONTROL };
     loop {
         let data_bytes_max = driver.open(qid, entries, lane, None).await?;
         let cattr = flow_control | class.to_cattr();
         let connect = Connect { recfmt: 0, qid, sqsize: entries - 1, cattr, kato_ms: 0 };
-        let said = match connect_queue(driver, wants, &connect, info.cntlid).await {
+        let outcome = match connect_queue(driver, wants, &connect, info.cntlid).await {
             Ok(_) if data_bytes_max < info.transfer_bytes_max => {
                 let text = "the target gives an I/O queue less room for data than the admin queue";
-                return Err(Failure::Controller(text.into()));
+                return Err(ProcedureFailure::Controller(text.into()));
             }
             // The target requires SQ flow control.
-            Err(Failure::Refused { status, .. })
+            Err(ProcedureFailure::Refused { status, .. })
                 if flow_control != 0 && !status.is(Status::CONNECT_CONTROLLER_BUSY) =>
             {
                 flow_control = 0;
@@ -531,7 +550,7 @@ async fn connect_io<E>(
             }
             done => done?,
         };
-        return authenticate::io_queue(driver, wants, info.authenticated, qid, said).await;
+        return authenticate::io_queue(driver, wants, info.authenticated, qid, outcome).await;
     }
 }
 
@@ -540,10 +559,10 @@ async fn connect_io<E>(
 /// # Errors
 /// The connection fails.
 pub async fn switch_events_on<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     identify: &IdentifyController,
     of_ana: bool,
-) -> Result<bool, Failure<E>> {
+) -> Result<bool, ProcedureFailure<E>> {
     let wanted = oaes::NAMESPACE_ATTRIBUTE | if of_ana { oaes::ANA_CHANGE } else { 0 };
     let wanted = identify.oaes.get() & wanted;
     if wanted == 0 {
@@ -560,9 +579,9 @@ pub async fn switch_events_on<E>(
 /// # Errors
 /// The connection or the command fails.
 pub async fn ana<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     identify: &IdentifyController,
-) -> Result<AnaTable, Failure<E>> {
+) -> Result<AnaTable, ProcedureFailure<E>> {
     if identify.cmic & cmic::ANA == 0 {
         return Ok(AnaTable::default());
     }
@@ -590,7 +609,10 @@ pub async fn ana<E>(
 ///
 /// # Errors
 /// The connection or the command fails.
-pub async fn acknowledge<E>(driver: &Driver<E>, event: &AsyncEvent) -> Result<(), Failure<E>> {
+pub async fn acknowledge<E>(
+    driver: &ProcedureDriver<E>,
+    event: &AsyncEvent,
+) -> Result<(), ProcedureFailure<E>> {
     if event.information != notice::NAMESPACE_ATTRIBUTE {
         return Ok(());
     }

@@ -101,7 +101,7 @@ pub enum Wish {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ExpressState {
     /// Disabled.
     Off,
     /// Closed, and not opened before this time.
@@ -111,7 +111,7 @@ enum State {
     /// To be requested.
     Wanted,
     /// Requested.
-    Asked,
+    Requested,
     Open {
         may_close: bool,
     },
@@ -127,9 +127,9 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct Express {
     rules: Rules,
-    state: State,
+    state: ExpressState,
     /// Time of the next check for bulk in flight.
-    looks_at: Instant,
+    checks_at: Instant,
     /// Time of the first of the recent meetings.
     since: Instant,
     /// Time of the last meeting.
@@ -143,10 +143,10 @@ impl Express {
     #[must_use]
     pub fn new(rules: Option<Rules>) -> Self {
         let not_before = Instant::default();
-        let state = rules.map_or(State::Off, |_| State::Shut { not_before });
+        let state = rules.map_or(ExpressState::Off, |_| ExpressState::Shut { not_before });
         let rules = rules.unwrap_or_default();
-        let (looks_at, since, met) = (not_before, not_before, not_before);
-        Express { rules, state, looks_at, since, met, meetings: 0 }
+        let (checks_at, since, met) = (not_before, not_before, not_before);
+        Express { rules, state, checks_at, since, met, meetings: 0 }
     }
 
     // ---- Requests ----
@@ -161,19 +161,19 @@ impl Express {
         traffic: Traffic,
         is_bulk: impl FnOnce(u64) -> bool,
     ) -> bool {
-        if traffic != Traffic::Critical || self.state == State::Off {
+        if traffic != Traffic::Critical || self.state == ExpressState::Off {
             return false;
         }
-        if now >= self.looks_at {
-            self.looks_at = now + self.rules.looks_every;
+        if now >= self.checks_at {
+            self.checks_at = now + self.rules.looks_every;
             if is_bulk(self.rules.bulk_octets) {
-                self.meet(now);
+                self.record_meeting(now);
             }
         }
-        matches!(self.state, State::Open { .. })
+        matches!(self.state, ExpressState::Open { .. })
     }
 
-    fn meet(&mut self, now: Instant) {
+    fn record_meeting(&mut self, now: Instant) {
         if now.since(self.met) > self.rules.meets_within {
             (self.since, self.meetings) = (now, 0);
         }
@@ -182,10 +182,10 @@ impl Express {
         let is_lasting =
             now.since(self.since) >= self.rules.opens_after && self.meetings >= self.rules.meetings;
         match self.state {
-            State::Shut { not_before } if is_lasting && now >= not_before => {
-                self.state = State::Wanted;
+            ExpressState::Shut { not_before } if is_lasting && now >= not_before => {
+                self.state = ExpressState::Wanted;
             }
-            State::Draining => self.state = State::Open { may_close: true },
+            ExpressState::Draining => self.state = ExpressState::Open { may_close: true },
             _ => {}
         }
     }
@@ -196,19 +196,24 @@ impl Express {
     #[inline]
     pub fn poll(&mut self, now: Instant, outstanding: u32) -> Option<Wish> {
         match self.state {
-            State::Off | State::Shut { .. } | State::Asked | State::Closing { .. } => return None,
-            State::Open { may_close: true } if now.since(self.met) >= self.rules.closes_after => {
-                self.state = State::Draining;
+            ExpressState::Off
+            | ExpressState::Shut { .. }
+            | ExpressState::Requested
+            | ExpressState::Closing { .. } => return None,
+            ExpressState::Open { may_close: true }
+                if now.since(self.met) >= self.rules.closes_after =>
+            {
+                self.state = ExpressState::Draining;
             }
-            State::Open { .. } => return None,
-            State::Wanted => {
-                self.state = State::Asked;
+            ExpressState::Open { .. } => return None,
+            ExpressState::Wanted => {
+                self.state = ExpressState::Requested;
                 return Some(Wish::Open);
             }
-            State::Draining => {}
+            ExpressState::Draining => {}
         }
         (outstanding == 0).then(|| {
-            self.state = State::Closing { until: now + CLOSES_WITHIN };
+            self.state = ExpressState::Closing { until: now + CLOSES_WITHIN };
             Wish::Close
         })
     }
@@ -217,8 +222,8 @@ impl Express {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Open { may_close: true } => Some(self.met + self.rules.closes_after),
-            State::Closing { until } => Some(until),
+            ExpressState::Open { may_close: true } => Some(self.met + self.rules.closes_after),
+            ExpressState::Closing { until } => Some(until),
             _ => None,
         }
     }
@@ -227,39 +232,45 @@ impl Express {
     #[inline]
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        !matches!(self.state, State::Off | State::Shut { .. } | State::Asked)
+        !matches!(
+            self.state,
+            ExpressState::Off | ExpressState::Shut { .. } | ExpressState::Requested
+        )
     }
 
     /// True if the close has timed out.
     #[must_use]
     pub fn gives_up(&self, now: Instant) -> bool {
-        matches!(self.state, State::Closing { until } if until <= now)
+        matches!(self.state, ExpressState::Closing { until } if until <= now)
     }
 
     /// True if requests may be in flight on it.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        matches!(self.state, State::Open { .. } | State::Draining | State::Closing { .. })
+        matches!(
+            self.state,
+            ExpressState::Open { .. } | ExpressState::Draining | ExpressState::Closing { .. }
+        )
     }
 
     /// True if it was requested and no reply was received.
     #[must_use]
-    pub fn is_asked(&self) -> bool {
-        self.state == State::Asked
+    pub fn is_requested(&self) -> bool {
+        self.state == ExpressState::Requested
     }
 
     /// True if it is closing: the end of its connection is not a loss.
     #[must_use]
     pub fn is_closing(&self) -> bool {
-        matches!(self.state, State::Closing { .. })
+        matches!(self.state, ExpressState::Closing { .. })
     }
 
     // ---- Events ----
 
     /// Handles the requested connection. Its idle time starts now; without `may_close` it stays open.
     pub fn opened(&mut self, now: Instant, may_close: bool) {
-        debug_assert!(self.is_asked(), "nobody has asked for it");
-        self.state = State::Open { may_close };
+        debug_assert!(self.is_requested(), "it was not requested");
+        self.state = ExpressState::Open { may_close };
         self.met = now;
     }
 
@@ -276,14 +287,14 @@ impl Express {
     /// Handles the loss of the controller's connections.
     pub fn lost(&mut self, now: Instant) {
         match self.state {
-            State::Off => {}
-            State::Shut { not_before } => self.shut(not_before),
+            ExpressState::Off => {}
+            ExpressState::Shut { not_before } => self.shut(not_before),
             _ => self.shut(now),
         }
     }
 
     fn shut(&mut self, not_before: Instant) {
-        self.state = State::Shut { not_before };
+        self.state = ExpressState::Shut { not_before };
         self.meetings = 0;
         self.since = self.met;
     }
@@ -315,13 +326,13 @@ mod tests {
     }
 
     /// Meets bulk each millisecond of an interval.
-    fn meet(express: &mut Express, from: u64, to: u64, traffic: Traffic) {
+    fn record_meeting(express: &mut Express, from: u64, to: u64, traffic: Traffic) {
         (from..to).for_each(|at| _ = express.takes(ms(at), traffic, enough));
     }
 
     fn open() -> Express {
         let mut express = Express::new(Some(RULES));
-        meet(&mut express, 1000, 1100, Traffic::Critical);
+        record_meeting(&mut express, 1000, 1100, Traffic::Critical);
         assert_eq!(express.poll(ms(1100), 0), Some(Wish::Open));
         express.opened(ms(1100), true);
         express
@@ -348,11 +359,11 @@ mod tests {
     #[test]
     fn it_opens_where_critical_requests_meet_bulk_for_long() {
         let mut express = Express::new(Some(RULES));
-        meet(&mut express, 1000, 1040, Traffic::Critical);
+        record_meeting(&mut express, 1000, 1040, Traffic::Critical);
         assert_eq!(express.poll(ms(1040), 0), None, "not yet");
-        meet(&mut express, 1040, 1060, Traffic::Critical);
+        record_meeting(&mut express, 1040, 1060, Traffic::Critical);
         assert_eq!(express.poll(ms(1060), 0), Some(Wish::Open));
-        assert_eq!(express.poll(ms(1060), 0), None, "told once");
+        assert_eq!(express.poll(ms(1060), 0), None, "reported once");
         assert!(!express.takes(ms(1061), Traffic::Critical, enough), "there is none yet");
         express.opened(ms(1062), true);
         assert!(express.takes(ms(1063), Traffic::Critical, enough));
@@ -364,7 +375,7 @@ mod tests {
     fn a_moment_now_and_then_is_not_enough() {
         let mut express = Express::new(Some(RULES));
         for second in 1..100 {
-            meet(&mut express, second * 1000, second * 1000 + 40, Traffic::Critical);
+            record_meeting(&mut express, second * 1000, second * 1000 + 40, Traffic::Critical);
             assert_eq!(express.poll(ms(second * 1000 + 40), 0), None);
         }
         let mut express = Express::new(Some(RULES));
@@ -376,18 +387,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_flight_is_looked_at_now_and_then() {
-        let (mut express, mut looks) = (open(), 0);
+    fn bulk_in_flight_is_checked_at_intervals() {
+        let (mut express, mut checks) = (open(), 0);
         for us in 1_200_000..1_201_000 {
             let now = Instant(us * 1000);
-            let look = |least| {
-                looks += 1;
+            let count_check = |least| {
+                checks += 1;
                 enough(least)
             };
-            assert!(express.takes(now, Traffic::Critical, look));
+            assert!(express.takes(now, Traffic::Critical, count_check));
             assert!(!express.takes(now, Traffic::Plain, |_| panic!("it does not matter")));
         }
-        assert_eq!(looks, 1);
+        assert_eq!(checks, 1);
         let mut off = Express::new(None);
         assert!(!off.takes(ms(1), Traffic::Critical, |_| panic!("it does not matter")));
     }
@@ -398,7 +409,7 @@ mod tests {
         let idle = 1100 + RULES.closes_after.as_millis() as u64;
         assert_eq!(express.deadline(), Some(ms(idle)));
         assert_eq!(express.poll(ms(idle - 1), 0), None);
-        assert_eq!(express.poll(ms(idle), 3), None, "requests are under way");
+        assert_eq!(express.poll(ms(idle), 3), None, "requests are in flight");
         assert!(!express.takes(ms(idle), Traffic::Critical, |_| false), "and no others come");
         assert_eq!(express.poll(ms(idle), 0), Some(Wish::Close));
         assert!(express.is_closing() && express.is_open());
@@ -416,7 +427,7 @@ mod tests {
         assert!(express.takes(ms(idle), Traffic::Critical, enough), "in the last moment");
         assert_eq!(express.poll(ms(idle), 0), None);
         let mut stays = Express::new(Some(RULES));
-        meet(&mut stays, 1000, 1100, Traffic::Critical);
+        record_meeting(&mut stays, 1000, 1100, Traffic::Critical);
         stays.poll(ms(1100), 0);
         stays.opened(ms(1100), false);
         assert_eq!((stays.deadline(), stays.poll(ms(1 << 30), 0)), (None, None));
@@ -430,16 +441,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_not_asked_for_soon() {
+    fn a_refusal_delays_the_next_request() {
         let mut express = Express::new(Some(RULES));
-        meet(&mut express, 1000, 1100, Traffic::Critical);
+        record_meeting(&mut express, 1000, 1100, Traffic::Critical);
         assert_eq!(express.poll(ms(1100), 0), Some(Wish::Open));
         express.refused(ms(1100));
         let pause = RULES.refused_pause.as_millis() as u64;
-        meet(&mut express, 1100, 1100 + pause, Traffic::Critical);
+        record_meeting(&mut express, 1100, 1100 + pause, Traffic::Critical);
         assert_eq!(express.poll(ms(1100 + pause - 1), 0), None);
         express.lost(ms(1100 + pause - 1)); // which changes nothing about that
-        meet(&mut express, 1100 + pause, 1200 + pause, Traffic::Critical);
+        record_meeting(&mut express, 1100 + pause, 1200 + pause, Traffic::Critical);
         assert_eq!(express.poll(ms(1200 + pause), 0), Some(Wish::Open));
     }
 

@@ -29,7 +29,7 @@ pub use ranges::{BlockRange, RANGES_MAX};
 
 use core::num::NonZeroU32;
 use core::time::Duration;
-use ranges::Ranges;
+use ranges::BlockRangeSet;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::ControllerInstance;
 use roadtrain_wire::identify::IdentifyController;
@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Number of times that a lost controller's address is tried in the quiet time.
-const ASKED_TIMES: u32 = 4;
+const PROBES_PER_QUIET_TIME: u32 = 4;
 
 /// Serial number of a controller, unique among all paths of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,27 +67,27 @@ pub struct OpenController {
 
 /// Controllers of a host that may still execute commands, and the blocks that these may change.
 #[derive(Clone, Debug, Default)]
-pub struct OldCommands(Arc<Shared>);
+pub struct OldCommands(Arc<OldCommandsShared>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct OldCommandsShared {
     /// Number of controllers with ranges: without any, a lane needs only this load.
     open: AtomicUsize,
     /// Number of lost controllers that have ended.
     ended: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<OldCommandsState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OldCommandsState {
     last: u32,
     /// Inherited controllers, see [`OldCommands::inherit`].
     inherited: Vec<ControllerSerial>,
-    controllers: BTreeMap<ControllerSerial, Controller>,
+    controllers: BTreeMap<ControllerSerial, OldController>,
 }
 
 #[derive(Debug)]
-struct Controller {
+struct OldController {
     known: ControllerIdentity,
     /// Last time at which it was known to exist: its connections were lost, or it was claimed. `None`: it is connected.
     claimed_at: Option<Instant>,
@@ -97,19 +97,19 @@ struct Controller {
     missed_at: Option<Instant>,
     /// True if its address cannot be queried.
     is_absent: bool,
-    ranges: Ranges,
+    ranges: BlockRangeSet,
 }
 
-impl Controller {
+impl OldController {
     fn quiet_at(&self) -> Option<Instant> {
         let (claimed_at, quiet) = (self.claimed_at?, self.known.quiet?);
-        let was_asked = self.missed_at.is_some_and(|at| at >= claimed_at + quiet / 2);
-        (!self.is_claimed || self.is_absent || was_asked).then(|| claimed_at + quiet)
+        let was_probed = self.missed_at.is_some_and(|at| at >= claimed_at + quiet / 2);
+        (!self.is_claimed || self.is_absent || was_probed).then(|| claimed_at + quiet)
     }
 }
 
 impl OldCommands {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, OldCommandsState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -120,13 +120,13 @@ impl OldCommands {
         let mut state = self.state();
         state.last += 1;
         let serial = ControllerSerial(NonZeroU32::new(state.last).expect("fewer than 2^32"));
-        let controller = Controller {
+        let controller = OldController {
             known,
             claimed_at: None,
             is_claimed: false,
             missed_at: None,
             is_absent: false,
-            ranges: Ranges::default(),
+            ranges: BlockRangeSet::default(),
         };
         state.controllers.insert(serial, controller);
         serial
@@ -199,11 +199,11 @@ impl OldCommands {
 
     /// Returns the maximum pause between two attempts to connect, so that no claim is missed.
     #[must_use]
-    pub fn ask_within(&self) -> Option<Duration> {
+    pub fn probe_interval_max(&self) -> Option<Duration> {
         let state = self.state();
         let claimed =
             state.controllers.values().filter(|of| of.is_claimed && !of.ranges.is_empty());
-        claimed.filter_map(|of| Some(of.known.quiet? / ASKED_TIMES)).min()
+        claimed.filter_map(|of| Some(of.known.quiet? / PROBES_PER_QUIET_TIME)).min()
     }
 
     /// Ends a controller: none of its commands is executed any more.
@@ -217,7 +217,7 @@ impl OldCommands {
     /// Ends controllers whose quiet time has passed.
     pub fn expire(&self, now: Instant) {
         let mut state = self.state();
-        let is_over = |_: &ControllerSerial, of: &mut Controller| {
+        let is_over = |_: &ControllerSerial, of: &mut OldController| {
             of.quiet_at().is_some_and(|until| until <= now)
         };
         for (_, controller) in state.controllers.extract_if(.., is_over) {
@@ -225,7 +225,7 @@ impl OldCommands {
         }
     }
 
-    fn ended(&self, controller: &Controller) {
+    fn ended(&self, controller: &OldController) {
         if !controller.ranges.is_empty() {
             self.0.open.fetch_sub(1, Ordering::Release);
         }
@@ -240,7 +240,7 @@ impl OldCommands {
     /// Returns when [`OldCommands::expire`] is due.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
-        self.state().controllers.values().filter_map(Controller::quiet_at).min()
+        self.state().controllers.values().filter_map(OldController::quiet_at).min()
     }
 
     /// True if the controller may still execute commands.
@@ -260,8 +260,9 @@ impl OldCommands {
     #[must_use]
     pub fn is_at(&self, instance: ControllerInstance, identify: &IdentifyController) -> bool {
         let endpoint = identify.endpoint();
-        let is_it =
-            |of: &Controller| of.known.instance == Some(instance) && of.known.endpoint == endpoint;
+        let is_it = |of: &OldController| {
+            of.known.instance == Some(instance) && of.known.endpoint == endpoint
+        };
         endpoint != 0 && self.state().controllers.values().any(is_it)
     }
 
@@ -275,7 +276,7 @@ impl OldCommands {
     /// Returns the controllers that may still write, with their blocks.
     #[must_use]
     pub fn open(&self, now: Instant) -> Vec<OpenController> {
-        let open = |of: &Controller| OpenController {
+        let open = |of: &OldController| OpenController {
             controller: of.known,
             ranges: of.ranges.iter().collect(),
             left: of

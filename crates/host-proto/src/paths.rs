@@ -9,7 +9,7 @@
 
 mod meter;
 
-pub use meter::Meter;
+pub use meter::PathMeter;
 
 use super::express::Traffic;
 use super::pins::Barred;
@@ -32,7 +32,7 @@ pub enum PathPolicy {
 
 /// Access of a path to a namespace, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Access {
+enum PathAccess {
     Optimized,
     NonOptimized,
     /// Inaccessible now, accessible soon.
@@ -42,14 +42,14 @@ enum Access {
     Never,
 }
 
-impl From<AnaState> for Access {
+impl From<AnaState> for PathAccess {
     fn from(state: AnaState) -> Self {
         match state {
-            AnaState::Optimized => Access::Optimized,
-            AnaState::NonOptimized => Access::NonOptimized,
-            AnaState::Change => Access::Change,
-            AnaState::Inaccessible => Access::Inaccessible,
-            AnaState::PersistentLoss => Access::Never,
+            AnaState::Optimized => PathAccess::Optimized,
+            AnaState::NonOptimized => PathAccess::NonOptimized,
+            AnaState::Change => PathAccess::Change,
+            AnaState::Inaccessible => PathAccess::Inaccessible,
+            AnaState::PersistentLoss => PathAccess::Never,
         }
     }
 }
@@ -78,9 +78,9 @@ pub struct Offer {
     pub room: u32,
     /// Requests in flight.
     pub in_flight: u32,
-    /// Expected latency in nanoseconds: [`Meter::expected`].
+    /// Expected latency in nanoseconds: [`PathMeter::expected`].
     pub expected: u64,
-    /// True if its current latency is unknown: [`Meter::wants_probe`].
+    /// True if its current latency is unknown: [`PathMeter::wants_probe`].
     pub wants_probe: bool,
     /// True if it does not support the request: any other path comes first.
     pub is_last: bool,
@@ -101,7 +101,7 @@ pub enum Choice {
 }
 
 #[derive(Debug, Default)]
-struct Way {
+struct SelectorPath {
     state: WayState,
     access: AnaTable,
     barred: Barred,
@@ -109,19 +109,19 @@ struct Way {
     shunned: Vec<(u32, Instant)>,
 }
 
-impl Way {
-    fn access(&self, now: Instant, nsid: u32) -> Access {
+impl SelectorPath {
+    fn access(&self, now: Instant, nsid: u32) -> PathAccess {
         if !self.shunned.is_empty() && self.shunned.iter().any(|&(n, t)| n == nsid && now < t) {
-            return Access::Inaccessible;
+            return PathAccess::Inaccessible;
         }
         if self.barred.has(nsid) {
-            return Access::Never;
+            return PathAccess::Never;
         }
         if self.access.is_empty() {
-            return Access::Optimized;
+            return PathAccess::Optimized;
         }
         let at = self.access.binary_search_by_key(&nsid, |&(nsid, _)| nsid);
-        at.map_or(Access::Optimized, |at| self.access[at].1.into())
+        at.map_or(PathAccess::Optimized, |at| self.access[at].1.into())
     }
 }
 
@@ -129,7 +129,7 @@ impl Way {
 #[derive(Debug)]
 pub struct Selector {
     policy: PathPolicy,
-    ways: Vec<Way>,
+    paths: Vec<SelectorPath>,
     /// Path whose turn is next.
     next: usize,
 }
@@ -138,41 +138,41 @@ impl Selector {
     /// Creates a selector for a number of paths, none of which is connected.
     #[must_use]
     pub fn new(policy: PathPolicy, paths: usize) -> Self {
-        let ways = std::iter::repeat_with(Way::default).take(paths).collect();
-        Selector { policy, ways, next: 0 }
+        let paths = std::iter::repeat_with(SelectorPath::default).take(paths).collect();
+        Selector { policy, paths, next: 0 }
     }
 
     // ---- Updates ----
 
     /// Extends the selector to this many paths; new ones are [`WayState::Gone`].
     pub fn grow(&mut self, paths: usize) {
-        while self.ways.len() < paths {
-            self.ways.push(Way { state: WayState::Gone, ..Way::default() });
+        while self.paths.len() < paths {
+            self.paths.push(SelectorPath { state: WayState::Gone, ..SelectorPath::default() });
         }
     }
 
     /// Sets the connection state of a path.
     pub fn set_state(&mut self, path: usize, state: WayState) {
-        let way = &mut self.ways[path];
-        way.state = state;
-        way.shunned.clear();
+        let entry = &mut self.paths[path];
+        entry.state = state;
+        entry.shunned.clear();
     }
 
     /// Sets the ANA states of a path.
     pub fn set_access(&mut self, path: usize, access: AnaTable) {
-        let way = &mut self.ways[path];
-        way.access = access;
-        way.shunned.clear();
+        let entry = &mut self.paths[path];
+        entry.access = access;
+        entry.shunned.clear();
     }
 
     /// Sets NSIDs that the path may not carry: they stand, or may stand, for other namespaces than on other paths.
     pub fn set_barred(&mut self, path: usize, barred: Barred) {
-        self.ways[path].barred = barred;
+        self.paths[path].barred = barred;
     }
 
     /// Avoids a path for a namespace for a while, as it refused a request.
     pub fn refused(&mut self, now: Instant, path: usize, nsid: u32) {
-        let shunned = &mut self.ways[path].shunned;
+        let shunned = &mut self.paths[path].shunned;
         shunned.retain(|&(other, until)| other != nsid && now < until);
         shunned.push((nsid, now + SHUN));
     }
@@ -182,50 +182,50 @@ impl Selector {
     /// Returns the connection state of a path.
     #[must_use]
     pub fn state(&self, path: usize) -> WayState {
-        self.ways[path].state
+        self.paths[path].state
     }
 
     /// Returns the connected paths.
     pub fn live(&self) -> impl Iterator<Item = usize> {
-        let live = |(_, way): &(usize, &Way)| way.state == WayState::Live;
-        self.ways.iter().enumerate().filter(live).map(|(path, _)| path)
+        let live = |(_, entry): &(usize, &SelectorPath)| entry.state == WayState::Live;
+        self.paths.iter().enumerate().filter(live).map(|(path, _)| path)
     }
 
     /// True if another path than `path` may carry requests to this namespace now.
     #[must_use]
     pub fn has_other(&self, now: Instant, path: usize, nsid: u32) -> bool {
         self.live()
-            .any(|other| other != path && self.ways[other].access(now, nsid) < Access::Change)
+            .any(|other| other != path && self.paths[other].access(now, nsid) < PathAccess::Change)
     }
 
     /// Returns the path with the best access to this namespace now.
     #[must_use]
     pub fn best(&self, now: Instant, nsid: u32) -> Option<usize> {
-        let access = |path: &usize| self.ways[*path].access(now, nsid);
-        self.live().filter(|path| access(path) < Access::Change).min_by_key(access)
+        let access = |path: &usize| self.paths[*path].access(now, nsid);
+        self.live().filter(|path| access(path) < PathAccess::Change).min_by_key(access)
     }
 
     /// Chooses the path of a request to this namespace; `offer` returns the state of each path.
     #[inline]
     pub fn choose(&mut self, now: Instant, nsid: u32, offer: impl Fn(usize) -> Offer) -> Choice {
-        let mut best: Option<(bool, Access, u64, usize)> = None;
+        let mut best: Option<(bool, PathAccess, u64, usize)> = None;
         let (mut is_full, mut is_one_usable) = (false, false);
-        let count = self.ways.len();
+        let count = self.paths.len();
         for step in 0..count {
             // The path whose turn it is comes first, and wins among equals.
             let path = (self.next + step) % count;
-            let way = &self.ways[path];
-            if way.state != WayState::Live {
+            let entry = &self.paths[path];
+            if entry.state != WayState::Live {
                 continue;
             }
-            let access = way.access(now, nsid);
-            if access == Access::Never {
+            let access = entry.access(now, nsid);
+            if access == PathAccess::Never {
                 continue;
             }
             let offered = offer(path);
             if offered.room == 0 {
                 is_full = true;
-                is_one_usable |= access < Access::Change;
+                is_one_usable |= access < PathAccess::Change;
                 continue;
             }
             let cost = match self.policy {
@@ -241,7 +241,9 @@ impl Selector {
         }
         match best {
             // That path would only refuse it.
-            Some((_, access, _, _)) if is_one_usable && access >= Access::Change => Choice::Full,
+            Some((_, access, _, _)) if is_one_usable && access >= PathAccess::Change => {
+                Choice::Full
+            }
             Some((.., path)) if self.policy == PathPolicy::RoundRobin => {
                 self.next = (path + 1) % count;
                 Choice::Path(path)
@@ -255,13 +257,14 @@ impl Selector {
     /// Returns the path on which a request waits, preferably one that may be connected again.
     #[cold]
     fn waiting_room(&self, now: Instant, nsid: u32) -> usize {
-        let is_hoped_for = |way: &Way| !matches!(way.state, WayState::Lost | WayState::Gone);
-        let is_there = |way: &Way| way.state != WayState::Gone;
-        let reaches = |way: &Way| way.access(now, nsid) != Access::Never;
-        let ways = || self.ways.iter();
-        let best = ways().position(|way| is_hoped_for(way) && reaches(way));
-        let best = best.or_else(|| ways().position(is_hoped_for));
-        best.or_else(|| ways().position(is_there)).unwrap_or(0)
+        let is_hoped_for =
+            |entry: &SelectorPath| !matches!(entry.state, WayState::Lost | WayState::Gone);
+        let is_there = |entry: &SelectorPath| entry.state != WayState::Gone;
+        let reaches = |entry: &SelectorPath| entry.access(now, nsid) != PathAccess::Never;
+        let paths = || self.paths.iter();
+        let best = paths().position(|entry| is_hoped_for(entry) && reaches(entry));
+        let best = best.or_else(|| paths().position(is_hoped_for));
+        best.or_else(|| paths().position(is_there)).unwrap_or(0)
     }
 }
 

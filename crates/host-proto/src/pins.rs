@@ -52,23 +52,23 @@ impl Barred {
 
 /// Expected namespaces, as one path checks them.
 #[derive(Debug)]
-pub struct Pins {
+pub struct NamespaceIdentityCheck {
     pinned: Pinned,
     barred: Barred,
 }
 
-impl Pins {
+impl NamespaceIdentityCheck {
     /// Creates the check of a host's only path.
     #[must_use]
-    pub fn alone() -> Pins {
-        Pins { pinned: Pinned::default(), barred: Barred::default() }
+    pub fn single_path() -> NamespaceIdentityCheck {
+        NamespaceIdentityCheck { pinned: Pinned::default(), barred: Barred::default() }
     }
 
     /// Creates the check of one of several paths that share `pinned`.
     #[must_use]
-    pub fn beside(pinned: Pinned) -> Pins {
+    pub fn shared(pinned: Pinned) -> NamespaceIdentityCheck {
         let seen = Some(Arc::default());
-        Pins { pinned, barred: Barred { seen, ..Barred::default() } }
+        NamespaceIdentityCheck { pinned, barred: Barred { seen, ..Barred::default() } }
     }
 
     /// Checks the current namespaces. True if the set of barred NSIDs has changed.
@@ -106,26 +106,33 @@ mod tests {
 
     #[test]
     fn an_nsid_is_barred_while_another_namespace_is_there() {
-        let mut pins = Pins::alone();
-        let mut look = |namespaces: &[NamespaceInfo]| {
-            pins.check(namespaces);
-            pins.barred().stale().to_vec()
+        let mut identities = NamespaceIdentityCheck::single_path();
+        let mut stale_after = |namespaces: &[NamespaceInfo]| {
+            identities.check(namespaces);
+            identities.barred().stale().to_vec()
         };
         let none: [u32; 0] = [];
-        assert_eq!(look(&[namespace(1, 1), namespace(2, 2)]), none);
-        assert_eq!(look(&[namespace(1, 1), namespace(2, 9), namespace(3, 3)]), [2]);
-        assert_eq!(look(&[namespace(1, 1)]), [2, 3], "something else may come there");
-        assert_eq!(look(&[namespace(1, 8), namespace(2, 9)]), [1, 2, 3], "it is remembered");
-        assert_eq!(look(&[namespace(1, 1), namespace(2, 9), namespace(3, 3)]), [2]);
+        assert_eq!(stale_after(&[namespace(1, 1), namespace(2, 2)]), none);
+        assert_eq!(stale_after(&[namespace(1, 1), namespace(2, 9), namespace(3, 3)]), [2]);
+        assert_eq!(stale_after(&[namespace(1, 1)]), [2, 3], "something else may come there");
+        assert_eq!(stale_after(&[namespace(1, 8), namespace(2, 9)]), [1, 2, 3], "it is remembered");
+        assert_eq!(stale_after(&[namespace(1, 1), namespace(2, 9), namespace(3, 3)]), [2]);
         let grown = NamespaceInfo { blocks: 7, ..namespace(1, 1) };
         let coarse = NamespaceInfo { block_bytes: 4096, ..namespace(2, 2) };
-        assert_eq!(look(&[grown, coarse, namespace(3, 3)]), [2], "another block is another place");
+        assert_eq!(
+            stale_after(&[grown, coarse, namespace(3, 3)]),
+            [2],
+            "another block is another place"
+        );
     }
 
     #[test]
     fn what_one_path_has_seen_counts_for_the_others() {
         let pinned = Pinned::default();
-        let [mut one, mut other] = [Pins::beside(pinned.clone()), Pins::beside(pinned)];
+        let [mut one, mut other] = [
+            NamespaceIdentityCheck::shared(pinned.clone()),
+            NamespaceIdentityCheck::shared(pinned),
+        ];
         one.check(&[namespace(1, 1), namespace(5, 5)]);
         other.check(&[namespace(1, 1), namespace(5, 6)]);
         assert_eq!(one.barred().stale(), []);
@@ -137,15 +144,21 @@ mod tests {
     #[test]
     fn a_path_that_has_not_seen_an_nsid_yet_carries_no_request_to_it() {
         let pinned = Pinned::default();
-        let [mut one, mut other] = [Pins::beside(pinned.clone()), Pins::beside(pinned)];
-        assert!(one.barred().has(1), "it has not looked");
+        let [mut one, mut other] = [
+            NamespaceIdentityCheck::shared(pinned.clone()),
+            NamespaceIdentityCheck::shared(pinned),
+        ];
+        assert!(one.barred().has(1), "it has not checked");
         other.check(&[namespace(1, 1)]);
         assert!(one.check(&[namespace(1, 1), namespace(5, 5)]));
         assert!(!one.barred().has(5));
         assert!(other.barred().has(5), "another one may be there");
-        assert!(other.check(&[namespace(1, 1), namespace(5, 5)]), "it is to be told");
+        assert!(other.check(&[namespace(1, 1), namespace(5, 5)]), "the change is to be applied");
         assert!(!other.barred().has(5));
-        assert!(!Pins::alone().barred().has(5), "nobody else means anything by it");
+        assert!(
+            !NamespaceIdentityCheck::single_path().barred().has(5),
+            "no other path has expectations"
+        );
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub enum Answer {
 
 /// Reason for the failure of a procedure; `E` is the error type of connections.
 #[derive(Clone, Debug)]
-pub enum Failure<E> {
+pub enum ProcedureFailure<E> {
     /// No connection can be established.
     Unreachable(E),
     /// The connection was lost during the operation.
@@ -95,29 +95,29 @@ pub enum Failure<E> {
     Controller(String),
 }
 
-impl<E: fmt::Display> fmt::Display for Failure<E> {
+impl<E: fmt::Display> fmt::Display for ProcedureFailure<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Unreachable(source) => write!(f, "no connection: {source}"),
-            Failure::Lost { what, source } => write!(f, "{what}: {source}"),
-            Failure::Silent { what } => write!(f, "{what}: no answer in time"),
-            Failure::Refused { qid, status } => {
+            ProcedureFailure::Unreachable(source) => write!(f, "no connection: {source}"),
+            ProcedureFailure::Lost { what, source } => write!(f, "{what}: {source}"),
+            ProcedureFailure::Silent { what } => write!(f, "{what}: no answer in time"),
+            ProcedureFailure::Refused { qid, status } => {
                 write!(f, "Connect of queue {qid} refused: {status}")
             }
-            Failure::Authentication { error, .. } => error.fmt(f),
-            Failure::Command { what, status } => write!(f, "{what} failed: {status}"),
-            Failure::Controller(text) => f.write_str(text),
+            ProcedureFailure::Authentication { error, .. } => error.fmt(f),
+            ProcedureFailure::Command { what, status } => write!(f, "{what} failed: {status}"),
+            ProcedureFailure::Controller(text) => f.write_str(text),
         }
     }
 }
 
 /// State of a procedure.
 #[derive(Debug)]
-pub enum Step<T> {
+pub enum ProcedureStep<T> {
     /// Carry this out once, and call [`Procedure::answer`].
-    Ask(Ask),
+    Request(Ask),
     /// The procedure awaits the reply.
-    Asked,
+    AwaitReply,
     /// The procedure resumes at this time.
     Until(Instant),
     /// The procedure has ended with a result.
@@ -126,19 +126,19 @@ pub enum Step<T> {
 
 /// State that a procedure and its driver exchange.
 #[derive(Debug)]
-struct Exchange<E> {
+struct DriverExchange<E> {
     now: Instant,
-    ask: Option<Ask>,
+    request: Option<Ask>,
     until: Option<Instant>,
     answer: Option<Result<Answer, E>>,
 }
 
 /// Handle of a procedure to its driver.
 #[derive(Debug)]
-pub struct Driver<E>(Arc<Mutex<Exchange<E>>>);
+pub struct ProcedureDriver<E>(Arc<Mutex<DriverExchange<E>>>);
 
-impl<E> Driver<E> {
-    fn lock(&self) -> MutexGuard<'_, Exchange<E>> {
+impl<E> ProcedureDriver<E> {
+    fn lock(&self) -> MutexGuard<'_, DriverExchange<E>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -159,8 +159,8 @@ impl<E> Driver<E> {
         .await;
     }
 
-    async fn ask(&self, ask: Ask) -> Result<Answer, E> {
-        self.lock().ask = Some(ask);
+    async fn request(&self, request: Ask) -> Result<Answer, E> {
+        self.lock().request = Some(request);
         poll_fn(|_| self.lock().answer.take().map_or(Poll::Pending, Poll::Ready)).await
     }
 
@@ -174,11 +174,11 @@ impl<E> Driver<E> {
         entries: u16,
         lane: usize,
         psk: Option<&TlsPsk>,
-    ) -> Result<u32, Failure<E>> {
-        let ask = Ask::Open { qid, entries, lane, psk: psk.cloned() };
-        match self.ask(ask).await.map_err(Failure::Unreachable)? {
+    ) -> Result<u32, ProcedureFailure<E>> {
+        let request = Ask::Open { qid, entries, lane, psk: psk.cloned() };
+        match self.request(request).await.map_err(ProcedureFailure::Unreachable)? {
             Answer::Opened { data_bytes_max } => Ok(data_bytes_max),
-            _ => Err(Failure::Controller("no connection".into())),
+            _ => Err(ProcedureFailure::Controller("no connection".into())),
         }
     }
 
@@ -186,15 +186,19 @@ impl<E> Driver<E> {
     ///
     /// # Errors
     /// The connection has failed.
-    pub async fn command(&self, qid: u16, command: Command) -> Result<(Cqe, Vec<u8>), Failure<E>> {
+    pub async fn command(
+        &self,
+        qid: u16,
+        command: Command,
+    ) -> Result<(Cqe, Vec<u8>), ProcedureFailure<E>> {
         let (what, bytes) = (command.what, command.bytes_in);
-        let answer = self.ask(Ask::Run { qid, command }).await;
-        match answer.map_err(|source| Failure::Lost { what, source })? {
+        let answer = self.request(Ask::Run { qid, command }).await;
+        match answer.map_err(|source| ProcedureFailure::Lost { what, source })? {
             Answer::Completed { cqe, mut data } => {
                 data.resize(bytes as usize, 0);
                 Ok((cqe, data))
             }
-            _ => Err(Failure::Controller("no completion".into())),
+            _ => Err(ProcedureFailure::Controller("no completion".into())),
         }
     }
 
@@ -202,12 +206,12 @@ impl<E> Driver<E> {
     ///
     /// # Errors
     /// The system has no random bytes.
-    pub async fn random(&self, bytes: usize) -> Result<Secret, Failure<E>> {
+    pub async fn random(&self, bytes: usize) -> Result<Secret, ProcedureFailure<E>> {
         let what = "random octets";
-        let answer = self.ask(Ask::Random { bytes }).await;
-        match answer.map_err(|source| Failure::Lost { what, source })? {
+        let answer = self.request(Ask::Random { bytes }).await;
+        match answer.map_err(|source| ProcedureFailure::Lost { what, source })? {
             Answer::Random(octets) if octets.reveal().len() == bytes => Ok(octets),
-            _ => Err(Failure::Controller("no random octets".into())),
+            _ => Err(ProcedureFailure::Controller("no random octets".into())),
         }
     }
 
@@ -215,22 +219,22 @@ impl<E> Driver<E> {
     ///
     /// # Errors
     /// The computation fails.
-    pub async fn compute(&self, work: &Work) -> Result<(), Failure<E>> {
+    pub async fn compute(&self, work: &Work) -> Result<(), ProcedureFailure<E>> {
         let what = "powers of an authentication";
-        let answer = self.ask(Ask::Compute(work.clone())).await;
-        answer.map(drop).map_err(|source| Failure::Lost { what, source })
+        let answer = self.request(Ask::Compute(work.clone())).await;
+        answer.map(drop).map_err(|source| ProcedureFailure::Lost { what, source })
     }
 
     /// Has the frames of a queue's lane sealed.
     ///
     /// # Errors
     /// Frames cannot be sealed.
-    pub async fn seal(&self, qid: u16, secret: FrameSecret) -> Result<(), Failure<E>> {
+    pub async fn seal(&self, qid: u16, secret: FrameSecret) -> Result<(), ProcedureFailure<E>> {
         let what = "sealing of frames";
-        let answer = self.ask(Ask::Seal { qid, secret }).await;
-        match answer.map_err(|source| Failure::Lost { what, source })? {
+        let answer = self.request(Ask::Seal { qid, secret }).await;
+        match answer.map_err(|source| ProcedureFailure::Lost { what, source })? {
             Answer::Sealed => Ok(()),
-            _ => Err(Failure::Controller("frames cannot be sealed".into())),
+            _ => Err(ProcedureFailure::Controller("frames cannot be sealed".into())),
         }
     }
 
@@ -238,12 +242,12 @@ impl<E> Driver<E> {
     ///
     /// # Errors
     /// The connection has failed, or the command's status is not success.
-    pub async fn run(&self, command: Command) -> Result<(Cqe, Vec<u8>), Failure<E>> {
+    pub async fn run(&self, command: Command) -> Result<(Cqe, Vec<u8>), ProcedureFailure<E>> {
         let what = command.what;
         let (cqe, data) = self.command(0, command).await?;
         match cqe.status() {
             status if status.is_success() => Ok((cqe, data)),
-            status => Err(Failure::Command { what, status }),
+            status => Err(ProcedureFailure::Command { what, status }),
         }
     }
 }
@@ -251,7 +255,7 @@ impl<E> Driver<E> {
 /// Procedure that ends with a `T`.
 pub struct Procedure<E, T> {
     body: Pin<Box<dyn Future<Output = T> + Send>>,
-    driver: Driver<E>,
+    driver: ProcedureDriver<E>,
 }
 
 impl<E, T> fmt::Debug for Procedure<E, T> {
@@ -262,24 +266,30 @@ impl<E, T> fmt::Debug for Procedure<E, T> {
 
 impl<E, T> Procedure<E, T> {
     /// Creates a procedure that has not started.
-    pub fn new<F: Future<Output = T> + Send + 'static>(body: impl FnOnce(Driver<E>) -> F) -> Self {
-        let exchange = Exchange { now: Instant::default(), ask: None, until: None, answer: None };
+    pub fn new<F: Future<Output = T> + Send + 'static>(
+        body: impl FnOnce(ProcedureDriver<E>) -> F,
+    ) -> Self {
+        let exchange =
+            DriverExchange { now: Instant::default(), request: None, until: None, answer: None };
         let exchange = Arc::new(Mutex::new(exchange));
-        Procedure { body: Box::pin(body(Driver(exchange.clone()))), driver: Driver(exchange) }
+        Procedure {
+            body: Box::pin(body(ProcedureDriver(exchange.clone()))),
+            driver: ProcedureDriver(exchange),
+        }
     }
 
     /// Runs the procedure until it needs a reply or a pause. Not to be called again once it has ended.
-    pub fn poll(&mut self, now: Instant) -> Step<T> {
+    pub fn poll(&mut self, now: Instant) -> ProcedureStep<T> {
         self.driver.lock().now = now;
         if let Poll::Ready(ended) = self.body.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         {
-            return Step::Ended(ended);
+            return ProcedureStep::Ended(ended);
         }
         let mut exchange = self.driver.lock();
-        match (exchange.ask.take(), exchange.until) {
-            (Some(ask), _) => Step::Ask(ask),
-            (None, Some(until)) => Step::Until(until),
-            (None, None) => Step::Asked,
+        match (exchange.request.take(), exchange.until) {
+            (Some(request), _) => ProcedureStep::Request(request),
+            (None, Some(until)) => ProcedureStep::PauseUntil(until),
+            (None, None) => ProcedureStep::AwaitReply,
         }
     }
 

@@ -25,7 +25,7 @@ use roadtrain_wire::pdu::{
 };
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
-use tx::Tx;
+use tx::HostTx;
 
 const R2T_OUTSTANDING_MAX: u8 = 1;
 
@@ -89,21 +89,21 @@ pub enum RxEvent {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SlotState {
+enum QpairSlotState {
     Free,
     /// In the send queue, and unknown to the controller.
     Queued,
     /// Sent, and not completed.
     Active,
     /// Completed, while its fused partner is still in flight.
-    Answered,
+    Completed,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct QpairSlot {
     sqe: Sqe,
     data: Data,
-    state: SlotState,
+    state: QpairSlotState,
     generation: u8,
     in_capsule: bool,
     corrupt: bool,
@@ -112,12 +112,12 @@ struct Slot {
     r2t_outstanding: u8,
     /// Bytes received (In) or requested by R2Ts (Out).
     moved: u32,
-    moments: Moments,
+    timestamps: CommandTimestamps,
 }
 
 /// Timestamps of the last command in a slot, as far as it has progressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Moments {
+pub struct CommandTimestamps {
     /// Time of submission.
     pub submitted: Instant,
     /// Time at which it was added to a caravan.
@@ -126,7 +126,7 @@ pub struct Moments {
     pub data: Instant,
 }
 
-impl Slot {
+impl QpairSlot {
     /// Returns the bytes of in-capsule data.
     #[inline]
     fn in_capsule_bytes(&self) -> u32 {
@@ -138,7 +138,7 @@ impl Slot {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RxState {
+enum HostRxState {
     AwaitIcResp,
     Ready,
     /// In the data of a C2HData PDU.
@@ -154,16 +154,16 @@ enum RxState {
 pub struct Qpair {
     config: Config,
     framer: Framer,
-    rx: RxState,
+    rx: HostRxState,
     digests: Digests,
     /// CPDA in bytes: H2CData and in-capsule data start at multiples of it.
     alignment: u32,
     maxh2cdata: u32,
-    slots: Vec<Slot>,
+    slots: Vec<QpairSlot>,
     free: FreeSlots,
     /// Fused commands in flight.
     fused: Vec<FusedPair>,
-    out: SendQueue<Tx>,
+    out: SendQueue<HostTx>,
     /// Time of the current turn.
     now: Instant,
 }
@@ -179,7 +179,7 @@ impl Qpair {
         let mut qpair = Qpair {
             config,
             framer: Framer::new(false),
-            rx: RxState::AwaitIcResp,
+            rx: HostRxState::AwaitIcResp,
             digests: Digests::default(),
             alignment: 1,
             maxh2cdata: 4096,
@@ -189,14 +189,14 @@ impl Qpair {
             out: SendQueue::new(&config.policy, Role::Host),
             now,
         };
-        qpair.out.push(now, Tx::IcReq, &Parcel::control());
+        qpair.out.push(now, HostTx::IcReq, &Parcel::control());
         qpair
     }
 
     /// True if ICResp was received and the connection has not failed.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        !matches!(self.rx, RxState::AwaitIcResp | RxState::Ended)
+        !matches!(self.rx, HostRxState::AwaitIcResp | HostRxState::Ended)
     }
 
     /// Returns the negotiated digests.
@@ -247,8 +247,8 @@ impl Qpair {
 
     /// Returns the timestamps of the command in `slot`, also just after it has completed.
     #[must_use]
-    pub fn moments(&self, slot: u16) -> Moments {
-        self.slots[usize::from(slot)].moments
+    pub fn timestamps(&self, slot: u16) -> CommandTimestamps {
+        self.slots[usize::from(slot)].timestamps
     }
 
     /// Sets the timestamp of PDUs that [`Qpair::poll_tx`] sends from now on.
@@ -261,10 +261,10 @@ impl Qpair {
     /// data.
     #[inline]
     pub fn note_data(&mut self, now: Instant) {
-        if let RxState::InData { slot, .. } = self.rx {
-            let Slot { moments, .. } = &mut self.slots[usize::from(slot)];
-            if moments.data < moments.sent {
-                moments.data = now;
+        if let HostRxState::InData { slot, .. } = self.rx {
+            let QpairSlot { timestamps, .. } = &mut self.slots[usize::from(slot)];
+            if timestamps.data < timestamps.sent {
+                timestamps.data = now;
             }
         }
     }
@@ -272,14 +272,14 @@ impl Qpair {
     /// Queues a command, and fills in the CID and SGL of `sqe`. `None` if the queue is full.
     #[inline]
     pub fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
-        if self.room() == 0 || self.rx == RxState::Ended {
+        if self.room() == 0 || self.rx == HostRxState::Ended {
             return None;
         }
         let (number, data_bytes) = self.prepare(now, sqe, data, urgency);
         let kind = if data_bytes > 0 { Kind::CommandData } else { Kind::Command };
         let parcel = Parcel { kind, urgency, data_bytes, request_bytes: data.bytes() };
         self.count_in_flight();
-        self.out.push(now, Tx::Command { slot: number }, &parcel);
+        self.out.push(now, HostTx::Command { slot: number }, &parcel);
         Some(number)
     }
 
@@ -293,12 +293,12 @@ impl Qpair {
         slot.sqe = *sqe;
         slot.sqe.cid = (number | u16::from(slot.generation) << SLOT_BITS).into();
         slot.data = data;
-        slot.state = SlotState::Queued;
+        slot.state = QpairSlotState::Queued;
         slot.corrupt = false;
         slot.urgency = urgency;
         slot.moved = 0;
         slot.r2t_outstanding = 0;
-        slot.moments.submitted = now;
+        slot.timestamps.submitted = now;
         let (in_capsule, waiting_bytes) = match data {
             Data::None => (false, 0),
             Data::In(length) => {
@@ -327,17 +327,17 @@ impl Qpair {
     #[inline]
     fn take_slot(&mut self) -> u16 {
         self.free.take().unwrap_or_else(|| {
-            self.slots.push(Slot {
+            self.slots.push(QpairSlot {
                 sqe: Sqe::default(),
                 data: Data::None,
-                state: SlotState::Free,
+                state: QpairSlotState::Free,
                 generation: 0,
                 in_capsule: false,
                 corrupt: false,
                 urgency: Urgency::Normal,
                 r2t_outstanding: 0,
                 moved: 0,
-                moments: Moments::default(),
+                timestamps: CommandTimestamps::default(),
             });
             (self.slots.len() - 1) as u16
         })
@@ -362,7 +362,7 @@ impl Qpair {
     pub fn wanted(&self) -> Option<(u16, u32, u32)> {
         match (self.rx, self.framer.wanted()) {
             (_, 0) => None,
-            (RxState::InData { slot, .. }, length) => {
+            (HostRxState::InData { slot, .. }, length) => {
                 Some((slot, self.slots[usize::from(slot)].moved, length))
             }
             _ => None,
@@ -371,7 +371,7 @@ impl Qpair {
 
     /// Records that bytes named by [`Qpair::wanted`] were received into their buffer.
     pub fn placed(&mut self, data: &[u8]) {
-        if let RxState::InData { slot, .. } = self.rx {
+        if let HostRxState::InData { slot, .. } = self.rx {
             self.framer.placed(data);
             self.slots[usize::from(slot)].moved += data.len() as u32;
         }
@@ -402,10 +402,10 @@ impl Qpair {
 
     /// Ends the queue pair: it sends nothing but a H2CTermReq to a peer that violated the protocol.
     fn end(&mut self, now: Instant, error: QpairError) {
-        self.rx = RxState::Ended;
+        self.rx = HostRxState::Ended;
         self.out.clear();
         if let QpairError::Peer(error) = error {
-            self.out.push(now, Tx::Term { error }, &Parcel::control());
+            self.out.push(now, HostTx::Term { error }, &Parcel::control());
         }
     }
 
@@ -417,7 +417,7 @@ impl Qpair {
         mut fill: impl FnMut(u16, u32, &[u8]),
     ) -> Result<Option<RxEvent>, QpairError> {
         loop {
-            if self.rx == RxState::Ended {
+            if self.rx == HostRxState::Ended {
                 *at = input.len();
                 return Ok(None);
             }
@@ -446,7 +446,7 @@ impl Qpair {
         layout: &Layout,
     ) -> Result<Option<RxEvent>, QpairError> {
         let is_setup = layout.kind == PduType::IcResp;
-        if is_setup != (self.rx == RxState::AwaitIcResp) && layout.kind != PduType::C2hTermReq {
+        if is_setup != (self.rx == HostRxState::AwaitIcResp) && layout.kind != PduType::C2hTermReq {
             return Err(PeerMisbehaved::new(Fes::PduSequenceError, "ICResp out of order").into());
         }
         match layout.kind {
@@ -488,15 +488,15 @@ impl Qpair {
         self.maxh2cdata = maxh2cdata & !3;
         // This host's HPDA is 0: data from the controller is aligned to dwords.
         self.framer.agree(digests, 4);
-        self.rx = RxState::Ready;
+        self.rx = HostRxState::Ready;
         Ok(Some(RxEvent::Ready))
     }
 
     /// Returns the active slot of a command identifier.
-    fn slot(&mut self, cid: u16) -> Result<(u16, &mut Slot), PeerMisbehaved> {
+    fn slot(&mut self, cid: u16) -> Result<(u16, &mut QpairSlot), PeerMisbehaved> {
         let number = cid & (SLOTS_MAX - 1);
         match self.slots.get_mut(usize::from(number)) {
-            Some(slot) if slot.state == SlotState::Active && slot.sqe.cid.get() == cid => {
+            Some(slot) if slot.state == QpairSlotState::Active && slot.sqe.cid.get() == cid => {
                 Ok((number, slot))
             }
             _ => Err(PeerMisbehaved::field(8, "command identifier of no command in flight")),
@@ -533,7 +533,7 @@ impl Qpair {
     ) -> Option<RxEvent> {
         self.drop_queued_data(number);
         let slot = &mut self.slots[usize::from(number)];
-        slot.state = SlotState::Free;
+        slot.state = QpairSlotState::Free;
         if slot.corrupt && cqe.status().is_success() {
             // The controller cannot detect it: use the status that it reports for wrong data from the host.
             cqe.status = Status::TRANSIENT_TRANSPORT_ERROR.to_field().into();
@@ -558,7 +558,7 @@ impl Qpair {
             return;
         }
         for tx in self.out.iter_mut() {
-            if let Tx::H2cData { slot, length, .. } = tx
+            if let HostTx::H2cData { slot, length, .. } = tx
                 && *slot == number
             {
                 *length = 0;
@@ -590,13 +590,13 @@ impl Qpair {
         if data_bytes == 0 {
             return Err(PeerMisbehaved::field(16, "C2HData without data").into());
         }
-        self.rx = RxState::InData { slot: number, flags };
+        self.rx = HostRxState::InData { slot: number, flags };
         Ok(None)
     }
 
     #[inline]
     fn handle_data(&mut self, data: &[u8], fill: &mut impl FnMut(u16, u32, &[u8])) {
-        let RxState::InData { slot: number, .. } = self.rx else { return };
+        let HostRxState::InData { slot: number, .. } = self.rx else { return };
         let slot = &mut self.slots[usize::from(number)];
         fill(number, slot.moved, data);
         slot.moved += data.len() as u32;
@@ -607,8 +607,8 @@ impl Qpair {
         now: Instant,
         intact: bool,
     ) -> Result<Option<RxEvent>, QpairError> {
-        let RxState::InData { slot: number, flags } = self.rx else { return Ok(None) };
-        self.rx = RxState::Ready;
+        let HostRxState::InData { slot: number, flags } = self.rx else { return Ok(None) };
+        self.rx = HostRxState::Ready;
         let slot = &mut self.slots[usize::from(number)];
         slot.corrupt |= !intact;
         if flags & flag::SUCCESS == 0 {
@@ -648,7 +648,11 @@ impl Qpair {
             let ttag = pdu.ttag.get();
             let (kind, request_bytes) = (Kind::H2cData, expected);
             let parcel = Parcel { kind, urgency, data_bytes: length, request_bytes };
-            self.out.push(now, Tx::H2cData { slot: number, ttag, offset, length, last }, &parcel);
+            self.out.push(
+                now,
+                HostTx::H2cData { slot: number, ttag, offset, length, last },
+                &parcel,
+            );
             offset += length;
         }
         Ok(None)
@@ -661,9 +665,9 @@ impl Qpair {
         while caravan.has_room() {
             let slots = &self.slots;
             let (size, blocked) =
-                (|tx: &Tx| tx.data_bytes(slots), |tx: &Tx| tx.waits(awaits_icresp));
+                (|tx: &HostTx| tx.data_bytes(slots), |tx: &HostTx| tx.waits(awaits_icresp));
             let Some(tx) = self.out.next(&mut load, size, blocked) else { break };
-            if let Tx::H2cData { length: 0, .. } = tx {
+            if let HostTx::H2cData { length: 0, .. } = tx {
                 load.uncount(); // its command is complete already
                 continue;
             }
@@ -675,7 +679,7 @@ impl Qpair {
     /// True until ICResp: only ICReq may be sent, as the digests are not known.
     #[inline]
     fn awaits_icresp(&self) -> bool {
-        self.rx == RxState::AwaitIcResp
+        self.rx == HostRxState::AwaitIcResp
     }
 
     /// True if a released PDU waits for a caravan.
@@ -686,19 +690,19 @@ impl Qpair {
         self.out.is_due(|tx| tx.waits(awaits_icresp))
     }
 
-    fn emit(&mut self, tx: &Tx, caravan: &mut impl Caravan) {
+    fn emit(&mut self, tx: &HostTx, caravan: &mut impl Caravan) {
         match *tx {
-            Tx::IcReq => {
+            HostTx::IcReq => {
                 let maxr2t = u32::from(R2T_OUTSTANDING_MAX) - 1;
                 let pdu = IcReq::new(self.config.digests, 0, maxr2t);
                 put_header(caravan, &pdu.ch, &pdu, Digests::default());
             }
-            Tx::Command { slot } => self.emit_command(slot, caravan),
-            Tx::Fused { first, second } => self.emit_fused([first, second], caravan),
-            Tx::H2cData { slot, ttag, offset, length, last } => {
+            HostTx::Command { slot } => self.emit_command(slot, caravan),
+            HostTx::Fused { first, second } => self.emit_fused([first, second], caravan),
+            HostTx::H2cData { slot, ttag, offset, length, last } => {
                 self.emit_data(slot, ttag, offset, length, last, caravan);
             }
-            Tx::Term { error } => {
+            HostTx::Term { error } => {
                 let pdu = TermReq::new(true, error.fes, error.fei, 0);
                 put_header(caravan, &pdu.ch, &pdu, Digests::default());
             }
@@ -708,8 +712,8 @@ impl Qpair {
     #[inline(always)] // as for `prepare`
     fn emit_command(&mut self, number: u16, caravan: &mut impl Caravan) {
         let slot = &mut self.slots[usize::from(number)];
-        slot.state = SlotState::Active;
-        slot.moments.sent = self.now;
+        slot.state = QpairSlotState::Active;
+        slot.timestamps.sent = self.now;
         let length = match slot.data {
             Data::Out(length) if slot.in_capsule => length,
             _ => 0,

@@ -27,8 +27,8 @@ pub use moves::Moved;
 
 use super::express::Traffic;
 use super::old_commands::{BlockRange, ControllerSerial, LaneGuard};
-use super::overdue::{IoTimer, Watch};
-use super::paths::Meter;
+use super::overdue::{CommandTimer, IoTimer};
+use super::paths::PathMeter;
 use super::pins::Barred;
 use super::retry::{RetryRules, Tries, is_of_path};
 use super::write_verifier::{Durability, LaneWrites, PathWrites};
@@ -87,28 +87,28 @@ pub trait Queue<R> {
 
 /// Request with its state.
 #[derive(Debug)]
-struct Entry<R> {
+struct RequestEntry<R> {
     request: R,
     /// Sequence number in the lane: a retry keeps its position.
     number: u64,
     since: Instant,
     tries: Tries,
     /// Timer of its command.
-    watch: Watch,
+    command_timer: CommandTimer,
     /// Controller that may still execute it, as the connection was lost before the completion.
     at_risk: Option<ControllerSerial>,
     /// True if it timed out too often and is not retried.
-    given_up: bool,
+    has_timed_out: bool,
     /// Commands in flight on the path at its submission, if the path is measured.
     depth: u16,
     /// Round of a Flush, which selects the writes it covers ([`LaneWrites::begin_flush`]).
     round: u64,
 }
 
-impl<R: Addressed> Entry<R> {
+impl<R: Addressed> RequestEntry<R> {
     /// True if its outcome is unknown and it may not be repeated.
     fn is_unknown(&self) -> bool {
-        self.at_risk.is_some() && (self.given_up || !self.request.may_repeat())
+        self.at_risk.is_some() && (self.has_timed_out || !self.request.may_repeat())
     }
 }
 
@@ -138,42 +138,42 @@ pub enum Outcome<R> {
 
 /// Request that waits for the time of its retry.
 #[derive(Debug)]
-struct Resting<R> {
+struct RestingRequest<R> {
     until: Instant,
-    entry: Entry<R>,
+    entry: RequestEntry<R>,
 }
 
 /// Orders by time, with the earliest as the greatest.
-impl<R> Ord for Resting<R> {
+impl<R> Ord for RestingRequest<R> {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.until, other.entry.number).cmp(&(self.until, self.entry.number))
     }
 }
 
-impl<R> PartialOrd for Resting<R> {
+impl<R> PartialOrd for RestingRequest<R> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<R> PartialEq for Resting<R> {
+impl<R> PartialEq for RestingRequest<R> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl<R> Eq for Resting<R> {}
+impl<R> Eq for RestingRequest<R> {}
 
 /// All requests of a lane on one connection.
 #[derive(Debug)]
 pub struct Requests<R> {
-    slots: Vec<Option<Entry<R>>>,
+    slots: Vec<Option<RequestEntry<R>>>,
     /// Requests without a slot: there is no connection, or their retry is due.
-    waiting: VecDeque<Entry<R>>,
+    waiting: VecDeque<RequestEntry<R>>,
     /// Requests that wait for their retry.
-    resting: BinaryHeap<Resting<R>>,
+    resting: BinaryHeap<RestingRequest<R>>,
     /// Requests that wait for old writes, in the order in which they began to wait.
-    held: VecDeque<Entry<R>>,
+    held: VecDeque<RequestEntry<R>>,
     guard: LaneGuard,
     /// [`LaneGuard::ended_so_far`] at the last check of held requests.
     ended_so_far: u64,
@@ -189,7 +189,7 @@ pub struct Requests<R> {
     /// Requests taken so far.
     taken: u64,
     /// Latency of the path, if there are other paths.
-    meter: Option<Box<Meter>>,
+    meter: Option<Box<PathMeter>>,
     /// Requests that the path's controller cannot serve now.
     diverted: Vec<Moved<R>>,
     /// Acknowledged writes that a power failure of the target may lose.
@@ -251,12 +251,22 @@ impl<R: Addressed> Requests<R> {
     #[inline]
     pub fn take<Q: Queue<R>>(&mut self, now: Instant, request: R, queue: Option<&mut Q>) -> bool {
         self.taken += 1;
-        let (tries, watch) = (Tries::default(), Watch::new(now));
-        let (number, at_risk, given_up, depth) = (self.taken, None, false, 0);
+        let (tries, command_timer) = (Tries::default(), CommandTimer::new(now));
+        let (number, at_risk, has_timed_out, depth) = (self.taken, None, false, 0);
         let is_flush = request.durability() == Durability::Flush;
         let round = if is_flush { self.writes.begin_flush() } else { 0 };
         let since = now;
-        let entry = Entry { request, number, since, tries, watch, at_risk, given_up, depth, round };
+        let entry = RequestEntry {
+            request,
+            number,
+            since,
+            tries,
+            command_timer,
+            at_risk,
+            has_timed_out,
+            depth,
+            round,
+        };
         match queue {
             Some(queue) if self.waiting.is_empty() => self.start(now, entry, queue),
             _ => {
@@ -267,7 +277,7 @@ impl<R: Addressed> Requests<R> {
     }
 
     #[cold]
-    fn put_off(&mut self, entry: Entry<R>) {
+    fn put_off(&mut self, entry: RequestEntry<R>) {
         if self.failing {
             self.fail_one(entry, Status::HOST_PATH_ERROR);
         } else {
@@ -277,7 +287,12 @@ impl<R: Addressed> Requests<R> {
 
     /// Submits its command, or holds it for old writes. False if neither was possible.
     #[inline(always)] // the entry is made where it stays
-    fn start<Q: Queue<R>>(&mut self, now: Instant, mut entry: Entry<R>, queue: &mut Q) -> bool {
+    fn start<Q: Queue<R>>(
+        &mut self,
+        now: Instant,
+        mut entry: RequestEntry<R>,
+        queue: &mut Q,
+    ) -> bool {
         if self.is_barred(entry.request.nsid()) {
             self.fail_one(entry, STALE);
             return true;
@@ -290,12 +305,12 @@ impl<R: Addressed> Requests<R> {
             self.waiting.push_front(entry);
             return false;
         };
-        (entry.watch, entry.at_risk) = (Watch::new(now), None);
+        (entry.command_timer, entry.at_risk) = (CommandTimer::new(now), None);
         if let Some(meter) = &mut self.meter {
             entry.depth = meter.begin(now, entry.request.traffic());
         }
         let slot = &mut self.slots[usize::from(slot)];
-        debug_assert!(slot.is_none(), "the slot of a command under way was used again");
+        debug_assert!(slot.is_none(), "the slot of a command in flight was used again");
         *slot = Some(entry);
         true
     }
@@ -307,7 +322,7 @@ impl<R: Addressed> Requests<R> {
             self.review_held(now);
         }
         while self.rest_until().is_some_and(|until| until <= now)
-            && let Some(Resting { entry, .. }) = self.resting.pop()
+            && let Some(RestingRequest { entry, .. }) = self.resting.pop()
         {
             self.waiting.push_back(entry);
         }
@@ -323,7 +338,12 @@ impl<R: Addressed> Requests<R> {
 
     /// Calls [`start`](Self::start) for a request that has waited.
     #[cold]
-    fn restart<Q: Queue<R>>(&mut self, now: Instant, entry: Entry<R>, queue: &mut Q) -> bool {
+    fn restart<Q: Queue<R>>(
+        &mut self,
+        now: Instant,
+        entry: RequestEntry<R>,
+        queue: &mut Q,
+    ) -> bool {
         self.start(now, entry, queue)
     }
 
@@ -355,7 +375,7 @@ impl<R: Addressed> Requests<R> {
         let place = &mut self.slots[usize::from(slot)];
         let entry = place.as_ref()?;
         if let Some(meter) = &mut self.meter {
-            meter.end(now, entry.request.traffic(), entry.watch.since(), entry.depth);
+            meter.end(now, entry.request.traffic(), entry.command_timer.since(), entry.depth);
         }
         if status.is_success() && !data_intact {
             status = Status::TRANSIENT_TRANSPORT_ERROR;
@@ -381,7 +401,12 @@ impl<R: Addressed> Requests<R> {
     }
 
     #[cold]
-    fn end_badly(&mut self, now: Instant, mut entry: Entry<R>, status: Status) -> Outcome<R> {
+    fn end_badly(
+        &mut self,
+        now: Instant,
+        mut entry: RequestEntry<R>,
+        status: Status,
+    ) -> Outcome<R> {
         let nsid = entry.request.nsid();
         if !self.is_barred(nsid)
             && let Some(until) = entry.tries.next(now, status, &self.rules)
@@ -389,7 +414,7 @@ impl<R: Addressed> Requests<R> {
             if self.meter.is_some() && is_of_path(status) {
                 self.diverted.push(Moved::later(entry, until));
             } else {
-                self.resting.push(Resting { until, entry });
+                self.resting.push(RestingRequest { until, entry });
             }
             let is_first = !std::mem::replace(&mut self.has_rested, true);
             return Outcome::Rests { nsid, is_first };
@@ -438,8 +463,9 @@ impl<R: Addressed> Requests<R> {
     /// aborted command did not complete either: the caller closes the connection.
     pub fn check_overdue(&mut self, now: Instant, abort: impl FnMut(u16)) -> bool {
         let entries = (0..).zip(&mut self.slots);
-        let watches = entries.filter_map(|(slot, entry)| Some((slot, &mut entry.as_mut()?.watch)));
-        self.timer.check(now, watches, abort)
+        let timers =
+            entries.filter_map(|(slot, entry)| Some((slot, &mut entry.as_mut()?.command_timer)));
+        self.timer.check(now, timers, abort)
     }
 
     // ---- Connections ----
@@ -461,15 +487,16 @@ impl<R: Addressed> Requests<R> {
     /// Timed-out commands get a few retries. After these the request fails, but not before it can no longer be
     /// executed.
     pub fn detach(&mut self) {
-        let lost: Vec<Entry<R>> = self.slots.iter_mut().filter_map(Option::take).collect();
+        let lost: Vec<RequestEntry<R>> = self.slots.iter_mut().filter_map(Option::take).collect();
         let of_effect = lost.iter().filter(|entry| entry.request.has_effect());
         let changed: Vec<BlockRange> = of_effect.map(|entry| entry.request.changes()).collect();
         let at_risk = if changed.is_empty() { None } else { self.guard.record(changed) };
         for mut entry in lost {
             entry.at_risk = at_risk.filter(|_| entry.request.has_effect());
             let may_repeat = entry.request.may_repeat();
-            entry.given_up = may_repeat && entry.watch.is_overdue() && !entry.tries.may_pass();
-            if entry.given_up && entry.at_risk.is_none() {
+            entry.has_timed_out =
+                may_repeat && entry.command_timer.is_overdue() && !entry.tries.may_pass();
+            if entry.has_timed_out && entry.at_risk.is_none() {
                 self.fail_one(entry, UNKNOWN);
             } else {
                 self.waiting.push_back(entry);
@@ -518,14 +545,14 @@ impl<R: Addressed> Requests<R> {
             let status = if entry.is_unknown() { UNKNOWN } else { Status::HOST_PATH_ERROR };
             self.fail_one(entry, status);
         }
-        while let Some(Resting { entry, .. }) = self.resting.pop() {
+        while let Some(RestingRequest { entry, .. }) = self.resting.pop() {
             self.fail_one(entry, Status::HOST_PATH_ERROR);
         }
     }
 
     #[cold]
-    fn fail_one(&mut self, entry: Entry<R>, status: Status) {
-        let Entry { request, since, .. } = entry;
+    fn fail_one(&mut self, entry: RequestEntry<R>, status: Status) {
+        let RequestEntry { request, since, .. } = entry;
         self.failed.push_back(Ended { request, status, since });
     }
 

@@ -121,9 +121,9 @@ impl Tries {
     }
 
     fn wait(&mut self, status: Status, rules: &RetryRules) -> Duration {
-        let told = status.retry_delay().checked_sub(1).map(|n| rules.delays[usize::from(n)]);
-        if let Some(told) = told.filter(|told| !told.is_zero()) {
-            return told;
+        let requested = status.retry_delay().checked_sub(1).map(|n| rules.delays[usize::from(n)]);
+        if let Some(requested) = requested.filter(|requested| !requested.is_zero()) {
+            return requested;
         }
         let wait = BACK_OFF.saturating_mul(1 << self.waits.min(16)).min(BACK_OFF_MAX);
         self.waits = self.waits.saturating_add(1);
@@ -190,13 +190,13 @@ mod tests {
 
     #[test]
     fn a_controller_says_how_long_to_wait() {
-        let told = |status: Status| waits(status, &rules(Some(SECOND * 3600)));
+        let requested = |status: Status| waits(status, &rules(Some(SECOND * 3600)));
         for status in [Status::COMMAND_INTERRUPTED, Status::INTERNAL_ERROR, Status::WRITE_FAULT] {
-            assert_eq!(told(status.retry_after(1)), [DELAY_UNIT; 5], "{status}");
-            assert_eq!(told(status.retry_after(2)), [SECOND * 5; 5], "{status}");
-            assert_eq!(told(status.retry_after(3)), [DELAY_MAX; 5], "{status}");
+            assert_eq!(requested(status.retry_after(1)), [DELAY_UNIT; 5], "{status}");
+            assert_eq!(requested(status.retry_after(2)), [SECOND * 5; 5], "{status}");
+            assert_eq!(requested(status.retry_after(3)), [DELAY_MAX; 5], "{status}");
         }
-        assert_eq!(told(Status::NAMESPACE_NOT_READY.retry_after(2)), [SECOND * 5; 720]);
+        assert_eq!(requested(Status::NAMESPACE_NOT_READY.retry_after(2)), [SECOND * 5; 720]);
         // CRD of a controller that reports no times.
         let silent = RetryRules::new([0; 3], None);
         assert_eq!(waits(Status::COMMAND_INTERRUPTED.retry_after(2), &silent)[0], BACK_OFF);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_answers_is_given_up_in_the_end() {
+    fn a_timed_out_request_is_not_retried_for_ever() {
         let mut tries = Tries::default();
         assert!((0..TRIES_MAX).all(|_| tries.may_pass()));
         assert!(!tries.may_pass());

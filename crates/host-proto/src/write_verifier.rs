@@ -30,7 +30,7 @@ use roadtrain_wire::identify::NSID_ALL;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Value of [`Flushes::failing_until`] until the failure is reported.
+/// Value of [`NamespaceFlushes::failing_until`] until the failure is reported.
 const UNREPORTED: u64 = u64::MAX;
 
 /// Effect of a successful request on written data.
@@ -46,7 +46,7 @@ pub enum Durability {
 
 /// Flushes of a namespace over all paths of a host.
 #[derive(Debug, Default)]
-struct Flushes {
+struct NamespaceFlushes {
     /// Last round whose writes are stable or reported as lost.
     stable: AtomicU64,
     /// Last round with a lost write.
@@ -55,7 +55,7 @@ struct Flushes {
     failing_until: AtomicU64,
 }
 
-impl Flushes {
+impl NamespaceFlushes {
     /// Marks acknowledged writes of rounds up to `round` as lost.
     fn lose(&self, round: u64) {
         self.lost.fetch_max(round, Ordering::SeqCst);
@@ -78,14 +78,14 @@ impl Flushes {
 
 /// Writes that were acknowledged under one verifier.
 #[derive(Debug, Default)]
-struct Written {
+struct VerifierWrites {
     /// Last round with a write.
     last: AtomicU64,
     /// Last round whose writes a Flush under the same verifier has made stable, or that were counted as lost.
     stable: AtomicU64,
 }
 
-impl Written {
+impl VerifierWrites {
     /// Counts unstable writes as lost, if Flushes of rounds up to `stable` have succeeded. Returns the round of the
     /// last one.
     fn lose(&self, stable: u64) -> Option<u64> {
@@ -97,9 +97,9 @@ impl Written {
 
 /// Verifier that paths of a host have reported.
 #[derive(Debug, Default)]
-struct Known {
-    written: Arc<Written>,
-    /// [`Flushes::stable`] when the first path reported it.
+struct KnownVerifier {
+    written: Arc<VerifierWrites>,
+    /// [`NamespaceFlushes::stable`] when the first path reported it.
     stable_before: u64,
     /// Number of live paths that report it.
     paths: u32,
@@ -108,8 +108,8 @@ struct Known {
 /// Namespace of a host.
 #[derive(Debug, Default)]
 struct HostNamespace {
-    flushes: Arc<Flushes>,
-    verifiers: BTreeMap<u64, Known>,
+    flushes: Arc<NamespaceFlushes>,
+    verifiers: BTreeMap<u64, KnownVerifier>,
 }
 
 impl HostNamespace {
@@ -117,7 +117,8 @@ impl HostNamespace {
     fn report(&mut self, verifier: u64) -> PathNamespace {
         let stable_before = self.flushes.stable.load(Ordering::SeqCst);
         let known = self.verifiers.entry(verifier);
-        let known = known.or_insert_with(|| Known { stable_before, ..Known::default() });
+        let known =
+            known.or_insert_with(|| KnownVerifier { stable_before, ..KnownVerifier::default() });
         let (flushes, written) = (self.flushes.clone(), known.written.clone());
         PathNamespace { verifier, flushes, written }
     }
@@ -169,12 +170,12 @@ impl Default for WriteVerifiers {
 #[derive(Clone, Debug)]
 struct PathNamespace {
     verifier: u64,
-    flushes: Arc<Flushes>,
-    written: Arc<Written>,
+    flushes: Arc<NamespaceFlushes>,
+    written: Arc<VerifierWrites>,
 }
 
 impl PathNamespace {
-    /// Ends a Flush, as [`Flushes::end`].
+    /// Ends a Flush, as [`NamespaceFlushes::end`].
     fn end_flush(&self, round: u64, next: u64) -> bool {
         self.written.stable.fetch_max(round, Ordering::SeqCst);
         self.flushes.end(round, next)
@@ -359,29 +360,29 @@ mod tests {
     }
 
     /// Path and lane, connected to a controller with a verifier.
-    struct End {
+    struct VerifierPath {
         path: PathWrites,
         lane: LaneWrites,
     }
 
-    impl End {
-        fn new(host: &WriteVerifiers, verifier: u64) -> End {
-            let mut end = End::unconnected(host);
+    impl VerifierPath {
+        fn new(host: &WriteVerifiers, verifier: u64) -> VerifierPath {
+            let mut end = VerifierPath::unconnected(host);
             assert_eq!(end.connect(verifier), [], "nothing was there before");
             end
         }
 
-        fn unconnected(host: &WriteVerifiers) -> End {
-            End { path: PathWrites::new(host.clone()), lane: LaneWrites::default() }
+        fn unconnected(host: &WriteVerifiers) -> VerifierPath {
+            VerifierPath { path: PathWrites::new(host.clone()), lane: LaneWrites::default() }
         }
 
         /// Returns a path that has lost its connection after a write, and one that was never connected.
-        fn lost_and_new() -> (End, End) {
+        fn lost_and_new() -> (VerifierPath, VerifierPath) {
             let host = WriteVerifiers::default();
-            let mut lost = End::new(&host, 1);
+            let mut lost = VerifierPath::new(&host, 1);
             lost.write();
             lost.path.disconnected();
-            (lost, End::unconnected(&host))
+            (lost, VerifierPath::unconnected(&host))
         }
 
         /// Reconnects. Returns NSIDs with lost writes.
@@ -409,7 +410,7 @@ mod tests {
 
     #[test]
     fn one_flush_fails_after_acknowledged_writes_were_lost() {
-        let mut end = End::new(&WriteVerifiers::default(), 7);
+        let mut end = VerifierPath::new(&WriteVerifiers::default(), 7);
         end.write();
         assert_eq!(end.connect(7), [], "the same process");
         assert_eq!(end.connect(8), [NSID]);
@@ -429,7 +430,7 @@ mod tests {
 
     #[test]
     fn nothing_is_known_of_a_target_without_verifiers() {
-        let mut end = End::new(&WriteVerifiers::default(), 0);
+        let mut end = VerifierPath::new(&WriteVerifiers::default(), 0);
         end.write();
         assert_eq!(end.connect(0), []);
         assert!(end.flush());
@@ -440,7 +441,7 @@ mod tests {
 
     #[test]
     fn a_flush_covers_what_was_acknowledged_before_it_was_taken() {
-        let mut end = End::new(&WriteVerifiers::default(), 1);
+        let mut end = VerifierPath::new(&WriteVerifiers::default(), 1);
         let round = end.lane.begin_flush();
         end.write();
         assert!(end.end(round));
@@ -454,7 +455,7 @@ mod tests {
 
     #[test]
     fn flushes_in_flight_together_fail_together() {
-        let mut end = End::new(&WriteVerifiers::default(), 1);
+        let mut end = VerifierPath::new(&WriteVerifiers::default(), 1);
         end.write();
         assert_eq!(end.connect(2), [NSID]);
         let (one, other) = (end.lane.begin_flush(), end.lane.begin_flush());
@@ -465,7 +466,7 @@ mod tests {
 
     #[test]
     fn a_flush_that_is_tried_again_covers_no_more_than_before() {
-        let mut end = End::new(&WriteVerifiers::default(), 1);
+        let mut end = VerifierPath::new(&WriteVerifiers::default(), 1);
         end.write();
         let first = end.lane.begin_flush();
         end.write();
@@ -478,7 +479,7 @@ mod tests {
     #[test]
     fn two_paths_to_one_machine_report_its_failure_once() {
         let host = WriteVerifiers::default();
-        let (mut one, mut other) = (End::new(&host, 1), End::new(&host, 1));
+        let (mut one, mut other) = (VerifierPath::new(&host, 1), VerifierPath::new(&host, 1));
         one.write();
         other.write();
         assert_eq!(other.connect(2), [NSID], "what was written over the other path, too");
@@ -494,7 +495,7 @@ mod tests {
     #[test]
     fn two_paths_to_different_machines_do_not_blame_each_other() {
         let host = WriteVerifiers::default();
-        let (mut one, mut other) = (End::new(&host, 1), End::new(&host, 9));
+        let (mut one, mut other) = (VerifierPath::new(&host, 1), VerifierPath::new(&host, 9));
         for _ in 0..3 {
             one.write();
             assert!(other.flush());
@@ -509,7 +510,7 @@ mod tests {
     #[test]
     fn a_path_that_has_missed_a_loss_reports_that_of_another_one() {
         let host = WriteVerifiers::default();
-        let (mut one, mut other) = (End::new(&host, 1), End::new(&host, 1));
+        let (mut one, mut other) = (VerifierPath::new(&host, 1), VerifierPath::new(&host, 1));
         other.path.disconnected();
         assert_eq!(one.connect(2), []);
         one.write();
@@ -523,7 +524,7 @@ mod tests {
     /// The path may lead to the failed machine, or to another one.
     #[test]
     fn a_path_that_is_connected_for_the_first_time_reports_a_loss() {
-        let (mut one, mut other) = End::lost_and_new();
+        let (mut one, mut other) = VerifierPath::lost_and_new();
         assert_eq!(other.connect(2), [NSID]);
         assert!(!other.flush());
         assert!(other.flush());
@@ -533,7 +534,7 @@ mod tests {
 
     #[test]
     fn a_namespace_that_a_live_path_finds_reports_a_loss() {
-        let (_lost, mut other) = End::lost_and_new();
+        let (_lost, mut other) = VerifierPath::lost_and_new();
         assert_eq!(other.path.observe(&[]), []);
         assert_eq!(other.path.connected(), []);
         other.lane.set_path(other.path.clone());
@@ -546,7 +547,7 @@ mod tests {
     #[test]
     fn a_flush_does_not_cover_what_the_same_machine_had_lost_before() {
         let host = WriteVerifiers::default();
-        let (mut one, mut other) = (End::new(&host, 1), End::new(&host, 1));
+        let (mut one, mut other) = (VerifierPath::new(&host, 1), VerifierPath::new(&host, 1));
         other.path.disconnected();
         assert_eq!(one.connect(2), []);
         one.write();
@@ -561,7 +562,7 @@ mod tests {
     #[test]
     fn a_machine_that_is_away_keeps_its_writes_while_others_stay() {
         let host = WriteVerifiers::default();
-        let (mut one, mut other) = (End::new(&host, 1), End::new(&host, 9));
+        let (mut one, mut other) = (VerifierPath::new(&host, 1), VerifierPath::new(&host, 9));
         one.write();
         one.path.disconnected();
         assert_eq!(other.connect(9), [], "it has kept its memory");
@@ -593,7 +594,7 @@ mod tests {
 
     #[test]
     fn a_flush_of_before_the_first_connection_covers_nothing() {
-        let mut end = End::new(&WriteVerifiers::default(), 1);
+        let mut end = VerifierPath::new(&WriteVerifiers::default(), 1);
         let round = LaneWrites::default().begin_flush();
         end.write();
         assert!(end.end(round));

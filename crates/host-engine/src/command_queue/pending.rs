@@ -1,15 +1,15 @@
 //! Commands in flight with their data, and completed ones.
 
 use crate::api::Completion;
-use crate::commands::{Commands, Ending, HasEnded};
-use crate::ether::Source;
+use crate::commands::{CommandEnd, EndedLinkCommand, LinkCommands};
+use crate::ether::CommandDataSource;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::Place;
 use roadtrain_wire::cqe::Cqe;
 use std::collections::VecDeque;
 
 /// Completed command.
-pub(super) struct Completed {
+pub(super) struct PostedCompletion {
     pub(super) slot: u16,
     pub(super) cqe: Cqe,
     /// Data from the target.
@@ -24,15 +24,15 @@ struct CommandData {
 
 /// Commands of a queue.
 #[derive(Default)]
-pub(super) struct Pending {
+pub(super) struct PendingCommands {
     /// Commands in flight, by slot.
     slots: Vec<Option<CommandData>>,
-    completed: VecDeque<Completed>,
+    completed: VecDeque<PostedCompletion>,
     /// Data of completed commands that the kernel may still read.
     sent: Vec<Vec<u8>>,
 }
 
-impl Pending {
+impl PendingCommands {
     /// Records a submitted command.
     pub(super) fn begin(&mut self, slot: u16, out: Vec<u8>, input: Vec<u8>) {
         let slot = usize::from(slot);
@@ -42,13 +42,13 @@ impl Pending {
     }
 
     /// Takes the completion of the command in a slot.
-    pub(super) fn take(&mut self, slot: u16) -> Option<Completed> {
+    pub(super) fn take(&mut self, slot: u16) -> Option<PostedCompletion> {
         let at = self.completed.iter().position(|completed| completed.slot == slot)?;
         self.completed.remove(at)
     }
 
     /// Takes the oldest completion.
-    pub(super) fn take_first(&mut self) -> Option<Completed> {
+    pub(super) fn take_first(&mut self) -> Option<PostedCompletion> {
         self.completed.pop_front()
     }
 
@@ -66,14 +66,14 @@ impl Pending {
     }
 }
 
-impl Source for Pending {
+impl CommandDataSource for PendingCommands {
     fn data(&self, slot: u16, offset: u32, length: u32) -> Option<&[u8]> {
         let data = self.slots.get(usize::from(slot))?.as_ref()?;
         data.out.get(offset as usize..)?.get(..length as usize)
     }
 }
 
-impl Commands for Pending {
+impl LinkCommands for PendingCommands {
     fn place(&mut self, slot: u16, offset: u32, length: u32) -> Option<Place> {
         let input = &mut self.get_mut(slot)?.input;
         let place = input.get_mut(offset as usize..)?.get_mut(..length as usize)?;
@@ -90,12 +90,12 @@ impl Commands for Pending {
     fn end(
         &mut self,
         slot: u16,
-        end: &Ending,
+        end: &CommandEnd,
         _: Instant,
         _: &mut VecDeque<Completion>,
-    ) -> Option<HasEnded> {
+    ) -> Option<EndedLinkCommand> {
         let CommandData { out, input } = self.slots.get_mut(usize::from(slot))?.take()?;
-        self.completed.push_back(Completed { slot, cqe: end.cqe, input });
+        self.completed.push_back(PostedCompletion { slot, cqe: end.cqe, input });
         self.sent.push(out);
         None
     }

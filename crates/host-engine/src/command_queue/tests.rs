@@ -73,7 +73,7 @@ fn a_late_answer_belongs_to_no_other_command() {
 }
 
 #[test]
-fn a_peer_that_breaks_the_protocol_is_told_so() {
+fn a_protocol_violation_is_reported_to_the_peer() {
     let (mut queue, mut peer) = queue();
     answer(&mut peer, 77, Status::SUCCESS);
     let error = queue.command(&identify(), &[], IDENTIFY).unwrap_err();

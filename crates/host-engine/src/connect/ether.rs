@@ -4,10 +4,11 @@ use crate::address::Address;
 use crate::command_queue::CommandQueue;
 use crate::config::HostConfig;
 use crate::ether::{
-    EtherAddress, Joining, Path, Ports, Target, Whereabouts, beside, end_lanes, find, join, probe,
+    EtherAddress, FoundTarget, Joining, LinkPath, Ports, Whereabouts, end_lanes, find, join, probe,
+    shared_port_config,
 };
 use crate::link::ether::EtherLink;
-use crate::link::{Link, LinkError};
+use crate::link::{LinkError, QpairLink};
 use roadtrain_ether_proto::fence::Fence;
 use roadtrain_system::clock;
 use std::time::Duration;
@@ -22,14 +23,14 @@ const RECEIVE_BYTES: usize = 256 << 10;
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// Endpoint of a target and the links to it.
-pub(crate) struct Origin {
+pub(crate) struct EtherOrigin {
     /// Endpoint identifier of the target.
     endpoint: [u8; 16],
-    paths: Vec<Path>,
+    paths: Vec<LinkPath>,
     pub(super) interfaces: Vec<String>,
 }
 
-impl Origin {
+impl EtherOrigin {
     pub(super) fn whereabouts(&self, config: &HostConfig) -> Option<Whereabouts> {
         let Address::Ether(address) = &config.address else { return None };
         let (address, nqn) = (address.clone(), config.subsystem_nqn.clone());
@@ -43,7 +44,7 @@ pub(super) fn connect_admin(
     config: &HostConfig,
     entries: u16,
     fence: &mut Fence,
-) -> Result<(CommandQueue, Origin), LinkError> {
+) -> Result<(CommandQueue, EtherOrigin), LinkError> {
     let mut ports = open_ports(address)?;
     let origin = find_target(&mut ports, address, &config.subsystem_nqn, fence)?;
     let queue = connect(&origin, (address, ports), config, entries, None)?;
@@ -52,7 +53,7 @@ pub(super) fn connect_admin(
 
 /// Makes lane `number` to the found target.
 pub(super) fn connect_lane(
-    origin: &Origin,
+    origin: &EtherOrigin,
     config: &HostConfig,
     entries: u16,
     number: u16,
@@ -62,12 +63,12 @@ pub(super) fn connect_lane(
 }
 
 fn open_ports(address: &EtherAddress) -> Result<Ports, LinkError> {
-    Ports::open(address, &beside(&address.port, RECEIVE_BYTES))
+    Ports::open(address, &shared_port_config(&address.port, RECEIVE_BYTES))
 }
 
 /// Makes a lane; `None`: the admin queue's lane.
 fn connect(
-    origin: &Origin,
+    origin: &EtherOrigin,
     (address, mut ports): (&EtherAddress, Ports),
     config: &HostConfig,
     entries: u16,
@@ -89,7 +90,7 @@ fn connect(
     };
     let lane = join(&mut ports, &origin.paths, &joining)?;
     let link = EtherLink::new(lane, address.seal_limits, number.is_none());
-    Ok(CommandQueue::new(Link::Ether(link), ports, config.timeout)?)
+    Ok(CommandQueue::new(QpairLink::Ether(link), ports, config.timeout)?)
 }
 
 /// Finds the target of the earlier lanes, if it is there, and ends these lanes.
@@ -98,11 +99,11 @@ fn find_target(
     address: &EtherAddress,
     nqn: &str,
     fence: &mut Fence,
-) -> Result<Origin, LinkError> {
+) -> Result<EtherOrigin, LinkError> {
     if fence.endpoints().is_empty() {
         ports.report(); // once, not on every attempt
     }
-    let Target { endpoint, offered, there } = find(ports, nqn, &fence.endpoints())?;
+    let FoundTarget { endpoint, offered, there } = find(ports, nqn, &fence.endpoints())?;
     let routes: Vec<_> = offered.iter().map(|path| path.route).collect();
     fence.begin(clock::now(), endpoint, &routes, &there);
     end_lanes(fence, ports)?;
@@ -110,5 +111,5 @@ fn find_target(
     for path in offered {
         paths.extend(probe(ports, path)?);
     }
-    Ok(Origin { endpoint, paths, interfaces: address.interfaces.clone() })
+    Ok(EtherOrigin { endpoint, paths, interfaces: address.interfaces.clone() })
 }

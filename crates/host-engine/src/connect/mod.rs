@@ -26,13 +26,13 @@ use std::time::Duration;
 /// Connected admin queue, and the address of its target.
 pub(crate) struct AdminQueue {
     pub(crate) queue: CommandQueue,
-    pub(crate) origin: Origin,
+    pub(crate) origin: QueueOrigin,
 }
 
 /// Target of a connected queue, for further queues.
-pub(crate) enum Origin {
-    Tcp(tcp::Origin),
-    Ether(ether::Origin),
+pub(crate) enum QueueOrigin {
+    Tcp(tcp::TcpOrigin),
+    Ether(ether::EtherOrigin),
 }
 
 /// Connects the admin queue, with the negotiated PSK if there is one; no call waits longer than
@@ -48,16 +48,16 @@ pub(crate) fn connect_admin(
 ) -> Result<AdminQueue, LinkError> {
     let psk = config.psk(psk);
     let tcp = |address| {
-        let origin = tcp::Origin { address, psk: psk.clone() };
+        let origin = tcp::TcpOrigin { address, psk: psk.clone() };
         let (queue, origin) = tcp::connect(&origin, config, entries, None)?;
-        Ok(AdminQueue { queue, origin: Origin::Tcp(origin) })
+        Ok(AdminQueue { queue, origin: QueueOrigin::Tcp(origin) })
     };
     match &config.address {
         Address::Tcp(address) => tcp(*address),
         Address::Name(name) => by_name(name, config, tcp),
         Address::Ether(address) => {
             let (queue, origin) = ether::connect_admin(address, config, entries, fence)?;
-            Ok(AdminQueue { queue, origin: Origin::Ether(origin) })
+            Ok(AdminQueue { queue, origin: QueueOrigin::Ether(origin) })
         }
     }
 }
@@ -80,7 +80,7 @@ fn by_name(
     }
 }
 
-impl Origin {
+impl QueueOrigin {
     /// Connects the queue pair of lane `number` (over all reactors).
     ///
     /// # Errors
@@ -92,19 +92,19 @@ impl Origin {
         number: u16,
     ) -> Result<CommandQueue, LinkError> {
         match self {
-            Origin::Tcp(origin) => {
+            QueueOrigin::Tcp(origin) => {
                 let core = config.core_of(number.into());
                 tcp::connect(origin, config, entries, core).map(|(queue, _)| queue)
             }
-            Origin::Ether(origin) => ether::connect_lane(origin, config, entries, number),
+            QueueOrigin::Ether(origin) => ether::connect_lane(origin, config, entries, number),
         }
     }
 
     /// Returns the target, if there may be more links to it.
     pub(crate) fn whereabouts(&self, config: &HostConfig) -> Option<Whereabouts> {
         match self {
-            Origin::Ether(origin) => origin.whereabouts(config),
-            Origin::Tcp(_) => None,
+            QueueOrigin::Ether(origin) => origin.whereabouts(config),
+            QueueOrigin::Tcp(_) => None,
         }
     }
 }
@@ -113,21 +113,23 @@ impl AdminQueue {
     /// Returns the interface by which the target was reached, if it has a link-local address; else 0.
     pub(crate) fn scope(&self) -> u32 {
         match &self.origin {
-            Origin::Tcp(tcp::Origin { address: SocketAddr::V6(address), .. }) => address.scope_id(),
-            Origin::Tcp(_) | Origin::Ether(_) => 0,
+            QueueOrigin::Tcp(tcp::TcpOrigin { address: SocketAddr::V6(address), .. }) => {
+                address.scope_id()
+            }
+            QueueOrigin::Tcp(_) | QueueOrigin::Ether(_) => 0,
         }
     }
 
     /// Returns the network route of the connection.
     pub(crate) fn route(&self) -> Route {
         match (&self.origin, self.queue.fd()) {
-            (Origin::Ether(origin), _) => Route::over(origin.interfaces.clone()),
-            (Origin::Tcp(_), Some(fd)) => {
+            (QueueOrigin::Ether(origin), _) => Route::over(origin.interfaces.clone()),
+            (QueueOrigin::Tcp(_), Some(fd)) => {
                 // SAFETY: the queue, which is borrowed, has the socket.
                 let socket = unsafe { BorrowedFd::borrow_raw(fd) };
                 Route::of(&SockRef::from(&socket))
             }
-            (Origin::Tcp(_), None) => Route::default(),
+            (QueueOrigin::Tcp(_), None) => Route::default(),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::waiting;
 use crate::command_queue::CommandQueue;
 use crate::config::{HostConfig, LocalEnd, OfferedPsk};
 use crate::ether::Ports;
-use crate::link::{Link, LinkError, TcpLink};
+use crate::link::{LinkError, QpairLink, TcpLink};
 use crate::stopping::poll;
 use roadtrain_host_proto::overdue::IoTimer;
 use roadtrain_host_proto::qpair::{Config, Qpair};
@@ -29,7 +29,7 @@ const CONNECT_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// Address of a target, and the PSK of connections to it.
 #[derive(Clone)]
-pub(crate) struct Origin {
+pub(crate) struct TcpOrigin {
     pub(super) address: SocketAddr,
     pub(super) psk: Option<OfferedPsk>,
 }
@@ -37,11 +37,11 @@ pub(crate) struct Origin {
 /// Connects, and initialises the NVMe/TCP connection. Its packets are processed on `core` if possible. A target that
 /// does not know the identity of its PSK may know the same key by the other one: returns the identity that it knew.
 pub(super) fn connect(
-    origin: &Origin,
+    origin: &TcpOrigin,
     config: &HostConfig,
     entries: u16,
     core: Option<usize>,
-) -> Result<(CommandQueue, Origin), LinkError> {
+) -> Result<(CommandQueue, TcpOrigin), LinkError> {
     let mut limit = TimeLimit::new(config.timeout);
     // Until the target has accepted it: the target, too, checks where its packets arrive.
     let _here = core.and_then(numa::stay_on);
@@ -65,7 +65,7 @@ pub(super) fn connect(
         policy: PolicyConfig::none(),
     };
     let link = TcpLink::new(Connection::new(stream), Qpair::new(clock::now(), qpair));
-    let mut queue = CommandQueue::new(Link::Tcp(link), Ports::default(), config.timeout)?;
+    let mut queue = CommandQueue::new(QpairLink::Tcp(link), Ports::default(), config.timeout)?;
     match queue.await_ready(limit.left(clock::now())) {
         Ok(()) => Ok((queue, origin)),
         Err(LinkError::Closed) if is_plain => Err(LinkError::PlainClosed),
@@ -73,16 +73,16 @@ pub(super) fn connect(
     }
 }
 
-impl Origin {
+impl TcpOrigin {
     /// Returns the origin with the first identity of its PSK alone, and with the other one, if it has two.
-    fn identities(&self) -> (Origin, Option<Origin>) {
+    fn identities(&self) -> (TcpOrigin, Option<TcpOrigin>) {
         let address = self.address;
         let Some(OfferedPsk { psk, other, blocks_max }) = self.psk.clone() else {
             return (self.clone(), None);
         };
         let only = |psk| {
             let psk = Some(OfferedPsk { psk, other: None, blocks_max });
-            Origin { address, psk }
+            TcpOrigin { address, psk }
         };
         (only(psk), other.map(only))
     }
@@ -90,7 +90,7 @@ impl Origin {
 
 /// Opens a connected socket, secured if there is a PSK.
 fn open(
-    origin: &Origin,
+    origin: &TcpOrigin,
     (core, local): (Option<usize>, &LocalEnd),
     limit: &mut TimeLimit,
 ) -> Result<Stream, LinkError> {

@@ -1,22 +1,22 @@
 //! Removal of a path while others work: it takes no more requests, finishes those that it has, and then shuts its
 //! controller down. If it is lost meanwhile it reconnects for that, as any other.
 
-use super::{Control, HostError, Leftover, LinkError, Order};
+use super::{HostError, HostReactorOrder, Leftover, LinkError, PathControl};
 use crate::admin::close;
-use roadtrain_host_proto::procedure::Failure;
+use roadtrain_host_proto::procedure::ProcedureFailure;
 use roadtrain_system::clock;
 use roadtrain_wire::identify::vwc;
 use tracing::{info, warn};
 
-impl Control {
+impl PathControl {
     /// Starts to remove the path.
     pub(super) fn leave(&mut self) {
         if self.leaving.is_some() || self.association.is_ending() {
             return;
         }
-        info!(target = %self.config.address, "this path is given up");
+        info!(target = %self.config.address, "this path is being removed");
         self.leaving = Some(self.reactors.iter().map(|reactor| reactor.lanes.len()).sum());
-        self.each_lane(|lane| Order::Leave { lane });
+        self.each_lane(|lane| HostReactorOrder::Leave { lane });
     }
 
     /// Records that one of its lanes has no request left, and gets none.
@@ -32,7 +32,7 @@ impl Control {
     /// Handles the result of the shutdown, which flushes acknowledged writes. If it failed, the user is warned that
     /// writes may be lost. A removed path gives no warning: the next flush over another path gets the failure from the
     /// target.
-    pub(super) fn has_shut_down(&mut self, ended: Result<(), Failure<LinkError>>) {
+    pub(super) fn has_shut_down(&mut self, ended: Result<(), ProcedureFailure<LinkError>>) {
         let queues = std::mem::take(&mut self.queues);
         let Err(failure) = ended else { return close(queues) };
         let (target, error) = (&self.config.address, HostError::new(&self.config, failure));
@@ -57,8 +57,8 @@ impl Control {
     /// Returns the state for the next control thread.
     pub(super) fn left(self) -> Leftover {
         if self.leaving.is_some() {
-            self.view.close_path(self.seat.path);
-            info!(target = %self.config.address, "this path is gone");
+            self.view.close_path(self.context.path);
+            info!(target = %self.config.address, "this path is removed");
         }
         Leftover { inbox: self.inbox, ended: self.ended, is_refused: self.is_refused }
     }

@@ -1,9 +1,9 @@
 //! Discovery of targets, and of the links to a target.
 
 use super::address::EtherAddress;
-use super::ask::{Question, ask};
-use super::ports::{Heard, Ports, beside};
-use super::route::{FRAME_MIN, Path, Survey};
+use super::ports::{HostFrame, Ports, shared_port_config};
+use super::query::{EtherQuery, run_query};
+use super::route::{FRAME_MIN, LinkPath, Survey};
 use crate::error::HostError;
 use crate::link::LinkError;
 use roadtrain_ether_proto::asking::Pace;
@@ -26,7 +26,7 @@ const GRACE_KNOWN: Duration = Duration::from_millis(250);
 /// Duration of the search for one subsystem.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Duration of the search for all targets.
-const LOOK_AROUND: Duration = Duration::from_millis(350);
+const SEARCH_ALL: Duration = Duration::from_millis(350);
 
 /// Error if a target offers the subsystem, but no frames are large enough.
 const TOO_SMALL: LinkError =
@@ -48,20 +48,20 @@ pub struct EtherOffer {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Found {
+struct FoundPort {
     route: Route,
     endpoint: [u8; 16],
     frame_bytes: u16,
     nqn: String,
 }
 
-struct Search<'a> {
+struct TargetSearch<'a> {
     /// NQN of the subsystem; empty: all subsystems.
     nqn: &'a str,
     ports: &'a [usize],
     /// Endpoints of known targets that may still be there.
     known: &'a [[u8; 16]],
-    found: Vec<Found>,
+    found: Vec<FoundPort>,
     /// Addresses whose replies count; empty: all.
     from: &'a [MacAddress],
     /// Ports with a carrier, which may get replies.
@@ -69,7 +69,7 @@ struct Search<'a> {
     first_at: Option<Instant>,
 }
 
-impl Question for Search<'_> {
+impl EtherQuery for TargetSearch<'_> {
     fn put(&mut self, ports: &mut Ports) {
         let header = FrameHeader { kind: FrameType::Discover as u8, ..FrameHeader::default() };
         for &port in self.ports {
@@ -79,18 +79,18 @@ impl Question for Search<'_> {
         self.alive = self.ports.iter().copied().filter(|&port| ports.has_carrier(port)).collect();
     }
 
-    fn hear(&mut self, heard: &Heard<'_>) {
-        let Some((offer, nqn)) = with_nqn::<Offer>(heard.body, |offer| offer.nqn_length.get())
+    fn receive(&mut self, received: &HostFrame<'_>) {
+        let Some((offer, nqn)) = with_nqn::<Offer>(received.body, |offer| offer.nqn_length.get())
         else {
             return;
         };
-        let is_wanted = heard.kind == FrameType::Offer
+        let is_wanted = received.kind == FrameType::Offer
             && (self.nqn.is_empty() || self.nqn == nqn)
-            && self.ports.contains(&heard.port)
-            && (self.from.is_empty() || self.from.contains(&heard.source));
-        let route = Route { port: heard.port, peer: heard.source };
+            && self.ports.contains(&received.port)
+            && (self.from.is_empty() || self.from.contains(&received.source));
+        let route = Route { port: received.port, peer: received.source };
         let (endpoint, frame_bytes, nqn) = (offer.endpoint, offer.frame.get(), nqn.to_owned());
-        let found = Found { route, endpoint, frame_bytes, nqn };
+        let found = FoundPort { route, endpoint, frame_bytes, nqn };
         if is_wanted && self.found.len() < OFFERS_MAX && !self.found.contains(&found) {
             self.first_at.get_or_insert_with(Instant::now);
             self.found.push(found);
@@ -117,18 +117,18 @@ impl Question for Search<'_> {
 /// An interface cannot be used.
 pub fn discover_ether(address: &EtherAddress, nqn: &str) -> Result<Vec<EtherOffer>, HostError> {
     let failed = |source| HostError::Unreachable { address: address.clone().into(), source };
-    let config = beside(&address.port, RECEIVE_BYTES);
+    let config = shared_port_config(&address.port, RECEIVE_BYTES);
     let mut ports = Ports::open(address, &config).map_err(failed)?;
     ports.report();
-    let pace = Pace { first: Duration::from_millis(50), longest: LOOK_AROUND, total: LOOK_AROUND };
+    let pace = Pace { first: Duration::from_millis(50), longest: SEARCH_ALL, total: SEARCH_ALL };
     let mut found = search(&mut ports, nqn, pace).map_err(failed)?;
     // Each target has a discovery subsystem; the caller wants the others.
     found.retain(|found| found.nqn != DISCOVERY_NQN || found.nqn == nqn);
     found.sort_by(|a, b| {
-        let key = |found: &Found| (found.nqn.clone(), found.endpoint, found.route.port);
+        let key = |found: &FoundPort| (found.nqn.clone(), found.endpoint, found.route.port);
         key(a).cmp(&key(b))
     });
-    let offer = |found: Found| EtherOffer {
+    let offer = |found: FoundPort| EtherOffer {
         interface: address.interfaces[found.route.port].clone(),
         address: found.route.peer,
         endpoint: found.endpoint,
@@ -138,7 +138,7 @@ pub fn discover_ether(address: &EtherAddress, nqn: &str) -> Result<Vec<EtherOffe
     Ok(found.into_iter().map(offer).collect())
 }
 
-fn search(ports: &mut Ports, nqn: &str, pace: Pace) -> Result<Vec<Found>, LinkError> {
+fn search(ports: &mut Ports, nqn: &str, pace: Pace) -> Result<Vec<FoundPort>, LinkError> {
     search_at(ports, &(0..ports.len()).collect::<Vec<_>>(), nqn, &[], &[], pace)
 }
 
@@ -149,10 +149,10 @@ fn search_at(
     known: &[[u8; 16]],
     from: &[MacAddress],
     pace: Pace,
-) -> Result<Vec<Found>, LinkError> {
+) -> Result<Vec<FoundPort>, LinkError> {
     let (found, alive) = (Vec::new(), Vec::new());
-    let mut search = Search { nqn, ports: at, known, found, from, alive, first_at: None };
-    ask(ports, pace, &mut search)?;
+    let mut search = TargetSearch { nqn, ports: at, known, found, from, alive, first_at: None };
+    run_query(ports, pace, &mut search)?;
     Ok(search.found)
 }
 
@@ -162,7 +162,7 @@ pub(super) fn find_more(
     nqn: &str,
     endpoint: &[u8; 16],
     survey: &Survey,
-) -> Result<Vec<Path>, LinkError> {
+) -> Result<Vec<LinkPath>, LinkError> {
     ports.check_carriers();
     let at: Vec<usize> = (0..ports.len()).filter(|&port| ports.has_carrier(port)).collect();
     if at.is_empty() || survey.addresses.is_empty() {
@@ -172,27 +172,27 @@ pub(super) fn find_more(
     // Other targets may offer it: this target has reported its addresses.
     let mut found = search_at(ports, &at, nqn, &[*endpoint], &survey.addresses, pace)?;
     found.retain(|found| found.endpoint == *endpoint);
-    let offers: Vec<Path> = found.iter().filter_map(|found| path(ports, found)).collect();
+    let offers: Vec<LinkPath> = found.iter().filter_map(|found| path(ports, found)).collect();
     Ok(pair(&survey.used().collect::<Vec<_>>(), &offers))
 }
 
 /// Returns the path to a found port. `None`: one of its ends takes no frames that are large enough, such as an
 /// interface that was removed since.
-fn path(ports: &Ports, found: &Found) -> Option<Path> {
+fn path(ports: &Ports, found: &FoundPort) -> Option<LinkPath> {
     usable(found, ports.frame_bytes(found.route.port))
 }
 
 /// Returns the path to a found port, if the local port takes frames of `ours` bytes.
-fn usable(found: &Found, ours: usize) -> Option<Path> {
+fn usable(found: &FoundPort, ours: usize) -> Option<LinkPath> {
     let frame_bytes = found.frame_bytes.min(ours.min(u16::MAX.into()) as u16);
-    (frame_bytes >= FRAME_MIN).then_some(Path { route: found.route, frame_bytes })
+    (frame_bytes >= FRAME_MIN).then_some(LinkPath { route: found.route, frame_bytes })
 }
 
 /// Found target.
-pub(crate) struct Target {
+pub(crate) struct FoundTarget {
     pub(crate) endpoint: [u8; 16],
     /// Links to the target, over as many local ports as reach it.
-    pub(crate) offered: Vec<Path>,
+    pub(crate) offered: Vec<LinkPath>,
     /// Endpoints of all targets that offer the subsystem.
     pub(crate) there: Vec<[u8; 16]>,
 }
@@ -201,7 +201,11 @@ pub(crate) struct Target {
 ///
 /// # Errors
 /// No target offers it, or none with frames that are large enough.
-pub(crate) fn find(ports: &mut Ports, nqn: &str, known: &[[u8; 16]]) -> Result<Target, LinkError> {
+pub(crate) fn find(
+    ports: &mut Ports,
+    nqn: &str,
+    known: &[[u8; 16]],
+) -> Result<FoundTarget, LinkError> {
     let second = Duration::from_secs(1);
     let pace = Pace { first: Duration::from_millis(50), longest: second, total: PATIENCE };
     let at: Vec<usize> = (0..ports.len()).collect();
@@ -209,34 +213,34 @@ pub(crate) fn find(ports: &mut Ports, nqn: &str, known: &[[u8; 16]]) -> Result<T
     let there: Vec<[u8; 16]> = found.iter().map(|found| found.endpoint).collect();
     found.retain(|found| path(ports, found).is_some());
     let Some(endpoint) = choose(&found, known) else {
-        return Err(if there.is_empty() { LinkError::Nobody } else { TOO_SMALL });
+        return Err(if there.is_empty() { LinkError::NoTarget } else { TOO_SMALL });
     };
     let ours = found.iter().filter(|found| found.endpoint == endpoint);
-    let offers: Vec<Path> = ours.filter_map(|found| path(ports, found)).collect();
-    Ok(Target { endpoint, offered: pair(&[], &offers), there })
+    let offers: Vec<LinkPath> = ours.filter_map(|found| path(ports, found)).collect();
+    Ok(FoundTarget { endpoint, offered: pair(&[], &offers), there })
 }
 
 /// Chooses a target. Several may offer the same subsystem with different data: prefers a known one, then one with most
 /// links, then the first.
-fn choose(found: &[Found], known: &[[u8; 16]]) -> Option<[u8; 16]> {
+fn choose(found: &[FoundPort], known: &[[u8; 16]]) -> Option<[u8; 16]> {
     let reach = |endpoint: &[u8; 16]| found.iter().filter(|f| f.endpoint == *endpoint).count();
-    let rank = |found: &&Found| (known.contains(&found.endpoint), reach(&found.endpoint));
+    let rank = |found: &&FoundPort| (known.contains(&found.endpoint), reach(&found.endpoint));
     found.iter().rev().max_by_key(rank).map(|found| found.endpoint)
 }
 
 /// Returns links that use every port of either side, and none more often than needed, in addition to existing `routes`.
-fn pair(routes: &[Route], offers: &[Path]) -> Vec<Path> {
-    let mut links: Vec<Path> = Vec::new();
+fn pair(routes: &[Route], offers: &[LinkPath]) -> Vec<LinkPath> {
+    let mut links: Vec<LinkPath> = Vec::new();
     loop {
         let all = || routes.iter().chain(links.iter().map(|link| &link.route));
         let used = |is_same: &dyn Fn(&Route) -> bool| all().filter(|r| is_same(r)).count();
-        let cost = |path: &&Path| {
+        let cost = |path: &&LinkPath| {
             let (port, peer) = (path.route.port, path.route.peer);
             let ours = used(&|route| route.port == port);
             let theirs = used(&|route| route.peer == peer);
             (ours.min(theirs), ours.max(theirs))
         };
-        let is_new = |offer: &&Path| all().all(|route| *route != offer.route);
+        let is_new = |offer: &&LinkPath| all().all(|route| *route != offer.route);
         let next = offers.iter().filter(is_new).min_by_key(cost);
         let count = routes.len() + links.len();
         let Some(next) = next.filter(|next| cost(next).0 == 0 && count < LINKS_MAX) else {
@@ -253,17 +257,17 @@ mod tests {
 
     /// Returns the links over these offers, as local port and peer.
     fn paired(offers: &[(usize, u8)]) -> Vec<(usize, u8)> {
-        let path = |&(port, peer): &(usize, u8)| Path {
+        let path = |&(port, peer): &(usize, u8)| LinkPath {
             route: Route { port, peer: MacAddress([peer; 6]) },
             frame_bytes: 1500,
         };
-        let offers: Vec<Path> = offers.iter().map(path).collect();
+        let offers: Vec<LinkPath> = offers.iter().map(path).collect();
         pair(&[], &offers).iter().map(|link| (link.route.port, link.route.peer.0[0])).collect()
     }
 
     #[test]
     fn hosts_stay_with_their_target() {
-        let found = |endpoint: u8, port| Found {
+        let found = |endpoint: u8, port| FoundPort {
             route: Route { port, peer: MacAddress([endpoint; 6]) },
             endpoint: [endpoint; 16],
             frame_bytes: 1500,
@@ -279,7 +283,7 @@ mod tests {
     /// Any peer may send an Offer, and an interface may be removed after one was received.
     #[test]
     fn frames_that_are_too_small_lead_nowhere() {
-        let found = |frame_bytes| Found {
+        let found = |frame_bytes| FoundPort {
             route: Route { port: 0, peer: MacAddress([1; 6]) },
             endpoint: [1; 16],
             frame_bytes,

@@ -25,7 +25,9 @@ pub(crate) fn end_lanes(fence: &mut Fence, ports: &mut Ports) -> Result<(), Link
         }
         ports.wait(None, fence.deadline().map_or(Duration::ZERO, |at| at.since(now)))?;
         for port in 0..ports.len() {
-            ports.receive(port, FRAMES, |heard| fence.hear(heard.header, heard.kind, heard.body));
+            ports.receive(port, FRAMES, |received| {
+                fence.hear(received.header, received.kind, received.body)
+            });
         }
     }
 }

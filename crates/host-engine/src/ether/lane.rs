@@ -1,8 +1,8 @@
 //! Lane: a queue pair, and the ports of its links.
 
 use super::late::LateJoins;
-use super::port_writer::{Built, PortWriter, Source};
-use super::ports::{Heard, Ports};
+use super::port_writer::{BuiltFrames, CommandDataSource, PortWriter};
+use super::ports::{HostFrame, Ports};
 use super::reconnect::ReconnectCheck;
 use super::route::route;
 use crate::counters::PathReading;
@@ -28,7 +28,7 @@ const SURVEY_EVERY: Duration = Duration::from_secs(1);
 const CREDITS_MIN: usize = 32;
 
 /// Lane over raw Ethernet.
-pub(crate) struct EtherLane {
+pub(crate) struct HostEtherLane {
     pub(crate) qpair: Qpair,
     /// Route of each LINK.
     pub(super) routes: Vec<(u8, Route)>,
@@ -36,7 +36,7 @@ pub(crate) struct EtherLane {
     pub(super) late: LateJoins,
     /// Last reported addresses of the target.
     pub(super) addresses: Vec<MacAddress>,
-    pub(super) asked_at: Instant,
+    pub(super) surveyed_at: Instant,
     /// True if addresses or links have changed since the last survey.
     pub(super) has_news: bool,
     /// Local addresses by port, at the last check.
@@ -71,15 +71,15 @@ pub(super) struct LaneParts {
     pub(super) liveness: Liveness,
 }
 
-impl EtherLane {
+impl HostEtherLane {
     pub(super) fn new(now: Instant, parts: LaneParts, ports: &Ports) -> Self {
         let LaneParts { qpair, routes, late, addresses, endpoint, nqn, liveness } = parts;
-        EtherLane {
+        HostEtherLane {
             qpair,
             routes,
             late,
             addresses,
-            asked_at: now,
+            surveyed_at: now,
             has_news: true,
             sources: (0..ports.len()).map(|port| ports.mac(port)).collect(),
             has_new: false,
@@ -106,12 +106,12 @@ impl EtherLane {
     /// Checks whether its links still suit, for the admin queue.
     pub(super) fn check_links(&mut self, now: Instant, ports: &mut Ports) {
         let what = (&self.routes[..], &*self.nqn);
-        self.reconnect.look(now, ports, &self.qpair.end.links, what);
+        self.reconnect.check_links(now, ports, &self.qpair.end.links, what);
     }
 
     /// Handles an Offer.
-    pub(crate) fn hear_offer(&mut self, now: Instant, heard: &Heard<'_>) {
-        self.reconnect.hear_offer(now, heard, &self.routes, (self.endpoint, &self.nqn));
+    pub(crate) fn receive_offer(&mut self, now: Instant, received: &HostFrame<'_>) {
+        self.reconnect.receive_offer(now, received, &self.routes, (self.endpoint, &self.nqn));
     }
 
     /// Returns the host's token of the lane.
@@ -155,18 +155,18 @@ impl EtherLane {
     pub(crate) fn deliver(
         &mut self,
         now: Instant,
-        heard: &Heard<'_>,
+        received: &HostFrame<'_>,
         event: &mut impl FnMut(&[u8], RxEvent),
     ) {
-        let from = Route { port: heard.port, peer: heard.source };
-        if heard.kind == FrameType::Joined {
-            return self.joined(now, heard, from);
+        let from = Route { port: received.port, peer: received.source };
+        if received.kind == FrameType::Joined {
+            return self.joined(now, received, from);
         }
-        if route(&self.routes, heard.header.link) != Some(from) {
+        if route(&self.routes, received.header.link) != Some(from) {
             return;
         }
-        let EtherLane { qpair, liveness, seal, .. } = self;
-        let &Heard { header, kind, body, .. } = heard;
+        let HostEtherLane { qpair, liveness, seal, .. } = self;
+        let &HostFrame { header, kind, body, .. } = received;
         opening(seal.is_some(), |out| {
             let frame = (header, kind, body);
             let Some(frame) = qpair.end.open(now, seal.as_deref_mut(), frame, out) else { return };
@@ -196,9 +196,9 @@ impl EtherLane {
         }
     }
 
-    /// Returns when [`EtherLane::keep`] and [`EtherLane::send`] are due at the latest.
+    /// Returns when [`HostEtherLane::keep`] and [`HostEtherLane::send`] are due at the latest.
     pub(crate) fn deadline(&self, is_admin: bool) -> Option<Instant> {
-        let survey = is_admin.then_some(self.asked_at + SURVEY_EVERY);
+        let survey = is_admin.then_some(self.surveyed_at + SURVEY_EVERY);
         let (late, reconnect) = (self.late.deadline(), self.reconnect.deadline());
         let alive = self.liveness.deadline(is_admin, &self.qpair.end.links);
         [self.qpair.end.deadline(), late, survey, reconnect]
@@ -211,7 +211,7 @@ impl EtherLane {
     /// Runs the timers of the lane.
     pub(crate) fn keep(&mut self, now: Instant, ports: &mut Ports, is_admin: bool) {
         self.qpair.end.expire(now);
-        self.tell_refusals(now);
+        self.log_refusals(now);
         let links = &self.qpair.end.links;
         if let Some((header, body)) = self.liveness.query(now, is_admin, links, &self.nqn) {
             for &(link, Route { port, peer }) in &self.routes {
@@ -220,7 +220,7 @@ impl EtherLane {
         }
         let peer_token = self.qpair.end.links.peer_token();
         self.late.put(now, ports, peer_token, &self.nqn);
-        if is_admin && self.asked_at + SURVEY_EVERY <= now {
+        if is_admin && self.surveyed_at + SURVEY_EVERY <= now {
             self.survey(now, ports);
         }
         if is_admin {
@@ -234,7 +234,7 @@ impl EtherLane {
         }
     }
 
-    fn tell_refusals(&mut self, now: Instant) {
+    fn log_refusals(&mut self, now: Instant) {
         if self.seal.is_some()
             && let Some(count) = self.refusals.due(now, &self.qpair.end.rejected)
         {
@@ -249,10 +249,10 @@ impl EtherLane {
         &mut self,
         now: Instant,
         ports: &mut Ports,
-        source: &impl Source,
+        source: &impl CommandDataSource,
         cells: Option<&ReactorCells>,
-    ) -> Built {
-        let mut sum = Built::default();
+    ) -> BuiltFrames {
+        let mut sum = BuiltFrames::default();
         while self.qpair.end.has_tx(now) {
             let seal = self.seal.as_deref_mut();
             let mut writer = PortWriter::new(ports, &self.routes, (source, cells), seal);
@@ -323,7 +323,7 @@ impl EtherLane {
 /// Data source of a lane that sends no commands any more.
 struct NoData;
 
-impl Source for NoData {
+impl CommandDataSource for NoData {
     fn data(&self, _: u16, _: u32, _: u32) -> Option<&[u8]> {
         None
     }
@@ -344,7 +344,7 @@ pub(super) mod tests {
     pub(in super::super) const START: Instant = Instant(1_000_000_000);
     pub(in super::super) const PEER: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 
-    pub(in super::super) fn lane() -> EtherLane {
+    pub(in super::super) fn lane() -> HostEtherLane {
         let config = Config {
             queue_entries: 4,
             pages: 256,
@@ -369,7 +369,7 @@ pub(super) mod tests {
             nqn: "nqn.x:y".into(),
             liveness: Liveness::new(START, Duration::from_secs(5)),
         };
-        EtherLane::new(START, parts, &Ports::default())
+        HostEtherLane::new(START, parts, &Ports::default())
     }
 
     #[test]
@@ -386,15 +386,15 @@ pub(super) mod tests {
     }
 
     fn deliver(
-        lane: &mut EtherLane,
+        lane: &mut HostEtherLane,
         now: Instant,
         source: MacAddress,
         kind: FrameType,
         body: &[u8],
     ) {
         let header = &FrameHeader { token: 0x10.into(), ..FrameHeader::default() };
-        let heard = Heard { port: 0, source, header, kind, body };
-        lane.deliver(now, &heard, &mut |_, event| panic!("{event:?}"));
+        let received = HostFrame { port: 0, source, header, kind, body };
+        lane.deliver(now, &received, &mut |_, event| panic!("{event:?}"));
     }
 
     fn leave(reason: Reason) -> Leave {

@@ -1,8 +1,8 @@
 //! Links that join a live lane, because they got no reply when it was made or were found since; and links that move,
 //! because one of their ends has another address.
 
-use super::ports::{Heard, Ports};
-use super::route::{HEADS_BYTES, Linked, Path};
+use super::ports::{HostFrame, Ports};
+use super::route::{HEADS_BYTES, LinkPath, Linked};
 use roadtrain_ether_proto::fence::Route;
 use roadtrain_proto::time::Instant;
 use roadtrain_system::random;
@@ -60,7 +60,7 @@ impl LateJoins {
     pub(super) fn add(
         &mut self,
         now: Instant,
-        Path { route, frame_bytes }: Path,
+        LinkPath { route, frame_bytes }: LinkPath,
         addresses: &[MacAddress],
         gone: &[u8],
     ) {
@@ -78,8 +78,8 @@ impl LateJoins {
         if let Some(late) = self.joins.iter_mut().find(is_lost) {
             return *late = LateJoin { route, join: late.join, at, pause };
         }
-        let is_asked = |link: u8| self.joins.iter().any(|late| late.join.link == link);
-        let moved = gone.iter().find(|link| !is_asked(**link)).and_then(|link| self.made(*link));
+        let is_pending = |link: u8| self.joins.iter().any(|late| late.join.link == link);
+        let moved = gone.iter().find(|link| !is_pending(**link)).and_then(|link| self.made(*link));
         if let Some(&join) = moved {
             return self.joins.push(LateJoin { route, join, at, pause });
         }
@@ -124,10 +124,14 @@ impl LateJoins {
     }
 
     /// Handles a Joined from the target that knows the lane by `peer_token`. Returns the established link.
-    pub(super) fn hear(&mut self, heard: &Heard<'_>, peer_token: u64) -> Option<Linked> {
-        let (joined, _) = Joined::read_from_prefix(heard.body).ok()?;
-        let from = Route { port: heard.port, peer: heard.source };
-        let is_it = |late: &LateJoin| late.route == from && late.join.link == heard.header.link;
+    pub(super) fn receive_joined(
+        &mut self,
+        received: &HostFrame<'_>,
+        peer_token: u64,
+    ) -> Option<Linked> {
+        let (joined, _) = Joined::read_from_prefix(received.body).ok()?;
+        let from = Route { port: received.port, peer: received.source };
+        let is_it = |late: &LateJoin| late.route == from && late.join.link == received.header.link;
         let position = self.joins.iter().position(is_it)?;
         let status = joined.status.get();
         if status == 0 && joined.token.get() != peer_token {
@@ -141,7 +145,7 @@ impl LateJoins {
         if self.made(join.link).is_none() {
             self.made.push(join);
         }
-        Some(Linked::new(from, &join, &joined, heard.header.reply.get()))
+        Some(Linked::new(from, &join, &joined, received.header.reply.get()))
     }
 }
 
@@ -171,13 +175,13 @@ mod tests {
         MacAddress([octet; 6])
     }
 
-    fn path(port: usize, peer: u8, frame_bytes: u16) -> Path {
-        Path { route: Route { port, peer: mac(peer) }, frame_bytes }
+    fn path(port: usize, peer: u8, frame_bytes: u16) -> LinkPath {
+        LinkPath { route: Route { port, peer: mac(peer) }, frame_bytes }
     }
 
     fn answer_of(
         late: &mut LateJoins,
-        at: Path,
+        at: LinkPath,
         link: u8,
         status: u16,
         token: u64,
@@ -188,10 +192,10 @@ mod tests {
         let joined = Joined { status, first, frame, window, token, ..Joined::new_zeroed() };
         let Route { port, peer: source } = at.route;
         let (kind, body) = (FrameType::Joined, joined.as_bytes());
-        late.hear(&Heard { port, source, header, kind, body }, TOKEN)
+        late.receive_joined(&HostFrame { port, source, header, kind, body }, TOKEN)
     }
 
-    fn answer(late: &mut LateJoins, at: Path, link: u8) -> Option<Linked> {
+    fn answer(late: &mut LateJoins, at: LinkPath, link: u8) -> Option<Linked> {
         answer_of(late, at, link, 0, TOKEN)
     }
 
@@ -241,7 +245,7 @@ mod tests {
         // The interface is removed again before its reply.
         for round in 10..250 {
             late.add(NOW, path(0, round, 9000), &[mac(round)], &[]);
-            assert_eq!((late.free.len(), late.joins.len()), (0, 1), "one more link is asked for");
+            assert_eq!((late.free.len(), late.joins.len()), (0, 1), "one more link is pending");
         }
         assert!(answer(&mut late, path(0, 249, 9000), 1).is_some());
     }
@@ -259,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_asked_again() {
+    fn a_silent_target_gets_another_join() {
         let mut late = lane(1);
         late.unanswered(NOW, path(0, 0, 0).route, Join::new_zeroed());
         assert_eq!(late.deadline(), Some(NOW + PAUSE_MAX));

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `address` | over which interfaces, and how |
 //! | `ports` | a thread's ports |
-//! | `ask` | queries that are repeated until they are answered |
+//! | `query` | queries that are repeated until they are answered |
 //! | `route` | links, and paths to them |
 //! | `discovery` | search for targets, and for links to a target |
 //! | `probe` | largest frame of each link |
@@ -18,7 +18,6 @@
 //! | `fence` | ends the host's earlier lanes before new ones are made |
 
 mod address;
-mod ask;
 mod discovery;
 mod fence;
 mod join;
@@ -28,18 +27,19 @@ mod path_discovery;
 mod port_writer;
 mod ports;
 mod probe;
+mod query;
 mod reconnect;
 mod route;
 mod topology;
 
 pub use address::EtherAddress;
 pub use discovery::{EtherOffer, discover_ether};
-pub(crate) use discovery::{Target, find};
+pub(crate) use discovery::{FoundTarget, find};
 pub(crate) use fence::end_lanes;
 pub(crate) use join::{Joining, join};
-pub(crate) use lane::EtherLane;
-pub(crate) use path_discovery::{Found, PathDiscovery, Whereabouts};
-pub(crate) use port_writer::Source;
-pub(crate) use ports::{Heard, Ports, beside};
+pub(crate) use lane::HostEtherLane;
+pub(crate) use path_discovery::{FoundPath, PathDiscovery, Whereabouts};
+pub(crate) use port_writer::CommandDataSource;
+pub(crate) use ports::{HostFrame, Ports, shared_port_config};
 pub(crate) use probe::probe;
-pub(crate) use route::{Path, Survey};
+pub(crate) use route::{LinkPath, Survey};

@@ -3,9 +3,9 @@
 
 use super::address::EtherAddress;
 use super::discovery::find_more;
-use super::ports::{Ports, beside};
+use super::ports::{Ports, shared_port_config};
 use super::probe::probe;
-use super::route::{Path, Survey};
+use super::route::{LinkPath, Survey};
 use crate::link::LinkError;
 use roadtrain_ether_proto::fence::{Fence, Route};
 use roadtrain_wire::ether::MacAddress;
@@ -31,22 +31,22 @@ pub(crate) struct Whereabouts {
 
 /// Path to a target, and all addresses of the target.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundPath {
     pub(crate) endpoint: [u8; 16],
-    pub(crate) path: Path,
+    pub(crate) path: LinkPath,
     pub(crate) addresses: Arc<[MacAddress]>,
 }
 
-impl Found {
+impl FoundPath {
     /// Returns the path for a lane whose thread has this many ports before those that the path is counted from.
-    pub(crate) fn after(&self, ports: usize) -> Found {
+    pub(crate) fn after(&self, ports: usize) -> FoundPath {
         let mut found = self.clone();
         found.path.route.port += ports;
         found
     }
 
     /// Lets the `fence` end earlier lanes over this path, too.
-    pub(crate) fn tell(&self, fence: &mut Fence) {
+    pub(crate) fn add_to(&self, fence: &mut Fence) {
         fence.add_route(&self.endpoint, self.path.route);
     }
 }
@@ -77,7 +77,7 @@ impl PathDiscovery {
     /// The system has no resources left.
     pub(crate) fn start(
         target: Whereabouts,
-        found: impl Fn(Found) + Send + 'static,
+        found: impl Fn(FoundPath) + Send + 'static,
     ) -> io::Result<PathDiscovery> {
         let (surveys, news) = channel();
         let body = move || {
@@ -86,7 +86,7 @@ impl PathDiscovery {
                 match now {
                     Some(survey) => {
                         if let Err(error) = check(&target, survey, &mut ports, &found) {
-                            debug!("links are not looked for: {error}");
+                            debug!("the search for links has failed: {error}");
                             ports = None;
                         }
                     }
@@ -99,7 +99,7 @@ impl PathDiscovery {
     }
 
     /// Passes the links that lanes have now.
-    pub(crate) fn tell(&self, survey: Survey) {
+    pub(crate) fn update(&self, survey: Survey) {
         let _ = self.surveys.send(survey);
     }
 }
@@ -126,17 +126,19 @@ fn check(
     target: &Whereabouts,
     survey: &Survey,
     ports: &mut Option<Ports>,
-    found: &impl Fn(Found),
+    found: &impl Fn(FoundPath),
 ) -> Result<(), LinkError> {
     let Whereabouts { address, nqn, endpoint } = target;
     let ports = match ports {
         Some(ports) => ports,
-        None => ports.insert(Ports::open(address, &beside(&address.port, RECEIVE_BYTES))?),
+        None => {
+            ports.insert(Ports::open(address, &shared_port_config(&address.port, RECEIVE_BYTES))?)
+        }
     };
     for path in find_more(ports, nqn, endpoint, survey)? {
         if let Some(path) = probe(ports, path)? {
             let addresses = survey.addresses.as_slice().into();
-            found(Found { endpoint: *endpoint, path, addresses });
+            found(FoundPath { endpoint: *endpoint, path, addresses });
         }
     }
     Ok(())
@@ -147,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_looked_for() {
+    fn surveys_with_missing_links_are_incomplete() {
         let mac = |octet| MacAddress([octet; 6]);
         let survey = |addresses: &[u8], routes: &[(usize, u8)]| Survey {
             addresses: addresses.iter().map(|&octet| mac(octet)).collect(),

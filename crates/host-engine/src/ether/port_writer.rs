@@ -9,7 +9,7 @@ use roadtrain_reactor::metrics::ReactorCells;
 use roadtrain_wire::ether::{FrameHeader, FrameType};
 
 /// Source of the data of a lane's requests.
-pub(crate) trait Source {
+pub(crate) trait CommandDataSource {
     /// Returns data that the slot's command sends. It stays in place until the ports are flushed.
     fn data(&self, slot: u16, offset: u32, length: u32) -> Option<&[u8]>;
 }
@@ -27,12 +27,12 @@ pub(super) struct PortWriter<'a, S> {
     is_whole: bool,
     /// Number of records in the current frame.
     records: u64,
-    sent: Built,
+    sent: BuiltFrames,
 }
 
 /// Frames that a lane has built.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Built {
+pub(crate) struct BuiltFrames {
     pub(crate) frames: u64,
     /// Bytes of their bodies.
     pub(crate) octets: u64,
@@ -45,13 +45,13 @@ impl<'a, S> PortWriter<'a, S> {
         (source, cells): (&'a S, Option<&'a ReactorCells>),
         seal: Option<&'a mut FrameSeal>,
     ) -> Self {
-        let sent = Built::default();
+        let sent = BuiltFrames::default();
         let (route, is_whole, records) = (None, true, 0);
         PortWriter { ports, routes, source, cells, seal, route, is_whole, records, sent }
     }
 
     /// Returns the frames built so far.
-    pub(super) fn built(&self) -> Built {
+    pub(super) fn built(&self) -> BuiltFrames {
         self.sent
     }
 
@@ -61,7 +61,7 @@ impl<'a, S> PortWriter<'a, S> {
     }
 }
 
-impl<S: Source> FrameWriter for PortWriter<'_, S> {
+impl<S: CommandDataSource> FrameWriter for PortWriter<'_, S> {
     fn has_room(&self, link: u8) -> bool {
         route(self.routes, link).is_some_and(|route| self.ports.has_room(route.port))
     }

@@ -14,7 +14,7 @@ pub(super) const HEADS_BYTES: u16 = (FRAME_HEADER_BYTES + DATA_RECORD_BYTES + TA
 
 /// Path to a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Path {
+pub(crate) struct LinkPath {
     pub(crate) route: Route,
     /// Largest frame, in bytes.
     pub(crate) frame_bytes: u16,

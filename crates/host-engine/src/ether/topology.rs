@@ -1,17 +1,17 @@
 //! Links of a lane, as interfaces of both ends change.
 
-use super::lane::EtherLane;
+use super::lane::HostEtherLane;
 use super::late::put_join;
-use super::ports::{Heard, Ports};
+use super::ports::{HostFrame, Ports};
 use super::reconnect::is_small;
-use super::route::{Linked, Path, Survey, route};
+use super::route::{LinkPath, Linked, Survey, route};
 use roadtrain_ether_proto::fence::Route;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::MacAddress;
 use roadtrain_wire::ether::setup::{Joined, addresses};
 use roadtrain_wire::zerocopy::FromBytes;
 
-impl EtherLane {
+impl HostEtherLane {
     /// Returns the target's addresses.
     pub(super) fn addresses(&self) -> &[MacAddress] {
         &self.addresses
@@ -36,7 +36,7 @@ impl EtherLane {
         &mut self,
         now: Instant,
         endpoint: &[u8; 16],
-        path: Path,
+        path: LinkPath,
         addresses: &[MacAddress],
     ) {
         let is_used = self.routes.iter().any(|(_, route)| *route == path.route);
@@ -69,13 +69,13 @@ impl EtherLane {
     }
 
     /// Handles the target's reply to a Join, perhaps of an existing link.
-    pub(super) fn joined(&mut self, now: Instant, heard: &Heard<'_>, from: Route) {
+    pub(super) fn joined(&mut self, now: Instant, received: &HostFrame<'_>, from: Route) {
         let token = self.qpair.end.links.peer_token();
-        if let Some(linked) = self.late.hear(heard, token) {
+        if let Some(linked) = self.late.receive_joined(received, token) {
             self.add(now, &linked);
         }
-        let Ok((joined, rest)) = Joined::read_from_prefix(heard.body) else { return };
-        let link = heard.header.link;
+        let Ok((joined, rest)) = Joined::read_from_prefix(received.body) else { return };
+        let link = received.header.link;
         if route(&self.routes, link) != Some(from) {
             return;
         }
@@ -93,7 +93,7 @@ impl EtherLane {
 
     /// Queries the target's addresses and frame sizes: sends Joins over the existing links.
     pub(super) fn survey(&mut self, now: Instant, ports: &mut Ports) {
-        self.asked_at = now;
+        self.surveyed_at = now;
         let peer_token = self.qpair.end.links.peer_token();
         for &(link, route) in &self.routes {
             if let Some(join) = self.late.made(link) {
@@ -111,14 +111,20 @@ mod tests {
     use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
     use std::time::Duration;
 
-    fn joined(lane: &mut EtherLane, source: MacAddress, link: u8, token: u64, at: &[MacAddress]) {
+    fn joined(
+        lane: &mut HostEtherLane,
+        source: MacAddress,
+        link: u8,
+        token: u64,
+        at: &[MacAddress],
+    ) {
         let (frame, window, token) = (9000.into(), 64.into(), token.into());
         let joined = Joined { frame, window, token, ..Joined::new_zeroed() };
-        hear(lane, source, link, &joined, at);
+        receive_joined(lane, source, link, &joined, at);
     }
 
-    fn hear(
-        lane: &mut EtherLane,
+    fn receive_joined(
+        lane: &mut HostEtherLane,
         source: MacAddress,
         link: u8,
         joined: &Joined,
@@ -127,8 +133,8 @@ mod tests {
         let addresses = at.iter().flat_map(|mac| mac.0).collect::<Vec<u8>>();
         let body = [joined.as_bytes(), &addresses].concat();
         let header = &FrameHeader { token: 0x10.into(), link, ..FrameHeader::default() };
-        let heard = Heard { port: 0, source, header, kind: FrameType::Joined, body: &body };
-        lane.deliver(START, &heard, &mut |_, event| panic!("{event:?}"));
+        let received = HostFrame { port: 0, source, header, kind: FrameType::Joined, body: &body };
+        lane.deliver(START, &received, &mut |_, event| panic!("{event:?}"));
     }
 
     /// Accepts addresses only from the target: on a link, and with the lane's token.
@@ -145,20 +151,20 @@ mod tests {
         let survey = lane.take_survey().expect("news");
         assert_eq!((survey.addresses, survey.routes.len()), (vec![new], 1));
 
-        let path = Path { route: Route { port: 0, peer: new }, frame_bytes: 9000 };
+        let path = LinkPath { route: Route { port: 0, peer: new }, frame_bytes: 9000 };
         lane.offer(START, &[8; 16], path, &[new]);
         joined(&mut lane, new, 0, 0x20, &[new]);
         assert_eq!(lane.routes[0].1.peer, PEER, "of another target");
         lane.offer(START, &[9; 16], path, &[new]);
         joined(&mut lane, foreign, 0, 0x20, &[new]);
         joined(&mut lane, new, 0, 0x21, &[new]);
-        assert_eq!(lane.routes[0].1.peer, PEER, "somebody else's answers");
+        assert_eq!(lane.routes[0].1.peer, PEER, "replies of another peer");
         joined(&mut lane, new, 0, 0x20, &[new]);
         assert_eq!(lane.routes, [(0, path.route)], "the same link");
         assert!(lane.has_news());
     }
 
-    fn is_small_for_long(lane: &mut EtherLane) -> bool {
+    fn is_small_for_long(lane: &mut HostEtherLane) -> bool {
         lane.check_links(START, &mut Ports::default());
         lane.check(START + Duration::from_secs(4)).is_err()
     }
@@ -172,13 +178,13 @@ mod tests {
             ..Joined::new_zeroed()
         };
         let mut lane = lane();
-        hear(&mut lane, MacAddress([3; 6]), 0, &says(0, 0x20, 1500), &[PEER]);
-        hear(&mut lane, PEER, 0, &says(0, 0x21, 1500), &[PEER]);
-        assert!(!is_small_for_long(&mut lane), "somebody else");
+        receive_joined(&mut lane, MacAddress([3; 6]), 0, &says(0, 0x20, 1500), &[PEER]);
+        receive_joined(&mut lane, PEER, 0, &says(0, 0x21, 1500), &[PEER]);
+        assert!(!is_small_for_long(&mut lane), "another peer");
         for smaller in [says(0, 0x20, 8999), says(2, 0, 1500)] {
-            hear(&mut lane, PEER, 0, &smaller, &[PEER]);
+            receive_joined(&mut lane, PEER, 0, &smaller, &[PEER]);
             assert!(is_small_for_long(&mut lane), "{smaller:?}");
-            hear(&mut lane, PEER, 0, &says(0, 0x20, 9000), &[PEER]);
+            receive_joined(&mut lane, PEER, 0, &says(0, 0x20, 9000), &[PEER]);
             assert!(!is_small_for_long(&mut lane), "as large as it was");
         }
         assert_eq!(lane.addresses(), [PEER]);
@@ -188,12 +194,12 @@ mod tests {
     #[test]
     fn links_are_not_moved_to_where_they_do_not_fit() {
         let (mut lane, new) = (lane(), MacAddress([2; 6]));
-        let path = Path { route: Route { port: 0, peer: new }, frame_bytes: 1500 };
+        let path = LinkPath { route: Route { port: 0, peer: new }, frame_bytes: 1500 };
         lane.offer(START, &[9; 16], path, &[PEER, new]);
         assert!(!is_small_for_long(&mut lane), "the link leads to an address of the target");
         lane.offer(START, &[9; 16], path, &[new]);
         assert!(is_small_for_long(&mut lane));
-        let fits = Path { frame_bytes: 9000, ..path };
+        let fits = LinkPath { frame_bytes: 9000, ..path };
         lane.offer(START, &[9; 16], fits, &[new]);
         joined(&mut lane, new, 0, 0x20, &[new]);
         assert!(!is_small_for_long(&mut lane), "it has become larger, and the link is there");

@@ -2,7 +2,7 @@
 
 use super::HostLane;
 use crate::api::{Class, Request};
-use crate::link::Shared;
+use crate::link::LaneShared;
 use roadtrain_host_proto::express::{Express, Rules, Traffic};
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::Urgency;
@@ -16,7 +16,7 @@ impl HostLane {
     }
 
     /// Creates the lane of its express connection, with the same parameters.
-    pub(crate) fn beside(&self) -> HostLane {
+    pub(crate) fn new_express_lane(&self) -> HostLane {
         let mut express = HostLane::new(self.requests.entries(), self.class, self.timeout);
         if self.requests.core.meter().is_some() {
             express.requests.core.share(); // requests are measured if there are other paths
@@ -31,7 +31,7 @@ impl HostLane {
     }
 
     /// Returns the lane that latency-critical requests go to, if not this one.
-    pub(crate) fn way(&mut self, now: Instant) -> Option<u32> {
+    pub(crate) fn critical_lane(&mut self, now: Instant) -> Option<u32> {
         let requests = &self.requests.core;
         let takes = self.express.takes(now, Traffic::Critical, |least| requests.is_bulk(least));
         self.express_at.filter(|_| takes)
@@ -44,7 +44,7 @@ impl HostLane {
     }
 
     /// Takes over the requests of its closed express connection.
-    pub(crate) fn absorb(&mut self, mut express: HostLane, shared: &mut Shared) {
+    pub(crate) fn absorb(&mut self, mut express: HostLane, shared: &mut LaneShared) {
         // None of its data is in the send buffer any more.
         shared.completions.extend(express.requests.take_held_back(shared.now));
         match &mut self.link {

@@ -21,7 +21,7 @@ use std::os::unix::net::UnixStream;
 const ENTRIES: u16 = 16;
 
 /// Returns a link, and its peer socket for the test.
-pub(crate) fn link(policy: PolicyConfig) -> (Link, UnixStream) {
+pub(crate) fn link(policy: PolicyConfig) -> (QpairLink, UnixStream) {
     link_with_capsules_of(0, policy)
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn link(policy: PolicyConfig) -> (Link, UnixStream) {
 pub(crate) fn link_with_capsules_of(
     in_capsule_bytes: u32,
     policy: PolicyConfig,
-) -> (Link, UnixStream) {
+) -> (QpairLink, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     theirs.set_nonblocking(true).unwrap();
     let digests = Digests::default();
@@ -38,16 +38,16 @@ pub(crate) fn link_with_capsules_of(
     let welcome = IcResp::new(Digests::default(), 0, 4096);
     let event = qpair.poll_rx(Instant(0), welcome.as_bytes(), &mut 0, |_, _, _| {});
     assert!(matches!(event, Ok(Some(RxEvent::Ready))));
-    (Link::Tcp(TcpLink::new(Connection::new(Stream::Plain(theirs.into())), qpair)), ours)
+    (QpairLink::Tcp(TcpLink::new(Connection::new(Stream::Plain(theirs.into())), qpair)), ours)
 }
 
-fn shared() -> Shared {
-    let shared = Shared::new(Ports::default(), Default::default(), Default::default());
-    Shared { now: Instant(7), ..shared }
+fn shared() -> LaneShared {
+    let shared = LaneShared::new(Ports::default(), Default::default(), Default::default());
+    LaneShared { now: Instant(7), ..shared }
 }
 
 /// Submits flushes of namespaces `numbers`, all in one turn.
-fn submit(lane: &mut HostLane, shared: &mut Shared, numbers: impl IntoIterator<Item = u32>) {
+fn submit(lane: &mut HostLane, shared: &mut LaneShared, numbers: impl IntoIterator<Item = u32>) {
     for nsid in numbers {
         let token = nsid.into();
         let (op, slba, blocks, fua, urgent) = (Op::Flush, 0, 0, false, false);
@@ -95,7 +95,7 @@ pub(crate) fn answer(peer: &mut UnixStream, cid: u16, status: Status) {
     peer.write_all(CapsuleResp { ch, cqe: Cqe::new(cid, status) }.as_bytes()).unwrap();
 }
 
-fn receive(lane: &mut HostLane, shared: &mut Shared) {
+fn receive(lane: &mut HostLane, shared: &mut LaneShared) {
     let mut rx = RxBuffer::new().unwrap();
     while let (_, mut rest @ Some(_)) =
         lane.receive(&mut rx, roadtrain_reactor::tuning::RX_BUFFER_BYTES).unwrap()
@@ -130,7 +130,7 @@ fn requests_keep_their_order_over_a_lost_connection() {
     shared.now += BACK_OFF;
     lane.end_turn(&mut shared).unwrap();
     let again: Vec<u32> = commands(&mut peer, 3).iter().map(|&(number, _)| number).collect();
-    assert_eq!(again, [7, 8, 4], "4 has waited, and nobody for it");
+    assert_eq!(again, [7, 8, 4], "4 has waited without delaying others");
 
     lane.detach(&mut shared);
     submit(&mut lane, &mut shared, [9]);
@@ -149,7 +149,7 @@ fn caravans_are_counted_by_their_requests() {
     lane.attach(link, Default::default(), shared.now);
     submit(&mut lane, &mut shared, [1]); // with the ICReq
     commands(&mut peer, 1);
-    let sizes = |shared: &Shared| shared.cells.sample(0, Batching::default()).caravan_sizes;
+    let sizes = |shared: &LaneShared| shared.cells.sample(0, Batching::default()).caravan_sizes;
     let before = sizes(&shared);
     submit(&mut lane, &mut shared, 2..=4);
     submit(&mut lane, &mut shared, [5]);
@@ -209,9 +209,9 @@ fn what_may_be_tried_again_waits_as_long_as_the_controller_says() {
     let second = Duration::from_secs(1);
     let rules = RetryRules::new([3, 0, 10], Some(second * 10));
     let not_ready = Status::NAMESPACE_NOT_READY;
-    let told = waits(not_ready.retry_after(1), rules, 1000);
-    let told_in_all: Duration = told.iter().sum();
-    assert_eq!((told[0], told_in_all), (second * 3 / 10, second * 10));
+    let delays = waits(not_ready.retry_after(1), rules, 1000);
+    let delay_total: Duration = delays.iter().sum();
+    assert_eq!((delays[0], delay_total), (second * 3 / 10, second * 10));
     assert_eq!(waits(Status::COMMAND_INTERRUPTED.retry_after(3), rules, 1000), [second; 5]);
     for unreachable in [not_ready, Status::ANA_INACCESSIBLE, Status::INTERNAL_PATH_ERROR] {
         let waits = waits(unreachable, rules, 1000);

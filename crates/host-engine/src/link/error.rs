@@ -46,7 +46,7 @@ pub enum LinkError {
     Nowhere(String),
     /// No target offers the subsystem.
     #[error("nobody there offers this subsystem")]
-    Nobody,
+    NoTarget,
     /// The target refuses the lane.
     #[error("lane refused: {0}")]
     Refused(Status),
@@ -54,7 +54,7 @@ pub enum LinkError {
     #[error("{0}")]
     Nonsense(&'static str),
     /// The target does not end earlier lanes of this host.
-    #[error("the target does not give up this host's earlier lanes")]
+    #[error("the target does not end this host's earlier lanes")]
     Clinging,
     /// A record of the target violates the frame protocol.
     #[error("lane ended here: {0}")]
@@ -96,8 +96,8 @@ impl LinkError {
 fn left_hint(reason: Reason) -> &'static str {
     match reason {
         Reason::UnknownToken => "it does not know it (was it restarted?)",
-        Reason::Done => "as asked",
+        Reason::Done => "as requested",
         Reason::Shutdown => "it stops",
-        Reason::Broken => "it says that the protocol was broken",
+        Reason::Broken => "it reports a protocol violation",
     }
 }

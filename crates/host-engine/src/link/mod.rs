@@ -9,8 +9,8 @@ pub use error::LinkError;
 pub(crate) use tcp::TcpLink;
 
 use super::api::{Completion, Op, Request};
-use super::commands::Commands;
-use super::ether::{Found, Heard as Frame, Ports, Survey};
+use super::commands::LinkCommands;
+use super::ether::{FoundPath, HostFrame, Ports, Survey};
 use super::requests::{command, compare_of, urgency};
 use roadtrain_ether_proto::fence::EarlierLane;
 use roadtrain_host_proto::qpair::Data;
@@ -31,7 +31,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 /// State that the lanes of a reactor share in a turn.
-pub(crate) struct Shared {
+pub(crate) struct LaneShared {
     pub(crate) gather: Box<Gather>,
     /// Ports for frames; empty if lanes have connections of their own.
     pub(crate) ports: Ports,
@@ -47,10 +47,10 @@ pub(crate) struct Shared {
     pub(crate) recorder: Recorder<Arc<Line>>,
 }
 
-impl Shared {
+impl LaneShared {
     /// Creates the state with nothing in flight.
     pub(crate) fn new(ports: Ports, cells: Arc<ReactorCells>, slow_over: SlowOver) -> Self {
-        Shared {
+        LaneShared {
             gather: Box::default(),
             ports,
             now: clock::now(),
@@ -65,7 +65,7 @@ impl Shared {
 
 /// Connected queue pair.
 #[allow(clippy::large_enum_variant, reason = "a lane has one, which moves but once")]
-pub(crate) enum Link {
+pub(crate) enum QpairLink {
     /// TCP connection of its own.
     Tcp(TcpLink),
     /// Raw Ethernet.
@@ -74,7 +74,7 @@ pub(crate) enum Link {
 
 transports! {
     /// Operations of every transport.
-    trait Transport for Link;
+    trait LinkTransport for QpairLink;
     required {
         /// Returns the number of commands that may be submitted now.
         fn room(self: &Self) -> u32;
@@ -94,11 +94,11 @@ transports! {
         /// True if a released PDU waits and may be sent.
         fn is_due(self: &Self, now: Instant) -> bool;
         /// Ends the turn: rings doorbells as the policy permits.
-        fn end_turn(self: &mut Self, shared: &mut Shared) -> Result<(), LinkError>;
+        fn end_turn(self: &mut Self, shared: &mut LaneShared) -> Result<(), LinkError>;
         /// Sends PDUs that doorbells have released. Frames are sent when the reactor flushes its ports.
-        fn flush(self: &mut Self, commands: &impl Commands, shared: &mut Shared) -> Result<(), LinkError>;
+        fn flush(self: &mut Self, commands: &impl LinkCommands, shared: &mut LaneShared) -> Result<(), LinkError>;
         /// Closes the connection in order if it is idle.
-        fn part(self: &mut Self, shared: &mut Shared);
+        fn shut_down(self: &mut Self, shared: &mut LaneShared);
         /// Sets the connection info of its lane.
         fn set_line(self: &mut Self, line: Line);
         /// Returns its counters, including those that were [added](Self::count_on).
@@ -109,7 +109,7 @@ transports! {
         fn begin(self: &mut Self, in_capsule_bytes: u32, policy: PolicyConfig);
     }
     provided {
-        /// Returns when [`Link::end_turn`] is due at the latest.
+        /// Returns when [`QpairLink::end_turn`] is due at the latest.
         fn deadline(self: &mut Self) -> Option<Instant> {
             self.batcher().deadline()
         }
@@ -124,15 +124,15 @@ transports! {
         fn is_blocked(self: &Self) -> bool {
             false
         }
-        /// Receives once; [`Link::parse`] processes the data.
+        /// Receives once; [`QpairLink::parse`] processes the data.
         fn receive<'a>(
-            self: &mut Self, commands: &mut impl Commands, rx: &'a mut RxBuffer, limit: usize
+            self: &mut Self, commands: &mut impl LinkCommands, rx: &'a mut RxBuffer, limit: usize
         ) -> Result<(Heard, Option<Rest<'a>>), LinkError> {
             Ok((Heard::default(), None)) // the reactor's ports receive
         }
         /// Parses received data until `batch` commands have ended or the input is used up; returns the remaining input.
         fn parse<'a>(
-            self: &mut Self, commands: &mut impl Commands, shared: &mut Shared, rest: Rest<'a>, batch: usize
+            self: &mut Self, commands: &mut impl LinkCommands, shared: &mut LaneShared, rest: Rest<'a>, batch: usize
         ) -> Result<Option<Rest<'a>>, LinkError> {
             Ok(None)
         }
@@ -160,14 +160,14 @@ transports! {
         fn move_to(self: &mut Self, now: Instant, ports: &Ports, lanes: usize) {}
         /// Handles a frame from ports that only this link uses.
         fn receive_frame(
-            self: &mut Self, now: Instant, heard: &Frame<'_>, commands: &mut impl Commands,
+            self: &mut Self, now: Instant, received: &HostFrame<'_>, commands: &mut impl LinkCommands,
             completions: &mut VecDeque<Completion>, recorder: &mut Recorder<Arc<Line>>
         ) {}
         /// Updates links after a change of interfaces.
-        fn check_carriers(self: &mut Self, shared: &Shared) {}
+        fn check_carriers(self: &mut Self, shared: &LaneShared) {}
         /// Adds a path to this target as a link, if the lane needs one.
-        fn offer(self: &mut Self, now: Instant, found: &Found) {}
-        /// True if [`Link::take_survey`] has changes.
+        fn offer(self: &mut Self, now: Instant, found: &FoundPath) {}
+        /// True if [`QpairLink::take_survey`] has changes.
         fn has_news(self: &Self) -> bool {
             false
         }
@@ -193,19 +193,19 @@ transports! {
             false
         }
         /// Ends the connection abruptly: as far as possible, no sent data reaches the target any more.
-        fn end(self: &mut Self, shared: &mut Shared) {} // a socket resets when it is closed
+        fn end(self: &mut Self, shared: &mut LaneShared) {} // a socket resets when it is closed
     }
 }
 
-impl Queue<Request> for Link {
+impl Queue<Request> for QpairLink {
     #[inline]
     fn room(&self) -> u32 {
-        Link::room(self)
+        QpairLink::room(self)
     }
 
     #[inline]
     fn in_flight(&self) -> u32 {
-        Link::in_flight(self)
+        QpairLink::in_flight(self)
     }
 
     #[inline]
@@ -213,8 +213,8 @@ impl Queue<Request> for Link {
         let (sqe, data) = command(request);
         if request.op == Op::CompareAndWrite {
             let (compare, bytes) = (compare_of(request), request.octets() / 2);
-            return Link::submit_fused(self, now, (&compare, &sqe), bytes, urgency(request));
+            return QpairLink::submit_fused(self, now, (&compare, &sqe), bytes, urgency(request));
         }
-        Link::submit(self, now, &sqe, data, urgency(request))
+        QpairLink::submit(self, now, &sqe, data, urgency(request))
     }
 }

@@ -1,6 +1,6 @@
 //! Records of completed requests.
 
-use roadtrain_host_proto::qpair::{Data, Moments};
+use roadtrain_host_proto::qpair::{CommandTimestamps, Data};
 use roadtrain_proto::recorder::{Asked, Record, Timeline, Why};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::recorded::{Line, first_block};
@@ -15,7 +15,7 @@ pub(super) fn record(
     line: &Arc<Line>,
     (sqe, data): (&Sqe, Data),
     status: Status,
-    moments: Moments,
+    timestamps: CommandTimestamps,
     (now, latency_ns): (Instant, u64),
 ) -> Record<Arc<Line>> {
     let bytes = match data {
@@ -23,7 +23,7 @@ pub(super) fn record(
         Data::In(bytes) | Data::Out(bytes) => bytes,
     };
     let code = sqe.opcode;
-    let Moments { submitted, sent, data } = moments;
+    let CommandTimestamps { submitted, sent, data } = timestamps;
     // Data that arrives all at once arrives at the end.
     let data = if data < sent { now } else { data };
     Record {

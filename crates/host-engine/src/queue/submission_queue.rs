@@ -33,23 +33,23 @@ pub trait Completer: Send + Sync {
 }
 
 /// Receiver of a request's completion.
-pub(super) enum Reply {
+pub(super) enum CompletionReply {
     Call(Box<dyn FnOnce(Completion) + Send>),
     Send(Sender<Completion>),
-    Tell(Arc<dyn Completer>),
+    Completer(Arc<dyn Completer>),
 }
 
-impl Reply {
+impl CompletionReply {
     /// Delivers the completion. A panic in the caller's code does not affect other requests.
     pub(super) fn complete(self, completion: Completion) {
         match self {
-            Reply::Send(sender) => drop(sender.send(completion)),
-            Reply::Tell(completer) => {
+            CompletionReply::Send(sender) => drop(sender.send(completion)),
+            CompletionReply::Completer(completer) => {
                 if catch_unwind(AssertUnwindSafe(|| completer.complete(completion))).is_err() {
                     error!("a completer panicked");
                 }
             }
-            Reply::Call(call) => {
+            CompletionReply::Call(call) => {
                 if catch_unwind(AssertUnwindSafe(|| call(completion))).is_err() {
                     error!("a completion callback panicked");
                 }
@@ -65,26 +65,26 @@ impl Reply {
 }
 
 /// Request that waits for its reactor.
-pub(super) struct Entry {
+pub(super) struct QueuedRequest {
     pub(super) request: Request,
-    pub(super) reply: Reply,
+    pub(super) reply: CompletionReply,
 }
 
 /// Entry that was not taken, with the reason.
-pub(super) enum Refused {
-    Full(Entry),
+pub(super) enum SubmissionRefused {
+    Full(QueuedRequest),
     /// The reactor has ended.
-    Closed(Entry),
+    Closed(QueuedRequest),
 }
 
-struct State {
-    entries: VecDeque<Entry>,
+struct SubmissionState {
+    entries: VecDeque<QueuedRequest>,
     /// True once it takes no more requests.
     closed: bool,
 }
 
 pub(super) struct SubmissionQueue {
-    state: Mutex<State>,
+    state: Mutex<SubmissionState>,
     room: Condvar,
     event: Event,
     capacity: usize,
@@ -93,7 +93,7 @@ pub(super) struct SubmissionQueue {
 impl SubmissionQueue {
     pub(super) fn new(capacity: usize) -> io::Result<Self> {
         let entries = VecDeque::with_capacity(capacity);
-        let state = Mutex::new(State { entries, closed: false });
+        let state = Mutex::new(SubmissionState { entries, closed: false });
         Ok(SubmissionQueue { state, room: Condvar::new(), event: Event::new()?, capacity })
     }
 
@@ -101,16 +101,16 @@ impl SubmissionQueue {
         &self.event
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SubmissionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds an entry if there is room.
-    pub(super) fn try_put(&self, entry: Entry) -> Result<(), Refused> {
+    pub(super) fn try_put(&self, entry: QueuedRequest) -> Result<(), SubmissionRefused> {
         let state = self.lock();
         match state.entries.len() < self.capacity {
-            _ if state.closed => Err(Refused::Closed(entry)),
-            false => Err(Refused::Full(entry)),
+            _ if state.closed => Err(SubmissionRefused::Closed(entry)),
+            false => Err(SubmissionRefused::Full(entry)),
             true => {
                 self.push(state, entry);
                 Ok(())
@@ -119,20 +119,20 @@ impl SubmissionQueue {
     }
 
     /// Adds an entry, and waits for room; a reactor's own thread exceeds the bound instead.
-    pub(super) fn put(&self, entry: Entry) -> Result<(), Refused> {
+    pub(super) fn put(&self, entry: QueuedRequest) -> Result<(), SubmissionRefused> {
         let mut state = self.lock();
         while !state.closed && state.entries.len() >= self.capacity && own_queue().is_none() {
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.closed {
-            return Err(Refused::Closed(entry));
+            return Err(SubmissionRefused::Closed(entry));
         }
         self.push(state, entry);
         Ok(())
     }
 
     /// Adds an entry. Only the first of a batch wakes the reactor, which takes as many as its lanes have room for.
-    fn push(&self, mut state: MutexGuard<'_, State>, entry: Entry) {
+    fn push(&self, mut state: MutexGuard<'_, SubmissionState>, entry: QueuedRequest) {
         let is_first = state.entries.is_empty();
         state.entries.push_back(entry);
         drop(state);
@@ -142,7 +142,7 @@ impl SubmissionQueue {
     }
 
     /// Moves up to `count` entries to `batch`.
-    pub(super) fn take(&self, count: usize, batch: &mut VecDeque<Entry>) {
+    pub(super) fn take(&self, count: usize, batch: &mut VecDeque<QueuedRequest>) {
         let mut state = self.lock();
         let was_full = state.entries.len() >= self.capacity;
         let count = count.min(state.entries.len());
@@ -166,7 +166,7 @@ impl SubmissionQueue {
     }
 
     /// Closes the queue. Returns its entries.
-    pub(super) fn close(&self) -> VecDeque<Entry> {
+    pub(super) fn close(&self) -> VecDeque<QueuedRequest> {
         let mut state = self.lock();
         state.closed = true;
         let left = std::mem::take(&mut state.entries);

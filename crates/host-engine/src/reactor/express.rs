@@ -1,10 +1,10 @@
 //! Express connections of a reactor's lanes: each is a lane of its own in the table, which the front does not see.
 //! `host_proto::express` decides when there is one, and which requests take it.
 
-use super::{Reactor, Report};
+use super::{HostReactor, HostReactorReport};
 use crate::counters::ExpressReading;
 use crate::lane::HostLane;
-use crate::link::Link;
+use crate::link::QpairLink;
 use roadtrain_host_proto::express::Wish;
 use roadtrain_host_proto::old_commands::LaneGuard;
 use roadtrain_host_proto::pins::Barred;
@@ -17,7 +17,7 @@ use tracing::debug;
 
 /// Express connection that was opened for a lane.
 pub(crate) struct ExpressLink {
-    pub(crate) link: Box<Link>,
+    pub(crate) link: Box<QpairLink>,
     /// Number of the connection: its queue identifier minus one.
     pub(crate) number: usize,
     pub(crate) rules: RetryRules,
@@ -30,18 +30,18 @@ pub(crate) struct ExpressLink {
 }
 
 /// Number of an index without a lane.
-const NOBODY: usize = usize::MAX;
+const NO_LANE: usize = usize::MAX;
 
-impl Reactor {
+impl HostReactor {
     /// Handles the reply to a lane's request; `None`: refused.
-    pub(super) fn express_came(&mut self, lane: usize, express: Option<ExpressLink>) {
+    pub(super) fn express_replied(&mut self, lane: usize, express: Option<ExpressLink>) {
         let now = self.shared.now;
         let Some(home) = self.index_of(lane) else { return };
         let (path, _) = self.layout().split(lane);
         let Some(of) = self.lanes.get_mut(home) else { return };
-        if !of.express.is_asked() {
+        if !of.express.is_requested() {
             if let Some(ExpressLink { number, .. }) = express {
-                self.report(lane, |lane| Report::ExpressClosed { lane, number });
+                self.report(lane, |lane| HostReactorReport::ExpressClosed { lane, number });
             }
             return;
         }
@@ -50,7 +50,7 @@ impl Reactor {
         else {
             return of.express.refused(now);
         };
-        let mut lane = of.beside();
+        let mut lane = of.new_express_lane();
         of.express.opened(now, may_close);
         of.expresses_opened += 1;
         link.set_line(Line {
@@ -74,11 +74,11 @@ impl Reactor {
 
     /// Returns the lane for a latency-critical request: the express connection, if it takes the request and has room.
     #[cold]
-    pub(super) fn way(&mut self, home: u32) -> u32 {
+    pub(super) fn critical_lane(&mut self, home: u32) -> u32 {
         let now = self.shared.now;
-        let way = self.lanes.get_mut(home).and_then(|lane| lane.way(now));
+        let critical = self.lanes.get_mut(home).and_then(|lane| lane.critical_lane(now));
         let has_room = |at: &u32| self.lanes.get(*at).is_some_and(|express| express.room() > 0);
-        way.filter(has_room).unwrap_or(home)
+        critical.filter(has_room).unwrap_or(home)
     }
 
     /// Carries out the next action of a lane's express policy.
@@ -91,7 +91,9 @@ impl Reactor {
         }
         match lane.express.poll(now, carried) {
             Some(Wish::Open) => {
-                self.report(self.numbers[home as usize], |lane| Report::WantsExpress { lane });
+                self.report(self.numbers[home as usize], |lane| HostReactorReport::WantsExpress {
+                    lane,
+                });
             }
             Some(Wish::Close) => self.begin_to_close(home),
             None if lane.express.is_closing() && self.has_closed(home) => self.express_closed(home),
@@ -128,7 +130,7 @@ impl Reactor {
         let (_, number) = self.layout().split(self.numbers[index as usize]);
         self.lanes.forget_polls(&mut self.ring, index);
         if let Some(lane) = self.lanes.get_mut(index) {
-            lane.part(&mut self.shared);
+            lane.shut_down(&mut self.shared);
         }
         self.take_back(home);
         if let Some(lane) = self.lanes.get_mut(home) {
@@ -136,12 +138,12 @@ impl Reactor {
         }
         let lane = self.numbers[home as usize];
         debug!(lane, "express connection closed");
-        self.report(lane, |lane| Report::ExpressClosed { lane, number });
+        self.report(lane, |lane| HostReactorReport::ExpressClosed { lane, number });
     }
 
     /// Sets the number over all paths of the lane at `index`.
     pub(super) fn set_number(&mut self, index: u32, number: usize) {
-        self.numbers.resize(self.numbers.len().max(index as usize + 1), NOBODY);
+        self.numbers.resize(self.numbers.len().max(index as usize + 1), NO_LANE);
         self.numbers[index as usize] = number;
     }
 
@@ -174,7 +176,7 @@ impl Reactor {
         };
         self.detach(index);
         let express = self.lanes.take_if(index, |_| true);
-        self.numbers[index as usize] = NOBODY;
+        self.numbers[index as usize] = NO_LANE;
         self.expresses -= 1;
         if let (Some(express), Some(lane)) = (express, self.lanes.get_mut(home)) {
             lane.absorb(express, &mut self.shared);

@@ -2,11 +2,11 @@
 
 mod gathering;
 
-use super::Reactor;
+use super::HostReactor;
 use crate::api::Front;
-use crate::ether::{Found, Ports};
+use crate::ether::{FoundPath, Ports};
 use crate::lane::HostLane;
-use crate::link::Shared;
+use crate::link::LaneShared;
 use gathering::Gathering;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::event::{self, mark};
@@ -24,7 +24,7 @@ const FRAME_ROUNDS: usize = 4;
 const PATHS_EVERY: Duration = Duration::from_millis(50);
 
 /// State of the ports that a reactor's lanes share.
-pub(super) struct Frames {
+pub(super) struct HostPorts {
     /// Descriptor that the ring polls, by port.
     polling: Vec<Option<u32>>,
     /// True if frames came in the last turn: there may be more.
@@ -34,9 +34,9 @@ pub(super) struct Frames {
     paths_at: Instant,
 }
 
-impl Frames {
+impl HostPorts {
     pub(super) fn new(ports: &Ports) -> Self {
-        Frames {
+        HostPorts {
             polling: vec![None; ports.len()],
             came: false,
             gathering: Gathering::default(),
@@ -45,7 +45,7 @@ impl Frames {
     }
 }
 
-impl Reactor {
+impl HostReactor {
     /// Polls every port before the reactor blocks.
     pub(super) fn poll_ports(&mut self) {
         for port in 0..self.frames.polling.len() {
@@ -97,7 +97,7 @@ impl Reactor {
                 }
                 self.frames.came = true;
                 self.core.waits.worked();
-                self.frames.gathering.heard();
+                self.frames.gathering.frames_received();
                 self.run_front(front);
                 self.shared.ports.flush();
                 if got < FRAMES_PER_ROUND {
@@ -122,26 +122,26 @@ impl Reactor {
 
     /// Receives from a port. Built frames are flushed before, so none refers to buffers that are returned now.
     fn receive_from(&mut self, port: usize) -> usize {
-        let Shared { ports, completions, now, in_flight, recorder, .. } = &mut self.shared;
+        let LaneShared { ports, completions, now, in_flight, recorder, .. } = &mut self.shared;
         let (lanes, paths, now) = (&mut self.lanes, &self.paths, *now);
         // Lanes are assigned to reactors in turn.
         let first = self.numbers.first().copied().unwrap_or_default();
         let second = self.numbers.get(1).filter(|_| paths.lanes() > 1);
         let stride = second.map_or(1, |second| second - first);
-        ports.receive(port, FRAMES_PER_ROUND, |heard| {
-            let number = usize::from(heard.header.token.get() as u16);
+        ports.receive(port, FRAMES_PER_ROUND, |received| {
+            let number = usize::from(received.header.token.get() as u16);
             let home = number.wrapping_sub(first) / stride;
             // The whole token selects the path.
             for index in paths.places(home) {
                 if let Some(lane) = lanes.get_mut(index) {
-                    lane.deliver(now, heard, (completions, in_flight), recorder);
+                    lane.deliver(now, received, (completions, in_flight), recorder);
                 }
             }
         })
     }
 
     /// Adds a path to this target as a link of the lane, if it needs one.
-    pub(super) fn offer(&mut self, index: u32, found: &Found) {
+    pub(super) fn offer(&mut self, index: u32, found: &FoundPath) {
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.offer(self.shared.now, found);
         }

@@ -3,9 +3,9 @@
 //! Each path has a lane in the reactor's table for each lane of the front. `host_proto::paths` decides which of them
 //! takes a request, with one selector for each lane of the front: no state here is shared with other threads.
 
-use super::{HostLane, Parts, Reactor, Report};
+use super::{HostLane, HostReactor, HostReactorParts, HostReactorReport};
 use crate::api::{Class, Op, Request};
-use crate::numbers::Numbers;
+use crate::numbers::ConnectionNumbers;
 use roadtrain_host_proto::express::Traffic;
 use roadtrain_host_proto::paths::{AnaTable, Choice, Offer, Selector, WayState};
 use roadtrain_host_proto::pins::Barred;
@@ -26,7 +26,7 @@ pub(super) struct NewLane {
 }
 
 impl NewLane {
-    pub(super) fn of(parts: &Parts) -> Self {
+    pub(super) fn of(parts: &HostReactorParts) -> Self {
         NewLane {
             queue_entries: parts.queue_entries,
             class: parts.class,
@@ -49,7 +49,7 @@ impl NewLane {
 }
 
 /// Path selection of a reactor.
-pub(super) struct Paths {
+pub(super) struct ReactorPaths {
     /// Selectors, one for each lane of the front; empty with a single path.
     selectors: Vec<Selector>,
     /// Number of path slots that have been used.
@@ -68,9 +68,9 @@ pub(super) struct Paths {
     pub(super) has_moved: bool,
 }
 
-impl Paths {
+impl ReactorPaths {
     /// Creates the path selection of a reactor.
-    pub(super) fn new(parts: &Parts) -> Self {
+    pub(super) fn new(parts: &HostReactorParts) -> Self {
         let (paths, lanes) = (parts.paths, parts.lanes.len());
         let new = NewLane::of(parts);
         let selectors = if new.is_shared { lanes } else { 0 };
@@ -79,7 +79,7 @@ impl Paths {
         let places = (0..paths * lanes).collect();
         let of_path = |path| (0..lanes).map(move |home| Some((path, home)));
         let owners = (0..paths).flat_map(of_path).collect();
-        Paths { selectors, paths, lanes, new, places, owners, leaving, has_moved: false }
+        ReactorPaths { selectors, paths, lanes, new, places, owners, leaving, has_moved: false }
     }
 
     #[inline]
@@ -148,23 +148,23 @@ fn offer(lanes: &Table<HostLane>, index: u32, now: Instant, (op, traffic): (Op, 
     }
 }
 
-impl Reactor {
+impl HostReactor {
     /// Reports to the control thread of the path of lane `number`; the report gets the number on that path.
-    pub(super) fn report(&self, number: usize, report: impl FnOnce(usize) -> Report) {
+    pub(super) fn report(&self, number: usize, report: impl FnOnce(usize) -> HostReactorReport) {
         let (path, number) = self.layout().split(number);
         self.reports[path].send(report(number));
     }
 
     /// Returns the numbering of lanes and express connections.
-    pub(super) fn layout(&self) -> Numbers {
-        Numbers::new(self.counters.len() / self.reports.len(), self.reports.len())
+    pub(super) fn layout(&self) -> ConnectionNumbers {
+        ConnectionNumbers::new(self.counters.len() / self.reports.len(), self.reports.len())
     }
 
     /// Returns the index of the lane that takes a request of the front's lane `home`.
     #[inline]
     pub(super) fn path_for(&mut self, home: u32, request: &Request) -> Option<u32> {
         let now = self.shared.now;
-        let Paths { selectors, places, lanes: per_path, .. } = &mut self.paths;
+        let ReactorPaths { selectors, places, lanes: per_path, .. } = &mut self.paths;
         let at = |path: usize| places[path * *per_path as usize + home as usize];
         let class = self.lanes.get(at(0))?.class_of(request);
         let traffic = Traffic::of(class, request.octets());
@@ -203,11 +203,11 @@ impl Reactor {
     }
 
     /// Handles the loss of a lane's connection.
-    pub(super) fn way_lost(&mut self, index: u32) {
+    pub(super) fn path_lost(&mut self, index: u32) {
         let Some((selector, path)) = self.paths.of(index) else { return };
         match selector.state(path) {
-            WayState::Live => self.way_changed(index, WayState::Connecting),
-            WayState::Gone => self.let_go(index),
+            WayState::Live => self.path_changed(index, WayState::Connecting),
+            WayState::Gone => self.move_waiting(index),
             WayState::Connecting | WayState::Lost => {}
         }
     }
@@ -239,7 +239,7 @@ impl Reactor {
         let number = self.numbers[self.paths.at(0, home) as usize]; // number on the first path
         let number = self.layout().of(path as usize, number);
         self.set_number(index, number);
-        let Paths { places, owners, .. } = &mut self.paths;
+        let ReactorPaths { places, owners, .. } = &mut self.paths;
         places.push(index);
         owners.resize(owners.len().max(index as usize + 1), None);
         owners[index as usize] = Some((path, home));
@@ -250,7 +250,7 @@ impl Reactor {
         let Some((selector, path)) = self.paths.of(index) else { return };
         selector.set_state(path, WayState::Gone);
         self.paths.leaving.push(index);
-        self.let_go(index);
+        self.move_waiting(index);
     }
 
     /// True if lanes are to report that they are empty.
@@ -269,19 +269,19 @@ impl Reactor {
         if is_done(self.lanes.get(index)) && is_done(self.express_of(index)) {
             self.paths.leaving.swap_remove(at);
             self.express_closed(index);
-            self.report(self.numbers[index as usize], |_| Report::Left);
+            self.report(self.numbers[index as usize], |_| HostReactorReport::Left);
         }
     }
 
     /// Sets the connection state of a lane: waiting requests may move to other paths now.
-    pub(super) fn way_changed(&mut self, index: u32, state: WayState) {
+    pub(super) fn path_changed(&mut self, index: u32, state: WayState) {
         let Some((selector, path)) = self.paths.of(index) else { return };
         if selector.state(path) != WayState::Gone {
             selector.set_state(path, state);
         }
         let home = self.paths.front_lane(index);
         for path in 0..self.paths.paths as usize {
-            self.let_go(self.paths.at(path, home));
+            self.move_waiting(self.paths.at(path, home));
         }
     }
 
@@ -289,11 +289,11 @@ impl Reactor {
     pub(super) fn release(&mut self, index: u32) {
         let Some(lane) = self.lanes.get_mut(index) else { return };
         lane.release(&mut self.shared);
-        self.let_go(index);
+        self.move_waiting(index);
     }
 
     /// Moves requests that wait for the lane's connection, as far as permitted, to connected paths.
-    pub(super) fn let_go(&mut self, index: u32) {
+    pub(super) fn move_waiting(&mut self, index: u32) {
         let Some((selector, path)) = self.paths.of(index) else { return };
         if selector.state(path) == WayState::Live {
             return;
@@ -330,7 +330,7 @@ impl Reactor {
         for moved in moved {
             let what = (moved.request().op, moved.request().traffic());
             let lanes = &self.lanes;
-            let Paths { selectors, places, lanes: per_path, .. } = &mut self.paths;
+            let ReactorPaths { selectors, places, lanes: per_path, .. } = &mut self.paths;
             let at = |path: usize| places[path * *per_path as usize + home as usize];
             let offer = |path: usize| Offer { room: 1, ..offer(lanes, at(path), now, what) };
             let Some(selector) = selectors.get_mut(home as usize) else { return };

@@ -1,13 +1,13 @@
 //! Configuration of an association, and the actions of its driver.
 
-use super::beside::Beside;
-use super::look_ups::AskedBy;
+use super::allocation_queries::QueryOrigin;
+use super::siblings::Beside;
 use crate::allocation::Allocation;
 use crate::bringup::{Fencing, Wants};
 use crate::old_commands::{LaneGuard, OldCommands};
 use crate::paths::AnaTable;
 use crate::pins::Barred;
-use crate::procedure::{Ask, Failure};
+use crate::procedure::{Ask, ProcedureFailure};
 use crate::retry::RetryRules;
 use crate::write_verifier::PathWrites;
 use core::time::Duration;
@@ -40,11 +40,11 @@ pub struct Config {
 
 /// Reason for resetting a path.
 #[derive(Clone, Debug)]
-pub enum Reason<E> {
+pub enum ResetReason<E> {
     /// A lane has lost its connection.
     Lane { lane: usize, error: E },
     /// The admin queue or an attempt to connect has failed.
-    Path(Failure<E>),
+    Path(ProcedureFailure<E>),
 }
 
 /// Action for the driver.
@@ -71,7 +71,7 @@ pub enum Action<E> {
         guard: LaneGuard,
     },
     /// Refuse the lane an express connection, and close any that was opened for it.
-    RefuseExpress { lane: usize, why: Option<Failure<E>> },
+    RefuseExpress { lane: usize, why: Option<ProcedureFailure<E>> },
     /// Give the lanes the connections that were opened for them.
     Attach {
         rules: RetryRules,
@@ -101,10 +101,10 @@ pub enum Action<E> {
     EndedFor { owner: usize, lost: ControllerInstance, fencing: Fencing },
     /// Outcome for the controller that the path has lost.
     Fenced { cntlid: u16, fencing: Fencing },
-    /// Block allocation, for [`super::Association::look_up`]; `None`: unknown.
-    LookedUp { by: AskedBy, found: Option<Allocation> },
+    /// Block allocation, for [`super::Association::query_allocation`]; `None`: unknown.
+    LookedUp { by: QueryOrigin, found: Option<Allocation> },
     /// Close all connections of the path abruptly, then call [`super::Association::reset`].
-    Reset { why: Reason<E>, was_live: bool },
+    Reset { why: ResetReason<E>, was_live: bool },
     /// A lost controller executes nothing any more: requests that waited for it may continue, on this or another path
     /// ([`crate::requests::Requests::release`]).
     Release,
@@ -118,6 +118,6 @@ pub enum Action<E> {
     /// End the association. Connections close in order if the controller was shut down, else abruptly.
     End {
         /// Result of the shutdown, if there was one.
-        shut_down: Option<Result<(), Failure<E>>>,
+        shut_down: Option<Result<(), ProcedureFailure<E>>>,
     },
 }

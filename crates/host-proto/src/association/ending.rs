@@ -1,15 +1,15 @@
 //! End of an association: pending requests may finish while the target replies, then the controller is shut down. Also
 //! the timeouts after which requests fail while no path works.
 
-use super::{Action, Association, Failure, Instant, Procedure, State};
-use super::{Done, bringup};
+use super::{Action, Association, Instant, PathPhase, Procedure, ProcedureFailure};
+use super::{PathTaskOutput, bringup};
 use core::time::Duration;
 
 /// State of the association's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum AssociationEnd {
     /// A Keep Alive checks if the target replies.
-    Asking,
+    CheckingTarget,
     /// Pending requests may finish until this deadline.
     Waiting {
         until: Instant,
@@ -20,18 +20,18 @@ pub(super) enum Ending {
 }
 
 impl<E: Send + 'static> Association<E> {
-    /// Starts to end the association. If its path is down or fails, and another association is live (`has_help`),
+    /// Starts to end the association. If its path is down or fails, and another association is live (`has_live_sibling`),
     /// pending requests get time to move to that one.
-    pub fn stop(&mut self, now: Instant, has_help: bool) {
+    pub fn stop(&mut self, now: Instant, has_live_sibling: bool) {
         if self.ending.is_some() {
             return;
         }
-        self.has_help = has_help && self.config.beside.is_some();
+        self.has_live_sibling = has_live_sibling && self.config.beside.is_some();
         self.actions.push_back(Action::Finish);
-        self.refuse_look_ups();
-        self.ending = Some(Ending::Asking);
+        self.refuse_allocation_queries();
+        self.ending = Some(AssociationEnd::CheckingTarget);
         if !self.is_live() {
-            self.give_up(now);
+            self.end_without_target(now);
         }
     }
 
@@ -42,11 +42,11 @@ impl<E: Send + 'static> Association<E> {
     }
 
     /// Ends without the target: pending requests fail at once, or after other associations had time to take them.
-    pub(super) fn give_up(&mut self, now: Instant) {
+    pub(super) fn end_without_target(&mut self, now: Instant) {
         self.path.abandon();
-        self.abandon_look_ups();
-        let until = if self.has_help { now + self.config.wants.timeout * 2 } else { now };
-        self.ending = Some(Ending::Waiting { until, is_there: false });
+        self.abandon_allocation_queries();
+        let until = if self.has_live_sibling { now + self.config.wants.timeout * 2 } else { now };
+        self.ending = Some(AssociationEnd::Waiting { until, is_there: false });
     }
 
     /// Returns the time that pending requests have at the end while the target replies. With several paths it is
@@ -56,18 +56,18 @@ impl<E: Send + 'static> Association<E> {
     }
 
     pub(super) fn advance_ending(&mut self, now: Instant) -> bool {
-        let Some(Ending::Waiting { until, is_there }) = self.ending else { return false };
+        let Some(AssociationEnd::Waiting { until, is_there }) = self.ending else { return false };
         let timeout = self.config.wants.timeout;
         if self.has_ended {
             let path = &mut self.path;
-            if is_there && path.state == State::Live {
+            if is_there && path.state == PathPhase::Live {
                 path.expresses.arrived(); // a pending express connection is not needed any more
                 // The keep-alive timer has stopped, and a controller that has shut down may refuse a Keep Alive.
                 path.keep_alive_at = None;
                 path.task = Some(Procedure::new(|driver| async move {
-                    bringup::shut_down(&driver, timeout).await.map(|()| Done::ShutDown)
+                    bringup::shut_down(&driver, timeout).await.map(|()| PathTaskOutput::ShutDown)
                 }));
-                self.ending = Some(Ending::ShuttingDown);
+                self.ending = Some(AssociationEnd::ShuttingDown);
             } else {
                 self.end(now, None);
             }
@@ -77,16 +77,16 @@ impl<E: Send + 'static> Association<E> {
             return false;
         }
         self.actions.push_back(Action::Fail { lane: None });
-        self.ending = Some(Ending::Waiting { until: now + timeout, is_there });
+        self.ending = Some(AssociationEnd::Waiting { until: now + timeout, is_there });
         true
     }
 
-    pub(super) fn end(&mut self, now: Instant, shut_down: Option<Result<(), Failure<E>>>) {
-        self.ending = Some(Ending::Over);
+    pub(super) fn end(&mut self, now: Instant, shut_down: Option<Result<(), ProcedureFailure<E>>>) {
+        self.ending = Some(AssociationEnd::Over);
         self.controllers_end(now, matches!(shut_down, Some(Ok(()))));
         self.path.abandon();
         self.writes.disconnected();
-        self.abandon_look_ups();
+        self.abandon_allocation_queries();
         self.actions.push_back(Action::End { shut_down });
     }
 
@@ -122,7 +122,7 @@ impl<E: Send + 'static> Association<E> {
         }
         if self.ending.is_some()
             || self.loss.failing_at(self.config.controller_loss_timeout).is_none_or(|at| at > now)
-            || !matches!(self.path.state, State::Down { .. })
+            || !matches!(self.path.state, PathPhase::Down { .. })
         {
             return false;
         }

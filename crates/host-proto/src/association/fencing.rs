@@ -1,10 +1,10 @@
 //! Lost controllers of a path. No old command may be executed after a newer one, so the path's next controller, or
 //! another association, ends them ([`crate::old_commands`]).
 
-use super::action::Reason;
+use super::action::ResetReason;
 use crate::bringup::{self, ControllerInfo, Fencing, Wants};
 use crate::old_commands::{ControllerIdentity, ControllerSerial, OldCommands};
-use crate::procedure::{Driver, Failure};
+use crate::procedure::{ProcedureDriver, ProcedureFailure};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::ControllerInstance;
@@ -19,25 +19,25 @@ struct LostController {
     serial: ControllerSerial,
     instance: Option<ControllerInstance>,
     /// True until the controller was reported to the other associations.
-    is_untold: bool,
+    is_unreported: bool,
     /// True if an earlier process of this host had it, over an unknown path.
     is_inherited: bool,
 }
 
 /// Lost controllers of a path that have not ended.
 #[derive(Debug, Default)]
-pub(super) struct Lost(Vec<LostController>);
+pub(super) struct LostControllers(Vec<LostController>);
 
-impl Lost {
+impl LostControllers {
     /// Takes the controllers that an earlier process has lost. The first path that is created gets them.
     pub(super) fn inherited(old: &OldCommands) -> Self {
         let lost = |(serial, instance)| LostController {
             serial,
             instance,
-            is_untold: true,
+            is_unreported: true,
             is_inherited: true,
         };
-        Lost(old.take_inherited().into_iter().map(lost).collect())
+        LostControllers(old.take_inherited().into_iter().map(lost).collect())
     }
 
     pub(super) fn push(
@@ -50,8 +50,8 @@ impl Lost {
         if self.0.len() >= LOST_MAX {
             old.absent(now, self.0.remove(0).serial); // no path tracks it any more
         }
-        let (is_untold, is_inherited) = (true, false);
-        self.0.push(LostController { serial, instance, is_untold, is_inherited });
+        let (is_unreported, is_inherited) = (true, false);
+        self.0.push(LostController { serial, instance, is_unreported, is_inherited });
     }
 
     /// Marks all of them as lost: their connections are closed.
@@ -73,15 +73,15 @@ impl Lost {
 
     /// Marks all of them as unreported to the other associations.
     pub(super) fn renew(&mut self) {
-        self.0.iter_mut().for_each(|lost| lost.is_untold = true);
+        self.0.iter_mut().for_each(|lost| lost.is_unreported = true);
     }
 
     /// Takes the controllers that were not reported to the other associations.
-    pub(super) fn take_untold(&mut self) -> Vec<ControllerInstance> {
-        let untold = |lost: &mut LostController| {
-            std::mem::take(&mut lost.is_untold).then_some(lost.instance).flatten()
+    pub(super) fn take_unreported(&mut self) -> Vec<ControllerInstance> {
+        let unreported = |lost: &mut LostController| {
+            std::mem::take(&mut lost.is_unreported).then_some(lost.instance).flatten()
         };
-        self.0.iter_mut().filter_map(untold).collect()
+        self.0.iter_mut().filter_map(unreported).collect()
     }
 
     /// Records what the path's new controller has replied about some of them.
@@ -128,25 +128,25 @@ pub(super) fn identity(keep_alive: Duration, info: &ControllerInfo) -> Controlle
 
 /// Has the target end lost controllers. Fails if the target reports that one may still execute commands.
 pub(super) async fn end_lost<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     wants: &Wants,
     info: &ControllerInfo,
     lost: Vec<(ControllerSerial, ControllerInstance)>,
     old: &OldCommands,
-) -> Result<Vec<(ControllerSerial, u16, Fencing)>, Failure<E>> {
+) -> Result<Vec<(ControllerSerial, u16, Fencing)>, ProcedureFailure<E>> {
     let mut fenced = Vec::new();
     for (serial, lost) in lost {
         let (identify, timeout) = (&info.identify, wants.timeout);
         let fencing = bringup::try_to_end(driver, timeout, identify, lost, old).await?;
         let text = || format!("controller {}, which was lost, has not ended yet", lost.cntlid);
-        let fencing = fencing.ok_or_else(|| Failure::Controller(text()))?;
+        let fencing = fencing.ok_or_else(|| ProcedureFailure::Controller(text()))?;
         fenced.push((serial, lost.cntlid, fencing));
     }
     Ok(fenced)
 }
 
 /// True if a target that gave this reason may still execute commands of this host.
-pub(super) fn is_claim<E>(why: &Reason<E>) -> bool {
+pub(super) fn is_claim<E>(why: &ResetReason<E>) -> bool {
     let busy = Status::CONNECT_CONTROLLER_BUSY;
-    matches!(why, Reason::Path(Failure::Refused { status, .. }) if status.is(busy))
+    matches!(why, ResetReason::Path(ProcedureFailure::Refused { status, .. }) if status.is(busy))
 }

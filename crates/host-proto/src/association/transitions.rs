@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_late_counts_as_inaccessible_and_is_told_once() {
+    fn a_late_namespace_counts_as_inaccessible_and_is_reported_once() {
         let at = |seconds| Instant(0) + Duration::from_secs(seconds);
         let table =
             |states: &[AnaState]| -> AnaTable { (1..).zip(states.iter().copied()).collect() };
@@ -94,8 +94,8 @@ mod tests {
         assert_eq!((counts, late), (table(&[good, change]), vec![]));
         assert_eq!(transitions.due(), Some(at(26)), "it has begun anew");
 
-        let mut untold = Transitions::new(0);
-        untold.read(at(1), both.clone());
-        assert_eq!((untold.due(), untold.read(at(99), both.clone())), (None, (both, vec![])));
+        let mut unlimited = Transitions::new(0);
+        unlimited.read(at(1), both.clone());
+        assert_eq!((unlimited.due(), unlimited.read(at(99), both.clone())), (None, (both, vec![])));
     }
 }

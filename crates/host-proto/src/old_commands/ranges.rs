@@ -33,12 +33,12 @@ impl BlockRange {
 
 /// Set of blocks.
 #[derive(Debug, Default)]
-pub(super) struct Ranges {
+pub(super) struct BlockRangeSet {
     /// End of each disjoint range by its first block, by NSID.
     by_nsid: BTreeMap<u32, BTreeMap<u64, u64>>,
 }
 
-impl Ranges {
+impl BlockRangeSet {
     pub(super) fn is_empty(&self) -> bool {
         self.by_nsid.is_empty()
     }

@@ -72,15 +72,15 @@ fn each_claim_begins_the_quiet_time_anew() {
 
 /// A target that has claimed a controller may still have it if no query has followed: a reconnect may come late.
 #[test]
-fn after_a_claim_no_time_counts_in_which_nobody_has_asked() {
+fn after_a_claim_time_without_a_query_does_not_count() {
     for is_absent in [false, true] {
         let old = OldCommands::default();
         let guard = lost(&old, known(1, Some(QUIET)));
         let serial = guard.serial.expect("it has one");
         old.claim_all(at(10));
-        assert_eq!(old.ask_within(), Some(QUIET / 4));
-        for asked in [11, 17] {
-            old.missed(at(asked), serial); // in the first half
+        assert_eq!(old.probe_interval_max(), Some(QUIET / 4));
+        for queried in [11, 17] {
+            old.missed(at(queried), serial); // in the first half
             assert_eq!(old.due(), None);
             old.expire(at(99));
             assert!(guard.is_closed());
@@ -132,7 +132,7 @@ fn what_an_earlier_process_has_lost_counts_from_now() {
         OpenController { controller: known(1, Some(QUIET)), ranges: vec![range(8, 8)], left: None };
     let serial = old.inherit(at(3), open);
     assert!(old.has(serial) && old.blocks(&range(9, 1)));
-    assert_eq!(old.due(), None, "nobody of this process has tried its target");
+    assert_eq!(old.due(), None, "this process has not tried its target");
     old.missed(at(12), serial);
     assert_eq!(old.due(), Some(at(18)));
     assert_eq!(old.take_inherited(), [(serial, known(1, None).instance)]);
@@ -143,7 +143,7 @@ proptest! {
     /// Checks that the set has the blocks of all ranges, and no others.
     #[test]
     fn ranges_are_a_set_of_blocks(added in prop::collection::vec((0..60u64, 0..9u64), 0..40)) {
-        let (mut ranges, mut model) = (Ranges::default(), BTreeSet::new());
+        let (mut ranges, mut model) = (BlockRangeSet::default(), BTreeSet::new());
         for (first, count) in added {
             ranges.add(range(first, count));
             model.extend(first..first + count);

@@ -15,7 +15,7 @@ const PROBE: Duration = Duration::from_secs(2);
 
 /// Measurements of one traffic class.
 #[derive(Clone, Copy, Debug, Default)]
-struct Kind {
+struct TrafficMeter {
     in_flight: u32,
     /// Smoothed latency divided by requests in flight, in nanoseconds; 0: not measured.
     service: u64,
@@ -26,19 +26,19 @@ struct Kind {
 
 /// Latency meter of a lane's path. Times are in nanoseconds.
 #[derive(Debug, Default)]
-pub struct Meter {
-    kinds: [Kind; KINDS],
+pub struct PathMeter {
+    kinds: [TrafficMeter; KINDS],
     in_flight: u32,
     /// Time of the last completion, or of the first submission to an idle path.
-    heard_at: Instant,
+    last_reply_at: Instant,
 }
 
-impl Meter {
+impl PathMeter {
     /// Counts a submitted command. Returns the number of commands in flight, including it.
     #[inline]
     pub fn begin(&mut self, now: Instant, traffic: Traffic) -> u16 {
         if self.in_flight == 0 {
-            self.heard_at = now;
+            self.last_reply_at = now;
         }
         self.in_flight += 1;
         self.kinds[kind(traffic)].in_flight += 1;
@@ -63,12 +63,12 @@ impl Meter {
         kind.measured_at = Some(now);
         kind.in_flight = kind.in_flight.saturating_sub(1);
         self.in_flight = self.in_flight.saturating_sub(1);
-        self.heard_at = now;
+        self.last_reply_at = now;
     }
 
     /// Resets all measurements, as the connection is lost.
     pub fn lost(&mut self) {
-        *self = Meter::default();
+        *self = PathMeter::default();
     }
 
     /// Returns the commands in flight.
@@ -92,12 +92,13 @@ impl Meter {
             },
             service => service,
         };
-        let behind = |kind: &Kind| match kind.in_flight {
+        let behind = |kind: &TrafficMeter| match kind.in_flight {
             0 => 0,
             count => u64::from(count).saturating_mul(or_known(kind.service)),
         };
         let queue = self.kinds.iter().map(behind).fold(0, u64::saturating_add);
-        let silence = if self.in_flight > 0 { now.0.saturating_sub(self.heard_at.0) } else { 0 };
+        let silence =
+            if self.in_flight > 0 { now.0.saturating_sub(self.last_reply_at.0) } else { 0 };
         queue.saturating_add(or_known(of.service)).max(of.floor).max(silence)
     }
 

@@ -3,7 +3,7 @@
 //! Both are sent together, as one entry of the send queue. Their data is in one slot, the second command's: first the
 //! expected data, then the data to write. The slot completes once, when both commands are complete.
 
-use super::{Data, Qpair, RxEvent, RxState, Slot, SlotState, Tx};
+use super::{Data, HostRxState, HostTx, Qpair, QpairSlot, QpairSlotState, RxEvent};
 use roadtrain_proto::caravan::Caravan;
 use roadtrain_proto::policy::{Kind, Parcel, Urgency};
 use roadtrain_proto::time::Instant;
@@ -20,7 +20,7 @@ pub(super) struct FusedPair {
     /// Bytes of data of each command.
     bytes: u32,
     /// Status of the Compare.
-    compared: Status,
+    compare_status: Status,
     /// Completion of the Write, and whether its data is intact.
     ended: Option<(Cqe, bool)>,
 }
@@ -29,10 +29,10 @@ impl FusedPair {
     /// Returns the completion of the request, from the results of both commands.
     fn cqe(&self, second: Cqe) -> Cqe {
         let written = second.status();
-        let status = match self.compared {
+        let status = match self.compare_status {
             // The Compare did not run, because of the Write.
-            compared if compared.is(Status::FUSED_FAILED) => written,
-            compared if !compared.is_success() => compared,
+            compare_status if compare_status.is(Status::FUSED_FAILED) => written,
+            compare_status if !compare_status.is_success() => compare_status,
             // The written data is unknown: another Compare would not show the result of this request.
             _ if !written.is_success() => written.dnr(),
             _ => written,
@@ -43,7 +43,7 @@ impl FusedPair {
 
 /// Returns the bytes of in-capsule data of both.
 #[cold]
-pub(super) fn in_capsule_bytes(slots: &[Slot], pair: [u16; 2]) -> u32 {
+pub(super) fn in_capsule_bytes(slots: &[QpairSlot], pair: [u16; 2]) -> u32 {
     pair.map(|number| slots[usize::from(number)].in_capsule_bytes()).iter().sum()
 }
 
@@ -57,7 +57,7 @@ impl Qpair {
         bytes: u32,
         urgency: Urgency,
     ) -> Option<u16> {
-        if self.room() < 2 || self.rx == RxState::Ended {
+        if self.room() < 2 || self.rx == HostRxState::Ended {
             return None;
         }
         let fused = |sqe: &Sqe, fuse| Sqe { flags: sqe.flags | fuse, ..*sqe };
@@ -71,11 +71,11 @@ impl Qpair {
             first: Some(first),
             second,
             bytes,
-            compared: Status::SUCCESS,
+            compare_status: Status::SUCCESS,
             ended: None,
         });
         self.count_in_flight();
-        self.out.push(now, Tx::Fused { first, second }, &parcel);
+        self.out.push(now, HostTx::Fused { first, second }, &parcel);
         Some(second)
     }
 
@@ -114,14 +114,14 @@ impl Qpair {
         let pair = &mut self.fused[at];
         if pair.second == number {
             pair.ended = Some((cqe, data_intact));
-            self.slots[usize::from(number)].state = SlotState::Answered;
+            self.slots[usize::from(number)].state = QpairSlotState::Completed;
         } else {
-            (pair.first, pair.compared) = (None, cqe.status());
+            (pair.first, pair.compare_status) = (None, cqe.status());
             self.free.give(number);
         }
         let (None, Some((cqe, data_intact))) = (pair.first, pair.ended) else { return Ok(None) };
         let pair = self.fused.swap_remove(at);
-        self.slots[usize::from(pair.second)].state = SlotState::Free;
+        self.slots[usize::from(pair.second)].state = QpairSlotState::Free;
         self.free.give(pair.second);
         Ok(Some(RxEvent::Complete { slot: pair.second, cqe: pair.cqe(cqe), data_intact }))
     }

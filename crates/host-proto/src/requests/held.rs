@@ -3,8 +3,8 @@
 //!
 //! A request is held no longer than the controller-loss timeout; then it fails. If it was sent, its blocks stay closed.
 
-use super::{Addressed, Entry, Requests, UNKNOWN};
-use crate::overdue::Watch;
+use super::{Addressed, RequestEntry, Requests, UNKNOWN};
+use crate::overdue::CommandTimer;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 
@@ -23,11 +23,11 @@ impl<R: Addressed> Requests<R> {
 
     /// Holds the request.
     #[cold]
-    pub(super) fn hold(&mut self, now: Instant, mut entry: Entry<R>) {
+    pub(super) fn hold(&mut self, now: Instant, mut entry: RequestEntry<R>) {
         if self.held.is_empty() {
             self.ended_so_far = self.guard.ended_so_far();
         }
-        entry.watch = Watch::new(now);
+        entry.command_timer = CommandTimer::new(now);
         self.held.push_back(entry);
     }
 
@@ -37,7 +37,7 @@ impl<R: Addressed> Requests<R> {
         if self.guard.ended_so_far() != self.ended_so_far {
             return Some(Instant::default());
         }
-        self.rules.patience().map(|patience| first.watch.since() + patience)
+        self.rules.patience().map(|patience| first.command_timer.since() + patience)
     }
 
     /// Releases held requests that may continue, and fails those that waited too long.
@@ -74,7 +74,7 @@ impl<R: Addressed> Requests<R> {
     }
 
     /// Clears a request's risk if its controller has ended. `None`: it has failed.
-    fn settle(&mut self, mut entry: Entry<R>) -> Option<Entry<R>> {
+    fn settle(&mut self, mut entry: RequestEntry<R>) -> Option<RequestEntry<R>> {
         if entry.at_risk.is_none_or(|serial| self.guard.may_execute(serial)) {
             return Some(entry);
         }

@@ -5,20 +5,20 @@
 //! until the command cannot be executed any more ([`Requests::release`]), or until its own path is connected again
 //! under the same condition. Requests that were never sent move, and so do those that change nothing.
 
-use super::{Addressed, Entry, Requests, Resting};
-use crate::paths::Meter;
+use super::{Addressed, RequestEntry, Requests, RestingRequest};
+use crate::paths::PathMeter;
 use roadtrain_proto::time::Instant;
 
 /// Request that moves from one path to another.
 #[derive(Debug)]
 pub struct Moved<R> {
-    entry: Entry<R>,
+    entry: RequestEntry<R>,
     /// Earliest retry on its old path.
     until: Option<Instant>,
 }
 
 impl<R: Addressed> Moved<R> {
-    pub(super) fn later(entry: Entry<R>, until: Instant) -> Self {
+    pub(super) fn later(entry: RequestEntry<R>, until: Instant) -> Self {
         Moved { entry, until: Some(until) }
     }
 
@@ -39,7 +39,7 @@ impl<R: Addressed> Requests<R> {
     /// Returns the latency measurement of the path, if there are other paths.
     #[inline]
     #[must_use]
-    pub fn meter(&self) -> Option<&Meter> {
+    pub fn meter(&self) -> Option<&PathMeter> {
         self.meter.as_deref()
     }
 
@@ -48,9 +48,9 @@ impl<R: Addressed> Requests<R> {
         let (held, free) =
             std::mem::take(&mut self.waiting).into_iter().partition(|e| e.at_risk.is_some());
         self.waiting = held;
-        let free: std::collections::VecDeque<Entry<R>> = free;
+        let free: std::collections::VecDeque<RequestEntry<R>> = free;
         let resting = std::mem::take(&mut self.resting).into_iter();
-        let resting = resting.map(|Resting { until, entry }| Moved::later(entry, until));
+        let resting = resting.map(|RestingRequest { until, entry }| Moved::later(entry, until));
         let free = free.into_iter().map(|entry| Moved { entry, until: None });
         free.chain(resting).chain(std::mem::take(&mut self.diverted)).collect()
     }
@@ -70,7 +70,8 @@ impl<R: Addressed> Requests<R> {
     /// Takes a request from another path; it is submitted as soon as there is a slot.
     pub fn adopt(&mut self, moved: Moved<R>) {
         let entry = moved.entry;
-        let place = |other: &Entry<R>| (other.since, other.number) <= (entry.since, entry.number);
+        let place =
+            |other: &RequestEntry<R>| (other.since, other.number) <= (entry.since, entry.number);
         let at = self.waiting.partition_point(place);
         self.waiting.insert(at, entry);
         if self.failing {
@@ -81,7 +82,7 @@ impl<R: Addressed> Requests<R> {
     /// Takes a request back, as there is no other path; it is retried at its time.
     pub fn keep(&mut self, moved: Moved<R>) {
         match moved.until {
-            Some(until) => self.resting.push(Resting { until, entry: moved.entry }),
+            Some(until) => self.resting.push(RestingRequest { until, entry: moved.entry }),
             None => self.adopt(moved),
         }
         if self.failing {

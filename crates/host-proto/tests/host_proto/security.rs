@@ -5,9 +5,11 @@ mod helpers;
 
 use core::time::Duration;
 use helpers::{HOST, SUBSYSTEM, carry_out, counting, offer, seed};
-use roadtrain_host_proto::association::{Action, Association, Config, Reason};
+use roadtrain_host_proto::association::{Action, Association, Config, ResetReason};
 use roadtrain_host_proto::bringup::{self, ControllerInfo, Enabled, Wants};
-use roadtrain_host_proto::procedure::{Answer, Ask, Command, Failure, Procedure, Step};
+use roadtrain_host_proto::procedure::{
+    Answer, Ask, Command, Procedure, ProcedureFailure, ProcedureStep,
+};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::dhchap::{Controller, Group, HostError, Keys, State};
 use roadtrain_proto::security::{DhchapKey, Hash, SealUse, Secret};
@@ -43,21 +45,21 @@ fn wants(keys: Keys) -> Wants {
 }
 
 /// Simulated target, as far as authentication needs it.
-struct Target {
+struct AuthenticatingTarget {
     controller: Controller,
     /// Messages that were received from the host.
-    heard: Vec<Vec<u8>>,
+    received: Vec<Vec<u8>>,
 }
 
-impl Target {
+impl AuthenticatingTarget {
     fn new(keys: &Keys) -> Self {
         let parties = keys.parties(HOST, SUBSYSTEM);
         let controller = Controller::new(parties, offer(Hash::Sha256, Group::Ffdhe2048));
-        Target { controller, heard: Vec::new() }
+        AuthenticatingTarget { controller, received: Vec::new() }
     }
 
-    fn answer(&mut self, ask: &Ask) -> Answer {
-        match ask {
+    fn answer(&mut self, request: &Ask) -> Answer {
+        match request {
             Ask::Open { .. } => Answer::Opened { data_bytes_max: 1 << 20 },
             Ask::Random { bytes } => Answer::Random(Secret::new(&counting(1, *bytes))),
             Ask::Compute(work) => {
@@ -74,7 +76,7 @@ impl Target {
         match command.sqe.fctype() {
             fctype::CONNECT => cqe.dw0 = (AUTHREQ_ATR | 1).into(),
             fctype::AUTHENTICATION_SEND => {
-                self.heard.push(command.out.clone());
+                self.received.push(command.out.clone());
                 let progress = self.controller.send(&command.out, &mut seed(4));
                 carry_out(progress, &mut self.controller);
             }
@@ -90,14 +92,17 @@ impl Target {
 }
 
 /// Connects to the target. Returns the result.
-fn connected(target: &mut Target, wants: Wants) -> Result<Enabled, Failure<&'static str>> {
+fn connected(
+    target: &mut AuthenticatingTarget,
+    wants: Wants,
+) -> Result<Enabled, ProcedureFailure<&'static str>> {
     let mut connect = Procedure::<&'static str, _>::new(|driver| async move {
         bringup::connect(&driver, &wants, None).await
     });
     loop {
         match connect.poll(Instant(0)) {
-            Step::Ask(ask) => connect.answer(Ok(target.answer(&ask))),
-            Step::Ended(ended) => return ended,
+            ProcedureStep::Request(request) => connect.answer(Ok(target.answer(&request))),
+            ProcedureStep::Ended(ended) => return ended,
             waits => panic!("{waits:?}"),
         }
     }
@@ -105,12 +110,12 @@ fn connected(target: &mut Target, wants: Wants) -> Result<Enabled, Failure<&'sta
 
 /// The controller receives the host's refusal and its reason.
 #[test]
-fn a_controller_that_is_refused_hears_it() {
-    let mut target = Target::new(&keys(1, Some(2)));
+fn a_refused_controller_receives_the_reason() {
+    let mut target = AuthenticatingTarget::new(&keys(1, Some(2)));
     let ended = connected(&mut target, wants(keys(1, Some(3))));
-    let Err(Failure::Authentication { error, .. }) = ended else { panic!("{ended:?}") };
+    let Err(ProcedureFailure::Authentication { error, .. }) = ended else { panic!("{ended:?}") };
     assert!(matches!(error, HostError::Refuses(Explanation::Failed, _)), "{error}");
-    let last = target.heard.last().and_then(|octets| MessageHead::of(octets));
+    let last = target.received.last().and_then(|octets| MessageHead::of(octets));
     assert_eq!(last.map(|head| head.kind), Some(message::FAILURE2));
     assert!(matches!(target.controller.state(), State::Failed));
 }
@@ -137,14 +142,14 @@ fn no_keep_alive_is_sent_while_the_admin_queue_authenticates() {
     let wants = Wants { keep_alive: step + Duration::from_secs(1), ..wants(keys(1, None)) };
     let mut now = Instant(0);
     let mut association = Association::<&'static str>::new(now, config(wants));
-    let mut target = Target::new(&keys(1, None));
+    let mut target = AuthenticatingTarget::new(&keys(1, None));
     let mut sent = Vec::new();
     while sent.len() < 6 {
-        let Some(Action::Ask { ask }) = association.poll(now) else { panic!("{sent:?}") };
-        if let Ask::Run { command, .. } = &ask {
+        let Some(Action::Ask { ask: request }) = association.poll(now) else { panic!("{sent:?}") };
+        if let Ask::Run { command, .. } = &request {
             sent.push(command.what);
         }
-        let answer = target.answer(&ask);
+        let answer = target.answer(&request);
         now += step; // longer than the keep-alive interval
         association.answer(now, Ok(answer));
     }
@@ -160,25 +165,30 @@ fn no_keep_alive_is_sent_while_the_admin_queue_authenticates() {
 fn what_the_host_computes_takes_nothing_of_the_targets_time() {
     let (mut now, mut computed) = (Instant(0), 0);
     let mut association = Association::<&'static str>::new(now, config(wants(keys(1, None))));
-    let mut target = Target::new(&keys(1, None));
-    while computed == 0 || target.heard.len() < 2 {
-        let Some(Action::Ask { ask }) = association.poll(now) else { panic!("{computed}") };
-        if matches!(&ask, Ask::Random { .. } | Ask::Compute(_)) {
+    let mut target = AuthenticatingTarget::new(&keys(1, None));
+    while computed == 0 || target.received.len() < 2 {
+        let Some(Action::Ask { ask: request }) = association.poll(now) else {
+            panic!("{computed}")
+        };
+        if matches!(&request, Ask::Random { .. } | Ask::Compute(_)) {
             assert_eq!(association.deadline(), None);
             now += 6 * TIMEOUT;
             assert!(association.poll(now).is_none(), "it is patient with itself");
-            computed += u32::from(matches!(&ask, Ask::Compute(_)));
+            computed += u32::from(matches!(&request, Ask::Compute(_)));
         } else {
             assert_eq!(association.deadline(), Some(now + TIMEOUT));
         }
-        association.answer(now, Ok(target.answer(&ask)));
+        association.answer(now, Ok(target.answer(&request)));
     }
     // The target does not reply to the host's reply.
     assert!(matches!(association.poll(now), Some(Action::Ask { ask: Ask::Run { .. }, .. })));
     assert!(association.poll(now + TIMEOUT / 2).is_none());
     let lost = association.poll(now + TIMEOUT);
     assert!(
-        matches!(&lost, Some(Action::Reset { why: Reason::Path(Failure::Silent { .. }), .. })),
+        matches!(
+            &lost,
+            Some(Action::Reset { why: ResetReason::Path(ProcedureFailure::Silent { .. }), .. })
+        ),
         "the target is silent"
     );
 }
@@ -186,7 +196,7 @@ fn what_the_host_computes_takes_nothing_of_the_targets_time() {
 /// An attacker clears the authentication request in an I/O queue's Connect: over Ethernet that queue would go on in the
 /// clear, though the admin queue is sealed.
 #[test]
-fn an_io_queue_that_is_not_asked_is_refused_where_the_admin_queue_was() {
+fn an_io_queue_without_authentication_is_refused_where_the_admin_queue_had_it() {
     let (with_both, with_own) = (keys(1, Some(2)), keys(1, None));
     let cases = [
         (&with_own, SealUse::Allowed, true, true),
@@ -213,26 +223,26 @@ fn an_io_queue_that_is_not_asked_is_refused_where_the_admin_queue_was() {
         });
         let ended = loop {
             match lane.poll(Instant(0)) {
-                Step::Ask(Ask::Open { .. }) => {
+                ProcedureStep::Request(Ask::Open { .. }) => {
                     lane.answer(Ok(Answer::Opened { data_bytes_max: 1 << 20 }));
                 }
-                Step::Ask(Ask::Run { .. }) => {
+                ProcedureStep::Request(Ask::Run { .. }) => {
                     let (cqe, data) = (Cqe::new(0, Status::SUCCESS), Vec::new());
                     lane.answer(Ok(Answer::Completed { cqe, data }));
                 }
-                Step::Ended(ended) => break ended,
+                ProcedureStep::Ended(ended) => break ended,
                 waits => panic!("{waits:?}"),
             }
         };
-        let refused = matches!(&ended, Err(Failure::Authentication { qid: 1, .. }));
+        let refused = matches!(&ended, Err(ProcedureFailure::Authentication { qid: 1, .. }));
         assert_eq!(refused, is_refused, "{seals:?} {authenticated} {ended:?}");
     }
 }
 
 /// The connect procedures of I/O queues receive whether the admin queue had to authenticate.
 #[test]
-fn a_controller_that_has_asked_is_known_as_one() {
-    let mut target = Target::new(&keys(1, None));
+fn required_authentication_is_recorded() {
+    let mut target = AuthenticatingTarget::new(&keys(1, None));
     let ended = connected(&mut target, wants(keys(1, None)));
     assert!(ended.as_ref().is_ok_and(|enabled| enabled.authenticated), "{ended:?}");
 }

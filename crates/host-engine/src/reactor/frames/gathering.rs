@@ -23,7 +23,7 @@ pub(super) struct Gathering {
 
 impl Gathering {
     /// Records received frames.
-    pub(super) fn heard(&mut self) {
+    pub(super) fn frames_received(&mut self) {
         if self.gap_since.take().is_some() {
             self.pause = 0;
         }
@@ -67,29 +67,29 @@ mod tests {
     fn it_goes_on_while_frames_come_but_not_for_long() {
         let mut gathering = Gathering::default();
         for us in (0..50).step_by(5) {
-            gathering.heard();
+            gathering.frames_received();
             assert!(gathering.goes_on(at(us)), "{us}");
             assert!(gathering.goes_on(at(us + 4)), "{us}");
         }
-        gathering.heard();
+        gathering.frames_received();
         assert!(!gathering.goes_on(at(50)));
         gathering.ends();
-        gathering.heard();
+        gathering.frames_received();
         assert!(gathering.goes_on(at(51)));
         assert!(!gathering.goes_on(at(61)), "nothing has come for long");
     }
 
     #[test]
     fn what_catches_nothing_becomes_rare() {
-        let (mut gathering, mut us, mut looks) = (Gathering::default(), 0, 0);
+        let (mut gathering, mut us, mut polls) = (Gathering::default(), 0, 0);
         for _ in 0..1000 {
             while gathering.goes_on(at(us)) {
-                (looks, us) = (looks + 1, us + 10);
+                (polls, us) = (polls + 1, us + 10);
             }
             gathering.ends();
             us += 100;
-            gathering.heard();
+            gathering.frames_received();
         }
-        assert!(looks < 20, "{looks} looks");
+        assert!(polls < 20, "{polls} polls");
     }
 }

@@ -1,17 +1,17 @@
 //! Tests of an association against the target's control plane, without a network: each action is carried out at once.
 
-mod answers;
-mod beside;
+mod allocation_queries;
 mod bring_up;
-mod look_ups;
 mod old_commands;
 mod power;
+mod reply_timeouts;
+mod siblings;
 
 use core::time::Duration;
-use roadtrain_host_proto::association::{Action, Association, Config, Reason};
+use roadtrain_host_proto::association::{Action, Association, Config, ResetReason};
 use roadtrain_host_proto::bringup::{self, Wants};
 use roadtrain_host_proto::old_commands::{BlockRange, LaneGuard, OldCommands};
-use roadtrain_host_proto::procedure::{Answer, Ask, Command, Failure};
+use roadtrain_host_proto::procedure::{Answer, Ask, Command, ProcedureFailure};
 use roadtrain_host_proto::write_verifier::PathWrites;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::dhchap::Keys;
@@ -65,14 +65,14 @@ fn booted(store: u128, write_verifier: Option<u64>) -> Target {
 
 /// Reply of a target to Cross-Controller Resets.
 #[derive(Clone, Copy, PartialEq)]
-enum Resets {
+enum ResetReplies {
     Done,
     NotOffered,
     Answered(Status),
 }
 
 /// Association, its driver, and the log of actions.
-struct Harness {
+struct AssociationHarness {
     association: Association<&'static str>,
     target: Option<Target>,
     /// Target that the path does not lead to now.
@@ -80,9 +80,9 @@ struct Harness {
     /// True if the target refuses Connect, as the controller is busy.
     is_busy: bool,
     /// True while earlier controllers have commands in a store.
-    remains: bool,
+    has_leftovers: bool,
     /// Reply of the target to Cross-Controller Resets.
-    resets: Resets,
+    resets: ResetReplies,
     /// Latency of each command.
     takes: Duration,
     /// Random seed of the target.
@@ -100,7 +100,7 @@ struct Harness {
     log: Vec<String>,
 }
 
-impl Harness {
+impl AssociationHarness {
     fn new(change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config {
             wants: Wants {
@@ -127,14 +127,14 @@ impl Harness {
         };
         change(&mut config);
         let old = config.old_commands.clone();
-        Harness {
+        AssociationHarness {
             old,
             association: Association::new(Instant(0), config),
             target: Some(target(1)),
             first: None,
             is_busy: false,
-            remains: false,
-            resets: Resets::Done,
+            has_leftovers: false,
+            resets: ResetReplies::Done,
             takes: Duration::ZERO,
             random: RANDOM,
             now: Instant(0),
@@ -176,7 +176,7 @@ impl Harness {
                 let random = Answer::Random(Secret::new(&vec![7; bytes]));
                 self.association.answer(self.now, Ok(random));
             }
-            Action::Ask { ask: Ask::Seal { .. }, .. } => unreachable!("nobody is to"),
+            Action::Ask { ask: Ask::Seal { .. }, .. } => unreachable!("no frames are sealed"),
             Action::Ask { ask: Ask::Compute(work), .. } => {
                 work.compute();
                 self.association.answer(self.now, Ok(Answer::Computed));
@@ -211,8 +211,8 @@ impl Harness {
             Action::Fenced { fencing, .. } => self.log.push(format!("fenced: {fencing:?}")),
             Action::Reset { why, was_live, .. } => {
                 let why = match why {
-                    Reason::Lane { lane, error } => format!("lane {lane}: {error}"),
-                    Reason::Path(failure) => failure.to_string(),
+                    ResetReason::Lane { lane, error } => format!("lane {lane}: {error}"),
+                    ResetReason::Path(failure) => failure.to_string(),
                 };
                 self.log.push(format!("reset ({why}), was live: {was_live}"));
                 let _ = was_live.then(|| self.guard.record(vec![BLOCKS]));
@@ -227,7 +227,7 @@ impl Harness {
             }
             Action::LookedUp { by, found } => {
                 let known = found.map(|found| (found.known, found.allocated));
-                self.log.push(format!("looked up {by:?}: {known:?}"));
+                self.log.push(format!("allocation {by:?}: {known:?}"));
             }
             Action::SetAna { ana, .. } => self.log.push(format!("ana {ana:?}")),
             Action::LateTransition { nsids, .. } => self.log.push(format!("late {nsids:?}")),
@@ -241,8 +241,8 @@ impl Harness {
     }
 
     fn run(&mut self, qid: u16, command: &Command) -> Option<Answer> {
-        let (now, target, remains) = (self.now, self.target.as_mut()?, self.remains);
-        if !remains {
+        let (now, target, has_leftovers) = (self.now, self.target.as_mut()?, self.has_leftovers);
+        if !has_leftovers {
             target.settle_resets(|_, _| false);
         }
         let mut sqe = command.sqe;
@@ -267,7 +267,7 @@ impl Harness {
             return Some(completed(status, result.into(), Vec::new()));
         }
         match self.resets {
-            Resets::Answered(status) if sqe.opcode == opcode::CROSS_CONTROLLER_RESET => {
+            ResetReplies::Answered(status) if sqe.opcode == opcode::CROSS_CONTROLLER_RESET => {
                 return Some(completed(status, 0, Vec::new()));
             }
             _ => {}
@@ -279,7 +279,7 @@ impl Harness {
         };
         match outcome {
             Outcome::Complete { status, result } => {
-                if self.resets == Resets::NotOffered && is_identify_controller(sqe) {
+                if self.resets == ResetReplies::NotOffered && is_identify_controller(sqe) {
                     page[CCRL] = 0;
                 }
                 Some(completed(status, result, page))
@@ -292,7 +292,7 @@ impl Harness {
             }
             Outcome::Pending => loop {
                 let event = target.poll_event().or_else(|| {
-                    target.settle_resets(|_, _| remains);
+                    target.settle_resets(|_, _| has_leftovers);
                     target.poll_event()
                 });
                 let event = event.or_else(|| {
@@ -314,7 +314,7 @@ impl Harness {
 
     /// Returns a live association.
     fn live(change: impl FnOnce(&mut Config)) -> Self {
-        let mut harness = Harness::new(change);
+        let mut harness = AssociationHarness::new(change);
         harness.act();
         assert!(harness.association.is_idle() && harness.listening);
         harness
@@ -345,7 +345,7 @@ fn position(log: &[String], what: &str) -> usize {
 
 #[test]
 fn lanes_are_attached_when_all_are_connected() {
-    let mut harness = Harness::new(|_| ());
+    let mut harness = AssociationHarness::new(|_| ());
     let log = harness.act();
     let expected = [
         "open 0",
@@ -378,7 +378,7 @@ fn lanes_are_attached_when_all_are_connected() {
 
 #[test]
 fn a_lost_lane_takes_its_path_along_and_old_connections_go_first() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.now += LONGEST;
     harness.association.lane_lost(harness.now, 1, "cut");
     harness.association.lane_lost(harness.now, 2, "cut, too");
@@ -394,7 +394,7 @@ fn a_lost_lane_takes_its_path_along_and_old_connections_go_first() {
 
 #[test]
 fn the_controller_that_was_lost_is_ended_before_others_have_lanes() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     assert_eq!(harness.cntlid, 1);
     harness.now += LONGEST;
     harness.association.lane_lost(harness.now, 1, "cut");
@@ -421,20 +421,20 @@ fn the_controller_that_was_lost_is_ended_before_others_have_lanes() {
 
 #[test]
 fn lanes_wait_until_nothing_is_left_of_the_controller_that_was_lost() {
-    let mut harness = Harness::live(|config| config.controller_loss_timeout = None);
+    let mut harness = AssociationHarness::live(|config| config.controller_loss_timeout = None);
     harness.now += LONGEST;
-    (harness.remains, harness.takes) = (true, Duration::from_millis(1));
+    (harness.has_leftovers, harness.takes) = (true, Duration::from_millis(1));
     harness.association.lane_lost(harness.now, 1, "cut");
     let mut log = harness.act();
     for _ in 0..100 {
         log.extend(harness.act_when_due());
     }
-    let looks = count(&log, "Get Log Page (resets) 0");
-    assert!((20..100).contains(&looks) && count(&log, "Keep Alive 0") > 4, "{looks}: {log:?}");
+    let checks = count(&log, "Get Log Page (resets) 0");
+    assert!((20..100).contains(&checks) && count(&log, "Keep Alive 0") > 4, "{checks}: {log:?}");
     assert_eq!((count(&log, "attach"), count(&log, "fenced")), (0, 0));
     let given_up = "reset (controller 1, which was lost, has not ended yet), was live: false";
     assert!(count(&log, given_up) > 0, "others may be let in after a while: {log:?}");
-    harness.remains = false;
+    harness.has_leftovers = false;
     let mut log = Vec::new();
     while count(&log, "attach") == 0 {
         log.extend(harness.act_when_due());
@@ -445,31 +445,31 @@ fn lanes_wait_until_nothing_is_left_of_the_controller_that_was_lost() {
 #[test]
 fn a_target_that_does_not_end_other_controllers_is_used_all_the_same() {
     let status = Status::INVALID_OPCODE.dnr();
-    for (resets, told) in [
-        (Resets::NotOffered, "fenced: NotOffered".to_owned()),
-        (Resets::Answered(status), format!("fenced: Refused({status:?})")),
+    for (resets, expected_line) in [
+        (ResetReplies::NotOffered, "fenced: NotOffered".to_owned()),
+        (ResetReplies::Answered(status), format!("fenced: Refused({status:?})")),
     ] {
-        let mut harness = Harness::live(|_| ());
+        let mut harness = AssociationHarness::live(|_| ());
         harness.now += LONGEST;
         harness.resets = resets;
         harness.association.lane_lost(harness.now, 1, "cut");
         let log = harness.act();
-        assert_eq!((count(&log, &told), count(&log, "attach")), (1, 1), "{log:?}");
+        assert_eq!((count(&log, &expected_line), count(&log, "attach")), (1, 1), "{log:?}");
     }
 }
 
 #[test]
-fn a_target_that_has_no_room_for_a_reset_is_asked_again() {
-    let mut harness = Harness::live(|_| ());
+fn a_reset_is_retried_while_the_target_has_no_room_for_it() {
+    let mut harness = AssociationHarness::live(|_| ());
     harness.now += LONGEST;
-    harness.resets = Resets::Answered(Status::CROSS_RESET_LIMIT_EXCEEDED);
+    harness.resets = ResetReplies::Answered(Status::CROSS_RESET_LIMIT_EXCEEDED);
     harness.association.lane_lost(harness.now, 1, "cut");
     let mut log = harness.act();
     for _ in 0..8 {
         log.extend(harness.act_when_due());
     }
     assert!(count(&log, "Cross-Controller Reset 0") > 3, "{log:?}");
-    harness.resets = Resets::Done;
+    harness.resets = ResetReplies::Done;
     while count(&log, "attach") == 0 {
         log.extend(harness.act_when_due());
     }
@@ -478,7 +478,7 @@ fn a_target_that_has_no_room_for_a_reset_is_asked_again() {
 
 #[test]
 fn nothing_is_opened_before_the_old_connections_are_gone() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.now += LONGEST;
     harness.association.admin_lost(harness.now, "cut");
     let action = harness.association.poll(harness.now);
@@ -499,7 +499,7 @@ fn nothing_is_opened_before_the_old_connections_are_gone() {
 #[test]
 fn requests_fail_at_the_fast_io_fail_timeout_while_attempts_go_on() {
     let fast = Duration::from_secs(3);
-    let mut harness = Harness::live(|config| config.fast_io_fail_timeout = Some(fast));
+    let mut harness = AssociationHarness::live(|config| config.fast_io_fail_timeout = Some(fast));
     for _ in 0..2 {
         harness.now += LONGEST;
         let (lost_at, target) = (harness.now, harness.target.take());
@@ -537,7 +537,7 @@ fn requests_fail_at_the_fast_io_fail_timeout_while_attempts_go_on() {
 
 #[test]
 fn attempts_are_paused_between_and_requests_fail_when_the_time_is_up() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.now += LONGEST;
     let (mut lost_at, target) = (harness.now, harness.target.take());
     harness.association.lane_lost(harness.now, 0, "cut");
@@ -569,7 +569,7 @@ fn attempts_are_paused_between_and_requests_fail_when_the_time_is_up() {
 
 #[test]
 fn an_association_that_is_lost_again_and_again_does_not_hurry() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     let mut attached = Vec::new();
     for _ in 0..10 {
         harness.association.lane_lost(harness.now, 0, "a poisonous request");
@@ -585,7 +585,7 @@ fn an_association_that_is_lost_again_and_again_does_not_hurry() {
 
 #[test]
 fn a_keep_alive_is_in_time_between_the_commands_of_a_bring_up() {
-    let mut harness = Harness::new(|config| config.lanes = 40);
+    let mut harness = AssociationHarness::new(|config| config.lanes = 40);
     harness.takes = Duration::from_millis(400);
     let log = harness.act();
     let (from, to) = (position(&log, "open 1"), position(&log, "attach"));
@@ -595,7 +595,7 @@ fn a_keep_alive_is_in_time_between_the_commands_of_a_bring_up() {
 
 #[test]
 fn overdue_commands_are_aborted_one_by_one() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.association.overdue(2, [5, 6]);
     assert!(!harness.association.is_idle());
     assert_eq!(harness.act(), ["Abort of 5", "Abort of 6"]);
@@ -603,8 +603,8 @@ fn overdue_commands_are_aborted_one_by_one() {
 }
 
 #[test]
-fn another_namespace_is_barred_before_anybody_hears_of_it() {
-    let mut harness = Harness::live(|_| ());
+fn a_replaced_namespace_is_barred_before_lanes_are_attached() {
+    let mut harness = AssociationHarness::live(|_| ());
     harness.now += LONGEST;
     harness.target = Some(target(2));
     harness.association.lane_lost(harness.now, 0, "the target was restarted");
@@ -619,8 +619,8 @@ fn another_namespace_is_barred_before_anybody_hears_of_it() {
 }
 
 #[test]
-fn a_namespace_that_changes_while_lanes_live_is_looked_at() {
-    let mut harness = Harness::live(|_| ());
+fn a_namespace_change_while_lanes_are_live_is_read() {
+    let mut harness = AssociationHarness::live(|_| ());
     let target = harness.target.as_mut().unwrap();
     let namespace = NamespaceConfig::new(2, 50, 9);
     target.apply(&[Operation::AddNamespace { nqn: NQN.into(), namespace }]).unwrap();
@@ -644,14 +644,14 @@ fn a_namespace_that_changes_while_lanes_live_is_looked_at() {
 
 #[test]
 fn it_ends_in_order_when_its_users_have() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.association.stop(harness.now, false);
     assert_eq!(harness.act(), ["finish", "Keep Alive 0"]);
     assert!(harness.association.ends_in_order());
     harness.now += KEEP_ALIVE / 2;
     assert_eq!(harness.act(), ["Keep Alive 0"], "its users take their time");
     harness.association.lane_lost(harness.now, 1, "cut");
-    assert_eq!(harness.act(), ["fail Some(1)"], "nobody connects again");
+    assert_eq!(harness.act(), ["fail Some(1)"], "no further attempt follows");
     harness.association.ended(harness.now);
     let log = harness.act();
     assert_eq!(log[0], "Property Set CC 0");
@@ -662,7 +662,7 @@ fn it_ends_in_order_when_its_users_have() {
 
 #[test]
 fn users_that_do_not_end_are_failed() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.association.stop(harness.now, false);
     harness.act();
     let begin = harness.now;
@@ -673,7 +673,7 @@ fn users_that_do_not_end_are_failed() {
 #[test]
 fn a_target_that_is_gone_at_the_end_is_not_waited_for() {
     for is_lost_before in [false, true] {
-        let mut harness = Harness::live(|_| ());
+        let mut harness = AssociationHarness::live(|_| ());
         harness.now += LONGEST;
         harness.target = None;
         if is_lost_before {
@@ -690,7 +690,7 @@ fn a_target_that_is_gone_at_the_end_is_not_waited_for() {
 
 #[test]
 fn a_controller_that_grants_fewer_queues_is_not_used() {
-    let mut harness = Harness::new(|config| config.lanes = 60_000);
+    let mut harness = AssociationHarness::new(|config| config.lanes = 60_000);
     let log = harness.act();
     let why = &log[position(&log, "reset")];
     assert!(why.contains("grants only"), "{why}");
@@ -700,7 +700,7 @@ fn a_controller_that_grants_fewer_queues_is_not_used() {
 #[test]
 fn failures_say_what_has_failed() {
     let status = Status::CONNECT_CONTROLLER_BUSY;
-    let refused: Failure<&str> = Failure::Refused { qid: 0, status };
+    let refused: ProcedureFailure<&str> = ProcedureFailure::Refused { qid: 0, status };
     assert_eq!(refused.to_string(), format!("Connect of queue 0 refused: {status}"));
 }
 
@@ -712,7 +712,7 @@ fn lines(log: &[String]) -> Vec<&str> {
 
 #[test]
 fn a_lane_gets_an_express_connection_while_the_others_work() {
-    let mut harness = Harness::live(|_| {});
+    let mut harness = AssociationHarness::live(|_| {});
     harness.association.want_express(1);
     assert!(!harness.association.is_idle());
     let log = harness.act();
@@ -736,15 +736,15 @@ fn a_lane_gets_an_express_connection_while_the_others_work() {
 
 #[test]
 fn a_controller_without_queues_to_spare_gets_no_express_connection() {
-    let mut harness = Harness::live(|config| config.expresses = 0);
+    let mut harness = AssociationHarness::live(|config| config.expresses = 0);
     harness.association.want_express(0);
     assert_eq!(lines(&harness.act()), ["no express of lane 0: None"]);
     assert!(harness.association.is_live() && harness.association.is_idle());
 }
 
 #[test]
-fn an_express_connection_that_cannot_be_made_harms_nobody() {
-    let mut harness = Harness::live(|_| {});
+fn a_failed_express_connection_leaves_the_others_alone() {
+    let mut harness = AssociationHarness::live(|_| {});
     let target = harness.target.take();
     harness.association.want_express(0);
     let log = harness.act();
@@ -763,8 +763,8 @@ fn an_express_connection_that_cannot_be_made_harms_nobody() {
 }
 
 #[test]
-fn an_express_connection_without_an_answer_harms_nobody() {
-    let mut harness = Harness::live(|config| config.wants.keep_alive = Duration::ZERO);
+fn a_silent_express_connection_leaves_the_others_alone() {
+    let mut harness = AssociationHarness::live(|config| config.wants.keep_alive = Duration::ZERO);
     harness.association.want_express(0);
     let action = harness.association.poll(harness.now);
     assert!(matches!(action, Some(Action::Ask { ask: Ask::Open { qid: 4, lane: 0, .. }, .. })));
@@ -779,7 +779,7 @@ fn an_express_connection_without_an_answer_harms_nobody() {
 
 #[test]
 fn express_connections_are_lost_with_the_others() {
-    let mut harness = Harness::live(|_| {});
+    let mut harness = AssociationHarness::live(|_| {});
     harness.association.want_express(0);
     harness.act();
     harness.association.want_express(1);

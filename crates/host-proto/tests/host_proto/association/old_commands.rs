@@ -11,9 +11,9 @@ const QUIET: Duration = Duration::from_secs(15);
 /// Returns a path that was lost with a write in flight, and the time of the loss.
 fn lost(
     change: impl FnOnce(&mut Config),
-    prepare: impl FnOnce(&mut Harness),
-) -> (Harness, Instant) {
-    let mut harness = Harness::live(change);
+    prepare: impl FnOnce(&mut AssociationHarness),
+) -> (AssociationHarness, Instant) {
+    let mut harness = AssociationHarness::live(change);
     harness.now += LONGEST;
     prepare(&mut harness);
     let lost_at = harness.now;
@@ -22,12 +22,12 @@ fn lost(
 }
 
 /// True if a new write to the same blocks has to wait.
-fn is_closed(harness: &Harness) -> bool {
+fn is_closed(harness: &AssociationHarness) -> bool {
     harness.guard.blocks(&BLOCKS)
 }
 
 /// Runs until the blocks are open. Returns the time.
-fn until_open(harness: &mut Harness) -> Instant {
+fn until_open(harness: &mut AssociationHarness) -> Instant {
     for _ in 0..10_000 {
         if !is_closed(harness) {
             return harness.now;
@@ -37,7 +37,7 @@ fn until_open(harness: &mut Harness) -> Instant {
     panic!("it stays closed: {:?}", harness.now);
 }
 
-fn another_process(harness: &mut Harness, network: u128) {
+fn another_process(harness: &mut AssociationHarness, network: u128) {
     harness.random = RANDOM.rotate_left(13);
     let config = TargetConfig { network, ..config(1) };
     harness.target = Some(Target::new(Instant(0), &config).expect("the configuration is valid"));
@@ -52,7 +52,7 @@ fn no_time_opens_blocks_while_the_target_says_that_it_is_in_progress() {
             config.controller_loss_timeout = None;
         };
         let (mut harness, lost_at) = lost(change, |harness| {
-            (harness.remains, harness.takes) = (true, Duration::from_millis(1));
+            (harness.has_leftovers, harness.takes) = (true, Duration::from_millis(1));
         });
         harness.act();
         while harness.now.since(lost_at) < QUIET * 10 {
@@ -60,7 +60,7 @@ fn no_time_opens_blocks_while_the_target_says_that_it_is_in_progress() {
             assert!(is_closed(&harness), "after {:?}", harness.now.since(lost_at));
             assert!(!harness.association.is_live());
         }
-        harness.remains = false;
+        harness.has_leftovers = false;
         until_open(&mut harness);
     }
 }
@@ -83,7 +83,7 @@ fn no_time_opens_blocks_while_the_controller_is_busy() {
 
 /// A reset in progress that another path has found counts for the path that has lost the controller.
 #[test]
-fn a_claim_that_another_path_has_heard_counts() {
+fn a_claim_that_another_path_received_counts() {
     let old = OldCommands::default();
     let shared = old.clone();
     let (mut harness, lost_at) = lost(
@@ -97,7 +97,7 @@ fn a_claim_that_another_path_has_heard_counts() {
     harness.act();
     for _ in 0..20 {
         harness.now += QUIET / 3;
-        old.claim(harness.now, instance.expect("it tells"));
+        old.claim(harness.now, instance.expect("it reports its instance"));
         harness.act();
         assert!(is_closed(&harness), "after {:?}", harness.now.since(lost_at));
     }
@@ -110,13 +110,13 @@ fn a_claim_that_another_path_has_heard_counts() {
 #[test]
 fn another_process_proves_nothing() {
     let status = Status::INVALID_OPCODE.dnr();
-    type Prepare = fn(&mut Harness);
+    type Prepare = fn(&mut AssociationHarness);
     let cases: [(Prepare, Fencing); 4] = [
         (|harness| another_process(harness, NETWORK + 1), Fencing::Unknown),
         (|harness| another_process(harness, 0), Fencing::Unknown),
-        (|harness| harness.resets = Resets::NotOffered, Fencing::NotOffered),
+        (|harness| harness.resets = ResetReplies::NotOffered, Fencing::NotOffered),
         (
-            |harness| harness.resets = Resets::Answered(Status::INVALID_OPCODE.dnr()),
+            |harness| harness.resets = ResetReplies::Answered(Status::INVALID_OPCODE.dnr()),
             Fencing::Refused(status),
         ),
     ];
@@ -144,16 +144,16 @@ fn another_path_may_lead_to_the_place_of_the_controller() {
         };
         let (mut harness, lost_at) = lost(share, |harness| harness.target = None);
         let info = harness.association.info().expect("it was live");
-        let instance = bringup::instance(info).expect("it tells");
+        let instance = bringup::instance(info).expect("it reports its instance");
         harness.act();
-        let mut other = Harness::new(share);
+        let mut other = AssociationHarness::new(share);
         other.now = lost_at;
         another_process(&mut other, network);
         other.act();
         other.association.end_for(lost_at, 0, instance);
         let log = other.act();
-        let told = format!("for 0, {}: {expected:?}", instance.cntlid);
-        assert_eq!(count(&log, &told), 1, "{log:?}");
+        let expected_line = format!("for 0, {}: {expected:?}", instance.cntlid);
+        assert_eq!(count(&log, &expected_line), 1, "{log:?}");
         // The driver notifies the owner of a controller that has ended.
         if expected.has_ended() {
             harness.association.fenced(instance);
@@ -181,7 +181,7 @@ fn the_process_that_has_the_controller_may_be_reached_again() {
     let mut log = harness.act();
     log.extend(harness.act_when_due());
     assert_eq!(count(&log, "fenced: Ended"), 1, "{log:?}");
-    let is_open = |harness: &Harness| !is_closed(harness);
+    let is_open = |harness: &AssociationHarness| !is_closed(harness);
     assert!(!is_open(&harness), "that of the other process may still have its own");
 }
 
@@ -189,13 +189,13 @@ fn the_process_that_has_the_controller_may_be_reached_again() {
 #[test]
 fn without_keep_alive_no_time_opens_blocks() {
     let change = |config: &mut Config| config.wants.keep_alive = Duration::ZERO;
-    let (mut harness, _) = lost(change, |harness| harness.resets = Resets::NotOffered);
+    let (mut harness, _) = lost(change, |harness| harness.resets = ResetReplies::NotOffered);
     harness.act();
     assert!(harness.association.is_live());
     harness.now += QUIET * 1000;
     harness.act();
     assert!(is_closed(&harness));
-    harness.resets = Resets::Done;
+    harness.resets = ResetReplies::Done;
     harness.association.lane_lost(harness.now, 0, "cut");
     harness.act();
     assert!(!is_closed(&harness), "the target has ended both");
@@ -208,7 +208,7 @@ fn what_has_failed_closes_its_blocks() {
     let fast = Duration::from_secs(2);
     let (mut harness, _) = lost(
         |config| config.fast_io_fail_timeout = Some(fast),
-        |harness| harness.resets = Resets::NotOffered,
+        |harness| harness.resets = ResetReplies::NotOffered,
     );
     let target = harness.target.take();
     let mut log = harness.act();
@@ -240,14 +240,14 @@ fn a_path_that_is_given_up_has_not_ended() {
 #[test]
 fn an_inherited_controller_without_a_name_ends_by_time() {
     for is_brought_up in [false, true] {
-        let mut first = Harness::live(|_| ());
+        let mut first = AssociationHarness::live(|_| ());
         let _ = first.guard.record(vec![BLOCKS]);
         let mut open = first.old.open(first.now).remove(0);
         open.controller.instance = None;
         let (old, mut config) = (OldCommands::default(), None);
         let serial = old.inherit(first.now, open.clone());
         let shared = old.clone();
-        let mut next = Harness::new(|of| {
+        let mut next = AssociationHarness::new(|of| {
             of.old_commands = shared;
             config = Some(of.clone());
         });
@@ -272,14 +272,14 @@ fn an_inherited_controller_without_a_name_ends_by_time() {
 #[test]
 fn a_later_process_has_the_controller_ended_first() {
     for is_brought_up in [false, true] {
-        let mut first = Harness::live(|_| ());
+        let mut first = AssociationHarness::live(|_| ());
         let _ = first.guard.record(vec![BLOCKS]);
         let open = first.old.open(first.now);
         assert_eq!((open.len(), &open[0].ranges[..]), (1, &[BLOCKS][..]));
         let (old, mut config) = (OldCommands::default(), None);
         old.inherit(first.now, open[0].clone());
         let shared = old.clone();
-        let mut next = Harness::new(|of| {
+        let mut next = AssociationHarness::new(|of| {
             of.old_commands = shared;
             config = Some(of.clone());
         });
@@ -289,7 +289,7 @@ fn a_later_process_has_the_controller_ended_first() {
             let config = config.expect("there is one");
             old.inherit(first.now, open[0].clone());
             next.association = Association::brought_up(next.now, config, info, None);
-            next.cntlid = super::beside::another(&mut first).cntlid;
+            next.cntlid = super::siblings::another(&mut first).cntlid;
         }
         next.target = first.target.take();
         let log = next.act();

@@ -1,10 +1,10 @@
 //! State that associations to the same namespaces share, and the query of a controller's namespaces and ANA states.
 
-use super::Done;
+use super::PathTaskOutput;
 use crate::bringup::{self, NamespaceInfo};
 use crate::paths::AnaTable;
 use crate::pins::Pinned;
-use crate::procedure::{Driver, Failure};
+use crate::procedure::{ProcedureDriver, ProcedureFailure};
 use crate::write_verifier::WriteVerifiers;
 use roadtrain_wire::identify::IdentifyController;
 
@@ -22,14 +22,14 @@ pub struct Beside {
 }
 
 /// Reads the active namespaces, and their ANA states if `identify` is given.
-pub(super) async fn look<E>(
-    driver: &Driver<E>,
+pub(super) async fn read_namespaces<E>(
+    driver: &ProcedureDriver<E>,
     identify: Option<&IdentifyController>,
-) -> Result<Done<E>, Failure<E>> {
+) -> Result<PathTaskOutput<E>, ProcedureFailure<E>> {
     let namespaces = bringup::namespaces(driver).await?;
     let ana = match identify {
         Some(identify) => bringup::ana(driver, identify).await?,
         None => AnaTable::default(),
     };
-    Ok(Done::Namespaces(namespaces, ana))
+    Ok(PathTaskOutput::Namespaces(namespaces, ana))
 }

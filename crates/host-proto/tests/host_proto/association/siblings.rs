@@ -15,7 +15,7 @@ fn with_others(config: &mut Config) {
 
 #[test]
 fn requests_are_free_when_the_target_has_ended_the_controller() {
-    let mut harness = Harness::live(with_others);
+    let mut harness = AssociationHarness::live(with_others);
     harness.now += LONGEST;
     harness.association.lane_lost(harness.now, 0, "cut");
     let log = harness.act();
@@ -26,7 +26,7 @@ fn requests_are_free_when_the_target_has_ended_the_controller() {
 
 #[test]
 fn requests_are_free_when_the_controller_must_have_noticed() {
-    let mut harness = Harness::live(with_others);
+    let mut harness = AssociationHarness::live(with_others);
     harness.now += LONGEST;
     let lost_at = harness.now;
     harness.target = None;
@@ -40,7 +40,7 @@ fn requests_are_free_when_the_controller_must_have_noticed() {
     for _ in 0..10 {
         assert_eq!(count(&harness.act_when_due(), "release"), 0, "once");
     }
-    let mut alone = Harness::live(|config| {
+    let mut alone = AssociationHarness::live(|config| {
         with_others(config);
         config.wants.keep_alive = Duration::ZERO;
     });
@@ -48,13 +48,13 @@ fn requests_are_free_when_the_controller_must_have_noticed() {
     alone.association.lane_lost(alone.now, 0, "silent");
     alone.act();
     for _ in 0..20 {
-        assert_eq!(count(&alone.act_when_due(), "release"), 0, "nobody knows");
+        assert_eq!(count(&alone.act_when_due(), "release"), 0, "nothing ends it");
     }
 }
 
 #[test]
 fn requests_are_free_when_another_path_has_ended_the_controller() {
-    let mut harness = Harness::live(with_others);
+    let mut harness = AssociationHarness::live(with_others);
     let lost = instance_of(&harness);
     harness.association.fenced(lost);
     assert_eq!(count(&harness.act(), "release"), 0, "it lives");
@@ -66,7 +66,7 @@ fn requests_are_free_when_another_path_has_ended_the_controller() {
     harness.association.fenced(ControllerInstance { cirn: lost.cirn ^ 1, ..lost });
     assert_eq!(count(&harness.act(), "release"), 0, "another one");
     harness.association.remind();
-    assert_eq!(count(&harness.act(), "end elsewhere"), 1, "somebody new may do it");
+    assert_eq!(count(&harness.act(), "end elsewhere"), 1, "a new path may do it");
     harness.association.fenced(lost);
     assert_eq!(count(&harness.act(), "release"), 1);
     harness.association.fenced(lost);
@@ -75,12 +75,12 @@ fn requests_are_free_when_another_path_has_ended_the_controller() {
     assert_eq!(count(&harness.act(), "end elsewhere"), 0, "it has ended");
 }
 
-fn instance_of(harness: &Harness) -> ControllerInstance {
-    bringup::instance(harness.association.info().expect("it was live")).expect("it tells")
+fn instance_of(harness: &AssociationHarness) -> ControllerInstance {
+    bringup::instance(harness.association.info().expect("it was live")).expect("it reports its instance")
 }
 
 /// Connects another controller of the same host, which no path uses.
-pub(super) fn another(harness: &mut Harness) -> ControllerInstance {
+pub(super) fn another(harness: &mut AssociationHarness) -> ControllerInstance {
     let (target, now) = (harness.target.as_mut().expect("it is there"), harness.now);
     let data = ConnectData::new([7; 16], CNTLID_DYNAMIC, NQN, "nqn.2026-11.test:host");
     let sqe = Connect { recfmt: 0, qid: 0, sqsize: 31, cattr: 0, kato_ms: 0 }.emit();
@@ -100,7 +100,7 @@ pub(super) fn another(harness: &mut Harness) -> ControllerInstance {
 
 #[test]
 fn a_controller_that_another_path_has_lost_is_ended_over_a_live_path() {
-    let mut harness = Harness::live(with_others);
+    let mut harness = AssociationHarness::live(with_others);
     let lost = another(&mut harness);
     harness.association.end_for(harness.now, 7, lost);
     let log = harness.act();
@@ -118,18 +118,21 @@ fn a_controller_that_another_path_has_lost_is_ended_over_a_live_path() {
 /// Commands in a store may still be executed: requests move only after their end.
 #[test]
 fn a_controller_with_commands_in_a_store_has_not_ended_for_other_paths() {
-    let mut harness = Harness::live(with_others);
+    let mut harness = AssociationHarness::live(with_others);
     let lost = another(&mut harness);
-    (harness.remains, harness.takes) = (true, Duration::from_millis(1));
+    (harness.has_leftovers, harness.takes) = (true, Duration::from_millis(1));
     harness.association.end_for(harness.now, 7, lost);
     let mut log = harness.act();
     for _ in 0..200 {
         log.extend(harness.act_when_due());
     }
     assert_eq!((count(&log, "for 7"), count(&log, "reset")), (0, 0), "{log:?}");
-    let asked = count(&log, "Cross-Controller Reset 0");
-    assert!(count(&log, "Keep Alive 0") > 0 && asked > 2 * count(&log, "Keep Alive 0"), "{log:?}");
-    harness.remains = false;
+    let queries = count(&log, "Cross-Controller Reset 0");
+    assert!(
+        count(&log, "Keep Alive 0") > 0 && queries > 2 * count(&log, "Keep Alive 0"),
+        "{log:?}"
+    );
+    harness.has_leftovers = false;
     let mut log = Vec::new();
     for _ in 0..20 {
         log.extend(harness.act_when_due());
@@ -140,13 +143,13 @@ fn a_controller_with_commands_in_a_store_has_not_ended_for_other_paths() {
 /// Another process may have the controller: it does not count as ended, and only another process is queried again.
 #[test]
 fn a_controller_that_the_target_has_never_had_has_not_ended() {
-    let mut harness = Harness::live(with_others);
+    let mut harness = AssociationHarness::live(with_others);
     let lost = ControllerInstance { cntlid: 99, ciu: 5, cirn: 1 };
     harness.association.end_for(harness.now, 7, lost);
     let log = harness.act();
     assert_eq!(count(&log, "for 7, 99: Unknown"), 1, "{log:?}");
     for _ in 0..10 {
-        assert_eq!(count(&harness.act_when_due(), "Cross-Controller Reset"), 0, "it was asked");
+        assert_eq!(count(&harness.act_when_due(), "Cross-Controller Reset"), 0, "it was queried");
     }
     harness.association.lane_lost(harness.now, 0, "cut");
     let mut log = harness.act();
@@ -159,7 +162,7 @@ fn a_controller_that_the_target_has_never_had_has_not_ended() {
 /// A restarted target does not know the controller that its predecessor had at the same address.
 #[test]
 fn a_controller_ends_with_the_process_that_had_it() {
-    let mut harness = Harness::live(with_others);
+    let mut harness = AssociationHarness::live(with_others);
     harness.random = RANDOM.rotate_left(13);
     harness.target = Some(target(1));
     harness.now += LONGEST;
@@ -172,7 +175,7 @@ fn a_controller_ends_with_the_process_that_had_it() {
 #[test]
 fn a_namespace_that_another_path_does_not_see_is_stale() {
     let other = NamespaceInfo { nsid: 1, nguid: [9; 16], block_bytes: 512, ..Default::default() };
-    let mut harness = Harness::new(|config| {
+    let mut harness = AssociationHarness::new(|config| {
         config.beside =
             Some(Beside { namespaces: vec![other], transfer_bytes: 1, ..Beside::default() })
     });
@@ -186,7 +189,7 @@ fn a_transition_that_lasts_too_long_is_inaccessible() {
     let listeners =
         vec![Listener { portid: 1, address: LOCAL, tls: TlsUse::Off, named_only: false }];
     let listener = AnaListener::Tcp(LOCAL);
-    let mut harness = Harness::new(with_others);
+    let mut harness = AssociationHarness::new(with_others);
     let config = TargetConfig {
         listeners,
         ana: [(listener, AnaState::Change)].into_iter().collect(),

@@ -7,7 +7,7 @@
 //! another process may have the controller. So a reset is retried only when the path leads to another controller than
 //! before.
 
-use super::{Done, Task};
+use super::{PathTask, PathTaskOutput};
 use crate::bringup::{self, ControllerInfo, Fencing};
 use crate::old_commands::OldCommands;
 use crate::procedure::Procedure;
@@ -17,13 +17,13 @@ use roadtrain_wire::cross_reset::ControllerInstance;
 use std::sync::Arc;
 
 /// Maximum time for one attempt, before other work of the path has its turn.
-const LOOK: Duration = Duration::from_millis(100);
+const ATTEMPT_MAX: Duration = Duration::from_millis(100);
 /// Pause between two attempts.
-const PAUSE: Duration = Duration::from_millis(100);
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A controller that another association of this host has lost.
 #[derive(Clone, Copy, Debug)]
-struct Errand {
+struct SiblingReset {
     owner: usize,
     lost: ControllerInstance,
     /// Time of the next attempt; `None`: when the path is connected again.
@@ -31,32 +31,32 @@ struct Errand {
 }
 
 /// Outcome of an attempt: owner, controller, and `None` if the controller has not ended yet.
-pub(super) type Attempt = (usize, ControllerInstance, Option<Fencing>);
+pub(super) type SiblingResetAttempt = (usize, ControllerInstance, Option<Fencing>);
 
 /// Lost controllers of other associations.
 #[derive(Debug, Default)]
-pub(super) struct Errands(Vec<Errand>);
+pub(super) struct SiblingResets(Vec<SiblingReset>);
 
-impl Errands {
+impl SiblingResets {
     /// Adds a controller that association `owner` has lost.
     pub(super) fn add(&mut self, now: Instant, owner: usize, lost: ControllerInstance) {
-        self.0.retain(|errand| (errand.owner, errand.lost) != (owner, lost));
-        self.0.push(Errand { owner, lost, at: Some(now) });
+        self.0.retain(|reset| (reset.owner, reset.lost) != (owner, lost));
+        self.0.push(SiblingReset { owner, lost, at: Some(now) });
     }
 
     /// Removes the controllers of association `owner` that have ended: it is connected again.
     pub(super) fn withdraw(&mut self, owner: usize, old: &OldCommands) {
-        self.0.retain(|errand| errand.owner != owner || old.has_instance(errand.lost));
+        self.0.retain(|reset| reset.owner != owner || old.has_instance(reset.lost));
     }
 
     /// Makes all resets due again: the path leads to a new controller, perhaps of another process.
     pub(super) fn renew(&mut self, now: Instant) {
-        self.0.iter_mut().for_each(|errand| errand.at = Some(now));
+        self.0.iter_mut().for_each(|reset| reset.at = Some(now));
     }
 
     /// Returns when the next reset is due on a live path.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.0.iter().filter_map(|errand| errand.at).min()
+        self.0.iter().filter_map(|reset| reset.at).min()
     }
 
     /// Starts the reset that is due.
@@ -65,13 +65,14 @@ impl Errands {
         now: Instant,
         info: &Arc<ControllerInfo>,
         old: &OldCommands,
-    ) -> Option<Task<E>> {
-        let is_due = |errand: &&Errand| errand.at.is_some_and(|at| at <= now);
-        let &Errand { owner, lost, .. } = self.0.iter().find(is_due)?;
+    ) -> Option<PathTask<E>> {
+        let is_due = |reset: &&SiblingReset| reset.at.is_some_and(|at| at <= now);
+        let &SiblingReset { owner, lost, .. } = self.0.iter().find(is_due)?;
         let (info, old) = (info.clone(), old.clone());
         Some(Procedure::new(move |driver| async move {
-            let fencing = bringup::try_to_end(&driver, LOOK, &info.identify, lost, &old).await?;
-            Ok(Done::Errand((owner, lost, fencing)))
+            let fencing =
+                bringup::try_to_end(&driver, ATTEMPT_MAX, &info.identify, lost, &old).await?;
+            Ok(PathTaskOutput::SiblingReset((owner, lost, fencing)))
         }))
     }
 
@@ -79,12 +80,12 @@ impl Errands {
     pub(super) fn tried(
         &mut self,
         now: Instant,
-        (owner, lost, fencing): Attempt,
+        (owner, lost, fencing): SiblingResetAttempt,
     ) -> Option<Fencing> {
-        let is_it = |errand: &Errand| (errand.owner, errand.lost) == (owner, lost);
+        let is_it = |reset: &SiblingReset| (reset.owner, reset.lost) == (owner, lost);
         let at = self.0.iter().position(is_it)?;
         match fencing {
-            None => self.0[at].at = Some(now + PAUSE),
+            None => self.0[at].at = Some(now + ATTEMPT_PAUSE),
             Some(fencing) if fencing.has_ended() => {
                 self.0.remove(at);
             }

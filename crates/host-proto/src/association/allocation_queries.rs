@@ -5,42 +5,42 @@ use crate::allocation::AllocationQuery;
 use std::collections::VecDeque;
 
 /// Origin of a query: lane, and the query's number there.
-pub type AskedBy = (usize, u64);
+pub type QueryOrigin = (usize, u64);
 
 /// Pending queries.
 #[derive(Debug, Default)]
-pub(super) struct LookUps {
-    waiting: VecDeque<(AskedBy, AllocationQuery)>,
+pub(super) struct AllocationQueries {
+    waiting: VecDeque<(QueryOrigin, AllocationQuery)>,
     /// Query in flight, and its namespace.
-    under_way: Option<(AskedBy, u32)>,
+    in_flight: Option<(QueryOrigin, u32)>,
 }
 
-impl LookUps {
+impl AllocationQueries {
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    pub(super) fn push(&mut self, by: AskedBy, query: AllocationQuery) {
+    pub(super) fn push(&mut self, by: QueryOrigin, query: AllocationQuery) {
         self.waiting.push_back((by, query));
     }
 
     /// Takes the next waiting query.
-    pub(super) fn next(&mut self) -> Option<(AskedBy, AllocationQuery)> {
+    pub(super) fn next(&mut self) -> Option<(QueryOrigin, AllocationQuery)> {
         self.waiting.pop_front()
     }
 
     /// Records the query that is sent.
-    pub(super) fn begin(&mut self, by: AskedBy, nsid: u32) {
-        self.under_way = Some((by, nsid));
+    pub(super) fn begin(&mut self, by: QueryOrigin, nsid: u32) {
+        self.in_flight = Some((by, nsid));
     }
 
     /// Takes the query in flight, with its namespace.
-    pub(super) fn end(&mut self) -> Option<(AskedBy, u32)> {
-        self.under_way.take()
+    pub(super) fn end(&mut self) -> Option<(QueryOrigin, u32)> {
+        self.in_flight.take()
     }
 
     /// Takes all waiting queries.
-    pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = AskedBy> {
+    pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = QueryOrigin> {
         self.waiting.drain(..).map(|(by, _)| by)
     }
 }

@@ -1,12 +1,12 @@
 //! Reply timeouts of an association.
 
-use super::{Ask, Duration, Harness, KEEP_ALIVE, completed};
+use super::{Ask, AssociationHarness, Duration, KEEP_ALIVE, completed};
 use roadtrain_host_proto::association::Action;
 use roadtrain_wire::status::Status;
 
 #[test]
 fn a_silent_controller_is_given_up() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.now = harness.association.deadline().unwrap();
     let action = harness.association.poll(harness.now);
     assert!(matches!(action, Some(Action::Ask { .. })), "Keep Alive: {action:?}");
@@ -23,7 +23,7 @@ fn a_silent_controller_is_given_up() {
 /// Alives.
 #[test]
 fn an_abort_without_an_answer_holds_up_no_keep_alive() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.answers_aborts = false;
     harness.association.overdue(2, [5, 6]);
     assert_eq!(harness.act(), ["Abort of 5"], "one at a time");
@@ -43,7 +43,7 @@ fn an_abort_without_an_answer_holds_up_no_keep_alive() {
 #[test]
 fn silence_is_noticed_after_the_keep_alive_timeout() {
     let (keep_alive, fast) = (Duration::from_secs(1), Duration::from_secs(3));
-    let mut harness = Harness::live(|config| {
+    let mut harness = AssociationHarness::live(|config| {
         config.wants.keep_alive = keep_alive;
         config.fast_io_fail_timeout = Some(fast);
     });

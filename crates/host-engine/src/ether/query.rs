@@ -1,6 +1,6 @@
 //! Query that is repeated until it is answered.
 
-use super::ports::{Heard, Ports};
+use super::ports::{HostFrame, Ports};
 use roadtrain_ether_proto::asking::{Asking, Pace};
 use roadtrain_system::clock;
 use std::io;
@@ -9,29 +9,33 @@ use std::io;
 const FRAMES: usize = 64;
 
 /// Query with its replies.
-pub(super) trait Question {
+pub(super) trait EtherQuery {
     /// Builds the frames of the query.
     fn put(&mut self, ports: &mut Ports);
     /// Handles a received frame.
-    fn hear(&mut self, heard: &Heard<'_>);
+    fn receive(&mut self, received: &HostFrame<'_>);
     /// True if no more replies are awaited; called after frames were received, and at the end of a wait.
     fn is_answered(&self) -> bool;
 }
 
 /// Runs a query. False if there was no reply in time.
-pub(super) fn ask(ports: &mut Ports, pace: Pace, question: &mut impl Question) -> io::Result<bool> {
-    let mut asking = Asking::new(clock::now(), pace);
+pub(super) fn run_query(
+    ports: &mut Ports,
+    pace: Pace,
+    query: &mut impl EtherQuery,
+) -> io::Result<bool> {
+    let mut attempts = Asking::new(clock::now(), pace);
     loop {
-        if asking.is_due(clock::now()) {
-            question.put(ports);
+        if attempts.is_due(clock::now()) {
+            query.put(ports);
             ports.flush();
         }
-        ports.wait(None, asking.deadline().since(clock::now()))?;
+        ports.wait(None, attempts.deadline().since(clock::now()))?;
         for port in 0..ports.len() {
-            ports.receive(port, FRAMES, |heard| question.hear(heard));
+            ports.receive(port, FRAMES, |received| query.receive(received));
         }
-        if question.is_answered() || asking.is_over(clock::now()) {
-            return Ok(question.is_answered());
+        if query.is_answered() || attempts.is_over(clock::now()) {
+            return Ok(query.is_answered());
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Queries of block allocation from the front: the control thread of a path queries its target.
 
-use super::{Reactor, Report};
+use super::{HostReactor, HostReactorReport};
 use crate::api::{Allocation, AllocationQuery};
 use std::collections::VecDeque;
 
 /// Results that the front has not taken.
 #[derive(Default)]
-pub(super) struct LookUps(VecDeque<(u64, Option<Allocation>)>);
+pub(super) struct AllocationResults(VecDeque<(u64, Option<Allocation>)>);
 
-impl LookUps {
+impl AllocationResults {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -22,12 +22,12 @@ impl LookUps {
     }
 }
 
-impl Reactor {
+impl HostReactor {
     /// Queries over a path that reaches the namespace. False if there is no such path now.
-    pub(super) fn look_up(&mut self, query: AllocationQuery, key: u64) -> bool {
+    pub(super) fn query_allocation(&mut self, query: AllocationQuery, key: u64) -> bool {
         let path = self.path_to(query.nsid);
         let (Some(path), Some(&lane)) = (path, self.numbers.first()) else { return false };
-        self.reports[path].send(Report::LookUp { by: (lane, key), query });
+        self.reports[path].send(HostReactorReport::QueryAllocation { by: (lane, key), query });
         true
     }
 }

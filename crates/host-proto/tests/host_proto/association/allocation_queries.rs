@@ -4,21 +4,21 @@ use super::*;
 use roadtrain_host_proto::allocation::AllocationQuery;
 
 const QUERY: AllocationQuery = AllocationQuery { nsid: 1, slba: 10, blocks: 20, ranges: 4 };
-const NOTHING: &str = "looked up (1, 7): None";
+const NOTHING: &str = "allocation (1, 7): None";
 
 #[test]
-fn a_live_path_is_asked_one_by_one() {
-    let mut harness = Harness::live(|_| ());
-    harness.association.look_up((1, 7), QUERY);
-    harness.association.look_up((0, 9), AllocationQuery { blocks: 1000, ..QUERY });
+fn a_live_path_gets_one_query_at_a_time() {
+    let mut harness = AssociationHarness::live(|_| ());
+    harness.association.query_allocation((1, 7), QUERY);
+    harness.association.query_allocation((0, 9), AllocationQuery { blocks: 1000, ..QUERY });
     assert!(!harness.association.is_idle());
     let log = harness.act();
     let expected = [
         "Get LBA Status 0",
-        "looked up (1, 7): Some((10..30, [10..30]))",
+        "allocation (1, 7): Some((10..30, [10..30]))",
         "Get LBA Status 0",
         // A range beyond the namespace's end.
-        "looked up (0, 9): None",
+        "allocation (0, 9): None",
     ];
     assert_eq!(log, expected);
     assert!(harness.association.is_idle() && harness.association.is_live());
@@ -26,16 +26,16 @@ fn a_live_path_is_asked_one_by_one() {
 
 #[test]
 fn a_refused_command_costs_no_path() {
-    let mut harness = Harness::live(|_| ());
-    harness.association.look_up((1, 7), AllocationQuery { slba: 100, ..QUERY });
+    let mut harness = AssociationHarness::live(|_| ());
+    harness.association.query_allocation((1, 7), AllocationQuery { slba: 100, ..QUERY });
     assert_eq!(harness.act(), ["Get LBA Status 0", NOTHING]);
     assert!(harness.association.is_live());
 }
 
 #[test]
 fn without_a_target_nothing_is_known() {
-    let mut harness = Harness::new(|_| ());
-    harness.association.look_up((1, 7), QUERY);
+    let mut harness = AssociationHarness::new(|_| ());
+    harness.association.query_allocation((1, 7), QUERY);
     assert_eq!(
         harness
             .association
@@ -43,43 +43,43 @@ fn without_a_target_nothing_is_known() {
             .map(|action| matches!(action, Action::LookedUp { found: None, .. })),
         Some(true)
     );
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.association.lane_lost(harness.now, 0, "cut");
-    harness.association.look_up((1, 7), QUERY);
+    harness.association.query_allocation((1, 7), QUERY);
     assert_eq!(count(&harness.act(), NOTHING), 1);
 }
 
 #[test]
-fn a_loss_answers_what_was_asked_and_what_waits() {
-    let mut harness = Harness::live(|_| ());
-    harness.association.look_up((1, 7), QUERY);
-    harness.association.look_up((2, 8), QUERY);
+fn a_loss_ends_queries_in_flight_and_waiting_ones() {
+    let mut harness = AssociationHarness::live(|_| ());
+    harness.association.query_allocation((1, 7), QUERY);
+    harness.association.query_allocation((2, 8), QUERY);
     harness.target = None;
     let log = harness.act();
-    assert_eq!((count(&log, NOTHING), count(&log, "looked up (2, 8): None")), (1, 1), "{log:?}");
+    assert_eq!((count(&log, NOTHING), count(&log, "allocation (2, 8): None")), (1, 1), "{log:?}");
     assert_eq!(count(&log, "Get LBA Status"), 1);
     assert_eq!(count(&log, "reset (Get LBA Status: gone)"), 1);
 }
 
 #[test]
-fn at_the_end_nothing_more_is_asked() {
-    let mut harness = Harness::live(|_| ());
-    harness.association.look_up((1, 7), QUERY);
+fn at_the_end_no_query_is_sent() {
+    let mut harness = AssociationHarness::live(|_| ());
+    harness.association.query_allocation((1, 7), QUERY);
     harness.association.stop(harness.now, false);
-    harness.association.look_up((2, 8), QUERY);
+    harness.association.query_allocation((2, 8), QUERY);
     let log = harness.act();
-    assert_eq!((count(&log, NOTHING), count(&log, "looked up (2, 8): None")), (1, 1), "{log:?}");
+    assert_eq!((count(&log, NOTHING), count(&log, "allocation (2, 8): None")), (1, 1), "{log:?}");
     assert_eq!(count(&log, "Get LBA Status"), 0);
 }
 
 #[test]
 fn what_is_said_of_another_namespace_does_not_count() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.association.lane_lost(harness.now, 0, "cut");
     harness.target = Some(target(2)); // other blocks
     harness.now += LONGEST;
     harness.act();
     assert!(harness.association.is_live());
-    harness.association.look_up((1, 7), QUERY);
+    harness.association.query_allocation((1, 7), QUERY);
     assert_eq!(harness.act(), [NOTHING]);
 }
