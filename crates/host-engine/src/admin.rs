@@ -321,7 +321,9 @@ fn carry_out<T>(
             }
             ProcedureStep::PauseUntil(until) => thread::sleep(until.since(clock::now())),
             ProcedureStep::AwaitReply => {
-                return Err(HostError::Controller("a procedure waits for a reply without a request".into()));
+                return Err(HostError::Controller(
+                    "a procedure waits for a reply without a request".into(),
+                ));
             }
             ProcedureStep::Ended(ended) => {
                 return ended.map_err(|failure| HostError::new(config, failure));

@@ -257,7 +257,10 @@ impl MoveWorld {
                     assert!(path.lost.contains(&number), "request {number} was not under way");
                     assert_eq!(failed.status, Status::HOST_ABORTED);
                     let is_late = path.late.contains_key(&number);
-                    assert!(!is_late || path.is_failing, "a later execution would change what was read");
+                    assert!(
+                        !is_late || path.is_failing,
+                        "a later execution would change what was read"
+                    );
                 }
                 assert!(self.open.remove(&number), "request {number} has ended twice");
             }

@@ -76,7 +76,8 @@ fn requests_are_free_when_another_path_has_ended_the_controller() {
 }
 
 fn instance_of(harness: &AssociationHarness) -> ControllerInstance {
-    bringup::instance(harness.association.info().expect("it was live")).expect("it reports its instance")
+    bringup::instance(harness.association.info().expect("it was live"))
+        .expect("it reports its instance")
 }
 
 /// Connects another controller of the same host, which no path uses.
