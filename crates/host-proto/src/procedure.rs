@@ -119,7 +119,7 @@ pub enum ProcedureStep<T> {
     /// The procedure awaits the reply.
     AwaitReply,
     /// The procedure resumes at this time.
-    Until(Instant),
+    PauseUntil(Instant),
     /// The procedure has ended with a result.
     Ended(T),
 }
