@@ -72,7 +72,7 @@ impl Queues {
                 let keep_alive = Some(config.keep_alive / 4).filter(|time| !time.is_zero());
                 // The wait for an express connection must not delay the next Keep Alive.
                 let within = keep_alive.filter(|_| is_express).unwrap_or(config.timeout);
-                let config = &*hurried(config, within);
+                let config = &*with_timeout_max(config, within);
                 let queue = admin.origin.connect(config, *entries, *lane as u16)?;
                 let data_bytes_max = queue.data_bytes_max();
                 self.lanes.insert(*qid, queue);
@@ -105,7 +105,7 @@ impl Queues {
 }
 
 /// Returns the configuration with a reply timeout of at most `within`.
-pub(super) fn hurried(config: &HostConfig, within: Duration) -> Cow<'_, HostConfig> {
+pub(super) fn with_timeout_max(config: &HostConfig, within: Duration) -> Cow<'_, HostConfig> {
     match within < config.timeout {
         true => Cow::Owned(HostConfig { timeout: within, ..config.clone() }),
         false => Cow::Borrowed(config),
@@ -140,7 +140,7 @@ impl Admin {
     /// # Errors
     /// As [`Admin::connect`].
     pub fn connect_patiently(config: &HostConfig) -> Result<Self, HostError> {
-        patiently(config, || Admin::connect(config))
+        retry_while_busy(config, || Admin::connect(config))
     }
 
     /// Runs an admin command that must succeed.
@@ -164,9 +164,9 @@ impl Admin {
     /// Any failure to connect it.
     pub(super) fn connect_io(&mut self) -> Result<ControllerInfo, HostError> {
         let config = self.config.clone();
-        patiently(&config, || {
+        retry_while_busy(&config, || {
             let (enabled, wants) = (self.enabled.clone(), config.wants());
-            self.go_through(|driver| async move {
+            self.run_procedure(|driver| async move {
                 let info = bringup::information(&driver, &enabled, 1, 0).await?;
                 bringup::connect_lane(&driver, &wants, &info, 1).await?;
                 Ok(info)
@@ -199,7 +199,7 @@ impl Admin {
         expresses: u32,
     ) -> Result<ControllerInfo, HostError> {
         let enabled = self.enabled.clone();
-        self.go_through(|driver| async move {
+        self.run_procedure(|driver| async move {
             bringup::information(&driver, &enabled, io_queues, expresses).await
         })
     }
@@ -229,7 +229,7 @@ impl Admin {
     /// Shuts the controller down normally.
     pub fn shut_down(mut self, timeout: Duration) {
         let ended =
-            self.go_through(|driver| async move { bringup::shut_down(&driver, timeout).await });
+            self.run_procedure(|driver| async move { bringup::shut_down(&driver, timeout).await });
         match ended {
             Ok(()) => close(self.queues),
             Err(error @ HostError::Command { .. }) => {
@@ -239,7 +239,7 @@ impl Admin {
         }
     }
 
-    fn go_through<T, F>(
+    fn run_procedure<T, F>(
         &mut self,
         body: impl FnOnce(ProcedureDriver<LinkError>) -> F,
     ) -> Result<T, HostError>
@@ -261,7 +261,7 @@ impl Admin {
 }
 
 /// Connects, and retries while the target is busy, for [`HostConfig::connect_timeout`].
-fn patiently<T>(
+fn retry_while_busy<T>(
     config: &HostConfig,
     mut connect: impl FnMut() -> Result<T, HostError>,
 ) -> Result<T, HostError> {

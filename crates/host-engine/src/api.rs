@@ -26,7 +26,7 @@ pub enum Op {
     },
     /// Mark the blocks: they fail to be read with [`Status::UNRECOVERED_READ_ERROR`] until they are written.
     WriteUncorrectable,
-    /// Read the blocks at the controller, and tell only whether that was possible.
+    /// Read the blocks within the controller, without a transfer; succeeds if they are readable.
     Verify,
     /// Copy blocks within the namespace to `slba`. The buffer is a list of source ranges, each of 32 bytes (format 0);
     /// `blocks` is their number.

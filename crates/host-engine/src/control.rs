@@ -8,7 +8,7 @@ mod leave;
 mod panicked;
 mod siblings;
 
-use super::admin::{Admin, Queues, hurried};
+use super::admin::{Admin, Queues, with_timeout_max};
 use super::config::HostConfig;
 use super::counters::LinkState;
 use super::error::HostError;
@@ -16,7 +16,7 @@ use super::ether::{FoundPath, PathDiscovery};
 use super::link::{LinkError, QpairLink};
 use super::numbers::ConnectionNumbers;
 use super::reactor::{ExpressLink, HostReactorOrder, HostReactorReport};
-use super::stopping::{self, wait_calmly};
+use super::stopping::{self, wait_unlimited};
 use super::threads::ReactorHandle;
 use super::view::ControllerView;
 use roadtrain_ether_proto::fence::Fence;
@@ -206,7 +206,7 @@ impl PathControl {
                 }
             }
             None => {
-                let _ = wait_calmly(inbox, wait);
+                let _ = wait_unlimited(inbox, wait);
             }
         }
     }
@@ -371,7 +371,7 @@ impl PathControl {
         }
         let until = self.association.answer_by();
         let within = until.map_or(self.config.timeout, |at| at.since(clock::now()));
-        let config = hurried(&self.config, within);
+        let config = with_timeout_max(&self.config, within);
         let answer = self.queues.carry_out(&config, &mut self.fence, step);
         self.association.answer(clock::now(), answer);
     }
@@ -390,7 +390,7 @@ impl PathControl {
         barred: &Barred,
         (writes, guard): (&PathWrites, &LaneGuard),
     ) {
-        if let Some(problem) = self.unlike_others() {
+        if let Some(problem) = self.sibling_mismatch() {
             return self.refuse(problem);
         }
         if self.is_refused {
@@ -479,7 +479,7 @@ impl PathControl {
                 %target,
                 cntlid,
                 "another process answers than the one that had the controller that was lost: {}",
-                self.what_waits()
+                self.describe_waiting_writes()
             ),
             // Usual for most targets.
             Fencing::NotOffered if self.view.old_commands().open(clock::now()).is_empty() => {}
@@ -487,20 +487,20 @@ impl PathControl {
                 %target,
                 cntlid,
                 "the target cannot end the controller that was lost: {}",
-                self.what_waits()
+                self.describe_waiting_writes()
             ),
             Fencing::Refused(status) => warn!(
                 %target,
                 cntlid,
                 %status,
                 "the target does not end the controller that was lost: {}",
-                self.what_waits()
+                self.describe_waiting_writes()
             ),
         }
     }
 
     /// Describes which writes wait for lost controllers, and for how long.
-    pub(super) fn what_waits(&self) -> String {
+    pub(super) fn describe_waiting_writes(&self) -> String {
         let open = self.view.old_commands().open(clock::now());
         let blocks = "writes that were sent to it, and later ones to the same blocks, wait";
         match open.iter().map(|open| open.left).max_by_key(|left| left.map_or(Duration::MAX, |l| l))

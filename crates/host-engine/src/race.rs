@@ -6,12 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time after which the next attempt starts while none has an outcome (RFC 8305, section 5).
-const COMPANY_AFTER: Duration = Duration::from_millis(250);
+const NEXT_ATTEMPT_AFTER: Duration = Duration::from_millis(250);
 /// Interval of checks for the end of the controller.
 const STEP: Duration = Duration::from_millis(50);
 
 /// Returns the number and the value of the first of the `attempts` that succeeds. Each starts when the ones before it
-/// have failed, or after [`COMPANY_AFTER`]. Each runs in a thread of its own, and ends early when another one succeeds.
+/// have failed, or after [`NEXT_ATTEMPT_AFTER`]. Each runs in a thread of its own, and ends early when another one succeeds.
 ///
 /// # Errors
 /// All attempts have failed: returns their errors, in the order of the attempts.
@@ -31,20 +31,20 @@ where
     };
     thread::scope(|scope| {
         let (results, outcomes) = channel();
-        let (mut begun, mut failed, mut company_at) = (0, Vec::new(), Instant::now());
+        let (mut begun, mut failed, mut next_attempt_at) = (0, Vec::new(), Instant::now());
         loop {
             let now = Instant::now();
-            if begun < attempts.len() && (now >= company_at || failed.len() == begun) {
+            if begun < attempts.len() && (now >= next_attempt_at || failed.len() == begun) {
                 let (number, results, signal, attempt) =
                     (begun, results.clone(), signal.clone(), &attempt);
                 scope.spawn(move || {
                     stopping::limit_waits_by(&signal);
                     let _ = results.send((number, attempt(&attempts[number])));
                 });
-                (begun, company_at) = (begun + 1, now + COMPANY_AFTER);
+                (begun, next_attempt_at) = (begun + 1, now + NEXT_ATTEMPT_AFTER);
                 continue;
             }
-            let next = if begun < attempts.len() { company_at - now } else { STEP };
+            let next = if begun < attempts.len() { next_attempt_at - now } else { STEP };
             match outcomes.recv_timeout(next.min(STEP)) {
                 Ok((number, Ok(value))) => {
                     signal.raise_for(Duration::ZERO);

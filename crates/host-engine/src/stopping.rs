@@ -95,8 +95,8 @@ pub(super) fn wait_readable(fds: &[RawFd], timeout: Duration) -> io::Result<bool
 ///
 /// # Errors
 /// As [`wait_readable`].
-pub(super) fn wait_calmly(fd: RawFd, timeout: Duration) -> io::Result<bool> {
-    poll_calmly(&mut [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }], timeout)
+pub(super) fn wait_unlimited(fd: RawFd, timeout: Duration) -> io::Result<bool> {
+    poll_unlimited(&mut [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }], timeout)
 }
 
 /// Waits until one of `polls` is ready. False if the timeout passes or the controller is to end (`stopping`).
@@ -105,18 +105,18 @@ pub(super) fn poll(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<
     if let Some(fd) = descriptor() {
         let mut all = polls.to_vec();
         all.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-        let ready = poll_calmly(&mut all, timeout)?;
+        let ready = poll_unlimited(&mut all, timeout)?;
         let (mine, signal) = all.split_at(polls.len());
         polls.copy_from_slice(mine);
         if !ready || signal[0].revents == 0 || mine.iter().any(|poll| poll.revents != 0) {
             return Ok(ready);
         }
     }
-    poll_calmly(polls, limit(end.saturating_duration_since(Instant::now())))
+    poll_unlimited(polls, limit(end.saturating_duration_since(Instant::now())))
 }
 
 /// Waits as [`poll`] does; the signal does not limit the wait.
-pub(super) fn poll_calmly(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<bool> {
+pub(super) fn poll_unlimited(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<bool> {
     let ms = i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
     // SAFETY: `polls` is a valid array of that length.
     let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, ms) };

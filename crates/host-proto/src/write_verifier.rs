@@ -3,8 +3,8 @@
 //! A target completes a write when it is in a volatile cache; power failure of the target's machine loses it. The host
 //! cannot detect that: the target is back, and its Flush succeeds. So a target of this project reports a *write
 //! verifier* for each namespace, as NFS servers do (RFC 1813, section 3.3.7). This number changes when unflushed writes
-//! may have been lost. If a path reports another verifier than before, and writes were acknowledged under the former
-//! one since the last good Flush, the next Flush of that namespace fails. A local disk whose cache was lost behaves the
+//! may have been lost. If a path reports another verifier than before, writes under the former one since the last good
+//! Flush count as lost. The next Flush of that namespace then fails. A local disk whose cache was lost behaves the
 //! same.
 //!
 //! Each Flush that is taken starts a *round*, and keeps its number over all retries. A write belongs to the round in
@@ -12,7 +12,7 @@
 //! Flushes fail until one fails that was taken after the last of these writes was acknowledged, and those in flight
 //! with it. So each program that waits for a Flush receives the failure.
 //!
-//! With several paths, two rules tell one machine from several:
+//! With several paths, two rules distinguish one machine from several:
 //! - If a path reports a verifier that another path has reported before, both lead to one machine. Flushes since that
 //!   first report do not cover writes that the machine had acknowledged under an earlier verifier.
 //! - If the machine of a path has lost its memory, and no live path leads to other unflushed writes, these count as lost:

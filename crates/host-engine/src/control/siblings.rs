@@ -86,7 +86,7 @@ impl PathControl {
                     %target,
                     cntlid,
                     "the target cannot end the controller that another path has lost: {}",
-                    self.what_waits()
+                    self.describe_waiting_writes()
                 )
             }
         }
@@ -124,7 +124,7 @@ impl PathControl {
 
     /// Returns why the path does not lead to the same namespaces, on its first connection. Later on other namespaces
     /// are stale there.
-    pub(super) fn unlike_others(&self) -> Option<String> {
+    pub(super) fn sibling_mismatch(&self) -> Option<String> {
         let first_attempt = self.context.first_attempt.as_ref()?;
         let info = self.association.info()?;
         let (here, there) = (&self.config.address, &first_attempt.address);

@@ -20,7 +20,7 @@ pub(crate) fn end_lanes(fence: &mut Fence, ports: &mut Ports) -> Result<(), Link
         ports.flush();
         match fence.state(now) {
             FenceState::Open => return Ok(()),
-            FenceState::Closed => return Err(LinkError::Clinging),
+            FenceState::Closed => return Err(LinkError::EarlierLanesRemain),
             FenceState::Asking => {}
         }
         ports.wait(None, fence.deadline().map_or(Duration::ZERO, |at| at.since(now)))?;

@@ -319,8 +319,8 @@ fn requests_of_no_class_are_of_their_lane_s() {
     assert_eq!(reads(Latency, &[Bulk, Normal]), [(1, latency), (0, bulk)]);
 }
 
-/// A target refuses a write before it has read all of it. The kernel may still read the rest from the request's buffer,
-/// so the request does not move to another path, which could complete it and return the buffer.
+/// A target refuses a write before it has read all of it. The kernel may still read the rest from the request's buffer.
+/// So the request does not move to another path, which could complete it and return the buffer.
 #[test]
 fn a_refused_write_stays_while_its_data_is_being_sent() {
     const OCTETS: usize = 4 << 20;

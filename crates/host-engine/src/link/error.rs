@@ -55,7 +55,7 @@ pub enum LinkError {
     Nonsense(&'static str),
     /// The target does not end earlier lanes of this host.
     #[error("the target does not end this host's earlier lanes")]
-    Clinging,
+    EarlierLanesRemain,
     /// A record of the target violates the frame protocol.
     #[error("lane ended here: {0}")]
     Broken(String),

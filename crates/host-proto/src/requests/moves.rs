@@ -2,8 +2,8 @@
 //!
 //! A lost controller may still execute a command: the target or the network may have it. If the request were retried
 //! and completed on another path, its late execution could overwrite newer data. So a request that has an effect stays
-//! until the command cannot be executed any more ([`Requests::release`]), or until its own path is connected again
-//! under the same condition. Requests that were never sent move, and so do those that change nothing.
+//! until the command cannot be executed any more ([`Requests::release`]). Its own path reconnects under the same
+//! condition. Requests that were never sent move, and so do those that change nothing.
 
 use super::{Addressed, RequestEntry, Requests, RestingRequest};
 use crate::paths::PathMeter;
