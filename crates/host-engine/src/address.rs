@@ -1,23 +1,23 @@
-//! Where a target is.
+//! Addresses of targets.
 
 use super::ether::EtherAddress;
 use super::name::TargetName;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Where a target is, and over which transport.
+/// Address and transport of a target.
 #[derive(Clone, Debug)]
 pub enum Address {
     /// NVMe/TCP.
     Tcp(SocketAddr),
-    /// NVMe/TCP, wherever the name leads.
+    /// NVMe/TCP, by a name that is resolved for each connection.
     Name(TargetName),
-    /// Straight on Ethernet.
+    /// NVMe over raw Ethernet.
     Ether(EtherAddress),
 }
 
 impl Address {
-    /// The interfaces, of one straight on Ethernet.
+    /// Returns the interfaces of an Ethernet address.
     pub(super) fn as_ether(&self) -> Option<&EtherAddress> {
         match self {
             Address::Ether(address) => Some(address),
@@ -25,7 +25,7 @@ impl Address {
         }
     }
 
-    /// Ports that a path there has for itself on each reactor.
+    /// Returns the number of ports that a path to this address has on each reactor.
     pub(super) fn ports(&self) -> usize {
         self.as_ether().map_or(0, EtherAddress::ports)
     }

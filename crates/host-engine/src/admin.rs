@@ -1,5 +1,4 @@
-//! An admin queue and the connections of a path, by calls that wait: the driver of the procedures of
-//! [`roadtrain_host_proto`].
+//! Admin queue and connections of a path, by blocking calls: the driver of the procedures of [`roadtrain_host_proto`].
 
 use super::command_queue::CommandQueue;
 use super::config::HostConfig;
@@ -9,7 +8,9 @@ use super::link::LinkError;
 use super::stopping;
 use roadtrain_ether_proto::fence::Fence;
 use roadtrain_host_proto::bringup::{self, ControllerInfo, Enabled};
-use roadtrain_host_proto::procedure::{Answer, Ask, Driver, Failure, Procedure, Step};
+use roadtrain_host_proto::procedure::{
+    Answer, Ask, Procedure, ProcedureDriver, ProcedureFailure, ProcedureStep,
+};
 use roadtrain_proto::security::TlsPsk;
 use roadtrain_system::clock;
 use roadtrain_system::platform::Route;
@@ -23,12 +24,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// First wait before a busy controller is asked again; it doubles.
+/// First pause before a busy controller is retried; it doubles.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
-/// Longest such wait.
+/// Longest such pause.
 const BUSY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The connections of a path: its admin queue, and what was opened for lanes and they have not got yet.
+/// Connections of a path: its admin queue, and queues that were opened for lanes and not handed over yet.
 #[derive(Default)]
 pub(super) struct Queues {
     pub(super) admin: Option<AdminQueue>,
@@ -44,19 +45,19 @@ impl Queues {
         queue.ok_or(LinkError::Closed)
     }
 
-    /// Does what is asked for. Before an admin queue is connected, the `fence` ends earlier lanes.
+    /// Carries out an operation of a procedure. Before an admin queue is connected, the `fence` ends earlier lanes.
     ///
     /// # Errors
-    /// The connection's.
+    /// The connection fails.
     pub(super) fn carry_out(
         &mut self,
         config: &HostConfig,
         fence: &mut Fence,
-        ask: &Ask,
+        request: &Ask,
     ) -> Result<Answer, LinkError> {
-        match ask {
+        match request {
             Ask::Open { qid: 0, entries, psk, .. } => {
-                // One that is there was for making the PSK, and everything on it was answered.
+                // An existing one served to negotiate the PSK, and has no command in flight.
                 if let Some(admin) = std::mem::take(self).admin {
                     admin.queue.close();
                 }
@@ -69,9 +70,9 @@ impl Queues {
                 let admin = self.admin.as_ref().ok_or(LinkError::Closed)?;
                 let is_express = usize::from(qid - 1) != *lane;
                 let keep_alive = Some(config.keep_alive / 4).filter(|time| !time.is_zero());
-                // For an express connection nobody waits so long that the controller does not hear of its host meanwhile.
+                // The wait for an express connection must not delay the next Keep Alive.
                 let within = keep_alive.filter(|_| is_express).unwrap_or(config.timeout);
-                let config = &*hurried(config, within);
+                let config = &*with_timeout_max(config, within);
                 let queue = admin.origin.connect(config, *entries, *lane as u16)?;
                 let data_bytes_max = queue.data_bytes_max();
                 self.lanes.insert(*qid, queue);
@@ -79,7 +80,7 @@ impl Queues {
             }
             Ask::Run { qid, command } => {
                 let queue = self.queue(*qid)?;
-                // A lane's keeps what it was opened with, if that is shorter.
+                // A lane's queue keeps the timeout that it was opened with, if that is shorter.
                 let within =
                     if *qid == 0 { config.timeout } else { config.timeout.min(queue.timeout()) };
                 queue.set_timeout(within);
@@ -103,19 +104,19 @@ impl Queues {
     }
 }
 
-/// The same, with no answer waited for longer than that.
-pub(super) fn hurried(config: &HostConfig, within: Duration) -> Cow<'_, HostConfig> {
+/// Returns the configuration with a reply timeout of at most `within`.
+pub(super) fn with_timeout_max(config: &HostConfig, within: Duration) -> Cow<'_, HostConfig> {
     match within < config.timeout {
         true => Cow::Owned(HostConfig { timeout: within, ..config.clone() }),
         false => Cow::Borrowed(config),
     }
 }
 
-/// A connected admin queue.
+/// Connected admin queue.
 pub struct Admin {
     config: HostConfig,
     pub(super) queues: Queues,
-    /// The controller's identifier.
+    /// Controller identifier.
     pub cntlid: u16,
     enabled: Enabled,
 }
@@ -133,19 +134,19 @@ impl Admin {
         Ok(Admin { config: config.clone(), queues, cntlid: enabled.cntlid, enabled })
     }
 
-    /// As [`Admin::connect`], but a controller that is busy is tried again for
-    /// [`HostConfig::connect_timeout`]: it may still end commands of this host that an earlier connection left.
+    /// Connects as [`Admin::connect`] does, and retries a busy controller for [`HostConfig::connect_timeout`]: it may
+    /// still end commands of an earlier connection of this host.
     ///
     /// # Errors
     /// As [`Admin::connect`].
     pub fn connect_patiently(config: &HostConfig) -> Result<Self, HostError> {
-        patiently(config, || Admin::connect(config))
+        retry_while_busy(config, || Admin::connect(config))
     }
 
     /// Runs an admin command that must succeed.
     ///
     /// # Errors
-    /// The connection's, or its status.
+    /// The connection fails, or the command's status is not success.
     pub fn run(
         &mut self,
         what: &'static str,
@@ -156,16 +157,16 @@ impl Admin {
         run(self.queues.queue(0), what, sqe, (out, input))
     }
 
-    /// Connects an I/O queue, number 1, for commands that are run one by one ([`Admin::run_io`]), as patiently as
-    /// [`Admin::connect_patiently`]. What the controller can do.
+    /// Connects I/O queue 1 for commands that run one by one ([`Admin::run_io`]), with the retries of
+    /// [`Admin::connect_patiently`]. Returns the controller's properties.
     ///
     /// # Errors
-    /// Anything that keeps it from being connected.
+    /// Any failure to connect it.
     pub(super) fn connect_io(&mut self) -> Result<ControllerInfo, HostError> {
         let config = self.config.clone();
-        patiently(&config, || {
+        retry_while_busy(&config, || {
             let (enabled, wants) = (self.enabled.clone(), config.wants());
-            self.go_through(|driver| async move {
+            self.run_procedure(|driver| async move {
                 let info = bringup::information(&driver, &enabled, 1, 0).await?;
                 bringup::connect_lane(&driver, &wants, &info, 1).await?;
                 Ok(info)
@@ -187,7 +188,8 @@ impl Admin {
         run(self.queues.queue(1), what, sqe, (out, input))
     }
 
-    /// Asks what the controller can do, for `io_queues` I/O queues and so many for express connections.
+    /// Reads the controller's properties and requests `io_queues` I/O queues, and `expresses` more for express
+    /// connections.
     ///
     /// # Errors
     /// As [`Admin::run`].
@@ -197,12 +199,12 @@ impl Admin {
         expresses: u32,
     ) -> Result<ControllerInfo, HostError> {
         let enabled = self.enabled.clone();
-        self.go_through(|driver| async move {
+        self.run_procedure(|driver| async move {
             bringup::information(&driver, &enabled, io_queues, expresses).await
         })
     }
 
-    /// Does what may take long: the controller hears meanwhile that its host is there.
+    /// Runs long work on this thread, and sends Keep Alives on another one meanwhile.
     pub(super) fn while_kept_alive<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let keep_alive = self.config.keep_alive;
         if keep_alive.is_zero() {
@@ -214,7 +216,7 @@ impl Admin {
                 let command = Sqe::new(opcode::KEEP_ALIVE, 0);
                 while end.recv_timeout(keep_alive / 2) == Err(RecvTimeoutError::Timeout) {
                     if self.run("Keep Alive", &command, &[], &mut []).is_err() {
-                        return; // whoever uses the queue next finds out
+                        return; // the next user of the queue receives the error
                     }
                 }
             });
@@ -224,42 +226,42 @@ impl Admin {
         })
     }
 
-    /// Shuts the controller down in order.
+    /// Shuts the controller down normally.
     pub fn shut_down(mut self, timeout: Duration) {
         let ended =
-            self.go_through(|driver| async move { bringup::shut_down(&driver, timeout).await });
+            self.run_procedure(|driver| async move { bringup::shut_down(&driver, timeout).await });
         match ended {
             Ok(()) => close(self.queues),
             Err(error @ HostError::Command { .. }) => {
                 warn!(target = %self.config.address, "not shut down: {error}");
             }
-            Err(_) => {} // it was of no use any more
+            Err(_) => {} // the connection was already lost
         }
     }
 
-    fn go_through<T, F>(
+    fn run_procedure<T, F>(
         &mut self,
-        body: impl FnOnce(Driver<LinkError>) -> F,
+        body: impl FnOnce(ProcedureDriver<LinkError>) -> F,
     ) -> Result<T, HostError>
     where
-        F: Future<Output = Result<T, Failure<LinkError>>> + Send + 'static,
+        F: Future<Output = Result<T, ProcedureFailure<LinkError>>> + Send + 'static,
     {
         carry_out(&mut self.queues, &self.config, Procedure::new(body))
     }
 
-    /// The PSK that was made for it.
+    /// Returns the negotiated PSK.
     pub(super) fn psk(&self) -> Option<TlsPsk> {
         self.enabled.psk.clone()
     }
 
-    /// The way it takes.
+    /// Returns the network route of its connection.
     pub(super) fn route(&self) -> Route {
         self.queues.admin.as_ref().map_or_else(Route::default, |admin| admin.route())
     }
 }
 
-/// Connects, again and again while the target is busy: for [`HostConfig::connect_timeout`].
-fn patiently<T>(
+/// Connects, and retries while the target is busy, for [`HostConfig::connect_timeout`].
+fn retry_while_busy<T>(
     config: &HostConfig,
     mut connect: impl FnMut() -> Result<T, HostError>,
 ) -> Result<T, HostError> {
@@ -300,7 +302,7 @@ fn run(
     }
 }
 
-/// The controller is shut down: its connection ends in order.
+/// Closes the connection of a controller that was shut down.
 pub(super) fn close(queues: Queues) {
     if let Some(admin) = queues.admin {
         admin.queue.close();
@@ -310,16 +312,22 @@ pub(super) fn close(queues: Queues) {
 fn carry_out<T>(
     queues: &mut Queues,
     config: &HostConfig,
-    mut procedure: Procedure<LinkError, Result<T, Failure<LinkError>>>,
+    mut procedure: Procedure<LinkError, Result<T, ProcedureFailure<LinkError>>>,
 ) -> Result<T, HostError> {
     loop {
         match procedure.poll(clock::now()) {
-            Step::Ask(ask) => {
-                procedure.answer(queues.carry_out(config, &mut Fence::default(), &ask));
+            ProcedureStep::Request(request) => {
+                procedure.answer(queues.carry_out(config, &mut Fence::default(), &request));
             }
-            Step::Until(until) => thread::sleep(until.since(clock::now())),
-            Step::Asked => return Err(HostError::Controller("a question without answer".into())),
-            Step::Ended(ended) => return ended.map_err(|failure| HostError::new(config, failure)),
+            ProcedureStep::PauseUntil(until) => thread::sleep(until.since(clock::now())),
+            ProcedureStep::AwaitReply => {
+                return Err(HostError::Controller(
+                    "a procedure waits for a reply without a request".into(),
+                ));
+            }
+            ProcedureStep::Ended(ended) => {
+                return ended.map_err(|failure| HostError::new(config, failure));
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a lane offers to whatever runs on its reactor: requests in, completions out.
+//! Interface of a lane to the front on its reactor: requests in, completions out.
 
 pub use roadtrain_host_proto::allocation::{Allocation, AllocationQuery};
 pub use roadtrain_proto::policy::Class;
@@ -8,16 +8,16 @@ pub use roadtrain_system::ring::RingCommand;
 use roadtrain_wire::status::Status;
 use std::os::fd::RawFd;
 
-/// What a request does.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Fill the buffer from the namespace.
     Read,
     /// Write the buffer.
     Write,
-    /// Put everything acknowledged on stable storage.
+    /// Make all acknowledged writes stable.
     Flush,
-    /// Tell that the blocks are not needed (Dataset Management, deallocate).
+    /// Deallocate the blocks (Dataset Management).
     Discard,
     /// Set the blocks to zero.
     WriteZeroes {
@@ -26,63 +26,65 @@ pub enum Op {
     },
     /// Mark the blocks: they fail to be read with [`Status::UNRECOVERED_READ_ERROR`] until they are written.
     WriteUncorrectable,
-    /// Read the blocks at the controller, and tell only whether that was possible.
+    /// Read the blocks within the controller, without a transfer; succeeds if they are readable.
     Verify,
-    /// Copy blocks within the namespace to `slba`. The buffer is a list of source ranges, each of 32 octets (format 0);
-    /// `blocks` is how many there are.
+    /// Copy blocks within the namespace to `slba`. The buffer is a list of source ranges, each of 32 bytes (format 0);
+    /// `blocks` is their number.
     Copy,
     /// Compare the blocks with the buffer.
     Compare,
-    /// Compare the blocks with the first half of the buffer, and if they are so write its second half to them; nobody
-    /// else changes them in between. Over TCP, to controllers that support it (FUSES). It is never carried out twice:
-    /// [`Status::HOST_ABORTED`] says that a connection was lost before the answer, and that nobody knows whether the
-    /// blocks were written; nothing of it is carried out any more, unless it fails by the controller-loss timeout.
+    /// Compare the blocks with the first half of the buffer, and if they match write its second half to them,
+    /// atomically. Needs TCP, and a controller that supports it (FUSES). It is never repeated: [`Status::HOST_ABORTED`]
+    /// means that the connection was lost before the completion, and that the outcome is unknown. It is not executed
+    /// later, unless it fails by the controller-loss timeout.
     CompareAndWrite,
 }
 
-/// One request. Its buffer travels with it and comes back in the [`Completion`].
+/// Request. Its buffer moves with it and returns in the [`Completion`].
 #[derive(Debug)]
 pub struct Request {
-    /// What to do.
+    /// Operation.
     pub op: Op,
     /// Namespace.
     pub nsid: u32,
     /// Starting logical block.
     pub slba: u64,
-    /// Logical blocks: 1 to 65,536 (Discard: any; Verify: as many as a read may have); 0 for Flush. Of Copy source ranges.
+    /// Logical blocks: 1 to 65,536 (Discard: any; Verify: up to the maximum of a read); 0 for Flush. Copy: number of
+    /// source ranges.
     pub blocks: u32,
-    /// Force unit access: answered when on stable storage.
+    /// Force unit access: completed once on stable storage.
     pub fua: bool,
-    /// Never wait for a doorbell.
+    /// Sent without waiting for a doorbell.
     pub urgent: bool,
-    /// How it is treated beside others; [`Class::Normal`]: as the lane is.
+    /// Class of the request; [`Class::Normal`]: the lane's class.
     pub class: Class,
-    /// Exactly the octets of the blocks for Read, Write, Compare; twice as many for CompareAndWrite; the list of a Copy; else `None`.
+    /// Exactly the bytes of the blocks for Read, Write, Compare; twice as many for CompareAndWrite; the list of a Copy;
+    /// else `None`.
     pub buffer: Option<Buffer>,
-    /// The caller's own mark.
+    /// Token of the caller, returned in the completion.
     pub token: u64,
 }
 
-/// A request's end. There is exactly one for every request taken.
+/// Completion of a request. Each request that was taken has exactly one.
 #[derive(Debug)]
 pub struct Completion {
-    /// The request's.
+    /// Token of the request.
     pub token: u64,
-    /// What it did.
+    /// Operation of the request.
     pub op: Op,
-    /// Success, or why not.
+    /// Final status.
     pub status: Status,
-    /// The request's buffer.
+    /// Buffer of the request.
     pub buffer: Option<Buffer>,
-    /// From submission to completion.
+    /// Latency from submission to completion, in nanoseconds.
     pub latency_ns: u64,
 }
 
-/// A lane of this reactor.
+/// Index of a lane of this reactor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LaneId(pub usize);
 
-/// What a watched descriptor is to become ready for.
+/// Event that a descriptor is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// Reading (or accepting).
@@ -91,58 +93,59 @@ pub enum Interest {
     Writable,
 }
 
-/// One turn of the reactor, as its front sees it.
+/// One turn of the reactor, for its front.
 pub trait Turn {
-    /// The time of this turn.
+    /// Returns the time of this turn.
     fn now(&self) -> Instant;
-    /// The next completion.
+    /// Returns the next completion.
     fn next_completion(&mut self) -> Option<Completion>;
-    /// Requests the lane takes right now.
+    /// Returns the number of requests that the lane takes now.
     fn room(&self, lane: LaneId) -> u32;
-    /// Hands a request to the lane.
+    /// Submits a request to the lane.
     ///
     /// # Errors
-    /// The request, when the lane has no room: try again in a later turn.
+    /// Returns the request if the lane has no room: retry in a later turn.
     fn submit(&mut self, lane: LaneId, request: Request) -> Result<(), Request>;
-    /// Watches `fd`, once: when it is ready, `key` comes out of [`Turn::next_ready`]. The caller keeps
-    /// `fd` open until then, or calls [`Turn::unwatch`] before closing it.
+    /// Watches `fd`, once: when it is ready, [`Turn::next_ready`] returns `key`. The caller keeps `fd` open until then,
+    /// or calls [`Turn::unwatch`] before it closes it.
     fn watch(&mut self, fd: RawFd, interest: Interest, key: u64);
-    /// Forgets every watch of `key`.
+    /// Removes all watches of `key`.
     fn unwatch(&mut self, key: u64);
-    /// The next watch that fired.
+    /// Returns the next key whose descriptor is ready.
     fn next_ready(&mut self) -> Option<u64>;
-    /// Hands a command to its driver, with the turn's submission. When the driver has answered, `key`,
-    /// of which 56 bits count, comes out of [`Turn::next_command`].
+    /// Submits a command to its driver at the end of the turn. When the driver has completed it, [`Turn::next_command`]
+    /// returns `key`, of which 56 bits count.
     ///
     /// # Safety
-    /// What the command points to, and all memory that the driver uses because of it, stays valid until
-    /// the answer has come. A front that still has commands when it calls [`Turn::stop`] has made their
-    /// driver end them; it is dropped when all have come back, or never.
+    /// The memory that the command refers to, and all memory that the driver uses for it, stays valid until its
+    /// completion. A front that still has commands when it calls [`Turn::stop`] has made their driver end them; it is
+    /// dropped when all have completed, or never.
     unsafe fn command(&mut self, command: &RingCommand, key: u64);
-    /// The next answer to a command: its key, and what the driver said (a negative errno for errors;
-    /// `EOPNOTSUPP` also where the kernel's rings take no commands).
+    /// Returns the next completed command: its key, and the driver's result (a negative errno for errors; `EOPNOTSUPP`
+    /// also if the kernel's rings take no commands).
     fn next_command(&mut self) -> Option<(u64, i32)>;
-    /// Asks the target which blocks are allocated: the answer comes out of [`Turn::next_look_up`] with `key`, once. Not
-    /// for the data path: the target answers on its admin queue, one query after the other. `false`: nobody can be asked
-    /// now.
+    /// Queries the target for the allocation of blocks: [`Turn::next_look_up`] returns the result with `key`, once. Not
+    /// for the data path: the target replies on its admin queue, one query after the other. False if no path can be
+    /// queried now.
     fn look_up(&mut self, _query: AllocationQuery, _key: u64) -> bool {
         false
     }
-    /// The next answer to [`Turn::look_up`]: its key, and what is allocated; `None`: nobody says, so all may be.
+    /// Returns the next result of [`Turn::look_up`]: its key, and the allocated ranges; `None`: unknown, so all blocks
+    /// may be allocated.
     fn next_look_up(&mut self) -> Option<(u64, Option<Allocation>)> {
         None
     }
     /// Ends the reactor after this turn.
     fn stop(&mut self);
-    /// Whether the reactor has been asked to end: finish what is in flight, then call [`Turn::stop`].
+    /// True if the reactor is to end: finish all requests in flight, then call [`Turn::stop`].
     fn stopping(&self) -> bool;
 }
 
-/// What runs on a lane's own reactor (inline mode): a load generator, an NBD server.
+/// Program that runs on a lane's own reactor (inline mode): a load generator, an NBD server.
 pub trait Front {
-    /// Called once a turn; takes completions and ready descriptors, submits; never blocks.
+    /// Runs once a turn; takes completions and ready descriptors, submits requests; never blocks.
     fn turn(&mut self, turn: &mut dyn Turn);
-    /// When to be called at the latest.
+    /// Returns the time of the next call at the latest.
     fn deadline(&self) -> Option<Instant> {
         None
     }

@@ -1,14 +1,14 @@
-//! A queue pair whose commands are run one by one, by calls that wait: the admin queue, and queues that are being
-//! connected. It goes over a [`Link`], as a lane of a reactor does.
+//! Queue pair whose commands run one by one, by blocking calls: the admin queue, and queues that are being connected.
+//! It uses a [`QpairLink`], as a lane of a reactor does.
 
 mod pending;
 #[cfg(test)]
 mod tests;
 
-use super::ether::{Found, Heard, Ports, Survey};
-use super::link::{Link, LinkError, Shared};
+use super::ether::{FoundPath, HostFrame, Ports, Survey};
+use super::link::{LaneShared, LinkError, QpairLink};
 use super::stopping;
-use pending::Pending;
+use pending::PendingCommands;
 use roadtrain_ether_proto::fence::Fence;
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
@@ -25,35 +25,35 @@ use std::time::{Duration, Instant};
 const RX_BYTES: usize = 64 << 10;
 /// Completions handled before more is received.
 const BATCH: usize = 64;
-/// Most receives of a turn, so that a peer that sends without end is not followed for ever.
+/// Maximum receives of a turn, so that a peer that sends without end does not block it.
 const RECEIVES_MAX: usize = 16;
-/// Most frames taken from a port at once.
+/// Maximum frames taken from a port at once.
 const FRAMES: usize = 64;
 
-/// A connected queue pair.
+/// Connected queue pair.
 pub(crate) struct CommandQueue {
-    /// `None`: handed over to a lane.
-    link: Option<Link>,
-    commands: Pending,
-    shared: Shared,
+    /// Connection; `None` once handed over to a lane.
+    link: Option<QpairLink>,
+    commands: PendingCommands,
+    shared: LaneShared,
     rx: RxBuffer,
-    /// The last turn has left something to be received.
+    /// True if the last turn has left data to receive.
     has_more: bool,
-    /// Why the connection is over; the completions that came before are handed out first.
+    /// Reason for the end of the connection, reported after the completions that came before.
     ended: Option<LinkError>,
     timeout: Duration,
 }
 
 impl CommandQueue {
-    /// Takes over a new connection with its `ports`, if it has any. No call waits longer than `timeout`.
+    /// Creates the queue of a new connection with its `ports`, if it has any. No call waits longer than `timeout`.
     ///
     /// # Errors
-    /// The system's: no memory.
-    pub(super) fn new(link: Link, ports: Ports, timeout: Duration) -> io::Result<Self> {
+    /// The system has no memory.
+    pub(super) fn new(link: QpairLink, ports: Ports, timeout: Duration) -> io::Result<Self> {
         Ok(CommandQueue {
             link: Some(link),
-            commands: Pending::default(),
-            shared: Shared::new(ports, Default::default(), Default::default()),
+            commands: PendingCommands::default(),
+            shared: LaneShared::new(ports, Default::default(), Default::default()),
             rx: RxBuffer::small(RX_BYTES)?,
             has_more: false,
             ended: None,
@@ -61,15 +61,15 @@ impl CommandQueue {
         })
     }
 
-    /// Waits until commands may be sent, but no longer than `within`.
+    /// Waits until commands may be sent, for at most `within`.
     ///
     /// # Errors
-    /// The connection's.
+    /// The connection fails.
     pub(super) fn await_ready(&mut self, within: Duration) -> Result<(), LinkError> {
         let deadline = Instant::now() + within;
         loop {
             self.turn()?;
-            if self.link.as_ref().is_some_and(Link::is_ready) {
+            if self.link.as_ref().is_some_and(QpairLink::is_ready) {
                 return Ok(());
             }
             if !self.sleep_until(deadline)? {
@@ -78,22 +78,22 @@ impl CommandQueue {
         }
     }
 
-    /// Its socket, if it has one of its own.
+    /// Returns its socket, if it has one of its own.
     pub(crate) fn fd(&self) -> Option<RawFd> {
-        self.link.as_ref().and_then(Link::fd)
+        self.link.as_ref().and_then(QpairLink::fd)
     }
 
-    /// Most bytes of a command's data, in whole pages.
+    /// Returns the maximum bytes of a command's data, in whole pages.
     pub(crate) fn data_bytes_max(&self) -> u32 {
-        self.link.as_ref().map_or(0, Link::data_bytes_max)
+        self.link.as_ref().map_or(0, QpairLink::data_bytes_max)
     }
 
-    /// Longest wait for an answer.
+    /// Returns the reply timeout.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Sets it from now on.
+    /// Sets the reply timeout.
     pub(crate) fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
@@ -103,7 +103,7 @@ impl CommandQueue {
     /// Runs a command: sends `out`, waits for the completion and for `bytes_in` bytes of data.
     ///
     /// # Errors
-    /// The connection's; a status that is an error is not one.
+    /// The connection fails; an error status is not an error here.
     pub(crate) fn command(
         &mut self,
         sqe: &Sqe,
@@ -129,17 +129,17 @@ impl CommandQueue {
     /// Sends a command without waiting for its completion: see [`CommandQueue::next_event`].
     ///
     /// # Errors
-    /// The connection's.
+    /// The connection fails.
     pub(crate) fn post(&mut self, sqe: &Sqe) -> Result<u16, LinkError> {
         let slot = self.submit(sqe, &[], 0)?;
         self.turn()?;
         Ok(slot)
     }
 
-    /// The next completion of a posted command, if one has come; does not wait.
+    /// Returns the next completion of a posted command, if there is one; does not wait.
     ///
     /// # Errors
-    /// The connection's.
+    /// The connection fails.
     pub(crate) fn next_event(&mut self) -> Result<Option<(u16, Cqe)>, LinkError> {
         let turned = self.turn();
         if let Some(completed) = self.commands.take_first() {
@@ -149,10 +149,10 @@ impl CommandQueue {
         turned.map(|()| None)
     }
 
-    /// Waits until a completion or news of links have come, `other` is readable, or time is up.
+    /// Waits until there is a completion or a change of links, `other` is readable, or the timeout passes.
     ///
     /// # Errors
-    /// The connection's.
+    /// The connection fails.
     pub(crate) fn wait(&mut self, other: RawFd, timeout: Duration) -> Result<(), LinkError> {
         let end = Instant::now() + timeout;
         loop {
@@ -163,7 +163,7 @@ impl CommandQueue {
             }
             turned?;
             let left = stopping::limit(end.saturating_duration_since(Instant::now()));
-            if self.link.as_ref().is_some_and(Link::has_news) || left.is_zero() {
+            if self.link.as_ref().is_some_and(QpairLink::has_news) || left.is_zero() {
                 return Ok(());
             }
             if self.sleep(Some(other), left)? {
@@ -187,7 +187,7 @@ impl CommandQueue {
 
     // ---- Turns ----
 
-    /// Handles what has come, and sends what waits: also a H2CTermReq to a peer that breaks the protocol.
+    /// Processes received data and sends queued data, including a H2CTermReq to a peer that violates the protocol.
     fn turn(&mut self) -> Result<(), LinkError> {
         if let Some(error) = self.ended.take() {
             return Err(error);
@@ -205,11 +205,11 @@ impl CommandQueue {
         };
         *has_more = false;
         for _ in 0..RECEIVES_MAX {
-            let (heard, mut rest) = link.receive(commands, rx, RX_BYTES)?;
+            let (received, mut rest) = link.receive(commands, rx, RX_BYTES)?;
             while let Some(bytes) = rest {
                 rest = link.parse(commands, shared, bytes, BATCH)?;
             }
-            if !heard.something {
+            if !received.something {
                 return Ok(());
             }
         }
@@ -219,9 +219,9 @@ impl CommandQueue {
 
     fn receive_frames(&mut self) {
         let CommandQueue { link: Some(link), commands, shared, .. } = self else { return };
-        let Shared { ports, now, completions, recorder, .. } = shared;
-        let mut deliver = |heard: &Heard<'_>| {
-            link.receive_frame(*now, heard, commands, completions, recorder);
+        let LaneShared { ports, now, completions, recorder, .. } = shared;
+        let mut deliver = |received: &HostFrame<'_>| {
+            link.receive_frame(*now, received, commands, completions, recorder);
         };
         for port in 0..ports.len() {
             let full = |_: &usize| ports.receive(port, FRAMES, &mut deliver) == FRAMES;
@@ -244,7 +244,7 @@ impl CommandQueue {
         ended.and(flushed)
     }
 
-    /// Waits until there may be something to do; `false`: it is too late for that.
+    /// Waits for an event. False if the deadline has passed.
     fn sleep_until(&mut self, deadline: Instant) -> io::Result<bool> {
         let left = stopping::limit(deadline.saturating_duration_since(Instant::now()));
         if left.is_zero() {
@@ -254,8 +254,7 @@ impl CommandQueue {
         Ok(true)
     }
 
-    /// Waits until the connection or `other` is readable, or the link has something to do by itself; returns true if
-    /// `other` is.
+    /// Waits until the connection or `other` is readable, or a timer of the link is due. True if `other` is readable.
     fn sleep(&mut self, other: Option<RawFd>, timeout: Duration) -> io::Result<bool> {
         let Some(link) = &mut self.link else { return Ok(false) };
         let due = link.deadline().map(|at| at.since(clock::now()));
@@ -272,38 +271,38 @@ impl CommandQueue {
 
     // ---- Ethernet ----
 
-    /// Takes what has become of the target's addresses and of links to them.
+    /// Takes the changes of the target's addresses and of links to them.
     pub(crate) fn take_survey(&mut self) -> Option<Survey> {
         self.link.as_mut()?.take_survey()
     }
 
-    /// Adds a path to that target, if the queue has none such.
-    pub(crate) fn offer(&mut self, found: &Found) {
+    /// Adds a path to the target, if the queue has no such path.
+    pub(crate) fn offer(&mut self, found: &FoundPath) {
         if let Some(link) = &mut self.link {
             link.offer(clock::now(), found);
         }
     }
 
-    /// From now on its frames are sealed, and others are dropped.
+    /// Seals its frames from now on, and drops frames that are not sealed.
     ///
     /// # Errors
-    /// There are none, or the cipher fails.
+    /// The transport has no frames, or the cipher fails.
     pub(crate) fn seal(&mut self, secret: &FrameSecret) -> Result<(), LinkError> {
         self.link.as_mut().ok_or(LinkError::Closed)?.seal(secret)
     }
 
     // ---- The end ----
 
-    /// Hands an idle connection over to a lane. Data that is being sent is this queue's, so none may be.
+    /// Hands an idle connection over to a lane. No data may be in the send buffer, as this queue owns it.
     ///
     /// # Errors
-    /// It is gone, or its commands were answered before they were sent.
+    /// The connection is gone, or its commands completed before they were sent.
     pub(crate) fn into_link(
         mut self,
         in_capsule_bytes: u32,
         policy: PolicyConfig,
-    ) -> Result<Link, LinkError> {
-        if self.link.as_ref().is_some_and(Link::is_blocked) {
+    ) -> Result<QpairLink, LinkError> {
+        if self.link.as_ref().is_some_and(QpairLink::is_blocked) {
             return Err(LinkError::Nonsense("answers to commands that it has not received"));
         }
         let mut link = self.link.take().ok_or(LinkError::Closed)?;
@@ -311,12 +310,13 @@ impl CommandQueue {
         Ok(link)
     }
 
-    /// Ends abruptly: nothing sent before reaches the target's application any more, or the `fence` will see to it.
+    /// Ends the connection abruptly: no data sent before reaches the target's application any more, or the `fence`
+    /// ensures it.
     pub(crate) fn reset(self, fence: &mut Fence) {
-        self.link.iter().filter_map(Link::earlier).for_each(|lane| fence.add(lane));
+        self.link.iter().filter_map(QpairLink::earlier).for_each(|lane| fence.add(lane));
     }
 
-    /// Ends in order, when everything has been answered.
+    /// Closes the connection normally, once all commands have completed.
     pub(crate) fn close(mut self) {
         if let Some(link) = &mut self.link {
             link.close();

@@ -1,43 +1,43 @@
-//! The commands of a link, as far as a link needs to know them.
+//! Commands of a link, as the link uses them.
 
 use super::api::Completion;
-use super::ether::Source;
+use super::ether::CommandDataSource;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::Place;
 use roadtrain_wire::cqe::Cqe;
 use std::collections::VecDeque;
 
-/// The end of a slot's command.
+/// Completion of a slot's command.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ending {
+pub(super) struct CommandEnd {
     pub(super) cqe: Cqe,
-    /// All data has moved, unchanged.
+    /// True if all data was transferred intact.
     pub(super) data_intact: bool,
-    /// The kernel may still read what was sent: a buffer cannot go back yet.
+    /// True if the kernel may still read sent data: its buffer cannot be returned yet.
     pub(super) blocked: bool,
 }
 
-/// A command that has ended.
+/// Ended command.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HasEnded {
+pub(super) struct EndedLinkCommand {
     /// Bytes of its data.
     pub(super) bytes: u64,
-    /// Duration of its request; 0 when it is tried again.
+    /// Latency of its request in nanoseconds; 0 if it is retried.
     pub(super) latency_ns: u64,
 }
 
-/// Commands by slot: where their data is, and what becomes of them.
-pub(crate) trait Commands: Source {
-    /// Where data of the slot's command belongs. It stays there until the command has ended.
+/// Commands by slot: their data buffers, and their completion.
+pub(crate) trait LinkCommands: CommandDataSource {
+    /// Returns the buffer for data of the slot's command. It stays valid until the command has ended.
     fn place(&mut self, slot: u16, offset: u32, length: u32) -> Option<Place>;
-    /// Copies data of the slot's command to where it belongs.
+    /// Copies data into the buffer of the slot's command.
     fn fill(&mut self, slot: u16, offset: u32, data: &[u8]);
-    /// The slot's command has ended. `None`: the slot was not used, or nobody counts the command.
+    /// Ends the slot's command. `None`: the slot was not used, or the command is not counted.
     fn end(
         &mut self,
         slot: u16,
-        end: &Ending,
+        end: &CommandEnd,
         now: Instant,
         completions: &mut VecDeque<Completion>,
-    ) -> Option<HasEnded>;
+    ) -> Option<EndedLinkCommand>;
 }

@@ -1,4 +1,4 @@
-//! What a host is told to connect to, and how.
+//! Configuration of a host's connections.
 
 use super::address::Address;
 use roadtrain_host_proto::association::{self, Beside};
@@ -17,139 +17,138 @@ use roadtrain_wire::pdu::Digests;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// A connection to a subsystem.
+/// Configuration of the connection to a subsystem.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// Where the target is.
+    /// Address of the target.
     pub address: Address,
-    /// More addresses of the same subsystem, of either transport: with these, each is a path to the same namespaces.
-    /// No interface belongs to two of them.
+    /// More addresses of the same subsystem, of either transport: each is a path to the same namespaces. No two of them
+    /// share an interface.
     pub more_addresses: Vec<Address>,
-    /// Discovery controllers that know the paths, and how they are connected to: with these, the addresses above are
-    /// replaced by what is found.
+    /// Discovery controllers and their connection parameters: the discovered paths replace the addresses above.
     pub discovery: Option<Box<HostConfig>>,
-    /// Where connections over TCP begin.
+    /// Local end of connections over TCP.
     pub local: LocalEnd,
-    /// Which path a request takes, where there are several.
+    /// Path selection policy, if there are several paths.
     pub path_policy: PathPolicy,
     /// Subsystem to connect to.
     pub subsystem_nqn: String,
-    /// Who this host says it is.
+    /// NQN of this host.
     pub host_nqn: String,
     /// Host identifier, a UUID.
     pub host_id: [u8; 16],
-    /// Keys to authenticate with, when the target asks for it. With one of the target's it has to prove that it has
-    /// the key, too.
+    /// Authentication keys, used when the target requires it. With a controller key the target has to authenticate,
+    /// too.
     pub keys: Keys,
     /// Lanes (I/O queues), each with its own connection.
     pub lanes: u32,
     /// Controllers that an earlier process of this host has lost, and that may still execute writes.
     pub inherited: Vec<OpenController>,
-    /// Cores of the reactors, which are dealt out to them in turn. Empty: not pinned.
+    /// Cores of the reactors, assigned in turn. Empty: not pinned.
     pub cores: Vec<usize>,
-    /// Reactors, to which lanes are dealt out in turn. `None`: one for each core, one without cores.
+    /// Number of reactors; lanes are assigned to them in turn. `None`: one per core, one without cores.
     pub reactors: Option<usize>,
-    /// What is kept on one NUMA node.
+    /// Placement on NUMA nodes.
     pub placement: Placement,
     /// Entries of each I/O queue.
     pub queue_entries: u16,
-    /// Digests to ask for.
+    /// Digests to request.
     pub digests: Digests,
-    /// When lanes send.
+    /// Batching policy of the lanes.
     pub policy: PolicyConfig,
-    /// Class of the lanes, and so of requests that are of none ([`Class::Normal`]).
+    /// Class of the lanes, and default class of requests without one ([`Class::Normal`]).
     pub class: Class,
-    /// Lanes on which latency-critical requests and bulk meet may get express connections, over TCP.
+    /// Express connections over TCP for lanes on which latency-critical requests and bulk meet.
     pub express: bool,
-    /// How reactors wait.
+    /// Waiting policy of reactors.
     pub waiting: Waiting,
-    /// Which requests are recorded as slow.
+    /// Threshold of requests that are recorded as slow.
     pub slow_over: SlowOver,
     /// Keep-alive timeout; zero for none.
     pub keep_alive: Duration,
-    /// How long the first connection is tried again while the controller is busy.
+    /// Duration of retries of the first connection while the controller is busy.
     pub connect_timeout: Duration,
-    /// First wait before connecting again; doubles up to [`RECONNECT_DELAY_MAX`].
+    /// First pause before reconnecting; doubles up to [`RECONNECT_DELAY_MAX`].
     pub reconnect_delay: Duration,
-    /// Requests fail when the controller has been gone that long; `None`: they wait for ever.
+    /// Duration of a controller loss after which requests fail; `None`: they wait for ever.
     pub controller_loss_timeout: Option<Duration>,
-    /// The same before that, for requests only: attempts to connect go on all the same. With several paths it counts for
-    /// each, and requests fail when none works. `None`: only the timeout above counts.
+    /// Shorter duration after which requests fail while attempts to connect continue. With several paths it counts for
+    /// each path, and requests fail when no path works. `None`: only the controller-loss timeout counts.
     pub fast_io_fail_timeout: Option<Duration>,
-    /// A request on its way for so long is aborted, and with no end after that the connection is given up, to be
-    /// made again; `None`: requests take as long as they take. Time without a connection does not count.
+    /// I/O timeout: a request in flight for this long is aborted, and if it does not end then the connection is closed
+    /// and made again. `None`: no timeout. Time without a connection does not count.
     pub io_timeout: Option<Duration>,
-    /// Longest wait for an answer on the control plane.
+    /// Reply timeout of the control plane.
     pub timeout: Duration,
-    /// Connections over TCP are secured by TLS like this; a target that does not do so is refused.
+    /// TLS parameters of connections over TCP; a target without TLS is refused. `None`: no TLS.
     pub tls: Option<HostTls>,
 }
 
-/// Where this host's connections over TCP begin; what is not given is the kernel's choice.
+/// Local end of this host's connections over TCP; the kernel chooses unset values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocalEnd {
-    /// An address of this machine.
+    /// Local address.
     pub address: Option<IpAddr>,
-    /// The interface that packets leave and arrive by.
+    /// Interface for sent and received packets.
     pub interface: Option<String>,
 }
 
-/// How a host's connections are secured.
+/// TLS parameters of a host's connections.
 #[derive(Clone, Debug)]
 pub struct HostTls {
-    /// Where their PSK comes from.
+    /// Source of the PSK.
     pub key: HostKey,
-    /// The version of the identity by which a configured PSK is named. `None`: version 1, and version 0 where the
-    /// target refuses that.
+    /// Version of the identity of a configured PSK. `None`: version 1, and version 0 if the target refuses that.
     pub identity: Option<IdentityVersion>,
-    /// Blocks of AES for which the keys of a connection are used; then all connections are made anew.
+    /// Maximum AES blocks under the keys of a connection; then all connections are made again.
     pub blocks_max: u64,
 }
 
-/// The PSK that a host offers for a connection.
+/// PSK that a host offers for a connection.
 #[derive(Clone, Debug)]
 pub(super) struct OfferedPsk {
     pub(super) psk: TlsPsk,
-    /// The same key by another identity, for targets that refuse the first one.
+    /// The same key with another identity, for targets that refuse the first one.
     pub(super) other: Option<TlsPsk>,
-    /// Blocks of AES for which the keys are good.
+    /// Maximum AES blocks under the keys.
     pub(super) blocks_max: u64,
 }
 
-/// Where a host's PSK comes from.
+/// Source of a host's PSK.
 #[derive(Clone, Debug)]
 pub enum HostKey {
-    /// A configured PSK, of which that of a host and a subsystem is derived.
+    /// Configured PSK, from which the PSK of a host and a subsystem is derived.
     Configured(TlsKey),
-    /// It was derived elsewhere, for this host and this subsystem, as keyrings have them.
+    /// PSK that was already derived for this host and this subsystem, as keyrings store it.
     Derived(TlsPsk),
-    /// It is made by authenticating, with [`HostConfig::keys`] (secure channel concatenation).
+    /// Negotiated by authentication with [`HostConfig::keys`] (secure channel concatenation).
     Authentication,
 }
 
 impl HostTls {
-    /// With this key, and new connections a little before AES-GCM's limit, so that no target has to end them.
+    /// Creates the parameters with this key. Connections are made again a little before AES-GCM's limit, so that no
+    /// target has to end them.
     #[must_use]
     pub fn new(key: HostKey) -> Self {
         HostTls { key, identity: None, blocks_max: BLOCKS_MAX - (BLOCKS_MAX >> 4) }
     }
 
-    /// The same with a PSK that is made by authenticating.
+    /// Creates the parameters with a PSK that is negotiated by authentication.
     #[must_use]
     pub fn concatenated() -> Self {
         HostTls::new(HostKey::Authentication)
     }
 }
 
-/// Most paths that are used of those that discovery controllers know.
+/// Maximum number of discovered paths that are used.
 pub(super) const DISCOVERED_PATHS_MAX: usize = 16;
-/// So long an answer is waited for at least, where there are several paths.
+/// Minimum reply timeout with several paths.
 const ANSWER_MIN: Duration = Duration::from_millis(500);
-/// Longest wait between two attempts to connect again.
+/// Longest pause between two attempts to reconnect.
 pub const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(10);
 
 impl HostConfig {
-    /// One lane, no digests, the defaults of nvme-cli for times.
+    /// Creates a configuration with one lane, no digests, and the timeouts of nvme-cli.
     #[must_use]
     pub fn new(
         address: impl Into<Address>,
@@ -190,34 +189,35 @@ impl HostConfig {
         }
     }
 
-    /// Reactors for `lanes` lanes: none is without one.
+    /// Returns the number of reactors for `lanes` lanes: each has at least one lane.
     pub(super) fn reactor_count(&self, lanes: usize) -> usize {
         self.reactors.unwrap_or(self.cores.len()).clamp(1, lanes.max(1))
     }
 
-    /// The core of the reactor that lane `number` (over all reactors) is dealt to, if that has one.
+    /// Returns the core of the reactor of lane `number` (over all reactors), if it is pinned.
     pub(super) fn core_of(&self, number: usize) -> Option<usize> {
         let reactors = self.reactors.unwrap_or(self.cores.len()).max(1);
         self.cores.get(number % reactors % self.cores.len().max(1)).copied()
     }
 
-    /// Whether there are several paths, or may be.
+    /// True if there are several paths, or may be.
     pub(super) fn has_paths(&self) -> bool {
         !self.more_addresses.is_empty() || self.discovery.is_some()
     }
 
-    /// Paths that there may be at once.
+    /// Returns the maximum number of paths.
     pub(super) fn paths_max(&self) -> usize {
         let paths = 1 + self.more_addresses.len();
         if self.discovery.is_some() { paths.max(DISCOVERED_PATHS_MAX) } else { paths }
     }
 
-    /// The addresses of all paths.
+    /// Returns the addresses of all paths.
     pub(super) fn addresses(&self) -> impl Iterator<Item = &Address> {
         std::iter::once(&self.address).chain(&self.more_addresses)
     }
 
-    /// What one of several paths is connected with: another one is there, so nobody waits long for a target that is silent.
+    /// Returns the configuration of one of several paths. Its reply timeout is shorter, as another path can take over
+    /// from a silent target.
     pub(super) fn of_path(&self, address: &Address) -> HostConfig {
         let mut config = HostConfig { address: address.clone(), ..self.clone() };
         if self.has_paths() && !self.keep_alive.is_zero() {
@@ -226,19 +226,19 @@ impl HostConfig {
         config
     }
 
-    /// Express connections that so many lanes may have on this path: none over Ethernet, where urgent frames pass others
-    /// anyway.
+    /// Returns the number of express connections that this many lanes may have on this path: none over Ethernet, where
+    /// urgent frames overtake others anyway.
     pub(super) fn expresses(&self, lanes: u32) -> u32 {
         let has_sockets = self.address.as_ether().is_none();
         if self.express && has_sockets { lanes.min(EXPRESSES_MAX) } else { 0 }
     }
 
-    /// Whether lanes of any path may have one.
+    /// True if lanes of any path may have an express connection.
     pub(super) fn may_express(&self) -> bool {
         self.express && self.addresses().any(|address| address.as_ether().is_none())
     }
 
-    /// What a controller is connected with.
+    /// Returns the connection parameters of a controller.
     pub(super) fn wants(&self) -> Wants {
         Wants {
             subsystem_nqn: self.subsystem_nqn.clone(),
@@ -261,7 +261,7 @@ impl HostConfig {
         }
     }
 
-    /// Whether its connections are secured with a key that it has; `None`: with one that is made.
+    /// Returns true if connections are secured with a key that the host has; `None`: with a negotiated one.
     pub(super) fn secures(&self) -> Option<bool> {
         match &self.tls {
             Some(HostTls { key: HostKey::Authentication, .. }) => None,
@@ -269,7 +269,7 @@ impl HostConfig {
         }
     }
 
-    /// The PSKs of a connection; `made` is one that was made for it.
+    /// Returns the PSKs of a connection; `made` is the negotiated one.
     pub(super) fn psk(&self, made: Option<&TlsPsk>) -> Option<OfferedPsk> {
         let HostTls { key, identity, blocks_max } = self.tls.as_ref()?;
         let of = |key: &TlsKey, version| {
@@ -287,7 +287,7 @@ impl HostConfig {
         Some(OfferedPsk { psk, other, blocks_max: *blocks_max })
     }
 
-    /// How an association with `lanes` lanes is kept.
+    /// Returns the configuration of an association with `lanes` lanes.
     pub(super) fn association(
         &self,
         lanes: u32,

@@ -1,27 +1,27 @@
-//! The control thread: it drives the association. What is to be done and when is decided by
-//! `host_proto::association`; here it is done, by calls on the admin queue that wait.
+//! Control thread: drives the association. `host_proto::association` decides which actions are due; this module carries
+//! them out, by blocking calls on the admin queue.
 //!
-//! The thread sleeps on the admin queue and on the reactors' reports. Where there are several paths each has a control
-//! thread and an association of its own, so one that is silent holds up no other.
+//! The thread blocks on the admin queue and on the reactors' reports. With several paths each has a control thread and
+//! an association of its own, so a silent path delays no other.
 
-mod beside;
 mod leave;
 mod panicked;
+mod siblings;
 
-use super::admin::{Admin, Queues, hurried};
+use super::admin::{Admin, Queues, with_timeout_max};
 use super::config::HostConfig;
 use super::counters::LinkState;
 use super::error::HostError;
-use super::ether::{Found, PathDiscovery};
-use super::link::{Link, LinkError};
-use super::numbers::Numbers;
-use super::reactor::{ExpressLink, Order, Report};
-use super::stopping::{self, wait_calmly};
+use super::ether::{FoundPath, PathDiscovery};
+use super::link::{LinkError, QpairLink};
+use super::numbers::ConnectionNumbers;
+use super::reactor::{ExpressLink, HostReactorOrder, HostReactorReport};
+use super::stopping::{self, wait_unlimited};
 use super::threads::ReactorHandle;
 use super::view::ControllerView;
 use roadtrain_ether_proto::fence::Fence;
 use roadtrain_host_proto::allocation::Allocation;
-use roadtrain_host_proto::association::{Action, AskedBy, Association, Reason};
+use roadtrain_host_proto::association::{Action, Association, QueryOrigin, ResetReason};
 use roadtrain_host_proto::bringup::Fencing;
 use roadtrain_host_proto::old_commands::LaneGuard;
 use roadtrain_host_proto::pins::Barred;
@@ -37,96 +37,97 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
-/// Where nothing is due.
+/// Timeout while nothing is due.
 const SELDOM: Duration = Duration::from_secs(3600);
 
-pub(super) use beside::{Welcome, of_first};
+pub(super) use siblings::{FirstAttempt, sibling_constraints};
 
-/// Which path a control thread is for.
-pub(super) struct Seat {
-    /// Its number.
+/// Path of a control thread.
+pub(super) struct PathContext {
+    /// Number of the path.
     pub(super) path: usize,
-    /// Lanes of a path.
+    /// Number of lanes of a path.
     pub(super) lanes: usize,
-    /// Ports that each reactor has for paths before this one.
+    /// Number of ports that each reactor has for paths before this one.
     pub(super) ports_before: usize,
-    /// To the control threads of all places for paths.
-    pub(super) peers: Vec<Outbox<Report>>,
-    /// Who waits for the path to be connected for the first time.
-    pub(super) welcome: Option<Welcome>,
+    /// Mailboxes of the control threads of all path slots.
+    pub(super) peers: Vec<Outbox<HostReactorReport>>,
+    /// Receiver of the result of the first attempt to connect.
+    pub(super) first_attempt: Option<FirstAttempt>,
 }
 
-/// The control thread.
-pub(super) struct Control {
-    /// With the path's address.
+/// State of a control thread.
+pub(super) struct PathControl {
+    /// Configuration, with the path's address.
     config: HostConfig,
-    seat: Seat,
+    context: PathContext,
     view: ControllerView,
-    inbox: Inbox<Report>,
+    inbox: Inbox<HostReactorReport>,
     reactors: Vec<ReactorHandle>,
     association: Association<LinkError>,
-    /// The connections of the path.
+    /// Connections of the path.
     queues: Queues,
     /// Lanes that reactors have, or had, and that the target may still know.
     fence: Fence,
-    /// To the inbox.
-    reports: Outbox<Report>,
-    /// Looks for links that lanes have not.
+    /// Sender to the inbox.
+    reports: Outbox<HostReactorReport>,
+    /// Search for links that lanes do not have.
     discovery: Option<PathDiscovery>,
-    /// What it has found, and the admin queue has not been told.
-    found: Vec<Found>,
-    /// The slot of an Abort that the target has not answered.
+    /// Found links that the admin queue has not received.
+    found: Vec<FoundPath>,
+    /// Slot of the Abort in flight.
     aborting: Option<u16>,
-    /// Of whose stale NSIDs users have been warned.
+    /// Stale NSIDs that were logged.
     warned: Barred,
-    /// Whose each express connection is, by its number.
+    /// Lane of each express connection, by its number.
     expresses: BTreeMap<usize, usize>,
-    /// Reactors whose threads are over.
+    /// Number of reactors whose threads have ended.
     ended: usize,
-    /// The path is being given up: lanes that still have requests.
+    /// Number of lanes that still have requests, while the path is removed.
     leaving: Option<usize>,
-    /// It leads elsewhere.
+    /// True if the path leads to other namespaces.
     is_refused: bool,
 }
 
-/// What a control thread leaves behind for the next one at its place.
+/// State that a control thread leaves to the next one in its slot.
 pub(super) struct Leftover {
-    pub(super) inbox: Inbox<Report>,
-    /// Reactors whose threads are over.
+    pub(super) inbox: Inbox<HostReactorReport>,
+    /// Number of reactors whose threads have ended.
     pub(super) ended: usize,
-    /// The path led elsewhere.
+    /// True if the path led to other namespaces.
     pub(super) is_refused: bool,
 }
 
-impl Control {
-    /// With an admin queue whose controller has told about itself.
+impl PathControl {
+    /// Creates the state with an admin queue whose controller is identified.
     pub(super) fn new(
         config: HostConfig,
-        seat: Seat,
+        context: PathContext,
         view: ControllerView,
         admin: Admin,
         reactors: Vec<ReactorHandle>,
-        (reports, inbox): (Outbox<Report>, Inbox<Report>),
+        (reports, inbox): (Outbox<HostReactorReport>, Inbox<HostReactorReport>),
     ) -> Self {
-        let beside = config.has_paths().then(|| of_first(&view));
-        let rules = config.association(seat.lanes as u32, beside, view.old_commands());
+        let siblings = config.has_paths().then(|| sibling_constraints(&view));
+        let rules = config.association(context.lanes as u32, siblings, view.old_commands());
         let association = Association::brought_up(clock::now(), rules, view.info(), admin.psk());
-        let control = Control::with(config, seat, view, association, reactors, (reports, inbox));
-        Control { queues: admin.queues, ..control }
+        let control =
+            PathControl::with(config, context, view, association, reactors, (reports, inbox));
+        PathControl { queues: admin.queues, ..control }
     }
 
     fn with(
         config: HostConfig,
-        seat: Seat,
+        context: PathContext,
         view: ControllerView,
         association: Association<LinkError>,
         reactors: Vec<ReactorHandle>,
-        (reports, inbox): (Outbox<Report>, Inbox<Report>),
+        (reports, inbox): (Outbox<HostReactorReport>, Inbox<HostReactorReport>),
     ) -> Self {
-        Control {
+        PathControl {
             association,
             config,
-            seat,
+            context,
             view,
             inbox,
             reactors,
@@ -144,11 +145,10 @@ impl Control {
         }
     }
 
-    /// Connects the lanes for the first time. While the target is busy the association tries again, as long as the
-    /// [`HostConfig::connect_timeout`] lasts.
+    /// Connects the lanes for the first time. A busy target is retried for [`HostConfig::connect_timeout`].
     ///
     /// # Errors
-    /// What keeps that from working.
+    /// Any failure of that.
     pub(super) fn begin(&mut self) -> Result<(), HostError> {
         let deadline = clock::now() + self.config.connect_timeout;
         while !self.association.is_live() {
@@ -168,7 +168,7 @@ impl Control {
                 None => self.wait(),
             }
         }
-        // The lanes get their connections.
+        // Hand the connections over to the lanes.
         while let Some(action) = self.association.next_action() {
             if let Action::Reset { why, .. } = action {
                 return Err(self.error(why));
@@ -178,7 +178,7 @@ impl Control {
         Ok(())
     }
 
-    /// Until the end.
+    /// Runs the thread until the end of the association.
     pub(super) fn run(mut self) -> Leftover {
         loop {
             self.read_reports();
@@ -194,7 +194,7 @@ impl Control {
         }
     }
 
-    /// Waits until something may have happened, or is due.
+    /// Waits for an event or for the next deadline.
     fn wait(&mut self) {
         let due = self.association.deadline().map(|at| at.since(clock::now()));
         let (wait, inbox) = (due.unwrap_or(SELDOM), self.inbox.fd());
@@ -206,12 +206,12 @@ impl Control {
                 }
             }
             None => {
-                let _ = wait_calmly(inbox, wait);
+                let _ = wait_unlimited(inbox, wait);
             }
         }
     }
 
-    /// Events, and news of the transport.
+    /// Handles events, and changes of the transport.
     fn check_admin_queue(&mut self) {
         if !self.association.is_live() || self.association.is_ending() {
             return;
@@ -219,7 +219,7 @@ impl Control {
         let Some(admin) = &mut self.queues.admin else { return };
         self.found.drain(..).for_each(|found| admin.queue.offer(&found));
         if let (Some(survey), Some(discovery)) = (admin.queue.take_survey(), &self.discovery) {
-            discovery.tell(survey);
+            discovery.update(survey);
         }
         match admin.queue.next_event() {
             Ok(Some((slot, _))) if self.aborting == Some(slot) => {
@@ -232,12 +232,12 @@ impl Control {
         }
     }
 
-    // ---- What reactors tell ----
+    // ---- Reports of reactors ----
 
-    fn link_found(&mut self, found: Found) {
-        let theirs = found.after(self.seat.ports_before);
-        self.each_lane(|lane| Order::Offer { lane, found: theirs.clone() });
-        found.tell(&mut self.fence);
+    fn link_found(&mut self, found: FoundPath) {
+        let theirs = found.after(self.context.ports_before);
+        self.each_lane(|lane| HostReactorOrder::Offer { lane, found: theirs.clone() });
+        found.add_to(&mut self.fence);
         self.found.push(found);
     }
 
@@ -246,36 +246,42 @@ impl Control {
         while let Some(report) = self.inbox.take() {
             let now = clock::now();
             match report {
-                Report::Lost { lane, error } => {
+                HostReactorReport::Lost { lane, error } => {
                     self.association.lane_lost(now, lane, error);
                 }
-                Report::Overdue { lane, cids } => {
+                HostReactorReport::Overdue { lane, cids } => {
                     let (timeout, count) = (self.config.io_timeout.unwrap_or_default(), cids.len());
                     warn!(target = %self.config.address, lane, count, "no answer for {timeout:.0?}: aborting");
                     self.association.overdue(lane, cids);
                 }
-                Report::WantsExpress { lane } => self.association.want_express(lane),
-                Report::ExpressClosed { lane, number } => self.express_closed(lane, number),
-                Report::Found(found) => self.link_found(found),
-                Report::LookUp { by, query } => self.association.look_up(by, query),
-                Report::EndFor { path, lost } => self.association.end_for(now, path, lost),
-                Report::IsBack { path } => {
+                HostReactorReport::WantsExpress { lane } => self.association.want_express(lane),
+                HostReactorReport::ExpressClosed { lane, number } => {
+                    self.express_closed(lane, number)
+                }
+                HostReactorReport::Found(found) => self.link_found(found),
+                HostReactorReport::QueryAllocation { by, query } => {
+                    self.association.query_allocation(by, query)
+                }
+                HostReactorReport::EndFor { path, lost } => {
+                    self.association.end_for(now, path, lost)
+                }
+                HostReactorReport::IsBack { path } => {
                     self.association.withdraw(path);
                     self.association.remind();
                 }
-                Report::HasEnded { lost } => self.association.fenced(lost),
-                Report::Stop => self.association.stop(now, self.has_help()),
-                Report::Leave => self.leave(),
-                Report::Left => self.lane_left(),
-                Report::Ended(failure) => self.reactor_ended(failure),
+                HostReactorReport::HasEnded { lost } => self.association.fenced(lost),
+                HostReactorReport::Stop => self.association.stop(now, self.has_live_sibling()),
+                HostReactorReport::Leave => self.leave(),
+                HostReactorReport::Left => self.lane_left(),
+                HostReactorReport::Ended(failure) => self.reactor_ended(failure),
                 #[cfg(feature = "testing")]
-                Report::Call(call) => call(),
+                HostReactorReport::Call(call) => call(),
             }
         }
     }
 
-    /// A reactor has ended. When it has failed the others end, too: its lanes and its front are gone, and whoever
-    /// uses the controller has to know.
+    /// Handles the end of a reactor. After a failure the others end, too: its lanes and its front are gone, and users
+    /// of the controller get an error.
     fn reactor_ended(&mut self, failure: Option<String>) {
         self.ended += 1;
         if let Some(failure) = failure {
@@ -283,13 +289,13 @@ impl Control {
             self.view.fail(failure);
             self.association.stop(clock::now(), false);
         }
-        // Each reactor's thread says so once; it may be about to end when it has.
+        // Each reactor's thread reports this once, perhaps just before it ends.
         if self.ended >= self.reactors.len() {
             self.association.ended(clock::now());
         }
     }
 
-    // ---- What is to be done ----
+    // ---- Actions ----
 
     fn carry_out(&mut self, action: Action<LinkError>) -> ControlFlow<()> {
         match action {
@@ -309,7 +315,7 @@ impl Control {
                     Some(why) => info!(lane, "no express connection: {why}"),
                     None => debug!(lane, "no express connection: no queue to spare"),
                 }
-                self.tell(lane, |lane| Order::Express { lane, express: None });
+                self.order(lane, |lane| HostReactorOrder::Express { lane, express: None });
             }
             Action::Attach { rules, barred, writes, guard } => {
                 self.attach(rules, &barred, (&writes, &guard));
@@ -317,33 +323,35 @@ impl Control {
             Action::WritesLost { nsids, .. } => self.warn_of_lost_writes(&nsids),
             Action::SetBarred(barred) => {
                 self.warn_of(&barred);
-                self.each_lane(|lane| Order::SetBarred { lane, barred: barred.clone() });
+                self.each_lane(|lane| HostReactorOrder::SetBarred { lane, barred: barred.clone() });
             }
             Action::SetAna { ana, .. } => {
-                self.view.set_ana(self.seat.path, ana.clone());
-                self.each_lane(|lane| Order::SetAna { lane, ana: ana.clone() });
+                self.view.set_ana(self.context.path, ana.clone());
+                self.each_lane(|lane| HostReactorOrder::SetAna { lane, ana: ana.clone() });
             }
             Action::LateTransition { nsids, .. } => self.warn_of_transition(&nsids),
-            Action::Release => self.each_lane(|lane| Order::Release { lane }),
+            Action::Release => self.each_lane(|lane| HostReactorOrder::Release { lane }),
             Action::Changed => self.show_info(),
-            Action::LookedUp { by, found } => self.tell_found(by, found),
+            Action::LookedUp { by, found } => self.send_allocation(by, found),
             Action::EndElsewhere { lost, .. } => {
-                self.each_peer(|path| Report::EndFor { path, lost });
+                self.each_peer(|path| HostReactorReport::EndFor { path, lost });
             }
             Action::EndedFor { owner, lost, fencing } => self.ended_for(owner, lost, fencing),
-            Action::Fenced { cntlid, fencing, .. } => self.tell_fencing(cntlid, fencing),
+            Action::Fenced { cntlid, fencing, .. } => self.log_fencing(cntlid, fencing),
             Action::Reset { why, was_live } => self.reset(why, was_live),
             Action::Fail { lane: Some(lane) } => {
-                self.tell(lane, |lane| Order::Fail { lane });
+                self.order(lane, |lane| HostReactorOrder::Fail { lane });
             }
             Action::Fail { lane: None } => self.fail_all(self.config.controller_loss_timeout),
-            Action::FailFast if self.has_help() => self.association.fail_later(clock::now()),
+            Action::FailFast if self.has_live_sibling() => {
+                self.association.fail_later(clock::now())
+            }
             Action::FailFast => self.fail_all(self.config.fast_io_fail_timeout),
-            // Others go on.
+            // The other paths continue.
             Action::Finish if self.leaving.is_some() => {}
             Action::Finish => {
                 for reactor in &self.reactors {
-                    reactor.orders.send(Order::Stop);
+                    reactor.orders.send(HostReactorOrder::Stop);
                 }
             }
             Action::End { shut_down } => {
@@ -356,19 +364,19 @@ impl Control {
         ControlFlow::Continue(())
     }
 
-    /// Runs a step of a procedure, and gives the association its result.
+    /// Runs a step of a procedure, and passes its result to the association.
     fn run_step(&mut self, step: &Ask) {
         if self.association.ends_in_order() {
-            stopping::begin_again();
+            stopping::restart_limit();
         }
         let until = self.association.answer_by();
         let within = until.map_or(self.config.timeout, |at| at.since(clock::now()));
-        let config = hurried(&self.config, within);
+        let config = with_timeout_max(&self.config, within);
         let answer = self.queues.carry_out(&config, &mut self.fence, step);
         self.association.answer(clock::now(), answer);
     }
 
-    /// Sends a command on the admin queue whose answer is not waited for: its slot.
+    /// Sends a command on the admin queue without waiting for its completion. Returns its slot.
     fn post(&mut self, sqe: &Sqe) -> Option<u16> {
         let admin = self.queues.admin.as_mut().ok_or(LinkError::Closed);
         let posted = admin.and_then(|admin| admin.queue.post(sqe));
@@ -382,7 +390,7 @@ impl Control {
         barred: &Barred,
         (writes, guard): (&PathWrites, &LaneGuard),
     ) {
-        if let Some(problem) = self.unlike_others() {
+        if let Some(problem) = self.sibling_mismatch() {
             return self.refuse(problem);
         }
         if self.is_refused {
@@ -403,22 +411,29 @@ impl Control {
         self.warn_of(barred);
         for (lane, mut link) in links {
             link.earlier().into_iter().for_each(|lane| self.fence.add(lane));
-            link.shift(self.seat.ports_before);
+            link.shift(self.context.ports_before);
             let (link, barred) = (Box::new(link), barred.clone());
             let (writes, guard) = (writes.clone(), guard.clone());
-            self.tell(lane, |lane| Order::Attach { lane, link, rules, barred, writes, guard });
+            self.order(lane, |lane| HostReactorOrder::Attach {
+                lane,
+                link,
+                rules,
+                barred,
+                writes,
+                guard,
+            });
         }
         self.discover_paths();
-        self.each_peer(|path| Report::IsBack { path });
-        if self.view.link_of(self.seat.path).state != LinkState::Connected {
-            self.view.set_link(self.seat.path, LinkState::Connected, None);
-            let again = if self.seat.welcome.is_some() { "" } else { " again" };
+        self.each_peer(|path| HostReactorReport::IsBack { path });
+        if self.view.link_of(self.context.path).state != LinkState::Connected {
+            self.view.set_link(self.context.path, LinkState::Connected, None);
+            let again = if self.context.first_attempt.is_some() { "" } else { " again" };
             info!(target = %self.config.address, "connected{again}");
         }
-        self.welcomed(Ok(()));
+        self.report_first_attempt(Ok(()));
     }
 
-    /// Looks for more links to the target while the lanes live.
+    /// Starts the search for more links to the target while the lanes are connected.
     fn discover_paths(&mut self) {
         self.found.clear();
         let target =
@@ -426,10 +441,10 @@ impl Control {
         self.discovery = target.and_then(|target| {
             let reports = self.reports.clone();
             let found = move |found| {
-                reports.send(Report::Found(found));
+                reports.send(HostReactorReport::Found(found));
             };
             PathDiscovery::start(target, found)
-                .inspect_err(|error| warn!("cannot look for more paths: {error}"))
+                .inspect_err(|error| warn!("the search for more links cannot start: {error}"))
                 .ok()
         });
     }
@@ -450,8 +465,8 @@ impl Control {
         self.warned = barred.clone();
     }
 
-    /// What has become of the controller that was lost. What is retried could be overtaken by what it still has.
-    fn tell_fencing(&self, cntlid: u16, fencing: Fencing) {
+    /// Logs the outcome for the lost controller. Its old commands could overtake retries.
+    fn log_fencing(&self, cntlid: u16, fencing: Fencing) {
         let target = &self.config.address;
         match fencing {
             Fencing::Ended => {
@@ -464,33 +479,33 @@ impl Control {
                 %target,
                 cntlid,
                 "another process answers than the one that had the controller that was lost: {}",
-                self.what_waits()
+                self.describe_waiting_writes()
             ),
-            // As most targets.
+            // Usual for most targets.
             Fencing::NotOffered if self.view.old_commands().open(clock::now()).is_empty() => {}
             Fencing::NotOffered => info!(
                 %target,
                 cntlid,
                 "the target cannot end the controller that was lost: {}",
-                self.what_waits()
+                self.describe_waiting_writes()
             ),
             Fencing::Refused(status) => warn!(
                 %target,
                 cntlid,
                 %status,
                 "the target does not end the controller that was lost: {}",
-                self.what_waits()
+                self.describe_waiting_writes()
             ),
         }
     }
 
-    /// Which writes wait for controllers that are lost, and until when.
-    pub(super) fn what_waits(&self) -> String {
+    /// Describes which writes wait for lost controllers, and for how long.
+    pub(super) fn describe_waiting_writes(&self) -> String {
         let open = self.view.old_commands().open(clock::now());
         let blocks = "writes that were sent to it, and later ones to the same blocks, wait";
         match open.iter().map(|open| open.left).max_by_key(|left| left.map_or(Duration::MAX, |l| l))
         {
-            None => "no write was under way".into(),
+            None => "no write was in flight".into(),
             Some(None) => format!("{blocks}; without keep-alive no time ends that"),
             Some(Some(left)) => format!("{blocks} for {left:.0?}"),
         }
@@ -501,19 +516,19 @@ impl Control {
         if self.association.is_live() {
             info!(count = info.namespaces.len(), "namespaces have changed");
         }
-        if self.tells_of_namespaces() {
+        if self.reports_namespaces() {
             self.view.set((**info).clone());
         }
     }
 
-    fn reset(&mut self, why: Reason<LinkError>, was_live: bool) {
+    fn reset(&mut self, why: ResetReason<LinkError>, was_live: bool) {
         let error = match why {
-            Reason::Lane { lane, error } => format!("lane {lane}: {error}"),
-            Reason::Path(failure) => {
+            ResetReason::Lane { lane, error } => format!("lane {lane}: {error}"),
+            ResetReason::Path(failure) => {
                 let error = HostError::new(&self.config, failure);
                 let text = error.to_string();
                 if !error.is_busy() {
-                    self.welcomed(Err(error));
+                    self.report_first_attempt(Err(error));
                 }
                 text
             }
@@ -531,34 +546,34 @@ impl Control {
             let next =
                 if is_ending { "not connecting again at the end" } else { "connecting again" };
             warn!(target = %self.config.address, "{error}; {next}");
-            self.view.set_link(self.seat.path, LinkState::Reconnecting, Some(error));
+            self.view.set_link(self.context.path, LinkState::Reconnecting, Some(error));
             self.detach_lanes();
             if let Some(admin) = queues.admin {
                 admin.queue.reset(&mut self.fence);
             }
         } else {
             drop(queues);
-            let state = self.view.link_of(self.seat.path).state;
-            self.view.set_link(self.seat.path, state, Some(error.clone()));
+            let state = self.view.link_of(self.context.path).state;
+            self.view.set_link(self.context.path, state, Some(error.clone()));
         }
         self.association.reset(clock::now());
         if let Some(at) = self.association.retries_at().filter(|_| !was_live) {
-            let error = self.view.link_of(self.seat.path).error.unwrap_or_default();
+            let error = self.view.link_of(self.context.path).error.unwrap_or_default();
             info!("not connected yet: {error}; next try in {:.0?}", at.since(clock::now()));
         }
     }
 
-    /// Ends every lane's connection, and waits until it is so: old commands must not meet new ones.
+    /// Closes every lane's connection, and waits for that: old commands must not meet new ones.
     fn detach_lanes(&self) {
         let lanes = self.reactors.iter().map(|reactor| reactor.lanes.len()).sum();
         let (done, gone) = sync_channel(lanes);
-        self.each_lane(|lane| Order::Detach { lane, done: done.clone() });
-        drop(done); // so that reactors that have ended are not waited for
+        self.each_lane(|lane| HostReactorOrder::Detach { lane, done: done.clone() });
+        drop(done); // so that ended reactors are not waited for
         for _ in 0..lanes {
             match gone.recv_timeout(self.config.timeout) {
                 Ok(()) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => return warn!("a reactor does not answer"),
+                Err(RecvTimeoutError::Timeout) => return warn!("a reactor does not reply"),
             }
         }
     }
@@ -567,18 +582,18 @@ impl Control {
         if !self.association.is_ending() {
             let limit = limit.unwrap_or_default();
             warn!("controller lost for {limit:?}: failing its requests");
-            let error = self.view.link_of(self.seat.path).error;
-            self.view.set_link(self.seat.path, LinkState::Failing, error);
+            let error = self.view.link_of(self.context.path).error;
+            self.view.set_link(self.context.path, LinkState::Failing, error);
         }
-        self.each_lane(|lane| Order::Fail { lane });
+        self.each_lane(|lane| HostReactorOrder::Fail { lane });
     }
 
-    /// The express connection `number` is open, or will never be.
+    /// Hands an express connection over to its lane, or reports its failure.
     fn attach_express(
         &mut self,
         lane: usize,
         number: usize,
-        express: impl FnOnce(Box<Link>) -> ExpressLink,
+        express: impl FnOnce(Box<QpairLink>) -> ExpressLink,
     ) {
         let Some(info) = self.association.info() else { return };
         let in_capsule_bytes = info.in_capsule_bytes;
@@ -588,61 +603,61 @@ impl Control {
                 info!(lane, "express connection opened");
                 self.expresses.insert(number, lane);
                 let express = Some(express(Box::new(link)));
-                self.tell(lane, |lane| Order::Express { lane, express });
+                self.order(lane, |lane| HostReactorOrder::Express { lane, express });
             }
             Err(error) => {
                 info!(lane, "no express connection: {error}");
                 self.express_closed(lane, number);
-                self.tell(lane, |lane| Order::Express { lane, express: None });
+                self.order(lane, |lane| HostReactorOrder::Express { lane, express: None });
             }
         }
     }
 
     fn express_closed(&mut self, lane: usize, number: usize) {
-        // It may be another lane's by now.
+        // It may belong to another lane by now.
         if self.expresses.get(&number) == Some(&lane) {
             self.expresses.remove(&number);
         }
         self.association.express_closed(lane, number);
     }
 
-    /// Tells the reactor of a lane, or of an express connection; the order is made with its number over all paths.
-    fn tell(&self, number: usize, order: impl FnOnce(usize) -> Order) {
+    /// Sends an order to the reactor of a lane, or of an express connection; the order gets its number over all paths.
+    fn order(&self, number: usize, order: impl FnOnce(usize) -> HostReactorOrder) {
         let lane = self.expresses.get(&number).copied().unwrap_or(number);
         if let Some(reactor) = self.reactor_of(lane) {
-            reactor.orders.send(order(self.numbers().of(self.seat.path, number)));
+            reactor.orders.send(order(self.numbers().of(self.context.path, number)));
         }
     }
 
-    /// What a reactor's front wanted to know.
-    fn tell_found(&self, (lane, key): AskedBy, found: Option<Allocation>) {
+    /// Passes the result of a query to the reactor's front.
+    fn send_allocation(&self, (lane, key): QueryOrigin, found: Option<Allocation>) {
         if let Some(reactor) = self.reactor_of(lane) {
-            reactor.orders.send(Order::LookedUp { key, found });
+            reactor.orders.send(HostReactorOrder::AllocationFound { key, found });
         }
     }
 
-    /// How lanes and express connections are numbered over all paths.
-    fn numbers(&self) -> Numbers {
-        Numbers::new(self.seat.lanes, self.seat.peers.len())
+    /// Returns the numbering of lanes and express connections over all paths.
+    fn numbers(&self) -> ConnectionNumbers {
+        ConnectionNumbers::new(self.context.lanes, self.context.peers.len())
     }
 
     fn reactor_of(&self, lane: usize) -> Option<&ReactorHandle> {
         self.reactors.iter().find(|reactor| reactor.lanes.contains(&lane))
     }
 
-    fn each_lane(&self, order: impl Fn(usize) -> Order) {
+    fn each_lane(&self, order: impl Fn(usize) -> HostReactorOrder) {
         for reactor in &self.reactors {
             for &lane in &reactor.lanes {
-                reactor.orders.send(order(self.numbers().of(self.seat.path, lane)));
+                reactor.orders.send(order(self.numbers().of(self.context.path, lane)));
             }
         }
     }
 
-    /// A reason, while the lanes are connected for the first time.
-    fn error(&self, why: Reason<LinkError>) -> HostError {
+    /// Returns the error of a reset during the first connection.
+    fn error(&self, why: ResetReason<LinkError>) -> HostError {
         match why {
-            Reason::Lane { error, .. } => HostError::Lost { what: "Connect", source: error },
-            Reason::Path(failure) => HostError::new(&self.config, failure),
+            ResetReason::Lane { error, .. } => HostError::Lost { what: "Connect", source: error },
+            ResetReason::Path(failure) => HostError::new(&self.config, failure),
         }
     }
 }

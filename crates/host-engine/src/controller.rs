@@ -1,16 +1,16 @@
-//! A connected controller: reactors with their lanes, and the control thread that keeps them connected.
+//! Connected controller: reactors with their lanes, and the control threads that keep them connected.
 
 use super::address::Address;
 use super::admin::Admin;
 use super::api::Front;
 use super::config::HostConfig;
-use super::control::Control;
+use super::control::PathControl;
 use super::error::HostError;
 use super::finder;
-use super::follower::Follower;
+use super::follower::DiscoveryFollower;
 use super::path_set::PathSet;
 use super::race::first_of;
-use super::reactor::{Order, Report};
+use super::reactor::{HostReactorOrder, HostReactorReport};
 use super::stopping::StopSignal;
 use super::threads::{ReactorHandle, deal, spawn};
 use super::view::ControllerView;
@@ -23,49 +23,50 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// Longest wait for the other paths, once one is connected: so long at the start it is an error that one leads elsewhere.
-const BESIDE_WAIT: Duration = Duration::from_secs(3);
-/// Longest wait for what a reactor has recorded.
+/// Longest wait for the other paths once one is connected. During this time at the start a path to another subsystem is
+/// an error.
+const SIBLING_WAIT: Duration = Duration::from_secs(3);
+/// Longest wait for a reactor's recorded requests.
 const RECORDED_WAIT: Duration = Duration::from_secs(1);
 
-/// The reactor that a front is made for.
+/// Reactor that a front is created for.
 #[derive(Clone, Copy, Debug)]
 pub struct ReactorInfo {
-    /// Its number.
+    /// Index of the reactor.
     pub index: usize,
-    /// How many there are.
+    /// Number of reactors.
     pub count: usize,
-    /// Its lanes: `LaneId(0)` to `LaneId(lanes - 1)`.
+    /// Number of its lanes: `LaneId(0)` to `LaneId(lanes - 1)`.
     pub lanes: usize,
-    /// The core it is pinned to.
+    /// Core that it is pinned to.
     pub core: Option<usize>,
 }
 
-/// A connected controller. Dropping it stops it.
+/// Connected controller. Dropping it stops it.
 pub struct Controller {
     view: ControllerView,
-    orders: Vec<Outbox<Order>>,
+    orders: Vec<Outbox<HostReactorOrder>>,
     paths: Arc<PathSet>,
-    /// What has become of the discovery controllers that know the paths.
-    follower: Option<Follower>,
+    /// Follower of the discovery controllers.
+    follower: Option<DiscoveryFollower>,
     has_begun: bool,
     reactors: Vec<ReactorHandle>,
 }
 
 impl Controller {
-    /// Connects: admin queue, then every lane; `make_front` makes what runs on each reactor. With several addresses one
-    /// that works is enough to begin with.
+    /// Connects the admin queue, then every lane; `make_front` creates the front of each reactor. With several
+    /// addresses one that works is enough to start.
     ///
     /// # Errors
-    /// Whatever keeps the first connection from working, and paths that lead elsewhere; later losses are repaired.
+    /// Any failure of the first connection, and paths to another subsystem; later losses are repaired.
     pub fn connect(
         config: HostConfig,
         mut make_front: impl FnMut(ReactorInfo, &ControllerView) -> Box<dyn Front + Send>,
     ) -> Result<Self, HostError> {
         let (config, sources) = finder::with_found_paths(config)?;
         let (first, mut admin) = connect_any(&config)?;
-        let of_first = config.of_path(config.addresses().nth(first).unwrap_or(&config.address));
-        let info = admin.information(config.lanes, of_first.expresses(config.lanes))?;
+        let first_config = config.of_path(config.addresses().nth(first).unwrap_or(&config.address));
+        let info = admin.information(config.lanes, first_config.expresses(config.lanes))?;
         let lanes = (info.io_queues as usize).max(1);
         let count = config.reactor_count(lanes);
         let affinities = affinities(&config, count, &admin);
@@ -76,7 +77,7 @@ impl Controller {
         let system = |what| move |source| HostError::System { what, source };
         let mailboxes = (0..config.paths_max()).map(|_| mailbox()).collect::<Result<Vec<_>, _>>();
         let mailboxes = mailboxes.map_err(system("mailbox"))?;
-        let reports: Vec<Outbox<Report>> =
+        let reports: Vec<Outbox<HostReactorReport>> =
             mailboxes.iter().map(|(reports, _)| reports.clone()).collect();
         let dealt = deal(lanes, count).into_iter().zip(affinities).enumerate();
         let make = |(index, (lanes, affinity)): (usize, (Vec<usize>, Affinity))| {
@@ -89,31 +90,31 @@ impl Controller {
             let counters = (view.counters.clone(), own);
             spawn(&config, affinity, lanes, front, reports.clone(), count, counters)
         };
-        // A front may have much memory to fill.
+        // A front may have to initialise much memory.
         let reactors: Vec<_> =
             admin.while_kept_alive(|| dealt.map(make).collect::<Result<_, HostError>>())?;
         let orders = reactors.iter().map(|reactor| reactor.orders.clone()).collect();
-        let sign = StopSignal::new().map_err(system("eventfd"))?;
+        let signal = StopSignal::new().map_err(system("eventfd"))?;
         let shares = reactors.iter().map(ReactorHandle::share).collect();
-        let paths = PathSet::new(config.clone(), view.clone(), shares, mailboxes, sign);
+        let paths = PathSet::new(config.clone(), view.clone(), shares, mailboxes, signal);
         let (paths, follower, has_begun) = (Arc::new(paths), None, false);
         let controller = Controller { view, orders, paths, follower, has_begun, reactors };
         let mut controller = controller.begin(&config, (first, admin))?;
-        controller.follower = Follower::start(&config, sources, &controller.paths)?;
+        controller.follower = DiscoveryFollower::start(&config, sources, &controller.paths)?;
         Ok(controller)
     }
 
-    /// Starts the control threads, and waits until each path is connected or tried again.
+    /// Starts the control threads, and waits until each path is connected or retries.
     fn begin(
         mut self,
         config: &HostConfig,
         (first, admin): (usize, Admin),
     ) -> Result<Self, HostError> {
         let addresses: Vec<Address> = config.addresses().cloned().collect();
-        // The path that is connected goes first: nobody is to wait for its keep-alive.
+        // The connected path starts first, so that its Keep Alive is in time.
         let (of_path, view) = (config.of_path(&addresses[first]), self.view.clone());
-        self.paths.start_first(first, addresses[first].clone(), |seat, reactors, mailbox| {
-            let mut driver = Control::new(of_path, seat, view, admin, reactors, mailbox);
+        self.paths.start_first(first, addresses[first].clone(), |context, reactors, mailbox| {
+            let mut driver = PathControl::new(of_path, context, view, admin, reactors, mailbox);
             driver.begin().map(|()| driver)
         })?;
         self.has_begun = true;
@@ -121,61 +122,61 @@ impl Controller {
         for (path, address) in addresses.into_iter().enumerate().filter(|(path, _)| *path != first)
         {
             let config = config.of_path(&address);
-            others.push((config, self.paths.start_beside(path, address)?));
+            others.push((config, self.paths.start_sibling(path, address)?));
         }
-        let until = Instant::now() + BESIDE_WAIT;
+        let until = Instant::now() + SIBLING_WAIT;
         for (config, outcome) in others {
             await_path(&config, &outcome, until)?;
         }
         Ok(self)
     }
 
-    /// What is known about the controller.
+    /// Returns the view of the controller.
     #[must_use]
     pub fn view(&self) -> &ControllerView {
         &self.view
     }
 
-    /// For asking whether all reactors make turns.
+    /// Returns a probe for turns of all reactors.
     #[must_use]
     pub fn pulse(&self) -> Pulse {
         Pulse::new(self.orders.iter().map(|orders| {
             let orders = orders.clone();
-            Box::new(move |reply| orders.send(Order::Beat(reply))) as Box<_>
+            Box::new(move |reply| orders.send(HostReactorOrder::Beat(reply))) as Box<_>
         }))
     }
 
-    /// What reactors have recorded of late: slow requests, and some others.
+    /// Returns requests that reactors have recorded recently: slow ones, and samples.
     #[must_use]
     pub fn recorded(&self) -> Recorded {
-        let ask = |orders: &Outbox<Order>| {
+        let query = |orders: &Outbox<HostReactorOrder>| {
             let (reply, answer) = sync_channel(1);
-            orders.send(Order::Recorded(reply));
+            orders.send(HostReactorOrder::Recorded(reply));
             answer.recv_timeout(RECORDED_WAIT).unwrap_or_default()
         };
-        Recorded::new(self.orders.iter().map(ask), Line::clone)
+        Recorded::new(self.orders.iter().map(query), Line::clone)
     }
 
-    /// Has a reactor do something.
+    /// Runs a closure on a reactor's thread.
     #[cfg(feature = "testing")]
     pub fn call(&self, reactor: usize, call: impl FnOnce() + Send + 'static) {
-        self.orders[reactor].send(Order::Call(Box::new(call)));
+        self.orders[reactor].send(HostReactorOrder::Call(Box::new(call)));
     }
 
-    /// Has the control thread of a path do something.
+    /// Runs a closure on the control thread of a path.
     #[cfg(feature = "testing")]
     pub fn call_control(&self, path: usize, call: impl FnOnce() + Send + 'static) {
         self.paths.call(path, call);
     }
 
-    /// Whether all fronts have ended, by themselves or because they were told to.
+    /// True if all fronts have ended, by themselves or because of [`Controller::stop`].
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.paths.has_ended()
     }
 
-    /// Asks the fronts to end; [`Controller::join`] waits for it. A target that still answers has
-    /// [`HostConfig::timeout`] for what is under way, one that does not 3 s: then that fails
+    /// Requests the fronts to end; [`Controller::join`] waits for it. A target that still replies has
+    /// [`HostConfig::timeout`] for requests in flight, a silent one 3 s: then they fail
     /// ([`ControllerView::abandoned`]).
     pub fn stop(&self) {
         self.paths.stop();
@@ -205,7 +206,7 @@ impl Drop for Controller {
     }
 }
 
-/// The first address at which the target can be reached, by its number. One where it refuses this host ends it.
+/// Returns the number of the first address that can be connected. A refusal by the target ends the search.
 fn connect_any(config: &HostConfig) -> Result<(usize, Admin), HostError> {
     let paths: Vec<HostConfig> = config.addresses().map(|to| config.of_path(to)).collect();
     let connect = |path: &HostConfig| match Admin::connect_patiently(path) {
@@ -218,7 +219,7 @@ fn connect_any(config: &HostConfig) -> Result<(usize, Admin), HostError> {
     }
 }
 
-/// Waits until one more path is connected, or it is `until`. One that cannot be reached now is tried again later.
+/// Waits until one more path is connected, or until the deadline. A path that cannot be reached now is retried later.
 fn await_path(
     config: &HostConfig,
     outcome: &Receiver<Result<(), HostError>>,
@@ -238,7 +239,7 @@ fn await_path(
     }
 }
 
-/// Where the reactors go: they send over the interface that the admin queue uses.
+/// Returns the affinities of the reactors: they send over the interface of the admin queue.
 fn affinities(config: &HostConfig, count: usize, admin: &Admin) -> Vec<Affinity> {
     let (placement, cores, allowed) = (config.placement, &config.cores[..], &numa::allowed());
     host_affinities(Threads { placement, count, cores, allowed }, &admin.route())

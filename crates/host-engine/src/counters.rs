@@ -1,4 +1,4 @@
-//! What other threads may see of lanes while they run, and of the connection to their controller.
+//! Counters of lanes and connection state, for other threads.
 
 use super::api::{Completion, Op};
 use roadtrain_reactor::metrics::{
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A reactor's numbers.
+/// Counters of a reactor.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct ReactorCounters {
@@ -20,7 +20,7 @@ pub(crate) struct ReactorCounters {
 }
 
 impl ReactorCounters {
-    /// A request has ended.
+    /// Counts a completed request.
     #[inline]
     pub(crate) fn ended(&self, completion: &Completion) {
         let Completion { op, status, buffer, latency_ns, .. } = completion;
@@ -38,7 +38,7 @@ impl ReactorCounters {
         self.io.ended(Ended::new(done, bytes, *latency_ns));
     }
 
-    /// As it was a moment ago; its lanes have counted `lanes`.
+    /// Returns a sample; its lanes have counted `lanes`.
     pub(crate) fn sample(&self, reactor: usize, lanes: Batching) -> (ReactorSample, Io) {
         let mut io = Io::default();
         self.io.add_to(&mut io);
@@ -52,7 +52,7 @@ impl ReactorCounters {
     }
 }
 
-/// A lane's numbers. Its reactor writes them at the end of a turn, anybody reads them.
+/// Counters of a lane. Its reactor writes them at the end of a turn; any thread reads them.
 #[derive(Debug, Default)]
 #[repr(align(64))] // no lane writes to another one's cache line
 pub(crate) struct LaneCounters {
@@ -75,56 +75,56 @@ struct ExpressCounters {
     in_flight: AtomicU32,
 }
 
-/// A lane's express connection as it was a moment ago.
+/// Sample of a lane's express connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ExpressReading {
-    /// There is one.
+    /// True if it is open.
     pub is_open: bool,
-    /// How often there was one.
+    /// Number of times that it was opened.
     pub opened: u64,
-    /// Requests that the target has answered over the one that there is.
+    /// Requests that the target has completed over the current one.
     pub requests: u64,
-    /// Octets of their data.
+    /// Bytes of their data.
     pub data_bytes: u64,
-    /// Requests that take it and have not completed.
+    /// Requests that it carries.
     pub in_flight: u32,
 }
 
-/// A lane's part of a link, over frames, as it was a moment ago.
+/// Sample of a lane's part of a link, over frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathReading {
-    /// Our interface.
+    /// Local interface.
     pub interface: String,
-    /// Its NUMA node, if that is known.
+    /// NUMA node of the interface, if known.
     pub node: Option<u32>,
-    /// The target's address there.
+    /// Address of the target on the link.
     pub peer: String,
-    /// New frames avoid it.
+    /// True if new frames avoid the link.
     pub is_suspect: bool,
-    /// Frames are sealed.
+    /// True if frames are sealed.
     pub is_sealed: bool,
-    /// Round-trip time, smoothed.
+    /// Smoothed round-trip time.
     pub smoothed_rtt: Duration,
     /// Frames sent.
     pub sent: u64,
-    /// Of those, given up: what was in them was sent again.
+    /// Frames declared lost, whose contents were sent again.
     pub lost: u64,
 }
 
-/// A lane as it was a moment ago, or the sum of several. The counters only grow.
+/// Sample of a lane, or the sum of several. The counters only grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct LaneReading {
-    /// Requests that the target has answered, and how they have travelled.
+    /// Requests that the target has completed, and their batching.
     pub batching: Batching,
-    /// Requests that did not succeed (of all lanes of a reactor, counted with its first).
+    /// Requests that failed (of all lanes of a reactor, counted with its first).
     pub errors: u64,
-    /// Connections lost and made again.
+    /// Connections that were lost and made again.
     pub reconnects: u64,
     /// Requests taken and not completed.
     pub in_flight: u32,
-    /// Of those, requests that wait for a slot or a connection.
+    /// Requests among them that wait for a slot or a connection.
     pub waiting: u32,
-    /// Its express connection, whose requests are counted above as well.
+    /// Express connection, whose requests are counted above as well.
     pub express: ExpressReading,
 }
 
@@ -187,7 +187,7 @@ impl LaneCounters {
         }
     }
 
-    /// From time to time. Whoever reads just now makes it wait for the next time.
+    /// Publishes links from time to time. A concurrent reader postpones it to the next time.
     pub(crate) fn write_paths(&self, paths: impl Iterator<Item = PathReading>) {
         if let Ok(mut written) = self.paths.try_lock() {
             written.clear();
@@ -199,7 +199,7 @@ impl LaneCounters {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// So many requests fail because nobody waits for their answers any more.
+    /// Counts requests that fail because their completions are not awaited any more.
     pub(crate) fn abandon(&self, requests: u32) {
         self.abandoned.fetch_add(requests.into(), Relaxed);
     }
@@ -225,46 +225,46 @@ impl LaneCounters {
     }
 }
 
-/// A path to the namespaces, as it is now.
+/// State of a path to the namespaces.
 #[derive(Clone, Debug)]
 pub struct PathReport {
-    /// Where it leads.
+    /// Address of the path.
     pub address: String,
-    /// How it stands with it.
+    /// Connection state of the path.
     pub link: LinkReport,
-    /// The best that its controller has said of a namespace; none if it was not asked, or tells nothing.
+    /// Best ANA state of its namespaces; `None` if it was not read, or is not reported.
     pub ana: Option<AnaState>,
-    /// Requests that it has answered.
+    /// Requests that it has completed.
     pub requests: u64,
-    /// Octets of their data.
+    /// Bytes of their data.
     pub data_bytes: u64,
-    /// Connections of its lanes that were lost.
+    /// Lost connections of its lanes.
     pub losses: u64,
-    /// Requests that were given to it and have not ended.
+    /// Requests that it carries.
     pub in_flight: u32,
-    /// Of those, requests that wait for a slot or a connection of it.
+    /// Requests among them that wait for a slot or a connection.
     pub waiting: u32,
 }
 
-/// How it stands with the target. All connections of a controller are lost and made together.
+/// State of the connections to the target. All connections of a controller are lost and made together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
     /// All lanes are connected.
     Connected,
-    /// The connection is lost and tried again; requests wait.
+    /// Connections are lost, attempts continue, and requests wait.
     Reconnecting,
-    /// The same for longer than the controller-loss timeout: requests fail.
+    /// Reconnecting for longer than the controller-loss timeout: requests fail.
     Failing,
 }
 
-/// The state of the connection to the target.
+/// State of the connection to the target.
 #[derive(Clone, Debug)]
 pub struct LinkReport {
-    /// How it stands.
+    /// Current state.
     pub state: LinkState,
-    /// Since when.
+    /// Start of the state.
     pub since: Instant,
-    /// What went wrong last, while it is not connected.
+    /// Last error, while it is not connected.
     pub error: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Asks a discovery controller which subsystems there are (NVMe Base 2.0, section 3.1.2.3).
+//! Reads the log of a discovery controller (NVMe Base 2.0, section 3.1.2.3).
 
 use super::admin::Admin;
 use super::config::HostConfig;
@@ -8,23 +8,23 @@ use roadtrain_wire::discovery::{DISCOVERY_ENTRY_BYTES, DiscoveryEntry, Discovery
 use roadtrain_wire::log::{GetLogPage, lid};
 use roadtrain_wire::zerocopy::FromBytes;
 
-/// Most records read.
+/// Maximum number of records read.
 const RECORDS_MAX: u64 = 4096;
-/// Times the log is read again because it changed meanwhile.
+/// Maximum reads of a log that changes meanwhile.
 const ATTEMPTS: u32 = 5;
 
-/// The discovery log of the target at `config.address`: its generation and entries.
+/// Returns the discovery log of the target at `config.address`: its generation and entries.
 ///
 /// # Errors
-/// Anything that keeps it from being read.
+/// Any failure to read it.
 pub fn discover(config: &HostConfig) -> Result<(u64, Vec<DiscoveryEntry>), HostError> {
     discover_at(config).map(|(generation, entries, _)| (generation, entries))
 }
 
-/// The same, and the interface by which the controller was reached ([`scope`]).
+/// Returns the discovery log, and the interface by which the controller was reached ([`scope`]).
 ///
 /// # Errors
-/// As those of [`discover`].
+/// As for [`discover`].
 pub(super) fn discover_at(
     config: &HostConfig,
 ) -> Result<(u64, Vec<DiscoveryEntry>, u32), HostError> {
@@ -35,15 +35,16 @@ pub(super) fn discover_at(
     Ok((generation, entries, scope))
 }
 
-/// The interface by which a discovery controller was reached, if it has a link-local address; else 0.
+/// Returns the interface by which a discovery controller was reached, if it has a link-local address; else 0.
 pub(super) fn scope(admin: &Admin) -> u32 {
     admin.queues.admin.as_ref().map_or(0, AdminQueue::scope)
 }
 
-/// The discovery log: its generation and entries. Whoever has asked for events hears of what changes from now on.
+/// Reads the discovery log: its generation and entries. Reading it enables the next event of the log, if events are
+/// enabled.
 ///
 /// # Errors
-/// Anything that keeps it from being read.
+/// Any failure to read it.
 pub(super) fn read_log(admin: &mut Admin) -> Result<(u64, Vec<DiscoveryEntry>), HostError> {
     for _ in 0..ATTEMPTS {
         let (generation, count) = header(admin)?;

@@ -1,57 +1,57 @@
-//! Why a host cannot work with a target, and what to do about it.
+//! Errors of a host's control plane, with hints.
 
 use super::address::Address;
 use super::config::HostConfig;
 use super::link::LinkError;
-use roadtrain_host_proto::procedure::Failure;
+use roadtrain_host_proto::procedure::ProcedureFailure;
 use roadtrain_proto::security::dhchap;
 use roadtrain_wire::status::Status;
 use std::io;
 use thiserror::Error;
 
-/// A failure of the control plane.
+/// Failure of the control plane.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "fields are what the message names")]
 pub enum HostError {
-    /// No connection.
+    /// The target cannot be connected.
     #[error("cannot reach {address}: {source}{hint}", hint = unreachable_hint(address, source))]
     Unreachable { address: Address, source: LinkError },
     /// The target refused Connect.
     #[error("{address} refuses {what}: {status}{hint}")]
     Refused { address: Address, what: String, status: Status, hint: &'static str },
-    /// One side does not believe the other.
+    /// Authentication failed.
     #[error("{address}: {error}")]
     Authentication { address: Address, error: dhchap::HostError },
     /// An admin command failed.
     #[error("{what} failed: {status}")]
     Command { what: &'static str, status: Status },
-    /// The connection was lost meanwhile.
+    /// The connection was lost during the operation.
     #[error("{what}: {source}{hint}", hint = lost_hint(what, source))]
     Lost { what: &'static str, source: LinkError },
-    /// The controller does not become ready, or says things that make no sense.
+    /// The controller does not become ready, or its data is invalid.
     #[error("{0}")]
     Controller(String),
-    /// This machine has no resources left.
+    /// The system has no resources left.
     #[error("{what}: {source}")]
     System { what: &'static str, source: io::Error },
 }
 
 impl HostError {
-    /// What has gone wrong with the controller of `config`.
-    pub(super) fn new(config: &HostConfig, failure: Failure<LinkError>) -> Self {
+    /// Creates the error of a failure with the controller of `config`.
+    pub(super) fn new(config: &HostConfig, failure: ProcedureFailure<LinkError>) -> Self {
         match failure {
-            Failure::Unreachable(LinkError::Refused(status)) => {
+            ProcedureFailure::Unreachable(LinkError::Refused(status)) => {
                 refused(config, format!("a lane to {}", config.subsystem_nqn), status)
             }
-            Failure::Unreachable(source) => {
+            ProcedureFailure::Unreachable(source) => {
                 HostError::Unreachable { address: config.address.clone(), source }
             }
-            Failure::Lost { what, source } => HostError::Lost { what, source },
-            Failure::Silent { what } => {
+            ProcedureFailure::Lost { what, source } => HostError::Lost { what, source },
+            ProcedureFailure::Silent { what } => {
                 let source = io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
                 HostError::Lost { what, source: source.into() }
             }
-            Failure::Refused { qid, status } => {
+            ProcedureFailure::Refused { qid, status } => {
                 let queue = if qid == 0 { "admin queue" } else { "I/O queue" };
                 refused(
                     config,
@@ -59,15 +59,15 @@ impl HostError {
                     status,
                 )
             }
-            Failure::Authentication { error, .. } => {
+            ProcedureFailure::Authentication { error, .. } => {
                 HostError::Authentication { address: config.address.clone(), error }
             }
-            Failure::Command { what, status } => HostError::Command { what, status },
-            Failure::Controller(text) => HostError::Controller(text),
+            ProcedureFailure::Command { what, status } => HostError::Command { what, status },
+            ProcedureFailure::Controller(text) => HostError::Controller(text),
         }
     }
 
-    /// Whether the target is only busy: it may accept the same later.
+    /// True if the target is only busy: it may accept the same later.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         let HostError::Refused { status, .. } = self else { return false };
@@ -80,7 +80,8 @@ fn refused(config: &HostConfig, what: String, status: Status) -> HostError {
     HostError::Refused { address, what, status, hint: connect_hint(status) }
 }
 
-/// What may help when the target has ended a connection. One that refuses a host may do so before its refusal has left.
+/// Returns a hint for a connection that the target has ended. A target that refuses a host may close the connection
+/// before its refusal is sent.
 fn lost_hint(what: &str, error: &LinkError) -> &'static str {
     let is_reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
     let is_closed = match error {
@@ -96,7 +97,7 @@ fn lost_hint(what: &str, error: &LinkError) -> &'static str {
     }
 }
 
-/// What may help when nobody is there.
+/// Returns a hint for an unreachable target.
 fn unreachable_hint(address: &Address, error: &LinkError) -> &'static str {
     match (address, error) {
         (_, LinkError::Port { .. } | LinkError::PlainClosed | LinkError::TlsClosed) => "",
@@ -115,7 +116,7 @@ fn unreachable_hint(address: &Address, error: &LinkError) -> &'static str {
     }
 }
 
-/// What may help when Connect is refused.
+/// Returns a hint for a refused Connect.
 fn connect_hint(status: Status) -> &'static str {
     if status.is(Status::CONNECT_INVALID_HOST) {
         "; the target does not allow this host NQN: add it there, or say another with --hostnqn; \
@@ -123,7 +124,7 @@ fn connect_hint(status: Status) -> &'static str {
     } else if status.is(Status::CONNECT_INVALID_PARAMETERS) {
         "; is the subsystem NQN right? `roadtrain discover` lists those of a target"
     } else if status.is(Status::CONNECT_CONTROLLER_BUSY) {
-        "; it is still ending what this host had asked before, or has no controller left"
+        "; it is still ending earlier commands of this host, or has no controller left"
     } else {
         ""
     }

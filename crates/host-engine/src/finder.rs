@@ -1,4 +1,4 @@
-//! Finds the paths to a subsystem by discovery controllers.
+//! Discovery of the paths to a subsystem by discovery controllers.
 
 use super::address::Address;
 use super::config::{DISCOVERED_PATHS_MAX, HostConfig};
@@ -15,25 +15,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// Most discovery controllers that are asked, with those that others refer to.
+/// Maximum number of discovery controllers, including referrals.
 const CONTROLLERS_MAX: usize = 16;
-/// How long discovery controllers are waited for once one has named a path.
-const MOMENT: Duration = Duration::from_millis(500);
-/// So much is remembered of what was said of entries; then it may be said again.
-const SAID_MAX: usize = 1024;
+/// Time for the other discovery controllers once one has reported a path.
+const FURTHER_REPLIES: Duration = Duration::from_millis(500);
+/// Maximum number of remembered warnings about entries; then they may repeat.
+const WARNED_MAX: usize = 1024;
 
-/// The same host, with each path to its subsystem that its discovery controllers know; and what they know.
+/// Returns the configuration with each path that its discovery controllers report, and the discovery controllers.
 ///
 /// # Errors
-/// No discovery controller can be asked, or none knows a path.
+/// No discovery controller replies, or none reports a path.
 pub(super) fn with_found_paths(
     config: HostConfig,
-) -> Result<(HostConfig, Option<Sources>), HostError> {
+) -> Result<(HostConfig, Option<DiscoverySources>), HostError> {
     let Some(discovery) = config.discovery.as_deref() else { return Ok((config, None)) };
-    let mut sources = Sources::new(&config, discovery);
-    let sign = StopSignal::new();
-    let sign = sign.map_err(|source| HostError::System { what: "eventfd", source })?;
-    let (asked, failure) = ask_all(&mut sources, discovery, &sign);
+    let mut sources = DiscoverySources::new(&config, discovery);
+    let signal = StopSignal::new();
+    let signal = signal.map_err(|source| HostError::System { what: "eventfd", source })?;
+    let (queried, failure) = query_all(&mut sources, discovery, &signal);
     let mut paths = sources.paths();
     if paths.len() > DISCOVERED_PATHS_MAX {
         warn!("{} paths were found; {DISCOVERED_PATHS_MAX} of them are used", paths.len());
@@ -41,43 +41,43 @@ pub(super) fn with_found_paths(
     }
     let mut paths = paths.into_iter().map(Address::from);
     let Some(address) = paths.next() else {
-        return Err(failure.unwrap_or_else(|| nowhere(&config, &asked)));
+        return Err(failure.unwrap_or_else(|| no_path_error(&config, &queried)));
     };
     let more_addresses = paths.collect();
     Ok((HostConfig { address, more_addresses, ..config }, Some(sources)))
 }
 
-/// Reads the logs of all discovery controllers, and of those that they refer to, in parallel. Once a path is known the
-/// others have a moment left; the follower of the logs connects to them again. Returns their names and the first failure.
-fn ask_all(
-    sources: &mut Sources,
+/// Reads the logs of all discovery controllers and of their referrals, in parallel. Once a path is known the others
+/// have little time left; the follower of the logs connects to them again. Returns their names and the first failure.
+fn query_all(
+    sources: &mut DiscoverySources,
     discovery: &HostConfig,
-    sign: &Arc<StopSignal>,
+    signal: &Arc<StopSignal>,
 ) -> (BTreeSet<String>, Option<HostError>) {
-    let (mut asked, mut failure) = (BTreeSet::new(), None);
+    let (mut queried, mut failure) = (BTreeSet::new(), None);
     thread::scope(|scope| {
-        let (told, answers) = channel();
+        let (results, answers) = channel();
         let (mut open, mut until) = (0_usize, None);
         loop {
-            while let Some((name, address)) = sources.first_but(&asked) {
-                asked.insert(name.clone());
-                // Nobody keeps this connection: no keep-alive.
+            while let Some((name, address)) = sources.first_but(&queried) {
+                queried.insert(name.clone());
+                // The connection is short: no keep-alive.
                 let keep_alive = Duration::ZERO;
                 let config = HostConfig { address, keep_alive, ..discovery.clone() };
-                let told = told.clone();
+                let results = results.clone();
                 scope.spawn(move || {
-                    stopping::heed(sign);
-                    let _ = told.send((name, discover_at(&config)));
+                    stopping::limit_waits_by(signal);
+                    let _ = results.send((name, discover_at(&config)));
                 });
                 open += 1;
             }
             let now = Instant::now();
             if open == 0 || until.is_some_and(|until| until <= now) {
-                break sign.raise_for(Duration::ZERO);
+                break signal.raise_for(Duration::ZERO);
             }
-            let wait = until.map_or(MOMENT, |until| until - now);
+            let wait = until.map_or(FURTHER_REPLIES, |until| until - now);
             match answers.recv_timeout(wait) {
-                Ok((name, Ok((_, entries, scope)))) => sources.heard(&name, &entries, scope),
+                Ok((name, Ok((_, entries, scope)))) => sources.update_log(&name, &entries, scope),
                 Ok((_, Err(error))) => {
                     warn!("discovery: {error}");
                     failure.get_or_insert(error);
@@ -86,89 +86,90 @@ fn ask_all(
             }
             open -= 1;
             if !sources.paths().is_empty() {
-                until.get_or_insert(Instant::now() + MOMENT);
+                until.get_or_insert(Instant::now() + FURTHER_REPLIES);
             }
         }
     });
-    (asked, failure)
+    (queried, failure)
 }
 
-/// Nobody knows a path.
-fn nowhere(config: &HostConfig, asked: &BTreeSet<String>) -> HostError {
-    let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
+/// Returns the error if no discovery controller reports a path.
+fn no_path_error(config: &HostConfig, queried: &BTreeSet<String>) -> HostError {
+    let queried: Vec<&str> = queried.iter().map(String::as_str).collect();
     HostError::Controller(format!(
         "no path to {} in the discovery log of {}; is the subsystem NQN right, and may this host use it? `roadtrain \
          discover` lists what there is",
         config.subsystem_nqn,
-        asked.join(", ")
+        queried.join(", ")
     ))
 }
 
-/// Discovery controllers: those that were named, and those that they refer to.
-pub(super) struct Sources {
+/// Configured discovery controllers, and their referrals.
+pub(super) struct DiscoverySources {
     nqn: String,
     tls: Option<bool>,
-    list: Vec<Source>,
-    /// What was said of entries that are of no use.
-    said: BTreeSet<String>,
+    list: Vec<DiscoverySource>,
+    /// Warnings that were logged about unusable entries.
+    warned: BTreeSet<String>,
 }
 
-/// A discovery controller.
-struct Source {
+/// Discovery controller.
+struct DiscoverySource {
     name: String,
     address: Address,
     is_named: bool,
-    /// What it has said last; it counts until it says something else.
+    /// Last log contents, kept until the next read.
     offers: Offers,
 }
 
-impl Source {
+impl DiscoverySource {
     fn new(address: Address, is_named: bool) -> Self {
-        Source { name: address.to_string(), address, is_named, offers: Offers::default() }
+        DiscoverySource { name: address.to_string(), address, is_named, offers: Offers::default() }
     }
 }
 
-impl Sources {
-    /// Those that are named, for a host with that configuration.
+impl DiscoverySources {
+    /// Creates the set of configured discovery controllers.
     fn new(config: &HostConfig, discovery: &HostConfig) -> Self {
         let (nqn, tls) = (config.subsystem_nqn.clone(), config.secures());
-        let list = discovery.addresses().map(|address| Source::new(address.clone(), true));
-        Sources { nqn, tls, list: list.collect(), said: BTreeSet::new() }
+        let list = discovery.addresses().map(|address| DiscoverySource::new(address.clone(), true));
+        DiscoverySources { nqn, tls, list: list.collect(), warned: BTreeSet::new() }
     }
 
-    /// The first that is not among `names`.
+    /// Returns the first one that is not among `names`.
     pub(super) fn first_but(&self, names: &BTreeSet<String>) -> Option<(String, Address)> {
         let first = self.list.iter().find(|source| !names.contains(&source.name))?;
         Some((first.name.clone(), first.address.clone()))
     }
 
-    /// How many may be followed at a time, with those that are referred to no more and whose threads have not ended yet.
+    /// Returns the maximum number of followed controllers, including those without a referral whose threads have not
+    /// ended yet.
     pub(super) fn followed_max(&self) -> usize {
         self.list.len().max(CONTROLLERS_MAX)
     }
 
-    /// Whether it is still referred to.
+    /// True if it is configured or still referred to.
     pub(super) fn has(&self, name: &str) -> bool {
         self.list.iter().any(|source| source.name == name)
     }
 
-    /// The paths that any of them knows, each once.
+    /// Returns the paths that any of them reports, each once.
     pub(super) fn paths(&self) -> Vec<SocketAddr> {
         let mut seen = BTreeSet::new();
         let all = self.list.iter().flat_map(|source| &source.offers.paths).copied();
         all.filter(|path| seen.insert(*path)).collect()
     }
 
-    /// What the log of a discovery controller has: it may lead to others, and others may be referred to no more.
-    /// `scope` is the interface by which it was reached, if it has a link-local address.
-    pub(super) fn heard(&mut self, name: &str, entries: &[DiscoveryEntry], scope: u32) {
+    /// Takes the log of a discovery controller: it may add referrals, and drop others. `scope` is the interface by
+    /// which it was reached, if it has a link-local address.
+    pub(super) fn update_log(&mut self, name: &str, entries: &[DiscoveryEntry], scope: u32) {
         let offers = Offers::new(entries, &self.nqn, scope, self.tls);
         for unusable in &offers.unusable {
             let text = format!("{} is not used: {}", unusable.place, unusable.why);
-            if self.said.len() >= SAID_MAX {
-                self.said.clear(); // a log may have others each time
+            if self.warned.len() >= WARNED_MAX {
+                self.warned.clear(); // a log may have other entries on each read
             }
-            if self.said.insert(text.clone()) {
+            if self.warned.insert(text.clone()) {
                 warn!(discovery = name, "{text}");
             }
         }
@@ -190,7 +191,7 @@ impl Sources {
                 let found = known.iter().position(|source| source.name == name);
                 let source = found.map(|at| known.swap_remove(at)).unwrap_or_else(|| {
                     info!(discovery = self.list[at].name, "refers to {name}");
-                    Source::new(referral.into(), false)
+                    DiscoverySource::new(referral.into(), false)
                 });
                 self.list.push(source);
             }
@@ -218,20 +219,20 @@ pub(super) mod tests {
         entry
     }
 
-    /// One that is named.
-    pub(crate) fn sources() -> Sources {
+    /// Returns a set with one configured controller.
+    pub(crate) fn sources() -> DiscoverySources {
         let config = HostConfig::new(at(1), NQN, "nqn.x:host", [1; 16]);
-        Sources::new(&config, &config)
+        DiscoverySources::new(&config, &config)
     }
 
-    fn names(sources: &Sources) -> Vec<String> {
+    fn names(sources: &DiscoverySources) -> Vec<String> {
         sources.list.iter().map(|source| source.name.clone()).collect()
     }
 
     #[test]
-    fn nowhere_names_what_was_asked() {
+    fn the_error_names_queried_controllers() {
         let config = HostConfig::new(at(8009), NQN, "nqn.x:host", [1; 16]);
-        let error = nowhere(&config, &BTreeSet::from([at(8009).to_string()])).to_string();
+        let error = no_path_error(&config, &BTreeSet::from([at(8009).to_string()])).to_string();
         assert!(error.contains(NQN) && error.contains("192.0.2.7:8009"), "{error}");
         assert!(!error.contains('\n'));
     }
@@ -240,21 +241,21 @@ pub(super) mod tests {
     fn referrals_come_and_go_with_their_paths() {
         let mut sources = sources();
         let (one, two, three) = (at(1).to_string(), at(2).to_string(), at(3).to_string());
-        sources.heard(&one, &[entry(subtype::NVM, 10), entry(subtype::REFERRAL, 2)], 0);
-        sources.heard(&two, &[entry(subtype::NVM, 20), entry(subtype::REFERRAL, 3)], 0);
-        // Around in a circle.
-        sources.heard(&three, &[entry(subtype::NVM, 10), entry(subtype::REFERRAL, 1)], 0);
+        sources.update_log(&one, &[entry(subtype::NVM, 10), entry(subtype::REFERRAL, 2)], 0);
+        sources.update_log(&two, &[entry(subtype::NVM, 20), entry(subtype::REFERRAL, 3)], 0);
+        // A circle of referrals.
+        sources.update_log(&three, &[entry(subtype::NVM, 10), entry(subtype::REFERRAL, 1)], 0);
         assert_eq!(names(&sources), [one.clone(), two.clone(), three]);
         assert_eq!(sources.paths(), [at(10), at(20)]);
-        sources.heard(&one, &[entry(subtype::NVM, 10)], 0);
+        sources.update_log(&one, &[entry(subtype::NVM, 10)], 0);
         assert_eq!((names(&sources), sources.paths()), (vec![one], vec![at(10)]));
-        sources.heard(&two, &[entry(subtype::NVM, 30)], 0);
-        assert_eq!(sources.paths(), [at(10)], "nobody refers to it");
+        sources.update_log(&two, &[entry(subtype::NVM, 30)], 0);
+        assert_eq!(sources.paths(), [at(10)], "no controller refers to it");
     }
 
-    /// A log that names other entries each time it is read.
+    /// Covers a log with other entries on each read.
     #[test]
-    fn what_was_said_is_remembered_within_bounds() {
+    fn logged_warnings_are_bounded() {
         let mut sources = sources();
         for round in 0..40 {
             let unusable = |n: u16| {
@@ -262,16 +263,16 @@ pub(super) mod tests {
                 entry.set_address(adrfam::IPV4, "0.0.0.0", &(round * 100 + n).to_string());
                 entry
             };
-            sources.heard(&at(1).to_string(), &(1..100).map(unusable).collect::<Vec<_>>(), 0);
-            assert!((1..=SAID_MAX).contains(&sources.said.len()), "{}", sources.said.len());
+            sources.update_log(&at(1).to_string(), &(1..100).map(unusable).collect::<Vec<_>>(), 0);
+            assert!((1..=WARNED_MAX).contains(&sources.warned.len()), "{}", sources.warned.len());
         }
     }
 
     #[test]
-    fn no_more_are_asked_than_that() {
+    fn the_number_of_controllers_is_bounded() {
         let mut sources = sources();
         let entries: Vec<_> = (2..200).map(|number| entry(subtype::REFERRAL, number)).collect();
-        sources.heard(&at(1).to_string(), &entries, 0);
+        sources.update_log(&at(1).to_string(), &entries, 0);
         assert_eq!(sources.list.len(), CONTROLLERS_MAX);
     }
 }

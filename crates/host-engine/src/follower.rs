@@ -1,7 +1,7 @@
-//! Follows discovery logs: a connection to each discovery controller is kept, and tells by an event when its log has
-//! changed (NVMe Base 2.1, section 3.1.3.3); the paths of a controller become those that the logs have.
+//! Follower of discovery logs: keeps a connection to each discovery controller, which reports changes of its log by an
+//! event (NVMe Base 2.1, section 3.1.3.3). The paths of a controller follow the logs.
 //!
-//! Each discovery controller has a thread that waits. What it has said last counts while it cannot be reached.
+//! Each discovery controller has a thread. Its last log counts while it cannot be reached.
 
 use super::address::Address;
 use super::admin::{Admin, close};
@@ -9,7 +9,7 @@ use super::command_queue::CommandQueue;
 use super::config::{HostConfig, RECONNECT_DELAY_MAX};
 use super::discovery::{read_log, scope};
 use super::error::HostError;
-use super::finder::Sources;
+use super::finder::DiscoverySources;
 use super::link::LinkError;
 use super::path_set::PathSet;
 use super::stopping::{self, StopSignal, wait_readable};
@@ -26,53 +26,53 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 
-/// Keep-alive timeout where the host has none: a discovery controller needs one to stay.
+/// Keep-alive timeout if the host has none: discovery controllers with persistent connections need one.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// How often the log of a controller without events is read.
+/// Interval of reads of a controller's log without events.
 const SELDOM: Duration = Duration::from_secs(30);
-/// How often is looked whether a path that had to stay may go.
+/// Interval of checks whether a path that had to stay may be removed.
 const SOON: Duration = Duration::from_millis(100);
-/// Longest wait at the beginning until discovery controllers are connected.
+/// Longest wait at the start until discovery controllers are connected.
 const BEGINNING: Duration = Duration::from_millis(500);
 
-/// The threads of discovery controllers.
-pub(super) struct Follower {
-    shared: Arc<Shared>,
+/// Threads that follow discovery controllers.
+pub(super) struct DiscoveryFollower {
+    shared: Arc<FollowerShared>,
 }
 
-struct Shared {
-    /// How discovery controllers are connected to.
+struct FollowerShared {
+    /// Connection parameters of discovery controllers.
     discovery: HostConfig,
     paths: Arc<PathSet>,
-    inner: Mutex<Inner>,
-    sign: Arc<StopSignal>,
-    /// Readable when it is to end.
+    inner: Mutex<FollowerInner>,
+    signal: Arc<StopSignal>,
+    /// Event that is readable when the follower is to end.
     end: Event,
-    /// Told once by each thread after its first attempt.
+    /// Channel that receives one message from each thread after its first attempt.
     begun: Sender<()>,
 }
 
-struct Inner {
-    sources: Sources,
-    threads: Threads,
-    /// Some are to be followed, and have no thread yet.
-    is_short: bool,
-    /// The paths are those that the logs have.
+struct FollowerInner {
+    sources: DiscoverySources,
+    threads: FollowerThreads,
+    /// True if some controllers have no thread yet.
+    lacks_threads: bool,
+    /// True if the paths match the logs.
     is_done: bool,
     is_over: bool,
 }
 
-impl Follower {
-    /// Begins to follow what `sources` say; `None` where nothing was discovered. From then on no change is missed, but
-    /// of a discovery controller that is not there.
+impl DiscoveryFollower {
+    /// Starts to follow `sources`; `None` without discovery. From then on no change is missed, except of an unreachable
+    /// discovery controller.
     ///
     /// # Errors
-    /// The system's.
+    /// The system has no resources left.
     pub(super) fn start(
         config: &HostConfig,
-        sources: Option<Sources>,
+        sources: Option<DiscoverySources>,
         paths: &Arc<PathSet>,
-    ) -> Result<Option<Follower>, HostError> {
+    ) -> Result<Option<DiscoveryFollower>, HostError> {
         let (Some(discovery), Some(sources)) = (config.discovery.as_deref(), sources) else {
             return Ok(None);
         };
@@ -82,26 +82,32 @@ impl Follower {
             discovery.keep_alive = KEEP_ALIVE;
         }
         let system = |source| HostError::System { what: "eventfd", source };
-        let (end, sign) = (Event::new().map_err(system)?, StopSignal::new().map_err(system)?);
-        let threads = Threads::default();
-        let inner = Inner { sources, threads, is_short: false, is_done: false, is_over: false };
+        let (end, signal) = (Event::new().map_err(system)?, StopSignal::new().map_err(system)?);
+        let threads = FollowerThreads::default();
+        let inner = FollowerInner {
+            sources,
+            threads,
+            lacks_threads: false,
+            is_done: false,
+            is_over: false,
+        };
         let (paths, inner) = (paths.clone(), Mutex::new(inner));
         let (begun, beginnings) = channel();
-        let shared = Arc::new(Shared { discovery, paths, inner, sign, end, begun });
+        let shared = Arc::new(FollowerShared { discovery, paths, inner, signal, end, begun });
         let mut inner = shared.inner();
         shared.start_threads(&mut inner);
         let (threads, until) = (inner.threads.list.len(), Instant::now() + BEGINNING);
         drop(inner);
         for _ in 0..threads {
             let left = until.saturating_duration_since(Instant::now());
-            let _ = beginnings.recv_timeout(left); // who is late goes on trying
+            let _ = beginnings.recv_timeout(left); // a late one continues to try
         }
-        Ok(Some(Follower { shared }))
+        Ok(Some(DiscoveryFollower { shared }))
     }
 
-    /// Ends it; no path changes any more.
+    /// Ends the threads; no path changes any more.
     pub(super) fn end(self) {
-        self.shared.sign.raise_for(Duration::ZERO);
+        self.shared.signal.raise_for(Duration::ZERO);
         self.shared.end.wake();
         let mut inner = self.shared.inner();
         inner.is_over = true;
@@ -115,18 +121,18 @@ impl Follower {
     }
 }
 
-/// Threads, by the names of the controllers that they follow.
+/// Threads by the names of the controllers that they follow.
 #[derive(Default)]
-struct Threads {
+struct FollowerThreads {
     list: Vec<(String, JoinHandle<()>)>,
 }
 
-impl Threads {
-    /// Starts one for each discovery controller that has none. `false`: there are too many that have not ended yet, of
-    /// controllers that were referred to before. A log may have others each time.
+impl FollowerThreads {
+    /// Starts a thread for each discovery controller without one. False if too many threads of former referrals have
+    /// not ended yet. A log may have other referrals on each read.
     fn start(
         &mut self,
-        sources: &Sources,
+        sources: &DiscoverySources,
         spawn: impl Fn(String, Address) -> io::Result<JoinHandle<()>>,
     ) -> bool {
         self.list.retain(|(_, thread)| !thread.is_finished());
@@ -145,73 +151,73 @@ impl Threads {
     }
 }
 
-impl Shared {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+impl FollowerShared {
+    fn inner(&self) -> MutexGuard<'_, FollowerInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread for each discovery controller that has none, as far as that can be now.
-    fn start_threads(self: &Arc<Self>, inner: &mut Inner) {
+    /// Starts a thread for each discovery controller without one, as far as possible now.
+    fn start_threads(self: &Arc<Self>, inner: &mut FollowerInner) {
         let spawn = |name, address| {
             let shared = self.clone();
-            let body = move || Source::new(shared, name, address).run();
+            let body = move || FollowedController::new(shared, name, address).run();
             thread::Builder::new().name("roadtrain-disc".into()).spawn(body)
         };
-        inner.is_short = !inner.threads.start(&inner.sources, spawn);
+        inner.lacks_threads = !inner.threads.start(&inner.sources, spawn);
     }
 
-    /// Whether the controller of that name is to be followed.
+    /// True if the controller of this name is to be followed.
     fn follows(&self, name: &str) -> bool {
         let inner = self.inner();
         !inner.is_over && inner.sources.has(name)
     }
 
-    /// What the log of a discovery controller has now.
-    fn heard(self: &Arc<Self>, name: &str, entries: &[DiscoveryEntry], scope: u32) {
+    /// Takes the log of a discovery controller, and updates the paths.
+    fn update_log(self: &Arc<Self>, name: &str, entries: &[DiscoveryEntry], scope: u32) {
         let mut inner = self.inner();
         if inner.is_over {
             return;
         }
-        inner.sources.heard(name, entries, scope);
+        inner.sources.update_log(name, entries, scope);
         inner.is_done = self.paths.follow(&inner.sources.paths());
         self.start_threads(&mut inner);
     }
 
-    /// Does what could not be done yet; when to come again, if something is left.
-    fn go_on(self: &Arc<Self>) -> Option<Duration> {
+    /// Retries pending changes. Returns the time of the next retry if any are left.
+    fn retry_pending(self: &Arc<Self>) -> Option<Duration> {
         let mut inner = self.inner();
-        if inner.is_short && !inner.is_over {
+        if inner.lacks_threads && !inner.is_over {
             self.start_threads(&mut inner);
         }
         if !inner.is_done && !inner.is_over {
             inner.is_done = self.paths.follow(&inner.sources.paths());
         }
-        (!inner.is_done || inner.is_short).then_some(SOON)
+        (!inner.is_done || inner.lacks_threads).then_some(SOON)
     }
 }
 
-/// Follows one discovery controller.
-struct Source {
-    shared: Arc<Shared>,
+/// Follower of one discovery controller.
+struct FollowedController {
+    shared: Arc<FollowerShared>,
     name: String,
     config: HostConfig,
-    /// It was lost, and that was said.
+    /// True if its loss was reported.
     is_lost: bool,
-    /// The pause before the next attempt.
+    /// Pause before the next attempt.
     delay: Duration,
-    /// Until its first attempt is over.
+    /// Channel to report the end of its first attempt.
     begun: Option<Sender<()>>,
 }
 
-impl Source {
-    fn new(shared: Arc<Shared>, name: String, address: Address) -> Self {
+impl FollowedController {
+    fn new(shared: Arc<FollowerShared>, name: String, address: Address) -> Self {
         let config = HostConfig { address, ..shared.discovery.clone() };
         let (delay, begun) = (config.reconnect_delay, Some(shared.begun.clone()));
-        Source { shared, name, config, is_lost: false, delay, begun }
+        FollowedController { shared, name, config, is_lost: false, delay, begun }
     }
 
     fn run(mut self) {
-        stopping::heed(&self.shared.sign);
+        stopping::limit_waits_by(&self.shared.signal);
         while self.shared.follows(&self.name) {
             let Err(error) = self.follow() else { return };
             self.has_begun();
@@ -228,9 +234,9 @@ impl Source {
         }
     }
 
-    /// Its first attempt is over.
+    /// Reports the end of its first attempt.
     fn has_begun(&mut self) {
-        let _ = self.begun.take().map(|begun| begun.send(())); // perhaps nobody waits any more
+        let _ = self.begun.take().map(|begun| begun.send(())); // the receiver may be gone
     }
 
     fn pause(&self, time: Duration) {
@@ -240,20 +246,20 @@ impl Source {
             if left.is_zero() {
                 return;
             }
-            let wait = self.shared.go_on().map_or(left, |soon| soon.min(left));
+            let wait = self.shared.retry_pending().map_or(left, |soon| soon.min(left));
             let _ = wait_readable(&[self.shared.end.fd()], wait);
         }
     }
 
-    /// Until it is lost, or nobody wants it any more.
+    /// Follows the controller until the connection is lost or it is not needed any more.
     ///
     /// # Errors
-    /// The connection's.
+    /// The connection fails.
     fn follow(&mut self) -> Result<(), HostError> {
         let mut admin = Admin::connect(&self.config)?;
         let set = SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, oaes::DISCOVERY_LOG);
         let has_events = match admin.run("Set Features (events)", &set, &[], &mut []) {
-            Err(HostError::Command { .. }) => false, // it has none
+            Err(HostError::Command { .. }) => false, // not supported
             set => set.map(|_| true)?,
         };
         if has_events {
@@ -269,7 +275,7 @@ impl Source {
         while self.shared.follows(&self.name) {
             let due = self.config.keep_alive / 2;
             let due = due.saturating_sub(spoke.elapsed());
-            let wait = self.shared.go_on().map_or(due, |soon| soon.min(due));
+            let wait = self.shared.retry_pending().map_or(due, |soon| soon.min(due));
             match event(&mut admin)? {
                 Some(true) => {
                     self.read(&mut admin)?;
@@ -277,7 +283,7 @@ impl Source {
                     spoke = Instant::now();
                     continue;
                 }
-                Some(false) => continue, // it takes none
+                Some(false) => continue, // the controller returned the request
                 None => {}
             }
             if !has_events && read.elapsed() >= SELDOM {
@@ -301,7 +307,7 @@ impl Source {
     fn read(&self, admin: &mut Admin) -> Result<(), HostError> {
         let (generation, entries) = read_log(admin)?;
         debug!(discovery = self.name, generation, entries = entries.len(), "discovery log");
-        self.shared.heard(&self.name, &entries, scope(admin));
+        self.shared.update_log(&self.name, &entries, scope(admin));
         Ok(())
     }
 }
@@ -310,14 +316,14 @@ fn queue(admin: &mut Admin) -> Result<&mut CommandQueue, LinkError> {
     admin.queues.queue(0)
 }
 
-/// Asks for the next event.
+/// Sends an Asynchronous Event Request.
 fn listen(admin: &mut Admin) -> Result<(), HostError> {
     let lost = |source| HostError::Lost { what: "Asynchronous Event Request", source };
     let request = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
     queue(admin).and_then(|queue| queue.post(&request)).map(|_| ()).map_err(lost)
 }
 
-/// Whether an event has come; `Some(false)`: the controller gives its request back.
+/// Returns `Some(true)` if there was an event; `Some(false)`: the controller returned its request.
 fn event(admin: &mut Admin) -> Result<Option<bool>, HostError> {
     let lost = |source| HostError::Lost { what: "discovery", source };
     let event = queue(admin).and_then(CommandQueue::next_event).map_err(lost)?;
@@ -331,11 +337,11 @@ mod tests {
     use roadtrain_wire::discovery::subtype;
     use std::sync::mpsc::Receiver;
 
-    /// A log that refers to others each time it is read, whose threads are busy connecting for long.
+    /// Covers a log with other referrals on each read, whose threads take long to connect.
     #[test]
     fn threads_of_controllers_that_are_gone_count() {
-        let (mut sources, mut threads) = (sources(), Threads::default());
-        let (go_on, wait) = channel::<()>();
+        let (mut sources, mut threads) = (sources(), FollowerThreads::default());
+        let (resume, wait) = channel::<()>();
         let wait: Arc<Mutex<Receiver<()>>> = Arc::new(Mutex::new(wait));
         let spawn = |_, _| {
             let wait = wait.clone();
@@ -345,11 +351,11 @@ mod tests {
         for round in 1..20 {
             let others = round * 100..round * 100 + 50;
             let log: Vec<_> = others.map(|number| entry(subtype::REFERRAL, number)).collect();
-            sources.heard(&at(1).to_string(), &log, 0);
+            sources.update_log(&at(1).to_string(), &log, 0);
             assert_eq!(threads.start(&sources, spawn), round == 1, "the first have room");
             assert_eq!(threads.list.len(), sources.followed_max());
         }
-        drop(go_on);
+        drop(resume);
         let is_over = |(_, thread): &(String, JoinHandle<()>)| thread.is_finished();
         while !threads.list.iter().all(is_over) {
             thread::yield_now();

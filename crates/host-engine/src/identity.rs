@@ -1,4 +1,4 @@
-//! Who this host is: its NQN and its identifier.
+//! Identity of this host: its NQN and its identifier.
 
 use roadtrain_wire::fabrics::is_nqn;
 use std::fs;
@@ -8,7 +8,7 @@ const HOSTNQN_PATH: &str = "/etc/nvme/hostnqn";
 const MACHINE_ID_PATH: &str = "/etc/machine-id";
 const UUID_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
-/// A host as targets know it.
+/// Identity of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Host NQN.
@@ -18,11 +18,11 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// As the options say; else as the system is configured; else derived from the machine's id, so that
-    /// it stays the same; else random.
+    /// Chooses the identity: from the options; else from the system's configuration; else derived from the machine's
+    /// id, so that it stays the same; else random.
     ///
     /// # Errors
-    /// An NQN or identifier that is none.
+    /// The NQN or identifier is invalid.
     pub fn choose(nqn: Option<&str>, id: Option<&str>) -> Result<Identity, String> {
         let nqn = match nqn {
             Some(nqn) => nqn.to_owned(),
@@ -47,7 +47,7 @@ fn host_id(text: &str) -> Result<[u8; 16], String> {
 /// Checks the form of an NQN (NVMe Base 2.0, section 4.5).
 ///
 /// # Errors
-/// What is wrong and an example.
+/// Describes the error, with an example.
 pub fn check_nqn(nqn: &str) -> Result<(), String> {
     let hint = "write nqn.2025-01.io.example:name (at most 223 octets)";
     is_nqn(nqn).then_some(()).ok_or_else(|| format!("'{nqn}' is not an NQN: {hint}"))
@@ -56,7 +56,7 @@ pub fn check_nqn(nqn: &str) -> Result<(), String> {
 /// Reads a UUID with or without dashes.
 ///
 /// # Errors
-/// What was expected.
+/// Describes the expected form.
 pub fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
     let digits: String = text.chars().filter(|c| *c != '-').collect();
     let is_uuid = digits.len() == 32 && digits.chars().all(|c| c.is_ascii_hexdigit());
@@ -86,7 +86,7 @@ fn system_nqn() -> String {
     format!("{UUID_NQN}{}", show_uuid(&id))
 }
 
-/// The UUID in an NQN that has one; else one derived from the NQN, as it must not change either.
+/// Returns the UUID in the NQN; else one derived from the NQN, as it must not change either.
 fn id_of(nqn: &str) -> [u8; 16] {
     let uuid = nqn.strip_prefix(UUID_NQN).and_then(|text| parse_uuid(text).ok());
     uuid.filter(|id| *id != [0; 16]).unwrap_or_else(|| derive(nqn))

@@ -1,7 +1,6 @@
-//! A lane at the host: one queue pair, its connection, and the requests it carries.
+//! Lane of the host: one queue pair, its connection, and its requests.
 //!
-//! What becomes of requests when the connection is lost or the target does not answer is decided by
-//! `host_proto::requests`.
+//! `host_proto::requests` decides about requests whose connection is lost or whose command times out.
 
 mod ether;
 mod express;
@@ -10,7 +9,7 @@ pub(crate) mod tests;
 
 use super::api::{Class, Request};
 use super::counters::LaneCounters;
-use super::link::{Link, LinkError, Shared};
+use super::link::{LaneShared, LinkError, QpairLink};
 use super::requests::LaneRequests;
 use roadtrain_host_proto::express::{Express, Traffic};
 use roadtrain_host_proto::old_commands::LaneGuard;
@@ -27,21 +26,21 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 pub(crate) struct HostLane {
-    pub(crate) link: Option<Link>,
-    /// Of requests that are of none.
+    pub(crate) link: Option<QpairLink>,
+    /// Default class for requests without one.
     class: Class,
     pub(crate) requests: LaneRequests,
     timeout: Option<Duration>,
-    /// Command identifiers of those to be aborted.
+    /// Command identifiers of commands to abort.
     overdue: Vec<u16>,
-    /// Counters of its earlier connections while it has none, and how many of these were lost.
+    /// Counters of earlier connections while it has none, and the number of lost ones.
     past: Batching,
     reconnects: u64,
-    /// Whether it has a second connection, and what takes that.
+    /// State of the express connection, and the choice of its requests.
     pub(crate) express: Express,
-    /// The place of that connection among the reactor's lanes.
+    /// Index of the express connection in the reactor's table of lanes.
     pub(crate) express_at: Option<u32>,
-    /// How often there was one.
+    /// Number of times that an express connection was opened.
     pub(crate) expresses_opened: u64,
 }
 
@@ -61,10 +60,10 @@ impl HostLane {
         }
     }
 
-    /// A new connection: what waits goes first, in order, as far as the guard lets it.
+    /// Attaches a new connection: waiting requests are submitted first, in order, as far as the guard permits.
     pub(crate) fn attach(
         &mut self,
-        mut link: Link,
+        mut link: QpairLink,
         (rules, guard): (RetryRules, LaneGuard),
         now: Instant,
     ) {
@@ -75,33 +74,33 @@ impl HostLane {
         self.submit_waiting(now);
     }
 
-    /// NSIDs that stand for other namespaces now: requests that wait fail, and those that come.
+    /// Sets stale NSIDs: requests to them fail.
     pub(crate) fn set_barred(&mut self, barred: Barred) {
         self.requests.core.set_barred(barred);
     }
 
-    /// A controller executes nothing any more of what was sent to it: what has waited for that may go on.
-    pub(crate) fn release(&mut self, shared: &mut Shared) {
+    /// Releases requests that waited for a lost controller, which executes nothing any more.
+    pub(crate) fn release(&mut self, shared: &mut LaneShared) {
         self.requests.core.release();
         if !self.is_blocked() {
             shared.completions.extend(self.requests.take_held_back(shared.now));
         }
     }
 
-    /// Requests that may go to another path. None while its caravan is blocked, which may still point to their buffers:
-    /// another path could complete them, and so give the buffers back.
+    /// Takes requests that may move to another path. None while the caravan is blocked, as it may still point to their
+    /// buffers: another path could complete the requests and return the buffers.
     pub(crate) fn take_free(&mut self) -> Vec<Moved<Request>> {
         if self.is_blocked() { Vec::new() } else { self.requests.core.take_free() }
     }
 
-    /// Whether the controller has refused requests that may go to another path now: see [`HostLane::take_free`].
+    /// True if the controller has refused requests that may move to another path now: see [`HostLane::take_free`].
     #[inline]
     pub(crate) fn diverts(&self) -> bool {
         self.requests.core.has_diverted() && !self.is_blocked()
     }
 
-    /// The connection is gone: its requests wait for the next one.
-    pub(crate) fn detach(&mut self, shared: &mut Shared) {
+    /// Detaches the closed connection: its requests wait for the next one.
+    pub(crate) fn detach(&mut self, shared: &mut LaneShared) {
         let Some(mut link) = self.link.take() else { return };
         link.end(shared);
         self.past = link.batching();
@@ -112,17 +111,17 @@ impl HostLane {
         self.overdue.clear();
     }
 
-    /// The controller-loss timeout: everything fails, and goes on failing until [`HostLane::attach`].
-    pub(crate) fn fail(&mut self, shared: &mut Shared) {
+    /// Fails all requests after the controller-loss timeout, and new ones until [`HostLane::attach`].
+    pub(crate) fn fail(&mut self, shared: &mut LaneShared) {
         self.detach(shared);
         self.requests.core.fail();
         shared.completions.extend(self.requests.take_held_back(shared.now));
     }
 
-    /// The reactor ends.
-    pub(crate) fn part(&mut self, shared: &mut Shared) {
+    /// Closes the connection at the end of the reactor.
+    pub(crate) fn shut_down(&mut self, shared: &mut LaneShared) {
         if let Some(mut link) = self.link.take() {
-            link.part(shared);
+            link.shut_down(shared);
             self.past = link.batching();
         }
     }
@@ -131,25 +130,25 @@ impl HostLane {
         self.link.is_some()
     }
 
-    /// Whether its connection can carry two commands that are one.
+    /// True if its connection can carry fused commands.
     pub(crate) fn fuses(&self) -> bool {
-        self.link.as_ref().is_none_or(Link::fuses)
+        self.link.as_ref().is_none_or(QpairLink::fuses)
     }
 
     pub(crate) fn fd(&self) -> Option<i32> {
-        self.link.as_ref().and_then(Link::fd)
+        self.link.as_ref().and_then(QpairLink::fd)
     }
 
     pub(crate) fn is_blocked(&self) -> bool {
-        self.link.as_ref().is_some_and(Link::is_blocked)
+        self.link.as_ref().is_some_and(QpairLink::is_blocked)
     }
 
-    /// Commands in flight.
+    /// Returns the commands in flight.
     pub(crate) fn in_flight(&self) -> u32 {
-        self.link.as_ref().map_or(0, Link::in_flight)
+        self.link.as_ref().map_or(0, QpairLink::in_flight)
     }
 
-    /// Requests in flight or waiting.
+    /// Returns the requests in flight or waiting.
     pub(crate) fn outstanding(&self) -> u32 {
         self.requests.core.outstanding(self.link.as_ref())
     }
@@ -158,7 +157,7 @@ impl HostLane {
         self.requests.core.room(self.link.as_ref())
     }
 
-    /// What it offers to a request, where there are other paths.
+    /// Returns its capacity and latency for a request, if there are other paths.
     #[inline]
     pub(crate) fn path_offer(&self, now: Instant, traffic: Traffic) -> Offer {
         let Some(meter) = self.requests.core.meter() else { return Offer::default() };
@@ -174,21 +173,21 @@ impl HostLane {
     pub(crate) fn submit(
         &mut self,
         mut request: Request,
-        shared: &mut Shared,
+        shared: &mut LaneShared,
     ) -> Result<(), Request> {
         if self.room() == 0 {
             return Err(request);
         }
         request.class = self.class_of(&request);
-        self.hear_load(shared);
-        let is_under_way = self.requests.take(shared.now, request, self.link.as_mut());
-        shared.in_flight += u32::from(is_under_way);
+        self.update_load(shared);
+        let is_in_flight = self.requests.take(shared.now, request, self.link.as_mut());
+        shared.in_flight += u32::from(is_in_flight);
         Ok(())
     }
 
-    /// What other lanes have in flight decides what this one's requests wait for.
+    /// Updates the batcher with the commands in flight on other lanes.
     #[inline]
-    fn hear_load(&mut self, shared: &Shared) {
+    fn update_load(&mut self, shared: &LaneShared) {
         if let Some(link) = &mut self.link {
             let in_others = shared.in_flight.saturating_sub(link.in_flight());
             link.batcher().set_in_others(in_others);
@@ -202,7 +201,7 @@ impl HostLane {
         }
     }
 
-    /// One receive; [`HostLane::parse`] handles what it brought.
+    /// Receives once; [`HostLane::parse`] processes the data.
     pub(crate) fn receive<'a>(
         &mut self,
         rx: &'a mut RxBuffer,
@@ -212,11 +211,11 @@ impl HostLane {
         link.receive(&mut self.requests, rx, limit)
     }
 
-    /// Parses until `batch` completions are there or the input is used up; what is left then.
+    /// Parses until `batch` completions are found or the input is used up; returns the remaining input.
     #[inline]
     pub(crate) fn parse<'a>(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut LaneShared,
         rest: Rest<'a>,
         batch: usize,
     ) -> Result<Option<Rest<'a>>, LinkError> {
@@ -229,20 +228,19 @@ impl HostLane {
         Ok(rest)
     }
 
-    /// Whether it has carried something latency-critical of late.
+    /// True if it has carried latency-critical requests recently.
     pub(crate) fn is_express(&mut self, now: Instant) -> bool {
         self.link.as_mut().is_some_and(|link| link.batcher().is_express(now))
     }
 
-    /// Whether a latency-critical lane has its turns in between.
+    /// Sets whether a latency-critical lane has turns in between.
     pub(crate) fn set_yielding(&mut self, yielding: bool) {
         if let Some(link) = &mut self.link {
             link.batcher().set_yielding(yielding);
         }
     }
 
-    /// When the lane must be looked at: doorbells' timers, those of the transport, what is tried again, what may be
-    /// overdue.
+    /// Returns the time of the next timer: doorbells, the transport, retries, I/O timeouts.
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
         let link = self.link.as_mut()?;
         let requests = self.requests.core.deadline(link.in_flight());
@@ -253,19 +251,19 @@ impl HostLane {
         due.into_iter().chain(self.express.deadline()).min()
     }
 
-    /// True if nothing of it needs more at the end of a turn than to be sent.
+    /// True if the lane only needs to send at the end of a turn.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         !(self.is_blocked() || self.express.is_busy() || self.requests.core.has_diverted())
             && self.overdue.is_empty()
     }
 
-    /// Command identifiers of those that are to be aborted, if there are any: told once.
+    /// Takes the command identifiers of commands to abort, if there are any.
     pub(crate) fn take_overdue(&mut self) -> Option<Vec<u16>> {
         (!self.overdue.is_empty()).then(|| std::mem::take(&mut self.overdue))
     }
 
-    /// Looks how long commands have been under way.
+    /// Checks commands for their I/O timeout.
     fn check_overdue(&mut self, now: Instant) -> Result<(), LinkError> {
         let (Some(link), Some(timeout)) = (&self.link, self.timeout) else { return Ok(()) };
         let overdue = &mut self.overdue;
@@ -275,19 +273,19 @@ impl HostLane {
         }
     }
 
-    /// Whether it had better wait with what it could send: see [`Link::gathers`].
+    /// True if it is better to delay sending: see [`QpairLink::gathers`].
     pub(crate) fn gathers(&mut self) -> bool {
-        self.link.as_mut().is_some_and(Link::gathers)
+        self.link.as_mut().is_some_and(QpairLink::gathers)
     }
 
-    /// Whether a full caravan waits.
+    /// True if a full caravan waits.
     #[inline]
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.link.as_ref().is_some_and(|link| link.is_due(now))
     }
 
-    /// The turn is over: rings what the policy lets go, and sends it.
-    pub(crate) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
+    /// Ends the turn: rings doorbells as the policy permits, and sends.
+    pub(crate) fn end_turn(&mut self, shared: &mut LaneShared) -> Result<(), LinkError> {
         self.submit_waiting(shared.now);
         if self.requests.core.has_failed() && !self.is_blocked() {
             shared.completions.extend(self.requests.take_held_back(shared.now));
@@ -300,14 +298,14 @@ impl HostLane {
         link.flush(&self.requests, shared)
     }
 
-    /// Sends what doorbells have released.
-    pub(crate) fn flush(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
+    /// Sends PDUs that doorbells have released.
+    pub(crate) fn flush(&mut self, shared: &mut LaneShared) -> Result<(), LinkError> {
         let Some(link) = &mut self.link else { return Ok(()) };
         link.flush(&self.requests, shared)
     }
 
-    /// The socket is writable again.
-    pub(crate) fn writable(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
+    /// Resumes sending, as the socket is writable again.
+    pub(crate) fn writable(&mut self, shared: &mut LaneShared) -> Result<(), LinkError> {
         let Some(link) = &mut self.link else { return Ok(()) };
         link.resume()?;
         if !link.is_blocked() {
@@ -331,6 +329,6 @@ impl HostLane {
 
     #[inline]
     pub(crate) fn batching(&self) -> Batching {
-        self.link.as_ref().map_or(self.past, Link::batching)
+        self.link.as_ref().map_or(self.past, QpairLink::batching)
     }
 }

@@ -1,7 +1,7 @@
 //! The host on real machines: reactors on io_uring that drive the machines of `roadtrain_host_proto`, and the control
 //! thread that connects them.
 //!
-//! A program uses [`Client`], whose methods wait, or gives a [`Front`] to a [`Controller`], which runs it on its
+//! A program uses [`Client`], whose methods block, or gives a [`Front`] to a [`Controller`], which runs it on its
 //! reactors.
 //!
 //! ```text
@@ -15,13 +15,13 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `controller`, `config`, `view` | a connected controller, its settings, what other threads see of it |
+//! | `controller`, `config`, `view` | a connected controller, its settings, its state for other threads |
 //! | `control`, `path_set`, `admin`, `command_queue` | control threads, and their queues of commands |
-//! | `connect` | connections to a target, by calls that wait |
+//! | `connect` | connections to a target, by blocking calls |
 //! | `reactor`, `lane`, `requests`, `link`, `commands` | the fast path: a turn, a lane, its requests, what carries it |
 //! | `api`, `queue` | fronts on a reactor; requests of other threads |
-//! | `name`, `race`, `finder`, `follower`, `discovery` | names, attempts side by side, discovery controllers |
-//! | `ether` | lanes straight on Ethernet: finding a target, joining, links that come and go |
+//! | `name`, `race`, `finder`, `follower`, `discovery` | names, parallel attempts, discovery controllers |
+//! | `ether` | lanes straight on Ethernet: finding a target, joining, changes of links |
 
 mod address;
 mod admin;

@@ -1,4 +1,4 @@
-//! A target's name: the addresses that it stands for, asked anew for each connection.
+//! Name of a target, resolved anew for each connection.
 
 use super::link::LinkError;
 use super::stopping;
@@ -11,40 +11,40 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// How often a lookup that takes its time is looked after.
+/// Interval of checks of a slow lookup.
 const STEP: Duration = Duration::from_millis(50);
 
-/// What answers which addresses a host's name stands for, with the port in them.
+/// Resolver: returns the addresses of a host name, with the port.
 pub type Lookup = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
-/// A host's name and a port. Its clones share what was last known.
+/// Host name and port. Clones share the last known addresses.
 #[derive(Clone)]
 pub struct TargetName {
     host: String,
     port: u16,
     lookup: Arc<Lookup>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<NameState>>,
 }
 
 #[derive(Default)]
-struct State {
-    /// What the last lookup that worked has said.
+struct NameState {
+    /// Addresses of the last successful lookup.
     known: Vec<SocketAddr>,
-    /// Where the last connection went.
+    /// Address of the last connection.
     used: Option<SocketAddr>,
-    /// A lookup that took too long.
+    /// Lookup that took too long and still runs.
     running: Option<Receiver<io::Result<Vec<SocketAddr>>>>,
 }
 
 impl TargetName {
-    /// A name that the system looks up: /etc/hosts, DNS, whatever it is told to use.
+    /// Creates a name that the system resolves: /etc/hosts, DNS, or as it is configured.
     #[must_use]
     pub fn new(host: &str, port: u16) -> Self {
         let system = |host: &str, port| Ok((host, port).to_socket_addrs()?.collect());
         TargetName::with_lookup(host, port, system)
     }
 
-    /// A name that `lookup` knows, which may take its time: it has a thread of its own.
+    /// Creates a name that `lookup` resolves, on a thread of its own.
     #[must_use]
     pub fn with_lookup(
         host: &str,
@@ -55,13 +55,13 @@ impl TargetName {
         TargetName { host, port, lookup, state: Arc::default() }
     }
 
-    /// What the name stands for now, at least one address. When that is not known within `timeout` it is what
-    /// was last known: who answers names may be gone at the same time as the target, or live on it.
+    /// Resolves the name to at least one address. If that takes longer than `timeout` or fails, returns the last known
+    /// addresses: the name server may fail together with the target, or run on it.
     ///
     /// # Errors
-    /// It has never been known.
+    /// The name was never resolved.
     pub(super) fn addresses(&self, timeout: Duration) -> Result<Vec<SocketAddr>, LinkError> {
-        let answer = self.ask(timeout);
+        let answer = self.query(timeout);
         let mut state = self.state();
         match answer {
             Ok(found) => {
@@ -76,13 +76,13 @@ impl TargetName {
         }
     }
 
-    /// Addresses that the name stands for now; none if they are not known within `timeout`.
+    /// Resolves the name; returns no addresses if they are not known within `timeout`.
     #[must_use]
     pub fn known_addresses(&self, timeout: Duration) -> Vec<SocketAddr> {
         self.addresses(timeout).unwrap_or_default()
     }
 
-    /// A connection to `address` was made.
+    /// Records a connection to `address`.
     pub(super) fn connected(&self, address: SocketAddr) {
         let before = self.state().used.replace(address);
         if before.is_some_and(|before| before != address) {
@@ -90,8 +90,8 @@ impl TargetName {
         }
     }
 
-    fn ask(&self, timeout: Duration) -> io::Result<Vec<SocketAddr>> {
-        // Never more than one at a time, however long it takes. An answer that waits already is an old one.
+    fn query(&self, timeout: Duration) -> io::Result<Vec<SocketAddr>> {
+        // Only one lookup runs at a time, however long it takes. A result that is already available is outdated.
         let running = self.state().running.take();
         let running = running.filter(|r| matches!(r.try_recv(), Err(TryRecvError::Empty)));
         let answer = match running {
@@ -105,28 +105,28 @@ impl TargetName {
             Ok(found) => found,
             Err(_) => {
                 self.state().running = Some(answer);
-                let text = format!("looking up the name took longer than {timeout:.0?}");
+                let text = format!("resolving the name took longer than {timeout:.0?}");
                 Err(io::Error::new(io::ErrorKind::TimedOut, text))
             }
         }
     }
 
     fn start(&self) -> io::Result<Receiver<io::Result<Vec<SocketAddr>>>> {
-        let (told, answer) = sync_channel(1);
+        let (sender, answer) = sync_channel(1);
         let (host, port, lookup) = (self.host.clone(), self.port, self.lookup.clone());
         let body = move || {
-            let _ = told.send(lookup(&host, port)); // nobody may want it any more
+            let _ = sender.send(lookup(&host, port)); // the receiver may be gone
         };
         thread::Builder::new().name("roadtrain-name".into()).spawn(body)?;
         Ok(answer)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NameState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Waits for the answer, in steps: the controller may be told to end meanwhile (`stopping`).
+/// Waits for the result, in steps: the controller may have to end meanwhile (`stopping`).
 fn wait<T>(answer: &Receiver<T>, timeout: Duration) -> Result<T, RecvTimeoutError> {
     let end = Instant::now() + timeout;
     loop {
@@ -163,11 +163,11 @@ mod tests {
         SocketAddr::from(([192, 0, 2, last], 4420))
     }
 
-    /// Answer of all lookups: they wait while there is none.
+    /// Result of all lookups: they block while there is none.
     #[derive(Default)]
-    struct Answer(Mutex<Option<u8>>, Condvar);
+    struct LookupResult(Mutex<Option<u8>>, Condvar);
 
-    impl Answer {
+    impl LookupResult {
         fn set(&self, last: Option<u8>) {
             *self.0.lock().unwrap() = last;
             self.1.notify_all();
@@ -179,29 +179,29 @@ mod tests {
         }
     }
 
-    /// A name with that answer, and how often it was looked up.
-    fn slow_name() -> (TargetName, Arc<Answer>, Arc<AtomicUsize>) {
-        let (answer, asked) = (Arc::<Answer>::default(), Arc::new(AtomicUsize::new(0)));
-        let (given, count) = (answer.clone(), asked.clone());
+    /// Returns a name with a result that the test controls, and the number of its lookups.
+    fn slow_name() -> (TargetName, Arc<LookupResult>, Arc<AtomicUsize>) {
+        let (answer, lookups) = (Arc::<LookupResult>::default(), Arc::new(AtomicUsize::new(0)));
+        let (given, count) = (answer.clone(), lookups.clone());
         let name = TargetName::with_lookup("disk", 4420, move |_, _| {
             count.fetch_add(1, SeqCst);
             Ok(vec![address(given.get())])
         });
-        (name, answer, asked)
+        (name, answer, lookups)
     }
 
     #[test]
     fn a_lookup_that_hangs_is_not_waited_for_and_not_repeated() {
-        let (name, answer, asked) = slow_name();
+        let (name, answer, lookups) = slow_name();
         let short = Duration::from_millis(5);
         for _ in 0..5 {
             let error = name.addresses(short).unwrap_err().to_string();
             assert!(error.contains("took longer"), "{error}");
         }
-        assert!(asked.load(SeqCst) <= 1);
+        assert!(lookups.load(SeqCst) <= 1);
         answer.set(Some(1));
         assert_eq!(name.addresses(Duration::from_secs(60)).unwrap(), [address(1)]);
-        // No lookup is answered any more: what was known.
+        // No further lookup completes: the last known addresses count.
         answer.set(None);
         assert_eq!(name.addresses(short).unwrap(), [address(1)]);
         assert_eq!(name.addresses(short).unwrap(), [address(1)]);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_with_their_port() {
+    fn names_are_displayed_with_their_port() {
         assert_eq!(TargetName::new("disk", 4420).to_string(), "disk:4420");
         assert_eq!(TargetName::new("fe80::1%eth1", 1).to_string(), "[fe80::1%eth1]:1");
     }

@@ -1,21 +1,21 @@
-//! How the connections of all paths are numbered: each path knows its own by their queue identifiers less one.
+//! Numbering of the connections of all paths: each path numbers its own by their queue identifiers minus one.
 
 use roadtrain_host_proto::express::EXPRESSES_MAX;
 
 /// Numbers over all paths: lanes path by path, then express connections path by path.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Numbers {
+pub(super) struct ConnectionNumbers {
     lanes: usize,
     paths: usize,
 }
 
-impl Numbers {
-    /// Of so many paths (and places for paths) with so many lanes each.
+impl ConnectionNumbers {
+    /// Creates the numbering for this many path slots with this many lanes each.
     pub(super) fn new(lanes: usize, paths: usize) -> Self {
-        Numbers { lanes: lanes.max(1), paths }
+        ConnectionNumbers { lanes: lanes.max(1), paths }
     }
 
-    /// Of what is `number` at that path.
+    /// Returns the number over all paths of connection `number` of a path.
     pub(super) fn of(self, path: usize, number: usize) -> usize {
         match number.checked_sub(self.lanes) {
             None => path * self.lanes + number,
@@ -23,7 +23,7 @@ impl Numbers {
         }
     }
 
-    /// The path, and the number there.
+    /// Returns the path, and the number on that path.
     pub(super) fn split(self, number: usize) -> (usize, usize) {
         match number.checked_sub(self.paths * self.lanes) {
             None => (number / self.lanes, number % self.lanes),
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn every_connection_has_a_number_of_its_own() {
         for (lanes, paths) in [(1, 1), (3, 1), (1, 2), (2, 16)] {
-            let numbers = Numbers::new(lanes, paths);
+            let numbers = ConnectionNumbers::new(lanes, paths);
             let mut seen = Vec::new();
             for path in 0..paths {
                 for number in 0..lanes + EXPRESSES_MAX as usize {

@@ -1,15 +1,15 @@
-//! The control threads of a controller's paths: one for each path, which may come and go.
+//! Control threads of a controller's paths: one per path, added and removed at run time.
 
 use super::address::Address;
 use super::config::HostConfig;
-use super::control::{Control, Leftover, Seat, Welcome, of_first};
+use super::control::{FirstAttempt, Leftover, PathContext, PathControl, sibling_constraints};
 use super::counters::LinkState;
 use super::error::HostError;
-use super::reactor::{Order, Report};
+use super::reactor::{HostReactorOrder, HostReactorReport};
 use super::stopping::{self, StopSignal};
 use super::threads::ReactorHandle;
 use super::view::ControllerView;
-use roadtrain_host_proto::discovered::{Changes, Present};
+use roadtrain_host_proto::discovered::{PathChanges, PresentPath};
 use roadtrain_system::mailbox::{Inbox, Outbox};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -23,56 +23,56 @@ pub(super) struct PathSet {
     config: HostConfig,
     view: ControllerView,
     reactors: Vec<ReactorHandle>,
-    /// To the control thread of each path that there may be.
-    reports: Vec<Outbox<Report>>,
-    sign: Arc<StopSignal>,
-    inner: Mutex<Inner>,
+    /// Mailboxes of the control threads, one per possible path.
+    reports: Vec<Outbox<HostReactorReport>>,
+    signal: Arc<StopSignal>,
+    inner: Mutex<PathSetInner>,
 }
 
-struct Inner {
-    places: Vec<Place>,
-    /// Paths that led elsewhere, until discovery logs have them no more.
+struct PathSetInner {
+    slots: Vec<PathSlot>,
+    /// Addresses of other subsystems, kept until no discovery log has them any more.
     refused: BTreeSet<SocketAddr>,
-    /// Paths of which was said that they are kept.
+    /// Kept paths that were reported.
     kept: BTreeSet<SocketAddr>,
     left_off: usize,
     stopping: bool,
 }
 
-/// A place for a path.
-struct Place {
+/// Slot for a path.
+struct PathSlot {
     address: Option<Address>,
     is_leaving: bool,
-    /// What the next control thread gets, while there is none.
-    inbox: Option<(Inbox<Report>, usize)>,
+    /// Mailbox and ended reactors for the next control thread, while there is none.
+    inbox: Option<(Inbox<HostReactorReport>, usize)>,
     thread: Option<JoinHandle<Leftover>>,
 }
 
 impl PathSet {
-    /// Without any, with a mailbox for each that there may be.
+    /// Creates the set without paths, with a mailbox for each possible path.
     pub(super) fn new(
         config: HostConfig,
         view: ControllerView,
         reactors: Vec<ReactorHandle>,
-        mailboxes: Vec<(Outbox<Report>, Inbox<Report>)>,
-        sign: Arc<StopSignal>,
+        mailboxes: Vec<(Outbox<HostReactorReport>, Inbox<HostReactorReport>)>,
+        signal: Arc<StopSignal>,
     ) -> Self {
         let (reports, inboxes): (Vec<_>, Vec<_>) = mailboxes.into_iter().unzip();
-        let place = |inbox| {
+        let slot = |inbox| {
             let inbox = Some((inbox, 0));
-            Place { address: None, is_leaving: false, inbox, thread: None }
+            PathSlot { address: None, is_leaving: false, inbox, thread: None }
         };
-        let inner = Inner {
-            places: inboxes.into_iter().map(place).collect(),
+        let inner = PathSetInner {
+            slots: inboxes.into_iter().map(slot).collect(),
             refused: BTreeSet::new(),
             kept: BTreeSet::new(),
             left_off: 0,
             stopping: false,
         };
-        PathSet { config, view, reactors, reports, sign, inner: Mutex::new(inner) }
+        PathSet { config, view, reactors, reports, signal, inner: Mutex::new(inner) }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, PathSetInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -80,83 +80,88 @@ impl PathSet {
         self.reactors.iter().map(ReactorHandle::share).collect()
     }
 
-    fn seat(&self, path: usize, welcome: Option<Welcome>) -> Seat {
+    fn context(&self, path: usize, first_attempt: Option<FirstAttempt>) -> PathContext {
         let lanes = self.reactors.iter().map(|reactor| reactor.lanes.len()).sum();
         let ports_before = self.config.addresses().take(path).map(Address::ports).sum();
-        Seat { path, lanes, ports_before, peers: self.reports.clone(), welcome }
+        PathContext { path, lanes, ports_before, peers: self.reports.clone(), first_attempt }
     }
 
-    // ---- At the beginning ----
+    // ---- Start ----
 
-    /// Starts the thread of a path whose admin queue is connected; `make` makes what runs there.
+    /// Starts the thread of a path whose admin queue is connected; `make` creates its control state.
     ///
     /// # Errors
-    /// Those of `make`, and the system's.
+    /// `make` fails, or the system has no resources left.
     pub(super) fn start_first(
         &self,
         path: usize,
         address: Address,
         make: impl FnOnce(
-            Seat,
+            PathContext,
             Vec<ReactorHandle>,
-            (Outbox<Report>, Inbox<Report>),
-        ) -> Result<Control, HostError>,
+            (Outbox<HostReactorReport>, Inbox<HostReactorReport>),
+        ) -> Result<PathControl, HostError>,
     ) -> Result<(), HostError> {
         let mut inner = self.inner();
-        let Some((inbox, _)) = inner.places[path].inbox.take() else { return Ok(()) };
+        let Some((inbox, _)) = inner.slots[path].inbox.take() else { return Ok(()) };
         let mailbox = (self.reports[path].clone(), inbox);
-        let control = make(self.seat(path, None), self.shares(), mailbox)?;
-        self.start(&mut inner.places[path], address, control)
+        let control = make(self.context(path, None), self.shares(), mailbox)?;
+        self.start(&mut inner.slots[path], address, control)
     }
 
-    /// Starts the thread of a path that is to be connected beside the one that is; it tells what becomes of its first
-    /// attempt.
+    /// Starts the thread of a further path. The receiver gets the result of its first attempt.
     ///
     /// # Errors
-    /// The system's.
-    pub(super) fn start_beside(
+    /// The system has no resources left.
+    pub(super) fn start_sibling(
         &self,
         path: usize,
         address: Address,
     ) -> Result<Receiver<Result<(), HostError>>, HostError> {
-        let (told, outcome) = sync_channel(1);
-        self.begin(&mut self.inner().places[path], path, address, told)?;
+        let (reply, outcome) = sync_channel(1);
+        self.begin(&mut self.inner().slots[path], path, address, reply)?;
         Ok(outcome)
     }
 
     fn begin(
         &self,
-        place: &mut Place,
+        slot: &mut PathSlot,
         path: usize,
         address: Address,
-        told: SyncSender<Result<(), HostError>>,
+        reply: SyncSender<Result<(), HostError>>,
     ) -> Result<(), HostError> {
-        let Some((inbox, ended)) = place.inbox.take() else { return Ok(()) };
-        let first = of_first(&self.view);
-        let beside = self.view.address_of(self.view.teller());
-        let seat = self.seat(path, Some(Welcome { told, first, address: beside }));
+        let Some((inbox, ended)) = slot.inbox.take() else { return Ok(()) };
+        let first = sibling_constraints(&self.view);
+        let reporter = self.view.address_of(self.view.namespace_reporter());
+        let context = self.context(path, Some(FirstAttempt { reply, first, address: reporter }));
         let mailbox = (self.reports[path].clone(), inbox);
         let config = self.config.of_path(&address);
-        let control = Control::beside(config, seat, self.view.clone(), self.shares(), mailbox);
-        self.start(place, address, control.after(ended))
+        let control =
+            PathControl::for_sibling(config, context, self.view.clone(), self.shares(), mailbox);
+        self.start(slot, address, control.after(ended))
     }
 
-    fn start(&self, place: &mut Place, to: Address, control: Control) -> Result<(), HostError> {
-        let (heeded, alarm) = (self.sign.clone(), control.alarm());
+    fn start(
+        &self,
+        slot: &mut PathSlot,
+        to: Address,
+        control: PathControl,
+    ) -> Result<(), HostError> {
+        let (stop_signal, panic_guard) = (self.signal.clone(), control.panic_guard());
         let body = move || {
-            let _alarm = alarm;
-            stopping::heed(&heeded);
+            let _panic_guard = panic_guard;
+            stopping::limit_waits_by(&stop_signal);
             control.run()
         };
         let thread = thread::Builder::new().name("roadtrain-ctl".into()).spawn(body);
         let thread = thread.map_err(|source| HostError::System { what: "thread", source })?;
-        (place.address, place.is_leaving, place.thread) = (Some(to), false, Some(thread));
+        (slot.address, slot.is_leaving, slot.thread) = (Some(to), false, Some(thread));
         Ok(())
     }
 
     // ---- Changes ----
 
-    /// Makes the paths those that are `wanted`, as far as that can be now. `false`: something is left to be done.
+    /// Changes the paths to those that are `wanted`, as far as possible now. False if changes are left.
     pub(super) fn follow(&self, wanted: &[SocketAddr]) -> bool {
         let mut inner = self.inner();
         if inner.stopping {
@@ -166,44 +171,44 @@ impl PathSet {
         inner.refused.retain(|address| wanted.contains(address));
         let of_use: Vec<SocketAddr> =
             wanted.iter().filter(|address| !inner.refused.contains(address)).copied().collect();
-        let present: Vec<(usize, Present)> = inner.present(&self.view).collect();
-        let list: Vec<Present> = present.iter().map(|(_, path)| *path).collect();
-        let changes = Changes::new(&list, &of_use, self.config.paths_max());
-        for (path, Present { address, .. }) in present {
+        let present: Vec<(usize, PresentPath)> = inner.present(&self.view).collect();
+        let list: Vec<PresentPath> = present.iter().map(|(_, path)| *path).collect();
+        let changes = PathChanges::new(&list, &of_use, self.config.paths_max());
+        for (path, PresentPath { address, .. }) in present {
             if changes.remove.contains(&address) {
                 self.remove(&mut inner, path);
             }
         }
-        inner.tell(&changes);
-        let mut is_done = changes.kept.is_empty() && !inner.places.iter().any(|p| p.is_leaving);
+        inner.log_changes(&changes);
+        let mut is_done = changes.kept.is_empty() && !inner.slots.iter().any(|p| p.is_leaving);
         for address in &changes.add {
             is_done &= self.add(&mut inner, *address);
         }
         is_done
     }
 
-    /// Gives a path up.
-    fn remove(&self, inner: &mut Inner, path: usize) {
-        inner.places[path].is_leaving = true;
-        if self.view.teller() == path
+    /// Starts to remove a path.
+    fn remove(&self, inner: &mut PathSetInner, path: usize) {
+        inner.slots[path].is_leaving = true;
+        if self.view.namespace_reporter() == path
             && let Some((other, _)) = inner.present(&self.view).find(|(_, other)| other.is_live)
         {
-            self.view.set_teller(other);
+            self.view.set_namespace_reporter(other);
         }
-        self.reports[path].send(Report::Leave);
+        self.reports[path].send(HostReactorReport::Leave);
     }
 
-    /// Adds a path; `false`: not now.
-    fn add(&self, inner: &mut Inner, address: SocketAddr) -> bool {
-        let free = |place: &Place| place.address.is_none() && place.inbox.is_some();
-        let Some(path) = inner.places.iter().position(free) else { return false };
+    /// Adds a path. False if that is not possible now.
+    fn add(&self, inner: &mut PathSetInner, address: SocketAddr) -> bool {
+        let free = |slot: &PathSlot| slot.address.is_none() && slot.inbox.is_some();
+        let Some(path) = inner.slots.iter().position(free) else { return false };
         self.view.open_path(path, address.to_string());
         for reactor in &self.reactors {
-            reactor.orders.send(Order::Open { path });
+            reactor.orders.send(HostReactorOrder::Open { path });
         }
         info!(target = %address, "a new path");
-        let (told, _) = sync_channel(1);
-        match self.begin(&mut inner.places[path], path, address.into(), told) {
+        let (reply, _) = sync_channel(1);
+        match self.begin(&mut inner.slots[path], path, address.into(), reply) {
             Ok(()) => true,
             Err(error) => {
                 warn!("no path to {address}: {error}");
@@ -213,33 +218,33 @@ impl PathSet {
         }
     }
 
-    /// Has the control thread of a path do something.
+    /// Runs a closure on the control thread of a path.
     #[cfg(feature = "testing")]
     pub(super) fn call(&self, path: usize, call: impl FnOnce() + Send + 'static) {
-        self.reports[path].send(Report::Call(Box::new(call)));
+        self.reports[path].send(HostReactorReport::Call(Box::new(call)));
     }
 
     // ---- The end ----
 
-    /// Tells all that they are to end.
+    /// Requests all paths to end.
     pub(super) fn stop(&self) {
         self.inner().stopping = true;
-        self.sign.raise();
+        self.signal.raise();
         for reports in &self.reports {
-            reports.send(Report::Stop);
+            reports.send(HostReactorReport::Stop);
         }
     }
 
-    /// Whether every path has ended.
+    /// True if every path has ended.
     pub(super) fn has_ended(&self) -> bool {
-        self.inner().places.iter().all(|p| p.thread.as_ref().is_none_or(JoinHandle::is_finished))
+        self.inner().slots.iter().all(|p| p.thread.as_ref().is_none_or(JoinHandle::is_finished))
     }
 
-    /// Waits until every path has ended; none comes after that.
+    /// Waits until every path has ended; none is added after that.
     pub(super) fn join(&self) {
         loop {
             let mut inner = self.inner();
-            let threads = inner.places.iter_mut().enumerate();
+            let threads = inner.slots.iter_mut().enumerate();
             let next = threads.filter_map(|(path, p)| Some((path, p.thread.take()?))).next();
             let Some((path, thread)) = next else {
                 inner.stopping = true;
@@ -252,22 +257,22 @@ impl PathSet {
     }
 }
 
-impl Inner {
-    /// The paths to addresses that are there and stay.
-    fn present(&self, view: &ControllerView) -> impl Iterator<Item = (usize, Present)> {
-        self.places.iter().enumerate().filter_map(|(path, place)| match place.address {
-            Some(Address::Tcp(address)) if !place.is_leaving => {
+impl PathSetInner {
+    /// Returns the paths that are not being removed.
+    fn present(&self, view: &ControllerView) -> impl Iterator<Item = (usize, PresentPath)> {
+        self.slots.iter().enumerate().filter_map(|(path, slot)| match slot.address {
+            Some(Address::Tcp(address)) if !slot.is_leaving => {
                 let is_live = view.link_of(path).state == LinkState::Connected;
-                Some((path, Present { address, is_live }))
+                Some((path, PresentPath { address, is_live }))
             }
             _ => None,
         })
     }
 
-    /// Takes note of threads that have ended.
+    /// Joins the threads that have ended.
     fn reap(&mut self) {
-        for path in 0..self.places.len() {
-            let thread = self.places[path].thread.take_if(|thread| thread.is_finished());
+        for path in 0..self.slots.len() {
+            let thread = self.slots[path].thread.take_if(|thread| thread.is_finished());
             if let Some(thread) = thread {
                 self.ended(path, thread.join());
             }
@@ -275,22 +280,22 @@ impl Inner {
     }
 
     fn ended(&mut self, path: usize, ended: thread::Result<Leftover>) {
-        let place = &mut self.places[path];
-        let address = place.address.take();
-        place.is_leaving = false;
+        let slot = &mut self.slots[path];
+        let address = slot.address.take();
+        slot.is_leaving = false;
         match ended {
             Ok(Leftover { inbox, ended, is_refused }) => {
-                place.inbox = Some((inbox, ended));
+                slot.inbox = Some((inbox, ended));
                 if let (true, Some(Address::Tcp(address))) = (is_refused, address) {
                     self.refused.insert(address);
                 }
             }
-            Err(_) => warn!("a control thread panicked"), // its place is not used again
+            Err(_) => warn!("a control thread panicked"), // its slot is not used again
         }
     }
 
-    /// Says what is new of what cannot be done.
-    fn tell(&mut self, changes: &Changes) {
+    /// Logs new reasons why paths cannot be changed.
+    fn log_changes(&mut self, changes: &PathChanges) {
         for address in &changes.kept {
             if self.kept.insert(*address) {
                 info!(target = %address, "no discovery log has this path any more; it stays until another one works");

@@ -1,6 +1,6 @@
-//! Queue mode: requests from any thread, carried to the lanes' reactors.
+//! Queue mode: requests from any thread, passed to the lanes' reactors.
 //!
-//! A [`Client`] costs a hand-over to another thread and back for every request. Whoever needs the last
+//! A [`Client`] costs a hand-over to another thread and back for every request. A program that needs the last
 //! microsecond runs on the lane's own reactor instead: see [`Front`](super::Front).
 
 mod front;
@@ -24,57 +24,59 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 pub use submission_queue::Completer;
-use submission_queue::{Entry, Refused, Reply, SubmissionQueue, own_queue};
+use submission_queue::{
+    CompletionReply, QueuedRequest, SubmissionQueue, SubmissionRefused, own_queue,
+};
 use thiserror::Error;
 
-/// Most blocks of a Write Zeroes command.
+/// Maximum blocks of a Write Zeroes command.
 const BLOCKS_MAX: u64 = 1 << 16;
-/// Most blocks of a Dataset Management range.
+/// Maximum blocks of a Dataset Management range.
 const DISCARD_BLOCKS_MAX: u64 = u32::MAX as u64;
 
-/// A connected controller for any number of threads; clones share it.
+/// Connected controller for any number of threads; clones share it.
 ///
-/// Every request taken completes exactly once: when the connection is lost it waits for the next one, and
-/// fails with [`Status::HOST_PATH_ERROR`] after [`HostConfig::controller_loss_timeout`]. When the last
-/// clone is dropped, what is in flight is finished, the controller is shut down, and its threads end.
+/// Every request that was taken completes exactly once. When the connection is lost it waits for the next one, and
+/// fails with [`Status::HOST_PATH_ERROR`] after [`HostConfig::controller_loss_timeout`]. When the last clone is
+/// dropped, requests in flight are finished, the controller is shut down, and its threads end.
 #[derive(Clone)]
 pub struct Client {
-    inner: Arc<Inner>,
+    inner: Arc<ClientInner>,
 }
 
-struct Inner {
+struct ClientInner {
     view: ControllerView,
-    /// One a reactor.
+    /// Submission queues, one per reactor.
     queues: Vec<Arc<SubmissionQueue>>,
-    /// By core, the queue of the only reactor that is pinned there.
+    /// Queue of the only reactor that is pinned to each core.
     by_core: Vec<Option<usize>>,
-    /// Each queue has room for two commands at once.
+    /// True if each queue has room for two commands at once.
     has_room_for_two: bool,
-    /// `None` only while dropping.
+    /// Controller; `None` only while dropping.
     controller: Option<Controller>,
 }
 
-/// A request that failed, and its buffer.
+/// Failed request, with its buffer.
 #[derive(Debug, Error)]
 #[error("{op:?} of namespace {nsid}, block {slba}: {status}")]
 pub struct RequestError {
-    /// What was to be done.
+    /// Operation.
     pub op: Op,
     /// Namespace.
     pub nsid: u32,
     /// First block.
     pub slba: u64,
-    /// Why not.
+    /// Final status.
     pub status: Status,
-    /// The caller's buffer.
+    /// Buffer of the caller.
     pub buffer: Option<Buffer>,
 }
 
 impl Client {
-    /// Connects: admin queue and every lane.
+    /// Connects the admin queue and every lane.
     ///
     /// # Errors
-    /// Whatever keeps the first connection from working; later losses are repaired.
+    /// Any failure of the first connection; later losses are repaired.
     pub fn connect(config: HostConfig) -> Result<Self, HostError> {
         let system = |source| HostError::System { what: "eventfd", source };
         let capacity = usize::from(config.queue_entries);
@@ -92,11 +94,11 @@ impl Client {
         let by_core = by_core(view.affinities());
         let controller = Some(controller);
         Ok(Client {
-            inner: Arc::new(Inner { view, queues, by_core, has_room_for_two, controller }),
+            inner: Arc::new(ClientInner { view, queues, by_core, has_room_for_two, controller }),
         })
     }
 
-    /// Has the control thread do something.
+    /// Runs a closure on the control thread.
     #[cfg(feature = "testing")]
     pub fn call_control(&self, call: impl FnOnce() + Send + 'static) {
         if let Some(controller) = &self.inner.controller {
@@ -104,76 +106,81 @@ impl Client {
         }
     }
 
-    /// What is known about the controller and its namespaces; follows their changes.
+    /// Returns the view of the controller and its namespaces; it follows their changes.
     #[must_use]
     pub fn view(&self) -> &ControllerView {
         &self.inner.view
     }
 
-    /// Requests that reactors have recorded of late; asks them. Not for a reactor's own thread (a callback).
+    /// Queries the reactors for requests that they have recorded recently. Not for a reactor's own thread (a callback).
     #[must_use]
     pub fn recorded(&self) -> Recorded {
         self.inner.controller.as_ref().map_or_else(Recorded::default, Controller::recorded)
     }
 
-    /// Hands a request over; `done` is called once, on the reactor's thread: it must not block there. Waits
-    /// while [`HostConfig::queue_entries`] requests wait for each reactor already; from within `done` it
-    /// never waits.
+    /// Submits a request; `done` is called once, on the reactor's thread: it must not block there. Waits while
+    /// [`HostConfig::queue_entries`] requests wait for each reactor; never waits within `done`.
     pub fn submit(&self, request: Request, done: impl FnOnce(Completion) + Send + 'static) {
-        self.put(Entry { request, reply: Reply::Call(Box::new(done)) });
+        self.put(QueuedRequest { request, reply: CompletionReply::Call(Box::new(done)) });
     }
 
-    /// Hands a request over as [`Client::submit`] does; its completion goes to `done`.
+    /// Submits a request as [`Client::submit`] does; its completion goes to `done`.
     pub fn submit_to(&self, request: Request, done: &Sender<Completion>) {
-        self.put(Entry { request, reply: Reply::Send(done.clone()) });
+        self.put(QueuedRequest { request, reply: CompletionReply::Send(done.clone()) });
     }
 
-    /// Hands a request over without waiting; its completion goes to `done`.
+    /// Submits a request without waiting; its completion goes to `done`.
     ///
     /// # Errors
-    /// The request, when too many wait already.
+    /// Returns the request if the queues are full.
     pub fn try_submit_to(
         &self,
         request: Request,
         done: &Sender<Completion>,
     ) -> Result<(), Request> {
-        self.try_put(Entry { request, reply: Reply::Send(done.clone()) }).map_err(|e| e.request)
+        self.try_put(QueuedRequest { request, reply: CompletionReply::Send(done.clone()) })
+            .map_err(|e| e.request)
     }
 
-    /// Hands a request over without waiting and without allocating; its completion goes to `completer`.
+    /// Submits a request without waiting and without allocating; its completion goes to `completer`.
     ///
     /// # Errors
-    /// The request, when too many wait already.
+    /// Returns the request if the queues are full.
     pub fn try_submit(
         &self,
         request: Request,
         completer: &Arc<dyn Completer>,
     ) -> Result<(), Request> {
-        self.try_put(Entry { request, reply: Reply::Tell(completer.clone()) })
-            .map_err(|entry| entry.request)
+        self.try_put(QueuedRequest {
+            request,
+            reply: CompletionReply::Completer(completer.clone()),
+        })
+        .map_err(|entry| entry.request)
     }
 
-    fn put(&self, entry: Entry) {
+    fn put(&self, entry: QueuedRequest) {
         let Err(entry) = self.try_put(entry) else { return };
-        if let Err(Refused::Closed(entry) | Refused::Full(entry)) = self.home().put(entry) {
+        if let Err(SubmissionRefused::Closed(entry) | SubmissionRefused::Full(entry)) =
+            self.preferred_queue().put(entry)
+        {
             entry.reply.fail(entry.request, Status::HOST_PATH_ERROR);
         }
     }
 
     /// Tries every queue, the thread's own first; `Err`: all are full.
-    fn try_put(&self, mut entry: Entry) -> Result<(), Entry> {
+    fn try_put(&self, mut entry: QueuedRequest) -> Result<(), QueuedRequest> {
         if !is_sound(&entry.request) {
             entry.reply.fail(entry.request, Status::INVALID_FIELD.dnr());
             return Ok(());
         }
         let queues = &self.inner.queues;
-        let home = self.home_number();
+        let preferred_queue = self.preferred_number();
         let mut full = false;
         for step in 0..queues.len() {
-            match queues[(home + step) % queues.len()].try_put(entry) {
+            match queues[(preferred_queue + step) % queues.len()].try_put(entry) {
                 Ok(()) => return Ok(()),
-                Err(Refused::Full(again)) => (full, entry) = (true, again),
-                Err(Refused::Closed(again)) => entry = again,
+                Err(SubmissionRefused::Full(again)) => (full, entry) = (true, again),
+                Err(SubmissionRefused::Closed(again)) => entry = again,
             }
         }
         if full {
@@ -183,13 +190,13 @@ impl Client {
         Ok(())
     }
 
-    fn home(&self) -> &SubmissionQueue {
-        &self.inner.queues[self.home_number() % self.inner.queues.len()]
+    fn preferred_queue(&self) -> &SubmissionQueue {
+        &self.inner.queues[self.preferred_number() % self.inner.queues.len()]
     }
 
-    /// Requests go to the reactor of the core that they come from; without one, threads are dealt out to the
-    /// queues in turn. A reactor's callbacks stay with it.
-    fn home_number(&self) -> usize {
+    /// Returns the number of the preferred queue. Requests go to the reactor of the caller's core; without one, threads
+    /// are assigned to queues in turn. A reactor's callbacks stay with it.
+    fn preferred_number(&self) -> usize {
         let here = || {
             let core = numa::current_core().filter(|_| self.inner.queues.len() > 1)?;
             *self.inner.by_core.get(core)?
@@ -200,8 +207,8 @@ impl Client {
     /// Runs a request and waits for its end.
     ///
     /// # Errors
-    /// Its status, if that is not success. On a reactor's own thread (within a callback) waiting would never
-    /// end: [`Status::COMMAND_SEQUENCE_ERROR`].
+    /// The status is not success. On a reactor's own thread (within a callback) waiting would never end:
+    /// [`Status::COMMAND_SEQUENCE_ERROR`].
     pub fn run(&self, request: Request) -> Result<Option<Buffer>, RequestError> {
         let Request { op, nsid, slba, .. } = request;
         let failed = |status, buffer| RequestError { op, nsid, slba, status, buffer };
@@ -215,7 +222,7 @@ impl Client {
         match completion {
             Ok(Completion { status, buffer, .. }) if status.is_success() => Ok(buffer),
             Ok(Completion { status, buffer, .. }) => Err(failed(status, buffer)),
-            Err(_) => Err(failed(Status::HOST_ABORTED, None)), // the sender is ours: never
+            Err(_) => Err(failed(Status::HOST_ABORTED, None)), // never: this thread keeps the sender
         }
     }
 
@@ -246,21 +253,20 @@ impl Client {
     /// Compares the blocks from `slba` on with `buffer`.
     ///
     /// # Errors
-    /// [`Status::COMPARE_FAILURE`] when they differ; the request's status and the buffer.
+    /// [`Status::COMPARE_FAILURE`] if they differ; else the request's status and the buffer.
     pub fn compare(&self, nsid: u32, slba: u64, buffer: Buffer) -> Result<Buffer, RequestError> {
         self.transfer(Op::Compare, nsid, slba, buffer, false)
     }
 
-    /// Compares the blocks from `slba` on with `expected`, and if they are so writes `data`, as long, to them; nobody
-    /// else changes them in between (a fused Compare and Write). How many blocks that can be at once is what the
-    /// controller says (ACWU, NACWU): one, at Roadtrain's own target.
+    /// Compares the blocks from `slba` on with `expected`, and if they match writes `data` (of the same length) to
+    /// them, atomically (a fused Compare and Write). The controller limits the number of blocks (ACWU, NACWU): one, for
+    /// Roadtrain's own target.
     ///
     /// # Errors
-    /// [`Status::COMPARE_FAILURE`] when they differ: nothing was written. [`Status::HOST_ABORTED`] when a connection
-    /// was lost before the answer: nobody knows whether they were written. It is not tried again, and cannot be carried
-    /// out any more (unless the controller-loss timeout has passed): to read the blocks tells what has become of them.
-    /// [`Status::INVALID_OPCODE`] when the controller does not have it, as none has over Ethernet. The buffer is what
-    /// was expected and then the data.
+    /// [`Status::COMPARE_FAILURE`] if they differ: nothing was written. [`Status::HOST_ABORTED`] if a connection was
+    /// lost before the completion: the outcome is unknown. It is not retried, and cannot be executed any more (unless
+    /// the controller-loss timeout has passed): reading the blocks shows their state. [`Status::INVALID_OPCODE`] if the
+    /// controller does not support it; none does over Ethernet. The buffer is `expected` followed by `data`.
     pub fn compare_and_write(
         &self,
         nsid: u32,
@@ -283,7 +289,7 @@ impl Client {
         self.transfer(op, nsid, slba, buffer, false).map(drop)
     }
 
-    /// Puts every write acknowledged so far on stable storage; NSID FFFFFFFFh is all namespaces.
+    /// Makes every write acknowledged so far stable; NSID FFFFFFFFh is all namespaces.
     ///
     /// # Errors
     /// The request's status.
@@ -291,7 +297,7 @@ impl Client {
         self.run(request(Op::Flush, nsid, 0, 0)).map(drop)
     }
 
-    /// Tells that `blocks` blocks from `slba` on are not needed any more.
+    /// Deallocates `blocks` blocks from `slba` on.
     ///
     /// # Errors
     /// The request's status.
@@ -328,7 +334,8 @@ impl Client {
         self.in_pieces(Op::WriteUncorrectable, nsid, slba, blocks, BLOCKS_MAX)
     }
 
-    /// Has the controller read `blocks` blocks from `slba` on, and tell only whether that was possible.
+    /// Has the controller read `blocks` blocks from `slba` on, without transferring them; succeeds if they are
+    /// readable.
     ///
     /// # Errors
     /// The status of the first command that failed.
@@ -338,13 +345,13 @@ impl Client {
         self.in_pieces(Op::Verify, nsid, slba, blocks, piece_max.clamp(1, BLOCKS_MAX))
     }
 
-    /// Copies blocks of the namespace to `slba` on, at the controller: `sources` are ranges of blocks, each with its length,
-    /// whose contents lie side by side then. It is one command: MSRC, MSSRL and MCL of the namespace limit it.
+    /// Copies blocks of the namespace to `slba` on, within the controller. `sources` are ranges of blocks, each with
+    /// its length; the copies are contiguous. It is one command: MSRC, MSSRL and MCL of the namespace limit it.
     ///
     /// # Errors
-    /// [`Status::COMMAND_SIZE_LIMIT_EXCEEDED`] when that is more than the controller copies at once;
-    /// [`Status::OVERLAPPING_IO_RANGE`] when a source has blocks of the destination; [`Status::INVALID_OPCODE`] when the
-    /// controller copies nothing; else the request's status. A copy that has failed may have been done in part.
+    /// [`Status::COMMAND_SIZE_LIMIT_EXCEEDED`] if this is more than the controller copies at once;
+    /// [`Status::OVERLAPPING_IO_RANGE`] if a source overlaps the destination; [`Status::INVALID_OPCODE`] if the
+    /// controller does not support Copy; else the request's status. A failed copy may be done in part.
     pub fn copy(
         &self,
         nsid: u32,
@@ -413,7 +420,7 @@ impl Client {
     }
 }
 
-impl Drop for Inner {
+impl Drop for ClientInner {
     fn drop(&mut self) {
         let controller = self.controller.take();
         if own_queue().is_some() {
@@ -424,16 +431,16 @@ impl Drop for Inner {
 }
 
 thread_local! {
-    /// Where this thread gets the end of what it waits for: one request at a time.
+    /// Channel for the completion that this thread waits for: one request at a time.
     static REPLIES: (Sender<Completion>, Receiver<Completion>) = channel();
-    static HOME: Cell<Option<usize>> = const { Cell::new(None) };
+    static THREAD_NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Threads are numbered in the order in which they come.
+/// Returns the number of this thread; threads are numbered at their first call.
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let number = HOME.get().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed));
-    HOME.set(Some(number));
+    let number = THREAD_NUMBER.get().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed));
+    THREAD_NUMBER.set(Some(number));
     number
 }
 
@@ -461,7 +468,7 @@ fn request(op: Op, nsid: u32, slba: u64, blocks: u32) -> Request {
     }
 }
 
-/// Whether the request's parts belong together.
+/// True if the request's fields are consistent.
 fn is_sound(request: &Request) -> bool {
     let blocks = u64::from(request.blocks);
     let data = request.buffer.as_ref().is_some_and(|buffer| !buffer.is_empty());

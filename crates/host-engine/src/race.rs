@@ -1,20 +1,20 @@
-//! Attempts beside each other: the first that succeeds counts, and the others end. One that is silent keeps none waiting.
+//! Parallel attempts: the first success counts, and the others end. A silent one delays none.
 
 use super::stopping::{self, StopSignal};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time after which an attempt that has no outcome yet gets company (RFC 8305, section 5).
-const COMPANY_AFTER: Duration = Duration::from_millis(250);
-/// How often the end of the controller is looked for.
+/// Time after which the next attempt starts while none has an outcome (RFC 8305, section 5).
+const NEXT_ATTEMPT_AFTER: Duration = Duration::from_millis(250);
+/// Interval of checks for the end of the controller.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Returns the number and the value of the first of the `attempts` that succeeds. Each begins when the ones before it have
-/// failed, or have taken [`COMPANY_AFTER`]. Each runs in a thread of its own, and ends early when another one succeeds.
+/// Returns the number and the value of the first of the `attempts` that succeeds. Each starts when the ones before it
+/// have failed, or after [`NEXT_ATTEMPT_AFTER`]. Each runs in a thread of its own, and ends early when another one succeeds.
 ///
 /// # Errors
-/// All have failed: their errors, in the order of the attempts.
+/// All attempts have failed: returns their errors, in the order of the attempts.
 pub(super) fn first_of<I, T, E>(
     attempts: &[I],
     attempt: impl Fn(&I) -> Result<T, E> + Sync,
@@ -24,35 +24,36 @@ where
     T: Send,
     E: Send,
 {
-    // A controller that has come to the limit of its descriptors tries one after the other.
-    let sign = match StopSignal::new() {
-        Ok(sign) if attempts.len() > 1 => sign,
+    // A controller at the limit of its descriptors tries them one by one.
+    let signal = match StopSignal::new() {
+        Ok(signal) if attempts.len() > 1 => signal,
         _ => return one_by_one(attempts, attempt),
     };
     thread::scope(|scope| {
-        let (told, outcomes) = channel();
-        let (mut begun, mut failed, mut company_at) = (0, Vec::new(), Instant::now());
+        let (results, outcomes) = channel();
+        let (mut begun, mut failed, mut next_attempt_at) = (0, Vec::new(), Instant::now());
         loop {
             let now = Instant::now();
-            if begun < attempts.len() && (now >= company_at || failed.len() == begun) {
-                let (number, told, sign, attempt) = (begun, told.clone(), sign.clone(), &attempt);
+            if begun < attempts.len() && (now >= next_attempt_at || failed.len() == begun) {
+                let (number, results, signal, attempt) =
+                    (begun, results.clone(), signal.clone(), &attempt);
                 scope.spawn(move || {
-                    stopping::heed(&sign);
-                    let _ = told.send((number, attempt(&attempts[number])));
+                    stopping::limit_waits_by(&signal);
+                    let _ = results.send((number, attempt(&attempts[number])));
                 });
-                (begun, company_at) = (begun + 1, now + COMPANY_AFTER);
+                (begun, next_attempt_at) = (begun + 1, now + NEXT_ATTEMPT_AFTER);
                 continue;
             }
-            let next = if begun < attempts.len() { company_at - now } else { STEP };
+            let next = if begun < attempts.len() { next_attempt_at - now } else { STEP };
             match outcomes.recv_timeout(next.min(STEP)) {
                 Ok((number, Ok(value))) => {
-                    sign.raise_for(Duration::ZERO);
+                    signal.raise_for(Duration::ZERO);
                     return Ok((number, value));
                 }
                 Ok((number, Err(error))) => failed.push((number, error)),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     if stopping::limit(STEP).is_zero() {
-                        sign.raise_for(Duration::ZERO);
+                        signal.raise_for(Duration::ZERO);
                     }
                 }
             }
@@ -87,7 +88,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(600);
 
-    /// Waits like an attempt at an address that is silent.
+    /// Waits like an attempt to connect to a silent address.
     fn silent() -> Result<u8, String> {
         let never = Event::new().unwrap();
         let is_readable = wait_readable(&[never.fd()], LONG).unwrap();
@@ -117,9 +118,9 @@ mod tests {
 
     #[test]
     fn attempts_end_with_the_controller() {
-        let sign = StopSignal::new().unwrap();
-        stopping::heed(&sign);
-        sign.raise_for(Duration::ZERO);
+        let signal = StopSignal::new().unwrap();
+        stopping::limit_waits_by(&signal);
+        signal.raise_for(Duration::ZERO);
         let errors = first_of(&[0, 1], |_: &u8| silent()).unwrap_err();
         assert_eq!(errors.len(), 2);
     }

@@ -1,22 +1,22 @@
-//! The host's reactor: one thread, one ring, its lanes and the front that uses them.
+//! Reactor of the host: one thread, one ring, its lanes and the front that uses them.
 
+mod allocation_results;
 #[cfg(feature = "testing")]
 mod by_hand;
 mod express;
 mod frames;
-mod look_ups;
 mod paths;
 mod turn;
 
 use super::api::{Allocation, AllocationQuery, Class, Front};
 use super::counters::{LaneCounters, ReactorCounters};
-use super::ether::{Found, Ports};
+use super::ether::{FoundPath, Ports};
 use super::lane::HostLane;
-use super::link::{Link, LinkError, Shared};
-use frames::Frames;
-use look_ups::LookUps;
-use paths::{NewLane, Paths};
-use roadtrain_host_proto::association::AskedBy;
+use super::link::{LaneShared, LinkError, QpairLink};
+use allocation_results::AllocationResults;
+use frames::HostPorts;
+use paths::{NewLane, ReactorPaths};
+use roadtrain_host_proto::association::QueryOrigin;
 use roadtrain_host_proto::old_commands::LaneGuard;
 use roadtrain_host_proto::paths::{AnaTable, PathPolicy, WayState};
 use roadtrain_host_proto::pins::Barred;
@@ -50,86 +50,87 @@ pub use by_hand::{Connected, HandHost};
 const RING_ENTRIES: u32 = 256;
 /// Completions parsed before the front refills and full caravans leave.
 const PARSE_BATCH: usize = 32;
-/// Octets received at once beside a latency-critical lane: handling them takes the time of a wake-up.
+/// Maximum bytes received at once while another lane is latency-critical: processing them takes about as long as a
+/// wake-up.
 const YIELDING_RX_BYTES: usize = 192 << 10;
-/// What of a command's user data is its key.
+/// Key in a command's user data.
 const KEY_MASK: u64 = (1 << 56) - 1;
-/// Longest wait at the end for commands to come back.
+/// Longest wait at the end for commands to complete.
 const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the control thread tells a reactor.
+/// Order of a control thread to a reactor.
 ///
-/// Lanes are numbered over all reactors, and on from there over those of the next paths.
-pub(crate) enum Order {
+/// Lanes are numbered over all reactors, then over those of the next paths.
+pub(crate) enum HostReactorOrder {
     /// Use this connection for the lane, but not for requests to barred NSIDs.
     Attach {
         lane: usize,
-        link: Box<Link>,
+        link: Box<QpairLink>,
         rules: RetryRules,
         barred: Barred,
         writes: PathWrites,
         guard: LaneGuard,
     },
-    /// What the lane has asked for; `None`: it does not get it.
+    /// Use this express connection, which the lane has requested; `None`: it is refused.
     Express { lane: usize, express: Option<ExpressLink> },
-    /// A controller that was lost executes nothing any more: what has waited for it may go on.
+    /// Release requests that waited for a lost controller, which executes nothing any more.
     Release { lane: usize },
-    /// What the controller of the lane's path can reach.
+    /// Set the ANA states of the lane's path.
     SetAna { lane: usize, ana: AnaTable },
-    /// Other namespaces are there than requests mean.
+    /// Set NSIDs that stand for other namespaces than requests mean.
     SetBarred { lane: usize, barred: Barred },
-    /// What the front wanted to know of blocks.
-    LookedUp { key: u64, found: Option<Allocation> },
-    /// A path to that target was found.
-    Offer { lane: usize, found: Found },
-    /// A path is to be connected that may not have been there before, by its number.
+    /// Result of the front's query of block allocation.
+    AllocationFound { key: u64, found: Option<Allocation> },
+    /// Add a path to this target to the lane.
+    Offer { lane: usize, found: FoundPath },
+    /// Prepare the path of this number, which may be new.
     Open { path: usize },
-    /// The path of the lane takes no more requests: [`Report::Left`] when it has none.
+    /// Take no more requests on the lane's path; [`HostReactorReport::Left`] when it has none left.
     Leave { lane: usize },
-    /// Give the lane's connection up: its controller is gone.
+    /// Close the lane's connection: its controller is lost.
     Detach { lane: usize, done: SyncSender<()> },
-    /// Fail what waits on the lane: the controller-loss timeout.
+    /// Fail the lane's requests, after the controller-loss timeout.
     Fail { lane: usize },
-    /// Answer with what is recorded.
+    /// Reply with the recorded requests.
     Recorded(SyncSender<OfReactor<Line>>),
-    /// Answer, as a sign of life.
+    /// Reply, as a heartbeat.
     Beat(SyncSender<()>),
-    /// What a test does to the reactor.
+    /// Run a closure of a test on the reactor.
     #[cfg(feature = "testing")]
     Call(Box<dyn FnOnce() + Send>),
     /// Finish and end.
     Stop,
 }
 
-/// What a reactor is made of.
-pub(crate) struct Parts {
-    /// Its lanes' numbers over all reactors.
+/// Parts of a reactor.
+pub(crate) struct HostReactorParts {
+    /// Numbers of its lanes over all reactors.
     pub(crate) lanes: Vec<usize>,
     pub(crate) queue_entries: u16,
     pub(crate) class: Class,
     pub(crate) io_timeout: Option<Duration>,
-    /// Lanes may have express connections.
+    /// True if lanes may have express connections.
     pub(crate) express: bool,
     pub(crate) waiting: Waiting,
     pub(crate) slow_over: SlowOver,
-    /// Where it shows what it learns of waiting.
+    /// Meter of its waits.
     pub(crate) meter: Arc<Meter>,
-    /// What it counts.
+    /// Counters of the reactor.
     pub(crate) own: Arc<ReactorCounters>,
     /// Ports that its lanes share.
     pub(crate) ports: Ports,
-    pub(crate) inbox: Inbox<Order>,
-    /// To the control thread of each path that there may be.
-    pub(crate) reports: Vec<Outbox<Report>>,
-    /// Paths at the beginning.
+    pub(crate) inbox: Inbox<HostReactorOrder>,
+    /// Mailboxes of the control threads, one per possible path.
+    pub(crate) reports: Vec<Outbox<HostReactorReport>>,
+    /// Number of paths at the start.
     pub(crate) paths: usize,
     pub(crate) path_policy: PathPolicy,
-    /// By lane, over all reactors, and by path.
+    /// Counters by lane, over all reactors, and by path.
     pub(crate) counters: Arc<[LaneCounters]>,
 }
 
-impl Parts {
-    /// The numbers of its lanes on all paths at the beginning.
+impl HostReactorParts {
+    /// Returns the numbers of its lanes on all paths at the start.
     pub(crate) fn numbers(&self) -> Vec<usize> {
         let lanes = self.counters.len() / self.reports.len();
         let of_path = |path| self.lanes.iter().map(move |lane| path * lanes + lane);
@@ -137,83 +138,83 @@ impl Parts {
     }
 }
 
-/// What a control thread is told by reactors, and by those of other paths.
-pub(crate) enum Report {
+/// Report to a control thread from reactors and from other control threads.
+pub(crate) enum HostReactorReport {
     /// The lane (numbered over all reactors) lost its connection.
     Lost { lane: usize, error: LinkError },
-    /// Commands of the lane (likewise) have not been answered in time: by their identifiers.
+    /// Commands of the lane (numbered over all reactors) have timed out: their identifiers.
     Overdue { lane: usize, cids: Vec<u16> },
-    /// A front wants to know which blocks are allocated.
-    LookUp { by: AskedBy, query: AllocationQuery },
-    /// The lane wants an express connection.
+    /// A front queries the allocation of blocks.
+    QueryAllocation { by: QueryOrigin, query: AllocationQuery },
+    /// The lane requests an express connection.
     WantsExpress { lane: usize },
     /// An express connection of the lane was closed, by its number.
     ExpressClosed { lane: usize, number: usize },
-    /// A path to that target was found, where there was none before.
-    Found(Found),
-    /// A lane that was told to leave has no request.
+    /// A new path to this target was found.
+    Found(FoundPath),
+    /// A lane that is leaving has no request left.
     Left,
-    /// From outside: requests are to take other paths from now on, and this one ends when it has none.
+    /// Requests take other paths from now on; this path ends when it has none left.
     Leave,
-    /// That path has lost that controller: have it ended over yours.
+    /// Another path has lost this controller: end it over your path.
     EndFor { path: usize, lost: ControllerInstance },
-    /// That path is connected again: it needs no help any more, and can help.
+    /// Another path is connected again: it needs no help any more, and can help.
     IsBack { path: usize },
     /// The controller that your path has lost has ended.
     HasEnded { lost: ControllerInstance },
-    /// The reactor's thread ends; why, when that is a failure.
+    /// The reactor's thread ends; the reason, if it is a failure.
     Ended(Option<String>),
-    /// From outside: end everything.
+    /// End the controller.
     Stop,
-    /// What a test does to the thread.
+    /// Run a closure of a test on the thread.
     #[cfg(feature = "testing")]
     Call(Box<dyn FnOnce() + Send>),
 }
 
-struct Watch {
+struct FdWatch {
     key: u64,
     user_data: u64,
 }
 
-pub(crate) struct Reactor {
-    core: Core<Order>,
+pub(crate) struct HostReactor {
+    core: Core<HostReactorOrder>,
     ring: Ring,
     lanes: Table<HostLane>,
-    /// Their numbers over all reactors; those of express connections follow.
+    /// Numbers of the lanes over all reactors, then those of express connections.
     numbers: Vec<usize>,
-    /// Express connections that there are.
+    /// Number of express connections.
     expresses: usize,
-    shared: Shared,
-    frames: Frames,
-    watches: Vec<Watch>,
+    shared: LaneShared,
+    frames: HostPorts,
+    watches: Vec<FdWatch>,
     watch_serial: u32,
     ready: VecDeque<u64>,
-    /// Commands at their drivers.
+    /// Number of commands at their drivers.
     commands: usize,
     answers: VecDeque<(u64, i32)>,
-    look_ups: LookUps,
-    /// To the control thread of each path.
-    reports: Vec<Outbox<Report>>,
-    paths: Paths,
-    /// Completions without success.
+    allocation_results: AllocationResults,
+    /// Mailboxes of the control threads, by path.
+    reports: Vec<Outbox<HostReactorReport>>,
+    paths: ReactorPaths,
+    /// Number of failed completions.
     errors: u64,
-    /// By lane, over all reactors, and by path.
+    /// Counters by lane, over all reactors, and by path.
     counters: Arc<[LaneCounters]>,
     own: Arc<ReactorCounters>,
     stopping: bool,
     stop: bool,
 }
 
-impl Reactor {
-    /// On the thread that will run it.
-    pub(crate) fn new(parts: Parts) -> io::Result<Self> {
+impl HostReactor {
+    /// Creates the reactor on the thread that will run it.
+    pub(crate) fn new(parts: HostReactorParts) -> io::Result<Self> {
         let numbers = parts.numbers();
         let meters = (parts.meter.clone(), parts.own.cells.clone());
         let lanes = numbers.iter().map(|_| NewLane::of(&parts).make()).collect();
-        let paths = Paths::new(&parts);
-        let frames = Frames::new(&parts.ports);
-        let shared = Shared::new(parts.ports, parts.own.cells.clone(), parts.slow_over);
-        Ok(Reactor {
+        let paths = ReactorPaths::new(&parts);
+        let frames = HostPorts::new(&parts.ports);
+        let shared = LaneShared::new(parts.ports, parts.own.cells.clone(), parts.slow_over);
+        Ok(HostReactor {
             core: Core::new(parts.inbox, parts.waiting, meters)?,
             ring: Ring::wide(RING_ENTRIES)?,
             lanes,
@@ -226,7 +227,7 @@ impl Reactor {
             ready: VecDeque::new(),
             commands: 0,
             answers: VecDeque::new(),
-            look_ups: LookUps::default(),
+            allocation_results: AllocationResults::default(),
             reports: parts.reports,
             paths,
             errors: 0,
@@ -240,17 +241,17 @@ impl Reactor {
     /// Runs until the front stops it.
     pub(crate) fn run(&mut self, front: &mut dyn Front) -> io::Result<()> {
         self.poll_carrier();
-        let mut running = Running { reactor: self, front };
+        let mut running = FrontedReactor { reactor: self, front };
         roadtrain_reactor::run(&mut running)?;
         let reactor = &mut running.reactor;
-        reactor.lanes.iter_mut().for_each(|lane| lane.part(&mut reactor.shared));
+        reactor.lanes.iter_mut().for_each(|lane| lane.shut_down(&mut reactor.shared));
         // The front has made the drivers end its commands.
         roadtrain_reactor::finish(&mut running, COMMANDS_TIMEOUT, |running| {
             !running.reactor.has_commands()
         })
     }
 
-    /// Whether drivers may still use the front's memory.
+    /// True if drivers may still use the front's memory.
     pub(crate) fn has_commands(&self) -> bool {
         self.commands > 0
     }
@@ -279,23 +280,25 @@ impl Reactor {
             event::LANE_OUT if self.lanes.polled(data) => {
                 self.use_lane(data.index, HostLane::writable);
                 if self.is_leaving() {
-                    self.let_go(data.index); // what could not go while it was blocked
+                    self.move_waiting(data.index); // requests that could not move while it was blocked
                 }
             }
             _ => {}
         }
     }
-    fn obey(&mut self, order: Order) {
+    fn apply(&mut self, order: HostReactorOrder) {
         self.shared.now = clock::now();
         match order {
-            Order::Stop => self.stopping = true,
-            Order::Recorded(reply) => _ = reply.try_send(OfReactor::of(&self.shared.recorder)),
-            Order::Beat(reply) => _ = reply.try_send(()),
+            HostReactorOrder::Stop => self.stopping = true,
+            HostReactorOrder::Recorded(reply) => {
+                _ = reply.try_send(OfReactor::of(&self.shared.recorder))
+            }
+            HostReactorOrder::Beat(reply) => _ = reply.try_send(()),
             #[cfg(feature = "testing")]
-            Order::Call(call) => call(),
-            Order::SetBarred { lane, barred } => self.set_barred(lane, barred),
-            Order::Express { lane, express } => self.express_came(lane, express),
-            Order::Attach { lane, mut link, rules, barred, writes, guard } => {
+            HostReactorOrder::Call(call) => call(),
+            HostReactorOrder::SetBarred { lane, barred } => self.set_barred(lane, barred),
+            HostReactorOrder::Express { lane, express } => self.express_replied(lane, express),
+            HostReactorOrder::Attach { lane, mut link, rules, barred, writes, guard } => {
                 let Some(index) = self.index_of(lane) else { return };
                 let (now, line) = (self.shared.now, self.line_of(lane));
                 link.set_line(line);
@@ -306,37 +309,39 @@ impl Reactor {
                 lane.requests.core.set_writes(writes);
                 lane.attach(*link, (rules, guard), now);
                 self.paths.set_barred(index, &barred);
-                self.way_changed(index, WayState::Live);
+                self.path_changed(index, WayState::Live);
             }
-            Order::Release { lane } => {
+            HostReactorOrder::Release { lane } => {
                 let Some(index) = self.index_of(lane) else { return };
                 self.release(index);
             }
-            Order::SetAna { lane, ana } => {
+            HostReactorOrder::SetAna { lane, ana } => {
                 let Some(index) = self.index_of(lane) else { return };
                 self.paths.set_ana(index, ana);
             }
-            Order::LookedUp { key, found } => self.look_ups.answered(key, found),
-            Order::Offer { lane, found } => {
+            HostReactorOrder::AllocationFound { key, found } => {
+                self.allocation_results.answered(key, found)
+            }
+            HostReactorOrder::Offer { lane, found } => {
                 let Some(index) = self.index_of(lane) else { return };
                 self.offer(index, &found);
             }
-            Order::Open { path } => self.open_path(path),
-            Order::Leave { lane } => {
+            HostReactorOrder::Open { path } => self.open_path(path),
+            HostReactorOrder::Leave { lane } => {
                 let Some(index) = self.index_of(lane) else { return };
                 self.leave(index);
             }
-            Order::Detach { lane, done } => {
+            HostReactorOrder::Detach { lane, done } => {
                 if let Some(index) = self.index_of(lane) {
                     self.detach_all(index);
                 }
                 let _ = done.try_send(());
             }
-            Order::Fail { lane } => {
+            HostReactorOrder::Fail { lane } => {
                 let Some(index) = self.index_of(lane) else { return };
                 if self.paths.are_several() {
                     self.detach(index);
-                    self.way_changed(index, WayState::Lost);
+                    self.path_changed(index, WayState::Lost);
                 }
                 if self.stopping {
                     self.abandon(index);
@@ -348,7 +353,7 @@ impl Reactor {
         }
     }
 
-    /// Stops some operations of a lane, and of the one for what is urgent beside it.
+    /// Sets the barred NSIDs of a lane and of its express connection.
     fn set_barred(&mut self, lane: usize, barred: Barred) {
         let at = self.index_of(lane);
         let Some(lane) = at.and_then(|index| self.lanes.get_mut(index)) else { return };
@@ -361,19 +366,19 @@ impl Reactor {
         express.set_barred(barred);
     }
 
-    /// The connection of the lane of that number, over all paths.
+    /// Returns the connection info of the lane of this number over all paths.
     fn line_of(&self, number: usize) -> Line {
         let lanes = (self.counters.len() / self.reports.len()).max(1);
         let qid = u16::try_from(number % lanes + 1).unwrap_or(u16::MAX);
         Line { qid, path: number / lanes, ..Line::default() }
     }
 
-    /// The lane of that number, if it is ours.
+    /// Returns the index of the lane of this number, if it belongs to this reactor.
     fn index_of(&self, number: usize) -> Option<u32> {
         self.numbers.iter().position(|&own| own == number).map(|index| index as u32)
     }
 
-    /// Nobody waits any more for the answers to a lane's requests.
+    /// Counts a lane's requests as abandoned.
     fn abandon(&self, index: u32) {
         let Some(lane) = self.lanes.get(index) else { return };
         let express = self.express_of(index).map_or(0, HostLane::outstanding);
@@ -382,21 +387,21 @@ impl Reactor {
         }
     }
 
-    /// Ends the lane's connections.
+    /// Closes the lane's connections.
     fn detach_all(&mut self, index: u32) {
         self.detach(index);
         self.lose_express(index);
-        self.let_go(index); // what the express connection had
+        self.move_waiting(index); // requests of the express connection
     }
 
-    /// Ends the lane's connection: its polls are cancelled before the descriptor is closed.
+    /// Closes the lane's connection: its polls are cancelled before the descriptor is closed.
     fn detach(&mut self, index: u32) {
         self.lanes.forget_polls(&mut self.ring, index);
         self.lanes.renew(index);
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.detach(&mut self.shared);
         }
-        self.way_lost(index);
+        self.path_lost(index);
     }
 
     /// Calls into a lane; an error ends its connection and is reported.
@@ -404,7 +409,7 @@ impl Reactor {
     fn use_lane<T>(
         &mut self,
         index: u32,
-        call: impl FnOnce(&mut HostLane, &mut Shared) -> Result<T, LinkError>,
+        call: impl FnOnce(&mut HostLane, &mut LaneShared) -> Result<T, LinkError>,
     ) -> Option<T> {
         let lane = self.lanes.get_mut(index)?;
         match call(lane, &mut self.shared) {
@@ -414,12 +419,15 @@ impl Reactor {
                     self.express_closed(home);
                     return None;
                 }
-                // A TermReq that blames the peer leaves before the connection does.
+                // A TermReq is sent before the connection is closed.
                 if let Some(lane) = self.lanes.get_mut(index) {
                     let _ = lane.end_turn(&mut self.shared);
                 }
                 self.detach(index);
-                self.report(self.numbers[index as usize], |lane| Report::Lost { lane, error });
+                self.report(self.numbers[index as usize], |lane| HostReactorReport::Lost {
+                    lane,
+                    error,
+                });
                 None
             }
         }
@@ -438,10 +446,10 @@ impl Reactor {
             let limit = if yields { YIELDING_RX_BYTES } else { RX_BUFFER_BYTES };
             lane.set_yielding(yields);
             let received = self.use_lane(index, |l, _| l.receive(&mut rx.own, limit));
-            let (heard, mut rest) = received.unwrap_or_default();
-            let next = if heard.more { List::Ready } else { List::Idle };
+            let (progress, mut rest) = received.unwrap_or_default();
+            let next = if progress.more { List::Ready } else { List::Idle };
             self.lanes.note(next, index);
-            if heard.something {
+            if progress.something {
                 self.core.waits.worked();
             }
             while let Some(octets) = rest {
@@ -479,14 +487,17 @@ impl Reactor {
         }
     }
 
-    /// Goes on with what a lane seldom has at the end of its turn.
+    /// Handles the rare work of a lane at the end of its turn.
     #[cold]
     fn end_special_turn(&mut self, index: u32) {
         if self.lanes.get(index).is_some_and(HostLane::is_blocked) {
             self.lanes.note(List::Idle, index);
         }
         if let Some(cids) = self.lanes.get_mut(index).and_then(HostLane::take_overdue) {
-            self.report(self.numbers[index as usize], |lane| Report::Overdue { lane, cids });
+            self.report(self.numbers[index as usize], |lane| HostReactorReport::Overdue {
+                lane,
+                cids,
+            });
         }
         if self.lanes.get(index).is_some_and(|lane| lane.express.is_busy()) {
             self.review_express(index);
@@ -496,7 +507,7 @@ impl Reactor {
         }
     }
 
-    /// Lets other threads see how it goes.
+    /// Publishes counters for other threads.
     fn write_meters(&mut self) {
         self.core.waits.show().lanes.set(self.lanes.len() as u64);
         self.own.cells.port_sends.set(self.shared.ports.calls());
@@ -513,13 +524,13 @@ impl Reactor {
         self.write_paths();
     }
 
-    /// Whether a lane carries latency-critical requests, and there are others.
+    /// True if a lane carries latency-critical requests, and there are others.
     fn has_express(&mut self) -> bool {
         let now = self.shared.now;
         self.lanes.len() > 1 && self.lanes.iter_mut().any(|lane| lane.is_express(now))
     }
 
-    /// Latency-critical lanes have a turn in the middle of the turn of lane `other`, whose octets stay where they are.
+    /// Runs latency-critical lanes in the middle of the turn of lane `other`, whose received bytes stay where they are.
     fn serve_express(&mut self, other: u32, front: &mut dyn Front, rx: &mut RxBuffer) {
         let now = self.shared.now;
         for index in self.lanes.indices() {
@@ -549,16 +560,16 @@ impl Reactor {
     }
 }
 
-/// A reactor with the front that uses its lanes.
-struct Running<'a> {
-    reactor: &'a mut Reactor,
+/// Reactor with the front that uses its lanes.
+struct FrontedReactor<'a> {
+    reactor: &'a mut HostReactor,
     front: &'a mut dyn Front,
 }
 
-impl roadtrain_reactor::Reactor for Running<'_> {
-    type Message = Order;
+impl roadtrain_reactor::Reactor for FrontedReactor<'_> {
+    type Message = HostReactorOrder;
 
-    fn core(&mut self) -> (&mut Core<Order>, &mut Ring) {
+    fn core(&mut self) -> (&mut Core<HostReactorOrder>, &mut Ring) {
         (&mut self.reactor.core, &mut self.reactor.ring)
     }
 
@@ -567,18 +578,20 @@ impl roadtrain_reactor::Reactor for Running<'_> {
     }
 
     fn is_all_busy(&self) -> bool {
-        let Reactor { frames, lanes, watches, commands, .. } = &*self.reactor;
+        let HostReactor { frames, lanes, watches, commands, .. } = &*self.reactor;
         let is_busy = frames.came || lanes.count(List::Ready) > 0;
         is_busy && lanes.len() == 1 && watches.is_empty() && *commands == 0
     }
 
     fn has_work(&self) -> bool {
-        let Reactor { frames, lanes, shared, ready, answers, look_ups, paths, .. } = &*self.reactor;
+        let HostReactor {
+            frames, lanes, shared, ready, answers, allocation_results, paths, ..
+        } = &*self.reactor;
         frames.came
             || paths.has_moved
             || lanes.count(List::Ready) > 0
             || !(shared.completions.is_empty() && ready.is_empty() && answers.is_empty())
-            || !look_ups.is_empty()
+            || !allocation_results.is_empty()
     }
 
     fn expects(&self) -> bool {
@@ -590,9 +603,9 @@ impl roadtrain_reactor::Reactor for Running<'_> {
         lanes.chain(self.front.deadline()).min()
     }
 
-    /// Beside a lane that goes on without a poll, the others need theirs.
+    /// While one lane has work without a poll, the others need theirs.
     fn poll_lanes(&mut self, has_work: bool) {
-        let Reactor { lanes, ring, .. } = &mut *self.reactor;
+        let HostReactor { lanes, ring, .. } = &mut *self.reactor;
         while let Some(index) = lanes.next(List::Idle) {
             if has_work && lanes.len() > 1 {
                 lanes.poll(ring, index);
@@ -624,8 +637,8 @@ impl roadtrain_reactor::Reactor for Running<'_> {
         self.reactor.completed(data, cqe);
     }
 
-    fn obey(&mut self, order: Order) {
-        self.reactor.obey(order);
+    fn obey(&mut self, order: HostReactorOrder) {
+        self.reactor.apply(order);
     }
 
     fn turn(&mut self, rx: &mut RxBuffers) {

@@ -1,9 +1,8 @@
-//! A lane's requests with their buffers: where data comes from and goes to, while `host_proto::requests` decides
-//! about the requests themselves.
+//! A lane's requests with their data buffers, while `host_proto::requests` decides about the requests themselves.
 
 use super::api::{Completion, Op, Request};
-use super::commands::{Commands, Ending, HasEnded};
-use super::ether::Source;
+use super::commands::{CommandEnd, EndedLinkCommand, LinkCommands};
+use super::ether::CommandDataSource;
 use roadtrain_host_proto::express::Traffic;
 use roadtrain_host_proto::old_commands::BlockRange;
 use roadtrain_host_proto::qpair::Data;
@@ -17,26 +16,26 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tracing::warn;
 
-/// Octets of a Dataset Management range.
+/// Bytes of a Dataset Management range.
 const RANGE_BYTES: usize = 16;
 
 /// All requests of a lane.
 pub(crate) struct LaneRequests {
     pub(super) core: Requests<Request>,
-    /// Dataset Management ranges by slot: their place must not move while they are sent.
+    /// Dataset Management ranges by slot: they must not move while they are sent.
     ranges: Box<[[u8; RANGE_BYTES]]>,
-    /// Completed while their data was still in a blocked caravan.
+    /// Completions whose data is still in a blocked caravan.
     deferred: Vec<Completion>,
 }
 
-/// A link, and the ranges of its commands.
+/// Link, and the ranges of its commands.
 struct LinkQueue<'a, L> {
     link: &'a mut L,
     ranges: &'a mut [[u8; RANGE_BYTES]],
 }
 
 impl Request {
-    /// Octets of its data.
+    /// Returns the bytes of its data.
     #[inline]
     pub(super) fn octets(&self) -> u32 {
         self.buffer.as_ref().map_or(0, |buffer| buffer.len() as u32)
@@ -64,7 +63,7 @@ impl Addressed for Request {
 
     fn changes(&self) -> BlockRange {
         match self.op {
-            // Its blocks are the sum of what its list says.
+            // The source ranges in its list determine the number of blocks.
             Op::Copy => BlockRange { first: self.slba, ..BlockRange::all(self.nsid) },
             _ => BlockRange { nsid: self.nsid, first: self.slba, count: self.blocks.into() },
         }
@@ -103,7 +102,7 @@ impl<L: Queue<Request>> Queue<Request> for LinkQueue<'_, L> {
 }
 
 impl LaneRequests {
-    /// None, in a queue of so many entries.
+    /// Creates an empty set for a queue of `queue_entries`.
     pub(super) fn new(queue_entries: u16, timeout: Option<Duration>) -> Self {
         LaneRequests {
             core: Requests::new(queue_entries, timeout),
@@ -112,7 +111,7 @@ impl LaneRequests {
         }
     }
 
-    /// Takes a request; `true`: its command is under way.
+    /// Takes a request. True if its command is in flight.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -124,32 +123,32 @@ impl LaneRequests {
         core.take(now, request, link.map(|link| LinkQueue { link, ranges }).as_mut())
     }
 
-    /// What waits gets slots.
+    /// Submits waiting requests.
     #[inline]
     pub(super) fn resume(&mut self, now: Instant, link: &mut impl Queue<Request>) {
         self.core.resume(now, &mut LinkQueue { link, ranges: &mut self.ranges });
     }
 
-    /// Entries of its queue.
+    /// Returns the entries of its queue.
     pub(super) fn entries(&self) -> u16 {
         self.ranges.len() as u16
     }
 
-    /// Takes over the requests of another connection of the lane: both are gone.
+    /// Takes over the requests of another connection of the lane; both are closed.
     pub(super) fn absorb(&mut self, mut other: LaneRequests) {
         debug_assert!(other.deferred.is_empty(), "they have been taken");
         self.core.absorb(&mut other.core);
     }
 
-    /// Completions that waited for their caravan to leave, and those of requests that have failed: nothing of this lane
-    /// is being sent.
+    /// Takes completions that waited for their caravan, and those of failed requests. No data of this lane may be in
+    /// the send buffer.
     pub(super) fn take_held_back(&mut self, now: Instant) -> impl Iterator<Item = Completion> {
         let failed = std::iter::from_fn(|| self.core.next_failed());
         self.deferred.drain(..).chain(failed.map(move |ended| completion(now, ended)))
     }
 }
 
-impl Source for LaneRequests {
+impl CommandDataSource for LaneRequests {
     fn data(&self, slot: u16, offset: u32, length: u32) -> Option<&[u8]> {
         let request = self.core.get(slot)?;
         let data: &[u8] = match &request.buffer {
@@ -160,7 +159,7 @@ impl Source for LaneRequests {
     }
 }
 
-impl Commands for LaneRequests {
+impl LinkCommands for LaneRequests {
     fn place(&mut self, slot: u16, offset: u32, length: u32) -> Option<Place> {
         let buffer = self.core.get_mut(slot)?.buffer.as_mut()?;
         let rest = &mut buffer[offset as usize..][..length as usize];
@@ -173,14 +172,14 @@ impl Commands for LaneRequests {
         }
     }
 
-    /// Its request completes now, or waits for another try or for its caravan.
+    /// Completes its request now, or keeps it for a retry or for its caravan.
     fn end(
         &mut self,
         slot: u16,
-        end: &Ending,
+        end: &CommandEnd,
         now: Instant,
         completions: &mut VecDeque<Completion>,
-    ) -> Option<HasEnded> {
+    ) -> Option<EndedLinkCommand> {
         let request = self.core.get(slot)?;
         let bytes = request.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
         let sends = matches!(request.op, Op::Write | Op::Compare | Op::CompareAndWrite | Op::Copy);
@@ -193,7 +192,7 @@ impl Commands for LaneRequests {
                     true => warn!(nsid, "success, but not all data has moved: trying again"),
                     false => warn!(nsid, "{status}: trying again"),
                 }
-                return Some(HasEnded { bytes, latency_ns: 0 });
+                return Some(EndedLinkCommand { bytes, latency_ns: 0 });
             }
             None => return None,
         };
@@ -203,11 +202,11 @@ impl Commands for LaneRequests {
         } else {
             completions.push_back(completion);
         }
-        Some(HasEnded { bytes, latency_ns })
+        Some(EndedLinkCommand { bytes, latency_ns })
     }
 }
 
-/// A request's end.
+/// Returns the completion of an ended request.
 fn completion(now: Instant, ended: Ended<Request>) -> Completion {
     let Ended { request, status, since } = ended;
     let latency_ns = now.0.saturating_sub(since.0);
@@ -215,7 +214,7 @@ fn completion(now: Instant, ended: Ended<Request>) -> Completion {
     Completion { token, op, status, buffer, latency_ns }
 }
 
-/// A Dataset Management range: context attributes, length in blocks, starting LBA.
+/// Returns a Dataset Management range: context attributes, length in blocks, starting LBA.
 fn range(request: &Request) -> [u8; RANGE_BYTES] {
     let mut range = [0; RANGE_BYTES];
     range[4..8].copy_from_slice(&request.blocks.to_le_bytes());
@@ -264,7 +263,7 @@ pub(super) fn command(request: &Request) -> (Sqe, Data) {
     (sqe, data)
 }
 
-/// The first command of a Compare and Write.
+/// Returns the first command of a Compare and Write.
 pub(super) fn compare_of(request: &Request) -> Sqe {
     Sqe::rw(opcode::COMPARE, request.nsid, request.slba, request.blocks)
 }

@@ -1,5 +1,5 @@
-//! Reservations of a namespace, asked for by blocking calls (NVMe Base 2.1, section 8.1.24). They are the host's, whatever
-//! controllers it has: what is registered here holds for an attachment with the same host identifier.
+//! Reservations of a namespace, by blocking calls (NVMe Base 2.1, section 8.1.24). They belong to the host, whatever
+//! controllers it has: a registration here holds for an attachment with the same host identifier.
 
 use super::admin::Admin;
 use super::config::HostConfig;
@@ -14,40 +14,40 @@ use roadtrain_wire::reservation::{
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
 
-/// Octets of a report that is asked for first; one that is longer is asked for again.
+/// Bytes of the first report that is requested; a longer one is requested again.
 const REPORT_BYTES: u32 = 4096;
 /// Longest report: 16,383 registrants.
 const REPORT_BYTES_MAX: u32 = 1 << 20;
 
-/// A controller of a registrant.
+/// Controller of a registrant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReportedRegistrant {
-    /// `None`: the registrant has no controller now.
+    /// Controller identifier; `None`: the registrant has no controller now.
     pub cntlid: Option<u16>,
-    /// It holds the reservation.
+    /// True if it holds the reservation.
     pub is_holder: bool,
-    /// Host identifier. One of 64 bits is in the first octets.
+    /// Host identifier; one of 64 bits is in the first bytes.
     pub hostid: [u8; 16],
-    /// Its reservation key.
+    /// Reservation key.
     pub key: u64,
 }
 
-/// What a target says of a namespace's reservations.
+/// Reservation status of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservationReport {
-    /// Grows with each change of registrations.
+    /// Generation, which grows with each change of registrations.
     pub generation: u32,
-    /// The reservation, if there is one.
+    /// Reservation type, if there is a reservation.
     pub kind: Option<ReservationType>,
-    /// What persists through power loss.
+    /// True if the reservation persists through power loss.
     pub persists: bool,
-    /// Registrants that there are, one for each controller, also those that did not fit the report.
+    /// Number of registrants, one for each controller, including those that did not fit the report.
     pub registered: u16,
-    /// Those that did.
+    /// Registrants in the report.
     pub registrants: Vec<ReportedRegistrant>,
 }
 
-/// A queue for commands about reservations, with a controller of its own.
+/// Queue for reservation commands, with a controller of its own.
 pub struct Reservations {
     config: HostConfig,
     admin: Admin,
@@ -66,7 +66,8 @@ impl Reservations {
         Ok(Reservations { config: config.clone(), admin, has_long_identifiers })
     }
 
-    /// Registers the key `new`, unregisters, or replaces the key `current` by `new`. `ignores_key`: whatever the host's key is.
+    /// Registers the key `new`, unregisters, or replaces the key `current` by `new`. `ignores_key`: whatever the host's
+    /// key is.
     ///
     /// # Errors
     /// The connection's, or its status: Reservation Conflict if the key is another one.
@@ -121,11 +122,12 @@ impl Reservations {
         self.admin.run_io(what, sqe, data, &mut []).map(drop)
     }
 
-    /// What the target says of a namespace. `extended`: with host identifiers of 128 bits, which is the only way if the
-    /// controller has those ([`Reservations::has_long_identifiers`]). `bytes`: no more of it, a multiple of 4; `None`: all.
+    /// Reads the reservation status of a namespace. `extended`: with host identifiers of 128 bits, which is required if
+    /// the controller has those ([`Reservations::has_long_identifiers`]). `bytes`: maximum size of the report, a
+    /// multiple of 4; `None`: all.
     ///
     /// # Errors
-    /// The connection's, its status, or nonsense.
+    /// The connection fails, the status is not success, or the report is invalid.
     pub fn report(
         &mut self,
         nsid: u32,
@@ -147,13 +149,13 @@ impl Reservations {
         }
     }
 
-    /// Whether the controller has host identifiers of 128 bits, as those over fabrics have.
+    /// True if the controller has host identifiers of 128 bits, as those over fabrics have.
     #[must_use]
     pub fn has_long_identifiers(&self) -> bool {
         self.has_long_identifiers
     }
 
-    /// The oldest Reservation Notification of this controller that was not read: what, and of which namespace.
+    /// Returns the oldest unread Reservation Notification of this controller, with its namespace.
     ///
     /// # Errors
     /// The connection's, or its status.
@@ -165,14 +167,14 @@ impl Reservations {
         Ok(Notification::parse(log.kind).map(|kind| (kind, log.nsid.get())))
     }
 
-    /// Shuts the controller down in order; registrations stay.
+    /// Shuts the controller down normally; registrations stay.
     pub fn close(self) {
         let timeout = self.config.timeout;
         self.admin.shut_down(timeout);
     }
 }
 
-/// A report as far as it is there.
+/// Parses a report as far as it is complete.
 fn parse(page: &[u8], extended: bool) -> Option<ReservationReport> {
     let controller = |cntlid: u16| Some(cntlid).filter(|&cntlid| cntlid != CNTLID_NONE);
     let (head, registrants) = if extended {

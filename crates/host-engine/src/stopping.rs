@@ -1,5 +1,4 @@
-//! Shortens what the control thread waits for once its controller is to end: a target that hangs is not to keep
-//! anybody who wants to leave.
+//! Limits the waits of control threads once their controller is to end, so that a silent target does not delay the end.
 
 use roadtrain_system::mailbox::Event;
 use std::cell::RefCell;
@@ -8,38 +7,38 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a target that says nothing is waited for at the end.
-const FAREWELL: Duration = Duration::from_secs(3);
-/// The same of one that has answered since: its last flush may take that long.
-const SHUTDOWN: Duration = Duration::from_secs(10);
+/// Longest wait at the end for a silent target.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest wait at the end for a target that has replied since: its last flush may take that long.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Says that a controller is to end.
+/// Signal that a controller is to end.
 pub(super) struct StopSignal {
-    /// When waits are over, once it is raised.
+    /// End of all waits, once it is raised.
     until: Mutex<Option<Instant>>,
-    /// Wakes who waits.
-    bell: Event,
+    /// Event that wakes waiting threads.
+    wake_event: Event,
 }
 
 thread_local! {
-    /// The sign that this thread heeds.
-    static HEEDED: RefCell<Option<Arc<StopSignal>>> = const { RefCell::new(None) };
+    /// Signal that limits the waits of this thread.
+    static STOP_SIGNAL: RefCell<Option<Arc<StopSignal>>> = const { RefCell::new(None) };
 }
 
 impl StopSignal {
     pub(super) fn new() -> io::Result<Arc<Self>> {
-        Ok(Arc::new(StopSignal { until: Mutex::default(), bell: Event::new()? }))
+        Ok(Arc::new(StopSignal { until: Mutex::default(), wake_event: Event::new()? }))
     }
 
-    /// From now on who heeds it waits for [`FAREWELL`] at most, all in all.
+    /// Raises the signal: threads that heed it wait for [`STOP_TIMEOUT`] at most, in total.
     pub(super) fn raise(&self) {
-        self.raise_for(FAREWELL);
+        self.raise_for(STOP_TIMEOUT);
     }
 
-    /// The same for another time.
-    pub(super) fn raise_for(&self, farewell: Duration) {
-        self.until().get_or_insert_with(|| Instant::now() + farewell);
-        self.bell.wake();
+    /// Raises the signal with another limit.
+    pub(super) fn raise_for(&self, within: Duration) {
+        self.until().get_or_insert_with(|| Instant::now() + within);
+        self.wake_event.wake();
     }
 
     fn until(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -47,73 +46,77 @@ impl StopSignal {
     }
 }
 
-/// This thread heeds `sign`.
-pub(super) fn heed(sign: &Arc<StopSignal>) {
-    HEEDED.set(Some(sign.clone()));
+/// Limits the waits of this thread by `signal`.
+pub(super) fn limit_waits_by(signal: &Arc<StopSignal>) {
+    STOP_SIGNAL.set(Some(signal.clone()));
 }
 
-/// The target is there: what is to be said to it yet has its time.
-pub(super) fn begin_again() {
-    HEEDED.with_borrow(|sign| {
-        if let Some(sign) = sign
-            && let Some(until) = &mut *sign.until()
+/// Restarts the limit, as the target replies: it has time for the last commands.
+pub(super) fn restart_limit() {
+    STOP_SIGNAL.with_borrow(|signal| {
+        if let Some(signal) = signal
+            && let Some(until) = &mut *signal.until()
         {
-            *until = Instant::now() + SHUTDOWN;
+            *until = Instant::now() + SHUTDOWN_TIMEOUT;
         }
     });
 }
 
-/// How much of `timeout` this thread may wait.
+/// Returns how much of `timeout` this thread may wait.
 pub(super) fn limit(timeout: Duration) -> Duration {
-    HEEDED.with_borrow(|sign| {
-        let until = sign.as_ref().and_then(|sign| *sign.until());
+    STOP_SIGNAL.with_borrow(|signal| {
+        let until = signal.as_ref().and_then(|signal| *signal.until());
         until.map_or(timeout, |until| timeout.min(until.saturating_duration_since(Instant::now())))
     })
 }
 
-/// What becomes readable when this thread is to stop; nothing when it does already, or never has to.
+/// Returns a descriptor that becomes readable when this thread is to stop; `None` if it is stopping already, or never
+/// has to.
 pub(super) fn descriptor() -> Option<RawFd> {
-    HEEDED.with_borrow(|sign| {
-        sign.as_ref().filter(|sign| sign.until().is_none()).map(|sign| sign.bell.fd())
+    STOP_SIGNAL.with_borrow(|signal| {
+        signal
+            .as_ref()
+            .filter(|signal| signal.until().is_none())
+            .map(|signal| signal.wake_event.fd())
     })
 }
 
-/// Waits until one of `fds` is readable; `false` when time is up, or the controller is to end (`stopping`).
+/// Waits until one of `fds` is readable. False if the timeout passes or the controller is to end (`stopping`).
 ///
 /// # Errors
-/// The system call's, except interruption, which counts as time being up.
+/// The system call fails, except for interruption, which counts as a timeout.
 pub(super) fn wait_readable(fds: &[RawFd], timeout: Duration) -> io::Result<bool> {
     let mut polls: Vec<libc::pollfd> =
         fds.iter().map(|&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
     poll(&mut polls, timeout)
 }
 
-/// The same for one, and nothing shortens it.
+/// Waits until `fd` is readable; the signal does not limit the wait.
 ///
 /// # Errors
 /// As [`wait_readable`].
-pub(super) fn wait_calmly(fd: RawFd, timeout: Duration) -> io::Result<bool> {
-    poll_calmly(&mut [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }], timeout)
+pub(super) fn wait_unlimited(fd: RawFd, timeout: Duration) -> io::Result<bool> {
+    poll_unlimited(&mut [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }], timeout)
 }
 
-/// Waits until one of `polls` is ready; `false` when time is up, or the controller is to end (`stopping`).
+/// Waits until one of `polls` is ready. False if the timeout passes or the controller is to end (`stopping`).
 pub(super) fn poll(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<bool> {
     let end = Instant::now() + timeout;
     if let Some(fd) = descriptor() {
         let mut all = polls.to_vec();
         all.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-        let ready = poll_calmly(&mut all, timeout)?;
-        let (mine, sign) = all.split_at(polls.len());
+        let ready = poll_unlimited(&mut all, timeout)?;
+        let (mine, signal) = all.split_at(polls.len());
         polls.copy_from_slice(mine);
-        if !ready || sign[0].revents == 0 || mine.iter().any(|poll| poll.revents != 0) {
+        if !ready || signal[0].revents == 0 || mine.iter().any(|poll| poll.revents != 0) {
             return Ok(ready);
         }
     }
-    poll_calmly(polls, limit(end.saturating_duration_since(Instant::now())))
+    poll_unlimited(polls, limit(end.saturating_duration_since(Instant::now())))
 }
 
-/// As [`poll`], whatever becomes of the controller.
-pub(super) fn poll_calmly(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<bool> {
+/// Waits as [`poll`] does; the signal does not limit the wait.
+pub(super) fn poll_unlimited(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<bool> {
     let ms = i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
     // SAFETY: `polls` is a valid array of that length.
     let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, ms) };

@@ -1,11 +1,11 @@
-//! The reactors' threads: their beginning and their end.
+//! Threads of the reactors: their start and their end.
 
 use super::api::Front;
 use super::config::HostConfig;
 use super::counters::{LaneCounters, ReactorCounters};
 use super::error::HostError;
 use super::ether::Ports;
-use super::reactor::{Order, Parts, Reactor, Report};
+use super::reactor::{HostReactor, HostReactorOrder, HostReactorParts, HostReactorReport};
 use roadtrain_reactor::tuning;
 use roadtrain_reactor::waits::Meter;
 use roadtrain_system::mailbox::{Outbox, mailbox};
@@ -16,68 +16,68 @@ use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
 use tracing::warn;
 
-/// Deals `lanes` out to the reactors.
+/// Assigns `lanes` to the reactors in turn.
 pub(super) fn deal(lanes: usize, reactors: usize) -> Vec<Vec<usize>> {
     let dealt =
         |reactor| (0..lanes).filter(|lane| reactor_of(*lane, reactors) == reactor).collect();
     (0..reactors).map(dealt).collect()
 }
 
-/// The reactor that has a lane.
+/// Returns the reactor of a lane.
 pub(super) fn reactor_of(lane: usize, reactors: usize) -> usize {
     lane % reactors
 }
 
-/// A reactor's thread, and what it is told.
+/// Thread of a reactor, and the mailbox of its orders.
 pub(super) struct ReactorHandle {
-    pub(super) orders: Outbox<Order>,
-    /// Its lanes' numbers over all reactors.
+    pub(super) orders: Outbox<HostReactorOrder>,
+    /// Numbers of its lanes over all reactors.
     pub(super) lanes: Vec<usize>,
-    /// The same over all paths.
+    /// Numbers of its lanes over all paths.
     numbers: Vec<usize>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ReactorHandle {
-    /// To tell it things, for somebody who does not keep it.
+    /// Returns a handle that only sends orders.
     pub(super) fn share(&self) -> ReactorHandle {
         let (orders, lanes) = (self.orders.clone(), self.lanes.clone());
         ReactorHandle { orders, lanes, numbers: Vec::new(), thread: None }
     }
 
-    /// Waits until it has ended. A panic was reported by its `Goodbye`.
+    /// Waits until it has ended. Its `ReactorEndReport` has reported a panic.
     pub(super) fn join(&mut self) {
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// Also when a controller does not begin: nothing of it keeps running.
+/// Ends the thread, also if a controller does not start.
 impl Drop for ReactorHandle {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        self.orders.send(Order::Stop);
+        self.orders.send(HostReactorOrder::Stop);
         for &lane in &self.numbers {
-            self.orders.send(Order::Fail { lane });
+            self.orders.send(HostReactorOrder::Fail { lane });
         }
-        let _ = thread.join(); // a panic was reported by its `Goodbye`
+        let _ = thread.join(); // its `ReactorEndReport` has reported a panic
     }
 }
 
-/// Where a reactor shows what it learns of waiting, and what it counts.
-type Shown = (Arc<Meter>, Arc<ReactorCounters>);
+/// Meter of a reactor's waits, and its counters.
+type ReactorMeters = (Arc<Meter>, Arc<ReactorCounters>);
 
 /// Starts a reactor; it runs when this returns.
 ///
 /// # Errors
-/// The system's.
+/// The system has no resources left.
 pub(super) fn spawn(
     config: &HostConfig,
     affinity: Affinity,
     lanes: Vec<usize>,
     front: Box<dyn Front + Send>,
-    reports: Vec<Outbox<Report>>,
+    reports: Vec<Outbox<HostReactorReport>>,
     reactors: usize,
-    (counters, (meter, own)): (Arc<[LaneCounters]>, Shown),
+    (counters, (meter, own)): (Arc<[LaneCounters]>, ReactorMeters),
 ) -> Result<ReactorHandle, HostError> {
     let system = |what| move |source| HostError::System { what, source };
     let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
@@ -88,7 +88,7 @@ pub(super) fn spawn(
     let unreachable = |source| HostError::Unreachable { address: address.clone(), source };
     let ports = Ports::of_reactor(config.addresses(), reactors).map_err(unreachable)?;
     drop(near);
-    let parts = Parts {
+    let parts = HostReactorParts {
         paths: config.addresses().count(),
         lanes: lanes.clone(),
         path_policy: config.path_policy,
@@ -111,12 +111,13 @@ pub(super) fn spawn(
     let body = move || {
         tuning::set_exact_timers();
         numa::bind_thread(&affinity);
-        let mut goodbye = Goodbye { reports, index, failure: None };
-        match Reactor::new(parts) {
+        let mut end_report = ReactorEndReport { reports, index, failure: None };
+        match HostReactor::new(parts) {
             Ok(reactor) => {
                 let _ = begun.send(Ok(()));
-                let ended = Running { reactor, front: Some(front) }.run();
-                goodbye.failure = ended.err().map(|e| format!("reactor {index} has failed: {e}"));
+                let ended = HostReactorThread { reactor, front: Some(front) }.run();
+                end_report.failure =
+                    ended.err().map(|e| format!("reactor {index} has failed: {e}"));
             }
             Err(error) => {
                 let _ = begun.send(Err(error));
@@ -126,47 +127,47 @@ pub(super) fn spawn(
     let name = format!("roadtrain-{}", core.map_or("host".into(), |core| core.to_string()));
     let thread = thread::Builder::new().name(name).spawn(body).map_err(system("thread"))?;
     let handle = ReactorHandle { orders, lanes, numbers, thread: Some(thread) };
-    // No answer at all: its thread has panicked, and has said so.
+    // No reply: its thread has panicked, and has reported that.
     let begun = beginning.recv().unwrap_or_else(|_| Err(io::Error::other("it has panicked")));
     begun.map_err(system("reactor"))?;
     Ok(handle)
 }
 
-/// A reactor and its front, which lives as long as drivers may use its memory.
-struct Running {
-    reactor: Reactor,
+/// Reactor and its front, which lives as long as drivers may use its memory.
+struct HostReactorThread {
+    reactor: HostReactor,
     front: Option<Box<dyn Front + Send>>,
 }
 
-impl Running {
+impl HostReactorThread {
     fn run(mut self) -> io::Result<()> {
         self.front.as_mut().map_or(Ok(()), |front| self.reactor.run(&mut **front))
     }
 }
 
-impl Drop for Running {
+impl Drop for HostReactorThread {
     fn drop(&mut self) {
         if self.reactor.has_commands() {
-            warn!("a driver still has commands: their memory is not given back");
+            warn!("a driver still has commands: their memory is not freed");
             #[expect(clippy::mem_forget, reason = "the driver still has the memory")]
             std::mem::forget(self.front.take());
         }
     }
 }
 
-/// Reports the end of a reactor's thread, also when it panics.
-struct Goodbye {
-    reports: Vec<Outbox<Report>>,
+/// Reports the end of a reactor's thread, also after a panic.
+struct ReactorEndReport {
+    reports: Vec<Outbox<HostReactorReport>>,
     index: usize,
     failure: Option<String>,
 }
 
-impl Drop for Goodbye {
+impl Drop for ReactorEndReport {
     fn drop(&mut self) {
         let panicked = || format!("reactor {} has panicked", self.index);
         let failure = self.failure.take().or_else(|| thread::panicking().then(panicked));
         for reports in &self.reports {
-            reports.send(Report::Ended(failure.clone()));
+            reports.send(HostReactorReport::Ended(failure.clone()));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What other threads may know about a controller.
+//! State of a controller for other threads.
 
 use super::counters::{
     LaneCounters, LaneReading, LinkReport, LinkState, PathReading, PathReport, ReactorCounters,
@@ -17,19 +17,19 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// What everybody may know about the controller; shared with the fronts.
+/// State of the controller; shared with the fronts.
 #[derive(Clone)]
 pub struct ControllerView {
     info: Arc<Mutex<ControllerInfo>>,
-    ways: Arc<[Way]>,
-    /// What all paths mean by an NSID.
+    path_slots: Arc<[ViewPath]>,
+    /// Expected namespaces, shared by all paths.
     pinned: Pinned,
-    /// Writes that may still be executed though their controller is lost, over all paths.
+    /// Old commands of lost controllers, over all paths.
     old_commands: OldCommands,
-    /// What was acknowledged over all paths.
+    /// Acknowledged writes, over all paths.
     writes: WriteVerifiers,
-    /// The path whose controller tells of the namespaces.
-    teller: Arc<AtomicUsize>,
+    /// Path whose controller reports the namespaces.
+    namespace_reporter: Arc<AtomicUsize>,
     pub(super) counters: Arc<[LaneCounters]>,
     affinities: Arc<[Affinity]>,
     pub(super) meters: Arc<[Arc<Meter>]>,
@@ -38,17 +38,17 @@ pub struct ControllerView {
     failure: Arc<Mutex<Option<String>>>,
 }
 
-/// A path, or a place for one.
-struct Way {
-    /// Where it leads, if there is one.
+/// Path, or a free slot for one.
+struct ViewPath {
+    /// Address, if there is a path.
     address: Mutex<Option<String>>,
-    /// What earlier ones there have counted.
+    /// Counters of earlier paths in this slot.
     past: Mutex<LaneReading>,
     link: Mutex<LinkReport>,
     ana: Mutex<AnaTable>,
 }
 
-impl Way {
+impl ViewPath {
     fn address(&self) -> MutexGuard<'_, Option<String>> {
         self.address.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -62,10 +62,10 @@ impl Way {
     }
 }
 
-/// Ranges that are named; there may be thousands.
-const RANGES_TOLD: usize = 8;
+/// Maximum number of ranges in a message; there may be thousands.
+const RANGES_LISTED: usize = 8;
 
-/// Blocks that a lost controller may still write, for people to read.
+/// Describes blocks that a lost controller may still write.
 fn open_text(open: &OpenController) -> String {
     let name = match open.controller.instance {
         Some(instance) => format!("controller {}, which was lost,", instance.cntlid),
@@ -75,8 +75,8 @@ fn open_text(open: &OpenController) -> String {
         BlockRange::ALL => format!("namespace {nsid} from block {first} on"),
         count => format!("namespace {nsid} blocks {first} to {}", first + (count - 1)),
     };
-    let mut ranges: Vec<String> = open.ranges.iter().take(RANGES_TOLD).map(range).collect();
-    if let Some(more) = open.ranges.len().checked_sub(RANGES_TOLD).filter(|more| *more > 0) {
+    let mut ranges: Vec<String> = open.ranges.iter().take(RANGES_LISTED).map(range).collect();
+    if let Some(more) = open.ranges.len().checked_sub(RANGES_LISTED).filter(|more| *more > 0) {
         ranges.push(format!("{more} more ranges"));
     }
     let until = match open.left {
@@ -86,41 +86,41 @@ fn open_text(open: &OpenController) -> String {
     format!("{name} may still execute writes {until}: {}", ranges.join(", "))
 }
 
-/// Of all lanes of a path.
+/// Returns the sum over all lanes of a path.
 fn sum(lanes: &[LaneCounters]) -> LaneReading {
     lanes.iter().map(LaneCounters::read).sum()
 }
 
 impl ControllerView {
-    /// What all paths mean by an NSID.
+    /// Returns the expected namespaces of all paths.
     pub(super) fn pinned(&self) -> Pinned {
         self.pinned.clone()
     }
 
-    /// Writes that may still be executed though their controller is lost, over all paths.
+    /// Returns the old commands of lost controllers, over all paths.
     pub(super) fn old_commands(&self) -> OldCommands {
         self.old_commands.clone()
     }
 
-    /// What was acknowledged over all paths.
+    /// Returns the acknowledged writes, over all paths.
     pub(super) fn writes(&self) -> WriteVerifiers {
         self.writes.clone()
     }
 
-    /// Controllers that an earlier process of this host has lost.
+    /// Adds controllers that an earlier process of this host has lost.
     pub(super) fn inherit(&self, open: &[OpenController]) {
         for open in open {
             self.old_commands.inherit(clock::now(), open.clone());
         }
     }
 
-    /// Controllers of this host that may still write, because they were lost before they had answered.
+    /// Returns the lost controllers of this host that may still write, as they were lost before their completions.
     #[must_use]
     pub fn open_writes(&self) -> Vec<OpenController> {
         self.old_commands.open(clock::now())
     }
 
-    /// With a path to each address, of which `first` is connected, and places for those that come later.
+    /// Creates the view with a path to each address, of which `first` is connected, and free slots for later ones.
     pub(super) fn new(
         info: ControllerInfo,
         lanes: usize,
@@ -128,21 +128,21 @@ impl ControllerView {
         first: usize,
         affinities: Vec<Affinity>,
     ) -> Self {
-        let way = |(path, address): (usize, Option<String>)| {
+        let entry = |(path, address): (usize, Option<String>)| {
             let (address, past) = (Mutex::new(address), Mutex::default());
             let state = if path == first { LinkState::Connected } else { LinkState::Reconnecting };
             let link = Mutex::new(LinkReport::new(state, None));
-            Way { address, past, link, ana: Mutex::default() }
+            ViewPath { address, past, link, ana: Mutex::default() }
         };
-        let ways: Arc<[Way]> = addresses.into_iter().enumerate().map(way).collect();
+        let path_slots: Arc<[ViewPath]> = addresses.into_iter().enumerate().map(entry).collect();
         ControllerView {
             info: Arc::new(Mutex::new(info)),
-            counters: (0..lanes * ways.len()).map(|_| LaneCounters::default()).collect(),
-            ways,
+            counters: (0..lanes * path_slots.len()).map(|_| LaneCounters::default()).collect(),
+            path_slots,
             pinned: Pinned::default(),
             old_commands: OldCommands::default(),
             writes: WriteVerifiers::default(),
-            teller: Arc::new(AtomicUsize::new(first)),
+            namespace_reporter: Arc::new(AtomicUsize::new(first)),
             meters: affinities.iter().map(|_| Arc::default()).collect(),
             reactors: affinities.iter().map(|_| Arc::default()).collect(),
             affinities: affinities.into(),
@@ -151,16 +151,17 @@ impl ControllerView {
         }
     }
 
-    /// Where the reactors' threads run and their memory is.
+    /// Returns the affinities of the reactors' threads and memory.
     #[must_use]
     pub fn affinities(&self) -> &[Affinity] {
         &self.affinities
     }
 
-    /// How it stands with the target: as with the best of its paths.
+    /// Returns the connection state of the best of its paths.
     #[must_use]
     pub fn link(&self) -> LinkReport {
-        let links = self.ways.iter().filter(|way| way.address().is_some()).map(Way::link);
+        let links =
+            self.path_slots.iter().filter(|entry| entry.address().is_some()).map(ViewPath::link);
         let rank = |link: &LinkReport| match link.state {
             LinkState::Connected => 0,
             LinkState::Reconnecting => 1,
@@ -169,28 +170,28 @@ impl ControllerView {
         links.min_by_key(rank).expect("there is a path")
     }
 
-    /// Whether there is a path at that place.
+    /// True if the slot has a path.
     pub(super) fn has_path(&self, path: usize) -> bool {
-        self.ways[path].address().is_some()
+        self.path_slots[path].address().is_some()
     }
 
-    /// How it stands with one path.
+    /// Returns the connection state of a path.
     pub(super) fn link_of(&self, path: usize) -> LinkReport {
-        self.ways[path].link()
+        self.path_slots[path].link()
     }
 
-    /// The paths to the namespaces: one for each address.
+    /// Returns the paths to the namespaces: one for each address.
     #[must_use]
     pub fn routes(&self) -> Vec<PathReport> {
-        let lanes = self.counters.len() / self.ways.len();
-        let route = |(way, counters): (&Way, &[LaneCounters])| {
-            let address = way.address().clone()?;
-            let ana = way.ana.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let (past, sum) = (way.past(), sum(counters));
+        let lanes = self.counters.len() / self.path_slots.len();
+        let route = |(entry, counters): (&ViewPath, &[LaneCounters])| {
+            let address = entry.address().clone()?;
+            let ana = entry.ana.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let (past, sum) = (entry.past(), sum(counters));
             let done = sum.batching - past.batching;
             Some(PathReport {
                 address,
-                link: way.link(),
+                link: entry.link(),
                 ana: ana.iter().map(|(_, state)| *state).min(),
                 requests: done.requests,
                 data_bytes: done.data_bytes,
@@ -199,55 +200,55 @@ impl ControllerView {
                 waiting: sum.waiting,
             })
         };
-        self.ways.iter().zip(self.counters.chunks(lanes.max(1))).filter_map(route).collect()
+        self.path_slots.iter().zip(self.counters.chunks(lanes.max(1))).filter_map(route).collect()
     }
 
-    /// A path that leads there is to be connected, at a place that had none.
+    /// Adds a path to this address in a free slot.
     pub(super) fn open_path(&self, path: usize, address: String) {
-        let lanes = self.counters.len() / self.ways.len();
+        let lanes = self.counters.len() / self.path_slots.len();
         let counters = &self.counters[path * lanes..][..lanes];
-        *self.ways[path].past() = sum(counters);
+        *self.path_slots[path].past() = sum(counters);
         let link = LinkReport::new(LinkState::Reconnecting, None);
-        *self.ways[path].link.lock().unwrap_or_else(PoisonError::into_inner) = link;
+        *self.path_slots[path].link.lock().unwrap_or_else(PoisonError::into_inner) = link;
         self.set_ana(path, AnaTable::default());
-        *self.ways[path].address() = Some(address);
+        *self.path_slots[path].address() = Some(address);
     }
 
-    /// Where the path leads.
+    /// Returns the address of a path.
     pub(super) fn address_of(&self, path: usize) -> String {
-        self.ways[path].address().clone().unwrap_or_default()
+        self.path_slots[path].address().clone().unwrap_or_default()
     }
 
-    /// The path is not there any more.
+    /// Removes a path.
     pub(super) fn close_path(&self, path: usize) {
-        *self.ways[path].address() = None;
+        *self.path_slots[path].address() = None;
     }
 
-    /// The path whose controller tells of the namespaces.
-    pub(super) fn teller(&self) -> usize {
-        self.teller.load(Relaxed)
+    /// Returns the path whose controller reports the namespaces.
+    pub(super) fn namespace_reporter(&self) -> usize {
+        self.namespace_reporter.load(Relaxed)
     }
 
-    /// Another one does.
-    pub(super) fn set_teller(&self, path: usize) {
-        self.teller.store(path, Relaxed);
+    /// Changes the path whose controller reports the namespaces.
+    pub(super) fn set_namespace_reporter(&self, path: usize) {
+        self.namespace_reporter.store(path, Relaxed);
     }
 
-    /// What the controller of a path has said of each namespace.
+    /// Sets the ANA states of a path.
     pub(super) fn set_ana(&self, path: usize, ana: AnaTable) {
-        *self.ways[path].ana.lock().unwrap_or_else(PoisonError::into_inner) = ana;
+        *self.path_slots[path].ana.lock().unwrap_or_else(PoisonError::into_inner) = ana;
     }
 
-    /// The lanes, by their number over all reactors, over all paths.
+    /// Returns the lanes, by their number over all reactors, summed over all paths.
     #[must_use]
     pub fn lanes(&self) -> Vec<LaneReading> {
-        let lanes = self.counters.len() / self.ways.len();
+        let lanes = self.counters.len() / self.path_slots.len();
         let sum =
             |lane: usize| self.counters[lane..].iter().step_by(lanes).map(LaneCounters::read).sum();
         (0..lanes).map(sum).collect()
     }
 
-    /// What each reactor has counted, and what was done over it.
+    /// Returns the sample of each reactor, and its I/O counters.
     #[must_use]
     pub fn reactors(&self) -> Vec<(ReactorSample, Io)> {
         let sample = |(number, counters): (usize, &Arc<ReactorCounters>)| {
@@ -260,9 +261,9 @@ impl ControllerView {
         self.reactors.iter().enumerate().map(sample).collect()
     }
 
-    /// Counters of a reactor's lanes, over all paths.
+    /// Returns the counters of a reactor's lanes, over all paths.
     fn batching_of(&self, reactor: usize) -> Batching {
-        let lanes = self.counters.len() / self.ways.len();
+        let lanes = self.counters.len() / self.path_slots.len();
         let is_its = |(number, _): &(usize, &LaneCounters)| {
             reactor_of(number % lanes, self.reactors.len()) == reactor
         };
@@ -270,30 +271,30 @@ impl ControllerView {
         its.map(|(_, lane)| lane.batching()).sum()
     }
 
-    /// State of the reactors' waits.
+    /// Returns the state of the reactors' waits.
     #[must_use]
     pub fn waiting(&self) -> Vec<WaitState> {
         self.meters.iter().map(|meter| meter.read()).collect()
     }
 
-    /// The lanes' parts of links, where they have no connections of their own.
+    /// Returns the lanes' parts of links, if they have no connections of their own.
     #[must_use]
     pub fn paths(&self) -> Vec<PathReading> {
         self.counters.iter().flat_map(LaneCounters::paths).collect()
     }
 
-    /// Requests that the target had not answered when the controller was ended: what they wrote may be lost.
+    /// Returns the number of requests without a completion at the end of the controller: their writes may be lost.
     #[must_use]
     pub fn abandoned(&self) -> u64 {
         self.counters.iter().map(LaneCounters::abandoned).sum()
     }
 
-    /// Something could not be brought to the target before the end.
+    /// Adds a description of data that may not have reached the target before the end.
     pub fn lose(&self, what: String) {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
 
-    /// What may be lost, for people to read, once the controller has ended. Nothing after an end in order.
+    /// Describes data that may be lost, once the controller has ended. Empty after a normal end.
     #[must_use]
     pub fn lost(&self) -> Vec<String> {
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -307,7 +308,7 @@ impl ControllerView {
         requests.into_iter().chain(lost).chain(open.iter().map(open_text)).collect()
     }
 
-    /// Why a reactor has ended, if that was a failure: the controller has ended then, too.
+    /// Returns the failure of a reactor, if any: the controller has ended then, too.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -317,20 +318,20 @@ impl ControllerView {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
     }
 
-    /// Whoever stays in a state has been there since before.
+    /// Sets the connection state of a path. Its start time changes only with the state.
     pub(super) fn set_link(&self, path: usize, state: LinkState, error: Option<String>) {
-        let mut link = self.ways[path].link.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut link = self.path_slots[path].link.lock().unwrap_or_else(PoisonError::into_inner);
         let since = if link.state == state { link.since } else { Instant::now() };
         *link = LinkReport { state, since, error };
     }
 
-    /// The controller as it was when it was last looked at.
+    /// Returns the controller's properties at the last update.
     #[must_use]
     pub fn info(&self) -> ControllerInfo {
         self.info.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The namespace `nsid`, if it is there.
+    /// Returns the namespace `nsid`, if it is active.
     #[must_use]
     pub fn namespace(&self, nsid: u32) -> Option<NamespaceInfo> {
         let info = self.info.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,9 @@
-//! Which blocks of a namespace are allocated, as its controller says (Get LBA Status; NVM Command Set 1.1, section
-//! 4.2.1).
+//! Block allocation of a namespace, as its controller reports it (Get LBA Status; NVM Command Set 1.1, section 4.2.1).
 //!
-//! Nothing that a controller says is taken for a hole unless it says so clearly: who copies a disk leaves holes out.
+//! A range counts as a hole only if the controller clearly reports it so: copies of a disk leave holes out.
 
 use super::bringup::ControllerInfo;
-use super::procedure::{Command, Driver, Failure};
+use super::procedure::{Command, ProcedureDriver, ProcedureFailure};
 use core::ops::Range;
 use roadtrain_wire::identify::oacs;
 use roadtrain_wire::lba_status::{
@@ -12,29 +11,28 @@ use roadtrain_wire::lba_status::{
 };
 use roadtrain_wire::status::Status;
 
-/// Most allocated ranges that are asked for at once: their list is not longer than a page, which every controller can
-/// transfer.
+/// Maximum number of allocated ranges in one query: their list fits in a page, which every controller can transfer.
 pub const RANGES_MAX: u16 = 255;
 
-/// What a host wants to know.
+/// Query of block allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocationQuery {
-    /// The namespace.
+    /// NSID.
     pub nsid: u32,
-    /// The first block.
+    /// First logical block.
     pub slba: u64,
-    /// How many they are: not 0.
+    /// Number of logical blocks, not 0.
     pub blocks: u64,
-    /// Allocated ranges of interest, from the first one on: 1 to [`RANGES_MAX`].
+    /// Maximum number of allocated ranges to return: 1 to [`RANGES_MAX`].
     pub ranges: u16,
 }
 
-/// What a controller has said: nothing of blocks outside [`known`](Self::known).
+/// Reported allocation. Blocks outside [`known`](Self::known) are unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// Of which blocks it tells. Begins where the query begins, and may be shorter, or empty.
+    /// Range of blocks with a known state. It starts where the query starts, and may be shorter, or empty.
     pub known: Range<u64>,
-    /// Those of them that are allocated, in their order.
+    /// Allocated ranges among them, in order.
     pub allocated: Vec<Range<u64>>,
 }
 
@@ -45,14 +43,14 @@ impl AllocationQuery {
 
     fn command(&self) -> Command {
         let bytes = list_bytes(self.ranges.clamp(1, RANGES_MAX).into());
-        // What lies behind a long range costs little, as its list is short.
+        // Blocks after a long range cost little, as its list is short.
         let blocks = (self.blocks <= RANGE_BLOCKS_MAX).then_some(self.blocks as u16);
         let action = action::ALLOCATED;
         let get = GetLbaStatus { slba: self.slba, blocks, bytes: bytes as u64, action };
         Command { bytes_in: bytes as u32, ..Command::new("Get LBA Status", get.emit(self.nsid)) }
     }
 
-    /// What a list says; `None`: nonsense.
+    /// Parses a list; `None`: invalid.
     fn parse(&self, list: &[u8]) -> Option<Allocation> {
         let (head, descriptors) = parse_list(list)?;
         let (mut allocated, mut at) = (Vec::new(), self.slba);
@@ -74,20 +72,20 @@ impl AllocationQuery {
     }
 }
 
-/// Whether the controller offers to tell.
+/// True if the controller supports Get LBA Status.
 #[must_use]
 pub fn is_offered(info: &ControllerInfo) -> bool {
     info.identify.oacs.get() & oacs::GET_LBA_STATUS != 0
 }
 
-/// Asks the controller; `None`: it does not say.
+/// Queries the controller; `None`: it does not report the state.
 ///
 /// # Errors
-/// The connection's.
-pub async fn ask<E>(
-    driver: &Driver<E>,
+/// The connection fails.
+pub async fn query_ranges<E>(
+    driver: &ProcedureDriver<E>,
     query: AllocationQuery,
-) -> Result<Option<Allocation>, Failure<E>> {
+) -> Result<Option<Allocation>, ProcedureFailure<E>> {
     let (cqe, list) = driver.command(0, query.command()).await?;
     Ok(if cqe.status() == Status::SUCCESS { query.parse(&list) } else { None })
 }
@@ -108,23 +106,31 @@ mod tests {
         QUERY.parse(&octets)
     }
 
-    fn told(known: Range<u64>, allocated: &[Range<u64>]) -> Option<Allocation> {
+    fn reported(known: Range<u64>, allocated: &[Range<u64>]) -> Option<Allocation> {
         Some(Allocation { known, allocated: allocated.to_vec() })
     }
 
     #[test]
     fn blocks_are_holes_only_as_far_as_that_is_said() {
         use condition::{COMPLETE, NO_ROOM, UNTOLD};
-        assert_eq!(parse(&[], COMPLETE), told(100..150, &[]));
+        assert_eq!(parse(&[], COMPLETE), reported(100..150, &[]));
         for condition in [NO_ROOM, UNTOLD, 9] {
-            assert_eq!(parse(&[], condition), told(100..100, &[]), "nothing is known");
+            assert_eq!(parse(&[], condition), reported(100..100, &[]), "nothing is known");
             let one = [110..120];
-            assert_eq!(parse(&one, condition), told(100..120, &one));
+            assert_eq!(parse(&one, condition), reported(100..120, &one));
         }
         let two = [100..101, 140..150];
-        assert_eq!(parse(&two, COMPLETE), told(100..150, &two));
-        assert_eq!(parse(&[140..300, 400..500], COMPLETE), told(100..150, &[140..150]), "cut off");
-        assert_eq!(parse(&[200..300], UNTOLD), told(100..150, &[]), "the first one is behind it");
+        assert_eq!(parse(&two, COMPLETE), reported(100..150, &two));
+        assert_eq!(
+            parse(&[140..300, 400..500], COMPLETE),
+            reported(100..150, &[140..150]),
+            "cut off"
+        );
+        assert_eq!(
+            parse(&[200..300], UNTOLD),
+            reported(100..150, &[]),
+            "the first one is behind it"
+        );
     }
 
     #[test]
@@ -133,19 +139,19 @@ mod tests {
         assert_eq!(parse(&[99..101], COMPLETE), None, "before the range");
         assert_eq!(parse(&[110..120, 119..121], COMPLETE), None, "overlapping");
         assert_eq!(parse(&[120..121, 110..111], COMPLETE), None, "out of order");
-        assert_eq!(parse(&[u64::MAX - 3..u64::MAX], COMPLETE), told(100..150, &[]));
+        assert_eq!(parse(&[u64::MAX - 3..u64::MAX], COMPLETE), reported(100..150, &[]));
         assert_eq!(QUERY.parse(&[0; 7]), None, "no head");
-        // More than is there.
+        // The count exceeds the list.
         let mut octets = vec![0; list_bytes(1)];
         let mut list = LbaStatusList::new(&mut octets);
         assert!(list.add(110, 10));
         list.end(COMPLETE);
         octets[0] = 2;
-        assert_eq!(QUERY.parse(&octets), told(100..120, &[110..120]));
+        assert_eq!(QUERY.parse(&octets), reported(100..120, &[110..120]));
     }
 
     #[test]
-    fn long_ranges_are_asked_for_as_all_that_there_is() {
+    fn long_ranges_are_queried_without_an_end() {
         let sqe = |blocks| AllocationQuery { blocks, ..QUERY }.command().sqe;
         assert_eq!(sqe(50).cdw13.get(), 0x0200_0032);
         assert_eq!(sqe(0xffff).cdw13.get(), 0x0200_ffff);

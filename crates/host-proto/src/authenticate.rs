@@ -1,71 +1,74 @@
-//! Authentication of a queue that was connected: what the target asks for, and what this host does.
+//! Authentication of a connected queue, as its Connect requires.
 
 use super::bringup::Wants;
-use super::procedure::{Command, Driver, Failure};
+use super::procedure::{Command, ProcedureDriver, ProcedureFailure};
 use roadtrain_proto::security::dhchap::{Host, HostError, Offer};
 use roadtrain_proto::security::{SealUse, Secret, TlsPsk};
 use roadtrain_wire::auth::RECEIVE_BYTES;
 use roadtrain_wire::fabrics::{AUTHREQ_ASCR, AUTHREQ_ATR, Authentication, fctype};
 
-/// Random octets of an authentication: transaction, exponent, challenge and sequence number.
+/// Random bytes of an authentication: transaction, exponent, challenge and sequence number.
 const RANDOM_BYTES: usize = 2 + 64 + 64 + 4;
 
-/// What a Connect has brought: its result, and what was said so far.
-type Said = (u32, [u8; 32]);
+/// Result of a Connect, and the authentication context.
+type ConnectOutcome = (u32, [u8; 32]);
 
-/// Does what the result of the admin queue's Connect asks for. Whether that was anything.
+/// Authenticates the admin queue if its Connect requires it. True if it did.
 ///
 /// # Errors
-/// One side does not believe the other, or the connection is lost.
+/// Authentication or the connection fails.
 pub(super) async fn admin_queue<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     wants: &Wants,
-    said: Said,
-) -> Result<bool, Failure<E>> {
-    if queue(driver, wants, 0, said).await? {
+    outcome: ConnectOutcome,
+) -> Result<bool, ProcedureFailure<E>> {
+    if queue(driver, wants, 0, outcome).await? {
         return Ok(true);
     }
-    // Who has made a PSK has proved it before.
+    // A PSK proves that the controller has authenticated before.
     let is_missing = wants.keys.controller.is_some() && !wants.concatenates;
     let error = HostError::NotAsked;
-    if is_missing { Err(Failure::Authentication { qid: 0, error }) } else { Ok(false) }
+    if is_missing { Err(ProcedureFailure::Authentication { qid: 0, error }) } else { Ok(false) }
 }
 
-/// Does what the result of an I/O queue's Connect asks for, at a target that has asked on the admin queue or not
-/// (`was_asked`).
+/// Authenticates an I/O queue if its Connect requires it. `was_required` is true if the admin queue's Connect did.
 ///
 /// # Errors
 /// As [`admin_queue`].
 pub(super) async fn io_queue<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     wants: &Wants,
-    was_asked: bool,
+    was_required: bool,
     qid: u16,
-    said: Said,
-) -> Result<(), Failure<E>> {
-    let is_asked = queue(driver, wants, qid, said).await?;
-    // Some targets ask on the admin queue only. Over Ethernet a target asks on each queue: if it does not seem to, somebody
-    // in between may have taken that away, and this queue would go on in the clear.
-    let must_be = was_asked || wants.keys.controller.is_some();
-    let is_missing = must_be && !is_asked && wants.seals != SealUse::Off;
+    outcome: ConnectOutcome,
+) -> Result<(), ProcedureFailure<E>> {
+    let is_required = queue(driver, wants, qid, outcome).await?;
+    // Some targets require it on the admin queue only. Over Ethernet a target requires it on each queue: if it seems
+    // not to, an attacker may have cleared the flag, and this queue would go on in the clear.
+    let must_be = was_required || wants.keys.controller.is_some();
+    let is_missing = must_be && !is_required && wants.seals != SealUse::Off;
     let error = HostError::AskedOnce;
-    if is_missing { Err(Failure::Authentication { qid, error }) } else { Ok(()) }
+    if is_missing { Err(ProcedureFailure::Authentication { qid, error }) } else { Ok(()) }
 }
 
-/// Does what the result of its Connect asks for. Whether that was anything.
+/// Authenticates a queue if its Connect requires it. True if it did.
 async fn queue<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     wants: &Wants,
     qid: u16,
-    (result, context): Said,
-) -> Result<bool, Failure<E>> {
+    (result, context): ConnectOutcome,
+) -> Result<bool, ProcedureFailure<E>> {
     if result & AUTHREQ_ASCR != 0 {
-        return Err(Failure::Authentication { qid, error: HostError::SecureChannel });
+        return Err(ProcedureFailure::Authentication { qid, error: HostError::SecureChannel });
     }
     if result & AUTHREQ_ATR == 0 {
         let error = HostError::NotSealed;
         let is_missing = wants.seals == SealUse::Required;
-        return if is_missing { Err(Failure::Authentication { qid, error }) } else { Ok(false) };
+        return if is_missing {
+            Err(ProcedureFailure::Authentication { qid, error })
+        } else {
+            Ok(false)
+        };
     }
     let prepare = |host: Host| match wants.seals {
         SealUse::Off => host,
@@ -74,16 +77,16 @@ async fn queue<E>(
     authenticated(driver, wants, qid, prepare).await.map(|_| true)
 }
 
-/// Makes the PSK for all connections, on an admin queue whose Connect had that `result`.
+/// Negotiates the PSK for all connections, on an admin queue whose Connect had this `result`.
 ///
 /// # Errors
-/// The target makes none, one side does not believe the other, or the connection is lost.
+/// The target negotiates none, or authentication or the connection fails.
 pub(super) async fn psk<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     wants: &Wants,
     result: u32,
-) -> Result<TlsPsk, Failure<E>> {
-    let failed = |error| Err(Failure::Authentication { qid: 0, error });
+) -> Result<TlsPsk, ProcedureFailure<E>> {
+    let failed = |error| Err(ProcedureFailure::Authentication { qid: 0, error });
     if result & (AUTHREQ_ATR | AUTHREQ_ASCR) == 0 {
         return failed(HostError::NoChannel);
     }
@@ -94,14 +97,14 @@ pub(super) async fn psk<E>(
     }
 }
 
-/// Proves who this host is, and has the target prove it if it is to.
+/// Authenticates this host, and the target if it is to prove its identity.
 async fn authenticated<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     wants: &Wants,
     qid: u16,
     prepare: impl FnOnce(Host) -> Host,
-) -> Result<Host, Failure<E>> {
-    let failed = |error| Err(Failure::Authentication { qid, error });
+) -> Result<Host, ProcedureFailure<E>> {
+    let failed = |error| Err(ProcedureFailure::Authentication { qid, error });
     if wants.keys.host.is_none() {
         return failed(HostError::NoKey);
     }
@@ -110,12 +113,12 @@ async fn authenticated<E>(
     let t_id = u16::from_le_bytes([t_id[0], t_id[1]]);
     let parties = wants.keys.parties(&wants.host_nqn, &wants.subsystem_nqn);
     let host = prepare(Host::new(parties, Offer::default(), t_id));
-    let mut queue = Queue { driver, qid, host };
+    let mut queue = QueueAuthentication { driver, qid, host };
     match queue.authenticate(&Secret::new(random)).await? {
         Ok(()) => Ok(queue.host),
         Err(error) => {
             if let Some(failure2) = queue.host.failure2(error) {
-                // It is told why, if it still listens.
+                // Report the reason to the target, if it still receives.
                 let _ = queue.send(failure2).await;
             }
             failed(error)
@@ -123,16 +126,19 @@ async fn authenticated<E>(
     }
 }
 
-/// A queue that is being authenticated.
-struct Queue<'a, E> {
-    driver: &'a Driver<E>,
+/// Queue that is being authenticated.
+struct QueueAuthentication<'a, E> {
+    driver: &'a ProcedureDriver<E>,
     qid: u16,
     host: Host,
 }
 
-impl<E> Queue<'_, E> {
-    /// What is wrong with the other side is told apart from what is wrong with the connection.
-    async fn authenticate(&mut self, random: &Secret) -> Result<Result<(), HostError>, Failure<E>> {
+impl<E> QueueAuthentication<'_, E> {
+    /// Runs the protocol. The inner error is the peer's, the outer one the connection's.
+    async fn authenticate(
+        &mut self,
+        random: &Secret,
+    ) -> Result<Result<(), HostError>, ProcedureFailure<E>> {
         let mut unused = random.reveal();
         let mut random = |place: &mut [u8]| {
             let (taken, rest) = unused.split_at(place.len());
@@ -168,7 +174,7 @@ impl<E> Queue<'_, E> {
         }
     }
 
-    async fn send(&self, message: Vec<u8>) -> Result<(), Failure<E>> {
+    async fn send(&self, message: Vec<u8>) -> Result<(), ProcedureFailure<E>> {
         let fields = Authentication::of_nvme(message.len() as u32);
         let mut sqe = fields.emit(fctype::AUTHENTICATION_SEND);
         sqe.set_in_capsule(message.len() as u32);
@@ -176,19 +182,19 @@ impl<E> Queue<'_, E> {
         self.run(command).await.map(drop)
     }
 
-    async fn receive(&self) -> Result<Vec<u8>, Failure<E>> {
+    async fn receive(&self) -> Result<Vec<u8>, ProcedureFailure<E>> {
         let fields = Authentication::of_nvme(RECEIVE_BYTES);
         let sqe = fields.emit(fctype::AUTHENTICATION_RECEIVE);
         let command = Command::new("Authentication Receive", sqe);
         self.run(Command { bytes_in: RECEIVE_BYTES, ..command }).await
     }
 
-    async fn run(&self, command: Command) -> Result<Vec<u8>, Failure<E>> {
+    async fn run(&self, command: Command) -> Result<Vec<u8>, ProcedureFailure<E>> {
         let what = command.what;
         let (cqe, data) = self.driver.command(self.qid, command).await?;
         match cqe.status() {
             status if status.is_success() => Ok(data),
-            status => Err(Failure::Command { what, status }),
+            status => Err(ProcedureFailure::Command { what, status }),
         }
     }
 }

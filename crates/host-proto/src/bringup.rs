@@ -5,7 +5,7 @@ use super::authenticate;
 pub use super::namespace_info::NamespaceInfo;
 use super::old_commands::OldCommands;
 use super::paths::AnaTable;
-use super::procedure::{Command, Driver, Failure};
+use super::procedure::{Command, ProcedureDriver, ProcedureFailure};
 pub use super::wants::Wants;
 use core::time::Duration;
 use roadtrain_proto::policy::Class;
@@ -33,17 +33,17 @@ use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
 /// Entries of the admin queue.
 const ADMIN_ENTRIES: u16 = 32;
-/// Entries of an I/O queue used at most, even if the controller takes more.
+/// Maximum entries of an I/O queue, even if the controller takes more.
 const QUEUE_ENTRIES_MAX: u64 = 1024;
-/// Largest transfer used even if the controller takes more.
+/// Maximum transfer size in bytes, even if the controller takes more.
 const TRANSFER_BYTES_MAX: u32 = 1 << 20;
-/// Octets of a command capsule without data.
+/// Bytes of a command capsule without data.
 const CAPSULE_BYTES: u32 = 64;
-/// Octets of the changed namespace list.
+/// Bytes of the changed namespace list.
 const CHANGED_BYTES: u32 = 4096;
-/// More namespaces than a host follows: their number is the target's to say.
+/// Maximum number of namespaces that a host accepts from a target.
 const NAMESPACES_MAX: usize = 1 << 14;
-/// Octets of an ANA log that are read at most.
+/// Maximum bytes of an ANA log that are read.
 const ANA_BYTES_MAX: u64 = 1 << 20;
 /// CC: enabled, 64-octet SQEs (2^6), 16-octet CQEs (2^4).
 const CC_ENABLE: u32 = 1 | 6 << 16 | 4 << 20;
@@ -53,90 +53,90 @@ const CC_SHUTDOWN: u32 = 1 << 14;
 const CSTS_SHUTDOWN_COMPLETE: u64 = 2 << 2;
 /// Unit of KAS.
 const KAS_UNIT: Duration = Duration::from_millis(100);
-/// How often CSTS is looked at.
+/// Pause between two reads of CSTS.
 const CSTS_PAUSE: Duration = Duration::from_millis(10);
 
-/// Longest pause between two looks at how far a controller's reset is.
+/// Maximum pause between two reads of a controller reset's status.
 const RESET_PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// UUID and EUI-64.
 type Ids = ([u8; 16], [u8; 8]);
 
-/// What has become of a controller that the host has lost, before another one's lanes are used.
+/// Outcome for a lost controller, known before another controller's lanes are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fencing {
-    /// The target has ended it: nothing that was sent to it is executed any more.
+    /// Ended by the target: its commands are not executed any more.
     Ended,
-    /// The target does not have it and has never had it, but its process has the place of the one that had it
-    /// ([`IdentifyController::endpoint`]): that one has ended.
+    /// Unknown to the target, but the target's process has the endpoint of the lost controller
+    /// ([`IdentifyController::endpoint`]): that controller has ended.
     Replaced,
-    /// The target does not have it, and has never had it: it may live in another process.
+    /// Unknown to the target: it may live in another process.
     Unknown,
-    /// The target does not offer to end it.
+    /// Cross-Controller Reset is not supported.
     NotOffered,
-    /// The target does not do it, and never will.
+    /// Refused by the target, for good.
     Refused(Status),
 }
 
 impl Fencing {
-    /// Returns true if nothing that was sent to the controller is executed any more.
+    /// True if no command that was sent to the controller is executed any more.
     #[must_use]
     pub fn has_ended(self) -> bool {
         matches!(self, Fencing::Ended | Fencing::Replaced)
     }
 }
 
-/// What a controller said about itself.
+/// Properties of a controller.
 #[derive(Clone, Debug)]
 pub struct ControllerInfo {
     pub cntlid: u16,
-    /// Most octets of a read or write.
+    /// Maximum bytes of a read or write.
     pub transfer_bytes_max: u32,
-    /// In-capsule data of an I/O command.
+    /// Maximum in-capsule data of an I/O command, in bytes.
     pub in_capsule_bytes: u32,
-    /// Entries of an I/O queue at most.
+    /// Maximum entries of an I/O queue.
     pub queue_entries_max: u16,
     pub io_queues: u32,
-    /// More I/O queues that it grants, for express connections.
+    /// Additional I/O queues that the controller grants, for express connections.
     pub express_queues: u32,
-    /// The target has asked this host to authenticate on the admin queue.
+    /// True if the target has required authentication on the admin queue.
     pub authenticated: bool,
     /// The Identify Controller page.
     pub identify: Box<IdentifyController>,
     pub namespaces: Vec<NamespaceInfo>,
 }
 
-/// A controller that is enabled.
+/// Enabled controller.
 #[derive(Clone, Debug)]
 pub struct Enabled {
     pub cntlid: u16,
-    /// Its capabilities (CAP).
+    /// Controller capabilities (CAP).
     pub cap: u64,
-    /// Most octets of a command's data that the admin queue's connection takes.
+    /// Maximum bytes of data of one command on the admin queue's connection.
     pub data_bytes_max: u32,
-    /// The target has asked this host to authenticate on the admin queue.
+    /// True if the target has required authentication on the admin queue.
     pub authenticated: bool,
-    /// The PSK that was made, if the host wants one.
+    /// Negotiated PSK, if the host wants one.
     pub psk: Option<TlsPsk>,
 }
 
-/// Connects the admin queue and enables the controller. A host that wants to make a PSK does so first, unless there is
-/// one of before.
+/// Connects the admin queue and enables the controller. A host that wants a PSK negotiates it first, unless it has an
+/// earlier one.
 ///
 /// # Errors
 /// Anything that keeps the controller from being ready.
 pub async fn connect<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     wants: &Wants,
     before: Option<TlsPsk>,
-) -> Result<Enabled, Failure<E>> {
+) -> Result<Enabled, ProcedureFailure<E>> {
     let psk = match before.filter(|_| wants.concatenates) {
         None if wants.concatenates => Some(make_psk(driver, wants).await?),
         before => before,
     };
     let data_bytes_max = driver.open(0, ADMIN_ENTRIES, 0, psk.as_ref()).await?;
-    let said = connect_queue(driver, wants, &admin_queue(wants), CNTLID_DYNAMIC).await?;
-    let authenticated = authenticate::admin_queue(driver, wants, said).await?;
+    let outcome = connect_queue(driver, wants, &admin_queue(wants), CNTLID_DYNAMIC).await?;
+    let authenticated = authenticate::admin_queue(driver, wants, outcome).await?;
     let cap = get_property(driver, property::CAP, PropertySize::Eight).await?;
     set_cc(driver, CC_ENABLE).await?;
     // CAP.TO is in units of 500 ms.
@@ -145,17 +145,19 @@ pub async fn connect<E>(
     loop {
         match get_property(driver, property::CSTS, PropertySize::Four).await? {
             csts if csts & 2 != 0 => {
-                return Err(Failure::Controller("the controller has a fatal status".into()));
+                return Err(ProcedureFailure::Controller(
+                    "the controller has a fatal status".into(),
+                ));
             }
             csts if csts & 1 != 0 => break,
             _ if driver.now() > deadline => {
                 let text = format!("the controller is not ready after {ready_within:?}");
-                return Err(Failure::Controller(text));
+                return Err(ProcedureFailure::Controller(text));
             }
             _ => driver.pause(CSTS_PAUSE).await,
         }
     }
-    Ok(Enabled { cntlid: said.0 as u16, cap, data_bytes_max, authenticated, psk })
+    Ok(Enabled { cntlid: outcome.0 as u16, cap, data_bytes_max, authenticated, psk })
 }
 
 fn admin_queue(wants: &Wants) -> Connect {
@@ -163,20 +165,23 @@ fn admin_queue(wants: &Wants) -> Connect {
     Connect { recfmt: 0, qid: 0, sqsize: ADMIN_ENTRIES - 1, cattr: 0, kato_ms }
 }
 
-/// Authenticates on a connection that is there for nothing else: the next one of the admin queue takes its place.
-async fn make_psk<E>(driver: &Driver<E>, wants: &Wants) -> Result<TlsPsk, Failure<E>> {
+/// Negotiates a PSK on a connection of its own, which the admin queue's connection then replaces.
+async fn make_psk<E>(
+    driver: &ProcedureDriver<E>,
+    wants: &Wants,
+) -> Result<TlsPsk, ProcedureFailure<E>> {
     driver.open(0, ADMIN_ENTRIES, 0, None).await?;
     let (result, _) = connect_queue(driver, wants, &admin_queue(wants), CNTLID_DYNAMIC).await?;
     authenticate::psk(driver, wants, result).await
 }
 
-/// Its result, and what was said so far.
+/// Sends Connect. Returns its result, and the authentication context.
 async fn connect_queue<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     wants: &Wants,
     connect: &Connect,
     cntlid: u16,
-) -> Result<(u32, [u8; 32]), Failure<E>> {
+) -> Result<(u32, [u8; 32]), ProcedureFailure<E>> {
     let qid = connect.qid;
     let data = ConnectData::new(wants.host_id, cntlid, &wants.subsystem_nqn, &wants.host_nqn);
     let sqe = connect.emit();
@@ -184,30 +189,33 @@ async fn connect_queue<E>(
     let (cqe, _) = driver.command(qid, command).await?;
     let status = cqe.status();
     if !status.is_success() {
-        return Err(Failure::Refused { qid, status });
+        return Err(ProcedureFailure::Refused { qid, status });
     }
     let result = cqe.dw0.get();
     Ok((result, context_of(&sqe, data.as_bytes(), result)))
 }
 
 async fn get_property<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     offset: u32,
     size: PropertySize,
-) -> Result<u64, Failure<E>> {
+) -> Result<u64, ProcedureFailure<E>> {
     let get = Command::new("Property Get", Property::get(offset, size));
     Ok(driver.run(get).await?.0.result())
 }
 
-async fn set_cc<E>(driver: &Driver<E>, cc: u32) -> Result<(), Failure<E>> {
+async fn set_cc<E>(driver: &ProcedureDriver<E>, cc: u32) -> Result<(), ProcedureFailure<E>> {
     driver.run(Command::new("Property Set CC", Property::set(property::CC, cc))).await.map(|_| ())
 }
 
-/// Shuts the controller down in order.
+/// Shuts the controller down normally.
 ///
 /// # Errors
-/// The connection's, the controller's refusal, or it is not done in time: what was written last may be lost then.
-pub async fn shut_down<E>(driver: &Driver<E>, timeout: Duration) -> Result<(), Failure<E>> {
+/// The connection fails, the controller refuses, or the timeout passes: the last written data may then be lost.
+pub async fn shut_down<E>(
+    driver: &ProcedureDriver<E>,
+    timeout: Duration,
+) -> Result<(), ProcedureFailure<E>> {
     set_cc(driver, CC_ENABLE | CC_SHUTDOWN).await?;
     let deadline = driver.now() + timeout;
     while get_property(driver, property::CSTS, PropertySize::Four).await? & 0xc
@@ -215,34 +223,39 @@ pub async fn shut_down<E>(driver: &Driver<E>, timeout: Duration) -> Result<(), F
     {
         if driver.now() >= deadline {
             let text = format!("the shutdown of the controller is not complete after {timeout:?}");
-            return Err(Failure::Controller(text));
+            return Err(ProcedureFailure::Controller(text));
         }
         driver.pause(CSTS_PAUSE).await;
     }
     Ok(())
 }
 
-async fn identify<E>(driver: &Driver<E>, cns: u8, nsid: u32) -> Result<Vec<u8>, Failure<E>> {
+async fn identify<E>(
+    driver: &ProcedureDriver<E>,
+    cns: u8,
+    nsid: u32,
+) -> Result<Vec<u8>, ProcedureFailure<E>> {
     let mut sqe = Sqe::new(opcode::IDENTIFY, nsid);
     sqe.cdw10 = u32::from(cns).into();
     let command = Command { bytes_in: IDENTIFY_BYTES as u32, ..Command::new("Identify", sqe) };
     Ok(driver.run(command).await?.1)
 }
 
-/// Asks what the controller can do, for `io_queues` I/O queues and so many for express connections.
+/// Reads the controller's properties and requests `io_queues` I/O queues, and `express_queues` more for express
+/// connections.
 ///
 /// # Errors
-/// The connection's, or a command's.
+/// The connection or a command fails.
 pub async fn information<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     enabled: &Enabled,
     io_queues: u32,
     express_queues: u32,
-) -> Result<ControllerInfo, Failure<E>> {
+) -> Result<ControllerInfo, ProcedureFailure<E>> {
     let queue_entries_max = queue_entries_max(enabled.cap)?;
     let page = identify(driver, cns::CONTROLLER, 0).await?;
     let page = IdentifyController::read_from_bytes(&page);
-    let identify = page.map_err(|_| Failure::Controller("short Identify page".into()))?;
+    let identify = page.map_err(|_| ProcedureFailure::Controller("short Identify page".into()))?;
     heed_retry_delays(driver, &identify).await?;
     let count = io_queues + express_queues;
     let wanted = NumberOfQueues { submission: count, completion: count };
@@ -269,20 +282,22 @@ pub async fn information<E>(
     })
 }
 
-/// Entries of an I/O queue at most, of the capabilities (CAP.MQES).
-fn queue_entries_max<E>(cap: u64) -> Result<u16, Failure<E>> {
+/// Returns the maximum entries of an I/O queue (CAP.MQES).
+fn queue_entries_max<E>(cap: u64) -> Result<u16, ProcedureFailure<E>> {
     match ((cap & 0xffff) + 1).min(QUEUE_ENTRIES_MAX) as u16 {
-        // One entry is always free, and the specification asks for two.
-        0..2 => Err(Failure::Controller("the controller has no room for an I/O queue".into())),
+        // One entry is always free, and the specification requires at least two.
+        0..2 => {
+            Err(ProcedureFailure::Controller("the controller has no room for an I/O queue".into()))
+        }
         entries => Ok(entries),
     }
 }
 
-/// A controller tells how long to wait before another try (CRD) only to hosts that say they heed it.
+/// Enables retry delays: a controller reports them (CRD) only to hosts that declare support.
 async fn heed_retry_delays<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     identify: &IdentifyController,
-) -> Result<(), Failure<E>> {
+) -> Result<(), ProcedureFailure<E>> {
     if identify.crdt.iter().all(|units| units.get() == 0) {
         return Ok(());
     }
@@ -290,14 +305,16 @@ async fn heed_retry_delays<E>(
     out[0] = 1; // ACRE
     let set = SetFeatures::emit(fid::HOST_BEHAVIOR, 0);
     let command = Command { out, ..Command::new("Set Features (host behavior)", set) };
-    driver.command(0, command).await.map(|_| ()) // a controller that refuses it tells none
+    driver.command(0, command).await.map(|_| ()) // a controller that refuses it reports no delays
 }
 
-/// The active namespaces.
+/// Reads the active namespaces.
 ///
 /// # Errors
-/// The connection's, or a command's.
-pub async fn namespaces<E>(driver: &Driver<E>) -> Result<Vec<NamespaceInfo>, Failure<E>> {
+/// The connection or a command fails.
+pub async fn namespaces<E>(
+    driver: &ProcedureDriver<E>,
+) -> Result<Vec<NamespaceInfo>, ProcedureFailure<E>> {
     let mut found = Vec::new();
     let mut after = 0;
     loop {
@@ -307,13 +324,13 @@ pub async fn namespaces<E>(driver: &Driver<E>) -> Result<Vec<NamespaceInfo>, Fai
         let listed = ids.iter().take_while(|&&id| id != 0).count();
         for &nsid in &ids[..listed] {
             if nsid <= after {
-                return Err(Failure::Controller("namespace list out of order".into()));
+                return Err(ProcedureFailure::Controller("namespace list out of order".into()));
             }
             after = nsid;
             found.extend(namespace(driver, nsid).await?);
         }
         if found.len() > NAMESPACES_MAX {
-            return Err(Failure::Controller("too many namespaces".into()));
+            return Err(ProcedureFailure::Controller("too many namespaces".into()));
         }
         if listed < ids.len() {
             return Ok(found);
@@ -321,17 +338,20 @@ pub async fn namespaces<E>(driver: &Driver<E>) -> Result<Vec<NamespaceInfo>, Fai
     }
 }
 
-async fn namespace<E>(driver: &Driver<E>, nsid: u32) -> Result<Option<NamespaceInfo>, Failure<E>> {
+async fn namespace<E>(
+    driver: &ProcedureDriver<E>,
+    nsid: u32,
+) -> Result<Option<NamespaceInfo>, ProcedureFailure<E>> {
     let page = identify(driver, cns::NAMESPACE, nsid).await?;
     let Ok(identify) = IdentifyNamespace::ref_from_bytes(&page) else { return Ok(None) };
     let Some(block_bytes) = identify.block_bytes().filter(|_| identify.is_active()) else {
-        return Ok(None); // gone meanwhile, or of a format without use here
+        return Ok(None); // removed in the meantime, or of an unsupported format
     };
     let Some((uuid, eui64)) = descriptors(driver, nsid, identify.eui64).await? else {
         return Ok(None);
     };
-    let told = identify.nsfeat & nsfeat::OPTIMAL_IO != 0;
-    let blocks = |field: U16| if told { u32::from(field.get()) + 1 } else { 1 };
+    let has_optimal_io = identify.nsfeat & nsfeat::OPTIMAL_IO != 0;
+    let blocks = |field: U16| if has_optimal_io { u32::from(field.get()) + 1 } else { 1 };
     Ok(Some(NamespaceInfo {
         nsid,
         blocks: identify.nsze.get(),
@@ -348,19 +368,19 @@ async fn namespace<E>(driver: &Driver<E>, nsid: u32) -> Result<Option<NamespaceI
     }))
 }
 
-/// The namespace's UUID, and its EUI-64 where Identify Namespace has not told it; `None` when it is gone.
+/// Reads the namespace's UUID, and its EUI-64 if Identify Namespace has none; `None` if the namespace is gone.
 async fn descriptors<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     nsid: u32,
     eui64: [u8; 8],
-) -> Result<Option<Ids>, Failure<E>> {
+) -> Result<Option<Ids>, ProcedureFailure<E>> {
     let page = match identify(driver, cns::NAMESPACE_DESCRIPTORS, nsid).await {
         Ok(page) => page,
-        Err(Failure::Command { status, .. }) if status.is(Status::INVALID_NAMESPACE) => {
+        Err(ProcedureFailure::Command { status, .. }) if status.is(Status::INVALID_NAMESPACE) => {
             return Ok(None);
         }
-        // An older controller has no such list, and says so for good.
-        Err(Failure::Command { status, .. }) if status.is_dnr() => Vec::new(),
+        // An older controller does not support the list, and its status says do not retry.
+        Err(ProcedureFailure::Command { status, .. }) if status.is_dnr() => Vec::new(),
         Err(error) => return Err(error),
     };
     let mut ids = ([0; 16], eui64);
@@ -374,17 +394,17 @@ async fn descriptors<E>(
     Ok(Some(ids))
 }
 
-/// Which of the controller's lives this is, by which another one can have it reset; `None`: it does not tell.
+/// Returns the controller's instance, by which another controller can reset it; `None`: it reports none.
 #[must_use]
 pub fn instance(info: &ControllerInfo) -> Option<ControllerInstance> {
     let (cntlid, ciu, cirn) = (info.cntlid, info.identify.ciu, info.identify.cirn.get());
     (ciu != 0).then_some(ControllerInstance { cntlid, ciu, cirn })
 }
 
-/// For how long a controller may still execute what was sent to it, after a host with that keep-alive timeout has fallen
-/// silent (NVMe Base 2.1, section 9.6): until its timer expires, which it may notice one period late, or two where
-/// traffic counts as a sign of life; and then for its Command Quiesce Time. A controller rounds the timeout up to its
-/// granularity (KAS). `None`: there is no timer.
+/// Returns how long a controller may still execute commands after a host with this keep-alive timeout stops sending
+/// (NVMe Base 2.1, section 9.6). Its timer expires, which it may notice one period late, or two with traffic-based keep
+/// alive. Then its Command Quiesce Time passes. A controller rounds the timeout up to its granularity (KAS). `None`:
+/// there is no timer.
 #[must_use]
 pub fn quiet_time(keep_alive: Duration, identify: &IdentifyController) -> Option<Duration> {
     let by_traffic = identify.ctratt.get() & ctratt::TRAFFIC_BASED_KEEP_ALIVE != 0;
@@ -396,19 +416,18 @@ pub fn quiet_time(keep_alive: Duration, identify: &IdentifyController) -> Option
     (!keep_alive.is_zero()).then(|| keep_alive.saturating_mul(periods) + quiesce)
 }
 
-/// Has the target end another controller of this host that it cannot reach any more, and waits until nothing that was
-/// sent to that one can be executed any more. `None`: that was not so in time. While the target says so, the controller
-/// is claimed.
+/// Has the target end an unreachable controller of this host, and waits until none of its commands can be executed any
+/// more. `None`: this did not happen in time. While the reset is in progress, the controller is claimed.
 ///
 /// # Errors
-/// The connection's.
+/// The connection fails.
 pub async fn try_to_end<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     patience: Duration,
     identify: &IdentifyController,
     lost: ControllerInstance,
     old: &OldCommands,
-) -> Result<Option<Fencing>, Failure<E>> {
+) -> Result<Option<Fencing>, ProcedureFailure<E>> {
     if identify.ccrl == 0 {
         return Ok(Some(Fencing::NotOffered));
     }
@@ -426,7 +445,7 @@ pub async fn try_to_end<E>(
             return Ok(Some(Fencing::Refused(status)));
         }
         old.claim(driver.now(), lost);
-        // The log is read in any case: what has ended leaves it, which makes room.
+        // The log is read in any case: reading removes completed resets, which frees entries.
         while driver.now() < deadline {
             match reset_of(driver, lost).await? {
                 Some((reset_status::SUCCEEDED, true)) => return Ok(Some(Fencing::Ended)),
@@ -446,11 +465,11 @@ pub async fn try_to_end<E>(
     Ok(None)
 }
 
-/// How far the reset of a controller is, and whether the target has had that controller; `None`: there is no reset.
+/// Returns the status of a controller's reset, and whether the target knew the controller; `None`: there is no reset.
 async fn reset_of<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     lost: ControllerInstance,
-) -> Result<Option<(u8, bool)>, Failure<E>> {
+) -> Result<Option<(u8, bool)>, ProcedureFailure<E>> {
     let log = GetLogPage {
         lsp: cross_reset::REMOVE_COMPLETED,
         ..GetLogPage::new(lid::CROSS_CONTROLLER_RESET, cross_reset::LOG_BYTES as u32)
@@ -461,8 +480,8 @@ async fn reset_of<E>(
     Ok(find_reset(&page, lost))
 }
 
-/// The reset of a controller in a log page. Entries do not have its random number: of several that may be it, the one
-/// that says least counts.
+/// Finds the reset of a controller in a log page. Entries do not have its random number: of several candidates, the
+/// least conclusive one counts.
 fn find_reset(page: &[u8], lost: ControllerInstance) -> Option<(u8, bool)> {
     let is_it = |entry: &&CrossResetEntry| entry.icid.get() == lost.cntlid && entry.ciu == lost.ciu;
     let found = cross_reset::entries(page).iter().filter(is_it);
@@ -470,17 +489,17 @@ fn find_reset(page: &[u8], lost: ControllerInstance) -> Option<(u8, bool)> {
     found.min_by_key(|&(status, is_valid)| (status != reset_status::IN_PROGRESS, is_valid))
 }
 
-/// Connects I/O queue `qid`, ready for a lane.
+/// Connects I/O queue `qid` for a lane.
 ///
 /// # Errors
-/// The target's refusal, or the connection's.
+/// The target refuses, or the connection fails.
 pub async fn connect_lane<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     wants: &Wants,
     info: &ControllerInfo,
     qid: u16,
-) -> Result<(), Failure<E>> {
-    let place = Place { qid, lane: usize::from(qid) - 1, class: wants.class };
+) -> Result<(), ProcedureFailure<E>> {
+    let place = IoQueueParams { qid, lane: usize::from(qid) - 1, class: wants.class };
     connect_io(driver, wants, info, &place).await
 }
 
@@ -489,41 +508,41 @@ pub async fn connect_lane<E>(
 /// # Errors
 /// As [`connect_lane`].
 pub async fn connect_express<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     wants: &Wants,
     info: &ControllerInfo,
     qid: u16,
     lane: usize,
-) -> Result<(), Failure<E>> {
-    connect_io(driver, wants, info, &Place { qid, lane, class: Class::Normal }).await
+) -> Result<(), ProcedureFailure<E>> {
+    connect_io(driver, wants, info, &IoQueueParams { qid, lane, class: Class::Normal }).await
 }
 
-/// An I/O queue, and whose it is.
-struct Place {
+/// I/O queue, with its lane and class.
+struct IoQueueParams {
     qid: u16,
     lane: usize,
     class: Class,
 }
 
 async fn connect_io<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     wants: &Wants,
     info: &ControllerInfo,
-    &Place { qid, lane, class }: &Place,
-) -> Result<(), Failure<E>> {
+    &IoQueueParams { qid, lane, class }: &IoQueueParams,
+) -> Result<(), ProcedureFailure<E>> {
     let entries = wants.queue_entries.min(info.queue_entries_max);
     let mut flow_control = if wants.sq_flow_control { 0 } else { cattr::DISABLE_SQ_FLOW_CONTROL };
     loop {
         let data_bytes_max = driver.open(qid, entries, lane, None).await?;
         let cattr = flow_control | class.to_cattr();
         let connect = Connect { recfmt: 0, qid, sqsize: entries - 1, cattr, kato_ms: 0 };
-        let said = match connect_queue(driver, wants, &connect, info.cntlid).await {
+        let outcome = match connect_queue(driver, wants, &connect, info.cntlid).await {
             Ok(_) if data_bytes_max < info.transfer_bytes_max => {
                 let text = "the target gives an I/O queue less room for data than the admin queue";
-                return Err(Failure::Controller(text.into()));
+                return Err(ProcedureFailure::Controller(text.into()));
             }
-            // A target that insists on flow control.
-            Err(Failure::Refused { status, .. })
+            // The target requires SQ flow control.
+            Err(ProcedureFailure::Refused { status, .. })
                 if flow_control != 0 && !status.is(Status::CONNECT_CONTROLLER_BUSY) =>
             {
                 flow_control = 0;
@@ -531,19 +550,19 @@ async fn connect_io<E>(
             }
             done => done?,
         };
-        return authenticate::io_queue(driver, wants, info.authenticated, qid, said).await;
+        return authenticate::io_queue(driver, wants, info.authenticated, qid, outcome).await;
     }
 }
 
-/// Switches events on, those of ANA only if they are wanted; `false`: the controller has none, and works all the same.
+/// Enables namespace events, and ANA events if `of_ana`. False if the controller has none, which is not an error.
 ///
 /// # Errors
-/// The connection's.
+/// The connection fails.
 pub async fn switch_events_on<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     identify: &IdentifyController,
     of_ana: bool,
-) -> Result<bool, Failure<E>> {
+) -> Result<bool, ProcedureFailure<E>> {
     let wanted = oaes::NAMESPACE_ATTRIBUTE | if of_ana { oaes::ANA_CHANGE } else { 0 };
     let wanted = identify.oaes.get() & wanted;
     if wanted == 0 {
@@ -554,15 +573,15 @@ pub async fn switch_events_on<E>(
     Ok(cqe.status().is_success())
 }
 
-/// How the controller reaches each namespace, in the order of NSIDs; nothing where it tells nothing, which means: as well
-/// as can be. Reading it takes notice of the event that it has changed.
+/// Reads the ANA state of each namespace, in the order of NSIDs; empty (all optimized) if the controller reports none.
+/// Reading the log acknowledges the ANA event.
 ///
 /// # Errors
-/// The connection's, or the command's.
+/// The connection or the command fails.
 pub async fn ana<E>(
-    driver: &Driver<E>,
+    driver: &ProcedureDriver<E>,
     identify: &IdentifyController,
-) -> Result<AnaTable, Failure<E>> {
+) -> Result<AnaTable, ProcedureFailure<E>> {
     if identify.cmic & cmic::ANA == 0 {
         return Ok(AnaTable::default());
     }
@@ -577,7 +596,7 @@ pub async fn ana<E>(
     let (_, page) = driver.run(command).await?;
     let mut table: Vec<(u32, AnaState)> = Vec::new();
     for (group, nsids) in ana_groups(&page) {
-        // What is reserved says nothing: the answers to requests will.
+        // Reserved states are ignored: the status of requests will show the state.
         let Some(state) = group.state() else { continue };
         table.extend(nsids.iter().map(|nsid| (nsid.get(), state)));
     }
@@ -586,11 +605,14 @@ pub async fn ana<E>(
     Ok(table.into())
 }
 
-/// Takes notice of an event, so that the controller tells the next one.
+/// Acknowledges an event, so that the controller sends the next one.
 ///
 /// # Errors
-/// The connection's, or the command's.
-pub async fn acknowledge<E>(driver: &Driver<E>, event: &AsyncEvent) -> Result<(), Failure<E>> {
+/// The connection or the command fails.
+pub async fn acknowledge<E>(
+    driver: &ProcedureDriver<E>,
+    event: &AsyncEvent,
+) -> Result<(), ProcedureFailure<E>> {
     if event.information != notice::NAMESPACE_ATTRIBUTE {
         return Ok(());
     }
@@ -599,8 +621,8 @@ pub async fn acknowledge<E>(driver: &Driver<E>, event: &AsyncEvent) -> Result<()
     driver.run(Command { bytes_in: CHANGED_BYTES, ..command }).await.map(|_| ())
 }
 
-/// An Abort of the command `cid` of queue `qid`. Whether it is aborted, its own completion says: the controller may not know
-/// it, or not be able to.
+/// Returns an Abort of command `cid` of queue `qid`. Only the command's own completion shows if it was aborted: the
+/// controller may not know it, or not be able to abort it.
 #[must_use]
 pub fn abort(qid: u16, cid: u16) -> Sqe {
     let mut sqe = Sqe::new(opcode::ABORT, 0);

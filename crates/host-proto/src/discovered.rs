@@ -1,71 +1,71 @@
-//! What entries of discovery logs mean for a host that wants one subsystem (NVMe Base 2.1, section 5.1.12.3.1; NVMe/TCP
-//! 1.1, section 3.1.1): addresses that are paths to it, other discovery controllers, and what it cannot use.
+//! Evaluation of discovery log entries for a host that wants one subsystem (NVMe Base 2.1, section 5.1.12.3.1; NVMe/TCP
+//! 1.1, section 3.1.1): addresses that are paths to it, other discovery controllers, and unusable entries.
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr, SocketAddrV6};
 use roadtrain_wire::discovery::{DiscoveryEntry, adrfam, sectype, subtype, treq, trtype};
 
-/// What a discovery log offers.
+/// Usable and unusable entries of a discovery log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
-    /// Where the subsystem is, each address once, in the log's order.
+    /// Addresses of the subsystem, each once, in the log's order.
     pub paths: Vec<SocketAddr>,
-    /// Other discovery controllers, likewise.
+    /// Addresses of other discovery controllers, each once, in the log's order.
     pub referrals: Vec<SocketAddr>,
-    /// Entries for the subsystem, or referrals, that are of no use.
+    /// Unusable entries for the subsystem, and unusable referrals.
     pub unusable: Vec<Unusable>,
 }
 
-/// An entry that is of no use.
+/// Unusable entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unusable {
-    /// Its address and port, as far as they are text.
+    /// Address and port, as far as they are text.
     pub place: String,
-    /// Why.
-    pub why: Why,
+    /// Reason.
+    pub why: UnusableReason,
 }
 
-/// Why an entry is of no use.
+/// Reason why an entry is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// TRTYPE is another transport.
+pub enum UnusableReason {
+    /// TRTYPE of another transport.
     Transport(u8),
-    /// ADRFAM is neither IPv4 nor IPv6.
+    /// ADRFAM other than IPv4 and IPv6.
     Family(u8),
-    /// TRADDR is no address of that family that could be connected to.
+    /// TRADDR that is no address of its family, or no unicast address.
     Address,
-    /// TRADDR is a link-local address, and the discovery controller was not reached by one.
+    /// Link-local TRADDR, while the discovery controller was not reached by a link-local address.
     Interface,
-    /// TRSVCID is no port.
+    /// TRSVCID that is no port.
     Port,
-    /// Connections have to be secured, and this host has no key.
+    /// TLS required, while this host has no key.
     NeedsTls,
-    /// Connections are not secured there, and this host wants nothing else.
+    /// TLS not supported, while this host requires it.
     HasNoTls,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for UnusableReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::Transport(trtype) => write!(f, "its transport is not TCP (TRTYPE {trtype})"),
-            Why::Family(family) => write!(f, "neither IPv4 nor IPv6 (ADRFAM {family})"),
-            Why::Address => f.write_str("no address of its family that a host can connect to"),
-            Why::Interface => f.write_str(
+            UnusableReason::Transport(trtype) => write!(f, "its transport is not TCP (TRTYPE {trtype})"),
+            UnusableReason::Family(family) => write!(f, "neither IPv4 nor IPv6 (ADRFAM {family})"),
+            UnusableReason::Address => f.write_str("no address of its family that a host can connect to"),
+            UnusableReason::Interface => f.write_str(
                 "a link-local address, and no interface is known: reach the discovery controller by one, as in \
                  fe80::1%eth0",
             ),
-            Why::Port => f.write_str("its TRSVCID is no TCP port"),
-            Why::NeedsTls => f.write_str("it needs TLS, and this host uses none"),
-            Why::HasNoTls => f.write_str("it has no TLS, and this host wants that"),
+            UnusableReason::Port => f.write_str("its TRSVCID is no TCP port"),
+            UnusableReason::NeedsTls => f.write_str("it needs TLS, and this host uses none"),
+            UnusableReason::HasNoTls => f.write_str("it has no TLS, and this host wants that"),
         }
     }
 }
 
 impl Offers {
-    /// What `entries` offer to a host that wants subsystem `nqn`. `scope` is the interface by which the discovery
-    /// controller was reached, if it has a link-local address, else 0: link-local addresses in its log count there.
-    /// `tls` says whether it secures connections with a key
-    /// that it has; `None`: it makes one, and begins without.
+    /// Evaluates `entries` for a host that wants subsystem `nqn`. `scope` is the interface by which the discovery
+    /// controller was reached, if it has a link-local address, else 0: link-local addresses in its log are at that
+    /// interface. `tls` is true if the host secures connections with a key that it has; `None`: it negotiates one, and
+    /// starts without.
     #[must_use]
     pub fn new(entries: &[DiscoveryEntry], nqn: &str, scope: u32, tls: Option<bool>) -> Self {
         let mut offers = Offers::default();
@@ -95,35 +95,35 @@ impl Offers {
     }
 }
 
-/// A path that there is.
+/// Existing path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Present {
-    /// Where it leads.
+pub struct PresentPath {
+    /// Address of the path.
     pub address: SocketAddr,
-    /// It is connected.
+    /// True if the path is connected.
     pub is_live: bool,
 }
 
-/// What makes the paths that there are those that discovery logs have.
+/// Changes from the current paths to those of discovery logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// To be connected.
+pub struct PathChanges {
+    /// Paths to connect.
     pub add: Vec<SocketAddr>,
-    /// To be given up.
+    /// Paths to remove.
     pub remove: Vec<SocketAddr>,
-    /// In no log any more, but to be kept until another path is connected.
+    /// Paths that no log has any more, kept until another path is connected.
     pub kept: Vec<SocketAddr>,
-    /// Too many: they are not used.
+    /// Number of paths beyond the maximum, which are not used.
     pub left_off: usize,
 }
 
-impl Changes {
-    /// From the paths that there are to those that are `wanted`, at most so many. A path is given up only where another
-    /// one that is wanted is connected, so requests have somewhere to go.
+impl PathChanges {
+    /// Computes the changes from `present` to `wanted`, for at most `paths_max` paths. A path is removed only if
+    /// another wanted path is connected, so that requests can move there.
     #[must_use]
-    pub fn new(present: &[Present], wanted: &[SocketAddr], paths_max: usize) -> Self {
-        let mut changes = Changes::default();
-        let is_wanted = |path: &&Present| wanted.contains(&path.address);
+    pub fn new(present: &[PresentPath], wanted: &[SocketAddr], paths_max: usize) -> Self {
+        let mut changes = PathChanges::default();
+        let is_wanted = |path: &&PresentPath| wanted.contains(&path.address);
         let has_live = present.iter().filter(is_wanted).any(|path| path.is_live);
         for path in present.iter().filter(|path| !is_wanted(path)) {
             let list = if has_live { &mut changes.remove } else { &mut changes.kept };
@@ -138,36 +138,39 @@ impl Changes {
     }
 }
 
-/// Where an entry leads.
-fn place(entry: &DiscoveryEntry, scope: u32) -> Result<SocketAddr, Why> {
+/// Returns the address of an entry.
+fn place(entry: &DiscoveryEntry, scope: u32) -> Result<SocketAddr, UnusableReason> {
     if entry.trtype != trtype::TCP {
-        return Err(Why::Transport(entry.trtype));
+        return Err(UnusableReason::Transport(entry.trtype));
     }
     if ![adrfam::IPV4, adrfam::IPV6].contains(&entry.adrfam) {
-        return Err(Why::Family(entry.adrfam));
+        return Err(UnusableReason::Family(entry.adrfam));
     }
-    let ip: IpAddr = entry.traddr().parse().map_err(|_| Why::Address)?;
+    let ip: IpAddr = entry.traddr().parse().map_err(|_| UnusableReason::Address)?;
     let is_family = (entry.adrfam == adrfam::IPV6) == ip.is_ipv6();
     let ip = ip.to_canonical();
     if !is_family || ip.is_unspecified() || ip.is_multicast() {
-        return Err(Why::Address);
+        return Err(UnusableReason::Address);
     }
-    let port = entry.trsvcid().parse().ok().filter(|&port| port != 0).ok_or(Why::Port)?;
+    let port =
+        entry.trsvcid().parse().ok().filter(|&port| port != 0).ok_or(UnusableReason::Port)?;
     match ip {
         IpAddr::V6(ip) if ip.is_unicast_link_local() => match scope {
-            0 => Err(Why::Interface),
+            0 => Err(UnusableReason::Interface),
             scope => Ok(SocketAddrV6::new(ip, port, 0, scope).into()),
         },
         ip => Ok(SocketAddr::new(ip, port)),
     }
 }
 
-/// Whether connections are secured as the host wants it; `None`: it takes both.
-fn secured(entry: &DiscoveryEntry, tls: Option<bool>) -> Result<(), Why> {
+/// Checks that the entry's security suits the host; `None`: it takes both.
+fn secured(entry: &DiscoveryEntry, tls: Option<bool>) -> Result<(), UnusableReason> {
     let is_required = entry.treq & treq::SECURE_MASK == treq::SECURE_REQUIRED;
     match tls {
-        Some(false) if is_required => Err(Why::NeedsTls),
-        Some(true) if !is_required && entry.tsas[0] == sectype::NONE => Err(Why::HasNoTls),
+        Some(false) if is_required => Err(UnusableReason::NeedsTls),
+        Some(true) if !is_required && entry.tsas[0] == sectype::NONE => {
+            Err(UnusableReason::HasNoTls)
+        }
         _ => Ok(()),
     }
 }
@@ -211,23 +214,27 @@ mod tests {
     fn what_cannot_be_used_has_a_reason() {
         let other = |trtype| DiscoveryEntry { trtype, ..path("192.0.2.7", "4420") };
         for (entry, why) in [
-            (other(1), Why::Transport(1)),
-            (at(subtype::NVM, NQN, 3, "192.0.2.7", "4420"), Why::Family(3)),
-            (at(subtype::NVM, NQN, adrfam::IPV6, "192.0.2.7", "4420"), Why::Address),
-            (at(subtype::NVM, NQN, adrfam::IPV4, "2001:db8::1", "4420"), Why::Address),
-            (at(subtype::NVM, NQN, adrfam::IPV6, "fe80::1", "4420"), Why::Interface),
-            (at(subtype::NVM, NQN, adrfam::IPV6, "fe80::1%2", "4420"), Why::Address),
-            (path("0.0.0.0", "4420"), Why::Address),
-            (path("224.0.0.1", "4420"), Why::Address),
-            (path("disk.example.org", "4420"), Why::Address),
-            (path("", ""), Why::Address),
-            (path("192.0.2.7", "0"), Why::Port),
-            (path("192.0.2.7", "65536"), Why::Port),
-            (path("192.0.2.7", ""), Why::Port),
-            (at(subtype::REFERRAL, DISCOVERY_NQN, adrfam::IPV4, "", "8009"), Why::Address),
+            (other(1), UnusableReason::Transport(1)),
+            (at(subtype::NVM, NQN, 3, "192.0.2.7", "4420"), UnusableReason::Family(3)),
+            (at(subtype::NVM, NQN, adrfam::IPV6, "192.0.2.7", "4420"), UnusableReason::Address),
+            (at(subtype::NVM, NQN, adrfam::IPV4, "2001:db8::1", "4420"), UnusableReason::Address),
+            (at(subtype::NVM, NQN, adrfam::IPV6, "fe80::1", "4420"), UnusableReason::Interface),
+            (at(subtype::NVM, NQN, adrfam::IPV6, "fe80::1%2", "4420"), UnusableReason::Address),
+            (path("0.0.0.0", "4420"), UnusableReason::Address),
+            (path("224.0.0.1", "4420"), UnusableReason::Address),
+            (path("disk.example.org", "4420"), UnusableReason::Address),
+            (path("", ""), UnusableReason::Address),
+            (path("192.0.2.7", "0"), UnusableReason::Port),
+            (path("192.0.2.7", "65536"), UnusableReason::Port),
+            (path("192.0.2.7", ""), UnusableReason::Port),
+            (
+                at(subtype::REFERRAL, DISCOVERY_NQN, adrfam::IPV4, "", "8009"),
+                UnusableReason::Address,
+            ),
         ] {
             let offers = Offers::new(&[entry, entry], NQN, 0, Some(false));
-            let reasons: Vec<Why> = offers.unusable.iter().map(|entry| entry.why).collect();
+            let reasons: Vec<UnusableReason> =
+                offers.unusable.iter().map(|entry| entry.why).collect();
             assert_eq!(reasons, [why], "{}", why);
             assert!(offers.paths.is_empty() && offers.referrals.is_empty());
         }
@@ -261,8 +268,8 @@ mod tests {
     #[test]
     fn paths_follow_the_log_and_one_that_works_stays() {
         let address = |port: u16| SocketAddr::from(([192, 0, 2, 7], port));
-        let path = |port, is_live| Present { address: address(port), is_live };
-        // Which are there and live, which are wanted; to be added, removed, kept.
+        let path = |port, is_live| PresentPath { address: address(port), is_live };
+        // Present ports and whether they are live, wanted ports; ports to add, remove and keep.
         for (present, wanted, add, remove, kept) in [
             (vec![path(1, true)], vec![1], vec![], vec![], vec![]),
             (vec![path(1, true)], vec![1, 2], vec![2], vec![], vec![]),
@@ -281,11 +288,11 @@ mod tests {
             let wanted: Vec<_> = wanted.into_iter().map(address).collect();
             let list = |ports: Vec<u16>| ports.into_iter().map(address).collect::<Vec<_>>();
             let (add, remove, kept) = (list(add), list(remove), list(kept));
-            let expected = Changes { add, remove, kept, left_off: 0 };
-            assert_eq!(Changes::new(&present, &wanted, 8), expected, "{present:?} {wanted:?}");
+            let expected = PathChanges { add, remove, kept, left_off: 0 };
+            assert_eq!(PathChanges::new(&present, &wanted, 8), expected, "{present:?} {wanted:?}");
         }
         let wanted: Vec<_> = (1..=9).map(address).collect();
-        let changes = Changes::new(&[path(1, true)], &wanted, 4);
+        let changes = PathChanges::new(&[path(1, true)], &wanted, 4);
         assert_eq!((changes.add.len(), changes.left_off), (3, 5));
     }
 

@@ -1,15 +1,15 @@
-//! When a lane has an *express*: a second connection, for what is latency-critical while bulk is under way
-//! on the first.
+//! Policy of a lane's *express connection*: a second connection for latency-critical requests while bulk data is in
+//! flight on the first.
 //!
-//! A request that somebody waits for is behind all the octets that were sent before it on its connection, in both
-//! directions. Order inside the lane helps only as far as these have not left. So where such requests meet bulk for
-//! long enough, [`Express`] wants one more connection, by which they go from then on; and where they have not met for
-//! long enough, it wants that connection closed.
+//! A latency-critical request is queued behind all bytes that were sent before it on its connection, in both
+//! directions. Order inside the lane helps only while these bytes are not sent. So where such requests meet bulk data
+//! for long enough, [`Express`] requests one more connection for them. Where they have not met for long enough, it
+//! closes that connection.
 //!
-//! - Nothing is opened but for what has met bulk again and again: [`Rules::opens_after`].
-//! - What the target refuses is not asked for again soon: [`Rules::refused_pause`].
-//! - It closes when it carries nothing, so no request changes its connection.
-//! - When the controller's connections are lost it is gone like all others; its requests wait with the lane's.
+//! - It opens only after critical requests have met bulk repeatedly: [`Rules::opens_after`].
+//! - After a refusal it waits before the next request: [`Rules::refused_pause`].
+//! - It closes only when idle, so no request changes its connection.
+//! - When the controller's connections are lost, it is lost as well; its requests wait with the lane's.
 //!
 //! Commands of one queue have no order among each other (NVMe Base 2.0, section 2.1), so none is lost by this.
 
@@ -17,22 +17,22 @@ use core::time::Duration;
 use roadtrain_proto::policy::{Class, SMALL_BYTES_MAX};
 use roadtrain_proto::time::Instant;
 
-/// When one is opened and closed.
+/// Conditions to open and close an express connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Octets of bulk in flight that are in the way of others.
+    /// Bytes of bulk in flight that count as a meeting.
     pub bulk_octets: u64,
-    /// What is in flight is looked at no more often than that: nothing is counted where nothing is mixed.
+    /// Minimum interval between two checks for bulk in flight.
     pub looks_every: Duration,
-    /// Quick requests meet bulk for so long before a connection is wanted, ...
+    /// Minimum duration of meetings before a connection is requested.
     pub opens_after: Duration,
-    /// ... so often at least, ...
+    /// Minimum number of meetings in that time.
     pub meetings: u32,
-    /// ... and again within that time, or they begin anew.
+    /// Maximum interval between two meetings; a longer one restarts the count.
     pub meets_within: Duration,
-    /// Without a meeting for so long it closes.
+    /// Duration without a meeting after which it closes.
     pub closes_after: Duration,
-    /// After a refusal nothing is asked for.
+    /// Pause after a refusal.
     pub refused_pause: Duration,
 }
 
@@ -43,7 +43,7 @@ impl Default for Rules {
             looks_every: Duration::from_millis(2),
             opens_after: Duration::from_millis(50),
             meetings: 16,
-            // Longer than a request takes behind bulk on a slow link.
+            // Longer than the latency of a request behind bulk on a slow link.
             meets_within: Duration::from_millis(250),
             closes_after: Duration::from_secs(5),
             refused_pause: Duration::from_secs(60),
@@ -51,24 +51,24 @@ impl Default for Rules {
     }
 }
 
-/// The target has so long to answer Disconnect.
+/// Timeout of Disconnect.
 pub const CLOSES_WITHIN: Duration = Duration::from_secs(2);
-/// At most so many for a controller.
+/// Maximum number of express connections for a controller.
 pub const EXPRESSES_MAX: u32 = 8;
 
-/// What a request is to others on its lane.
+/// Effect of a request on others of its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
     /// Latency-critical.
     Critical,
-    /// So many octets of bulk, or of something large.
+    /// Bytes of bulk, or of a large request.
     Bulk(u32),
-    /// Neither in a hurry nor in the way.
+    /// Small, and not latency-critical.
     Plain,
 }
 
 impl Traffic {
-    /// Of a request of that class with so many octets of data.
+    /// Returns the traffic type of a request of a class with this many bytes of data.
     #[inline]
     #[must_use]
     pub fn of(class: Class, octets: u32) -> Traffic {
@@ -80,7 +80,7 @@ impl Traffic {
         }
     }
 
-    /// Octets in the way of others.
+    /// Returns the bytes that delay other requests.
     #[inline]
     #[must_use]
     pub fn bulk(self) -> u32 {
@@ -91,68 +91,68 @@ impl Traffic {
     }
 }
 
-/// What the owner of a lane is to do.
+/// Action for the owner of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// Ask for a connection: [`Express::opened`] or [`Express::refused`].
+    /// Request a connection; reply with [`Express::opened`] or [`Express::refused`].
     Open,
-    /// Close it, which carries nothing: [`Express::closed`].
+    /// Close the idle connection; report [`Express::closed`].
     Close,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// There is none, and none is to be.
+enum ExpressState {
+    /// Disabled.
     Off,
-    /// None is wanted before then.
+    /// Closed, and not opened before this time.
     Shut {
         not_before: Instant,
     },
-    /// It is wanted.
+    /// To be requested.
     Wanted,
-    /// It was asked for.
-    Asked,
+    /// Requested.
+    Requested,
     Open {
         may_close: bool,
     },
-    /// Nothing new takes it; it closes when it carries nothing.
+    /// Open for its pending requests only; it closes when idle.
     Draining,
-    /// It is being closed, which is waited for until then.
+    /// Closing, until this timeout.
     Closing {
         until: Instant,
     },
 }
 
-/// A lane's express.
+/// Express connection of a lane.
 #[derive(Clone, Debug)]
 pub struct Express {
     rules: Rules,
-    state: State,
-    /// What is in flight is looked at again from then on.
-    looks_at: Instant,
-    /// When the meetings of late began.
+    state: ExpressState,
+    /// Time of the next check for bulk in flight.
+    checks_at: Instant,
+    /// Time of the first of the recent meetings.
     since: Instant,
-    /// When critical requests last met bulk.
+    /// Time of the last meeting.
     met: Instant,
-    /// How often of late.
+    /// Number of recent meetings.
     meetings: u32,
 }
 
 impl Express {
-    /// None yet; without rules none ever.
+    /// Creates the state without a connection; without rules it stays disabled.
     #[must_use]
     pub fn new(rules: Option<Rules>) -> Self {
         let not_before = Instant::default();
-        let state = rules.map_or(State::Off, |_| State::Shut { not_before });
+        let state = rules.map_or(ExpressState::Off, |_| ExpressState::Shut { not_before });
         let rules = rules.unwrap_or_default();
-        let (looks_at, since, met) = (not_before, not_before, not_before);
-        Express { rules, state, looks_at, since, met, meetings: 0 }
+        let (checks_at, since, met) = (not_before, not_before, not_before);
+        Express { rules, state, checks_at, since, met, meetings: 0 }
     }
 
     // ---- Requests ----
 
-    /// Whether a request takes it. `is_bulk`: whether so many octets of bulk are in flight on the lane, which is asked
-    /// now and then.
+    /// True if a request takes the express connection. `is_bulk` returns whether this many bytes of bulk are in flight
+    /// on the lane; it is called only at intervals.
     #[inline]
     #[must_use]
     pub fn takes(
@@ -161,19 +161,19 @@ impl Express {
         traffic: Traffic,
         is_bulk: impl FnOnce(u64) -> bool,
     ) -> bool {
-        if traffic != Traffic::Critical || self.state == State::Off {
+        if traffic != Traffic::Critical || self.state == ExpressState::Off {
             return false;
         }
-        if now >= self.looks_at {
-            self.looks_at = now + self.rules.looks_every;
+        if now >= self.checks_at {
+            self.checks_at = now + self.rules.looks_every;
             if is_bulk(self.rules.bulk_octets) {
-                self.meet(now);
+                self.record_meeting(now);
             }
         }
-        matches!(self.state, State::Open { .. })
+        matches!(self.state, ExpressState::Open { .. })
     }
 
-    fn meet(&mut self, now: Instant) {
+    fn record_meeting(&mut self, now: Instant) {
         if now.since(self.met) > self.rules.meets_within {
             (self.since, self.meetings) = (now, 0);
         }
@@ -182,108 +182,119 @@ impl Express {
         let is_lasting =
             now.since(self.since) >= self.rules.opens_after && self.meetings >= self.rules.meetings;
         match self.state {
-            State::Shut { not_before } if is_lasting && now >= not_before => {
-                self.state = State::Wanted;
+            ExpressState::Shut { not_before } if is_lasting && now >= not_before => {
+                self.state = ExpressState::Wanted;
             }
-            State::Draining => self.state = State::Open { may_close: true },
+            ExpressState::Draining => self.state = ExpressState::Open { may_close: true },
             _ => {}
         }
     }
 
-    // ---- What is to be done ----
+    // ---- Actions ----
 
-    /// What is to be done, told once. `outstanding`: requests that it carries.
+    /// Returns the next action, once. `outstanding`: requests on the express connection.
     #[inline]
     pub fn poll(&mut self, now: Instant, outstanding: u32) -> Option<Wish> {
         match self.state {
-            State::Off | State::Shut { .. } | State::Asked | State::Closing { .. } => return None,
-            State::Open { may_close: true } if now.since(self.met) >= self.rules.closes_after => {
-                self.state = State::Draining;
+            ExpressState::Off
+            | ExpressState::Shut { .. }
+            | ExpressState::Requested
+            | ExpressState::Closing { .. } => return None,
+            ExpressState::Open { may_close: true }
+                if now.since(self.met) >= self.rules.closes_after =>
+            {
+                self.state = ExpressState::Draining;
             }
-            State::Open { .. } => return None,
-            State::Wanted => {
-                self.state = State::Asked;
+            ExpressState::Open { .. } => return None,
+            ExpressState::Wanted => {
+                self.state = ExpressState::Requested;
                 return Some(Wish::Open);
             }
-            State::Draining => {}
+            ExpressState::Draining => {}
         }
         (outstanding == 0).then(|| {
-            self.state = State::Closing { until: now + CLOSES_WITHIN };
+            self.state = ExpressState::Closing { until: now + CLOSES_WITHIN };
             Wish::Close
         })
     }
 
-    /// When something is due, without requests.
+    /// Returns the time of the next timer.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Open { may_close: true } => Some(self.met + self.rules.closes_after),
-            State::Closing { until } => Some(until),
+            ExpressState::Open { may_close: true } => Some(self.met + self.rules.closes_after),
+            ExpressState::Closing { until } => Some(until),
             _ => None,
         }
     }
 
-    /// Whether anything may be to do: there is one, or it is wanted.
+    /// True if [`Express::poll`] may have an action.
     #[inline]
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        !matches!(self.state, State::Off | State::Shut { .. } | State::Asked)
+        !matches!(
+            self.state,
+            ExpressState::Off | ExpressState::Shut { .. } | ExpressState::Requested
+        )
     }
 
-    /// Whether it has been closing for too long.
+    /// True if the close has timed out.
     #[must_use]
     pub fn gives_up(&self, now: Instant) -> bool {
-        matches!(self.state, State::Closing { until } if until <= now)
+        matches!(self.state, ExpressState::Closing { until } if until <= now)
     }
 
-    /// Whether requests may be on their way over it.
+    /// True if requests may be in flight on it.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        matches!(self.state, State::Open { .. } | State::Draining | State::Closing { .. })
+        matches!(
+            self.state,
+            ExpressState::Open { .. } | ExpressState::Draining | ExpressState::Closing { .. }
+        )
     }
 
-    /// Whether it was asked for, and there is no answer.
+    /// True if it was requested and no reply was received.
     #[must_use]
-    pub fn is_asked(&self) -> bool {
-        self.state == State::Asked
+    pub fn is_requested(&self) -> bool {
+        self.state == ExpressState::Requested
     }
 
-    /// Whether it is being closed: the end of its connection is no loss.
+    /// True if it is closing: the end of its connection is not a loss.
     #[must_use]
     pub fn is_closing(&self) -> bool {
-        matches!(self.state, State::Closing { .. })
+        matches!(self.state, ExpressState::Closing { .. })
     }
 
-    // ---- What becomes of it ----
+    // ---- Events ----
 
-    /// There is a connection, as was asked for. It has its time from now; without `may_close` it stays.
+    /// Handles the requested connection. Its idle time starts now; without `may_close` it stays open.
     pub fn opened(&mut self, now: Instant, may_close: bool) {
-        debug_assert!(self.is_asked(), "nobody has asked for it");
-        self.state = State::Open { may_close };
+        debug_assert!(self.is_requested(), "it was not requested");
+        self.state = ExpressState::Open { may_close };
         self.met = now;
     }
 
-    /// There will be none.
+    /// Handles a refusal.
     pub fn refused(&mut self, now: Instant) {
         self.shut(now + self.rules.refused_pause);
     }
 
-    /// It is closed.
+    /// Handles the end of the close.
     pub fn closed(&mut self, now: Instant) {
         self.shut(now);
     }
 
-    /// All connections of the controller are lost.
+    /// Handles the loss of the controller's connections.
     pub fn lost(&mut self, now: Instant) {
         match self.state {
-            State::Off => {}
-            State::Shut { not_before } => self.shut(not_before),
+            ExpressState::Off => {}
+            ExpressState::Shut { not_before } => self.shut(not_before),
             _ => self.shut(now),
         }
     }
 
     fn shut(&mut self, not_before: Instant) {
-        self.state = State::Shut { not_before };
+        self.state = ExpressState::Shut { not_before };
         self.meetings = 0;
         self.since = self.met;
     }
@@ -309,25 +320,25 @@ mod tests {
         Instant(ms * 1_000_000)
     }
 
-    /// Bulk is under way, as much as matters.
+    /// Bulk in flight that counts as a meeting.
     fn enough(least: u64) -> bool {
         BULK >= least
     }
 
-    /// Meets bulk each millisecond of a time.
-    fn meet(express: &mut Express, from: u64, to: u64, traffic: Traffic) {
+    /// Meets bulk each millisecond of an interval.
+    fn record_meeting(express: &mut Express, from: u64, to: u64, traffic: Traffic) {
         (from..to).for_each(|at| _ = express.takes(ms(at), traffic, enough));
     }
 
     fn open() -> Express {
         let mut express = Express::new(Some(RULES));
-        meet(&mut express, 1000, 1100, Traffic::Critical);
+        record_meeting(&mut express, 1000, 1100, Traffic::Critical);
         assert_eq!(express.poll(ms(1100), 0), Some(Wish::Open));
         express.opened(ms(1100), true);
         express
     }
 
-    /// One after the other, each behind half a mebibyte on a link of 100 Mbit/s.
+    /// Sends requests in turn, each behind half a mebibyte on a link of 100 Mbit/s.
     #[test]
     fn requests_that_wait_long_behind_bulk_meet_it_again() {
         let mut express = Express::new(Some(Rules::default()));
@@ -348,11 +359,11 @@ mod tests {
     #[test]
     fn it_opens_where_critical_requests_meet_bulk_for_long() {
         let mut express = Express::new(Some(RULES));
-        meet(&mut express, 1000, 1040, Traffic::Critical);
+        record_meeting(&mut express, 1000, 1040, Traffic::Critical);
         assert_eq!(express.poll(ms(1040), 0), None, "not yet");
-        meet(&mut express, 1040, 1060, Traffic::Critical);
+        record_meeting(&mut express, 1040, 1060, Traffic::Critical);
         assert_eq!(express.poll(ms(1060), 0), Some(Wish::Open));
-        assert_eq!(express.poll(ms(1060), 0), None, "told once");
+        assert_eq!(express.poll(ms(1060), 0), None, "reported once");
         assert!(!express.takes(ms(1061), Traffic::Critical, enough), "there is none yet");
         express.opened(ms(1062), true);
         assert!(express.takes(ms(1063), Traffic::Critical, enough));
@@ -364,7 +375,7 @@ mod tests {
     fn a_moment_now_and_then_is_not_enough() {
         let mut express = Express::new(Some(RULES));
         for second in 1..100 {
-            meet(&mut express, second * 1000, second * 1000 + 40, Traffic::Critical);
+            record_meeting(&mut express, second * 1000, second * 1000 + 40, Traffic::Critical);
             assert_eq!(express.poll(ms(second * 1000 + 40), 0), None);
         }
         let mut express = Express::new(Some(RULES));
@@ -376,18 +387,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_flight_is_looked_at_now_and_then() {
-        let (mut express, mut looks) = (open(), 0);
+    fn bulk_in_flight_is_checked_at_intervals() {
+        let (mut express, mut checks) = (open(), 0);
         for us in 1_200_000..1_201_000 {
             let now = Instant(us * 1000);
-            let look = |least| {
-                looks += 1;
+            let count_check = |least| {
+                checks += 1;
                 enough(least)
             };
-            assert!(express.takes(now, Traffic::Critical, look));
+            assert!(express.takes(now, Traffic::Critical, count_check));
             assert!(!express.takes(now, Traffic::Plain, |_| panic!("it does not matter")));
         }
-        assert_eq!(looks, 1);
+        assert_eq!(checks, 1);
         let mut off = Express::new(None);
         assert!(!off.takes(ms(1), Traffic::Critical, |_| panic!("it does not matter")));
     }
@@ -398,7 +409,7 @@ mod tests {
         let idle = 1100 + RULES.closes_after.as_millis() as u64;
         assert_eq!(express.deadline(), Some(ms(idle)));
         assert_eq!(express.poll(ms(idle - 1), 0), None);
-        assert_eq!(express.poll(ms(idle), 3), None, "requests are under way");
+        assert_eq!(express.poll(ms(idle), 3), None, "requests are in flight");
         assert!(!express.takes(ms(idle), Traffic::Critical, |_| false), "and no others come");
         assert_eq!(express.poll(ms(idle), 0), Some(Wish::Close));
         assert!(express.is_closing() && express.is_open());
@@ -416,7 +427,7 @@ mod tests {
         assert!(express.takes(ms(idle), Traffic::Critical, enough), "in the last moment");
         assert_eq!(express.poll(ms(idle), 0), None);
         let mut stays = Express::new(Some(RULES));
-        meet(&mut stays, 1000, 1100, Traffic::Critical);
+        record_meeting(&mut stays, 1000, 1100, Traffic::Critical);
         stays.poll(ms(1100), 0);
         stays.opened(ms(1100), false);
         assert_eq!((stays.deadline(), stays.poll(ms(1 << 30), 0)), (None, None));
@@ -430,22 +441,22 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_not_asked_for_soon() {
+    fn a_refusal_delays_the_next_request() {
         let mut express = Express::new(Some(RULES));
-        meet(&mut express, 1000, 1100, Traffic::Critical);
+        record_meeting(&mut express, 1000, 1100, Traffic::Critical);
         assert_eq!(express.poll(ms(1100), 0), Some(Wish::Open));
         express.refused(ms(1100));
         let pause = RULES.refused_pause.as_millis() as u64;
-        meet(&mut express, 1100, 1100 + pause, Traffic::Critical);
+        record_meeting(&mut express, 1100, 1100 + pause, Traffic::Critical);
         assert_eq!(express.poll(ms(1100 + pause - 1), 0), None);
         express.lost(ms(1100 + pause - 1)); // which changes nothing about that
-        meet(&mut express, 1100 + pause, 1200 + pause, Traffic::Critical);
+        record_meeting(&mut express, 1100 + pause, 1200 + pause, Traffic::Critical);
         assert_eq!(express.poll(ms(1200 + pause), 0), Some(Wish::Open));
     }
 
     proptest! {
-        /// Whatever happens: nothing takes it while there is none, it closes only when it carries nothing, and where
-        /// it is not allowed it does nothing.
+        /// Checks with any sequence: no request takes it unless it is open, it closes only when idle, and it does
+        /// nothing when disabled.
         #[test]
         fn nothing_takes_what_is_not_there(
             allowed: bool,

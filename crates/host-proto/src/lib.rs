@@ -16,10 +16,10 @@
 //! | [`association`] | connections of a controller: made together, lost together, connected again |
 //! | [`procedure`], [`bringup`] | admin commands in a row, written from top to bottom; their driver may block |
 //! | [`paths`] | the path of a request, where there are several |
-//! | [`old_commands`] | writes that a lost controller may still execute, and what has to wait for them |
+//! | [`old_commands`] | writes that a lost controller may still execute, and commands that wait for them |
 //! | [`pins`] | the namespace that an NSID stands for |
 //! | [`write_verifier`] | flushes that fail because the target's machine has lost acknowledged writes |
-//! | [`express`] | a second connection of a lane, for latency-critical requests beside bulk |
+//! | [`express`] | a second connection of a lane, for latency-critical requests next to bulk transfers |
 //! | [`discovered`], [`allocation`] | meaning of discovery entries and of LBA status |
 //!
 //! An association's life:

@@ -6,11 +6,11 @@ pub struct NamespaceInfo {
     pub nsid: u32,
     /// Logical blocks.
     pub blocks: u64,
-    /// Octets of a logical block.
+    /// Bytes of a logical block.
     pub block_bytes: u32,
-    /// Writes are refused.
+    /// True if the namespace is write-protected.
     pub read_only: bool,
-    /// Blocks that are not allocated read as zeroes.
+    /// True if deallocated blocks read as zeroes.
     pub deallocated_reads_zero: bool,
     /// NGUID (zeroes: none).
     pub nguid: [u8; 16],
@@ -18,19 +18,18 @@ pub struct NamespaceInfo {
     pub uuid: [u8; 16],
     /// EUI-64 (zeroes: none).
     pub eui64: [u8; 8],
-    /// Preferred write granularity in blocks (1: none told), from the peer, so any number.
+    /// Preferred write granularity in blocks (1: not reported), from the peer, so any number.
     pub preferred_write_blocks: u32,
-    /// Preferred deallocate granularity in blocks, likewise.
+    /// Preferred deallocate granularity in blocks (1: not reported).
     pub preferred_discard_blocks: u32,
-    /// Optimal write size in blocks, likewise.
+    /// Optimal write size in blocks (1: not reported).
     pub optimal_write_blocks: u32,
-    /// Changes when acknowledged writes that were not flushed may be lost; `None`: the target does not report it.
+    /// Verifier that changes when acknowledged unflushed writes may be lost; `None`: not reported.
     pub write_verifier: Option<u64>,
 }
 
 impl NamespaceInfo {
-    /// Whether both are the same blocks under the same addresses, as far as the target tells: a namespace may grow
-    /// and shrink, but what identifies it stays.
+    /// True if both identify the same namespace. Its size may change, but its identifiers and block size do not.
     #[must_use]
     pub fn is_same(&self, other: &NamespaceInfo) -> bool {
         let ids = |n: &NamespaceInfo| (n.nguid, n.uuid, n.eui64, n.block_bytes);

@@ -1,57 +1,57 @@
-//! When commands have been under way for too long, and what is done about it.
+//! I/O timeouts: detects overdue commands and escalates from Abort to closing the connection.
 //!
-//! No command has a timer. A lane looks at all its commands when the first of them may be overdue, so once in a
-//! time-out as long as all are answered: each is as old as the lane has looked, at most.
+//! No command has a timer of its own. A lane checks all its commands when the oldest may be overdue. So it checks once
+//! per timeout while all complete in time.
 
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
-/// Longest wait for an aborted command's completion.
+/// Maximum wait for an aborted command's completion.
 pub const GRACE_MAX: Duration = Duration::from_secs(10);
-/// Least time between two looks, as a part of the time-out, and the longest that is.
-const LOOKS_PER_TIMEOUT: u32 = 16;
-const LOOK_MAX: Duration = Duration::from_secs(1);
+/// Minimum interval of checks, as a fraction of the timeout, and its upper bound.
+const CHECKS_PER_TIMEOUT: u32 = 16;
+const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// How long a command has been under way.
+/// Timer of one command.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Watch {
-    /// When it was submitted, or its abort asked for.
+pub struct CommandTimer {
+    /// Time of its submission or of its Abort.
     since: Instant,
     aborted: bool,
 }
 
-impl Watch {
-    /// Of a command that is submitted now.
+impl CommandTimer {
+    /// Creates the timer of a command that is submitted now.
     #[must_use]
     #[inline]
     pub fn new(now: Instant) -> Self {
-        Watch { since: now, aborted: false }
+        CommandTimer { since: now, aborted: false }
     }
 
-    /// When it was submitted, or its abort asked for.
+    /// Returns the time of its submission or of its Abort.
     #[must_use]
     pub fn since(&self) -> Instant {
         self.since
     }
 
-    /// Whether it was not answered in time.
+    /// True if it did not complete in time.
     #[must_use]
     pub fn is_overdue(&self) -> bool {
         self.aborted
     }
 }
 
-/// The I/O time-out of a lane.
+/// I/O timeout of a lane.
 #[derive(Clone, Copy, Debug)]
 pub struct IoTimer {
-    /// `None`: there is none.
+    /// Timeout; `None`: no timeout.
     timeout: Option<Duration>,
-    /// Before then no command can be overdue.
+    /// Earliest time at which a command can be overdue.
     check_at: Instant,
 }
 
 impl IoTimer {
-    /// `None`: commands take as long as they take.
+    /// Creates the timer; `None`: commands have no timeout.
     #[must_use]
     pub fn new(timeout: Option<Duration>) -> Self {
         let timeout = timeout.filter(|timeout| !timeout.is_zero());
@@ -59,47 +59,47 @@ impl IoTimer {
         IoTimer { timeout, check_at }
     }
 
-    /// Time between a command's abort and the end of the connection.
+    /// Returns the time between a command's Abort and the end of the connection.
     #[must_use]
     pub fn grace(timeout: Duration) -> Duration {
         timeout.min(GRACE_MAX)
     }
 
-    /// Whether commands are to be looked at.
+    /// True if a check is due.
     #[inline]
     #[must_use]
     pub fn is_due(&self, now: Instant) -> bool {
         now >= self.check_at
     }
 
-    /// When they are to be looked at: a lane without commands needs not wake up for it.
+    /// Returns when the next check is due; `None` for a lane without commands.
     #[inline]
     #[must_use]
     pub fn deadline(&self, commands: u32) -> Option<Instant> {
         (commands > 0 && self.timeout.is_some()).then_some(self.check_at)
     }
 
-    /// Looks at all commands under way, by slot. Those that are overdue go to `abort`, once. `true`: one was not
-    /// answered after its abort either, and the connection is to be given up.
+    /// Checks all commands in flight, by slot. Calls `abort` once for each overdue command. True if an aborted command
+    /// did not complete either: the caller closes the connection.
     pub fn check<'a>(
         &mut self,
         now: Instant,
-        commands: impl Iterator<Item = (u16, &'a mut Watch)>,
+        commands: impl Iterator<Item = (u16, &'a mut CommandTimer)>,
         mut abort: impl FnMut(u16),
     ) -> bool {
         let Some(timeout) = self.timeout else { return false };
         let grace = IoTimer::grace(timeout);
         let (mut next, mut is_over) = (now + timeout, false);
-        for (slot, watch) in commands {
-            if !watch.aborted && now >= watch.since + timeout {
-                *watch = Watch { since: now, aborted: true };
+        for (slot, timer) in commands {
+            if !timer.aborted && now >= timer.since + timeout {
+                *timer = CommandTimer { since: now, aborted: true };
                 abort(slot);
             }
-            let end = watch.since + if watch.aborted { grace } else { timeout };
+            let end = timer.since + if timer.aborted { grace } else { timeout };
             is_over |= end <= now;
             next = next.min(end);
         }
-        let least = (timeout / LOOKS_PER_TIMEOUT).min(LOOK_MAX);
+        let least = (timeout / CHECKS_PER_TIMEOUT).min(CHECK_INTERVAL_MAX);
         self.check_at = next.max(now + least);
         is_over
     }
@@ -115,66 +115,70 @@ mod tests {
         Instant(seconds * 1_000_000_000)
     }
 
-    /// Looks if it is due; which slots are to be aborted, and whether the connection is over.
-    fn check(timer: &mut IoTimer, now: Instant, watches: &mut [Watch]) -> (Vec<u16>, bool) {
+    /// Checks if due. Returns the slots to abort, and whether the connection is over.
+    fn check(timer: &mut IoTimer, now: Instant, timers: &mut [CommandTimer]) -> (Vec<u16>, bool) {
         let mut aborts = Vec::new();
         let is_over = timer.is_due(now)
-            && timer.check(now, (0..).zip(watches.iter_mut()), |slot| aborts.push(slot));
+            && timer.check(now, (0..).zip(timers.iter_mut()), |slot| aborts.push(slot));
         (aborts, is_over)
     }
 
     #[test]
-    fn a_command_is_aborted_and_then_given_up() {
+    fn a_command_is_aborted_and_then_its_connection_ends() {
         let mut timer = IoTimer::new(Some(TIMEOUT));
-        let mut watches = [Watch::new(at(100)), Watch::new(at(115))];
-        assert_eq!(check(&mut timer, at(115), &mut watches), (vec![], false));
+        let mut timers = [CommandTimer::new(at(100)), CommandTimer::new(at(115))];
+        assert_eq!(check(&mut timer, at(115), &mut timers), (vec![], false));
         assert_eq!(timer.deadline(2), Some(at(130)));
-        assert_eq!(check(&mut timer, at(129), &mut watches), (vec![], false));
-        assert_eq!(check(&mut timer, at(130), &mut watches), (vec![0], false));
+        assert_eq!(check(&mut timer, at(129), &mut timers), (vec![], false));
+        assert_eq!(check(&mut timer, at(130), &mut timers), (vec![0], false));
         assert_eq!(timer.deadline(2), Some(at(140)));
-        assert!(watches[0].is_overdue() && !watches[1].is_overdue());
-        assert_eq!(check(&mut timer, at(139), &mut watches), (vec![], false));
-        assert_eq!(check(&mut timer, at(140), &mut watches), (vec![], true));
+        assert!(timers[0].is_overdue() && !timers[1].is_overdue());
+        assert_eq!(check(&mut timer, at(139), &mut timers), (vec![], false));
+        assert_eq!(check(&mut timer, at(140), &mut timers), (vec![], true));
     }
 
     #[test]
     fn what_is_answered_after_its_abort_ends_nothing() {
         let mut timer = IoTimer::new(Some(TIMEOUT));
-        let mut watches = [Watch::new(at(100))];
-        assert_eq!(check(&mut timer, at(131), &mut watches), (vec![0], false));
-        watches[0] = Watch::new(at(132)); // the slot's next command
-        assert_eq!(check(&mut timer, at(141), &mut watches), (vec![], false));
-        assert_eq!(check(&mut timer, at(161), &mut watches), (vec![], false));
-        assert_eq!(check(&mut timer, at(162), &mut watches), (vec![0], false));
+        let mut timers = [CommandTimer::new(at(100))];
+        assert_eq!(check(&mut timer, at(131), &mut timers), (vec![0], false));
+        timers[0] = CommandTimer::new(at(132)); // the slot's next command
+        assert_eq!(check(&mut timer, at(141), &mut timers), (vec![], false));
+        assert_eq!(check(&mut timer, at(161), &mut timers), (vec![], false));
+        assert_eq!(check(&mut timer, at(162), &mut timers), (vec![0], false));
     }
 
     #[test]
-    fn a_lane_is_looked_at_once_in_a_timeout() {
+    fn a_lane_is_checked_once_in_a_timeout() {
         let mut timer = IoTimer::new(Some(TIMEOUT));
-        let mut looks = 0;
+        let mut checks = 0;
         for ms in 0..600_000 {
             let now = Instant(ms * 1_000_000);
             if timer.is_due(now) {
-                looks += 1;
-                assert!(!timer.check(now, [(0, &mut Watch::new(now))].into_iter(), |_| panic!()));
+                checks += 1;
+                assert!(!timer.check(
+                    now,
+                    [(0, &mut CommandTimer::new(now))].into_iter(),
+                    |_| panic!()
+                ));
             }
         }
-        assert_eq!(looks, 20);
+        assert_eq!(checks, 20);
     }
 
     #[test]
-    fn slow_commands_do_not_make_it_look_all_the_time() {
+    fn slow_commands_do_not_cause_checks_all_the_time() {
         let mut timer = IoTimer::new(Some(TIMEOUT));
-        let mut looks = 0;
+        let mut checks = 0;
         for ms in 29_999..330_000 {
             let now = Instant(ms * 1_000_000);
             if timer.is_due(now) {
-                looks += 1;
-                let mut oldest = Watch::new(Instant((ms - 29_999) * 1_000_000));
+                checks += 1;
+                let mut oldest = CommandTimer::new(Instant((ms - 29_999) * 1_000_000));
                 assert!(!timer.check(now, [(0, &mut oldest)].into_iter(), |_| panic!()));
             }
         }
-        assert!(looks <= 301, "{looks}");
+        assert!(checks <= 301, "{checks}");
     }
 
     #[test]
@@ -183,6 +187,10 @@ mod tests {
         let mut timer = IoTimer::new(None);
         assert_eq!(timer.deadline(5), None);
         assert!(!timer.is_due(at(1 << 33)));
-        assert!(!timer.check(at(1000), [(0, &mut Watch::default())].into_iter(), |_| panic!()));
+        assert!(!timer.check(
+            at(1000),
+            [(0, &mut CommandTimer::default())].into_iter(),
+            |_| panic!()
+        ));
     }
 }

@@ -1,15 +1,15 @@
-//! Several paths to the same namespaces: which one a request takes.
+//! Path selection: chooses one of several paths to the same namespaces for each request.
 //!
 //! Each path is a controller with an association of its own ([`super::association`]). A lane has a connection, and
-//! requests ([`super::requests`]), on each of them, and one [`Selector`]: everything that a request needs is with its
-//! lane, so no other thread's memory is touched for it. What becomes of paths is told to selectors when it changes.
+//! requests ([`super::requests`]), on each of them, and one [`Selector`]. All state of a request is with its lane, so
+//! it touches no other thread's memory. Selectors receive changes of paths.
 //!
-//! What may leave a path that is lost is decided by [`Requests::take_free`](super::requests::Requests::take_free), when
-//! the rest may do so by the [`Association`](super::association::Association) of that path.
+//! [`Requests::take_free`](super::requests::Requests::take_free) decides which requests may leave a lost path. The
+//! [`Association`](super::association::Association) of that path decides when the others may.
 
 mod meter;
 
-pub use meter::Meter;
+pub use meter::PathMeter;
 
 use super::express::Traffic;
 use super::pins::Barred;
@@ -18,214 +18,214 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::ana::AnaState;
 use std::sync::Arc;
 
-/// By what a path is chosen among those that are equally good otherwise.
+/// Criterion that chooses among paths with the same ANA state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PathPolicy {
-    /// The least expected latency: what is under way times how long it takes there.
+    /// Least expected latency: requests in flight times the service time.
     #[default]
     Latency,
-    /// Each in turn.
+    /// Paths in turn.
     RoundRobin,
-    /// The fewest requests under way.
+    /// Fewest requests in flight.
     QueueDepth,
 }
 
-/// How good a path is for a namespace, the best first.
+/// Access of a path to a namespace, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Access {
+enum PathAccess {
     Optimized,
     NonOptimized,
-    /// Not now, but soon.
+    /// Inaccessible now, accessible soon.
     Change,
     Inaccessible,
-    /// Never.
+    /// Permanently inaccessible.
     Never,
 }
 
-impl From<AnaState> for Access {
+impl From<AnaState> for PathAccess {
     fn from(state: AnaState) -> Self {
         match state {
-            AnaState::Optimized => Access::Optimized,
-            AnaState::NonOptimized => Access::NonOptimized,
-            AnaState::Change => Access::Change,
-            AnaState::Inaccessible => Access::Inaccessible,
-            AnaState::PersistentLoss => Access::Never,
+            AnaState::Optimized => PathAccess::Optimized,
+            AnaState::NonOptimized => PathAccess::NonOptimized,
+            AnaState::Change => PathAccess::Change,
+            AnaState::Inaccessible => PathAccess::Inaccessible,
+            AnaState::PersistentLoss => PathAccess::Never,
         }
     }
 }
 
-/// What a path's controller has said of each namespace, in the order of NSIDs. Others are optimized.
+/// ANA state of each namespace on a path, in the order of NSIDs. NSIDs without an entry are optimized.
 pub type AnaTable = Arc<[(u32, AnaState)]>;
 
-/// How it stands with a path of a lane.
+/// Connection state of a path of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum WayState {
-    /// There is a connection.
+    /// Connected.
     Live,
-    /// There is none, and there will be one.
+    /// Not connected; attempts continue.
     #[default]
     Connecting,
-    /// There was none for the controller-loss timeout.
+    /// Not connected for the controller-loss timeout.
     Lost,
-    /// It takes no more requests: it is leaving, or not there yet.
+    /// Takes no requests: it is being removed, or not added yet.
     Gone,
 }
 
-/// What a path offers to a request.
+/// Capacity and latency of a path for a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offer {
-    /// Requests that it takes now.
+    /// Requests that the path takes now.
     pub room: u32,
-    /// Requests under way.
+    /// Requests in flight.
     pub in_flight: u32,
-    /// Expected latency in nanoseconds: [`Meter::expected`].
+    /// Expected latency in nanoseconds: [`PathMeter::expected`].
     pub expected: u64,
-    /// Nobody knows how fast it is now: [`Meter::wants_probe`].
+    /// True if its current latency is unknown: [`PathMeter::wants_probe`].
     pub wants_probe: bool,
-    /// It cannot do what the request asks for: any other path comes first.
+    /// True if it does not support the request: any other path comes first.
     pub is_last: bool,
 }
 
-/// A path that has said that it cannot carry a namespace's requests is asked again after so long.
+/// Time for which a path is avoided for a namespace after a path-related status.
 const SHUN: Duration = Duration::from_secs(1);
 
-/// Where a request goes.
+/// Result of path selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Over that path.
+    /// Submit on this path.
     Path(usize),
-    /// Nowhere now: the paths that could carry it take no more.
+    /// No path now: those that could carry it are full.
     Full,
-    /// To that path, to wait until it can carry it, or another one can.
+    /// Wait on this path, until it or another one can carry the request.
     Wait(usize),
 }
 
 #[derive(Debug, Default)]
-struct Way {
+struct SelectorPath {
     state: WayState,
     access: AnaTable,
     barred: Barred,
-    /// NSIDs that were refused there, each until then.
+    /// NSIDs that the path refused, each with the time until which it is avoided.
     shunned: Vec<(u32, Instant)>,
 }
 
-impl Way {
-    fn access(&self, now: Instant, nsid: u32) -> Access {
+impl SelectorPath {
+    fn access(&self, now: Instant, nsid: u32) -> PathAccess {
         if !self.shunned.is_empty() && self.shunned.iter().any(|&(n, t)| n == nsid && now < t) {
-            return Access::Inaccessible;
+            return PathAccess::Inaccessible;
         }
         if self.barred.has(nsid) {
-            return Access::Never;
+            return PathAccess::Never;
         }
         if self.access.is_empty() {
-            return Access::Optimized;
+            return PathAccess::Optimized;
         }
         let at = self.access.binary_search_by_key(&nsid, |&(nsid, _)| nsid);
-        at.map_or(Access::Optimized, |at| self.access[at].1.into())
+        at.map_or(PathAccess::Optimized, |at| self.access[at].1.into())
     }
 }
 
-/// Chooses a path for each request of a lane.
+/// Path selector of a lane.
 #[derive(Debug)]
 pub struct Selector {
     policy: PathPolicy,
-    ways: Vec<Way>,
-    /// Whose turn it is.
+    paths: Vec<SelectorPath>,
+    /// Path whose turn is next.
     next: usize,
 }
 
 impl Selector {
-    /// For a lane with so many paths, none of which is connected.
+    /// Creates a selector for a number of paths, none of which is connected.
     #[must_use]
     pub fn new(policy: PathPolicy, paths: usize) -> Self {
-        let ways = std::iter::repeat_with(Way::default).take(paths).collect();
-        Selector { policy, ways, next: 0 }
+        let paths = std::iter::repeat_with(SelectorPath::default).take(paths).collect();
+        Selector { policy, paths, next: 0 }
     }
 
-    // ---- What is told ----
+    // ---- Updates ----
 
-    /// There may be so many paths now; those that are new are not there yet.
+    /// Extends the selector to this many paths; new ones are [`WayState::Gone`].
     pub fn grow(&mut self, paths: usize) {
-        while self.ways.len() < paths {
-            self.ways.push(Way { state: WayState::Gone, ..Way::default() });
+        while self.paths.len() < paths {
+            self.paths.push(SelectorPath { state: WayState::Gone, ..SelectorPath::default() });
         }
     }
 
-    /// The path's connection has come, or gone.
+    /// Sets the connection state of a path.
     pub fn set_state(&mut self, path: usize, state: WayState) {
-        let way = &mut self.ways[path];
-        way.state = state;
-        way.shunned.clear();
+        let entry = &mut self.paths[path];
+        entry.state = state;
+        entry.shunned.clear();
     }
 
-    /// What the path's controller can reach.
+    /// Sets the ANA states of a path.
     pub fn set_access(&mut self, path: usize, access: AnaTable) {
-        let way = &mut self.ways[path];
-        way.access = access;
-        way.shunned.clear();
+        let entry = &mut self.paths[path];
+        entry.access = access;
+        entry.shunned.clear();
     }
 
-    /// What the path may not carry: NSIDs that mean other namespaces there than on others, or may.
+    /// Sets NSIDs that the path may not carry: they stand, or may stand, for other namespaces than on other paths.
     pub fn set_barred(&mut self, path: usize, barred: Barred) {
-        self.ways[path].barred = barred;
+        self.paths[path].barred = barred;
     }
 
-    /// The path has refused a request to that namespace for now.
+    /// Avoids a path for a namespace for a while, as it refused a request.
     pub fn refused(&mut self, now: Instant, path: usize, nsid: u32) {
-        let shunned = &mut self.ways[path].shunned;
+        let shunned = &mut self.paths[path].shunned;
         shunned.retain(|&(other, until)| other != nsid && now < until);
         shunned.push((nsid, now + SHUN));
     }
 
-    // ---- What is asked ----
+    // ---- Queries ----
 
-    /// How it stands with the path.
+    /// Returns the connection state of a path.
     #[must_use]
     pub fn state(&self, path: usize) -> WayState {
-        self.ways[path].state
+        self.paths[path].state
     }
 
-    /// Paths with a connection.
+    /// Returns the connected paths.
     pub fn live(&self) -> impl Iterator<Item = usize> {
-        let live = |(_, way): &(usize, &Way)| way.state == WayState::Live;
-        self.ways.iter().enumerate().filter(live).map(|(path, _)| path)
+        let live = |(_, entry): &(usize, &SelectorPath)| entry.state == WayState::Live;
+        self.paths.iter().enumerate().filter(live).map(|(path, _)| path)
     }
 
-    /// Whether another path than `path` may carry requests to that namespace now.
+    /// True if another path than `path` may carry requests to this namespace now.
     #[must_use]
     pub fn has_other(&self, now: Instant, path: usize, nsid: u32) -> bool {
         self.live()
-            .any(|other| other != path && self.ways[other].access(now, nsid) < Access::Change)
+            .any(|other| other != path && self.paths[other].access(now, nsid) < PathAccess::Change)
     }
 
-    /// The path that reaches that namespace best now.
+    /// Returns the path with the best access to this namespace now.
     #[must_use]
     pub fn best(&self, now: Instant, nsid: u32) -> Option<usize> {
-        let access = |path: &usize| self.ways[*path].access(now, nsid);
-        self.live().filter(|path| access(path) < Access::Change).min_by_key(access)
+        let access = |path: &usize| self.paths[*path].access(now, nsid);
+        self.live().filter(|path| access(path) < PathAccess::Change).min_by_key(access)
     }
 
-    /// The path that a request to that namespace takes; `offer` says what each has.
+    /// Chooses the path of a request to this namespace; `offer` returns the state of each path.
     #[inline]
     pub fn choose(&mut self, now: Instant, nsid: u32, offer: impl Fn(usize) -> Offer) -> Choice {
-        let mut best: Option<(bool, Access, u64, usize)> = None;
+        let mut best: Option<(bool, PathAccess, u64, usize)> = None;
         let (mut is_full, mut is_one_usable) = (false, false);
-        let count = self.ways.len();
+        let count = self.paths.len();
         for step in 0..count {
-            // Whose turn it is comes first, and stays first among equals.
+            // The path whose turn it is comes first, and wins among equals.
             let path = (self.next + step) % count;
-            let way = &self.ways[path];
-            if way.state != WayState::Live {
+            let entry = &self.paths[path];
+            if entry.state != WayState::Live {
                 continue;
             }
-            let access = way.access(now, nsid);
-            if access == Access::Never {
+            let access = entry.access(now, nsid);
+            if access == PathAccess::Never {
                 continue;
             }
             let offered = offer(path);
             if offered.room == 0 {
                 is_full = true;
-                is_one_usable |= access < Access::Change;
+                is_one_usable |= access < PathAccess::Change;
                 continue;
             }
             let cost = match self.policy {
@@ -240,8 +240,10 @@ impl Selector {
             }
         }
         match best {
-            // It would only be refused there, and come back.
-            Some((_, access, _, _)) if is_one_usable && access >= Access::Change => Choice::Full,
+            // That path would only refuse it.
+            Some((_, access, _, _)) if is_one_usable && access >= PathAccess::Change => {
+                Choice::Full
+            }
             Some((.., path)) if self.policy == PathPolicy::RoundRobin => {
                 self.next = (path + 1) % count;
                 Choice::Path(path)
@@ -252,20 +254,21 @@ impl Selector {
         }
     }
 
-    /// A path that is still hoped for, if there is one.
+    /// Returns the path on which a request waits, preferably one that may be connected again.
     #[cold]
     fn waiting_room(&self, now: Instant, nsid: u32) -> usize {
-        let is_hoped_for = |way: &Way| !matches!(way.state, WayState::Lost | WayState::Gone);
-        let is_there = |way: &Way| way.state != WayState::Gone;
-        let reaches = |way: &Way| way.access(now, nsid) != Access::Never;
-        let ways = || self.ways.iter();
-        let best = ways().position(|way| is_hoped_for(way) && reaches(way));
-        let best = best.or_else(|| ways().position(is_hoped_for));
-        best.or_else(|| ways().position(is_there)).unwrap_or(0)
+        let is_hoped_for =
+            |entry: &SelectorPath| !matches!(entry.state, WayState::Lost | WayState::Gone);
+        let is_there = |entry: &SelectorPath| entry.state != WayState::Gone;
+        let reaches = |entry: &SelectorPath| entry.access(now, nsid) != PathAccess::Never;
+        let paths = || self.paths.iter();
+        let best = paths().position(|entry| is_hoped_for(entry) && reaches(entry));
+        let best = best.or_else(|| paths().position(is_hoped_for));
+        best.or_else(|| paths().position(is_there)).unwrap_or(0)
     }
 }
 
-/// What is measured apart: latency-critical, plain, and bulk.
+/// Number of traffic classes with separate measurements: latency-critical, plain, and bulk.
 pub(crate) const KINDS: usize = 3;
 
 fn kind(traffic: Traffic) -> usize {

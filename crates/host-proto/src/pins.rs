@@ -1,33 +1,33 @@
-//! Which namespace each NSID stands for, as long as a controller is used.
+//! The namespace that each NSID stands for while a controller is in use.
 //!
-//! Requests name an NSID, but mean blocks: those that were there when the NSID was first seen. When another
-//! namespace is there (a target that has lost its memory, another file), an older write would destroy it and what
-//! it holds would be taken for what was read before. So the NSID is *stale*: its requests fail, also those that
-//! wait for a connection, until the namespace they mean is back. An NSID that was there and is not there now is stale
-//! as well: the target would refuse its requests only until something else comes there.
+//! A request names an NSID, but means the namespace that the NSID first stood for. If another namespace replaces it (a
+//! target that lost its state, another file), an older write would destroy data there. What is read there would be
+//! taken for the old data. So the NSID is *stale*: its requests fail, including those that wait for a connection, until
+//! the expected namespace is back. An NSID that has disappeared is stale as well: the target would refuse its requests
+//! only until another namespace takes the NSID.
 //!
-//! All paths of a host mean the same: what one of them has seen first is what counts for the others. A path that has
-//! not seen an NSID yet carries no request to it: another namespace may be there.
+//! All paths of a host share these expectations: the namespace that any path saw first counts for all. A path that has
+//! not seen an NSID yet carries no request to it, as another namespace may be there.
 
 use super::bringup::NamespaceInfo;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What was first seen under each NSID, by whichever path of a host. Its clones are one.
+/// Namespace that any path of a host first saw under each NSID. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Pinned(Arc<Mutex<BTreeMap<u32, NamespaceInfo>>>);
 
 /// NSIDs that no request of a path may name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Barred {
-    /// Those that are stale.
+    /// Stale NSIDs.
     stale: Arc<[u32]>,
-    /// Beside other paths: all but these, in increasing order.
+    /// With other paths, the only allowed NSIDs, in increasing order.
     seen: Option<Arc<[u32]>>,
 }
 
 impl Barred {
-    /// Whether the NSID is one of them.
+    /// True if the NSID is barred.
     #[inline]
     #[must_use]
     pub fn has(&self, nsid: u32) -> bool {
@@ -37,41 +37,41 @@ impl Barred {
         }
     }
 
-    /// Those whose namespace is not there, or where another one is than requests mean.
+    /// Returns the stale NSIDs: their namespace is missing or replaced.
     #[must_use]
     pub fn stale(&self) -> &[u32] {
         &self.stale
     }
 
-    /// These are stale, all others may be named.
+    /// Creates a set with these stale NSIDs; all others are allowed.
     #[must_use]
     pub fn only(stale: &[u32]) -> Barred {
         Barred { stale: stale.into(), seen: None }
     }
 }
 
-/// What is to be had of it by one path.
+/// Expected namespaces, as one path checks them.
 #[derive(Debug)]
-pub struct Pins {
+pub struct NamespaceIdentityCheck {
     pinned: Pinned,
     barred: Barred,
 }
 
-impl Pins {
-    /// Of the only path of a host.
+impl NamespaceIdentityCheck {
+    /// Creates the check of a host's only path.
     #[must_use]
-    pub fn alone() -> Pins {
-        Pins { pinned: Pinned::default(), barred: Barred::default() }
+    pub fn single_path() -> NamespaceIdentityCheck {
+        NamespaceIdentityCheck { pinned: Pinned::default(), barred: Barred::default() }
     }
 
-    /// Of one of the paths of the host to which that is pinned.
+    /// Creates the check of one of several paths that share `pinned`.
     #[must_use]
-    pub fn beside(pinned: Pinned) -> Pins {
+    pub fn shared(pinned: Pinned) -> NamespaceIdentityCheck {
         let seen = Some(Arc::default());
-        Pins { pinned, barred: Barred { seen, ..Barred::default() } }
+        NamespaceIdentityCheck { pinned, barred: Barred { seen, ..Barred::default() } }
     }
 
-    /// Looks at the namespaces that there are; whether other NSIDs are barred now.
+    /// Checks the current namespaces. True if the set of barred NSIDs has changed.
     pub fn check(&mut self, namespaces: &[NamespaceInfo]) -> bool {
         let mut by_nsid = self.pinned.0.lock().unwrap_or_else(PoisonError::into_inner);
         for now in namespaces {
@@ -89,7 +89,7 @@ impl Pins {
         has_changed
     }
 
-    /// What its requests may not name.
+    /// Returns the NSIDs that requests of this path may not name.
     #[must_use]
     pub fn barred(&self) -> Barred {
         self.barred.clone()
@@ -106,26 +106,33 @@ mod tests {
 
     #[test]
     fn an_nsid_is_barred_while_another_namespace_is_there() {
-        let mut pins = Pins::alone();
-        let mut look = |namespaces: &[NamespaceInfo]| {
-            pins.check(namespaces);
-            pins.barred().stale().to_vec()
+        let mut identities = NamespaceIdentityCheck::single_path();
+        let mut stale_after = |namespaces: &[NamespaceInfo]| {
+            identities.check(namespaces);
+            identities.barred().stale().to_vec()
         };
         let none: [u32; 0] = [];
-        assert_eq!(look(&[namespace(1, 1), namespace(2, 2)]), none);
-        assert_eq!(look(&[namespace(1, 1), namespace(2, 9), namespace(3, 3)]), [2]);
-        assert_eq!(look(&[namespace(1, 1)]), [2, 3], "something else may come there");
-        assert_eq!(look(&[namespace(1, 8), namespace(2, 9)]), [1, 2, 3], "it is remembered");
-        assert_eq!(look(&[namespace(1, 1), namespace(2, 9), namespace(3, 3)]), [2]);
+        assert_eq!(stale_after(&[namespace(1, 1), namespace(2, 2)]), none);
+        assert_eq!(stale_after(&[namespace(1, 1), namespace(2, 9), namespace(3, 3)]), [2]);
+        assert_eq!(stale_after(&[namespace(1, 1)]), [2, 3], "something else may come there");
+        assert_eq!(stale_after(&[namespace(1, 8), namespace(2, 9)]), [1, 2, 3], "it is remembered");
+        assert_eq!(stale_after(&[namespace(1, 1), namespace(2, 9), namespace(3, 3)]), [2]);
         let grown = NamespaceInfo { blocks: 7, ..namespace(1, 1) };
         let coarse = NamespaceInfo { block_bytes: 4096, ..namespace(2, 2) };
-        assert_eq!(look(&[grown, coarse, namespace(3, 3)]), [2], "another block is another place");
+        assert_eq!(
+            stale_after(&[grown, coarse, namespace(3, 3)]),
+            [2],
+            "another block is another place"
+        );
     }
 
     #[test]
     fn what_one_path_has_seen_counts_for_the_others() {
         let pinned = Pinned::default();
-        let [mut one, mut other] = [Pins::beside(pinned.clone()), Pins::beside(pinned)];
+        let [mut one, mut other] = [
+            NamespaceIdentityCheck::shared(pinned.clone()),
+            NamespaceIdentityCheck::shared(pinned),
+        ];
         one.check(&[namespace(1, 1), namespace(5, 5)]);
         other.check(&[namespace(1, 1), namespace(5, 6)]);
         assert_eq!(one.barred().stale(), []);
@@ -137,15 +144,21 @@ mod tests {
     #[test]
     fn a_path_that_has_not_seen_an_nsid_yet_carries_no_request_to_it() {
         let pinned = Pinned::default();
-        let [mut one, mut other] = [Pins::beside(pinned.clone()), Pins::beside(pinned)];
-        assert!(one.barred().has(1), "it has not looked");
+        let [mut one, mut other] = [
+            NamespaceIdentityCheck::shared(pinned.clone()),
+            NamespaceIdentityCheck::shared(pinned),
+        ];
+        assert!(one.barred().has(1), "it has not checked");
         other.check(&[namespace(1, 1)]);
         assert!(one.check(&[namespace(1, 1), namespace(5, 5)]));
         assert!(!one.barred().has(5));
         assert!(other.barred().has(5), "another one may be there");
-        assert!(other.check(&[namespace(1, 1), namespace(5, 5)]), "it is to be told");
+        assert!(other.check(&[namespace(1, 1), namespace(5, 5)]), "the change is to be applied");
         assert!(!other.barred().has(5));
-        assert!(!Pins::alone().barred().has(5), "nobody else means anything by it");
+        assert!(
+            !NamespaceIdentityCheck::single_path().barred().has(5),
+            "no other path has expectations"
+        );
     }
 
     #[test]

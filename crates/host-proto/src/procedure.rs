@@ -1,9 +1,7 @@
-//! A *procedure*: admin commands one after the other, each depending on the answers before it, written from top to
-//! bottom.
+//! A *procedure*: admin commands in sequence, each depending on earlier replies, written from top to bottom.
 //!
-//! It is an `async fn` without a runtime: what it awaits are answers, and its driver supplies them. The driver calls
-//! [`Procedure::poll`], does what it is asked for ([`Ask`]) in whatever way it likes, blocking or not, and gives the
-//! answer back.
+//! It is an `async fn` without a runtime: it awaits replies, and its driver supplies them. The driver calls
+//! [`Procedure::poll`], carries out the operation ([`Ask`]), blocking or not, and passes the reply back.
 
 use core::fmt;
 use core::future::{Future, poll_fn};
@@ -18,139 +16,139 @@ use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A command of the control plane.
+/// Command of the control plane.
 #[derive(Clone, Debug)]
 pub struct Command {
-    /// Its name, for messages.
+    /// Name of the command, for messages.
     pub what: &'static str,
     pub sqe: Sqe,
-    /// Data that goes with it.
+    /// Data that the host sends with it.
     pub out: Vec<u8>,
-    /// Octets of data that come back.
+    /// Bytes of data that the controller returns.
     pub bytes_in: u32,
 }
 
 impl Command {
-    /// A command without data.
+    /// Creates a command without data.
     #[must_use]
     pub fn new(what: &'static str, sqe: Sqe) -> Self {
         Command { what, sqe, out: Vec::new(), bytes_in: 0 }
     }
 }
 
-/// What a driver is asked for.
+/// Operation that a procedure requests of its driver.
 #[derive(Clone, Debug)]
 pub enum Ask {
-    /// Connect queue `qid` of the path (0: its admin queue), over a new connection: an admin queue's is secured with
-    /// `psk`, if there is one, others' are like that of the admin queue.
+    /// Open a connection for queue `qid` of the path (0: its admin queue). An admin queue's connection is secured with
+    /// `psk`, if given; the others are secured like the admin queue's.
     Open {
         qid: u16,
         entries: u16,
-        /// Whose it is to be, if it is not the admin queue.
+        /// Lane of the queue, unless it is the admin queue.
         lane: usize,
         psk: Option<TlsPsk>,
     },
-    /// Run a command there.
+    /// Run a command on a queue.
     Run { qid: u16, command: Command },
-    /// So many random octets.
+    /// Return random bytes.
     Random { bytes: usize },
-    /// Compute this, not on a thread that moves data.
+    /// Compute Diffie-Hellman values, on a thread that moves no data.
     Compute(Work),
-    /// From now on the frames of the queue's lane are sealed, and others are dropped.
+    /// Seal the frames of the queue's lane from now on, and drop frames that are not sealed.
     Seal { qid: u16, secret: FrameSecret },
 }
 
-/// What the driver answers.
+/// Reply of the driver.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// The connection is there.
+    /// The connection is established.
     Opened {
-        /// Most octets of a command's data there.
+        /// Maximum bytes of data of one command.
         data_bytes_max: u32,
     },
     /// The command was completed.
     Completed { cqe: Cqe, data: Vec<u8> },
-    /// Random octets.
+    /// Random bytes.
     Random(Secret),
-    /// It was computed.
+    /// The computation is done.
     Computed,
-    /// They are.
+    /// Frames are sealed.
     Sealed,
 }
 
-/// Why a procedure has failed; `E` is what went wrong with a connection.
+/// Reason for the failure of a procedure; `E` is the error type of connections.
 #[derive(Clone, Debug)]
-pub enum Failure<E> {
-    /// There is no connection.
+pub enum ProcedureFailure<E> {
+    /// No connection can be established.
     Unreachable(E),
-    /// The connection was lost meanwhile.
+    /// The connection was lost during the operation.
     Lost { what: &'static str, source: E },
-    /// There was no answer in time.
+    /// The reply timeout has passed.
     Silent { what: &'static str },
-    /// The target refuses Connect of a queue.
+    /// The target rejects Connect of a queue.
     Refused { qid: u16, status: Status },
-    /// One side does not believe the other.
+    /// Authentication has failed.
     Authentication { qid: u16, error: HostError },
     /// A command failed.
     Command { what: &'static str, status: Status },
-    /// The controller does not become ready, or says things that make no sense.
+    /// The controller does not become ready, or its data is invalid.
     Controller(String),
 }
 
-impl<E: fmt::Display> fmt::Display for Failure<E> {
+impl<E: fmt::Display> fmt::Display for ProcedureFailure<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Unreachable(source) => write!(f, "no connection: {source}"),
-            Failure::Lost { what, source } => write!(f, "{what}: {source}"),
-            Failure::Silent { what } => write!(f, "{what}: no answer in time"),
-            Failure::Refused { qid, status } => {
+            ProcedureFailure::Unreachable(source) => write!(f, "no connection: {source}"),
+            ProcedureFailure::Lost { what, source } => write!(f, "{what}: {source}"),
+            ProcedureFailure::Silent { what } => write!(f, "{what}: no answer in time"),
+            ProcedureFailure::Refused { qid, status } => {
                 write!(f, "Connect of queue {qid} refused: {status}")
             }
-            Failure::Authentication { error, .. } => error.fmt(f),
-            Failure::Command { what, status } => write!(f, "{what} failed: {status}"),
-            Failure::Controller(text) => f.write_str(text),
+            ProcedureFailure::Authentication { error, .. } => error.fmt(f),
+            ProcedureFailure::Command { what, status } => write!(f, "{what} failed: {status}"),
+            ProcedureFailure::Controller(text) => f.write_str(text),
         }
     }
 }
 
-/// How far a procedure is.
+/// State of a procedure.
 #[derive(Debug)]
-pub enum Step<T> {
-    /// Do this, once, and [`Procedure::answer`].
-    Ask(Ask),
-    /// The answer is awaited.
-    Asked,
-    /// Nothing to do before then.
-    Until(Instant),
-    /// It has ended.
+pub enum ProcedureStep<T> {
+    /// Carry this out once, and call [`Procedure::answer`].
+    Request(Ask),
+    /// The procedure awaits the reply.
+    AwaitReply,
+    /// The procedure resumes at this time.
+    PauseUntil(Instant),
+    /// The procedure has ended with a result.
     Ended(T),
 }
 
-/// Between a procedure and its driver.
+/// State that a procedure and its driver exchange.
 #[derive(Debug)]
-struct Exchange<E> {
+struct DriverExchange<E> {
     now: Instant,
-    ask: Option<Ask>,
+    request: Option<Ask>,
     until: Option<Instant>,
     answer: Option<Result<Answer, E>>,
 }
 
-/// The procedure's side of it.
+/// Handle of a procedure to its driver.
 #[derive(Debug)]
-pub struct Driver<E>(Arc<Mutex<Exchange<E>>>);
+pub struct ProcedureDriver<E>(Arc<Mutex<DriverExchange<E>>>);
 
-impl<E> Driver<E> {
-    fn lock(&self) -> MutexGuard<'_, Exchange<E>> {
+impl<E> ProcedureDriver<E> {
+    fn lock(&self) -> MutexGuard<'_, DriverExchange<E>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.lock().now
     }
 
-    /// Goes on after a while.
+    /// Pauses the procedure.
     pub async fn pause(&self, time: Duration) {
         let until = self.now() + time;
         poll_fn(|_| {
@@ -161,99 +159,103 @@ impl<E> Driver<E> {
         .await;
     }
 
-    async fn ask(&self, ask: Ask) -> Result<Answer, E> {
-        self.lock().ask = Some(ask);
+    async fn request(&self, request: Ask) -> Result<Answer, E> {
+        self.lock().request = Some(request);
         poll_fn(|_| self.lock().answer.take().map_or(Poll::Pending, Poll::Ready)).await
     }
 
-    /// Connects a queue, for that lane: most octets of a command's data there.
+    /// Opens a connection for a queue of a lane. Returns the maximum bytes of data of one command.
     ///
     /// # Errors
-    /// There is no connection.
+    /// No connection can be established.
     pub async fn open(
         &self,
         qid: u16,
         entries: u16,
         lane: usize,
         psk: Option<&TlsPsk>,
-    ) -> Result<u32, Failure<E>> {
-        let ask = Ask::Open { qid, entries, lane, psk: psk.cloned() };
-        match self.ask(ask).await.map_err(Failure::Unreachable)? {
+    ) -> Result<u32, ProcedureFailure<E>> {
+        let request = Ask::Open { qid, entries, lane, psk: psk.cloned() };
+        match self.request(request).await.map_err(ProcedureFailure::Unreachable)? {
             Answer::Opened { data_bytes_max } => Ok(data_bytes_max),
-            _ => Err(Failure::Controller("no connection".into())),
+            _ => Err(ProcedureFailure::Controller("no connection".into())),
         }
     }
 
-    /// Runs a command of whatever status: its completion, and its data.
+    /// Runs a command. Returns its completion, whatever its status, and its data.
     ///
     /// # Errors
-    /// The connection's.
-    pub async fn command(&self, qid: u16, command: Command) -> Result<(Cqe, Vec<u8>), Failure<E>> {
+    /// The connection has failed.
+    pub async fn command(
+        &self,
+        qid: u16,
+        command: Command,
+    ) -> Result<(Cqe, Vec<u8>), ProcedureFailure<E>> {
         let (what, bytes) = (command.what, command.bytes_in);
-        let answer = self.ask(Ask::Run { qid, command }).await;
-        match answer.map_err(|source| Failure::Lost { what, source })? {
+        let answer = self.request(Ask::Run { qid, command }).await;
+        match answer.map_err(|source| ProcedureFailure::Lost { what, source })? {
             Answer::Completed { cqe, mut data } => {
                 data.resize(bytes as usize, 0);
                 Ok((cqe, data))
             }
-            _ => Err(Failure::Controller("no completion".into())),
+            _ => Err(ProcedureFailure::Controller("no completion".into())),
         }
     }
 
-    /// Random octets.
+    /// Returns random bytes.
     ///
     /// # Errors
-    /// The system has none.
-    pub async fn random(&self, bytes: usize) -> Result<Secret, Failure<E>> {
+    /// The system has no random bytes.
+    pub async fn random(&self, bytes: usize) -> Result<Secret, ProcedureFailure<E>> {
         let what = "random octets";
-        let answer = self.ask(Ask::Random { bytes }).await;
-        match answer.map_err(|source| Failure::Lost { what, source })? {
+        let answer = self.request(Ask::Random { bytes }).await;
+        match answer.map_err(|source| ProcedureFailure::Lost { what, source })? {
             Answer::Random(octets) if octets.reveal().len() == bytes => Ok(octets),
-            _ => Err(Failure::Controller("no random octets".into())),
+            _ => Err(ProcedureFailure::Controller("no random octets".into())),
         }
     }
 
-    /// Has powers computed.
+    /// Has Diffie-Hellman values computed.
     ///
     /// # Errors
-    /// They cannot be.
-    pub async fn compute(&self, work: &Work) -> Result<(), Failure<E>> {
+    /// The computation fails.
+    pub async fn compute(&self, work: &Work) -> Result<(), ProcedureFailure<E>> {
         let what = "powers of an authentication";
-        let answer = self.ask(Ask::Compute(work.clone())).await;
-        answer.map(drop).map_err(|source| Failure::Lost { what, source })
+        let answer = self.request(Ask::Compute(work.clone())).await;
+        answer.map(drop).map_err(|source| ProcedureFailure::Lost { what, source })
     }
 
     /// Has the frames of a queue's lane sealed.
     ///
     /// # Errors
-    /// They cannot be.
-    pub async fn seal(&self, qid: u16, secret: FrameSecret) -> Result<(), Failure<E>> {
+    /// Frames cannot be sealed.
+    pub async fn seal(&self, qid: u16, secret: FrameSecret) -> Result<(), ProcedureFailure<E>> {
         let what = "sealing of frames";
-        let answer = self.ask(Ask::Seal { qid, secret }).await;
-        match answer.map_err(|source| Failure::Lost { what, source })? {
+        let answer = self.request(Ask::Seal { qid, secret }).await;
+        match answer.map_err(|source| ProcedureFailure::Lost { what, source })? {
             Answer::Sealed => Ok(()),
-            _ => Err(Failure::Controller("frames cannot be sealed".into())),
+            _ => Err(ProcedureFailure::Controller("frames cannot be sealed".into())),
         }
     }
 
     /// Runs a command of the admin queue that must succeed.
     ///
     /// # Errors
-    /// The connection's, or its status.
-    pub async fn run(&self, command: Command) -> Result<(Cqe, Vec<u8>), Failure<E>> {
+    /// The connection has failed, or the command's status is not success.
+    pub async fn run(&self, command: Command) -> Result<(Cqe, Vec<u8>), ProcedureFailure<E>> {
         let what = command.what;
         let (cqe, data) = self.command(0, command).await?;
         match cqe.status() {
             status if status.is_success() => Ok((cqe, data)),
-            status => Err(Failure::Command { what, status }),
+            status => Err(ProcedureFailure::Command { what, status }),
         }
     }
 }
 
-/// A procedure that ends with a `T`.
+/// Procedure that ends with a `T`.
 pub struct Procedure<E, T> {
     body: Pin<Box<dyn Future<Output = T> + Send>>,
-    driver: Driver<E>,
+    driver: ProcedureDriver<E>,
 }
 
 impl<E, T> fmt::Debug for Procedure<E, T> {
@@ -263,29 +265,35 @@ impl<E, T> fmt::Debug for Procedure<E, T> {
 }
 
 impl<E, T> Procedure<E, T> {
-    /// A procedure that has not begun.
-    pub fn new<F: Future<Output = T> + Send + 'static>(body: impl FnOnce(Driver<E>) -> F) -> Self {
-        let exchange = Exchange { now: Instant::default(), ask: None, until: None, answer: None };
+    /// Creates a procedure that has not started.
+    pub fn new<F: Future<Output = T> + Send + 'static>(
+        body: impl FnOnce(ProcedureDriver<E>) -> F,
+    ) -> Self {
+        let exchange =
+            DriverExchange { now: Instant::default(), request: None, until: None, answer: None };
         let exchange = Arc::new(Mutex::new(exchange));
-        Procedure { body: Box::pin(body(Driver(exchange.clone()))), driver: Driver(exchange) }
+        Procedure {
+            body: Box::pin(body(ProcedureDriver(exchange.clone()))),
+            driver: ProcedureDriver(exchange),
+        }
     }
 
-    /// Goes on as far as it can. Not to be called again once it has ended.
-    pub fn poll(&mut self, now: Instant) -> Step<T> {
+    /// Runs the procedure until it needs a reply or a pause. Not to be called again once it has ended.
+    pub fn poll(&mut self, now: Instant) -> ProcedureStep<T> {
         self.driver.lock().now = now;
         if let Poll::Ready(ended) = self.body.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         {
-            return Step::Ended(ended);
+            return ProcedureStep::Ended(ended);
         }
         let mut exchange = self.driver.lock();
-        match (exchange.ask.take(), exchange.until) {
-            (Some(ask), _) => Step::Ask(ask),
-            (None, Some(until)) => Step::Until(until),
-            (None, None) => Step::Asked,
+        match (exchange.request.take(), exchange.until) {
+            (Some(request), _) => ProcedureStep::Request(request),
+            (None, Some(until)) => ProcedureStep::PauseUntil(until),
+            (None, None) => ProcedureStep::AwaitReply,
         }
     }
 
-    /// The answer to what it has asked for last.
+    /// Passes the reply to the last operation to the procedure.
     pub fn answer(&mut self, answer: Result<Answer, E>) {
         self.driver.lock().answer = Some(answer);
     }

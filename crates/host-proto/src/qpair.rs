@@ -1,8 +1,8 @@
 //! Host queue pair: commands and data out, completions and data in (NVMe TCP Transport, section 3.3).
 //!
-//! Sans-IO. The caller offers received octets to [`Qpair::poll_rx`] until it asks for more, and takes
-//! what is to be sent from [`Qpair::poll_tx`]. A command is a *slot* from [`Qpair::submit`] to
-//! [`RxEvent::Complete`]; the caller keeps the slot's data buffer. Each slot completes exactly once.
+//! Sans-IO. The caller passes received bytes to [`Qpair::poll_rx`] until it needs more, and takes bytes to send from
+//! [`Qpair::poll_tx`]. A command is a *slot* from [`Qpair::submit`] to [`RxEvent::Complete`]; the caller keeps the
+//! slot's data buffer. Each slot completes exactly once.
 
 mod fused;
 mod tx;
@@ -25,18 +25,19 @@ use roadtrain_wire::pdu::{
 };
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
-use tx::Tx;
+use tx::HostTx;
 
 const R2T_OUTSTANDING_MAX: u8 = 1;
 
-/// What a host asks of a connection.
+/// Parameters of a host's connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Digests to ask for.
+    /// Digests to request.
     pub digests: Digests,
     /// Entries of the queue: commands in flight at most one less, at most [`SLOTS_MAX`].
     pub queue_entries: u16,
-    /// Octets of in-capsule data the controller takes: 0 until its IOCCSZ is known (1,024 for Connect always).
+    /// Bytes of in-capsule data that the controller takes: 0 until its IOCCSZ is known (Connect always may carry
+    /// 1,024).
     pub in_capsule_bytes: u32,
     pub policy: PolicyConfig,
 }
@@ -45,14 +46,14 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     None,
-    /// The controller sends that many octets.
+    /// Bytes that the controller sends.
     In(u32),
-    /// The host sends that many octets.
+    /// Bytes that the host sends.
     Out(u32),
 }
 
 impl Data {
-    /// Octets, whichever way they go.
+    /// Returns the number of bytes, in either direction.
     #[inline]
     #[must_use]
     pub fn bytes(self) -> u32 {
@@ -62,7 +63,7 @@ impl Data {
         }
     }
 
-    /// Octets that the host sends.
+    /// Returns the bytes that the host sends.
     #[inline]
     #[must_use]
     pub fn out_bytes(self) -> u32 {
@@ -70,63 +71,63 @@ impl Data {
     }
 }
 
-/// What was received.
+/// Event of the receive path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxEvent {
-    /// The connection is initialised: commands may be submitted (they may be before, too).
+    /// The connection is initialised. Commands may be submitted before that, too.
     Ready,
     /// The command is complete; the slot is free.
     Complete {
         slot: u16,
-        /// Its completion; success when the last C2HData said so, Transient Transport Error when
-        /// a data digest was wrong.
+        /// Completion queue entry: success after a C2HData with the SUCCESS flag, Transient Transport Error after a
+        /// wrong data digest.
         cqe: Cqe,
-        /// All data of the command has moved, and every data digest was right. Data may be short
-        /// when the command failed; a success without it is not to be believed.
+        /// True if all data of the command was transferred with correct data digests. Data may be short if the command
+        /// failed; the caller must not trust a success without it.
         data_intact: bool,
     },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SlotState {
+enum QpairSlotState {
     Free,
-    /// In the FIFO: the controller cannot know it yet.
+    /// In the send queue, and unknown to the controller.
     Queued,
-    /// Sent; its completion is awaited.
+    /// Sent, and not completed.
     Active,
-    /// Answered, but not the one that it is fused with.
-    Answered,
+    /// Completed, while its fused partner is still in flight.
+    Completed,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct QpairSlot {
     sqe: Sqe,
     data: Data,
-    state: SlotState,
+    state: QpairSlotState,
     generation: u8,
     in_capsule: bool,
     corrupt: bool,
     urgency: Urgency,
-    /// H2CData PDUs queued and not yet in a caravan.
+    /// H2CData PDUs that are queued and not in a caravan yet.
     r2t_outstanding: u8,
-    /// Octets received (In) or asked for by R2Ts (Out).
+    /// Bytes received (In) or requested by R2Ts (Out).
     moved: u32,
-    moments: Moments,
+    timestamps: CommandTimestamps,
 }
 
-/// When the command in a slot was where: of its last use, as far as it came.
+/// Timestamps of the last command in a slot, as far as it has progressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Moments {
-    /// It was submitted.
+pub struct CommandTimestamps {
+    /// Time of submission.
     pub submitted: Instant,
-    /// It was put into a caravan.
+    /// Time at which it was added to a caravan.
     pub sent: Instant,
-    /// A part of its data was there. Left alone when all of it comes at once.
+    /// Time at which a first part of its data had been received. Unchanged if all data comes at once.
     pub data: Instant,
 }
 
-impl Slot {
-    /// Octets of its data that its capsule has.
+impl QpairSlot {
+    /// Returns the bytes of in-capsule data.
     #[inline]
     fn in_capsule_bytes(&self) -> u32 {
         match self.data {
@@ -137,7 +138,7 @@ impl Slot {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RxState {
+enum HostRxState {
     AwaitIcResp,
     Ready,
     /// In the data of a C2HData PDU.
@@ -149,26 +150,26 @@ enum RxState {
     Ended,
 }
 
-/// A host queue pair.
+/// Host queue pair.
 pub struct Qpair {
     config: Config,
     framer: Framer,
-    rx: RxState,
+    rx: HostRxState,
     digests: Digests,
-    /// CPDA in octets: our H2CData and in-capsule data start at its multiples.
+    /// CPDA in bytes: H2CData and in-capsule data start at multiples of it.
     alignment: u32,
     maxh2cdata: u32,
-    slots: Vec<Slot>,
+    slots: Vec<QpairSlot>,
     free: FreeSlots,
-    /// Commands that are fused, under way.
+    /// Fused commands in flight.
     fused: Vec<FusedPair>,
-    out: SendQueue<Tx>,
-    /// The time of the turn.
+    out: SendQueue<HostTx>,
+    /// Time of the current turn.
     now: Instant,
 }
 
 impl Qpair {
-    /// A new connection's queue pair; its ICReq is ready to be sent.
+    /// Creates the queue pair of a new connection; its ICReq is ready to be sent.
     ///
     /// # Panics
     /// When `queue_entries` is below 2 or above [`SLOTS_MAX`].
@@ -178,7 +179,7 @@ impl Qpair {
         let mut qpair = Qpair {
             config,
             framer: Framer::new(false),
-            rx: RxState::AwaitIcResp,
+            rx: HostRxState::AwaitIcResp,
             digests: Digests::default(),
             alignment: 1,
             maxh2cdata: 4096,
@@ -188,17 +189,17 @@ impl Qpair {
             out: SendQueue::new(&config.policy, Role::Host),
             now,
         };
-        qpair.out.push(now, Tx::IcReq, &Parcel::control());
+        qpair.out.push(now, HostTx::IcReq, &Parcel::control());
         qpair
     }
 
-    /// Whether ICResp has arrived.
+    /// True if ICResp was received and the connection has not failed.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        !matches!(self.rx, RxState::AwaitIcResp | RxState::Ended)
+        !matches!(self.rx, HostRxState::AwaitIcResp | HostRxState::Ended)
     }
 
-    /// The digests agreed.
+    /// Returns the negotiated digests.
     #[must_use]
     pub fn digests(&self) -> Digests {
         self.digests
@@ -216,7 +217,7 @@ impl Qpair {
         self.out = SendQueue::new(&policy, Role::Host);
     }
 
-    /// Commands that may be submitted now.
+    /// Returns the number of commands that may be submitted now.
     #[must_use]
     #[inline]
     pub fn room(&self) -> u32 {
@@ -224,66 +225,66 @@ impl Qpair {
         u32::from(self.config.queue_entries - 1).saturating_sub(used as u32)
     }
 
-    /// Commands submitted and not completed.
+    /// Returns the number of commands in flight.
     #[must_use]
     #[inline]
     pub fn in_flight(&self) -> u32 {
         (self.slots.len() - self.free.count()) as u32
     }
 
-    /// Command identifier of the command in `slot`.
+    /// Returns the command identifier of the command in `slot`.
     #[must_use]
     pub fn cid(&self, slot: u16) -> u16 {
         self.slots[usize::from(slot)].sqe.cid.get()
     }
 
-    /// The command in `slot`, also when it has just ended.
+    /// Returns the command in `slot`, also just after it has completed.
     #[must_use]
     pub fn command(&self, slot: u16) -> (&Sqe, Data) {
         let slot = &self.slots[usize::from(slot)];
         (&slot.sqe, slot.data)
     }
 
-    /// When it was where, also when it has just ended.
+    /// Returns the timestamps of the command in `slot`, also just after it has completed.
     #[must_use]
-    pub fn moments(&self, slot: u16) -> Moments {
-        self.slots[usize::from(slot)].moments
+    pub fn timestamps(&self, slot: u16) -> CommandTimestamps {
+        self.slots[usize::from(slot)].timestamps
     }
 
-    /// What [`Qpair::poll_tx`] sends from now on leaves at that time.
+    /// Sets the timestamp of PDUs that [`Qpair::poll_tx`] sends from now on.
     #[inline]
     pub fn set_now(&mut self, now: Instant) {
         self.now = now;
     }
 
-    /// All that was received is handled: if that ends inside of a command's data, the beginning of that was there by
-    /// then.
+    /// Records the receive time of a command's first data, once all received bytes are processed and end within its
+    /// data.
     #[inline]
     pub fn note_data(&mut self, now: Instant) {
-        if let RxState::InData { slot, .. } = self.rx {
-            let Slot { moments, .. } = &mut self.slots[usize::from(slot)];
-            if moments.data < moments.sent {
-                moments.data = now;
+        if let HostRxState::InData { slot, .. } = self.rx {
+            let QpairSlot { timestamps, .. } = &mut self.slots[usize::from(slot)];
+            if timestamps.data < timestamps.sent {
+                timestamps.data = now;
             }
         }
     }
 
-    /// Queues a command; `sqe`'s CID and SGL are filled in here. `None` when the queue is full.
+    /// Queues a command, and fills in the CID and SGL of `sqe`. `None` if the queue is full.
     #[inline]
     pub fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
-        if self.room() == 0 || self.rx == RxState::Ended {
+        if self.room() == 0 || self.rx == HostRxState::Ended {
             return None;
         }
         let (number, data_bytes) = self.prepare(now, sqe, data, urgency);
         let kind = if data_bytes > 0 { Kind::CommandData } else { Kind::Command };
         let parcel = Parcel { kind, urgency, data_bytes, request_bytes: data.bytes() };
         self.count_in_flight();
-        self.out.push(now, Tx::Command { slot: number }, &parcel);
+        self.out.push(now, HostTx::Command { slot: number }, &parcel);
         Some(number)
     }
 
-    /// A slot for a command: its number, and octets of data that go in its capsule.
-    #[inline(always)] // once for a command that is alone, once for a pair
+    /// Prepares a slot for a command. Returns its number, and the bytes of in-capsule data.
+    #[inline(always)] // one copy for a single command, one for a pair
     fn prepare(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> (u16, u32) {
         let number = self.take_slot();
         let in_capsule_bytes = self.config.in_capsule_bytes;
@@ -292,12 +293,12 @@ impl Qpair {
         slot.sqe = *sqe;
         slot.sqe.cid = (number | u16::from(slot.generation) << SLOT_BITS).into();
         slot.data = data;
-        slot.state = SlotState::Queued;
+        slot.state = QpairSlotState::Queued;
         slot.corrupt = false;
         slot.urgency = urgency;
         slot.moved = 0;
         slot.r2t_outstanding = 0;
-        slot.moments.submitted = now;
+        slot.timestamps.submitted = now;
         let (in_capsule, waiting_bytes) = match data {
             Data::None => (false, 0),
             Data::In(length) => {
@@ -326,61 +327,61 @@ impl Qpair {
     #[inline]
     fn take_slot(&mut self) -> u16 {
         self.free.take().unwrap_or_else(|| {
-            self.slots.push(Slot {
+            self.slots.push(QpairSlot {
                 sqe: Sqe::default(),
                 data: Data::None,
-                state: SlotState::Free,
+                state: QpairSlotState::Free,
                 generation: 0,
                 in_capsule: false,
                 corrupt: false,
                 urgency: Urgency::Normal,
                 r2t_outstanding: 0,
                 moved: 0,
-                moments: Moments::default(),
+                timestamps: CommandTimestamps::default(),
             });
             (self.slots.len() - 1) as u16
         })
     }
 
-    /// Doorbells rung so far.
+    /// Returns the doorbells that were rung so far.
     #[must_use]
     #[inline]
     pub fn doorbells(&self) -> Doorbells {
         self.out.batcher().doorbells()
     }
 
-    /// The batching state: deadline, doorbells; the lane says when a turn is drained.
+    /// Returns the batching state: deadline, doorbells. The lane reports when a turn is drained.
     #[inline]
     pub fn batcher(&mut self) -> &mut Batcher {
         self.out.batcher_mut()
     }
 
-    /// Octets that come next and belong straight into a slot's buffer: slot, offset, length.
+    /// Returns where the next received bytes belong, if they are data: slot, offset, length.
     #[must_use]
     #[inline]
     pub fn wanted(&self) -> Option<(u16, u32, u32)> {
         match (self.rx, self.framer.wanted()) {
             (_, 0) => None,
-            (RxState::InData { slot, .. }, length) => {
+            (HostRxState::InData { slot, .. }, length) => {
                 Some((slot, self.slots[usize::from(slot)].moved, length))
             }
             _ => None,
         }
     }
 
-    /// Octets named by [`Qpair::wanted`] were received into their place.
+    /// Records that bytes named by [`Qpair::wanted`] were received into their buffer.
     pub fn placed(&mut self, data: &[u8]) {
-        if let RxState::InData { slot, .. } = self.rx {
+        if let HostRxState::InData { slot, .. } = self.rx {
             self.framer.placed(data);
             self.slots[usize::from(slot)].moved += data.len() as u32;
         }
     }
 
-    /// Goes on through `input` from `*at`; `None` when more bytes are needed than it holds (keep those
-    /// from `*at` on). Calls `fill` with data of a slot, and the offset in the slot's buffer where it belongs.
+    /// Processes `input` from `*at`; `None` if it needs more bytes than `input` holds (keep those from `*at` on). Calls
+    /// `fill` with data of a slot, and its offset in the slot's buffer.
     ///
     /// # Errors
-    /// The connection cannot go on; a H2CTermReq is queued if the peer is to blame.
+    /// The connection has failed; a H2CTermReq is queued if the peer is to blame.
     #[inline]
     pub fn poll_rx(
         &mut self,
@@ -399,12 +400,12 @@ impl Qpair {
         result
     }
 
-    /// Nothing is sent any more, but a H2CTermReq to a peer that misbehaves.
+    /// Ends the queue pair: it sends nothing but a H2CTermReq to a peer that violated the protocol.
     fn end(&mut self, now: Instant, error: QpairError) {
-        self.rx = RxState::Ended;
+        self.rx = HostRxState::Ended;
         self.out.clear();
         if let QpairError::Peer(error) = error {
-            self.out.push(now, Tx::Term { error }, &Parcel::control());
+            self.out.push(now, HostTx::Term { error }, &Parcel::control());
         }
     }
 
@@ -416,7 +417,7 @@ impl Qpair {
         mut fill: impl FnMut(u16, u32, &[u8]),
     ) -> Result<Option<RxEvent>, QpairError> {
         loop {
-            if self.rx == RxState::Ended {
+            if self.rx == HostRxState::Ended {
                 *at = input.len();
                 return Ok(None);
             }
@@ -445,7 +446,7 @@ impl Qpair {
         layout: &Layout,
     ) -> Result<Option<RxEvent>, QpairError> {
         let is_setup = layout.kind == PduType::IcResp;
-        if is_setup != (self.rx == RxState::AwaitIcResp) && layout.kind != PduType::C2hTermReq {
+        if is_setup != (self.rx == HostRxState::AwaitIcResp) && layout.kind != PduType::C2hTermReq {
             return Err(PeerMisbehaved::new(Fes::PduSequenceError, "ICResp out of order").into());
         }
         match layout.kind {
@@ -485,17 +486,17 @@ impl Qpair {
         self.digests = digests;
         self.alignment = alignment;
         self.maxh2cdata = maxh2cdata & !3;
-        // Our own HPDA is 0: data from the controller is aligned to dwords.
+        // This host's HPDA is 0: data from the controller is aligned to dwords.
         self.framer.agree(digests, 4);
-        self.rx = RxState::Ready;
+        self.rx = HostRxState::Ready;
         Ok(Some(RxEvent::Ready))
     }
 
-    /// The active slot of a command identifier.
-    fn slot(&mut self, cid: u16) -> Result<(u16, &mut Slot), PeerMisbehaved> {
+    /// Returns the active slot of a command identifier.
+    fn slot(&mut self, cid: u16) -> Result<(u16, &mut QpairSlot), PeerMisbehaved> {
         let number = cid & (SLOTS_MAX - 1);
         match self.slots.get_mut(usize::from(number)) {
-            Some(slot) if slot.state == SlotState::Active && slot.sqe.cid.get() == cid => {
+            Some(slot) if slot.state == QpairSlotState::Active && slot.sqe.cid.get() == cid => {
                 Ok((number, slot))
             }
             _ => Err(PeerMisbehaved::field(8, "command identifier of no command in flight")),
@@ -516,12 +517,12 @@ impl Qpair {
             }
             Data::None => true,
         };
-        // Data may be short when the command failed, or (admin) when the page is.
+        // Data may be short if the command failed, or (admin) if the page is.
         let data_intact = complete && !slot.corrupt;
         Ok(self.finish(now, number, cqe, data_intact))
     }
 
-    /// A command was answered: the end of its slot, unless it is fused with one that was not.
+    /// Completes a command and frees its slot, unless its fused partner is still in flight.
     #[inline]
     fn finish(
         &mut self,
@@ -532,9 +533,9 @@ impl Qpair {
     ) -> Option<RxEvent> {
         self.drop_queued_data(number);
         let slot = &mut self.slots[usize::from(number)];
-        slot.state = SlotState::Free;
+        slot.state = QpairSlotState::Free;
         if slot.corrupt && cqe.status().is_success() {
-            // The controller cannot know; the same as it says of data from us.
+            // The controller cannot detect it: use the status that it reports for wrong data from the host.
             cqe.status = Status::TRANSIENT_TRANSPORT_ERROR.to_field().into();
         }
         let data_bytes = slot.data.bytes();
@@ -551,13 +552,13 @@ impl Qpair {
         Some(RxEvent::Complete { slot: number, cqe, data_intact })
     }
 
-    /// A command that completes early (an error before its R2T was answered) leaves nothing to send.
+    /// Drops queued data of a command that completes early, with an error before its R2T was served.
     fn drop_queued_data(&mut self, number: u16) {
         if self.slots[usize::from(number)].r2t_outstanding == 0 {
             return;
         }
         for tx in self.out.iter_mut() {
-            if let Tx::H2cData { slot, length, .. } = tx
+            if let HostTx::H2cData { slot, length, .. } = tx
                 && *slot == number
             {
                 *length = 0;
@@ -589,13 +590,13 @@ impl Qpair {
         if data_bytes == 0 {
             return Err(PeerMisbehaved::field(16, "C2HData without data").into());
         }
-        self.rx = RxState::InData { slot: number, flags };
+        self.rx = HostRxState::InData { slot: number, flags };
         Ok(None)
     }
 
     #[inline]
     fn handle_data(&mut self, data: &[u8], fill: &mut impl FnMut(u16, u32, &[u8])) {
-        let RxState::InData { slot: number, .. } = self.rx else { return };
+        let HostRxState::InData { slot: number, .. } = self.rx else { return };
         let slot = &mut self.slots[usize::from(number)];
         fill(number, slot.moved, data);
         slot.moved += data.len() as u32;
@@ -606,8 +607,8 @@ impl Qpair {
         now: Instant,
         intact: bool,
     ) -> Result<Option<RxEvent>, QpairError> {
-        let RxState::InData { slot: number, flags } = self.rx else { return Ok(None) };
-        self.rx = RxState::Ready;
+        let HostRxState::InData { slot: number, flags } = self.rx else { return Ok(None) };
+        self.rx = HostRxState::Ready;
         let slot = &mut self.slots[usize::from(number)];
         slot.corrupt |= !intact;
         if flags & flag::SUCCESS == 0 {
@@ -647,23 +648,26 @@ impl Qpair {
             let ttag = pdu.ttag.get();
             let (kind, request_bytes) = (Kind::H2cData, expected);
             let parcel = Parcel { kind, urgency, data_bytes: length, request_bytes };
-            self.out.push(now, Tx::H2cData { slot: number, ttag, offset, length, last }, &parcel);
+            self.out.push(
+                now,
+                HostTx::H2cData { slot: number, ttag, offset, length, last },
+                &parcel,
+            );
             offset += length;
         }
         Ok(None)
     }
 
-    /// Fills `caravan` with what a doorbell has released, within the policy's limits; `false` when
-    /// nothing was added.
+    /// Fills `caravan` with PDUs that a doorbell has released, within the policy's limits. False if it added none.
     pub fn poll_tx(&mut self, caravan: &mut impl Caravan) -> bool {
         let mut load = Load::default();
         let awaits_icresp = self.awaits_icresp();
         while caravan.has_room() {
             let slots = &self.slots;
             let (size, blocked) =
-                (|tx: &Tx| tx.data_bytes(slots), |tx: &Tx| tx.waits(awaits_icresp));
+                (|tx: &HostTx| tx.data_bytes(slots), |tx: &HostTx| tx.waits(awaits_icresp));
             let Some(tx) = self.out.next(&mut load, size, blocked) else { break };
-            if let Tx::H2cData { length: 0, .. } = tx {
+            if let HostTx::H2cData { length: 0, .. } = tx {
                 load.uncount(); // its command is complete already
                 continue;
             }
@@ -672,13 +676,13 @@ impl Qpair {
         load.count() > 0
     }
 
-    /// Before ICResp nothing but ICReq may be sent: the digests are not known.
+    /// True until ICResp: only ICReq may be sent, as the digests are not known.
     #[inline]
     fn awaits_icresp(&self) -> bool {
-        self.rx == RxState::AwaitIcResp
+        self.rx == HostRxState::AwaitIcResp
     }
 
-    /// Whether something released waits for a caravan.
+    /// True if a released PDU waits for a caravan.
     #[must_use]
     #[inline]
     pub fn has_tx(&self) -> bool {
@@ -686,30 +690,30 @@ impl Qpair {
         self.out.is_due(|tx| tx.waits(awaits_icresp))
     }
 
-    fn emit(&mut self, tx: &Tx, caravan: &mut impl Caravan) {
+    fn emit(&mut self, tx: &HostTx, caravan: &mut impl Caravan) {
         match *tx {
-            Tx::IcReq => {
+            HostTx::IcReq => {
                 let maxr2t = u32::from(R2T_OUTSTANDING_MAX) - 1;
                 let pdu = IcReq::new(self.config.digests, 0, maxr2t);
                 put_header(caravan, &pdu.ch, &pdu, Digests::default());
             }
-            Tx::Command { slot } => self.emit_command(slot, caravan),
-            Tx::Fused { first, second } => self.emit_fused([first, second], caravan),
-            Tx::H2cData { slot, ttag, offset, length, last } => {
+            HostTx::Command { slot } => self.emit_command(slot, caravan),
+            HostTx::Fused { first, second } => self.emit_fused([first, second], caravan),
+            HostTx::H2cData { slot, ttag, offset, length, last } => {
                 self.emit_data(slot, ttag, offset, length, last, caravan);
             }
-            Tx::Term { error } => {
+            HostTx::Term { error } => {
                 let pdu = TermReq::new(true, error.fes, error.fei, 0);
                 put_header(caravan, &pdu.ch, &pdu, Digests::default());
             }
         }
     }
 
-    #[inline(always)] // as above
+    #[inline(always)] // as for `prepare`
     fn emit_command(&mut self, number: u16, caravan: &mut impl Caravan) {
         let slot = &mut self.slots[usize::from(number)];
-        slot.state = SlotState::Active;
-        slot.moments.sent = self.now;
+        slot.state = QpairSlotState::Active;
+        slot.timestamps.sent = self.now;
         let length = match slot.data {
             Data::Out(length) if slot.in_capsule => length,
             _ => 0,
@@ -748,8 +752,8 @@ impl Qpair {
     }
 }
 
-/// Octets of data that the command's capsule may carry: those of fabrics commands go in it always, even before a
-/// controller has said what else may. Linux's target never asks for the data of an Authentication Send.
+/// Returns the maximum bytes of in-capsule data of a command. Data of fabrics commands always goes in the capsule, even
+/// before the controller's limit is known. Linux's target never sends an R2T for an Authentication Send.
 fn in_capsule_bytes_max(sqe: &Sqe, agreed: u32) -> u32 {
     match sqe.opcode {
         opcode::FABRICS => agreed.max(FABRICS_IN_CAPSULE_BYTES),

@@ -1,18 +1,24 @@
-//! The requests of a lane, from when they are taken to their end, whatever becomes of its connections.
+//! Requests of a lane, from submission to their end, independent of the lane's connections.
 //!
-//! A request that is taken ends exactly once. It *waits* for a slot, has a *slot* of the queue pair while its command
-//! is under way, and *rests* until it is tried again. When the connection is lost all requests wait again, in the
-//! order in which they were taken. Without an answer of the controller a request fails for four reasons: nobody has
-//! answered it too often, its NSID stands for another namespace now ([`Barred`]), the controller is lost, or it
-//! was under way and may not be carried out twice ([`Addressed::may_repeat`]): nobody knows whether it was. It fails
-//! when it cannot be carried out any more, so whoever looks then sees what has become of it.
+//! A request that was taken ends exactly once. It *waits* for a slot, has a *slot* of the queue pair while its command
+//! is in flight, and *rests* until its retry. When the connection is lost all requests wait again, in the order in
+//! which they were taken.
 //!
-//! A request may be in one place only, and moves as a value: nothing is allocated for it.
+//! Without a completion from the controller a request fails for four reasons:
+//! - its command timed out too often;
+//! - its NSID now stands for another namespace ([`Barred`]);
+//! - the controller is lost;
+//! - it was in flight and may not be repeated ([`Addressed::may_repeat`]), as its outcome is unknown.
 //!
-//! With several paths to the namespaces ([`super::paths`]) a lane has requests on each of them. Those that a path cannot
-//! carry now move to another one ([`Requests::take_free`]), but for those that the path's target may still execute.
+//! It fails only once it cannot be executed any more, so a later read shows its outcome.
 //!
-//! Writes that an old one may still overwrite are *held*, whatever connection there is ([`super::old_commands`]).
+//! A request is in one place only, and moves as a value without an allocation.
+//!
+//! With several paths to the namespaces ([`super::paths`]) a lane has requests on each of them. Requests that a path
+//! cannot carry now move to another one ([`Requests::take_free`]), except those that the path's target may still
+//! execute.
+//!
+//! Writes that an old command may still overwrite are *held*, whatever the connection ([`super::old_commands`]).
 
 mod held;
 mod moves;
@@ -21,8 +27,8 @@ pub use moves::Moved;
 
 use super::express::Traffic;
 use super::old_commands::{BlockRange, ControllerSerial, LaneGuard};
-use super::overdue::{IoTimer, Watch};
-use super::paths::Meter;
+use super::overdue::{CommandTimer, IoTimer};
+use super::paths::PathMeter;
 use super::pins::Barred;
 use super::retry::{RetryRules, Tries, is_of_path};
 use super::write_verifier::{Durability, LaneWrites, PathWrites};
@@ -32,166 +38,166 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Nobody knows whether it was carried out, and it is not tried again.
+/// Status of a request with an unknown outcome that is not retried.
 const UNKNOWN: Status = Status::HOST_ABORTED;
-/// Of requests to a namespace that is there no more.
+/// Status of requests to a namespace that has disappeared.
 const STALE: Status = Status::INVALID_NAMESPACE.dnr();
-/// Of a Flush after the target's machine has lost acknowledged writes.
+/// Status of a Flush after the target's machine has lost acknowledged writes.
 const LOST: Status = Status::WRITE_FAULT.dnr();
 
-/// What a request is for.
+/// Properties of a request.
 pub trait Addressed {
-    /// Its namespace.
+    /// Returns the NSID.
     fn nsid(&self) -> u32;
-    /// Whether it may be carried out once more when nobody knows whether it was.
+    /// True if the request may be repeated when its outcome is unknown.
     fn may_repeat(&self) -> bool {
         true
     }
-    /// Octets that are in the way of others on its lane.
+    /// Returns the bytes of bulk data, which delay other requests of the lane.
     fn bulk(&self) -> u32 {
         self.traffic().bulk()
     }
-    /// What it is to others.
+    /// Returns the traffic class.
     fn traffic(&self) -> Traffic {
         Traffic::Plain
     }
-    /// Whether it matters that it is executed once more, later.
+    /// True if a late second execution would change data.
     fn has_effect(&self) -> bool {
         true
     }
-    /// Blocks that it changes, if it has an effect.
+    /// Returns the blocks that it changes, if it has an effect.
     fn changes(&self) -> BlockRange {
         BlockRange::all(self.nsid())
     }
-    /// What its success means for written data.
+    /// Returns what its success means for written data.
     fn durability(&self) -> Durability {
         Durability::Unchanged
     }
 }
 
-/// A queue pair with its connection, as far as requests need it.
+/// Queue pair with its connection, as requests use it.
 pub trait Queue<R> {
-    /// Commands that may be submitted now.
+    /// Returns the number of commands that may be submitted now.
     fn room(&self) -> u32;
-    /// Commands submitted and not completed.
+    /// Returns the number of commands in flight.
     fn in_flight(&self) -> u32;
-    /// Submits the request's command: its slot. `None`: it takes none.
+    /// Submits the request's command and returns its slot. `None`: the queue is full.
     fn submit(&mut self, now: Instant, request: &mut R) -> Option<u16>;
 }
 
-/// A request with what is known about it.
+/// Request with its state.
 #[derive(Debug)]
-struct Entry<R> {
+struct RequestEntry<R> {
     request: R,
-    /// Which of the lane's requests it is: what is tried again keeps its place.
+    /// Sequence number in the lane: a retry keeps its position.
     number: u64,
     since: Instant,
     tries: Tries,
-    /// How long its command has been under way.
-    watch: Watch,
-    /// Controller that it was sent to and that may still execute it: its connection was lost before the answer.
+    /// Timer of its command.
+    command_timer: CommandTimer,
+    /// Controller that may still execute it, as the connection was lost before the completion.
     at_risk: Option<ControllerSerial>,
-    /// It was not answered in time too often: it is not tried again.
-    given_up: bool,
-    /// Commands of the path that were under way with its own, if that is measured.
+    /// True if it timed out too often and is not retried.
+    has_timed_out: bool,
+    /// Commands in flight on the path at its submission, if the path is measured.
     depth: u16,
-    /// Of a Flush: which writes it covers ([`LaneWrites::begin_flush`]).
+    /// Round of a Flush, which selects the writes it covers ([`LaneWrites::begin_flush`]).
     round: u64,
 }
 
-impl<R: Addressed> Entry<R> {
-    /// Nobody knows whether it was carried out, and it is not to be once more.
+impl<R: Addressed> RequestEntry<R> {
+    /// True if its outcome is unknown and it may not be repeated.
     fn is_unknown(&self) -> bool {
-        self.at_risk.is_some() && (self.given_up || !self.request.may_repeat())
+        self.at_risk.is_some() && (self.has_timed_out || !self.request.may_repeat())
     }
 }
 
-/// A request's end.
+/// Request that has ended.
 #[derive(Debug)]
 pub struct Ended<R> {
     pub request: R,
-    /// How it has ended.
+    /// Final status.
     pub status: Status,
-    /// When it was taken.
+    /// Time at which it was taken.
     pub since: Instant,
 }
 
-/// What an answer means for its request.
+/// Effect of a completion on its request.
 #[derive(Debug)]
 pub enum Outcome<R> {
-    /// It has ended.
+    /// The request has ended.
     Ended(Ended<R>),
-    /// It is tried again later.
+    /// The request is retried later.
     Rests {
-        /// Its namespace.
+        /// Namespace of the request.
         nsid: u32,
-        /// None has rested since one succeeded.
+        /// True for the first retry since the last success.
         is_first: bool,
     },
 }
 
-/// A request that is tried again at its time.
+/// Request that waits for the time of its retry.
 #[derive(Debug)]
-struct Resting<R> {
+struct RestingRequest<R> {
     until: Instant,
-    entry: Entry<R>,
+    entry: RequestEntry<R>,
 }
 
-/// The earliest is the greatest.
-impl<R> Ord for Resting<R> {
+/// Orders by time, with the earliest as the greatest.
+impl<R> Ord for RestingRequest<R> {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.until, other.entry.number).cmp(&(self.until, self.entry.number))
     }
 }
 
-impl<R> PartialOrd for Resting<R> {
+impl<R> PartialOrd for RestingRequest<R> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<R> PartialEq for Resting<R> {
+impl<R> PartialEq for RestingRequest<R> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl<R> Eq for Resting<R> {}
+impl<R> Eq for RestingRequest<R> {}
 
-/// All requests of a lane.
+/// All requests of a lane on one connection.
 #[derive(Debug)]
 pub struct Requests<R> {
-    slots: Vec<Option<Entry<R>>>,
-    /// Requests without a slot: there is no connection, or they are tried again now.
-    waiting: VecDeque<Entry<R>>,
-    /// Requests that are tried again later.
-    resting: BinaryHeap<Resting<R>>,
-    /// Requests that could be submitted, but old writes are in their way: in the order in which they began to wait.
-    held: VecDeque<Entry<R>>,
+    slots: Vec<Option<RequestEntry<R>>>,
+    /// Requests without a slot: there is no connection, or their retry is due.
+    waiting: VecDeque<RequestEntry<R>>,
+    /// Requests that wait for their retry.
+    resting: BinaryHeap<RestingRequest<R>>,
+    /// Requests that wait for old writes, in the order in which they began to wait.
+    held: VecDeque<RequestEntry<R>>,
     guard: LaneGuard,
-    /// [`LaneGuard::ended_so_far`], when what is held was checked last.
+    /// [`LaneGuard::ended_so_far`] at the last check of held requests.
     ended_so_far: u64,
-    /// Requests that have failed, and nobody has been told.
+    /// Failed requests that are not reported yet.
     failed: VecDeque<Ended<R>>,
     rules: RetryRules,
     timer: IoTimer,
     barred: Barred,
-    /// The controller is lost: requests fail at once.
+    /// True while the controller is lost: requests fail at once.
     failing: bool,
-    /// One has rested since one succeeded.
+    /// True if a request was put to rest since the last success.
     has_rested: bool,
     /// Requests taken so far.
     taken: u64,
-    /// How fast the path is, if there are others.
-    meter: Option<Box<Meter>>,
-    /// Requests that the path cannot carry now, as its controller says.
+    /// Latency of the path, if there are other paths.
+    meter: Option<Box<PathMeter>>,
+    /// Requests that the path's controller cannot serve now.
     diverted: Vec<Moved<R>>,
     /// Acknowledged writes that a power failure of the target may lose.
     writes: LaneWrites,
 }
 
 impl<R: Addressed> Requests<R> {
-    /// None, for a queue of so many entries; what is not answered for `timeout` is overdue.
+    /// Creates an empty set for a queue of `queue_entries`; commands that take longer than `timeout` are overdue.
     #[must_use]
     pub fn new(queue_entries: u16, timeout: Option<Duration>) -> Self {
         Requests {
@@ -216,7 +222,7 @@ impl<R: Addressed> Requests<R> {
 
     // ---- In ----
 
-    /// Requests that may be taken now, with that queue.
+    /// Returns the number of requests that may be taken now, with this queue.
     #[inline]
     #[must_use]
     pub fn room<Q: Queue<R>>(&self, queue: Option<&Q>) -> u32 {
@@ -228,7 +234,7 @@ impl<R: Addressed> Requests<R> {
         }
     }
 
-    /// Requests that were taken and have not ended.
+    /// Returns the number of requests that were taken and have not ended.
     #[inline]
     #[must_use]
     pub fn outstanding<Q: Queue<R>>(&self, queue: Option<&Q>) -> u32 {
@@ -241,16 +247,26 @@ impl<R: Addressed> Requests<R> {
                 + self.diverted.len()) as u32
     }
 
-    /// Takes a request; there is [`Requests::room`]. `true`: its command is under way.
+    /// Takes a request; the caller has checked [`Requests::room`]. True if its command is in flight.
     #[inline]
     pub fn take<Q: Queue<R>>(&mut self, now: Instant, request: R, queue: Option<&mut Q>) -> bool {
         self.taken += 1;
-        let (tries, watch) = (Tries::default(), Watch::new(now));
-        let (number, at_risk, given_up, depth) = (self.taken, None, false, 0);
+        let (tries, command_timer) = (Tries::default(), CommandTimer::new(now));
+        let (number, at_risk, has_timed_out, depth) = (self.taken, None, false, 0);
         let is_flush = request.durability() == Durability::Flush;
         let round = if is_flush { self.writes.begin_flush() } else { 0 };
         let since = now;
-        let entry = Entry { request, number, since, tries, watch, at_risk, given_up, depth, round };
+        let entry = RequestEntry {
+            request,
+            number,
+            since,
+            tries,
+            command_timer,
+            at_risk,
+            has_timed_out,
+            depth,
+            round,
+        };
         match queue {
             Some(queue) if self.waiting.is_empty() => self.start(now, entry, queue),
             _ => {
@@ -261,7 +277,7 @@ impl<R: Addressed> Requests<R> {
     }
 
     #[cold]
-    fn put_off(&mut self, entry: Entry<R>) {
+    fn put_off(&mut self, entry: RequestEntry<R>) {
         if self.failing {
             self.fail_one(entry, Status::HOST_PATH_ERROR);
         } else {
@@ -269,9 +285,14 @@ impl<R: Addressed> Requests<R> {
         }
     }
 
-    /// Submits its command, or has it wait for old ones; `false`: that was not possible.
+    /// Submits its command, or holds it for old writes. False if neither was possible.
     #[inline(always)] // the entry is made where it stays
-    fn start<Q: Queue<R>>(&mut self, now: Instant, mut entry: Entry<R>, queue: &mut Q) -> bool {
+    fn start<Q: Queue<R>>(
+        &mut self,
+        now: Instant,
+        mut entry: RequestEntry<R>,
+        queue: &mut Q,
+    ) -> bool {
         if self.is_barred(entry.request.nsid()) {
             self.fail_one(entry, STALE);
             return true;
@@ -284,24 +305,24 @@ impl<R: Addressed> Requests<R> {
             self.waiting.push_front(entry);
             return false;
         };
-        (entry.watch, entry.at_risk) = (Watch::new(now), None);
+        (entry.command_timer, entry.at_risk) = (CommandTimer::new(now), None);
         if let Some(meter) = &mut self.meter {
             entry.depth = meter.begin(now, entry.request.traffic());
         }
         let slot = &mut self.slots[usize::from(slot)];
-        debug_assert!(slot.is_none(), "the slot of a command under way was used again");
+        debug_assert!(slot.is_none(), "the slot of a command in flight was used again");
         *slot = Some(entry);
         true
     }
 
-    /// Requests that wait get slots, and those whose time to be tried again has come.
+    /// Submits waiting requests, and those whose retry is due.
     #[inline]
     pub fn resume<Q: Queue<R>>(&mut self, now: Instant, queue: &mut Q) {
         if !self.held.is_empty() {
             self.review_held(now);
         }
         while self.rest_until().is_some_and(|until| until <= now)
-            && let Some(Resting { entry, .. }) = self.resting.pop()
+            && let Some(RestingRequest { entry, .. }) = self.resting.pop()
         {
             self.waiting.push_back(entry);
         }
@@ -315,29 +336,34 @@ impl<R: Addressed> Requests<R> {
         }
     }
 
-    /// The same as [`start`](Self::start), for one that has waited.
+    /// Calls [`start`](Self::start) for a request that has waited.
     #[cold]
-    fn restart<Q: Queue<R>>(&mut self, now: Instant, entry: Entry<R>, queue: &mut Q) -> bool {
+    fn restart<Q: Queue<R>>(
+        &mut self,
+        now: Instant,
+        entry: RequestEntry<R>,
+        queue: &mut Q,
+    ) -> bool {
         self.start(now, entry, queue)
     }
 
-    // ---- Under way ----
+    // ---- In flight ----
 
-    /// The request whose command has a slot.
+    /// Returns the request in a slot.
     #[inline]
     #[must_use]
     pub fn get(&self, slot: u16) -> Option<&R> {
         self.slots.get(usize::from(slot))?.as_ref().map(|entry| &entry.request)
     }
 
-    /// The same, to fill its buffer.
+    /// Returns the request in a slot, to fill its buffer.
     #[inline]
     #[must_use]
     pub fn get_mut(&mut self, slot: u16) -> Option<&mut R> {
         self.slots.get_mut(usize::from(slot))?.as_mut().map(|entry| &mut entry.request)
     }
 
-    /// The slot's command was answered with `status`. A success without all its data is none.
+    /// Completes the slot's command with `status`. A success without all its data counts as a transport error.
     #[inline]
     pub fn end(
         &mut self,
@@ -349,7 +375,7 @@ impl<R: Addressed> Requests<R> {
         let place = &mut self.slots[usize::from(slot)];
         let entry = place.as_ref()?;
         if let Some(meter) = &mut self.meter {
-            meter.end(now, entry.request.traffic(), entry.watch.since(), entry.depth);
+            meter.end(now, entry.request.traffic(), entry.command_timer.since(), entry.depth);
         }
         if status.is_success() && !data_intact {
             status = Status::TRANSIENT_TRANSPORT_ERROR;
@@ -375,7 +401,12 @@ impl<R: Addressed> Requests<R> {
     }
 
     #[cold]
-    fn end_badly(&mut self, now: Instant, mut entry: Entry<R>, status: Status) -> Outcome<R> {
+    fn end_badly(
+        &mut self,
+        now: Instant,
+        mut entry: RequestEntry<R>,
+        status: Status,
+    ) -> Outcome<R> {
         let nsid = entry.request.nsid();
         if !self.is_barred(nsid)
             && let Some(until) = entry.tries.next(now, status, &self.rules)
@@ -383,7 +414,7 @@ impl<R: Addressed> Requests<R> {
             if self.meter.is_some() && is_of_path(status) {
                 self.diverted.push(Moved::later(entry, until));
             } else {
-                self.resting.push(Resting { until, entry });
+                self.resting.push(RestingRequest { until, entry });
             }
             let is_first = !std::mem::replace(&mut self.has_rested, true);
             return Outcome::Rests { nsid, is_first };
@@ -391,7 +422,7 @@ impl<R: Addressed> Requests<R> {
         Outcome::Ended(Ended { request: entry.request, status, since: entry.since })
     }
 
-    /// Whether so many octets of bulk are under way or wait: looks at each request until they are found.
+    /// True if at least this many bytes of bulk are in flight or waiting. Visits requests until they are found.
     #[must_use]
     pub fn is_bulk(&self, least: u64) -> bool {
         let mut found = 0;
@@ -402,7 +433,7 @@ impl<R: Addressed> Requests<R> {
         })
     }
 
-    /// Requests that wait for a slot, or for old writes.
+    /// Returns the number of requests that wait for a slot or for old writes.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len() + self.held.len()
@@ -414,55 +445,58 @@ impl<R: Addressed> Requests<R> {
 
     // ---- Time ----
 
-    /// When something is due, with so many commands under way.
+    /// Returns the time of the next timer, with this many commands in flight.
     #[must_use]
     pub fn deadline(&self, in_flight: u32) -> Option<Instant> {
         let due = [self.rest_until(), self.held_until(), self.timer.deadline(in_flight)];
         due.into_iter().flatten().min()
     }
 
-    /// Whether [`Requests::check_overdue`] is due.
+    /// True if [`Requests::check_overdue`] is due.
     #[inline]
     #[must_use]
     pub fn may_be_overdue(&self, now: Instant) -> bool {
         self.timer.is_due(now)
     }
 
-    /// Looks how long commands have been under way: the slots of those that are to be aborted go to `abort`, once.
-    /// `true`: one was not answered after its abort either, and the connection is to be given up.
+    /// Checks the timers of commands. Calls `abort` once for each slot whose command is to be aborted. True if an
+    /// aborted command did not complete either: the caller closes the connection.
     pub fn check_overdue(&mut self, now: Instant, abort: impl FnMut(u16)) -> bool {
         let entries = (0..).zip(&mut self.slots);
-        let watches = entries.filter_map(|(slot, entry)| Some((slot, &mut entry.as_mut()?.watch)));
-        self.timer.check(now, watches, abort)
+        let timers =
+            entries.filter_map(|(slot, entry)| Some((slot, &mut entry.as_mut()?.command_timer)));
+        self.timer.check(now, timers, abort)
     }
 
     // ---- Connections ----
 
-    /// There is a connection again, to a controller with these `rules`: [`Requests::resume`] submits what waits, as far as
-    /// `guard` lets it.
+    /// Attaches a new connection to a controller with these `rules`. [`Requests::resume`] submits waiting requests as
+    /// far as `guard` permits.
     pub fn attach(&mut self, rules: RetryRules, guard: LaneGuard) {
         (self.rules, self.guard) = (rules, guard);
         self.failing = false;
         self.release();
     }
 
-    /// The path of the lane is to be connected once more after it was given up: requests wait for it again.
+    /// Makes requests wait again, as the path is reconnected after the controller was lost.
     pub fn reopen(&mut self) {
         self.failing = false;
     }
 
-    /// The connection is gone for good: whatever had a slot waits again, in the order in which it was taken. What was
-    /// not answered in time has a few tries; then it fails, but not before it can be executed no more.
+    /// Detaches the closed connection: requests with a slot wait again, in the order in which they were taken.
+    /// Timed-out commands get a few retries. After these the request fails, but not before it can no longer be
+    /// executed.
     pub fn detach(&mut self) {
-        let lost: Vec<Entry<R>> = self.slots.iter_mut().filter_map(Option::take).collect();
+        let lost: Vec<RequestEntry<R>> = self.slots.iter_mut().filter_map(Option::take).collect();
         let of_effect = lost.iter().filter(|entry| entry.request.has_effect());
         let changed: Vec<BlockRange> = of_effect.map(|entry| entry.request.changes()).collect();
         let at_risk = if changed.is_empty() { None } else { self.guard.record(changed) };
         for mut entry in lost {
             entry.at_risk = at_risk.filter(|_| entry.request.has_effect());
             let may_repeat = entry.request.may_repeat();
-            entry.given_up = may_repeat && entry.watch.is_overdue() && !entry.tries.may_pass();
-            if entry.given_up && entry.at_risk.is_none() {
+            entry.has_timed_out =
+                may_repeat && entry.command_timer.is_overdue() && !entry.tries.may_pass();
+            if entry.has_timed_out && entry.at_risk.is_none() {
                 self.fail_one(entry, UNKNOWN);
             } else {
                 self.waiting.push_back(entry);
@@ -478,8 +512,8 @@ impl<R: Addressed> Requests<R> {
         }
     }
 
-    /// Takes over the requests of another connection of the lane, which is gone, too: they wait in the order in which
-    /// all were taken.
+    /// Takes over the requests of another closed connection of the lane. They wait in the order in which all were
+    /// taken.
     pub fn absorb(&mut self, other: &mut Requests<R>) {
         debug_assert!(other.slots.iter().all(Option::is_none), "the other one is detached");
         self.waiting.append(&mut other.waiting);
@@ -493,13 +527,14 @@ impl<R: Addressed> Requests<R> {
         }
     }
 
-    /// The controller is lost: what has no slot fails, and what comes, until [`Requests::attach`].
+    /// Fails requests without a slot, and new ones until [`Requests::attach`]: the controller is lost.
     pub fn fail(&mut self) {
         self.failing = true;
         self.fail_waiting();
     }
 
-    /// In the order in which they were taken. Each connection counts its own, so time comes first.
+    /// Sorts waiting requests in the order in which they were taken. Each connection has its own numbers, so time comes
+    /// first.
     fn sort_waiting(&mut self) {
         self.waiting.make_contiguous().sort_by_key(|entry| (entry.since, entry.number));
     }
@@ -510,23 +545,23 @@ impl<R: Addressed> Requests<R> {
             let status = if entry.is_unknown() { UNKNOWN } else { Status::HOST_PATH_ERROR };
             self.fail_one(entry, status);
         }
-        while let Some(Resting { entry, .. }) = self.resting.pop() {
+        while let Some(RestingRequest { entry, .. }) = self.resting.pop() {
             self.fail_one(entry, Status::HOST_PATH_ERROR);
         }
     }
 
     #[cold]
-    fn fail_one(&mut self, entry: Entry<R>, status: Status) {
-        let Entry { request, since, .. } = entry;
+    fn fail_one(&mut self, entry: RequestEntry<R>, status: Status) {
+        let RequestEntry { request, since, .. } = entry;
         self.failed.push_back(Ended { request, status, since });
     }
 
-    /// The path of its connection, whose writes are followed.
+    /// Sets the path whose writes are recorded.
     pub fn set_writes(&mut self, writes: PathWrites) {
         self.writes.set_path(writes);
     }
 
-    /// What is not submitted from now on.
+    /// Sets the NSIDs whose requests are not submitted.
     pub fn set_barred(&mut self, barred: Barred) {
         self.barred = barred;
     }
@@ -536,14 +571,14 @@ impl<R: Addressed> Requests<R> {
         self.barred.has(nsid)
     }
 
-    /// Whether there is a [`Requests::next_failed`].
+    /// True if there is a [`Requests::next_failed`].
     #[inline]
     #[must_use]
     pub fn has_failed(&self) -> bool {
         !self.failed.is_empty()
     }
 
-    /// A request that has failed without an answer.
+    /// Takes a request that has failed without a completion.
     pub fn next_failed(&mut self) -> Option<Ended<R>> {
         self.failed.pop_front()
     }

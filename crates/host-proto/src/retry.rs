@@ -1,56 +1,55 @@
-//! Which commands are tried again, and when.
+//! Retry of failed commands.
 //!
-//! A status that says nothing against another try is not an error yet, but another try at once would only be the
-//! same again: each waits, for the time that the controller names (Command Retry Delay, NVMe Base 2.1, section
-//! 4.2.3) or for one that doubles.
+//! A status without Do Not Retry is no error yet, but an immediate retry would only fail again. Each retry waits for
+//! the time that the controller requests (Command Retry Delay, NVMe Base 2.1, section 4.2.3) or for one that doubles.
 
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 
-/// Times a request is tried again after something that passes.
+/// Maximum number of retries after a transient error.
 pub const TRIES_MAX: u8 = 5;
-/// First wait where the controller names none; it doubles.
+/// First delay if the controller requests none; it doubles.
 pub const BACK_OFF: Duration = Duration::from_millis(20);
-/// Longest such wait.
+/// Maximum of such a delay.
 pub const BACK_OFF_MAX: Duration = Duration::from_secs(2);
-/// Longest wait that a controller is granted.
+/// Maximum delay that a controller may request.
 pub const DELAY_MAX: Duration = Duration::from_secs(60);
 /// Unit of CRDT1 to CRDT3.
 const DELAY_UNIT: Duration = Duration::from_millis(100);
 
-/// What the controller and the user have said about trying again.
+/// Retry parameters of the controller and of the user.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RetryRules {
-    /// The controller's Command Retry Delay Times 1 to 3; zero: not told.
+    /// Command Retry Delay Times 1 to 3; zero: not reported.
     delays: [Duration; 3],
-    /// How long a request is tried while its namespace cannot be reached; `None`: for ever.
+    /// Duration of retries while the namespace is inaccessible; `None`: for ever.
     patience: Option<Duration>,
 }
 
 impl RetryRules {
-    /// From CRDT1 to CRDT3 of Identify Controller, and the controller-loss timeout.
+    /// Creates the rules from CRDT1 to CRDT3 of Identify Controller and the controller-loss timeout.
     #[must_use]
     pub fn new(crdt: [u16; 3], patience: Option<Duration>) -> Self {
         let delays = crdt.map(|units| (DELAY_UNIT * u32::from(units)).min(DELAY_MAX));
         RetryRules { delays, patience }
     }
 
-    /// How long a request is tried while its namespace cannot be reached; `None`: for ever.
+    /// Returns the duration of retries while the namespace is inaccessible; `None`: for ever.
     #[must_use]
     pub fn patience(&self) -> Option<Duration> {
         self.patience
     }
 }
 
-/// What a status says about another try.
+/// Advice of a status on retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Advice {
-    /// It would fail again, or nobody knows better.
+    /// No retry.
     Never,
-    /// Something that passes: a few tries.
+    /// Transient error: a few retries.
     Passing,
-    /// The namespace cannot be reached now: as long as a lost controller is waited for.
+    /// Namespace inaccessible now: retries until the controller-loss timeout.
     Unreachable,
 }
 
@@ -69,30 +68,30 @@ fn advice(status: Status) -> Advice {
     } else if status.is_path_related() || status.is(Status::NAMESPACE_NOT_READY) {
         Advice::Unreachable
     } else if status.retry_delay() > 0 {
-        Advice::Passing // it says when
+        Advice::Passing // the status has a retry delay
     } else {
         Advice::Never
     }
 }
 
-/// Whether a status says that another path may carry the request, though this one does not.
+/// True if the status means that another path may carry the request.
 #[must_use]
 pub fn is_of_path(status: Status) -> bool {
     status.is_path_related() && !status.is_dnr()
 }
 
-/// How often a request has been tried, and since when it has not been possible.
+/// Retry state of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tries {
     passing: u8,
     waits: u8,
     is_unreachable: bool,
-    /// Beginning of the time in which no path could carry it, if it is unreachable.
+    /// Start of the time without an accessible path, if it is unreachable.
     unreachable_since: Instant,
 }
 
 impl Tries {
-    /// The request has ended with `status`: when it is to be submitted again. `None`: it has ended.
+    /// Returns when a request that ended with `status` is retried. `None`: it is not.
     pub fn next(&mut self, now: Instant, status: Status, rules: &RetryRules) -> Option<Instant> {
         let limit = match advice(status) {
             Advice::Never => return None,
@@ -111,10 +110,10 @@ impl Tries {
             return None;
         }
         let at = now + self.wait(status, rules);
-        Some(limit.map_or(at, |limit| at.min(limit))) // the last try is at the end of the time
+        Some(limit.map_or(at, |limit| at.min(limit))) // the last retry is at the limit
     }
 
-    /// It was given up because nobody answered: whether it may be submitted again, over a new connection.
+    /// Counts a retry after a timeout. True if the request may be submitted again, over a new connection.
     pub fn may_pass(&mut self) -> bool {
         let may = self.passing < TRIES_MAX;
         self.passing += u8::from(may);
@@ -122,9 +121,9 @@ impl Tries {
     }
 
     fn wait(&mut self, status: Status, rules: &RetryRules) -> Duration {
-        let told = status.retry_delay().checked_sub(1).map(|n| rules.delays[usize::from(n)]);
-        if let Some(told) = told.filter(|told| !told.is_zero()) {
-            return told;
+        let requested = status.retry_delay().checked_sub(1).map(|n| rules.delays[usize::from(n)]);
+        if let Some(requested) = requested.filter(|requested| !requested.is_zero()) {
+            return requested;
         }
         let wait = BACK_OFF.saturating_mul(1 << self.waits.min(16)).min(BACK_OFF_MAX);
         self.waits = self.waits.saturating_add(1);
@@ -143,7 +142,7 @@ mod tests {
         RetryRules::new([1, 50, u16::MAX], patience)
     }
 
-    /// The waits before all tries that a request gets when it always ends with `status`.
+    /// Returns the delays of all retries of a request that always ends with `status`.
     fn waits(status: Status, rules: &RetryRules) -> Vec<Duration> {
         let (mut tries, mut now) = (Tries::default(), NOW);
         let mut waits = Vec::new();
@@ -191,14 +190,14 @@ mod tests {
 
     #[test]
     fn a_controller_says_how_long_to_wait() {
-        let told = |status: Status| waits(status, &rules(Some(SECOND * 3600)));
+        let requested = |status: Status| waits(status, &rules(Some(SECOND * 3600)));
         for status in [Status::COMMAND_INTERRUPTED, Status::INTERNAL_ERROR, Status::WRITE_FAULT] {
-            assert_eq!(told(status.retry_after(1)), [DELAY_UNIT; 5], "{status}");
-            assert_eq!(told(status.retry_after(2)), [SECOND * 5; 5], "{status}");
-            assert_eq!(told(status.retry_after(3)), [DELAY_MAX; 5], "{status}");
+            assert_eq!(requested(status.retry_after(1)), [DELAY_UNIT; 5], "{status}");
+            assert_eq!(requested(status.retry_after(2)), [SECOND * 5; 5], "{status}");
+            assert_eq!(requested(status.retry_after(3)), [DELAY_MAX; 5], "{status}");
         }
-        assert_eq!(told(Status::NAMESPACE_NOT_READY.retry_after(2)), [SECOND * 5; 720]);
-        // CRD of a controller that has told no times.
+        assert_eq!(requested(Status::NAMESPACE_NOT_READY.retry_after(2)), [SECOND * 5; 720]);
+        // CRD of a controller that reports no times.
         let silent = RetryRules::new([0; 3], None);
         assert_eq!(waits(Status::COMMAND_INTERRUPTED.retry_after(2), &silent)[0], BACK_OFF);
     }
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_answers_is_given_up_in_the_end() {
+    fn a_timed_out_request_is_not_retried_for_ever() {
         let mut tries = Tries::default();
         assert!((0..TRIES_MAX).all(|_| tries.may_pass()));
         assert!(!tries.may_pass());

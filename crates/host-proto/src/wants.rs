@@ -10,24 +10,24 @@ use roadtrain_proto::security::dhchap::Keys;
 pub struct Wants {
     /// Subsystem to connect to.
     pub subsystem_nqn: String,
-    /// Who this host says it is.
+    /// NQN of this host.
     pub host_nqn: String,
     /// Host identifier, a UUID.
     pub host_id: [u8; 16],
     /// Keep-alive timeout; zero for none.
     pub keep_alive: Duration,
-    /// Longest wait for an answer.
+    /// Maximum wait for a reply.
     pub timeout: Duration,
     /// Entries of an I/O queue.
     pub queue_entries: u16,
     /// Class of the I/O queues.
     pub class: Class,
-    /// Ask for SQ flow control at once; else only where the target insists on it.
+    /// Request SQ flow control at once; else only if the target requires it.
     pub sq_flow_control: bool,
-    /// Keys to authenticate with. With one of the controller's it has to prove that it has the key, too.
+    /// Authentication keys. With a controller key the controller has to authenticate, too.
     pub keys: Keys,
-    /// Whether frames of lanes over Ethernet are sealed; over TCP never.
+    /// Sealing of frames of lanes over Ethernet; not used over TCP.
     pub seals: SealUse,
-    /// Authenticate in the clear to make a PSK, and connect everything with TLS and that.
+    /// Negotiate a PSK in the clear, and secure all connections with TLS and this PSK.
     pub concatenates: bool,
 }

@@ -1,27 +1,28 @@
 //! Acknowledged writes that no Flush has made stable yet, and the failure of the machine that held them.
 //!
-//! A target answers a write when it is in a volatile cache; power failure of the target's machine loses it. The host
-//! cannot see that: the target is back, and its Flush succeeds. So a target of this project reports a *write verifier*
-//! for each namespace, as NFS servers do (RFC 1813, section 3.3.7): a number that changes when unflushed writes may have
-//! been lost. If a path reports another one than before, and writes were acknowledged under the former one since the
-//! last good Flush, then the next Flush of that namespace fails, as on a local disk whose cache was lost.
+//! A target completes a write when it is in a volatile cache; power failure of the target's machine loses it. The host
+//! cannot detect that: the target is back, and its Flush succeeds. So a target of this project reports a *write
+//! verifier* for each namespace, as NFS servers do (RFC 1813, section 3.3.7). This number changes when unflushed writes
+//! may have been lost. If a path reports another verifier than before, writes under the former one since the last good
+//! Flush count as lost. The next Flush of that namespace then fails. A local disk whose cache was lost behaves the
+//! same.
 //!
-//! Each Flush that is taken begins a *round*, and keeps its number however often it is submitted. A write belongs to the
-//! round in which it was acknowledged. A good Flush of round r makes writes of rounds up to r stable. Once writes are lost,
-//! Flushes fail until one fails that was taken after the last of these writes was acknowledged, and those in flight with
-//! that one. So each program that waits for a Flush sees the failure.
+//! Each Flush that is taken starts a *round*, and keeps its number over all retries. A write belongs to the round in
+//! which it was acknowledged. A good Flush of round r makes writes of rounds up to r stable. Once writes are lost,
+//! Flushes fail until one fails that was taken after the last of these writes was acknowledged, and those in flight
+//! with it. So each program that waits for a Flush receives the failure.
 //!
-//! With several paths, two rules tell one machine from several:
-//! - If a path reports a verifier that another path has reported before, both lead to one machine. Flushes since that first
-//!   report do not cover what the machine had acknowledged under an earlier verifier.
+//! With several paths, two rules distinguish one machine from several:
+//! - If a path reports a verifier that another path has reported before, both lead to one machine. Flushes since that
+//!   first report do not cover writes that the machine had acknowledged under an earlier verifier.
 //! - If the machine of a path has lost its memory, and no live path leads to other unflushed writes, these count as lost:
 //!   they are of the same machine, or of one that failed together with it. A machine whose verifier no path has reported
 //!   before may be one that has lost its memory.
 //!
-//! A Flush over one machine counts for writes to another one: they may share a device.
+//! A Flush over one machine also covers writes to another one: they may share a device.
 //!
-//! [`WriteVerifiers`] is a host's, [`PathWrites`] a path's, `LaneWrites` a lane's. A write costs one load of memory that
-//! changes once per Flush.
+//! A host has a [`WriteVerifiers`], a path a [`PathWrites`], a lane a `LaneWrites`. A write costs one load of memory
+//! that changes once per Flush.
 
 use super::bringup::NamespaceInfo;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -29,46 +30,45 @@ use roadtrain_wire::identify::NSID_ALL;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Value of [`Flushes::failing_until`] until the failure is reported.
+/// Value of [`NamespaceFlushes::failing_until`] until the failure is reported.
 const UNREPORTED: u64 = u64::MAX;
 
-/// What the success of a request means for written data.
+/// Effect of a successful request on written data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Nothing: it reads, or what it writes is stable.
+    /// No effect: it reads, or its data is stable at once.
     Unchanged,
-    /// It has written what a power failure may lose until the next Flush.
+    /// It has written data that a power failure may lose until the next Flush.
     NeedsFlush,
-    /// Earlier writes to its namespace are stable.
+    /// It has made earlier writes to its namespace stable.
     Flush,
 }
 
 /// Flushes of a namespace over all paths of a host.
 #[derive(Debug, Default)]
-struct Flushes {
-    /// Round up to which writes are stable, or their loss was reported.
+struct NamespaceFlushes {
+    /// Last round whose writes are stable or reported as lost.
     stable: AtomicU64,
-    /// Last round with a write that was lost.
+    /// Last round with a lost write.
     lost: AtomicU64,
     /// First round whose Flush may succeed.
     failing_until: AtomicU64,
 }
 
-impl Flushes {
-    /// Acknowledged writes of rounds up to that one are lost.
+impl NamespaceFlushes {
+    /// Marks acknowledged writes of rounds up to `round` as lost.
     fn lose(&self, round: u64) {
         self.lost.fetch_max(round, Ordering::SeqCst);
         self.failing_until.store(UNREPORTED, Ordering::SeqCst);
     }
 
-    /// Ends a Flush that the target has answered with success, while `next` is the next round; `false`: it has failed all
-    /// the same.
+    /// Ends a successful Flush, while `next` is the next round. False if it fails because of lost writes.
     fn end(&self, round: u64, next: u64) -> bool {
         let failing_until = self.failing_until.load(Ordering::SeqCst);
         let is_good = round >= failing_until;
         if failing_until == UNREPORTED && round >= self.lost.load(Ordering::SeqCst) {
             let (success, failure) = (Ordering::SeqCst, Ordering::SeqCst);
-            // Another lane may have reported it meanwhile.
+            // Another lane may have reported the failure already.
             let _ = self.failing_until.compare_exchange(UNREPORTED, next, success, failure);
         }
         self.stable.fetch_max(round, Ordering::SeqCst);
@@ -78,16 +78,16 @@ impl Flushes {
 
 /// Writes that were acknowledged under one verifier.
 #[derive(Debug, Default)]
-struct Written {
-    /// Last round with one.
+struct VerifierWrites {
+    /// Last round with a write.
     last: AtomicU64,
-    /// Round up to which a Flush under the same verifier has made them stable, or they were counted as lost.
+    /// Last round whose writes a Flush under the same verifier has made stable, or that were counted as lost.
     stable: AtomicU64,
 }
 
-impl Written {
-    /// Counts writes as lost that are not stable, if Flushes of rounds up to `stable` have succeeded; returns the last
-    /// one's round.
+impl VerifierWrites {
+    /// Counts unstable writes as lost, if Flushes of rounds up to `stable` have succeeded. Returns the round of the
+    /// last one.
     fn lose(&self, stable: u64) -> Option<u64> {
         let last = self.last.load(Ordering::SeqCst);
         let before = self.stable.fetch_max(last, Ordering::SeqCst);
@@ -95,38 +95,39 @@ impl Written {
     }
 }
 
-/// A verifier as a host knows it.
+/// Verifier that paths of a host have reported.
 #[derive(Debug, Default)]
-struct Known {
-    written: Arc<Written>,
-    /// [`Flushes::stable`] when the first path reported it.
+struct KnownVerifier {
+    written: Arc<VerifierWrites>,
+    /// [`NamespaceFlushes::stable`] when the first path reported it.
     stable_before: u64,
-    /// Live paths that report it.
+    /// Number of live paths that report it.
     paths: u32,
 }
 
-/// A namespace of a host.
+/// Namespace of a host.
 #[derive(Debug, Default)]
 struct HostNamespace {
-    flushes: Arc<Flushes>,
-    verifiers: BTreeMap<u64, Known>,
+    flushes: Arc<NamespaceFlushes>,
+    verifiers: BTreeMap<u64, KnownVerifier>,
 }
 
 impl HostNamespace {
-    /// A path reports `verifier`.
+    /// Registers a path that reports `verifier`.
     fn report(&mut self, verifier: u64) -> PathNamespace {
         let stable_before = self.flushes.stable.load(Ordering::SeqCst);
         let known = self.verifiers.entry(verifier);
-        let known = known.or_insert_with(|| Known { stable_before, ..Known::default() });
+        let known =
+            known.or_insert_with(|| KnownVerifier { stable_before, ..KnownVerifier::default() });
         let (flushes, written) = (self.flushes.clone(), known.written.clone());
         PathNamespace { verifier, flushes, written }
     }
 
-    /// A path that has reported `before` reports `now`; `true`: acknowledged writes may be lost.
+    /// Replaces the verifier of a path. True if acknowledged writes may be lost.
     fn replace(&mut self, before: &PathNamespace, now: u64) -> bool {
         self.verifiers.remove(&before.verifier);
         let known = self.verifiers.get(&now);
-        // Flushes after another path reported the new verifier do not cover what the machine had lost before.
+        // Flushes after another path reported the new verifier do not cover the machine's earlier losses.
         let stable = known.map_or_else(
             || self.flushes.stable.load(Ordering::SeqCst),
             |known| known.stable_before,
@@ -135,7 +136,8 @@ impl HostNamespace {
         lost.inspect(|&round| self.flushes.lose(round)).is_some()
     }
 
-    /// A machine has lost its memory. `true`: so may have one that no live path leads to, with acknowledged writes.
+    /// Handles a machine's memory loss. True if a machine without a live path may have lost acknowledged writes as
+    /// well.
     fn lose_unreachable(&mut self) -> bool {
         let stable = self.flushes.stable.load(Ordering::SeqCst);
         let unreachable = self.verifiers.values().filter(|known| known.paths == 0);
@@ -150,10 +152,10 @@ impl HostNamespace {
     }
 }
 
-/// Acknowledged writes of a host, by namespace. Its clones are one.
+/// Acknowledged writes of a host, by namespace. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct WriteVerifiers {
-    /// Round of the next Flush: 0 is none's.
+    /// Round of the next Flush; at least 1.
     round: Arc<AtomicU64>,
     namespaces: Arc<Mutex<BTreeMap<u32, HostNamespace>>>,
 }
@@ -164,16 +166,16 @@ impl Default for WriteVerifiers {
     }
 }
 
-/// A namespace as a path reaches it.
+/// Namespace on a path.
 #[derive(Clone, Debug)]
 struct PathNamespace {
     verifier: u64,
-    flushes: Arc<Flushes>,
-    written: Arc<Written>,
+    flushes: Arc<NamespaceFlushes>,
+    written: Arc<VerifierWrites>,
 }
 
 impl PathNamespace {
-    /// As [`Flushes::end`].
+    /// Ends a Flush, as [`NamespaceFlushes::end`].
     fn end_flush(&self, round: u64, next: u64) -> bool {
         self.written.stable.fetch_max(round, Ordering::SeqCst);
         self.flushes.end(round, next)
@@ -183,14 +185,14 @@ impl PathNamespace {
 /// Namespaces of a path.
 #[derive(Debug, Default)]
 struct PathNamespaces {
-    /// By NSID; `None`: the target reports no verifier.
+    /// Namespaces by NSID; `None`: no verifier reported.
     by_nsid: BTreeMap<u32, Option<PathNamespace>>,
-    /// NSIDs whose verifier has changed since the path was live, or is new to the host.
+    /// NSIDs whose verifier has changed since the path was last live, or is new to the host.
     changed: Vec<u32>,
     is_live: bool,
 }
 
-/// Acknowledged writes of a path, for its association and its lanes. Its clones are one.
+/// Acknowledged writes of a path, for its association and its lanes. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct PathWrites {
     host: WriteVerifiers,
@@ -198,7 +200,7 @@ pub struct PathWrites {
 }
 
 impl PathWrites {
-    /// None yet, of a path of that host.
+    /// Creates the record of a path of `host`, without writes.
     #[must_use]
     pub fn new(host: WriteVerifiers) -> Self {
         PathWrites { host, namespaces: Arc::default() }
@@ -212,14 +214,14 @@ impl PathWrites {
         self.host.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Namespaces as the path's controller reports them, before lanes submit anything to it. Returns NSIDs whose
-    /// acknowledged writes may be lost: the next Flush of each fails.
+    /// Records namespaces as the path's controller reports them, before lanes submit anything to it. Returns NSIDs
+    /// whose acknowledged writes may be lost: the next Flush of each fails.
     pub fn observe<'a>(&self, namespaces: impl IntoIterator<Item = &'a NamespaceInfo>) -> Vec<u32> {
         let mut lost = Vec::new();
         let (mut of_path, mut of_host) = (self.lock(), self.lock_host());
         for NamespaceInfo { nsid, write_verifier, .. } in namespaces {
             let before = of_path.by_nsid.get(nsid).cloned().flatten();
-            // A target that has given its blocks to another one reports none.
+            // A target that has handed its blocks over reports no verifier.
             let is_known = before.as_ref().is_some_and(|before| {
                 write_verifier.is_none_or(|verifier| verifier == before.verifier)
             });
@@ -246,8 +248,8 @@ impl PathWrites {
         lost
     }
 
-    /// The path is live. If its machine has lost its memory meanwhile, or may have, so may have others that no live path
-    /// leads to: one power failure takes all machines of a rack. Returns NSIDs as [`PathWrites::observe`] does.
+    /// Marks the path as live. If its machine has lost its memory, or may have, so may machines without a live path: a
+    /// power failure may hit a whole rack. Returns NSIDs as [`PathWrites::observe`] does.
     pub fn connected(&self) -> Vec<u32> {
         let (mut of_path, mut of_host) = (self.lock(), self.lock_host());
         let was_live = std::mem::replace(&mut of_path.is_live, true);
@@ -261,7 +263,7 @@ impl PathWrites {
         lost
     }
 
-    /// The path is not live any more.
+    /// Marks the path as not live.
     pub fn disconnected(&self) {
         let (mut of_path, mut of_host) = (self.lock(), self.lock_host());
         if !std::mem::replace(&mut of_path.is_live, false) {
@@ -278,16 +280,16 @@ impl PathWrites {
 /// Acknowledged writes of a lane.
 #[derive(Debug, Default)]
 pub(super) struct LaneWrites {
-    /// `None`: it has never been connected.
+    /// Path of the connection; `None` before the first one.
     path: Option<PathWrites>,
-    /// Namespace and round of the last write that was noted: others like it change nothing.
+    /// Namespace and round of the last recorded write: repeated ones change nothing.
     noted: (u32, u64),
-    /// In the order of NSIDs: those that its requests have named.
+    /// Namespaces of its requests, in the order of NSIDs.
     known: Vec<(u32, Option<PathNamespace>)>,
 }
 
 impl LaneWrites {
-    /// Connected to the controller of a path.
+    /// Sets the path of a new connection.
     pub(super) fn set_path(&mut self, path: PathWrites) {
         *self = LaneWrites { path: Some(path), ..LaneWrites::default() };
     }
@@ -308,7 +310,7 @@ impl LaneWrites {
         Some(at)
     }
 
-    /// A write was acknowledged that needs a Flush.
+    /// Records an acknowledged write that needs a Flush.
     #[inline]
     pub(super) fn acknowledged(&mut self, nsid: u32) {
         let Some(path) = &self.path else { return };
@@ -326,13 +328,13 @@ impl LaneWrites {
         }
     }
 
-    /// A Flush is taken: its round. 0, which covers nothing, if nothing can have been written over the lane.
+    /// Starts a Flush. Returns its round; 0, which covers nothing, before the first connection.
     #[cold]
     pub(super) fn begin_flush(&self) -> u64 {
         self.path.as_ref().map_or(0, |path| path.host.round.fetch_add(1, Ordering::SeqCst))
     }
 
-    /// The target has answered the Flush of that round with success; `false`: it has failed all the same.
+    /// Ends a successful Flush of a round. False if it fails because of lost writes.
     #[cold]
     pub(super) fn end_flush(&mut self, nsid: u32, round: u64) -> bool {
         let Some(path) = &self.path else { return true };
@@ -357,33 +359,33 @@ mod tests {
         NamespaceInfo { nsid, block_bytes: 512, write_verifier, ..NamespaceInfo::default() }
     }
 
-    /// A path with a lane, which are connected to a controller with that verifier.
-    struct End {
+    /// Path and lane, connected to a controller with a verifier.
+    struct VerifierPath {
         path: PathWrites,
         lane: LaneWrites,
     }
 
-    impl End {
-        fn new(host: &WriteVerifiers, verifier: u64) -> End {
-            let mut end = End::unconnected(host);
+    impl VerifierPath {
+        fn new(host: &WriteVerifiers, verifier: u64) -> VerifierPath {
+            let mut end = VerifierPath::unconnected(host);
             assert_eq!(end.connect(verifier), [], "nothing was there before");
             end
         }
 
-        fn unconnected(host: &WriteVerifiers) -> End {
-            End { path: PathWrites::new(host.clone()), lane: LaneWrites::default() }
+        fn unconnected(host: &WriteVerifiers) -> VerifierPath {
+            VerifierPath { path: PathWrites::new(host.clone()), lane: LaneWrites::default() }
         }
 
-        /// A path that has written and has lost its connection, and one that was never connected.
-        fn lost_and_new() -> (End, End) {
+        /// Returns a path that has lost its connection after a write, and one that was never connected.
+        fn lost_and_new() -> (VerifierPath, VerifierPath) {
             let host = WriteVerifiers::default();
-            let mut lost = End::new(&host, 1);
+            let mut lost = VerifierPath::new(&host, 1);
             lost.write();
             lost.path.disconnected();
-            (lost, End::unconnected(&host))
+            (lost, VerifierPath::unconnected(&host))
         }
 
-        /// Connects again: NSIDs with lost writes.
+        /// Reconnects. Returns NSIDs with lost writes.
         fn connect(&mut self, verifier: u64) -> Vec<u32> {
             self.path.disconnected();
             let mut lost = self.path.observe(&[namespace(NSID, verifier)]);
@@ -408,7 +410,7 @@ mod tests {
 
     #[test]
     fn one_flush_fails_after_acknowledged_writes_were_lost() {
-        let mut end = End::new(&WriteVerifiers::default(), 7);
+        let mut end = VerifierPath::new(&WriteVerifiers::default(), 7);
         end.write();
         assert_eq!(end.connect(7), [], "the same process");
         assert_eq!(end.connect(8), [NSID]);
@@ -428,7 +430,7 @@ mod tests {
 
     #[test]
     fn nothing_is_known_of_a_target_without_verifiers() {
-        let mut end = End::new(&WriteVerifiers::default(), 0);
+        let mut end = VerifierPath::new(&WriteVerifiers::default(), 0);
         end.write();
         assert_eq!(end.connect(0), []);
         assert!(end.flush());
@@ -439,7 +441,7 @@ mod tests {
 
     #[test]
     fn a_flush_covers_what_was_acknowledged_before_it_was_taken() {
-        let mut end = End::new(&WriteVerifiers::default(), 1);
+        let mut end = VerifierPath::new(&WriteVerifiers::default(), 1);
         let round = end.lane.begin_flush();
         end.write();
         assert!(end.end(round));
@@ -453,7 +455,7 @@ mod tests {
 
     #[test]
     fn flushes_in_flight_together_fail_together() {
-        let mut end = End::new(&WriteVerifiers::default(), 1);
+        let mut end = VerifierPath::new(&WriteVerifiers::default(), 1);
         end.write();
         assert_eq!(end.connect(2), [NSID]);
         let (one, other) = (end.lane.begin_flush(), end.lane.begin_flush());
@@ -464,7 +466,7 @@ mod tests {
 
     #[test]
     fn a_flush_that_is_tried_again_covers_no_more_than_before() {
-        let mut end = End::new(&WriteVerifiers::default(), 1);
+        let mut end = VerifierPath::new(&WriteVerifiers::default(), 1);
         end.write();
         let first = end.lane.begin_flush();
         end.write();
@@ -477,7 +479,7 @@ mod tests {
     #[test]
     fn two_paths_to_one_machine_report_its_failure_once() {
         let host = WriteVerifiers::default();
-        let (mut one, mut other) = (End::new(&host, 1), End::new(&host, 1));
+        let (mut one, mut other) = (VerifierPath::new(&host, 1), VerifierPath::new(&host, 1));
         one.write();
         other.write();
         assert_eq!(other.connect(2), [NSID], "what was written over the other path, too");
@@ -493,7 +495,7 @@ mod tests {
     #[test]
     fn two_paths_to_different_machines_do_not_blame_each_other() {
         let host = WriteVerifiers::default();
-        let (mut one, mut other) = (End::new(&host, 1), End::new(&host, 9));
+        let (mut one, mut other) = (VerifierPath::new(&host, 1), VerifierPath::new(&host, 9));
         for _ in 0..3 {
             one.write();
             assert!(other.flush());
@@ -508,7 +510,7 @@ mod tests {
     #[test]
     fn a_path_that_has_missed_a_loss_reports_that_of_another_one() {
         let host = WriteVerifiers::default();
-        let (mut one, mut other) = (End::new(&host, 1), End::new(&host, 1));
+        let (mut one, mut other) = (VerifierPath::new(&host, 1), VerifierPath::new(&host, 1));
         other.path.disconnected();
         assert_eq!(one.connect(2), []);
         one.write();
@@ -519,10 +521,10 @@ mod tests {
         assert!(one.flush());
     }
 
-    /// It may lead to the machine that has failed, or to another one.
+    /// The path may lead to the failed machine, or to another one.
     #[test]
     fn a_path_that_is_connected_for_the_first_time_reports_a_loss() {
-        let (mut one, mut other) = End::lost_and_new();
+        let (mut one, mut other) = VerifierPath::lost_and_new();
         assert_eq!(other.connect(2), [NSID]);
         assert!(!other.flush());
         assert!(other.flush());
@@ -532,7 +534,7 @@ mod tests {
 
     #[test]
     fn a_namespace_that_a_live_path_finds_reports_a_loss() {
-        let (_lost, mut other) = End::lost_and_new();
+        let (_lost, mut other) = VerifierPath::lost_and_new();
         assert_eq!(other.path.observe(&[]), []);
         assert_eq!(other.path.connected(), []);
         other.lane.set_path(other.path.clone());
@@ -545,7 +547,7 @@ mod tests {
     #[test]
     fn a_flush_does_not_cover_what_the_same_machine_had_lost_before() {
         let host = WriteVerifiers::default();
-        let (mut one, mut other) = (End::new(&host, 1), End::new(&host, 1));
+        let (mut one, mut other) = (VerifierPath::new(&host, 1), VerifierPath::new(&host, 1));
         other.path.disconnected();
         assert_eq!(one.connect(2), []);
         one.write();
@@ -560,7 +562,7 @@ mod tests {
     #[test]
     fn a_machine_that_is_away_keeps_its_writes_while_others_stay() {
         let host = WriteVerifiers::default();
-        let (mut one, mut other) = (End::new(&host, 1), End::new(&host, 9));
+        let (mut one, mut other) = (VerifierPath::new(&host, 1), VerifierPath::new(&host, 9));
         one.write();
         one.path.disconnected();
         assert_eq!(other.connect(9), [], "it has kept its memory");
@@ -592,7 +594,7 @@ mod tests {
 
     #[test]
     fn a_flush_of_before_the_first_connection_covers_nothing() {
-        let mut end = End::new(&WriteVerifiers::default(), 1);
+        let mut end = VerifierPath::new(&WriteVerifiers::default(), 1);
         let round = LaneWrites::default().begin_flush();
         end.write();
         assert!(end.end(round));

@@ -1,39 +1,39 @@
-//! Commands under way, with their data, and those that have completed.
+//! Commands in flight with their data, and completed ones.
 
 use crate::api::Completion;
-use crate::commands::{Commands, Ending, HasEnded};
-use crate::ether::Source;
+use crate::commands::{CommandEnd, EndedLinkCommand, LinkCommands};
+use crate::ether::CommandDataSource;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::Place;
 use roadtrain_wire::cqe::Cqe;
 use std::collections::VecDeque;
 
-/// A command that has completed.
-pub(super) struct Completed {
+/// Completed command.
+pub(super) struct PostedCompletion {
     pub(super) slot: u16,
     pub(super) cqe: Cqe,
-    /// Data that the target has sent.
+    /// Data from the target.
     pub(super) input: Vec<u8>,
 }
 
-/// Data of a command, whichever way it goes.
+/// Data of a command, in either direction.
 struct CommandData {
     out: Vec<u8>,
     input: Vec<u8>,
 }
 
-/// The commands of a queue.
+/// Commands of a queue.
 #[derive(Default)]
-pub(super) struct Pending {
-    /// By slot.
+pub(super) struct PendingCommands {
+    /// Commands in flight, by slot.
     slots: Vec<Option<CommandData>>,
-    completed: VecDeque<Completed>,
-    /// Data of completed commands that the kernel may not have taken yet.
+    completed: VecDeque<PostedCompletion>,
+    /// Data of completed commands that the kernel may still read.
     sent: Vec<Vec<u8>>,
 }
 
-impl Pending {
-    /// A command was submitted.
+impl PendingCommands {
+    /// Records a submitted command.
     pub(super) fn begin(&mut self, slot: u16, out: Vec<u8>, input: Vec<u8>) {
         let slot = usize::from(slot);
         let slots = self.slots.len().max(slot + 1);
@@ -41,14 +41,14 @@ impl Pending {
         self.slots[slot] = Some(CommandData { out, input });
     }
 
-    /// Takes the completion of the command that has that slot.
-    pub(super) fn take(&mut self, slot: u16) -> Option<Completed> {
+    /// Takes the completion of the command in a slot.
+    pub(super) fn take(&mut self, slot: u16) -> Option<PostedCompletion> {
         let at = self.completed.iter().position(|completed| completed.slot == slot)?;
         self.completed.remove(at)
     }
 
-    /// Takes the completion that came first.
-    pub(super) fn take_first(&mut self) -> Option<Completed> {
+    /// Takes the oldest completion.
+    pub(super) fn take_first(&mut self) -> Option<PostedCompletion> {
         self.completed.pop_front()
     }
 
@@ -56,7 +56,7 @@ impl Pending {
         !self.completed.is_empty()
     }
 
-    /// Nothing is being sent: data of completed commands is not needed any more.
+    /// Frees the data of completed commands: none of it is being sent.
     pub(super) fn forget_sent(&mut self) {
         self.sent.clear();
     }
@@ -66,14 +66,14 @@ impl Pending {
     }
 }
 
-impl Source for Pending {
+impl CommandDataSource for PendingCommands {
     fn data(&self, slot: u16, offset: u32, length: u32) -> Option<&[u8]> {
         let data = self.slots.get(usize::from(slot))?.as_ref()?;
         data.out.get(offset as usize..)?.get(..length as usize)
     }
 }
 
-impl Commands for Pending {
+impl LinkCommands for PendingCommands {
     fn place(&mut self, slot: u16, offset: u32, length: u32) -> Option<Place> {
         let input = &mut self.get_mut(slot)?.input;
         let place = input.get_mut(offset as usize..)?.get_mut(..length as usize)?;
@@ -86,16 +86,16 @@ impl Commands for Pending {
         }
     }
 
-    /// Nobody counts these commands, or records them.
+    /// Ends a command, which is neither counted nor recorded.
     fn end(
         &mut self,
         slot: u16,
-        end: &Ending,
+        end: &CommandEnd,
         _: Instant,
         _: &mut VecDeque<Completion>,
-    ) -> Option<HasEnded> {
+    ) -> Option<EndedLinkCommand> {
         let CommandData { out, input } = self.slots.get_mut(usize::from(slot))?.take()?;
-        self.completed.push_back(Completed { slot, cqe: end.cqe, input });
+        self.completed.push_back(PostedCompletion { slot, cqe: end.cqe, input });
         self.sent.push(out);
         None
     }

@@ -1,4 +1,4 @@
-//! A queue of commands against a target that is played by the test.
+//! Tests of a command queue against a target that the test simulates.
 
 use super::*;
 use crate::lane::tests::{answer, link, link_with_capsules_of, sqes};
@@ -51,7 +51,7 @@ fn events_that_come_meanwhile_are_kept() {
     target.join().unwrap();
 }
 
-/// Its data has a place of its own, whatever has become of the caller.
+/// Its data has a buffer of its own, even after the caller is gone.
 #[test]
 fn a_late_answer_belongs_to_no_other_command() {
     let (mut queue, mut peer) = queue();
@@ -73,7 +73,7 @@ fn a_late_answer_belongs_to_no_other_command() {
 }
 
 #[test]
-fn a_peer_that_breaks_the_protocol_is_told_so() {
+fn a_protocol_violation_is_reported_to_the_peer() {
     let (mut queue, mut peer) = queue();
     answer(&mut peer, 77, Status::SUCCESS);
     let error = queue.command(&identify(), &[], IDENTIFY).unwrap_err();
@@ -84,7 +84,7 @@ fn a_peer_that_breaks_the_protocol_is_told_so() {
     assert_eq!(sent[0], PduType::H2cTermReq as u8, "nothing else is sent any more: {sent:?}");
 }
 
-/// More than a socket takes at once, and an answer before all of it was taken.
+/// Sends more than a socket takes at once, with a completion before all of it was taken.
 #[test]
 fn much_data_leaves_while_the_peer_takes_it() {
     let (link, mut peer) = link_with_capsules_of(1 << 20, PolicyConfig::none());
@@ -97,7 +97,7 @@ fn much_data_leaves_while_the_peer_takes_it() {
         let mut data = vec![0; expected.len()];
         peer.read_exact(&mut data).unwrap();
         assert!(data == expected);
-        // The next command is whole, too.
+        // The next command is intact, too.
         let cid = sqes(&mut peer, 1)[0].cid.get();
         answer(&mut peer, cid, Status::SUCCESS);
         peer
@@ -108,7 +108,7 @@ fn much_data_leaves_while_the_peer_takes_it() {
     target.join().unwrap();
 }
 
-/// The lane would send data from memory that is given back.
+/// The lane would send data from freed memory.
 #[test]
 fn a_queue_whose_data_is_being_sent_is_not_handed_over() {
     let (link, mut peer) = link_with_capsules_of(1 << 20, PolicyConfig::none());

@@ -1,35 +1,36 @@
-//! A lane straight on Ethernet, over ports of its own until a reactor takes it over.
+//! Lane over raw Ethernet, on ports of its own until a reactor takes it over.
 
 use crate::address::Address;
 use crate::command_queue::CommandQueue;
 use crate::config::HostConfig;
 use crate::ether::{
-    EtherAddress, Joining, Path, Ports, Target, Whereabouts, beside, end_lanes, find, join, probe,
+    EtherAddress, FoundTarget, Joining, LinkPath, Ports, Whereabouts, end_lanes, find, join, probe,
+    shared_port_config,
 };
 use crate::link::ether::EtherLink;
-use crate::link::{Link, LinkError};
+use crate::link::{LinkError, QpairLink};
 use roadtrain_ether_proto::fence::Fence;
 use roadtrain_system::clock;
 use std::time::Duration;
 
 /// Number of the admin queue's lane.
 const ADMIN: u16 = u16::MAX;
-/// Most bytes of a request's data.
+/// Maximum bytes of a request's data.
 const DATA_BYTES_MAX: u32 = 1 << 20;
-/// About how much memory frames that arrive may take.
+/// Approximate memory for received frames, in bytes.
 const RECEIVE_BYTES: usize = 256 << 10;
-/// A lane on which nothing has come for so long is over, unless the keep-alive timeout is longer.
+/// Silence after which a lane is over, unless the keep-alive timeout is longer.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// The way to a target.
-pub(crate) struct Origin {
-    /// Endpoint of the target.
+/// Endpoint of a target and the links to it.
+pub(crate) struct EtherOrigin {
+    /// Endpoint identifier of the target.
     endpoint: [u8; 16],
-    paths: Vec<Path>,
+    paths: Vec<LinkPath>,
     pub(super) interfaces: Vec<String>,
 }
 
-impl Origin {
+impl EtherOrigin {
     pub(super) fn whereabouts(&self, config: &HostConfig) -> Option<Whereabouts> {
         let Address::Ether(address) = &config.address else { return None };
         let (address, nqn) = (address.clone(), config.subsystem_nqn.clone());
@@ -37,22 +38,22 @@ impl Origin {
     }
 }
 
-/// Finds the target and makes the admin queue's lane, when the `fence` has ended earlier lanes.
+/// Finds the target and makes the admin queue's lane, after the `fence` has ended earlier lanes.
 pub(super) fn connect_admin(
     address: &EtherAddress,
     config: &HostConfig,
     entries: u16,
     fence: &mut Fence,
-) -> Result<(CommandQueue, Origin), LinkError> {
+) -> Result<(CommandQueue, EtherOrigin), LinkError> {
     let mut ports = open_ports(address)?;
     let origin = find_target(&mut ports, address, &config.subsystem_nqn, fence)?;
     let queue = connect(&origin, (address, ports), config, entries, None)?;
     Ok((queue, origin))
 }
 
-/// Makes lane `number` to the target that was found.
+/// Makes lane `number` to the found target.
 pub(super) fn connect_lane(
-    origin: &Origin,
+    origin: &EtherOrigin,
     config: &HostConfig,
     entries: u16,
     number: u16,
@@ -62,12 +63,12 @@ pub(super) fn connect_lane(
 }
 
 fn open_ports(address: &EtherAddress) -> Result<Ports, LinkError> {
-    Ports::open(address, &beside(&address.port, RECEIVE_BYTES))
+    Ports::open(address, &shared_port_config(&address.port, RECEIVE_BYTES))
 }
 
-/// Makes a lane; `None`: the admin queue's.
+/// Makes a lane; `None`: the admin queue's lane.
 fn connect(
-    origin: &Origin,
+    origin: &EtherOrigin,
     (address, mut ports): (&EtherAddress, Ports),
     config: &HostConfig,
     entries: u16,
@@ -82,27 +83,27 @@ fn connect(
         packing: address.packing,
         body_crc: config.digests.data,
         silence_max: match number {
-            // It asks when nothing comes; without it the target ends the controller after that time.
+            // It probes a silent target; without it the target ends the controller after that time.
             None if !config.keep_alive.is_zero() => config.keep_alive,
             _ => SILENCE.max(config.keep_alive),
         },
     };
     let lane = join(&mut ports, &origin.paths, &joining)?;
     let link = EtherLink::new(lane, address.seal_limits, number.is_none());
-    Ok(CommandQueue::new(Link::Ether(link), ports, config.timeout)?)
+    Ok(CommandQueue::new(QpairLink::Ether(link), ports, config.timeout)?)
 }
 
-/// The way to the target that earlier lanes went to, if it is there; they have ended then.
+/// Finds the target of the earlier lanes, if it is there, and ends these lanes.
 fn find_target(
     ports: &mut Ports,
     address: &EtherAddress,
     nqn: &str,
     fence: &mut Fence,
-) -> Result<Origin, LinkError> {
+) -> Result<EtherOrigin, LinkError> {
     if fence.endpoints().is_empty() {
-        ports.report(); // once, not whenever it is tried again
+        ports.report(); // once, not on every attempt
     }
-    let Target { endpoint, offered, there } = find(ports, nqn, &fence.endpoints())?;
+    let FoundTarget { endpoint, offered, there } = find(ports, nqn, &fence.endpoints())?;
     let routes: Vec<_> = offered.iter().map(|path| path.route).collect();
     fence.begin(clock::now(), endpoint, &routes, &there);
     end_lanes(fence, ports)?;
@@ -110,5 +111,5 @@ fn find_target(
     for path in offered {
         paths.extend(probe(ports, path)?);
     }
-    Ok(Origin { endpoint, paths, interfaces: address.interfaces.clone() })
+    Ok(EtherOrigin { endpoint, paths, interfaces: address.interfaces.clone() })
 }

@@ -1,5 +1,5 @@
-//! Connections to a target, by calls that wait: names, sockets, handshakes of TLS, lanes straight on Ethernet.
-//! Control plane only.
+//! Connections to a target, by blocking calls: names, sockets, TLS handshakes, lanes over raw Ethernet. Control plane
+//! only.
 
 mod ether;
 mod near;
@@ -23,23 +23,23 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// A connected admin queue, and where it leads to.
+/// Connected admin queue, and the address of its target.
 pub(crate) struct AdminQueue {
     pub(crate) queue: CommandQueue,
-    pub(crate) origin: Origin,
+    pub(crate) origin: QueueOrigin,
 }
 
-/// Where a queue was connected to, for others beside it.
-pub(crate) enum Origin {
-    Tcp(tcp::Origin),
-    Ether(ether::Origin),
+/// Target of a connected queue, for further queues.
+pub(crate) enum QueueOrigin {
+    Tcp(tcp::TcpOrigin),
+    Ether(ether::EtherOrigin),
 }
 
-/// Connects the admin queue, with the PSK that was made for it, if there is one; no call waits longer than
+/// Connects the admin queue, with the negotiated PSK if there is one; no call waits longer than
 /// [`HostConfig::timeout`]. Before, the `fence` ends earlier lanes.
 ///
 /// # Errors
-/// There is no connection, or a peer that does not speak the protocol.
+/// No connection, or a peer that violates the protocol.
 pub(crate) fn connect_admin(
     config: &HostConfig,
     entries: u16,
@@ -48,21 +48,21 @@ pub(crate) fn connect_admin(
 ) -> Result<AdminQueue, LinkError> {
     let psk = config.psk(psk);
     let tcp = |address| {
-        let origin = tcp::Origin { address, psk: psk.clone() };
+        let origin = tcp::TcpOrigin { address, psk: psk.clone() };
         let (queue, origin) = tcp::connect(&origin, config, entries, None)?;
-        Ok(AdminQueue { queue, origin: Origin::Tcp(origin) })
+        Ok(AdminQueue { queue, origin: QueueOrigin::Tcp(origin) })
     };
     match &config.address {
         Address::Tcp(address) => tcp(*address),
         Address::Name(name) => by_name(name, config, tcp),
         Address::Ether(address) => {
             let (queue, origin) = ether::connect_admin(address, config, entries, fence)?;
-            Ok(AdminQueue { queue, origin: Origin::Ether(origin) })
+            Ok(AdminQueue { queue, origin: QueueOrigin::Ether(origin) })
         }
     }
 }
 
-/// The first address of a name that answers. One that is silent keeps the others waiting for a moment only.
+/// Connects to the first address of a name that replies. A silent one delays the others for a moment only.
 fn by_name(
     name: &TargetName,
     config: &HostConfig,
@@ -80,7 +80,7 @@ fn by_name(
     }
 }
 
-impl Origin {
+impl QueueOrigin {
     /// Connects the queue pair of lane `number` (over all reactors).
     ///
     /// # Errors
@@ -92,47 +92,49 @@ impl Origin {
         number: u16,
     ) -> Result<CommandQueue, LinkError> {
         match self {
-            Origin::Tcp(origin) => {
+            QueueOrigin::Tcp(origin) => {
                 let core = config.core_of(number.into());
                 tcp::connect(origin, config, entries, core).map(|(queue, _)| queue)
             }
-            Origin::Ether(origin) => ether::connect_lane(origin, config, entries, number),
+            QueueOrigin::Ether(origin) => ether::connect_lane(origin, config, entries, number),
         }
     }
 
-    /// The target, if there may be more links to it.
+    /// Returns the target, if there may be more links to it.
     pub(crate) fn whereabouts(&self, config: &HostConfig) -> Option<Whereabouts> {
         match self {
-            Origin::Ether(origin) => origin.whereabouts(config),
-            Origin::Tcp(_) => None,
+            QueueOrigin::Ether(origin) => origin.whereabouts(config),
+            QueueOrigin::Tcp(_) => None,
         }
     }
 }
 
 impl AdminQueue {
-    /// The interface by which the target was reached, if it has a link-local address; else 0.
+    /// Returns the interface by which the target was reached, if it has a link-local address; else 0.
     pub(crate) fn scope(&self) -> u32 {
         match &self.origin {
-            Origin::Tcp(tcp::Origin { address: SocketAddr::V6(address), .. }) => address.scope_id(),
-            Origin::Tcp(_) | Origin::Ether(_) => 0,
+            QueueOrigin::Tcp(tcp::TcpOrigin { address: SocketAddr::V6(address), .. }) => {
+                address.scope_id()
+            }
+            QueueOrigin::Tcp(_) | QueueOrigin::Ether(_) => 0,
         }
     }
 
-    /// The way that it takes.
+    /// Returns the network route of the connection.
     pub(crate) fn route(&self) -> Route {
         match (&self.origin, self.queue.fd()) {
-            (Origin::Ether(origin), _) => Route::over(origin.interfaces.clone()),
-            (Origin::Tcp(_), Some(fd)) => {
+            (QueueOrigin::Ether(origin), _) => Route::over(origin.interfaces.clone()),
+            (QueueOrigin::Tcp(_), Some(fd)) => {
                 // SAFETY: the queue, which is borrowed, has the socket.
                 let socket = unsafe { BorrowedFd::borrow_raw(fd) };
                 Route::of(&SockRef::from(&socket))
             }
-            (Origin::Tcp(_), None) => Route::default(),
+            (QueueOrigin::Tcp(_), None) => Route::default(),
         }
     }
 }
 
-/// Waits for the target, by `wait`, which takes of the limit what it lasts; what we do meanwhile takes nothing.
+/// Waits for the target by `wait`, and deducts the time from the limit; the host's own work is not deducted.
 fn waiting<T>(limit: &mut TimeLimit, wait: impl FnOnce(Duration) -> T) -> T {
     let now = clock::now();
     limit.begin(now);

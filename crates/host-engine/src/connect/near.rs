@@ -1,20 +1,20 @@
 //! Connections whose packets are processed on a lane's core.
 //!
-//! Which core that is depends on the connection's ports: a network card chooses the queue by them. On loopback it is
-//! the core of whoever sends, so the caller connects from the lane's core.
+//! The core depends on the connection's ports: a network card selects the queue by them. On loopback it is the sender's
+//! core, so the caller connects from the lane's core.
 
 use std::io;
 
-/// Connections made at most until one fits.
+/// Maximum number of connections to try.
 const TRIES: usize = 8;
-/// After so many on one and the same core there is no other.
+/// Number of connections on the same core after which no other core is expected.
 const SAME: usize = 4;
 
-/// The first connection that `connect` makes whose packets are processed on `core`, or the first of all when none is.
-/// Beside each comes the core that processes its packets, if that is known. The others are dropped.
+/// Returns the first connection that `connect` makes whose packets are processed on `core`, or the first of all if
+/// there is none. Each comes with the core that processes its packets, if known. The others are dropped.
 ///
 /// # Errors
-/// None can be made.
+/// No connection can be made.
 pub(super) fn connect_near<C>(
     core: Option<usize>,
     mut connect: impl FnMut() -> io::Result<(C, Option<usize>)>,
@@ -26,7 +26,7 @@ pub(super) fn connect_near<C>(
         if others == 0 && (seen.is_none() || seen == Some(core) || made == SAME) {
             break;
         }
-        // One that cannot be made now is no reason to do without the first.
+        // A later failure does not affect the first connection.
         let Ok((next, at)) = connect() else { break };
         if at == Some(core) {
             return Ok(next);
@@ -40,7 +40,7 @@ pub(super) fn connect_near<C>(
 mod tests {
     use super::*;
 
-    /// Which of the connections on these cores is taken, and how many were made.
+    /// Returns which of the connections on these cores is taken, and how many were made.
     fn taken(wanted: Option<usize>, cores: &[Option<usize>]) -> (usize, usize) {
         let mut made = 0;
         let connection = connect_near(wanted, || {

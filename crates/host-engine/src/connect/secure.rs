@@ -1,4 +1,4 @@
-//! The handshake of TLS, by calls that wait.
+//! TLS handshake, by blocking calls.
 
 use super::waiting;
 use crate::link::LinkError;
@@ -14,11 +14,11 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 use tracing::debug;
 
-/// Octets of a handshake that are received at once.
+/// Maximum bytes of a handshake that are received at once.
 const RECEIVED_BYTES: usize = 4096;
 
-/// Secures a connection to a target that knows the PSK, for so many blocks of AES. What we compute takes nothing of the
-/// limit.
+/// Secures a connection to a target that has the PSK, for at most this many AES blocks. The host's own computation does
+/// not count against the limit.
 pub(super) fn secure(
     socket: OwnedFd,
     (psk, blocks_max): (TlsPsk, u64),
@@ -51,7 +51,7 @@ pub(super) fn secure(
     }
 }
 
-/// Waits for the target as long as the limit lets, and as this thread may.
+/// Waits for the target within the limit, and within the waits of this thread.
 fn wait<T>(limit: &mut TimeLimit, wait: impl FnOnce(Duration) -> io::Result<T>) -> io::Result<T> {
     match stopping::limit(limit.left(clock::now())).is_zero() {
         true => Err(io::Error::new(ErrorKind::TimedOut, "no end of the TLS handshake in time")),
@@ -59,7 +59,7 @@ fn wait<T>(limit: &mut TimeLimit, wait: impl FnOnce(Duration) -> io::Result<T>) 
     }
 }
 
-/// Waits until `fd` can be written to.
+/// Waits until `fd` is writable.
 fn wait_writable(fd: RawFd, timeout: Duration) -> io::Result<()> {
     let mut polls = [libc::pollfd { fd, events: libc::POLLOUT, revents: 0 }];
     match stopping::poll(&mut polls, timeout)? {
@@ -71,7 +71,7 @@ fn wait_writable(fd: RawFd, timeout: Duration) -> io::Result<()> {
 fn send(socket: &mut TcpStream, octets: &[u8], limit: &mut TimeLimit) -> io::Result<()> {
     if !octets.is_empty() {
         wait(limit, |left| wait_writable(socket.as_raw_fd(), left))?;
-        socket.write_all(octets)?; // no longer than the buffer of a new socket
+        socket.write_all(octets)?; // shorter than the buffer of a new socket
     }
     Ok(())
 }

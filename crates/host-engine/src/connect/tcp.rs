@@ -1,4 +1,4 @@
-//! A connection over TCP, with TLS or without.
+//! TCP connection, with TLS or without.
 
 use super::near::connect_near;
 use super::secure::secure;
@@ -6,7 +6,7 @@ use super::waiting;
 use crate::command_queue::CommandQueue;
 use crate::config::{HostConfig, LocalEnd, OfferedPsk};
 use crate::ether::Ports;
-use crate::link::{Link, LinkError, TcpLink};
+use crate::link::{LinkError, QpairLink, TcpLink};
 use crate::stopping::poll;
 use roadtrain_host_proto::overdue::IoTimer;
 use roadtrain_host_proto::qpair::{Config, Qpair};
@@ -24,26 +24,26 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 use tracing::debug;
 
-/// Longest wait for a second handshake, where the first one has taken all the time.
+/// Minimum time for a second handshake, after the first one has used up the timeout.
 const CONNECT_TIME_MIN: Duration = Duration::from_millis(100);
 
-/// A target's address, and the PSK that connections to it are secured with.
+/// Address of a target, and the PSK of connections to it.
 #[derive(Clone)]
-pub(crate) struct Origin {
+pub(crate) struct TcpOrigin {
     pub(super) address: SocketAddr,
     pub(super) psk: Option<OfferedPsk>,
 }
 
-/// Connects, and initialises the NVMe/TCP connection. Its packets are processed on `core`, if that can be had. A target
-/// that does not know the identity of its PSK may know the same key by the other one: the one that it knew is returned.
+/// Connects, and initialises the NVMe/TCP connection. Its packets are processed on `core` if possible. A target that
+/// does not know the identity of its PSK may know the same key by the other one: returns the identity that it knew.
 pub(super) fn connect(
-    origin: &Origin,
+    origin: &TcpOrigin,
     config: &HostConfig,
     entries: u16,
     core: Option<usize>,
-) -> Result<(CommandQueue, Origin), LinkError> {
+) -> Result<(CommandQueue, TcpOrigin), LinkError> {
     let mut limit = TimeLimit::new(config.timeout);
-    // Until the target has accepted it: it, too, looks where its packets come in.
+    // Until the target has accepted it: the target, too, checks where its packets arrive.
     let _here = core.and_then(numa::stay_on);
     let (first, other) = origin.identities();
     let local = &config.local;
@@ -65,7 +65,7 @@ pub(super) fn connect(
         policy: PolicyConfig::none(),
     };
     let link = TcpLink::new(Connection::new(stream), Qpair::new(clock::now(), qpair));
-    let mut queue = CommandQueue::new(Link::Tcp(link), Ports::default(), config.timeout)?;
+    let mut queue = CommandQueue::new(QpairLink::Tcp(link), Ports::default(), config.timeout)?;
     match queue.await_ready(limit.left(clock::now())) {
         Ok(()) => Ok((queue, origin)),
         Err(LinkError::Closed) if is_plain => Err(LinkError::PlainClosed),
@@ -73,24 +73,24 @@ pub(super) fn connect(
     }
 }
 
-impl Origin {
-    /// The same with the first identity of its PSK alone, and with the other one, if it has two.
-    fn identities(&self) -> (Origin, Option<Origin>) {
+impl TcpOrigin {
+    /// Returns the origin with the first identity of its PSK alone, and with the other one, if it has two.
+    fn identities(&self) -> (TcpOrigin, Option<TcpOrigin>) {
         let address = self.address;
         let Some(OfferedPsk { psk, other, blocks_max }) = self.psk.clone() else {
             return (self.clone(), None);
         };
         let only = |psk| {
             let psk = Some(OfferedPsk { psk, other: None, blocks_max });
-            Origin { address, psk }
+            TcpOrigin { address, psk }
         };
         (only(psk), other.map(only))
     }
 }
 
-/// A connected socket, secured if there is a PSK.
+/// Opens a connected socket, secured if there is a PSK.
 fn open(
-    origin: &Origin,
+    origin: &TcpOrigin,
     (core, local): (Option<usize>, &LocalEnd),
     limit: &mut TimeLimit,
 ) -> Result<Stream, LinkError> {
@@ -99,8 +99,8 @@ fn open(
         let packets_core = packets_core(&socket);
         Ok((socket, packets_core))
     })?;
-    // However this process ends, nothing that the target has not got yet is to reach it afterwards: a successor
-    // repeats it, and newer writes with it. Who ends in order says so.
+    // Data that the target has not received must not reach it after the end of this process, however it ends: a
+    // successor repeats it, and newer writes with it. A normal close changes this setting.
     socket.set_linger(Some(Duration::ZERO))?;
     let stream = match &origin.psk {
         None => Stream::Plain(socket.into()),
@@ -112,7 +112,7 @@ fn open(
     Ok(stream)
 }
 
-/// Has the kernel end the connection when nobody is there any more.
+/// Has the kernel end the connection to an unresponsive peer.
 fn watch_peer(stream: &Stream, io_timeout: Option<Duration>) -> io::Result<()> {
     match io_timeout {
         Some(timeout) => tuning::watch_peer(stream, timeout, timeout + IoTimer::grace(timeout)),
@@ -120,7 +120,7 @@ fn watch_peer(stream: &Stream, io_timeout: Option<Duration>) -> io::Result<()> {
     }
 }
 
-/// A socket that is connected.
+/// Returns a connected socket.
 fn connected((local, address): (&LocalEnd, SocketAddr), timeout: Duration) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     tuning::tune_socket(&socket)?;
@@ -129,7 +129,7 @@ fn connected((local, address): (&LocalEnd, SocketAddr), timeout: Duration) -> io
     Ok(socket)
 }
 
-/// Has the connection begin where it is to begin.
+/// Binds the connection to its local end.
 fn bind(socket: &Socket, local: &LocalEnd, peer: SocketAddr) -> io::Result<()> {
     let failed =
         |what: String| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
@@ -152,7 +152,7 @@ fn bind(socket: &Socket, local: &LocalEnd, peer: SocketAddr) -> io::Result<()> {
     socket.bind(&from.into()).map_err(failed(format!("from {ip}")))
 }
 
-/// Leaves the socket blocking.
+/// Connects the socket, and leaves it blocking.
 fn wait_connected(socket: &Socket, address: SocketAddr, timeout: Duration) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     match socket.connect(&address.into()) {

@@ -1,25 +1,25 @@
-//! A path that is given up while others go on: it takes no more requests, those that it has are finished, and then its
-//! controller is shut down. A path that is lost meanwhile is connected again for that, as any other.
+//! Removal of a path while others work: it takes no more requests, finishes those that it has, and then shuts its
+//! controller down. If it is lost meanwhile it reconnects for that, as any other.
 
-use super::{Control, HostError, Leftover, LinkError, Order};
+use super::{HostError, HostReactorOrder, Leftover, LinkError, PathControl};
 use crate::admin::close;
-use roadtrain_host_proto::procedure::Failure;
+use roadtrain_host_proto::procedure::ProcedureFailure;
 use roadtrain_system::clock;
 use roadtrain_wire::identify::vwc;
 use tracing::{info, warn};
 
-impl Control {
-    /// The path is given up.
+impl PathControl {
+    /// Starts to remove the path.
     pub(super) fn leave(&mut self) {
         if self.leaving.is_some() || self.association.is_ending() {
             return;
         }
-        info!(target = %self.config.address, "this path is given up");
+        info!(target = %self.config.address, "this path is being removed");
         self.leaving = Some(self.reactors.iter().map(|reactor| reactor.lanes.len()).sum());
-        self.each_lane(|lane| Order::Leave { lane });
+        self.each_lane(|lane| HostReactorOrder::Leave { lane });
     }
 
-    /// One of its lanes has no request any more, and gets none.
+    /// Records that one of its lanes has no request left, and gets none.
     pub(super) fn lane_left(&mut self) {
         let Some(lanes) = &mut self.leaving else { return };
         *lanes = lanes.saturating_sub(1);
@@ -29,10 +29,10 @@ impl Control {
         }
     }
 
-    /// The controller was to be shut down, which flushes what it was told to write. If that is not known to be done the
-    /// user hears that writes may be lost; but not of a path that is given up while others go on, whose next flush hears of
-    /// it from the target.
-    pub(super) fn has_shut_down(&mut self, ended: Result<(), Failure<LinkError>>) {
+    /// Handles the result of the shutdown, which flushes acknowledged writes. If it failed, the user is warned that
+    /// writes may be lost. A removed path gives no warning: the next flush over another path gets the failure from the
+    /// target.
+    pub(super) fn has_shut_down(&mut self, ended: Result<(), ProcedureFailure<LinkError>>) {
         let queues = std::mem::take(&mut self.queues);
         let Err(failure) = ended else { return close(queues) };
         let (target, error) = (&self.config.address, HostError::new(&self.config, failure));
@@ -45,7 +45,7 @@ impl Control {
         }
     }
 
-    /// Whether the target may have writes in a volatile cache.
+    /// True if the target may have writes in a volatile cache.
     fn may_be_unflushed(&self) -> bool {
         let info = self.association.info();
         info.is_none_or(|info| {
@@ -54,16 +54,16 @@ impl Control {
         })
     }
 
-    /// At the end.
+    /// Returns the state for the next control thread.
     pub(super) fn left(self) -> Leftover {
         if self.leaving.is_some() {
-            self.view.close_path(self.seat.path);
-            info!(target = %self.config.address, "this path is gone");
+            self.view.close_path(self.context.path);
+            info!(target = %self.config.address, "this path is removed");
         }
         Leftover { inbox: self.inbox, ended: self.ended, is_refused: self.is_refused }
     }
 
-    /// What an earlier control thread has left at this place.
+    /// Takes over the number of ended reactors from an earlier control thread in this slot.
     pub(crate) fn after(mut self, ended: usize) -> Self {
         self.ended = ended;
         if ended >= self.reactors.len() {

@@ -1,36 +1,36 @@
-//! What becomes of a controller whose control thread panics: nobody keeps its connections any more, so whoever uses it has
-//! to know.
+//! Failure of a controller whose control thread panics: no thread keeps its connections any more, so its users get an
+//! error.
 
-use super::{Control, Order, ReactorHandle, Report};
-use crate::numbers::Numbers;
+use super::{HostReactorOrder, HostReactorReport, PathControl, ReactorHandle};
+use crate::numbers::ConnectionNumbers;
 use crate::view::ControllerView;
 use roadtrain_system::mailbox::Outbox;
 use std::thread;
 use tracing::error;
 
-/// Fails the controller when the thread panics, so that no request waits for ever.
-pub(crate) struct Alarm {
+/// Guard that fails the controller when the thread panics, so that no request waits for ever.
+pub(crate) struct PanicGuard {
     view: ControllerView,
     path: usize,
     lanes: usize,
     reactors: Vec<ReactorHandle>,
-    peers: Vec<Outbox<Report>>,
+    peers: Vec<Outbox<HostReactorReport>>,
 }
 
-impl Control {
-    /// To be kept by the thread that runs it.
-    pub(crate) fn alarm(&self) -> Alarm {
-        Alarm {
+impl PathControl {
+    /// Returns the guard for the thread that runs it.
+    pub(crate) fn panic_guard(&self) -> PanicGuard {
+        PanicGuard {
             view: self.view.clone(),
-            path: self.seat.path,
-            lanes: self.seat.lanes,
+            path: self.context.path,
+            lanes: self.context.lanes,
             reactors: self.reactors.iter().map(ReactorHandle::share).collect(),
-            peers: self.seat.peers.clone(),
+            peers: self.context.peers.clone(),
         }
     }
 }
 
-impl Drop for Alarm {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         if !thread::panicking() {
             return;
@@ -39,13 +39,13 @@ impl Drop for Alarm {
             format!("the control thread of {} has panicked", self.view.address_of(self.path));
         error!("{failure}");
         self.view.fail(failure);
-        // The other paths end in order.
-        self.peers.iter().for_each(|peer| _ = peer.send(Report::Stop));
-        let numbers = Numbers::new(self.lanes, self.peers.len());
+        // The other paths end normally.
+        self.peers.iter().for_each(|peer| _ = peer.send(HostReactorReport::Stop));
+        let numbers = ConnectionNumbers::new(self.lanes, self.peers.len());
         for reactor in &self.reactors {
-            reactor.orders.send(Order::Stop);
+            reactor.orders.send(HostReactorOrder::Stop);
             for &lane in &reactor.lanes {
-                reactor.orders.send(Order::Fail { lane: numbers.of(self.path, lane) });
+                reactor.orders.send(HostReactorOrder::Fail { lane: numbers.of(self.path, lane) });
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Which way frames go.
+//! Addresses of targets on raw Ethernet.
 
 use roadtrain_ether_port::port::PortConfig;
 use roadtrain_ether_proto::Packing;
@@ -6,23 +6,23 @@ use roadtrain_proto::seal::Limits;
 use roadtrain_proto::security::SealUse;
 use std::fmt;
 
-/// Targets that can be reached straight on Ethernet.
+/// Interfaces and settings to reach targets on raw Ethernet.
 #[derive(Clone, Debug)]
 pub struct EtherAddress {
-    /// Interfaces of this machine.
+    /// Local interfaces.
     pub interfaces: Vec<String>,
-    /// How ports at them are made.
+    /// Configuration of their ports.
     pub port: PortConfig,
-    /// What a frame may carry at once.
+    /// Packing of records into frames.
     pub packing: Packing,
-    /// Whether frames are sealed.
+    /// Sealing of frames.
     pub seals: SealUse,
-    /// For how much the keys of a lane are used; then all lanes are made anew.
+    /// Usage limits of a lane's keys; then all lanes are made again.
     pub seal_limits: Limits,
 }
 
 impl EtherAddress {
-    /// Those at `interfaces`, in the usual way.
+    /// Creates an address with the default settings.
     #[must_use]
     pub fn new(interfaces: Vec<String>) -> Self {
         EtherAddress {

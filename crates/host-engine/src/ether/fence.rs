@@ -1,4 +1,4 @@
-//! Ends the host's earlier lanes, as `roadtrain_ether_proto::fence` says.
+//! Fencing of the host's earlier lanes, by `roadtrain_ether_proto::fence`.
 
 use super::ports::Ports;
 use crate::link::LinkError;
@@ -6,13 +6,13 @@ use roadtrain_ether_proto::fence::{Fence, FenceState, Route};
 use roadtrain_system::clock;
 use std::time::Duration;
 
-/// Most frames looked at before it is looked at the time.
+/// Maximum frames handled between two reads of the clock.
 const FRAMES: usize = 64;
 
-/// Returns when the targets take no more frames of the host's earlier lanes.
+/// Returns once the targets take no more frames of the host's earlier lanes.
 ///
 /// # Errors
-/// They do not say so.
+/// The targets do not confirm that.
 pub(crate) fn end_lanes(fence: &mut Fence, ports: &mut Ports) -> Result<(), LinkError> {
     loop {
         let now = clock::now();
@@ -20,12 +20,14 @@ pub(crate) fn end_lanes(fence: &mut Fence, ports: &mut Ports) -> Result<(), Link
         ports.flush();
         match fence.state(now) {
             FenceState::Open => return Ok(()),
-            FenceState::Closed => return Err(LinkError::Clinging),
+            FenceState::Closed => return Err(LinkError::EarlierLanesRemain),
             FenceState::Asking => {}
         }
         ports.wait(None, fence.deadline().map_or(Duration::ZERO, |at| at.since(now)))?;
         for port in 0..ports.len() {
-            ports.receive(port, FRAMES, |heard| fence.hear(heard.header, heard.kind, heard.body));
+            ports.receive(port, FRAMES, |received| {
+                fence.hear(received.header, received.kind, received.body)
+            });
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Makes a lane: Join over every link.
+//! Setup of a lane: Join over every link.
 
-use super::ask::{Question, ask};
-use super::lane::{EtherLane, LaneParts};
+use super::lane::{HostEtherLane, LaneParts};
 use super::late::{LateJoins, put_join};
-use super::ports::{Heard, Ports};
-use super::route::{FRAME_MIN, HEADS_BYTES, Linked, PIECE_MIN, Path};
+use super::ports::{HostFrame, Ports};
+use super::query::{EtherQuery, run_query};
+use super::route::{FRAME_MIN, HEADS_BYTES, LinkPath, Linked, PIECE_MIN};
 use crate::link::LinkError;
 use roadtrain_ether_proto::Packing;
 use roadtrain_ether_proto::asking::Pace;
@@ -22,70 +22,71 @@ use roadtrain_wire::zerocopy::FromBytes;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a link is asked for.
+/// Pace of the Joins of a link.
 const PACE: Pace = Pace {
     first: Duration::from_millis(50),
     longest: Duration::from_secs(1),
     total: Duration::from_millis(1500),
 };
-/// Frames of at least so many octets carry two pages with their heads, and more.
+/// Minimum size of frames that carry two pages with their headers, in bytes.
 const JUMBO_BYTES: u16 = 8400;
-/// Octets of a piece, where frames are large enough.
+/// Bytes of a piece, if frames are large enough.
 const PIECE_BYTES: u16 = 4096;
-/// Fewest and most entries of a queue.
+/// Minimum and maximum entries of a queue.
 const ENTRIES: std::ops::RangeInclusive<u16> = 2..=1024;
 
-/// What is wanted of a lane.
+/// Parameters of a new lane.
 #[derive(Clone, Debug)]
 pub(crate) struct Joining {
-    /// The target.
+    /// Endpoint of the target.
     pub(crate) endpoint: [u8; 16],
     pub(crate) nqn: Arc<str>,
     /// Number of the lane over all reactors: the low bits of its token.
     pub(crate) number: u16,
     /// Entries of its queue.
     pub(crate) entries: u16,
-    /// Most octets of a request's data.
+    /// Maximum bytes of a request's data.
     pub(crate) data_bytes_max: u32,
     pub(crate) packing: Packing,
-    /// Both sides check bodies.
+    /// True if both sides check the CRC of bodies.
     pub(crate) body_crc: bool,
-    /// Ends the lane when nothing has come for so long.
+    /// Silence of the target after which the lane ends.
     pub(crate) silence_max: Duration,
 }
 
-struct JoinQuestion<'a> {
+struct JoinQuery<'a> {
     route: Route,
-    /// The lane's token of the target, once it has one.
+    /// The target's token of the lane, once there is one.
     peer_token: u64,
     join: Join,
     nqn: &'a str,
-    answer: Option<Answer>,
+    answer: Option<JoinReply>,
 }
 
-/// What a target says to a Join.
-struct Answer {
+/// Reply of a target to a Join.
+struct JoinReply {
     joined: Joined,
     socket_number: u16,
-    /// Where it can be reached.
+    /// Addresses of the target.
     addresses: Vec<MacAddress>,
 }
 
-impl Question for JoinQuestion<'_> {
+impl EtherQuery for JoinQuery<'_> {
     fn put(&mut self, ports: &mut Ports) {
         put_join(ports, self.route, &self.join, self.peer_token, self.nqn);
     }
 
-    fn hear(&mut self, heard: &Heard<'_>) {
-        let is_answer = heard.kind == FrameType::Joined
-            && heard.header.token == self.join.token
-            && heard.header.link == self.join.link
-            && (Route { port: heard.port, peer: heard.source }) == self.route;
-        if let Ok((joined, rest)) = Joined::read_from_prefix(heard.body)
+    fn receive(&mut self, received: &HostFrame<'_>) {
+        let is_answer = received.kind == FrameType::Joined
+            && received.header.token == self.join.token
+            && received.header.link == self.join.link
+            && (Route { port: received.port, peer: received.source }) == self.route;
+        if let Ok((joined, rest)) = Joined::read_from_prefix(received.body)
             && is_answer
         {
-            let (socket_number, addresses) = (heard.header.reply.get(), addresses(rest).collect());
-            self.answer.get_or_insert(Answer { joined, socket_number, addresses });
+            let (socket_number, addresses) =
+                (received.header.reply.get(), addresses(rest).collect());
+            self.answer.get_or_insert(JoinReply { joined, socket_number, addresses });
         }
     }
 
@@ -94,16 +95,16 @@ impl Question for JoinQuestion<'_> {
     }
 }
 
-/// What came of the Joins of a lane.
+/// Result of the Joins of a lane.
 struct Made {
-    /// The first answer.
+    /// First reply.
     joined: Joined,
-    /// Where the target can be reached.
+    /// Addresses of the target.
     addresses: Vec<MacAddress>,
     linked: Vec<Linked>,
-    /// Joins of those.
+    /// Joins of the links.
     joins: Vec<Join>,
-    /// Nobody has answered these.
+    /// Joins without a reply.
     unanswered: Vec<(Route, Join)>,
 }
 
@@ -114,18 +115,18 @@ impl Made {
     }
 }
 
-/// Makes a lane over `paths`. Links whose target does not answer may join it later, and so may others.
+/// Makes a lane over `paths`. Links whose target does not reply may join it later, and so may others.
 ///
 /// # Errors
-/// No link is answered, or the target refuses.
+/// No link gets a reply, or the target refuses.
 pub(crate) fn join(
     ports: &mut Ports,
-    paths: &[Path],
+    paths: &[LinkPath],
     wanted: &Joining,
-) -> Result<EtherLane, LinkError> {
+) -> Result<HostEtherLane, LinkError> {
     let paths = roomy(paths);
     for first in 0..paths.len() {
-        // The first that is answered makes the lane, the others join it.
+        // The first link with a reply makes the lane, the others join it.
         let (silent, others) = paths.split_at(first);
         let common = common(&paths, wanted)?;
         if let Some(made) = join_over(ports, others, &common, wanted)? {
@@ -137,19 +138,19 @@ pub(crate) fn join(
             return Ok(lane);
         }
     }
-    Err(LinkError::Nobody)
+    Err(LinkError::NoTarget)
 }
 
-/// Paths that have room for a piece: pieces are as small as the smallest wants them, but not smaller than they may be.
-/// If there is none the target refuses.
-fn roomy(paths: &[Path]) -> Vec<Path> {
-    let (roomy, others): (Vec<Path>, Vec<Path>) =
+/// Returns paths with room for a piece: the smallest path determines the size of pieces, down to the minimum. If there
+/// is none the target refuses.
+fn roomy(paths: &[LinkPath]) -> Vec<LinkPath> {
+    let (roomy, others): (Vec<LinkPath>, Vec<LinkPath>) =
         paths.iter().partition(|path| path.frame_bytes >= FRAME_MIN);
     if roomy.is_empty() { others } else { roomy }
 }
 
-/// What all Joins of a lane have in common.
-fn common(paths: &[Path], wanted: &Joining) -> Result<Join, LinkError> {
+/// Creates the common part of all Joins of a lane.
+fn common(paths: &[LinkPath], wanted: &Joining) -> Result<Join, LinkError> {
     let token = random::number()? & !0xffff | u64::from(wanted.number);
     let frame_min = paths.iter().map(|path| path.frame_bytes).min().unwrap_or(0);
     Ok(Join {
@@ -166,17 +167,17 @@ fn common(paths: &[Path], wanted: &Joining) -> Result<Join, LinkError> {
     })
 }
 
-/// `None`: the first link is not answered.
+/// Joins over `paths`. `None`: the first link gets no reply.
 fn join_over(
     ports: &mut Ports,
-    paths: &[Path],
+    paths: &[LinkPath],
     common: &Join,
     wanted: &Joining,
 ) -> Result<Option<Made>, LinkError> {
     let mut made: Option<Made> = None;
     let mut numbers = 0..common.links;
-    for &Path { route, frame_bytes } in paths {
-        // Who has the first link says who may have others: an offer alone proves nothing.
+    for &LinkPath { route, frame_bytes } in paths {
+        // The target of the first link reports which addresses may have others: an Offer alone proves nothing.
         if made.as_ref().is_some_and(|made| !made.addresses.contains(&route.peer)) {
             continue;
         }
@@ -184,10 +185,10 @@ fn join_over(
         let first = (random::number()? as u32).into();
         let join = Join { first, frame: frame_bytes.into(), link, ..*common };
         let peer_token = made.as_ref().map_or(0, |made| made.joined.token.get());
-        let mut question = JoinQuestion { route, peer_token, join, nqn: &wanted.nqn, answer: None };
-        ask(ports, PACE, &mut question)?;
+        let mut question = JoinQuery { route, peer_token, join, nqn: &wanted.nqn, answer: None };
+        run_query(ports, PACE, &mut question)?;
         match (question.answer, &mut made) {
-            (Some(Answer { joined, socket_number, addresses }), made) => {
+            (Some(JoinReply { joined, socket_number, addresses }), made) => {
                 check(&joined, &join, wanted)?;
                 let made = made.get_or_insert_with(|| Made::new(joined, addresses));
                 if joined.token == made.joined.token {
@@ -211,15 +212,15 @@ fn check(joined: &Joined, join: &Join, wanted: &Joining) -> Result<(), LinkError
     if !ENTRIES.contains(&slots) || joined.pages.get() == 0 || joined.token.get() == 0 {
         return Err(LinkError::Nonsense("Joined with a lane that cannot be"));
     }
-    // A target refuses such pieces. Some other one may not.
+    // A valid target refuses such pieces; an invalid one may not.
     if join.piece.get() < PIECE_MIN {
         return Err(LinkError::Nonsense("Joined with pieces that are too small"));
     }
     Ok(())
 }
 
-/// The lane; LINKs that nobody has are to come.
-fn lane(ports: &Ports, common: &Join, made: Made, wanted: &Joining) -> EtherLane {
+/// Creates the lane; unused LINKs are free for later links.
+fn lane(ports: &Ports, common: &Join, made: Made, wanted: &Joining) -> HostEtherLane {
     let Made { joined, addresses, linked, joins, unanswered } = made;
     let config = Config {
         queue_entries: joined.slots.get().min(wanted.entries),
@@ -236,10 +237,10 @@ fn lane(ports: &Ports, common: &Join, made: Made, wanted: &Joining) -> EtherLane
         links.add(now, &link.config, link.socket_number);
     }
     let routes = linked.iter().map(|link| (link.config.link, link.route)).collect();
-    let has_asked = |link: &u8| {
+    let is_in_use = |link: &u8| {
         joins.iter().chain(unanswered.iter().map(|(_, join)| join)).any(|join| join.link == *link)
     };
-    let free = (0..common.links).rev().filter(|link| !has_asked(link)).collect();
+    let free = (0..common.links).rev().filter(|link| !is_in_use(link)).collect();
     let mut late = LateJoins::new(*common, joins, free);
     for (route, join) in unanswered {
         late.unanswered(now, route, join);
@@ -253,10 +254,10 @@ fn lane(ports: &Ports, common: &Join, made: Made, wanted: &Joining) -> EtherLane
         nqn: wanted.nqn.clone(),
         liveness: Liveness::new(now, wanted.silence_max),
     };
-    EtherLane::new(now, parts, ports)
+    HostEtherLane::new(now, parts, ports)
 }
 
-/// Octets of a piece with which frames of `frame_bytes` carry most.
+/// Returns the size of a piece with which frames of `frame_bytes` carry most data.
 fn piece_bytes(frame_bytes: u16) -> u16 {
     if frame_bytes >= JUMBO_BYTES {
         return PIECE_BYTES;
@@ -273,7 +274,7 @@ mod tests {
     fn a_tiny_frame_spoils_no_lane() {
         let path = |frame_bytes| {
             let route = Route { port: 0, peer: MacAddress([frame_bytes as u8; 6]) };
-            Path { route, frame_bytes }
+            LinkPath { route, frame_bytes }
         };
         let [tiny, small, large] = [path(1127), path(1128), path(9000)];
         assert_eq!(roomy(&[tiny, large, small]), [large, small]);
@@ -295,7 +296,7 @@ mod tests {
         };
         let of_frames = |frame_bytes| {
             let route = Route { port: 0, peer: MacAddress([1; 6]) };
-            common(&[Path { route, frame_bytes }], &wanted).unwrap()
+            common(&[LinkPath { route, frame_bytes }], &wanted).unwrap()
         };
         let (slots, pages, token) = (32.into(), 256.into(), 1.into());
         let joined = Joined { slots, pages, token, ..Joined::new_zeroed() };

@@ -1,8 +1,8 @@
-//! A lane that was made: a queue pair, and the ports that its links go over.
+//! Lane: a queue pair, and the ports of its links.
 
 use super::late::LateJoins;
-use super::port_writer::{Built, PortWriter, Source};
-use super::ports::{Heard, Ports};
+use super::port_writer::{BuiltFrames, CommandDataSource, PortWriter};
+use super::ports::{HostFrame, Ports};
 use super::reconnect::ReconnectCheck;
 use super::route::route;
 use crate::counters::PathReading;
@@ -22,64 +22,64 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
 
-/// How often the admin queue asks where the target can be reached, and what frames it takes there.
+/// Interval at which the admin queue queries the target's addresses and frame sizes.
 const SURVEY_EVERY: Duration = Duration::from_secs(1);
-/// Fewest numbers that there is room for, however many lanes share a port.
+/// Minimum credits of a link, however many lanes share a port.
 const CREDITS_MIN: usize = 32;
 
-/// A lane.
-pub(crate) struct EtherLane {
+/// Lane over raw Ethernet.
+pub(crate) struct HostEtherLane {
     pub(crate) qpair: Qpair,
-    /// By LINK.
+    /// Route of each LINK.
     pub(super) routes: Vec<(u8, Route)>,
-    /// Links that may join it yet.
+    /// Links that may still join it.
     pub(super) late: LateJoins,
-    /// The target's addresses, as it has said last; and when it was asked.
+    /// Last reported addresses of the target.
     pub(super) addresses: Vec<MacAddress>,
-    pub(super) asked_at: Instant,
-    /// Those, or the links, are others than the last survey said.
+    pub(super) surveyed_at: Instant,
+    /// True if addresses or links have changed since the last survey.
     pub(super) has_news: bool,
-    /// Our addresses, by port, when they were last looked at.
+    /// Local addresses by port, at the last check.
     sources: Vec<MacAddress>,
-    /// One has, and its peer has not been told what the others were.
+    /// True if a link has joined, and its settings were not sent to the target.
     pub(super) has_new: bool,
-    /// Numbers that there is room for on each link, if that was decided.
+    /// Credits of each link, once decided.
     credits: Option<u16>,
-    /// Which target's it is.
+    /// Endpoint of its target.
     pub(super) endpoint: [u8; 16],
     pub(super) nqn: Arc<str>,
-    /// Whether its target still has it.
+    /// Check whether its target still has it.
     liveness: Liveness,
-    /// Whether its links still suit.
+    /// Check whether its links still suit.
     pub(super) reconnect: ReconnectCheck,
-    /// What its frames are sealed with, if they are.
+    /// Seal of its frames, if they are sealed.
     seal: Option<Box<FrameSeal>>,
     refusals: RefusalLog,
 }
 
-/// What a lane is made of.
+/// Parts of a lane.
 pub(super) struct LaneParts {
     pub(super) qpair: Qpair,
-    /// By LINK.
+    /// Route of each LINK.
     pub(super) routes: Vec<(u8, Route)>,
     pub(super) late: LateJoins,
-    /// The target's.
+    /// Addresses of the target.
     pub(super) addresses: Vec<MacAddress>,
-    /// Which target's it is.
+    /// Endpoint of its target.
     pub(super) endpoint: [u8; 16],
     pub(super) nqn: Arc<str>,
     pub(super) liveness: Liveness,
 }
 
-impl EtherLane {
+impl HostEtherLane {
     pub(super) fn new(now: Instant, parts: LaneParts, ports: &Ports) -> Self {
         let LaneParts { qpair, routes, late, addresses, endpoint, nqn, liveness } = parts;
-        EtherLane {
+        HostEtherLane {
             qpair,
             routes,
             late,
             addresses,
-            asked_at: now,
+            surveyed_at: now,
             has_news: true,
             sources: (0..ports.len()).map(|port| ports.mac(port)).collect(),
             has_new: false,
@@ -93,7 +93,7 @@ impl EtherLane {
         }
     }
 
-    /// From now on its frames are sealed, and others are dropped.
+    /// Seals its frames from now on, and drops frames that are not sealed.
     pub(crate) fn seal(&mut self, secret: &FrameSecret, limits: Limits) -> Result<(), LinkError> {
         let links = &self.qpair.end.links;
         let keys = secret.keys(links.token(), links.peer_token());
@@ -103,30 +103,30 @@ impl EtherLane {
         Ok(())
     }
 
-    /// Time has passed, for the admin queue: whether its links still suit.
+    /// Checks whether its links still suit, for the admin queue.
     pub(super) fn check_links(&mut self, now: Instant, ports: &mut Ports) {
         let what = (&self.routes[..], &*self.nqn);
-        self.reconnect.look(now, ports, &self.qpair.end.links, what);
+        self.reconnect.check_links(now, ports, &self.qpair.end.links, what);
     }
 
-    /// Somebody offers a subsystem.
-    pub(crate) fn hear_offer(&mut self, now: Instant, heard: &Heard<'_>) {
-        self.reconnect.hear_offer(now, heard, &self.routes, (self.endpoint, &self.nqn));
+    /// Handles an Offer.
+    pub(crate) fn receive_offer(&mut self, now: Instant, received: &HostFrame<'_>) {
+        self.reconnect.receive_offer(now, received, &self.routes, (self.endpoint, &self.nqn));
     }
 
-    /// This end's token.
+    /// Returns the host's token of the lane.
     pub(crate) fn token(&self) -> u64 {
         self.qpair.end.links.token()
     }
 
-    /// The thread that it moves to has so many ports of other paths before those that it was made with.
+    /// Shifts port numbers: the thread that it moves to has this many ports of other paths before its own.
     pub(crate) fn shift(&mut self, ports: usize) {
         self.routes.iter_mut().for_each(|(_, route)| route.port += ports);
         self.late.shift(ports);
         self.sources.splice(..0, vec![MacAddress::default(); ports]);
     }
 
-    /// From now on it is reached at these ports of the calling thread, which `lanes` lanes share.
+    /// Moves it to these ports of the calling thread, which `lanes` lanes share.
     pub(crate) fn move_to(&mut self, now: Instant, ports: &Ports, lanes: usize) {
         let credits = (ports.ring_frames() / lanes.max(1)).max(CREDITS_MIN);
         self.credits = Some(credits.min(u16::MAX.into()) as u16);
@@ -135,7 +135,7 @@ impl EtherLane {
         self.check_carriers(now, ports);
     }
 
-    /// Tells the target what holds for each link.
+    /// Sets the parameters of each link, which are sent to the target.
     fn settle(&mut self, now: Instant, ports: &Ports) {
         let links = &mut self.qpair.end.links;
         if let Some(credits) = self.credits {
@@ -144,29 +144,29 @@ impl EtherLane {
         links.set_socket_number(ports.socket_number());
     }
 
-    /// What a frame over each port costs beside its way.
+    /// Sets the additional cost of frames over each port.
     fn prefer(&mut self, detour: impl Fn(usize) -> Duration) {
         for &(link, route) in &self.routes {
             self.qpair.end.links.set_bias(link, detour(route.port));
         }
     }
 
-    /// A frame with the lane's token has come.
+    /// Handles a received frame with the lane's token.
     pub(crate) fn deliver(
         &mut self,
         now: Instant,
-        heard: &Heard<'_>,
+        received: &HostFrame<'_>,
         event: &mut impl FnMut(&[u8], RxEvent),
     ) {
-        let from = Route { port: heard.port, peer: heard.source };
-        if heard.kind == FrameType::Joined {
-            return self.joined(now, heard, from);
+        let from = Route { port: received.port, peer: received.source };
+        if received.kind == FrameType::Joined {
+            return self.joined(now, received, from);
         }
-        if route(&self.routes, heard.header.link) != Some(from) {
+        if route(&self.routes, received.header.link) != Some(from) {
             return;
         }
-        let EtherLane { qpair, liveness, seal, .. } = self;
-        let &Heard { header, kind, body, .. } = heard;
+        let HostEtherLane { qpair, liveness, seal, .. } = self;
+        let &HostFrame { header, kind, body, .. } = received;
         opening(seal.is_some(), |out| {
             let frame = (header, kind, body);
             let Some(frame) = qpair.end.open(now, seal.as_deref_mut(), frame, out) else { return };
@@ -177,10 +177,10 @@ impl EtherLane {
         });
     }
 
-    /// Whether the lane goes on.
+    /// Checks that the lane is alive.
     ///
     /// # Errors
-    /// Why it does not.
+    /// Returns the reason for its end.
     pub(crate) fn check(&self, now: Instant) -> Result<(), LinkError> {
         if let Some(broken) = self.qpair.end.broken() {
             return Err(LinkError::Broken(broken.to_string()));
@@ -196,9 +196,9 @@ impl EtherLane {
         }
     }
 
-    /// When [`EtherLane::keep`] and [`EtherLane::send`] are to be called at the latest.
+    /// Returns when [`HostEtherLane::keep`] and [`HostEtherLane::send`] are due at the latest.
     pub(crate) fn deadline(&self, is_admin: bool) -> Option<Instant> {
-        let survey = is_admin.then_some(self.asked_at + SURVEY_EVERY);
+        let survey = is_admin.then_some(self.surveyed_at + SURVEY_EVERY);
         let (late, reconnect) = (self.late.deadline(), self.reconnect.deadline());
         let alive = self.liveness.deadline(is_admin, &self.qpair.end.links);
         [self.qpair.end.deadline(), late, survey, reconnect]
@@ -208,10 +208,10 @@ impl EtherLane {
             .min()
     }
 
-    /// Time has passed.
+    /// Runs the timers of the lane.
     pub(crate) fn keep(&mut self, now: Instant, ports: &mut Ports, is_admin: bool) {
         self.qpair.end.expire(now);
-        self.tell_refusals(now);
+        self.log_refusals(now);
         let links = &self.qpair.end.links;
         if let Some((header, body)) = self.liveness.query(now, is_admin, links, &self.nqn) {
             for &(link, Route { port, peer }) in &self.routes {
@@ -220,7 +220,7 @@ impl EtherLane {
         }
         let peer_token = self.qpair.end.links.peer_token();
         self.late.put(now, ports, peer_token, &self.nqn);
-        if is_admin && self.asked_at + SURVEY_EVERY <= now {
+        if is_admin && self.surveyed_at + SURVEY_EVERY <= now {
             self.survey(now, ports);
         }
         if is_admin {
@@ -234,7 +234,7 @@ impl EtherLane {
         }
     }
 
-    fn tell_refusals(&mut self, now: Instant) {
+    fn log_refusals(&mut self, now: Instant) {
         if self.seal.is_some()
             && let Some(count) = self.refusals.due(now, &self.qpair.end.rejected)
         {
@@ -243,16 +243,16 @@ impl EtherLane {
         }
     }
 
-    /// Builds the frames that may leave now, and counts the sizes of caravans in `cells`. They are sent when the ports are
-    /// flushed.
+    /// Builds the frames that may be sent now, and counts the sizes of caravans in `cells`. They are sent when the
+    /// ports are flushed.
     pub(crate) fn send(
         &mut self,
         now: Instant,
         ports: &mut Ports,
-        source: &impl Source,
+        source: &impl CommandDataSource,
         cells: Option<&ReactorCells>,
-    ) -> Built {
-        let mut sum = Built::default();
+    ) -> BuiltFrames {
+        let mut sum = BuiltFrames::default();
         while self.qpair.end.has_tx(now) {
             let seal = self.seal.as_deref_mut();
             let mut writer = PortWriter::new(ports, &self.routes, (source, cells), seal);
@@ -270,11 +270,11 @@ impl EtherLane {
         sum
     }
 
-    /// The ports have looked whether their interfaces are there, and have a carrier.
+    /// Updates links after the ports have checked their interfaces and carriers.
     pub(crate) fn check_carriers(&mut self, now: Instant, ports: &Ports) {
         for &(link, route) in &self.routes {
             let links = &mut self.qpair.end.links;
-            // It may take only smaller frames than it did.
+            // The interface may take only smaller frames than before.
             let fits = links.frame_bytes(link) <= ports.frame_bytes(route.port);
             links.set_carrier(now, link, ports.has_carrier(route.port) && fits);
         }
@@ -288,21 +288,21 @@ impl EtherLane {
         }
     }
 
-    /// Builds Leave: nothing else is sent any more.
+    /// Sends Leave: nothing else is sent any more.
     pub(crate) fn leave(&mut self, now: Instant, ports: &mut Ports) {
         self.qpair.end.leave(Reason::Done);
         self.send(now, ports, &NoData, None);
         ports.flush();
     }
 
-    /// What must be known to end it for good.
+    /// Returns the identity that a fence needs to end the lane later.
     pub(crate) fn earlier(&self) -> EarlierLane {
         let routes = self.routes.iter().copied();
         let end = &self.qpair.end;
         EarlierLane::new(self.endpoint, self.nqn.clone(), &end.links, routes).sealed(end.proofs())
     }
 
-    /// How it stands with its part of every link.
+    /// Returns samples of its part of every link.
     pub(crate) fn paths(&self, ports: &Ports) -> impl Iterator<Item = PathReading> {
         self.routes.iter().filter_map(|&(link, Route { port, peer })| {
             let stats = self.qpair.end.links.stats(link)?;
@@ -320,10 +320,10 @@ impl EtherLane {
     }
 }
 
-/// Of a lane that sends no commands any more.
+/// Data source of a lane that sends no commands any more.
 struct NoData;
 
-impl Source for NoData {
+impl CommandDataSource for NoData {
     fn data(&self, _: u16, _: u32, _: u32) -> Option<&[u8]> {
         None
     }
@@ -344,7 +344,7 @@ pub(super) mod tests {
     pub(in super::super) const START: Instant = Instant(1_000_000_000);
     pub(in super::super) const PEER: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 
-    pub(in super::super) fn lane() -> EtherLane {
+    pub(in super::super) fn lane() -> HostEtherLane {
         let config = Config {
             queue_entries: 4,
             pages: 256,
@@ -369,7 +369,7 @@ pub(super) mod tests {
             nqn: "nqn.x:y".into(),
             liveness: Liveness::new(START, Duration::from_secs(5)),
         };
-        EtherLane::new(START, parts, &Ports::default())
+        HostEtherLane::new(START, parts, &Ports::default())
     }
 
     #[test]
@@ -386,15 +386,15 @@ pub(super) mod tests {
     }
 
     fn deliver(
-        lane: &mut EtherLane,
+        lane: &mut HostEtherLane,
         now: Instant,
         source: MacAddress,
         kind: FrameType,
         body: &[u8],
     ) {
         let header = &FrameHeader { token: 0x10.into(), ..FrameHeader::default() };
-        let heard = Heard { port: 0, source, header, kind, body };
-        lane.deliver(now, &heard, &mut |_, event| panic!("{event:?}"));
+        let received = HostFrame { port: 0, source, header, kind, body };
+        lane.deliver(now, &received, &mut |_, event| panic!("{event:?}"));
     }
 
     fn leave(reason: Reason) -> Leave {

@@ -1,8 +1,8 @@
-//! Links that join a lane while it lives, because they did not answer when it was made or were found since; and those
-//! that lead elsewhere from then on, because an end of theirs has another address.
+//! Links that join a live lane, because they got no reply when it was made or were found since; and links that move,
+//! because one of their ends has another address.
 
-use super::ports::{Heard, Ports};
-use super::route::{HEADS_BYTES, Linked, Path};
+use super::ports::{HostFrame, Ports};
+use super::route::{HEADS_BYTES, LinkPath, Linked};
 use roadtrain_ether_proto::fence::Route;
 use roadtrain_proto::time::Instant;
 use roadtrain_system::random;
@@ -12,54 +12,55 @@ use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::time::Duration;
 use tracing::info;
 
-/// First wait for an answer; it doubles.
+/// First wait for a reply; it doubles.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Longest such wait, and that before a link that has not answered is asked for again.
+/// Longest such wait, and the pause before a link without a reply is retried.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// A link that is asked for.
+/// Pending Join of a link.
 struct LateJoin {
     route: Route,
     join: Join,
-    /// When it is asked for again, and how long is waited then.
+    /// Time of the next Join, and the wait after it.
     at: Instant,
     pause: Duration,
 }
 
-/// A lane's links to come, or to lead elsewhere.
+/// Pending and moving links of a lane.
 pub(crate) struct LateJoins {
-    /// LINKs of the lane that nobody has.
+    /// Unused LINKs of the lane.
     free: Vec<u8>,
-    /// What the lane's Joins have in common.
+    /// Common part of the lane's Joins.
     common: Join,
-    /// Those of its links.
+    /// Joins of its links.
     made: Vec<Join>,
     joins: Vec<LateJoin>,
 }
 
 impl LateJoins {
-    /// Of a lane whose links were joined as `made` says; others are like `common`, but for their numbers.
+    /// Creates the state of a lane whose links were joined as `made` lists; further Joins are like `common`, except for
+    /// their numbers.
     pub(super) fn new(common: Join, made: Vec<Join>, free: Vec<u8>) -> Self {
         LateJoins { free, common, made, joins: Vec::new() }
     }
 
-    /// The Join of a link that is there.
+    /// Returns the Join of an existing link.
     pub(super) fn made(&self, link: u8) -> Option<&Join> {
         self.made.iter().find(|join| join.link == link)
     }
 
-    /// Asked for in vain, just now.
+    /// Adds a Join that has just failed without a reply.
     pub(super) fn unanswered(&mut self, now: Instant, route: Route, join: Join) {
         let (at, pause) = (now + PAUSE_MAX, PAUSE_MAX);
         self.joins.push(LateJoin { route, join, at, pause });
     }
 
-    /// A path to the target, that can be reached at `addresses` now: one more link, if the lane may have it. Rather than
-    /// a new one, one of the same port that leads to no such address any more: of `gone`, which are there, or asked for.
+    /// Adds a path to the target, which is at `addresses` now, as one more link if the lane may have it. Instead of a
+    /// new link it moves one of the same port that leads to no such address any more: one of `gone`, or a pending one.
     pub(super) fn add(
         &mut self,
         now: Instant,
-        Path { route, frame_bytes }: Path,
+        LinkPath { route, frame_bytes }: LinkPath,
         addresses: &[MacAddress],
         gone: &[u8],
     ) {
@@ -77,8 +78,8 @@ impl LateJoins {
         if let Some(late) = self.joins.iter_mut().find(is_lost) {
             return *late = LateJoin { route, join: late.join, at, pause };
         }
-        let is_asked = |link: u8| self.joins.iter().any(|late| late.join.link == link);
-        let moved = gone.iter().find(|link| !is_asked(**link)).and_then(|link| self.made(*link));
+        let is_pending = |link: u8| self.joins.iter().any(|late| late.join.link == link);
+        let moved = gone.iter().find(|link| !is_pending(**link)).and_then(|link| self.made(*link));
         if let Some(&join) = moved {
             return self.joins.push(LateJoin { route, join, at, pause });
         }
@@ -94,12 +95,12 @@ impl LateJoins {
         });
     }
 
-    /// Its thread has so many ports before those that it was made with.
+    /// Shifts port numbers: its thread has this many ports before its own.
     pub(super) fn shift(&mut self, ports: usize) {
         self.joins.iter_mut().for_each(|late| late.route.port += ports);
     }
 
-    /// The target is to know that this end of a link has another address.
+    /// Repeats the Join of a link, to report the new address of this end to the target.
     pub(super) fn again(&mut self, now: Instant, link: u8, route: Route) {
         if self.joins.iter().all(|late| late.join.link != link)
             && let Some(&join) = self.made(link)
@@ -108,12 +109,12 @@ impl LateJoins {
         }
     }
 
-    /// When [`LateJoins::put`] has something to ask.
+    /// Returns when [`LateJoins::put`] is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.joins.iter().map(|late| late.at).min()
     }
 
-    /// Builds what is to be asked now, of the target that knows the lane by `peer_token`.
+    /// Builds the Joins that are due, for the target that knows the lane by `peer_token`.
     pub(super) fn put(&mut self, now: Instant, ports: &mut Ports, peer_token: u64, nqn: &str) {
         for late in self.joins.iter_mut().filter(|late| late.at <= now) {
             late.at = now + late.pause;
@@ -122,15 +123,19 @@ impl LateJoins {
         }
     }
 
-    /// Joined has come, of the target that knows the lane by `peer_token`: the link that is there now.
-    pub(super) fn hear(&mut self, heard: &Heard<'_>, peer_token: u64) -> Option<Linked> {
-        let (joined, _) = Joined::read_from_prefix(heard.body).ok()?;
-        let from = Route { port: heard.port, peer: heard.source };
-        let is_it = |late: &LateJoin| late.route == from && late.join.link == heard.header.link;
+    /// Handles a Joined from the target that knows the lane by `peer_token`. Returns the established link.
+    pub(super) fn receive_joined(
+        &mut self,
+        received: &HostFrame<'_>,
+        peer_token: u64,
+    ) -> Option<Linked> {
+        let (joined, _) = Joined::read_from_prefix(received.body).ok()?;
+        let from = Route { port: received.port, peer: received.source };
+        let is_it = |late: &LateJoin| late.route == from && late.join.link == received.header.link;
         let position = self.joins.iter().position(is_it)?;
         let status = joined.status.get();
         if status == 0 && joined.token.get() != peer_token {
-            return None; // somebody else
+            return None; // another target
         }
         let LateJoin { join, .. } = self.joins.swap_remove(position);
         if status != 0 {
@@ -140,7 +145,7 @@ impl LateJoins {
         if self.made(join.link).is_none() {
             self.made.push(join);
         }
-        Some(Linked::new(from, &join, &joined, heard.header.reply.get()))
+        Some(Linked::new(from, &join, &joined, received.header.reply.get()))
     }
 }
 
@@ -150,7 +155,7 @@ impl LateJoin {
     }
 }
 
-/// Builds a Join of a lane that is there.
+/// Builds a Join of an existing lane.
 pub(super) fn put_join(ports: &mut Ports, route: Route, join: &Join, peer_token: u64, nqn: &str) {
     let (kind, link) = (FrameType::Join as u8, join.link);
     let header = FrameHeader { kind, token: peer_token.into(), link, ..FrameHeader::default() };
@@ -170,13 +175,13 @@ mod tests {
         MacAddress([octet; 6])
     }
 
-    fn path(port: usize, peer: u8, frame_bytes: u16) -> Path {
-        Path { route: Route { port, peer: mac(peer) }, frame_bytes }
+    fn path(port: usize, peer: u8, frame_bytes: u16) -> LinkPath {
+        LinkPath { route: Route { port, peer: mac(peer) }, frame_bytes }
     }
 
     fn answer_of(
         late: &mut LateJoins,
-        at: Path,
+        at: LinkPath,
         link: u8,
         status: u16,
         token: u64,
@@ -187,10 +192,10 @@ mod tests {
         let joined = Joined { status, first, frame, window, token, ..Joined::new_zeroed() };
         let Route { port, peer: source } = at.route;
         let (kind, body) = (FrameType::Joined, joined.as_bytes());
-        late.hear(&Heard { port, source, header, kind, body }, TOKEN)
+        late.receive_joined(&HostFrame { port, source, header, kind, body }, TOKEN)
     }
 
-    fn answer(late: &mut LateJoins, at: Path, link: u8) -> Option<Linked> {
+    fn answer(late: &mut LateJoins, at: LinkPath, link: u8) -> Option<Linked> {
         answer_of(late, at, link, 0, TOKEN)
     }
 
@@ -226,7 +231,7 @@ mod tests {
         assert!(late.joins.is_empty(), "the lane has no more numbers");
     }
 
-    /// However often an interface comes with another address, nothing grows.
+    /// Checks that nothing grows, however often an interface gets another address.
     #[test]
     fn links_are_moved_to_where_their_target_is_now() {
         let mut late = lane(2);
@@ -237,10 +242,10 @@ mod tests {
             assert_eq!((linked.route, linked.config.first_tx), (at.route, 4));
             assert_eq!((late.made.len(), late.free.len(), late.joins.len()), (1, 1, 0));
         }
-        // Gone again before it has answered.
+        // The interface is removed again before its reply.
         for round in 10..250 {
             late.add(NOW, path(0, round, 9000), &[mac(round)], &[]);
-            assert_eq!((late.free.len(), late.joins.len()), (0, 1), "one more link is asked for");
+            assert_eq!((late.free.len(), late.joins.len()), (0, 1), "one more link is pending");
         }
         assert!(answer(&mut late, path(0, 249, 9000), 1).is_some());
     }
@@ -258,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_asked_again() {
+    fn a_silent_target_gets_another_join() {
         let mut late = lane(1);
         late.unanswered(NOW, path(0, 0, 0).route, Join::new_zeroed());
         assert_eq!(late.deadline(), Some(NOW + PAUSE_MAX));

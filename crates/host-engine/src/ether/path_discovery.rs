@@ -1,11 +1,11 @@
-//! Looks for links that lanes have not, as long as they live: at ports of ours that do not reach the target, and to
-//! addresses of the target that no link leads to.
+//! Search for links that lanes do not have, while the lanes live: at local ports that do not reach the target, and to
+//! addresses of the target without a link.
 
 use super::address::EtherAddress;
 use super::discovery::find_more;
-use super::ports::{Ports, beside};
+use super::ports::{Ports, shared_port_config};
 use super::probe::probe;
-use super::route::{Path, Survey};
+use super::route::{LinkPath, Survey};
 use crate::link::LinkError;
 use roadtrain_ether_proto::fence::{Fence, Route};
 use roadtrain_wire::ether::MacAddress;
@@ -16,12 +16,12 @@ use std::thread;
 use std::time::Duration;
 use tracing::debug;
 
-/// How often is looked.
+/// Interval of searches.
 const EVERY: Duration = Duration::from_secs(1);
-/// About how much memory frames that arrive may take.
+/// Approximate memory for received frames, in bytes.
 const RECEIVE_BYTES: usize = 64 << 10;
 
-/// Which target, and from where.
+/// Target of the search, and the local interfaces.
 #[derive(Clone, Debug)]
 pub(crate) struct Whereabouts {
     pub(crate) address: EtherAddress,
@@ -29,35 +29,35 @@ pub(crate) struct Whereabouts {
     pub(crate) endpoint: [u8; 16],
 }
 
-/// A path to a target, and what addresses it has.
+/// Path to a target, and all addresses of the target.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundPath {
     pub(crate) endpoint: [u8; 16],
-    pub(crate) path: Path,
+    pub(crate) path: LinkPath,
     pub(crate) addresses: Arc<[MacAddress]>,
 }
 
-impl Found {
-    /// For a lane whose thread has so many ports before those that the path is counted from.
-    pub(crate) fn after(&self, ports: usize) -> Found {
+impl FoundPath {
+    /// Returns the path for a lane whose thread has this many ports before those that the path is counted from.
+    pub(crate) fn after(&self, ports: usize) -> FoundPath {
         let mut found = self.clone();
         found.path.route.port += ports;
         found
     }
 
-    /// The `fence` may end earlier lanes over it, too.
-    pub(crate) fn tell(&self, fence: &mut Fence) {
+    /// Lets the `fence` end earlier lanes over this path, too.
+    pub(crate) fn add_to(&self, fence: &mut Fence) {
         fence.add_route(&self.endpoint, self.path.route);
     }
 }
 
 impl Survey {
-    /// Links to where the target is.
+    /// Returns the links that lead to current addresses of the target.
     pub(super) fn used(&self) -> impl Iterator<Item = Route> {
         self.routes.iter().copied().filter(|route| self.addresses.contains(&route.peer))
     }
 
-    /// Whether there may be links to be found from so many ports.
+    /// True if more links may exist from this many ports.
     fn is_incomplete(&self, ports: usize) -> bool {
         let leads_to = |address: &MacAddress| self.routes.iter().any(|r| r.peer == *address);
         (0..ports).any(|port| self.used().all(|route| route.port != port))
@@ -65,19 +65,19 @@ impl Survey {
     }
 }
 
-/// A thread that looks while there is something to be found; it ends when this is dropped.
+/// Thread that searches while links may be missing; it ends when this is dropped.
 pub(crate) struct PathDiscovery {
     surveys: Sender<Survey>,
 }
 
 impl PathDiscovery {
-    /// Tells `found` of each path: again and again until a survey has it.
+    /// Starts the search. It passes each path to `found`, repeatedly until a survey has it.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// The system has no resources left.
     pub(crate) fn start(
         target: Whereabouts,
-        found: impl Fn(Found) + Send + 'static,
+        found: impl Fn(FoundPath) + Send + 'static,
     ) -> io::Result<PathDiscovery> {
         let (surveys, news) = channel();
         let body = move || {
@@ -86,7 +86,7 @@ impl PathDiscovery {
                 match now {
                     Some(survey) => {
                         if let Err(error) = check(&target, survey, &mut ports, &found) {
-                            debug!("links are not looked for: {error}");
+                            debug!("the search for links has failed: {error}");
                             ports = None;
                         }
                     }
@@ -98,14 +98,13 @@ impl PathDiscovery {
         Ok(PathDiscovery { surveys })
     }
 
-    /// What lanes have now.
-    pub(crate) fn tell(&self, survey: Survey) {
+    /// Passes the links that lanes have now.
+    pub(crate) fn update(&self, survey: Survey) {
         let _ = self.surveys.send(survey);
     }
 }
 
-/// Waits until it is time to look for what a survey says, or until nothing is to be found (`Some(None)`); `None`: that
-/// was all.
+/// Waits until a search for a survey is due, or until no link is missing (`Some(None)`); `None`: the search has ended.
 fn next<'a>(
     news: &Receiver<Survey>,
     survey: &'a mut Option<Survey>,
@@ -127,17 +126,19 @@ fn check(
     target: &Whereabouts,
     survey: &Survey,
     ports: &mut Option<Ports>,
-    found: &impl Fn(Found),
+    found: &impl Fn(FoundPath),
 ) -> Result<(), LinkError> {
     let Whereabouts { address, nqn, endpoint } = target;
     let ports = match ports {
         Some(ports) => ports,
-        None => ports.insert(Ports::open(address, &beside(&address.port, RECEIVE_BYTES))?),
+        None => {
+            ports.insert(Ports::open(address, &shared_port_config(&address.port, RECEIVE_BYTES))?)
+        }
     };
     for path in find_more(ports, nqn, endpoint, survey)? {
         if let Some(path) = probe(ports, path)? {
             let addresses = survey.addresses.as_slice().into();
-            found(Found { endpoint: *endpoint, path, addresses });
+            found(FoundPath { endpoint: *endpoint, path, addresses });
         }
     }
     Ok(())
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_looked_for() {
+    fn surveys_with_missing_links_are_incomplete() {
         let mac = |octet| MacAddress([octet; 6]);
         let survey = |addresses: &[u8], routes: &[(usize, u8)]| Survey {
             addresses: addresses.iter().map(|&octet| mac(octet)).collect(),

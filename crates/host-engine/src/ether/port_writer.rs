@@ -1,4 +1,4 @@
-//! A lane's frames on their way to the ports.
+//! Writer of a lane's frames to the ports.
 
 use super::ports::Ports;
 use super::route::route;
@@ -8,33 +8,33 @@ use roadtrain_ether_proto::frame_writer::FrameWriter;
 use roadtrain_reactor::metrics::ReactorCells;
 use roadtrain_wire::ether::{FrameHeader, FrameType};
 
-/// Data of a lane's requests.
-pub(crate) trait Source {
-    /// Data that the slot's command sends. It stays where it is until the ports are flushed.
+/// Source of the data of a lane's requests.
+pub(crate) trait CommandDataSource {
+    /// Returns data that the slot's command sends. It stays in place until the ports are flushed.
     fn data(&self, slot: u16, offset: u32, length: u32) -> Option<&[u8]>;
 }
 
-/// Builds frames at the ports of a lane's links.
+/// Writer of frames at the ports of a lane's links.
 pub(super) struct PortWriter<'a, S> {
     ports: &'a mut Ports,
     routes: &'a [(u8, Route)],
     source: &'a S,
-    /// Where sizes of caravans are counted, if they are.
+    /// Counters of caravan sizes, if they are counted.
     cells: Option<&'a ReactorCells>,
     seal: Option<&'a mut FrameSeal>,
-    /// Of the frame that is being built.
+    /// Route of the current frame.
     route: Option<Route>,
     is_whole: bool,
-    /// In it so far.
+    /// Number of records in the current frame.
     records: u64,
-    sent: Built,
+    sent: BuiltFrames,
 }
 
-/// What a lane has built.
+/// Frames that a lane has built.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Built {
+pub(crate) struct BuiltFrames {
     pub(crate) frames: u64,
-    /// Of their bodies.
+    /// Bytes of their bodies.
     pub(crate) octets: u64,
 }
 
@@ -45,23 +45,23 @@ impl<'a, S> PortWriter<'a, S> {
         (source, cells): (&'a S, Option<&'a ReactorCells>),
         seal: Option<&'a mut FrameSeal>,
     ) -> Self {
-        let sent = Built::default();
+        let sent = BuiltFrames::default();
         let (route, is_whole, records) = (None, true, 0);
         PortWriter { ports, routes, source, cells, seal, route, is_whole, records, sent }
     }
 
-    /// Frames built so far.
-    pub(super) fn built(&self) -> Built {
+    /// Returns the frames built so far.
+    pub(super) fn built(&self) -> BuiltFrames {
         self.sent
     }
 
-    /// The port of the frame that is being built.
+    /// Returns the port of the current frame.
     fn port(&self) -> usize {
         self.route.map_or(0, |route| route.port)
     }
 }
 
-impl<S: Source> FrameWriter for PortWriter<'_, S> {
+impl<S: CommandDataSource> FrameWriter for PortWriter<'_, S> {
     fn has_room(&self, link: u8) -> bool {
         route(self.routes, link).is_some_and(|route| self.ports.has_room(route.port))
     }
@@ -96,7 +96,7 @@ impl<S: Source> FrameWriter for PortWriter<'_, S> {
 
     fn end(&mut self, mut header: FrameHeader) {
         if !self.is_whole {
-            header.token = 0.into(); // nobody takes it
+            header.token = 0.into(); // no lane takes it
         }
         if let Some(cells) = self.cells.filter(|_| header.kind == FrameType::Cargo as u8) {
             cells.caravan(self.records);

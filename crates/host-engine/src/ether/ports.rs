@@ -1,4 +1,4 @@
-//! A thread's ports: one at each interface, all with the same socket number.
+//! Ports of a thread: one at each interface, all with the same socket number.
 
 use super::address::EtherAddress;
 use crate::address::Address;
@@ -18,52 +18,52 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// How many socket numbers are tried: some may be somebody else's.
+/// Maximum socket numbers to try: others may use some of them.
 const OPEN_TRIES: u32 = 16;
 
-/// For ports beside those of reactors: there may be others at the interface.
-pub(crate) fn beside(config: &PortConfig, receive_bytes: usize) -> PortConfig {
+/// Returns the configuration of ports that share an interface with those of reactors.
+pub(crate) fn shared_port_config(config: &PortConfig, receive_bytes: usize) -> PortConfig {
     PortConfig { kind: PortKind::Packet, receive_bytes: Some(receive_bytes), ..config.clone() }
 }
 
-/// A frame that has arrived.
+/// Received frame.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Heard<'a> {
+pub(crate) struct HostFrame<'a> {
     pub(crate) port: usize,
-    /// From whom.
+    /// Address of the sender.
     pub(crate) source: MacAddress,
     pub(crate) header: &'a FrameHeader,
     pub(crate) kind: FrameType,
     pub(crate) body: &'a [u8],
 }
 
-/// A port, and what became of it.
-struct Place {
+/// Port, and its state.
+struct PortSlot {
     port: Port,
-    /// When it was last looked at.
+    /// True if it had a carrier at the last check.
     has_carrier: bool,
-    /// It is of no use any more, and that was said.
+    /// True if it failed, and the failure was logged.
     is_broken: bool,
-    /// Counts the descriptors that it has had.
+    /// Number of descriptors that it has had.
     serial: u32,
 }
 
-/// The ports.
+/// Ports of a thread.
 #[derive(Default)]
 pub(crate) struct Ports {
-    places: Vec<Place>,
-    /// Tells when to look at carriers; without it, time-outs tell.
+    slots: Vec<PortSlot>,
+    /// Watch for changes of carriers; without it, checks run at timeouts.
     watch: Option<CarrierWatch>,
     socket_number: u16,
-    /// System calls of sends.
+    /// Number of system calls for sending.
     calls: u64,
-    /// Frames that were none of ours, by [`FrameError`].
+    /// Dropped frames, by [`FrameError`].
     dropped: [u64; 5],
 }
 
 impl Ports {
-    /// Those of one of so many reactors, for all paths straight on Ethernet, one after the other; none where every lane
-    /// has a connection of its own.
+    /// Opens the ports of one of `reactors` reactors, for all paths over raw Ethernet in order; none if every lane has
+    /// a connection of its own.
     ///
     /// # Errors
     /// As [`Ports::open`].
@@ -77,20 +77,20 @@ impl Ports {
         });
         let Some(address) = &all else { return Ok(Ports::default()) };
         let kind = match address.port.kind {
-            PortKind::Auto if reactors > 1 => PortKind::Packet, // the only kind that shares an interface
+            PortKind::Auto if reactors > 1 => PortKind::Packet, // the only kind that can share an interface
             kind => kind,
         };
         Ports::open(address, &PortConfig { kind, ..address.port.clone() })
     }
 
-    /// Opens one at each interface of the address; some of them may come later.
+    /// Opens one at each interface of the address; some of them may appear later.
     ///
     /// # Errors
-    /// No interface is there, or one is no Ethernet, or may not be used.
+    /// No interface exists, or one is no Ethernet interface, or may not be used.
     pub(crate) fn open(address: &EtherAddress, config: &PortConfig) -> Result<Ports, LinkError> {
         let mut tries = 1..OPEN_TRIES;
         loop {
-            let socket_number = random::number()? as u16 | 1; // not that of targets
+            let socket_number = random::number()? as u16 | 1; // never 0, the socket number of targets
             match Ports::open_once(address, config, socket_number) {
                 Err(LinkError::Port { source, .. })
                     if is_socket_number_taken(&source) && tries.next().is_some() => {}
@@ -113,63 +113,63 @@ impl Ports {
                 result => result,
             };
             let port = port.map_err(failed)?;
-            Ok(Place { has_carrier: port.has_carrier(), port, is_broken: false, serial: 0 })
+            Ok(PortSlot { has_carrier: port.has_carrier(), port, is_broken: false, serial: 0 })
         };
         let watch = CarrierWatch::open().ok();
-        let places: Vec<Place> =
+        let slots: Vec<PortSlot> =
             address.interfaces.iter().map(open).collect::<Result<_, LinkError>>()?;
-        if let Some(first) = places.first()
-            && places.iter().all(|place| place.port.is_absent())
+        if let Some(first) = slots.first()
+            && slots.iter().all(|slot| slot.port.is_absent())
         {
             let interface = first.port.interface().name.clone();
             return Err(LinkError::Port { interface, source: missing() });
         }
-        Ok(Ports { places, watch, socket_number, calls: 0, dropped: [0; 5] })
+        Ok(Ports { slots, watch, socket_number, calls: 0, dropped: [0; 5] })
     }
 
-    /// The socket number of all of them.
+    /// Returns the common socket number.
     pub(crate) fn socket_number(&self) -> u16 {
         self.socket_number
     }
 
-    /// How many there are.
+    /// Returns the number of ports.
     pub(crate) fn len(&self) -> usize {
-        self.places.len()
+        self.slots.len()
     }
 
-    /// Whether one more frame can be built at the port.
+    /// True if one more frame can be built at the port.
     pub(crate) fn has_room(&self, port: usize) -> bool {
-        self.places[port].port.has_room()
+        self.slots[port].port.has_room()
     }
 
-    /// Name of the port's interface.
+    /// Returns the name of the port's interface.
     pub(crate) fn interface(&self, port: usize) -> &str {
-        &self.places[port].port.interface().name
+        &self.slots[port].port.interface().name
     }
 
-    /// NUMA node of the port's interface, if it is known.
+    /// Returns the NUMA node of the port's interface, if it is known.
     pub(crate) fn node(&self, port: usize) -> Option<u32> {
-        self.places.get(port)?.port.interface().node
+        self.slots.get(port)?.port.interface().node
     }
 
-    /// The port of that number.
+    /// Returns a port.
     pub(crate) fn port(&mut self, port: usize) -> &mut Port {
-        &mut self.places[port].port
+        &mut self.slots[port].port
     }
 
-    /// The address that frames of the port come from.
+    /// Returns the source address of the port's frames.
     pub(crate) fn mac(&self, port: usize) -> MacAddress {
-        self.places.get(port).map(|place| place.port.mac()).unwrap_or_default()
+        self.slots.get(port).map(|slot| slot.port.mac()).unwrap_or_default()
     }
 
-    /// Octets of the largest frame that the port takes now.
+    /// Returns the size of the largest frame that the port takes now, in bytes.
     pub(crate) fn frame_bytes(&self, port: usize) -> usize {
-        self.places.get(port).map_or(0, |place| place.port.frame_bytes())
+        self.slots.get(port).map_or(0, |slot| slot.port.frame_bytes())
     }
 
-    /// Has the log say which interfaces lead nowhere.
+    /// Logs the interfaces that are missing or have no carrier.
     pub(crate) fn report(&self) {
-        for Place { port, has_carrier, .. } in &self.places {
+        for PortSlot { port, has_carrier, .. } in &self.slots {
             let name = &port.interface().name;
             if port.is_absent() {
                 warn!("{name}: no such interface yet; it is used as soon as it is there");
@@ -179,62 +179,62 @@ impl Ports {
         }
     }
 
-    /// Whether an interface is not there.
+    /// True if an interface is missing.
     pub(crate) fn has_absent(&self) -> bool {
-        self.places.iter().any(|place| place.port.is_absent())
+        self.slots.iter().any(|slot| slot.port.is_absent())
     }
 
-    /// Of the port's present descriptor.
+    /// Returns the serial number of the port's current descriptor.
     pub(crate) fn serial(&self, port: usize) -> u32 {
-        self.places[port].serial
+        self.slots[port].serial
     }
 
-    /// To be watched.
+    /// Returns the descriptor, to be watched.
     pub(crate) fn fd(&self, port: usize) -> BorrowedFd<'_> {
-        self.places[port].port.fd()
+        self.slots[port].port.fd()
     }
 
-    /// System calls of sends so far.
+    /// Returns the number of system calls for sending so far.
     pub(crate) fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// Whether the interface was up, and its cable too, when it was last looked at.
+    /// True if the interface was up with a carrier at the last check.
     pub(crate) fn has_carrier(&self, port: usize) -> bool {
-        self.places.get(port).is_none_or(|place| place.has_carrier)
+        self.slots.get(port).is_none_or(|slot| slot.has_carrier)
     }
 
-    /// Readable when interfaces may have changed: [`Ports::check_carriers`].
+    /// Returns a descriptor that is readable after interfaces have changed: call [`Ports::check_carriers`].
     pub(crate) fn watch_fd(&self) -> Option<BorrowedFd<'_>> {
         self.watch.as_ref().map(CarrierWatch::fd)
     }
 
-    /// Looks whether interfaces are there, and up; whether something has changed.
+    /// Checks which interfaces exist and are up. True if something has changed.
     pub(crate) fn check_carriers(&mut self) -> bool {
         self.watch.iter().for_each(CarrierWatch::clear);
         let mut has_changed = false;
-        for place in &mut self.places {
-            if place.port.follow() {
-                place.port.report();
-                place.serial = place.serial.wrapping_add(1);
-                (place.is_broken, has_changed) = (false, true);
+        for slot in &mut self.slots {
+            if slot.port.follow() {
+                slot.port.report();
+                slot.serial = slot.serial.wrapping_add(1);
+                (slot.is_broken, has_changed) = (false, true);
             }
-            let has_carrier = place.port.has_carrier();
-            if place.has_carrier != has_carrier {
-                let name = &place.port.interface().name;
+            let has_carrier = slot.port.has_carrier();
+            if slot.has_carrier != has_carrier {
+                let name = &slot.port.interface().name;
                 info!("{name}: {} carrier", if has_carrier { "has a" } else { "no" });
-                (place.has_carrier, has_changed) = (has_carrier, true);
+                (slot.has_carrier, has_changed) = (has_carrier, true);
             }
         }
         has_changed
     }
 
-    /// Frames that may arrive at a port before the oldest is taken.
+    /// Returns how many frames may arrive at a port before the oldest is taken.
     pub(crate) fn ring_frames(&self) -> usize {
-        self.places.iter().map(|place| place.port.ring_frames()).min().unwrap_or(0)
+        self.slots.iter().map(|slot| slot.port.ring_frames()).min().unwrap_or(0)
     }
 
-    /// Builds a frame that belongs to no lane, or ends one. `header` says TYPE, TOKEN, SOCKET and LINK.
+    /// Builds a frame that belongs to no lane, or ends one. `header` has TYPE, TOKEN, SOCKET and LINK.
     pub(crate) fn put(
         &mut self,
         port: usize,
@@ -242,73 +242,73 @@ impl Ports {
         header: FrameHeader,
         body: &[u8],
     ) {
-        if !self.places[port].port.has_room() {
+        if !self.slots[port].port.has_room() {
             self.flush_one(port);
         }
         let socket_number = self.socket_number.into();
-        let port = &mut self.places[port].port;
+        let port = &mut self.slots[port].port;
         port.begin();
         port.octets(body.len()).copy_from_slice(body);
         port.end(destination, FrameHeader { version: VERSION, reply: socket_number, ..header });
     }
 
-    /// Sends what was built.
+    /// Sends the built frames.
     pub(crate) fn flush(&mut self) {
-        for port in 0..self.places.len() {
+        for port in 0..self.slots.len() {
             self.flush_one(port);
         }
     }
 
-    /// What the kernel does not take is lost, as frames may be.
+    /// Sends the built frames of one port. Frames that the kernel does not take are lost, as frames may be.
     pub(crate) fn flush_one(&mut self, port: usize) {
-        let place = &mut self.places[port];
-        match place.port.flush() {
+        let slot = &mut self.slots[port];
+        match slot.port.flush() {
             Ok(Sent { calls, .. }) => self.calls += calls as u64,
             Err(error) => {
-                if !std::mem::replace(&mut place.is_broken, true) {
-                    warn!("{}: {error}", place.port.interface().name);
+                if !std::mem::replace(&mut slot.is_broken, true) {
+                    warn!("{}: {error}", slot.port.interface().name);
                 }
             }
         }
     }
 
-    /// Shows up to `max` frames that have arrived at a port; how many were taken.
+    /// Passes up to `max` received frames of a port to `show`. Returns the number of frames taken.
     pub(crate) fn receive(
         &mut self,
         port: usize,
         max: usize,
-        mut show: impl FnMut(&Heard<'_>),
+        mut show: impl FnMut(&HostFrame<'_>),
     ) -> usize {
         let dropped = &mut self.dropped;
-        self.places[port].port.receive(max, |octets| {
+        self.slots[port].port.receive(max, |octets| {
             let Ok((ethernet, _)) = EthernetHeader::ref_from_prefix(octets) else { return };
             match parse(&octets[ETHERNET_HEADER_BYTES..]) {
                 Ok((header, kind, body)) => {
                     let source = ethernet.source;
-                    show(&Heard { port, source, header: &header, kind, body });
+                    show(&HostFrame { port, source, header: &header, kind, body });
                 }
                 Err(error) => count(dropped, error),
             }
         })
     }
 
-    /// Waits for frames, for a change of carriers, or for `other` to become readable; whether that is so.
+    /// Waits for frames, for a change of carriers, or for `other`. True if `other` is readable.
     ///
     /// # Errors
-    /// The system call's.
+    /// The system call fails.
     pub(crate) fn wait(&mut self, other: Option<RawFd>, timeout: Duration) -> io::Result<bool> {
         let watch = self.watch.as_ref().map(|watch| watch.fd().as_raw_fd());
-        let fds = self.places.iter().map(|place| place.port.fd().as_raw_fd());
+        let fds = self.slots.iter().map(|slot| slot.port.fd().as_raw_fd());
         let fds = fds.chain(watch).chain(other);
         let mut polls: Vec<libc::pollfd> =
             fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
         crate::stopping::poll(&mut polls, timeout)?;
-        for (place, poll) in self.places.iter_mut().zip(&polls) {
+        for (slot, poll) in self.slots.iter_mut().zip(&polls) {
             if poll.revents & libc::POLLERR != 0 {
-                place.port.take_error();
+                slot.port.take_error();
             }
         }
-        if watch.is_some() && polls[self.places.len()].revents != 0 {
+        if watch.is_some() && polls[self.slots.len()].revents != 0 {
             self.check_carriers();
         }
         Ok(other.is_some() && polls.last().is_some_and(|poll| poll.revents != 0))

@@ -1,29 +1,29 @@
-//! How large a frame a link takes: what is between the ports may take less than they do.
+//! Probe of a link's largest frame: devices between the ports may take less than the ports do.
 
-use super::ask::{Question, ask};
-use super::ports::{Heard, Ports};
-use super::route::{FRAME_MIN, Path};
+use super::ports::{HostFrame, Ports};
+use super::query::{EtherQuery, run_query};
+use super::route::{FRAME_MIN, LinkPath};
 use roadtrain_ether_proto::asking::Pace;
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, MacAddress};
 use std::io;
 use std::time::Duration;
 
-/// Sizes of frames that are tried besides what the ports take: jumbo frames; a page and its head; the usual.
+/// Frame sizes to try besides that of the ports: jumbo frames; a page and its header; the standard size.
 const SIZES: [u16; 3] = [9000, 4096 + 160, 1500];
-/// How often a size is tried.
+/// Pace of the probes of one size.
 const PACE: Pace = Pace {
     first: Duration::from_millis(20),
     longest: Duration::from_millis(80),
     total: Duration::from_millis(220),
 };
 
-struct Probe {
-    path: Path,
+struct FrameProbe {
+    path: LinkPath,
     frame_bytes: u16,
     has_arrived: bool,
 }
 
-impl Probe {
+impl FrameProbe {
     fn body_bytes(&self) -> usize {
         usize::from(self.frame_bytes).saturating_sub(FRAME_HEADER_BYTES)
     }
@@ -33,15 +33,15 @@ impl Probe {
     }
 }
 
-impl Question for Probe {
+impl EtherQuery for FrameProbe {
     fn put(&mut self, ports: &mut Ports) {
         let header = FrameHeader { kind: FrameType::Probe as u8, ..FrameHeader::default() };
         ports.put(self.path.route.port, self.peer(), header, &vec![0; self.body_bytes()]);
     }
 
-    fn hear(&mut self, heard: &Heard<'_>) {
-        let is_answer = heard.kind == FrameType::Probed && heard.source == self.peer();
-        let octets = heard.body.first_chunk().map(|octets| u16::from_le_bytes(*octets));
+    fn receive(&mut self, received: &HostFrame<'_>) {
+        let is_answer = received.kind == FrameType::Probed && received.source == self.peer();
+        let octets = received.body.first_chunk().map(|octets| u16::from_le_bytes(*octets));
         self.has_arrived |= is_answer && octets == Some(self.frame_bytes);
     }
 
@@ -50,12 +50,13 @@ impl Question for Probe {
     }
 }
 
-/// The path with the size of frame that it takes; `None`: not even the smallest, or none that is of use.
-pub(crate) fn probe(ports: &mut Ports, path: Path) -> io::Result<Option<Path>> {
+/// Probes a path. Returns it with the frame size that it takes; `None`: not even the smallest, or none that is large
+/// enough.
+pub(crate) fn probe(ports: &mut Ports, path: LinkPath) -> io::Result<Option<LinkPath>> {
     for frame_bytes in sizes(path.frame_bytes).filter(|&size| size >= FRAME_MIN) {
-        let mut probe = Probe { path, frame_bytes, has_arrived: false };
-        if ask(ports, PACE, &mut probe)? {
-            return Ok(Some(Path { frame_bytes, ..path }));
+        let mut probe = FrameProbe { path, frame_bytes, has_arrived: false };
+        if run_query(ports, PACE, &mut probe)? {
+            return Ok(Some(LinkPath { frame_bytes, ..path }));
         }
     }
     Ok(None)
@@ -82,7 +83,7 @@ mod tests {
     fn frames_that_are_too_small_are_not_tried() {
         let route = Route { port: 0, peer: MacAddress([1; 6]) };
         for frame_bytes in [0, 1, FRAME_HEADER_BYTES as u16, FRAME_MIN - 1] {
-            let found = probe(&mut Ports::default(), Path { route, frame_bytes }).unwrap();
+            let found = probe(&mut Ports::default(), LinkPath { route, frame_bytes }).unwrap();
             assert_eq!(found, None);
         }
     }

@@ -1,7 +1,7 @@
-//! Whether a lane's links still suit: their target may be where none of them leads, and interfaces may take smaller
-//! frames than they did. Then nothing helps but to connect again.
+//! Check whether a lane's links still suit: their target may have moved to addresses without a link, and interfaces may
+//! take smaller frames than before. Then the lane has to reconnect.
 
-use super::ports::{Heard, Ports};
+use super::ports::{HostFrame, Ports};
 use super::route::FRAME_MIN;
 use crate::link::LinkError;
 use roadtrain_ether_proto::Item;
@@ -12,39 +12,39 @@ use roadtrain_wire::ether::setup::{Offer, with_nqn};
 use roadtrain_wire::ether::{FrameHeader, FrameType, GROUP};
 use std::time::Duration;
 
-/// How long all links are suspect before their target is looked for elsewhere, and how often that is done.
+/// Time for which all links are suspect before the target is searched at other addresses, and interval of searches.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
-/// How long links then have to come back: all of the target may have been asleep.
+/// Time that links then have to recover: the whole target may have been unresponsive.
 const DOUBT: Duration = Duration::from_millis(250);
-/// How long an interface takes smaller frames before that is final: who changes it may have more to change.
+/// Time for which an interface takes smaller frames before this is final: its administrator may have more to change.
 const SMALL_FOR: Duration = Duration::from_secs(2);
 
-/// Of a lane none of whose links works.
-struct Search {
-    /// When the target is looked for.
-    ask_at: Instant,
-    /// When it was heard elsewhere.
-    heard_at: Option<Instant>,
+/// Search for the target of a lane without a working link.
+struct ReconnectSearch {
+    /// Time of the next search.
+    search_at: Instant,
+    /// Time at which it was found at another address.
+    found_at: Option<Instant>,
 }
 
-/// What does not suit.
+/// Problems of a lane's links.
 #[derive(Default)]
 pub(super) struct ReconnectCheck {
-    search: Option<Search>,
-    /// By LINK: the target takes smaller frames there.
+    search: Option<ReconnectSearch>,
+    /// True for each LINK whose target takes smaller frames than the link has.
     is_small: [bool; LINKS_MAX],
-    /// Since when one of the ends of a link does.
+    /// Time since which one end of a link takes smaller frames.
     small_since: Option<Instant>,
 }
 
 impl ReconnectCheck {
-    /// Whether the lane goes on.
+    /// Checks that the links still suit.
     ///
     /// # Errors
-    /// Why it does not.
+    /// Returns the reason to reconnect.
     pub(super) fn check(&self, now: Instant) -> Result<(), LinkError> {
-        let heard_at = self.search.as_ref().and_then(|search| search.heard_at);
-        if heard_at.is_some_and(|at| now.since(at) >= DOUBT) {
+        let found_at = self.search.as_ref().and_then(|search| search.found_at);
+        if found_at.is_some_and(|at| now.since(at) >= DOUBT) {
             return Err(LinkError::Moved);
         }
         match self.small_since {
@@ -53,39 +53,39 @@ impl ReconnectCheck {
         }
     }
 
-    /// When there is something to do, or to be checked.
+    /// Returns the time of the next timer.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let search = self.search.as_ref().map(|search| match search.heard_at {
+        let search = self.search.as_ref().map(|search| match search.found_at {
             Some(at) => at + DOUBT,
-            None => search.ask_at,
+            None => search.search_at,
         });
         search.into_iter().chain(self.small_since.map(|at| at + SMALL_FOR)).min()
     }
 
-    /// Whether the target's end of a link takes smaller frames than the link has.
+    /// Sets whether the target's end of a link takes smaller frames than the link has.
     pub(super) fn set_small(&mut self, link: u8, is_small: bool) {
         if let Some(place) = self.is_small.get_mut(usize::from(link)) {
             *place = is_small;
         }
     }
 
-    /// Whether the target is to be looked for now.
+    /// True if a search for the target is due.
     fn is_due(&mut self, now: Instant, are_all_suspect: bool) -> bool {
         if !are_all_suspect {
             self.search = None;
             return false;
         }
-        let ask_at = now + SEARCH_EVERY;
-        let search = self.search.get_or_insert(Search { ask_at, heard_at: None });
-        let is_due = search.ask_at <= now;
+        let search_at = now + SEARCH_EVERY;
+        let search = self.search.get_or_insert(ReconnectSearch { search_at, found_at: None });
+        let is_due = search.search_at <= now;
         if is_due {
-            search.ask_at = ask_at;
+            search.search_at = search_at;
         }
         is_due
     }
 
-    /// Time has passed, for the admin queue: lanes go the same way together.
-    pub(super) fn look(
+    /// Runs the checks, for the admin queue: all lanes use the same links.
+    pub(super) fn check_links(
         &mut self,
         now: Instant,
         ports: &mut Ports,
@@ -106,33 +106,33 @@ impl ReconnectCheck {
         self.small_since = is_small.then(|| self.small_since.unwrap_or(now));
     }
 
-    /// Somebody offers a subsystem, perhaps the lane's. That proves little: but a lane ends by it only when nothing
-    /// else comes in it.
-    pub(super) fn hear_offer(
+    /// Handles an Offer, perhaps of the lane's subsystem. It proves little: but it ends a lane only when the lane
+    /// receives nothing else.
+    pub(super) fn receive_offer(
         &mut self,
         now: Instant,
-        heard: &Heard<'_>,
+        received: &HostFrame<'_>,
         routes: &[(u8, Route)],
         (endpoint, nqn): ([u8; 16], &str),
     ) {
         let Some(search) = &mut self.search else { return };
-        let offer = with_nqn::<Offer>(heard.body, |offer| offer.nqn_length.get());
+        let offer = with_nqn::<Offer>(received.body, |offer| offer.nqn_length.get());
         let is_ours = offer.is_some_and(|(offer, name)| offer.endpoint == endpoint && name == nqn);
-        let leads_there = routes.iter().any(|(_, route)| route.peer == heard.source);
+        let leads_there = routes.iter().any(|(_, route)| route.peer == received.source);
         if is_ours && !leads_there {
-            search.heard_at.get_or_insert(now);
+            search.found_at.get_or_insert(now);
         }
     }
 }
 
-/// Whether an interface that takes frames of so many octets has no more room for those of a link, but for some.
+/// True if an interface that takes frames of `takes` bytes has no room for those of the link, but for useful ones.
 pub(super) fn is_small(takes: usize, link: usize) -> bool {
     (usize::from(FRAME_MIN)..link).contains(&takes)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::lane::EtherLane;
+    use super::super::lane::HostEtherLane;
     use super::super::lane::tests::{PEER, START, lane};
     use super::*;
     use roadtrain_wire::ether::MacAddress;
@@ -142,21 +142,21 @@ mod tests {
         START + Duration::from_millis(ms)
     }
 
-    /// No link works from the beginning on, nor when it is looked for the target.
-    fn dead_lane() -> EtherLane {
+    /// Returns a lane without a working link since the start, whose search has begun.
+    fn dead_lane() -> HostEtherLane {
         let mut lane = lane();
         lane.qpair.end.links.set_carrier(START, 0, false);
         lane.check_links(START, &mut Ports::default());
         lane
     }
 
-    fn offer(lane: &mut EtherLane, now: Instant, source: MacAddress, endpoint: u8, nqn: &str) {
+    fn offer(lane: &mut HostEtherLane, now: Instant, source: MacAddress, endpoint: u8, nqn: &str) {
         let nqn_length = (nqn.len() as u16).into();
         let offer =
             Offer { endpoint: [endpoint; 16], frame: 9000.into(), nqn_length, reserved: 0.into() };
         let body = [offer.as_bytes(), nqn.as_bytes()].concat();
         let (header, kind) = (&FrameHeader::default(), FrameType::Offer);
-        lane.hear_offer(now, &Heard { port: 0, source, header, kind, body: &body });
+        lane.receive_offer(now, &HostFrame { port: 0, source, header, kind, body: &body });
     }
 
     #[test]
@@ -166,7 +166,7 @@ mod tests {
             [(PEER, 9, "nqn.x:y"), (elsewhere, 8, "nqn.x:y"), (elsewhere, 9, "nqn.x:z")]
         {
             offer(&mut lane, after(1000), source, endpoint, nqn);
-            assert!(lane.check(after(2000)).is_ok(), "where links lead, or somebody else");
+            assert!(lane.check(after(2000)).is_ok(), "an address with a link, or another target");
         }
         offer(&mut lane, after(1000), elsewhere, 9, "nqn.x:y");
         offer(&mut lane, after(1200), elsewhere, 9, "nqn.x:y");
@@ -188,13 +188,13 @@ mod tests {
 
         let mut reconnect = ReconnectCheck::default();
         assert!(!reconnect.is_due(START, true));
-        reconnect.search.as_mut().expect("a search").heard_at = Some(after(1000));
+        reconnect.search.as_mut().expect("a search").found_at = Some(after(1000));
         assert!(!reconnect.is_due(after(1100), false), "a link is back");
         assert!(reconnect.check(after(1250)).is_ok() && reconnect.deadline().is_none());
     }
 
     #[test]
-    fn a_target_is_looked_for_once_a_second() {
+    fn a_target_is_searched_once_a_second() {
         let mut reconnect = ReconnectCheck::default();
         assert!(!reconnect.is_due(START, false) && reconnect.deadline().is_none());
         assert!(!reconnect.is_due(START, true), "links may come back");
@@ -210,14 +210,14 @@ mod tests {
     #[test]
     fn a_lane_ends_when_a_link_stays_small() {
         let mut lane = lane();
-        let look = |lane: &mut EtherLane, ms, is_small| {
+        let check_after = |lane: &mut HostEtherLane, ms, is_small| {
             lane.reconnect.set_small(0, is_small);
             lane.check_links(after(ms), &mut Ports::default());
         };
-        look(&mut lane, 0, true);
-        look(&mut lane, 1900, false);
-        look(&mut lane, 2500, true);
-        look(&mut lane, 3000, true);
+        check_after(&mut lane, 0, true);
+        check_after(&mut lane, 1900, false);
+        check_after(&mut lane, 2500, true);
+        check_after(&mut lane, 3000, true);
         assert!(lane.check(after(4499)).is_ok());
         assert_eq!(lane.reconnect.deadline(), Some(after(4500)));
         assert!(matches!(lane.check(after(4500)), Err(LinkError::Shrunk)));

@@ -1,23 +1,23 @@
-//! Which links a lane has, as interfaces of both ends come and go.
+//! Links of a lane, as interfaces of both ends change.
 
-use super::lane::EtherLane;
+use super::lane::HostEtherLane;
 use super::late::put_join;
-use super::ports::{Heard, Ports};
+use super::ports::{HostFrame, Ports};
 use super::reconnect::is_small;
-use super::route::{Linked, Path, Survey, route};
+use super::route::{LinkPath, Linked, Survey, route};
 use roadtrain_ether_proto::fence::Route;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::MacAddress;
 use roadtrain_wire::ether::setup::{Joined, addresses};
 use roadtrain_wire::zerocopy::FromBytes;
 
-impl EtherLane {
-    /// The target's addresses.
+impl HostEtherLane {
+    /// Returns the target's addresses.
     pub(super) fn addresses(&self) -> &[MacAddress] {
         &self.addresses
     }
 
-    /// What there is to be known about links that the lane might have; `None`: the same as last time.
+    /// Takes the addresses and links, to search for missing ones; `None`: unchanged.
     pub(crate) fn take_survey(&mut self) -> Option<Survey> {
         std::mem::take(&mut self.has_news).then(|| Survey {
             addresses: self.addresses.clone(),
@@ -25,18 +25,18 @@ impl EtherLane {
         })
     }
 
-    /// Whether there is something new of that kind.
+    /// True if addresses or links have changed.
     pub(crate) fn has_news(&self) -> bool {
         self.has_news
     }
 
-    /// A path to that target, which has these `addresses` now, was found: one more link, if it is the lane's target and
-    /// the lane may have it; or one that led to an address which it has no more.
+    /// Handles a found path to a target, which has these `addresses` now. If it is the lane's target, the path becomes
+    /// one more link, or replaces one to an address that the target has no more.
     pub(crate) fn offer(
         &mut self,
         now: Instant,
         endpoint: &[u8; 16],
-        path: Path,
+        path: LinkPath,
         addresses: &[MacAddress],
     ) {
         let is_used = self.routes.iter().any(|(_, route)| *route == path.route);
@@ -56,7 +56,7 @@ impl EtherLane {
         self.late.add(now, path, addresses, &fit);
     }
 
-    /// A link has joined, or leads elsewhere now.
+    /// Adds a joined link, or moves an existing one.
     fn add(&mut self, now: Instant, linked: &Linked) {
         let link = linked.config.link;
         if let Some((_, route)) = self.routes.iter_mut().find(|(number, _)| *number == link) {
@@ -68,18 +68,18 @@ impl EtherLane {
         (self.has_new, self.has_news) = (true, true);
     }
 
-    /// The target's answer to a Join, perhaps one of a link that is there.
-    pub(super) fn joined(&mut self, now: Instant, heard: &Heard<'_>, from: Route) {
+    /// Handles the target's reply to a Join, perhaps of an existing link.
+    pub(super) fn joined(&mut self, now: Instant, received: &HostFrame<'_>, from: Route) {
         let token = self.qpair.end.links.peer_token();
-        if let Some(linked) = self.late.hear(heard, token) {
+        if let Some(linked) = self.late.receive_joined(received, token) {
             self.add(now, &linked);
         }
-        let Ok((joined, rest)) = Joined::read_from_prefix(heard.body) else { return };
-        let link = heard.header.link;
+        let Ok((joined, rest)) = Joined::read_from_prefix(received.body) else { return };
+        let link = received.header.link;
         if route(&self.routes, link) != Some(from) {
             return;
         }
-        let is_refused = joined.status.get() != 0; // not even a piece fits
+        let is_refused = joined.status.get() != 0; // even a piece does not fit
         if is_refused || joined.token.get() == token {
             let frame_bytes = self.qpair.end.links.frame_bytes(link);
             self.reconnect.set_small(link, is_small(joined.frame.get().into(), frame_bytes));
@@ -91,9 +91,9 @@ impl EtherLane {
         }
     }
 
-    /// Asks where the target can be reached, and how large frames may be: joins the links that are there.
+    /// Queries the target's addresses and frame sizes: sends Joins over the existing links.
     pub(super) fn survey(&mut self, now: Instant, ports: &mut Ports) {
-        self.asked_at = now;
+        self.surveyed_at = now;
         let peer_token = self.qpair.end.links.peer_token();
         for &(link, route) in &self.routes {
             if let Some(join) = self.late.made(link) {
@@ -111,14 +111,20 @@ mod tests {
     use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
     use std::time::Duration;
 
-    fn joined(lane: &mut EtherLane, source: MacAddress, link: u8, token: u64, at: &[MacAddress]) {
+    fn joined(
+        lane: &mut HostEtherLane,
+        source: MacAddress,
+        link: u8,
+        token: u64,
+        at: &[MacAddress],
+    ) {
         let (frame, window, token) = (9000.into(), 64.into(), token.into());
         let joined = Joined { frame, window, token, ..Joined::new_zeroed() };
-        hear(lane, source, link, &joined, at);
+        receive_joined(lane, source, link, &joined, at);
     }
 
-    fn hear(
-        lane: &mut EtherLane,
+    fn receive_joined(
+        lane: &mut HostEtherLane,
         source: MacAddress,
         link: u8,
         joined: &Joined,
@@ -127,11 +133,11 @@ mod tests {
         let addresses = at.iter().flat_map(|mac| mac.0).collect::<Vec<u8>>();
         let body = [joined.as_bytes(), &addresses].concat();
         let header = &FrameHeader { token: 0x10.into(), link, ..FrameHeader::default() };
-        let heard = Heard { port: 0, source, header, kind: FrameType::Joined, body: &body };
-        lane.deliver(START, &heard, &mut |_, event| panic!("{event:?}"));
+        let received = HostFrame { port: 0, source, header, kind: FrameType::Joined, body: &body };
+        lane.deliver(START, &received, &mut |_, event| panic!("{event:?}"));
     }
 
-    /// Only of whom the target says that he is the target: on a link, and by the lane's token.
+    /// Accepts addresses only from the target: on a link, and with the lane's token.
     #[test]
     fn links_lead_to_where_the_target_says_that_it_is() {
         let mut lane = lane();
@@ -145,20 +151,20 @@ mod tests {
         let survey = lane.take_survey().expect("news");
         assert_eq!((survey.addresses, survey.routes.len()), (vec![new], 1));
 
-        let path = Path { route: Route { port: 0, peer: new }, frame_bytes: 9000 };
+        let path = LinkPath { route: Route { port: 0, peer: new }, frame_bytes: 9000 };
         lane.offer(START, &[8; 16], path, &[new]);
         joined(&mut lane, new, 0, 0x20, &[new]);
         assert_eq!(lane.routes[0].1.peer, PEER, "of another target");
         lane.offer(START, &[9; 16], path, &[new]);
         joined(&mut lane, foreign, 0, 0x20, &[new]);
         joined(&mut lane, new, 0, 0x21, &[new]);
-        assert_eq!(lane.routes[0].1.peer, PEER, "somebody else's answers");
+        assert_eq!(lane.routes[0].1.peer, PEER, "replies of another peer");
         joined(&mut lane, new, 0, 0x20, &[new]);
         assert_eq!(lane.routes, [(0, path.route)], "the same link");
         assert!(lane.has_news());
     }
 
-    fn is_small_for_long(lane: &mut EtherLane) -> bool {
+    fn is_small_for_long(lane: &mut HostEtherLane) -> bool {
         lane.check_links(START, &mut Ports::default());
         lane.check(START + Duration::from_secs(4)).is_err()
     }
@@ -172,28 +178,28 @@ mod tests {
             ..Joined::new_zeroed()
         };
         let mut lane = lane();
-        hear(&mut lane, MacAddress([3; 6]), 0, &says(0, 0x20, 1500), &[PEER]);
-        hear(&mut lane, PEER, 0, &says(0, 0x21, 1500), &[PEER]);
-        assert!(!is_small_for_long(&mut lane), "somebody else");
+        receive_joined(&mut lane, MacAddress([3; 6]), 0, &says(0, 0x20, 1500), &[PEER]);
+        receive_joined(&mut lane, PEER, 0, &says(0, 0x21, 1500), &[PEER]);
+        assert!(!is_small_for_long(&mut lane), "another peer");
         for smaller in [says(0, 0x20, 8999), says(2, 0, 1500)] {
-            hear(&mut lane, PEER, 0, &smaller, &[PEER]);
+            receive_joined(&mut lane, PEER, 0, &smaller, &[PEER]);
             assert!(is_small_for_long(&mut lane), "{smaller:?}");
-            hear(&mut lane, PEER, 0, &says(0, 0x20, 9000), &[PEER]);
+            receive_joined(&mut lane, PEER, 0, &says(0, 0x20, 9000), &[PEER]);
             assert!(!is_small_for_long(&mut lane), "as large as it was");
         }
         assert_eq!(lane.addresses(), [PEER]);
     }
 
-    /// What was made again takes only frames for which the link is too large.
+    /// The recreated interface takes only frames that are too small for the link.
     #[test]
     fn links_are_not_moved_to_where_they_do_not_fit() {
         let (mut lane, new) = (lane(), MacAddress([2; 6]));
-        let path = Path { route: Route { port: 0, peer: new }, frame_bytes: 1500 };
+        let path = LinkPath { route: Route { port: 0, peer: new }, frame_bytes: 1500 };
         lane.offer(START, &[9; 16], path, &[PEER, new]);
         assert!(!is_small_for_long(&mut lane), "the link leads to an address of the target");
         lane.offer(START, &[9; 16], path, &[new]);
         assert!(is_small_for_long(&mut lane));
-        let fits = Path { frame_bytes: 9000, ..path };
+        let fits = LinkPath { frame_bytes: 9000, ..path };
         lane.offer(START, &[9; 16], fits, &[new]);
         joined(&mut lane, new, 0, 0x20, &[new]);
         assert!(!is_small_for_long(&mut lane), "it has become larger, and the link is there");

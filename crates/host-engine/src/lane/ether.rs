@@ -1,10 +1,10 @@
-//! What the reactor's ports bring to a lane.
+//! Frames and links of a lane over the reactor's ports.
 
 use super::HostLane;
 use crate::api::Completion;
 use crate::counters::LaneCounters;
-use crate::ether::{Found, Heard, Ports};
-use crate::link::{Link, Shared, Transport};
+use crate::ether::{FoundPath, HostFrame, Ports};
+use crate::link::{LaneShared, LinkTransport, QpairLink};
 use roadtrain_proto::recorder::Recorder;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::recorded::Line;
@@ -12,41 +12,41 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 impl HostLane {
-    /// A frame for the lane has come.
+    /// Handles a received frame of the lane.
     pub(crate) fn deliver(
         &mut self,
         now: Instant,
-        heard: &Heard<'_>,
+        received: &HostFrame<'_>,
         (completions, in_flight): (&mut VecDeque<Completion>, &mut u32),
         recorder: &mut Recorder<Arc<Line>>,
     ) {
-        if let Some(Link::Ether(link)) = &mut self.link
-            && link.lane.token() == heard.header.token.get()
+        if let Some(QpairLink::Ether(link)) = &mut self.link
+            && link.lane.token() == received.header.token.get()
         {
             let before = link.in_flight();
-            link.deliver(now, heard, &mut self.requests, completions, recorder);
+            link.deliver(now, received, &mut self.requests, completions, recorder);
             let ended = before.saturating_sub(link.in_flight());
             *in_flight = in_flight.saturating_sub(ended);
         }
     }
 
-    /// A path to that target was found: perhaps one more link.
-    pub(crate) fn offer(&mut self, now: Instant, found: &Found) {
+    /// Adds a path to this target as a link, if the lane needs one.
+    pub(crate) fn offer(&mut self, now: Instant, found: &FoundPath) {
         if let Some(link) = &mut self.link {
             link.offer(now, found);
         }
     }
 
-    /// Interfaces have come or gone.
-    pub(crate) fn check_carriers(&mut self, shared: &Shared) {
+    /// Updates links after a change of interfaces.
+    pub(crate) fn check_carriers(&mut self, shared: &LaneShared) {
         if let Some(link) = &mut self.link {
             link.check_carriers(shared);
         }
     }
 
-    /// Its parts of links, for other threads.
+    /// Publishes the state of its links.
     pub(crate) fn write_paths(&self, ports: &Ports, counters: &LaneCounters) {
-        if let Some(Link::Ether(link)) = &self.link {
+        if let Some(QpairLink::Ether(link)) = &self.link {
             counters.write_paths(link.lane.paths(ports));
         }
     }

@@ -1,4 +1,4 @@
-//! A lane against a target that is played by the test.
+//! Tests of a lane against a target that the test simulates.
 
 use super::*;
 use crate::api::Op;
@@ -20,16 +20,16 @@ use std::os::unix::net::UnixStream;
 
 const ENTRIES: u16 = 16;
 
-/// A link whose other end is ours.
-pub(crate) fn link(policy: PolicyConfig) -> (Link, UnixStream) {
+/// Returns a link, and its peer socket for the test.
+pub(crate) fn link(policy: PolicyConfig) -> (QpairLink, UnixStream) {
     link_with_capsules_of(0, policy)
 }
 
-/// The same, with capsules that take so many octets of data.
+/// Returns a link whose capsules take `in_capsule_bytes` of data, and its peer socket.
 pub(crate) fn link_with_capsules_of(
     in_capsule_bytes: u32,
     policy: PolicyConfig,
-) -> (Link, UnixStream) {
+) -> (QpairLink, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     theirs.set_nonblocking(true).unwrap();
     let digests = Digests::default();
@@ -38,16 +38,16 @@ pub(crate) fn link_with_capsules_of(
     let welcome = IcResp::new(Digests::default(), 0, 4096);
     let event = qpair.poll_rx(Instant(0), welcome.as_bytes(), &mut 0, |_, _, _| {});
     assert!(matches!(event, Ok(Some(RxEvent::Ready))));
-    (Link::Tcp(TcpLink::new(Connection::new(Stream::Plain(theirs.into())), qpair)), ours)
+    (QpairLink::Tcp(TcpLink::new(Connection::new(Stream::Plain(theirs.into())), qpair)), ours)
 }
 
-fn shared() -> Shared {
-    let shared = Shared::new(Ports::default(), Default::default(), Default::default());
-    Shared { now: Instant(7), ..shared }
+fn shared() -> LaneShared {
+    let shared = LaneShared::new(Ports::default(), Default::default(), Default::default());
+    LaneShared { now: Instant(7), ..shared }
 }
 
 /// Submits flushes of namespaces `numbers`, all in one turn.
-fn submit(lane: &mut HostLane, shared: &mut Shared, numbers: impl IntoIterator<Item = u32>) {
+fn submit(lane: &mut HostLane, shared: &mut LaneShared, numbers: impl IntoIterator<Item = u32>) {
     for nsid in numbers {
         let token = nsid.into();
         let (op, slba, blocks, fua, urgent) = (Op::Flush, 0, 0, false, false);
@@ -67,7 +67,7 @@ fn submit(lane: &mut HostLane, shared: &mut Shared, numbers: impl IntoIterator<I
     lane.end_turn(shared).unwrap();
 }
 
-/// The next `count` commands that came.
+/// Reads the next `count` commands.
 pub(crate) fn sqes(peer: &mut UnixStream, count: usize) -> Vec<Sqe> {
     let sqe = |_| {
         let mut pdu = [0; size_of::<CapsuleCmd>()];
@@ -85,7 +85,7 @@ pub(crate) fn sqes(peer: &mut UnixStream, count: usize) -> Vec<Sqe> {
     (0..count).map(sqe).collect()
 }
 
-/// The next `count` commands that came: namespace and CID.
+/// Reads the next `count` commands: namespace and CID.
 fn commands(peer: &mut UnixStream, count: usize) -> Vec<(u32, u16)> {
     sqes(peer, count).iter().map(|sqe| (sqe.nsid.get(), sqe.cid.get())).collect()
 }
@@ -95,12 +95,12 @@ pub(crate) fn answer(peer: &mut UnixStream, cid: u16, status: Status) {
     peer.write_all(CapsuleResp { ch, cqe: Cqe::new(cid, status) }.as_bytes()).unwrap();
 }
 
-fn receive(lane: &mut HostLane, shared: &mut Shared) {
+fn receive(lane: &mut HostLane, shared: &mut LaneShared) {
     let mut rx = RxBuffer::new().unwrap();
     while let (_, mut rest @ Some(_)) =
         lane.receive(&mut rx, roadtrain_reactor::tuning::RX_BUFFER_BYTES).unwrap()
     {
-        // It pauses where one is sampled.
+        // Parsing pauses at a sampled request.
         while let Some(octets) = rest {
             rest = lane.parse(shared, octets, usize::MAX).unwrap();
         }
@@ -130,7 +130,7 @@ fn requests_keep_their_order_over_a_lost_connection() {
     shared.now += BACK_OFF;
     lane.end_turn(&mut shared).unwrap();
     let again: Vec<u32> = commands(&mut peer, 3).iter().map(|&(number, _)| number).collect();
-    assert_eq!(again, [7, 8, 4], "4 has waited, and nobody for it");
+    assert_eq!(again, [7, 8, 4], "4 has waited without delaying others");
 
     lane.detach(&mut shared);
     submit(&mut lane, &mut shared, [9]);
@@ -147,9 +147,9 @@ fn caravans_are_counted_by_their_requests() {
     shared.cells.begin();
     let (link, mut peer) = link(PolicyConfig::none());
     lane.attach(link, Default::default(), shared.now);
-    submit(&mut lane, &mut shared, [1]); // with what opens the connection
+    submit(&mut lane, &mut shared, [1]); // with the ICReq
     commands(&mut peer, 1);
-    let sizes = |shared: &Shared| shared.cells.sample(0, Batching::default()).caravan_sizes;
+    let sizes = |shared: &LaneShared| shared.cells.sample(0, Batching::default()).caravan_sizes;
     let before = sizes(&shared);
     submit(&mut lane, &mut shared, 2..=4);
     submit(&mut lane, &mut shared, [5]);
@@ -158,7 +158,7 @@ fn caravans_are_counted_by_their_requests() {
     assert_eq!(more.collect::<Vec<_>>()[..4], [1, 0, 1, 0], "one of three requests, one of one");
 }
 
-/// A request's time has come when the target misbehaves: nobody tries for ever to submit it.
+/// A retry is due while the target violates the protocol: it is not submitted in a loop.
 #[test]
 fn what_is_due_when_the_connection_breaks_waits_for_the_next() {
     let (mut lane, mut shared) = (HostLane::new(ENTRIES, Class::Normal, None), shared());
@@ -173,7 +173,7 @@ fn what_is_due_when_the_connection_breaks_waits_for_the_next() {
     let mut rx = RxBuffer::new().unwrap();
     let (_, rest) = lane.receive(&mut rx, roadtrain_reactor::tuning::RX_BUFFER_BYTES).unwrap();
     assert!(lane.parse(&mut shared, rest.unwrap(), usize::MAX).is_err());
-    lane.end_turn(&mut shared).unwrap(); // says what was wrong
+    lane.end_turn(&mut shared).unwrap(); // sends the H2CTermReq
     lane.detach(&mut shared);
     let (second, mut peer) = link(PolicyConfig::none());
     lane.attach(second, Default::default(), shared.now);
@@ -182,7 +182,7 @@ fn what_is_due_when_the_connection_breaks_waits_for_the_next() {
     assert!(shared.completions.is_empty());
 }
 
-/// Answers commands 1 to `count` with `status` and looks at what is sent again, until nothing is. Returns the waits.
+/// Completes each command with `status` until the request has ended. Returns the delays of the retries.
 fn waits(status: Status, rules: RetryRules, limit: usize) -> Vec<Duration> {
     let (mut lane, mut shared) = (HostLane::new(ENTRIES, Class::Normal, None), shared());
     let (link, mut peer) = link(PolicyConfig::none());
@@ -209,9 +209,9 @@ fn what_may_be_tried_again_waits_as_long_as_the_controller_says() {
     let second = Duration::from_secs(1);
     let rules = RetryRules::new([3, 0, 10], Some(second * 10));
     let not_ready = Status::NAMESPACE_NOT_READY;
-    let told = waits(not_ready.retry_after(1), rules, 1000);
-    let told_in_all: Duration = told.iter().sum();
-    assert_eq!((told[0], told_in_all), (second * 3 / 10, second * 10));
+    let delays = waits(not_ready.retry_after(1), rules, 1000);
+    let delay_total: Duration = delays.iter().sum();
+    assert_eq!((delays[0], delay_total), (second * 3 / 10, second * 10));
     assert_eq!(waits(Status::COMMAND_INTERRUPTED.retry_after(3), rules, 1000), [second; 5]);
     for unreachable in [not_ready, Status::ANA_INACCESSIBLE, Status::INTERNAL_PATH_ERROR] {
         let waits = waits(unreachable, rules, 1000);
@@ -249,7 +249,7 @@ fn a_command_without_answer_is_aborted_and_then_ends_its_connection() {
         assert!(matches!(ended, Err(LinkError::Unanswered(_))), "{ended:?}");
         lane.detach(&mut shared);
         assert_eq!(lane.deadline(), None);
-        // Without a connection no time-out runs.
+        // Without a connection no timeout runs.
         shared.now += TIMEOUT * 100;
         lane.end_turn(&mut shared).unwrap();
         giving_up += 1;
@@ -279,7 +279,7 @@ fn an_aborted_command_is_submitted_again() {
     assert_eq!(lane.deadline(), None, "an idle lane does not wake the reactor");
 }
 
-/// Submits reads of those classes and sends them in one turn: what comes, as starting LBA and DSM.
+/// Submits reads of these classes in one turn. Returns their starting LBAs and DSM values in the order sent.
 fn reads(lane_class: Class, classes: &[Class]) -> Vec<(u64, u32)> {
     let (mut lane, mut shared) = (HostLane::new(ENTRIES, lane_class, None), shared());
     let (link, mut peer) = link(PolicyConfig::auto());
@@ -319,8 +319,8 @@ fn requests_of_no_class_are_of_their_lane_s() {
     assert_eq!(reads(Latency, &[Bulk, Normal]), [(1, latency), (0, bulk)]);
 }
 
-/// A target that has several paths refuses a write before it has read all of it. The kernel may still read the rest from
-/// the request's buffer, so it does not go to another path, which could complete it and give the buffer back.
+/// A target refuses a write before it has read all of it. The kernel may still read the rest from the request's buffer.
+/// So the request does not move to another path, which could complete it and return the buffer.
 #[test]
 fn a_refused_write_stays_while_its_data_is_being_sent() {
     const OCTETS: usize = 4 << 20;
@@ -347,7 +347,7 @@ fn a_refused_write_stays_while_its_data_is_being_sent() {
     receive(&mut lane, &mut shared);
     assert!(lane.is_blocked() && lane.requests.core.has_diverted());
     assert!(!lane.diverts() && lane.take_free().is_empty());
-    // The rest is read: now it may go.
+    // The rest is read: now it may move.
     let mut rest = vec![0; OCTETS];
     let mut read = 0;
     while read < OCTETS {

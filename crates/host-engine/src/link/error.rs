@@ -1,4 +1,4 @@
-//! Why a connection to the target is over.
+//! Reasons for the end of a connection to the target.
 
 use roadtrain_proto::error::QpairError;
 use roadtrain_wire::ether::setup::Reason;
@@ -7,83 +7,83 @@ use std::io;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Why a connection is over.
+/// Reason for the end of a connection.
 #[derive(Debug, Error)]
 pub enum LinkError {
-    /// The socket failed.
+    /// Socket error.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The peer closed it.
+    /// Closed by the peer.
     #[error("connection closed by the target")]
     Closed,
-    /// The handshake of TLS has failed.
+    /// TLS handshake failed.
     #[error("TLS handshake: {0}")]
     Tls(roadtrain_tls::Error),
-    /// The target has ended the connection in the handshake of TLS.
+    /// Closed by the target during the TLS handshake.
     #[error(
         "TLS handshake: the target closed the connection: it has no TLS, or no key for this host"
     )]
     TlsClosed,
-    /// The target has ended the connection before it was one of NVMe/TCP.
+    /// Closed by the target before the NVMe/TCP initialisation.
     #[error("the target closed the connection at once: it may require TLS (--tls)")]
     PlainClosed,
-    /// The protocol was broken.
+    /// Protocol violation.
     #[error(transparent)]
     Qpair(#[from] QpairError),
     /// No port at an interface.
     #[error("interface {interface}: {source}")]
     Port {
-        /// Which.
+        /// Name of the interface.
         interface: String,
-        /// Why not.
+        /// Error of the system.
         source: io::Error,
     },
-    /// What the target's name stands for is not known.
+    /// The target's name cannot be resolved.
     #[error(transparent)]
     Name(io::Error),
-    /// None of a name's addresses leads anywhere.
+    /// None of the name's addresses can be connected.
     #[error("{0}")]
     Nowhere(String),
-    /// Nobody answers who offers the subsystem.
+    /// No target offers the subsystem.
     #[error("nobody there offers this subsystem")]
-    Nobody,
-    /// The target makes no lane.
+    NoTarget,
+    /// The target refuses the lane.
     #[error("lane refused: {0}")]
     Refused(Status),
-    /// What a target says cannot be.
+    /// Invalid data from the target.
     #[error("{0}")]
     Nonsense(&'static str),
-    /// The target still holds lanes of before.
-    #[error("the target does not give up this host's earlier lanes")]
-    Clinging,
-    /// A record of the target breaks the protocol of frames.
+    /// The target does not end earlier lanes of this host.
+    #[error("the target does not end this host's earlier lanes")]
+    EarlierLanesRemain,
+    /// A record of the target violates the frame protocol.
     #[error("lane ended here: {0}")]
     Broken(String),
     /// The target has ended the lane.
     #[error("lane ended by the target: {hint}", hint = left_hint(*.0))]
     Left(Reason),
-    /// A command was neither answered nor ended by its abort.
+    /// A command neither completed nor ended by its Abort.
     #[error("no answer to a command for {0:.0?}, though it was to be aborted")]
     Unanswered(Duration),
-    /// So much has been sealed that other keys are needed.
+    /// The keys have reached their usage limit.
     #[error("the keys that seal its frames are used up")]
     KeysUsedUp,
-    /// The library that seals frames has failed.
+    /// The cipher library failed.
     #[error("frames cannot be sealed: AES-GCM")]
     Cipher,
-    /// Nothing has come for too long.
+    /// Nothing was received for too long.
     #[error("the target is silent")]
     Silent,
-    /// None of a lane's links leads to where the target is.
+    /// None of the lane's links leads to the target's current addresses.
     #[error("the target is there, but at another address than those that links lead to")]
     Moved,
-    /// One of a lane's links takes only smaller frames than it did.
+    /// One of the lane's links takes only smaller frames than before.
     #[error("an interface takes smaller frames than its link (was an MTU changed?)")]
     Shrunk,
 }
 
 impl LinkError {
-    /// Returns true if a target that ends a handshake like this may know the key by another identity.
+    /// True if a target that ends a handshake like this may know the key by another identity.
     pub(crate) fn may_know_another_identity(&self) -> bool {
         match self {
             LinkError::Tls(error) => error.may_know_another(),
@@ -96,8 +96,8 @@ impl LinkError {
 fn left_hint(reason: Reason) -> &'static str {
     match reason {
         Reason::UnknownToken => "it does not know it (was it restarted?)",
-        Reason::Done => "as asked",
+        Reason::Done => "as requested",
         Reason::Shutdown => "it stops",
-        Reason::Broken => "it says that the protocol was broken",
+        Reason::Broken => "it reports a protocol violation",
     }
 }

@@ -1,13 +1,13 @@
-//! A lane straight on Ethernet.
+//! Lane over raw Ethernet.
 
 use super::recording::record;
-use super::{LinkError, Shared, Transport};
+use super::{LaneShared, LinkError, LinkTransport};
 use crate::api::Completion;
-use crate::commands::{Commands, Ending};
-use crate::ether::{EtherLane, Found, Heard, Ports, Survey};
+use crate::commands::{CommandEnd, LinkCommands};
+use crate::ether::{FoundPath, HostEtherLane, HostFrame, Ports, Survey};
 use roadtrain_ether_proto::fence::EarlierLane;
 use roadtrain_ether_proto::host_queue::RxEvent;
-use roadtrain_host_proto::qpair::{Data, Moments};
+use roadtrain_host_proto::qpair::{CommandTimestamps, Data};
 use roadtrain_proto::policy::{Batcher, PolicyConfig, Urgency};
 use roadtrain_proto::recorder::Recorder;
 use roadtrain_proto::seal::Limits;
@@ -21,40 +21,40 @@ use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A lane, without the ports that it goes over.
+/// Lane, without the ports that it uses.
 pub(crate) struct EtherLink {
-    pub(crate) lane: EtherLane,
+    pub(crate) lane: HostEtherLane,
     seal_limits: Limits,
-    /// It is the admin queue's: it looks where its target can be reached.
+    /// True for the admin queue, which queries the target's addresses.
     is_admin: bool,
     stats: Batching,
     line: Arc<Line>,
 }
 
 impl EtherLink {
-    pub(crate) fn new(lane: EtherLane, seal_limits: Limits, is_admin: bool) -> Self {
+    pub(crate) fn new(lane: HostEtherLane, seal_limits: Limits, is_admin: bool) -> Self {
         let (stats, line) = Default::default();
         EtherLink { lane, seal_limits, is_admin, stats, line }
     }
 
-    /// A frame of the lane has come.
+    /// Handles a received frame of the lane.
     pub(crate) fn deliver(
         &mut self,
         now: Instant,
-        heard: &Heard<'_>,
-        commands: &mut impl Commands,
+        received: &HostFrame<'_>,
+        commands: &mut impl LinkCommands,
         completions: &mut VecDeque<Completion>,
         recorder: &mut Recorder<Arc<Line>>,
     ) {
         let stats = &mut self.stats;
-        let (mut told, mut has_sample) = (Vec::new(), false); // hardly ever one
-        self.lane.deliver(now, heard, &mut |body, event| match event {
+        let (mut to_record, mut has_sample) = (Vec::new(), false); // rarely any
+        self.lane.deliver(now, received, &mut |body, event| match event {
             RxEvent::Data { slot, offset, start, length } => {
                 commands.fill(slot, offset, &body[start..start + length as usize]);
             }
             RxEvent::Complete { slot, cqe, data_intact } => {
                 // Frames are flushed before others are received: nothing refers to the buffer.
-                let end = Ending { cqe, data_intact, blocked: false };
+                let end = CommandEnd { cqe, data_intact, blocked: false };
                 let Some(ended) = commands.end(slot, &end, now, completions) else { return };
                 stats.requests += 1;
                 stats.data_bytes += ended.bytes;
@@ -62,18 +62,18 @@ impl EtherLink {
                 recorder.ended(1);
                 has_sample |= is_sample;
                 if is_sample || recorder.is_slow(ended.latency_ns) {
-                    told.push((slot, cqe.status(), ended.latency_ns, is_sample));
+                    to_record.push((slot, cqe.status(), ended.latency_ns, is_sample));
                 }
             }
         });
-        for (slot, status, latency_ns, is_sample) in told {
-            self.tell(recorder, (slot, status), (now, latency_ns), is_sample);
+        for (slot, status, latency_ns, is_sample) in to_record {
+            self.record_request(recorder, (slot, status), (now, latency_ns), is_sample);
         }
     }
 
-    /// Records a request. Its frames may have left more than once, so when they did is not told.
+    /// Records a request. Its frames may have been sent more than once, so the send time is not recorded.
     #[cold]
-    fn tell(
+    fn record_request(
         &self,
         recorder: &mut Recorder<Arc<Line>>,
         (slot, status): (u16, Status),
@@ -81,8 +81,8 @@ impl EtherLink {
         is_sample: bool,
     ) {
         let (sqe, data, submitted) = self.lane.qpair.command(slot);
-        let moments = Moments { submitted, sent: submitted, data: Instant::default() };
-        let record = record(&self.line, (sqe, data), status, moments, (now, latency_ns));
+        let timestamps = CommandTimestamps { submitted, sent: submitted, data: Instant::default() };
+        let record = record(&self.line, (sqe, data), status, timestamps, (now, latency_ns));
         if recorder.is_slow(latency_ns) {
             recorder.slow(now, record.clone());
         }
@@ -92,7 +92,7 @@ impl EtherLink {
     }
 }
 
-impl Transport for EtherLink {
+impl LinkTransport for EtherLink {
     fn room(&self) -> u32 {
         self.lane.qpair.room()
     }
@@ -106,7 +106,7 @@ impl Transport for EtherLink {
         self.lane.qpair.submit(now, sqe, data, urgency)
     }
 
-    /// Frames come in no order, so commands are not fused: the target refuses this one.
+    /// Submits the Write alone: frames arrive in any order, so commands are not fused, and the target refuses this one.
     fn submit_fused(
         &mut self,
         now: Instant,
@@ -138,14 +138,18 @@ impl Transport for EtherLink {
         self.lane.qpair.end.has_tx(now)
     }
 
-    fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
+    fn end_turn(&mut self, shared: &mut LaneShared) -> Result<(), LinkError> {
         self.lane.keep(shared.now, &mut shared.ports, self.is_admin);
         self.lane.qpair.batcher().drained(shared.now);
         self.lane.check(shared.now)
     }
 
-    /// Frames leave when the reactor flushes its ports.
-    fn flush(&mut self, commands: &impl Commands, shared: &mut Shared) -> Result<(), LinkError> {
+    /// Builds frames; they are sent when the reactor flushes its ports.
+    fn flush(
+        &mut self,
+        commands: &impl LinkCommands,
+        shared: &mut LaneShared,
+    ) -> Result<(), LinkError> {
         let (ports, cells) = (&mut shared.ports, Some(&*shared.cells));
         let built = self.lane.send(shared.now, ports, commands, cells);
         self.stats.caravans += built.frames;
@@ -160,23 +164,23 @@ impl Transport for EtherLink {
     fn receive_frame(
         &mut self,
         now: Instant,
-        heard: &Heard<'_>,
-        commands: &mut impl Commands,
+        received: &HostFrame<'_>,
+        commands: &mut impl LinkCommands,
         completions: &mut VecDeque<Completion>,
         recorder: &mut Recorder<Arc<Line>>,
     ) {
-        if heard.kind == FrameType::Offer {
-            self.lane.hear_offer(now, heard);
-        } else if heard.header.token.get() == self.lane.token() {
-            self.deliver(now, heard, commands, completions, recorder);
+        if received.kind == FrameType::Offer {
+            self.lane.receive_offer(now, received);
+        } else if received.header.token.get() == self.lane.token() {
+            self.deliver(now, received, commands, completions, recorder);
         }
     }
 
-    fn check_carriers(&mut self, shared: &Shared) {
+    fn check_carriers(&mut self, shared: &LaneShared) {
         self.lane.check_carriers(shared.now, &shared.ports);
     }
 
-    fn offer(&mut self, now: Instant, found: &Found) {
+    fn offer(&mut self, now: Instant, found: &FoundPath) {
         self.lane.offer(now, &found.endpoint, found.path, &found.addresses);
     }
 
@@ -212,11 +216,11 @@ impl Transport for EtherLink {
         self.lane.qpair.batcher().gathers()
     }
 
-    fn end(&mut self, shared: &mut Shared) {
+    fn end(&mut self, shared: &mut LaneShared) {
         self.lane.leave(shared.now, &mut shared.ports);
     }
 
-    fn part(&mut self, shared: &mut Shared) {
+    fn shut_down(&mut self, shared: &mut LaneShared) {
         self.end(shared);
     }
 

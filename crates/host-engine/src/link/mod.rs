@@ -1,4 +1,4 @@
-//! What a lane is connected by: a queue pair and what carries it, of whichever transport.
+//! Connection of a lane: a queue pair and its transport.
 
 mod error;
 pub(crate) mod ether;
@@ -9,8 +9,8 @@ pub use error::LinkError;
 pub(crate) use tcp::TcpLink;
 
 use super::api::{Completion, Op, Request};
-use super::commands::Commands;
-use super::ether::{Found, Heard as Frame, Ports, Survey};
+use super::commands::LinkCommands;
+use super::ether::{FoundPath, HostFrame, Ports, Survey};
 use super::requests::{command, compare_of, urgency};
 use roadtrain_ether_proto::fence::EarlierLane;
 use roadtrain_host_proto::qpair::Data;
@@ -30,27 +30,27 @@ use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// What the lanes of a reactor share in a turn.
-pub(crate) struct Shared {
+/// State that the lanes of a reactor share in a turn.
+pub(crate) struct LaneShared {
     pub(crate) gather: Box<Gather>,
-    /// Empty where lanes have connections of their own.
+    /// Ports for frames; empty if lanes have connections of their own.
     pub(crate) ports: Ports,
     pub(crate) now: Instant,
-    /// Commands in flight over all lanes: counted when a turn ends, and followed in between.
+    /// Commands in flight over all lanes, counted at the end of a turn and updated in between.
     pub(crate) in_flight: u32,
-    /// The reactor polls instead of sleeping.
+    /// True if the reactor polls instead of blocking.
     pub(crate) polls: bool,
     pub(crate) completions: VecDeque<Completion>,
-    /// The reactor's own numbers.
+    /// Counters of the reactor.
     pub(crate) cells: Arc<ReactorCells>,
-    /// What was slow, and what other requests were like.
+    /// Recorder of slow requests and of samples.
     pub(crate) recorder: Recorder<Arc<Line>>,
 }
 
-impl Shared {
-    /// Nothing is in flight.
+impl LaneShared {
+    /// Creates the state with nothing in flight.
     pub(crate) fn new(ports: Ports, cells: Arc<ReactorCells>, slow_over: SlowOver) -> Self {
-        Shared {
+        LaneShared {
             gather: Box::default(),
             ports,
             now: clock::now(),
@@ -63,149 +63,149 @@ impl Shared {
     }
 }
 
-/// A connected queue pair.
+/// Connected queue pair.
 #[allow(clippy::large_enum_variant, reason = "a lane has one, which moves but once")]
-pub(crate) enum Link {
-    /// Over a TCP connection of its own.
+pub(crate) enum QpairLink {
+    /// TCP connection of its own.
     Tcp(TcpLink),
-    /// Straight on Ethernet.
+    /// Raw Ethernet.
     Ether(ether::EtherLink),
 }
 
 transports! {
-    /// What every transport does for a lane.
-    trait Transport for Link;
+    /// Operations of every transport.
+    trait LinkTransport for QpairLink;
     required {
-        /// Commands that may be submitted now.
+        /// Returns the number of commands that may be submitted now.
         fn room(self: &Self) -> u32;
-        /// Commands submitted and not completed.
+        /// Returns the number of commands in flight.
         fn in_flight(self: &Self) -> u32;
-        /// Queues a command: its slot. `None` when the queue is full.
+        /// Queues a command and returns its slot. `None` if the queue is full.
         fn submit(self: &mut Self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16>;
-        /// Queues two commands that are fused, with so many octets of data each: their slot. `None` when the queue has
-        /// no room for both.
+        /// Queues two fused commands, with this many bytes of data each, and returns their slot. `None` if the queue
+        /// has no room for both.
         fn submit_fused(
             self: &mut Self, now: Instant, sqes: (&Sqe, &Sqe), bytes: u32, urgency: Urgency
         ) -> Option<u16>;
-        /// Command identifier of the command in a slot.
+        /// Returns the command identifier of the command in a slot.
         fn cid(self: &Self, slot: u16) -> u16;
-        /// When to send: doorbells and their timers.
+        /// Returns the batcher: doorbells and their timers.
         fn batcher(self: &mut Self) -> &mut Batcher;
-        /// Whether something released waits, and may leave.
+        /// True if a released PDU waits and may be sent.
         fn is_due(self: &Self, now: Instant) -> bool;
-        /// The turn is over: rings what the policy lets go.
-        fn end_turn(self: &mut Self, shared: &mut Shared) -> Result<(), LinkError>;
-        /// Sends what doorbells have released. Frames leave when the reactor flushes its ports.
-        fn flush(self: &mut Self, commands: &impl Commands, shared: &mut Shared) -> Result<(), LinkError>;
-        /// Nothing is left to be done: says good-bye.
-        fn part(self: &mut Self, shared: &mut Shared);
-        /// It is that lane's from now on.
+        /// Ends the turn: rings doorbells as the policy permits.
+        fn end_turn(self: &mut Self, shared: &mut LaneShared) -> Result<(), LinkError>;
+        /// Sends PDUs that doorbells have released. Frames are sent when the reactor flushes its ports.
+        fn flush(self: &mut Self, commands: &impl LinkCommands, shared: &mut LaneShared) -> Result<(), LinkError>;
+        /// Closes the connection in order if it is idle.
+        fn shut_down(self: &mut Self, shared: &mut LaneShared);
+        /// Sets the connection info of its lane.
         fn set_line(self: &mut Self, line: Line);
-        /// Its counters, from those on with which it was [added to](Self::count_on).
+        /// Returns its counters, including those that were [added](Self::count_on).
         fn batching(self: &Self) -> Batching;
-        /// Adds counters: those of the lane's earlier connections.
+        /// Adds the counters of the lane's earlier connections.
         fn count_on(self: &mut Self, earlier: Batching);
-        /// Begins to carry requests, as agreed with the controller: it is idle.
+        /// Starts to carry requests on the idle connection, with the negotiated parameters.
         fn begin(self: &mut Self, in_capsule_bytes: u32, policy: PolicyConfig);
     }
     provided {
-        /// When [`Link::end_turn`] is due at the latest.
+        /// Returns when [`QpairLink::end_turn`] is due at the latest.
         fn deadline(self: &mut Self) -> Option<Instant> {
             self.batcher().deadline()
         }
 
-        // Of transports whose lanes have a socket of their own.
+        // Transports whose lanes have a socket of their own:
 
-        /// A socket of its own, to be watched.
+        /// Returns its own socket, to be watched.
         fn fd(self: &Self) -> Option<RawFd> {
             None
         }
-        /// Whether it takes nothing more to send now; its socket tells when that is over.
+        /// True if it cannot send now; its socket becomes writable when it can again.
         fn is_blocked(self: &Self) -> bool {
             false
         }
-        /// One receive; [`Link::parse`] handles what it brought.
+        /// Receives once; [`QpairLink::parse`] processes the data.
         fn receive<'a>(
-            self: &mut Self, commands: &mut impl Commands, rx: &'a mut RxBuffer, limit: usize
+            self: &mut Self, commands: &mut impl LinkCommands, rx: &'a mut RxBuffer, limit: usize
         ) -> Result<(Heard, Option<Rest<'a>>), LinkError> {
-            Ok((Heard::default(), None)) // the reactor's ports do
+            Ok((Heard::default(), None)) // the reactor's ports receive
         }
-        /// Handles what was received until `batch` commands have ended or the input is used up; what is left then.
+        /// Parses received data until `batch` commands have ended or the input is used up; returns the remaining input.
         fn parse<'a>(
-            self: &mut Self, commands: &mut impl Commands, shared: &mut Shared, rest: Rest<'a>, batch: usize
+            self: &mut Self, commands: &mut impl LinkCommands, shared: &mut LaneShared, rest: Rest<'a>, batch: usize
         ) -> Result<Option<Rest<'a>>, LinkError> {
             Ok(None)
         }
-        /// The socket is writable again: goes on with what it was too full for.
+        /// Resumes a blocked send, as the socket is writable again.
         fn resume(self: &mut Self) -> Result<(), LinkError> {
             Ok(())
         }
 
-        /// Whether two commands can be one.
+        /// True if it can carry fused commands.
         fn fuses(self: &Self) -> bool {
             true
         }
-        /// True once the peer has agreed: commands are sent from then on.
+        /// True once the connection is initialised: commands are sent from then on.
         fn is_ready(self: &Self) -> bool {
             true
         }
-        /// Everything has been answered that matters: it ends in order when it is dropped.
+        /// Marks the idle connection to close normally when it is dropped.
         fn close(self: &mut Self) {}
 
-        // Of transports whose lanes share the reactor's ports.
+        // Transports whose lanes share the reactor's ports:
 
-        /// The reactor that will take it over has so many ports before those that it was made with.
+        /// Shifts port numbers: the reactor that will take it over has this many ports before its own.
         fn shift(self: &mut Self, ports: usize) {}
-        /// A reactor takes it over, with its ports.
+        /// Moves it to a reactor, with the reactor's ports.
         fn move_to(self: &mut Self, now: Instant, ports: &Ports, lanes: usize) {}
-        /// Handles a frame that has come at ports which only this link has.
+        /// Handles a frame from ports that only this link uses.
         fn receive_frame(
-            self: &mut Self, now: Instant, heard: &Frame<'_>, commands: &mut impl Commands,
+            self: &mut Self, now: Instant, received: &HostFrame<'_>, commands: &mut impl LinkCommands,
             completions: &mut VecDeque<Completion>, recorder: &mut Recorder<Arc<Line>>
         ) {}
-        /// Interfaces may have come or gone.
-        fn check_carriers(self: &mut Self, shared: &Shared) {}
-        /// A path to that target was found: perhaps one more link.
-        fn offer(self: &mut Self, now: Instant, found: &Found) {}
-        /// True if there is something for [`Link::take_survey`].
+        /// Updates links after a change of interfaces.
+        fn check_carriers(self: &mut Self, shared: &LaneShared) {}
+        /// Adds a path to this target as a link, if the lane needs one.
+        fn offer(self: &mut Self, now: Instant, found: &FoundPath) {}
+        /// True if [`QpairLink::take_survey`] has changes.
         fn has_news(self: &Self) -> bool {
             false
         }
-        /// Takes what has become of the target's addresses and of links to them.
+        /// Takes the changes of the target's addresses and of links to them.
         fn take_survey(self: &mut Self) -> Option<Survey> {
             None
         }
-        /// From now on its frames are sealed, and others are dropped.
+        /// Seals its frames from now on, and drops frames that are not sealed.
         fn seal(self: &mut Self, secret: &FrameSecret) -> Result<(), LinkError> {
             Err(LinkError::Closed) // there are none
         }
-        /// Most bytes of a command's data, in whole pages.
+        /// Returns the maximum bytes of a command's data, in whole pages.
         fn data_bytes_max(self: &Self) -> u32 {
             u32::MAX
         }
-        /// What must be known to end it for good when it was given up; nothing if that needs nothing.
+        /// Returns the identity that a fence needs to end the lane later, if it needs that.
         fn earlier(self: &Self) -> Option<EarlierLane> {
             None
         }
-        /// Whether what it could send had better wait for what the next frames will add. Over TCP one receive takes
-        /// all that has come, so there is nothing to wait for.
+        /// True if it is better to delay sending, to add to it after the next frames. Over TCP one receive takes all
+        /// data, so there is nothing to wait for.
         fn gathers(self: &mut Self) -> bool {
             false
         }
-        /// The connection is given up: nothing of it is to reach the target any more, as far as that can be.
-        fn end(self: &mut Self, shared: &mut Shared) {} // a socket resets when it is closed
+        /// Ends the connection abruptly: as far as possible, no sent data reaches the target any more.
+        fn end(self: &mut Self, shared: &mut LaneShared) {} // a socket resets when it is closed
     }
 }
 
-impl Queue<Request> for Link {
+impl Queue<Request> for QpairLink {
     #[inline]
     fn room(&self) -> u32 {
-        Link::room(self)
+        QpairLink::room(self)
     }
 
     #[inline]
     fn in_flight(&self) -> u32 {
-        Link::in_flight(self)
+        QpairLink::in_flight(self)
     }
 
     #[inline]
@@ -213,8 +213,8 @@ impl Queue<Request> for Link {
         let (sqe, data) = command(request);
         if request.op == Op::CompareAndWrite {
             let (compare, bytes) = (compare_of(request), request.octets() / 2);
-            return Link::submit_fused(self, now, (&compare, &sqe), bytes, urgency(request));
+            return QpairLink::submit_fused(self, now, (&compare, &sqe), bytes, urgency(request));
         }
-        Link::submit(self, now, &sqe, data, urgency(request))
+        QpairLink::submit(self, now, &sqe, data, urgency(request))
     }
 }

@@ -1,6 +1,6 @@
-//! What is recorded of requests that have ended.
+//! Records of completed requests.
 
-use roadtrain_host_proto::qpair::{Data, Moments};
+use roadtrain_host_proto::qpair::{CommandTimestamps, Data};
 use roadtrain_proto::recorder::{Asked, Record, Timeline, Why};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::recorded::{Line, first_block};
@@ -8,13 +8,14 @@ use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::sync::Arc;
 
-/// A request that has ended with `status`, after `latency_ns`; its command was where `moments` say.
+/// Creates the record of a request that has completed with `status` after `latency_ns`, with the timestamps of its
+/// command.
 #[cold]
 pub(super) fn record(
     line: &Arc<Line>,
     (sqe, data): (&Sqe, Data),
     status: Status,
-    moments: Moments,
+    timestamps: CommandTimestamps,
     (now, latency_ns): (Instant, u64),
 ) -> Record<Arc<Line>> {
     let bytes = match data {
@@ -22,8 +23,8 @@ pub(super) fn record(
         Data::In(bytes) | Data::Out(bytes) => bytes,
     };
     let code = sqe.opcode;
-    let Moments { submitted, sent, data } = moments;
-    // Data that comes all at once comes at the end.
+    let CommandTimestamps { submitted, sent, data } = timestamps;
+    // Data that arrives all at once arrives at the end.
     let data = if data < sent { now } else { data };
     Record {
         who: line.clone(),

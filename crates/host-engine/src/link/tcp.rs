@@ -1,8 +1,8 @@
-//! A lane's TCP connection.
+//! TCP connection of a lane.
 
 use super::recording::record;
-use super::{LinkError, Shared, Transport};
-use crate::commands::{Commands, Ending, HasEnded};
+use super::{LaneShared, LinkError, LinkTransport};
+use crate::commands::{CommandEnd, EndedLinkCommand, LinkCommands};
 use roadtrain_host_proto::qpair::{Data, Qpair, RxEvent};
 use roadtrain_proto::policy::{Batcher, PolicyConfig, Urgency};
 use roadtrain_proto::recorder::Record;
@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// A queue pair over a connection.
+/// Queue pair over a TCP connection.
 pub(crate) struct TcpLink {
     connection: Connection,
     qpair: Qpair,
@@ -32,7 +32,7 @@ impl TcpLink {
 }
 
 impl TcpLink {
-    /// The request that had `slot` has ended.
+    /// Creates the record of the completed request of `slot`.
     #[cold]
     fn record(
         &self,
@@ -41,12 +41,12 @@ impl TcpLink {
         now: Instant,
         latency_ns: u64,
     ) -> Record<Arc<Line>> {
-        let (command, moments) = (self.qpair.command(slot), self.qpair.moments(slot));
-        record(&self.line, command, status, moments, (now, latency_ns))
+        let (command, timestamps) = (self.qpair.command(slot), self.qpair.timestamps(slot));
+        record(&self.line, command, status, timestamps, (now, latency_ns))
     }
 }
 
-impl Transport for TcpLink {
+impl LinkTransport for TcpLink {
     fn room(&self) -> u32 {
         self.qpair.room()
     }
@@ -90,7 +90,7 @@ impl Transport for TcpLink {
         self.qpair.has_tx() && !self.connection.is_blocked()
     }
 
-    fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
+    fn end_turn(&mut self, shared: &mut LaneShared) -> Result<(), LinkError> {
         let batcher = self.qpair.batcher();
         batcher.expire(shared.now);
         batcher.drained(shared.now);
@@ -99,7 +99,7 @@ impl Transport for TcpLink {
 
     fn receive<'a>(
         &mut self,
-        commands: &mut impl Commands,
+        commands: &mut impl LinkCommands,
         rx: &'a mut RxBuffer,
         limit: usize,
     ) -> Result<(Heard, Option<Rest<'a>>), LinkError> {
@@ -124,14 +124,14 @@ impl Transport for TcpLink {
 
     fn parse<'a>(
         &mut self,
-        commands: &mut impl Commands,
-        shared: &mut Shared,
+        commands: &mut impl LinkCommands,
+        shared: &mut LaneShared,
         mut rest: Rest<'a>,
         batch: usize,
     ) -> Result<Option<Rest<'a>>, LinkError> {
         let (input, at) = rest.input();
         let mut completed = 0;
-        // No further than to the one that is sampled.
+        // Parse no further than to the sampled request.
         let batch = batch.min(shared.recorder.until_sample(shared.now) as usize);
         let mut last = None;
         while completed < batch {
@@ -147,10 +147,10 @@ impl Transport for TcpLink {
                 RxEvent::Complete { slot, cqe, data_intact } => {
                     completed += 1;
                     let blocked = self.connection.is_blocked();
-                    let end = Ending { cqe, data_intact, blocked };
+                    let end = CommandEnd { cqe, data_intact, blocked };
                     last = None;
                     let ended = commands.end(slot, &end, shared.now, &mut shared.completions);
-                    let Some(HasEnded { bytes, latency_ns }) = ended else { continue };
+                    let Some(EndedLinkCommand { bytes, latency_ns }) = ended else { continue };
                     self.connection.stats.requests += 1;
                     self.connection.stats.data_bytes += bytes;
                     if shared.recorder.is_slow(latency_ns) {
@@ -173,7 +173,11 @@ impl Transport for TcpLink {
         Ok(Some(rest))
     }
 
-    fn flush(&mut self, commands: &impl Commands, shared: &mut Shared) -> Result<(), LinkError> {
+    fn flush(
+        &mut self,
+        commands: &impl LinkCommands,
+        shared: &mut LaneShared,
+    ) -> Result<(), LinkError> {
         while self.is_due(shared.now) {
             let place =
                 |slot, offset, length| commands.data(slot, offset, length).map(<[u8]>::as_ptr);
@@ -207,14 +211,13 @@ impl Transport for TcpLink {
         self.qpair.set_policy(policy);
     }
 
-    /// Closes the socket when it is dropped, and does not reset it.
+    /// Closes the socket without a reset when it is dropped.
     fn close(&mut self) {
         self.connection.stream.linger_on_close();
     }
 
-    /// Nothing of it is under way: it may be closed. With anything left it is reset, as it is however this process
-    /// ends.
-    fn part(&mut self, _shared: &mut Shared) {
+    /// Closes the idle connection normally. A busy one is reset, as at any other end of this process.
+    fn shut_down(&mut self, _shared: &mut LaneShared) {
         if self.qpair.in_flight() == 0 && !self.is_blocked() {
             self.close();
         }

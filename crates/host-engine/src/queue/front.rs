@@ -1,19 +1,19 @@
-//! The front that carries requests from a queue to the reactor's lanes, and completions back.
+//! Front that passes requests from a queue to the reactor's lanes, and completions back.
 
 use super::super::api::{Completion, Front, Interest, LaneId, Op, Turn};
-use super::submission_queue::{Entry, Reply, SubmissionQueue, set_own_queue};
+use super::submission_queue::{CompletionReply, QueuedRequest, SubmissionQueue, set_own_queue};
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The queue's key among the watched descriptors: the only one.
+/// Key of the queue, the only watched descriptor.
 const QUEUE: u64 = 0;
 
-/// A request on a lane: the caller's token, and whom to tell.
-struct Pending {
+/// Request on a lane: the caller's token, and the receiver of its completion.
+struct FrontRequest {
     token: u64,
     op: Op,
-    reply: Reply,
+    reply: CompletionReply,
 }
 
 pub(super) struct QueueFront {
@@ -22,9 +22,9 @@ pub(super) struct QueueFront {
     lanes: usize,
     next_lane: usize,
     watching: bool,
-    batch: VecDeque<Entry>,
-    /// By the token that the lane knows.
-    pending: Vec<Option<Pending>>,
+    batch: VecDeque<QueuedRequest>,
+    /// Requests by the token that the lane uses.
+    pending: Vec<Option<FrontRequest>>,
     free: Vec<u32>,
 }
 
@@ -81,15 +81,15 @@ impl QueueFront {
         }
     }
 
-    /// Gives a request to the next lane that has room.
-    fn submit(&mut self, turn: &mut dyn Turn, entry: Entry) -> Result<(), Entry> {
+    /// Submits a request to the next lane that has room.
+    fn submit(&mut self, turn: &mut dyn Turn, entry: QueuedRequest) -> Result<(), QueuedRequest> {
         let lanes = (0..self.lanes).map(|step| (self.next_lane + step) % self.lanes);
         let Some(lane) = lanes.into_iter().find(|&lane| turn.room(LaneId(lane)) > 0) else {
             return Err(entry);
         };
         self.next_lane = (lane + 1) % self.lanes;
-        let Entry { mut request, reply } = entry;
-        let pending = Pending { token: request.token, op: request.op, reply };
+        let QueuedRequest { mut request, reply } = entry;
+        let pending = FrontRequest { token: request.token, op: request.op, reply };
         let index = self.free.pop().unwrap_or_else(|| {
             self.pending.push(None);
             (self.pending.len() - 1) as u32
@@ -103,7 +103,7 @@ impl QueueFront {
             Err(mut request) => {
                 self.free.push(index);
                 request.token = pending.token;
-                Err(Entry { request, reply: pending.reply })
+                Err(QueuedRequest { request, reply: pending.reply })
             }
         }
     }
@@ -123,12 +123,12 @@ impl Front for QueueFront {
 }
 
 impl Drop for QueueFront {
-    /// In order nothing is left; after the reactor has failed every request still ends.
+    /// Fails all requests that are left, after a failure of the reactor.
     fn drop(&mut self) {
         for entry in self.batch.drain(..).chain(self.queue.close()) {
             entry.reply.fail(entry.request, Status::HOST_PATH_ERROR);
         }
-        for Pending { token, op, reply } in self.pending.drain(..).flatten() {
+        for FrontRequest { token, op, reply } in self.pending.drain(..).flatten() {
             let status = Status::HOST_ABORTED;
             reply.complete(Completion { token, op, status, buffer: None, latency_ns: 0 });
         }

@@ -1,4 +1,4 @@
-//! Where other threads leave requests for a reactor: bounded, woken once per batch.
+//! Queue of requests from other threads for a reactor: bounded, woken once per batch.
 
 use super::super::api::{Completion, Request};
 use roadtrain_system::mailbox::Event;
@@ -12,44 +12,44 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tracing::error;
 
 thread_local! {
-    /// The queue of the reactor that runs on this thread.
+    /// Queue of the reactor that runs on this thread.
     static OWN_QUEUE: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// The queue of this thread's reactor, if it is one. Such a thread must never wait for a queue.
+/// Returns the queue of this thread's reactor, if it runs one. Such a thread must never wait for a queue.
 pub(super) fn own_queue() -> Option<usize> {
     OWN_QUEUE.get()
 }
 
-/// This thread runs the reactor of queue `index` from now on.
+/// Records that this thread runs the reactor of queue `index`.
 pub(super) fn set_own_queue(index: usize) {
     OWN_QUEUE.set(Some(index));
 }
 
-/// Takes the ends of any number of requests, on their reactors' threads: it must not block there.
+/// Receiver of the completions of any number of requests, on their reactors' threads: it must not block there.
 pub trait Completer: Send + Sync {
-    /// A request has ended.
+    /// Handles the completion of a request.
     fn complete(&self, completion: Completion);
 }
 
-/// Who is told of a request's end.
-pub(super) enum Reply {
+/// Receiver of a request's completion.
+pub(super) enum CompletionReply {
     Call(Box<dyn FnOnce(Completion) + Send>),
     Send(Sender<Completion>),
-    Tell(Arc<dyn Completer>),
+    Completer(Arc<dyn Completer>),
 }
 
-impl Reply {
-    /// Tells. A panic in the caller's code does not take the other requests with it.
+impl CompletionReply {
+    /// Delivers the completion. A panic in the caller's code does not affect other requests.
     pub(super) fn complete(self, completion: Completion) {
         match self {
-            Reply::Send(sender) => drop(sender.send(completion)),
-            Reply::Tell(completer) => {
+            CompletionReply::Send(sender) => drop(sender.send(completion)),
+            CompletionReply::Completer(completer) => {
                 if catch_unwind(AssertUnwindSafe(|| completer.complete(completion))).is_err() {
                     error!("a completer panicked");
                 }
             }
-            Reply::Call(call) => {
+            CompletionReply::Call(call) => {
                 if catch_unwind(AssertUnwindSafe(|| call(completion))).is_err() {
                     error!("a completion callback panicked");
                 }
@@ -57,34 +57,34 @@ impl Reply {
         }
     }
 
-    /// Tells that the request was never sent.
+    /// Completes a request that was never sent.
     pub(super) fn fail(self, request: Request, status: Status) {
         let Request { token, op, buffer, .. } = request;
         self.complete(Completion { token, op, status, buffer, latency_ns: 0 });
     }
 }
 
-/// A request that waits for its reactor.
-pub(super) struct Entry {
+/// Request that waits for its reactor.
+pub(super) struct QueuedRequest {
     pub(super) request: Request,
-    pub(super) reply: Reply,
+    pub(super) reply: CompletionReply,
 }
 
-/// What became of an entry that was not taken.
-pub(super) enum Refused {
-    Full(Entry),
+/// Entry that was not taken, with the reason.
+pub(super) enum SubmissionRefused {
+    Full(QueuedRequest),
     /// The reactor has ended.
-    Closed(Entry),
+    Closed(QueuedRequest),
 }
 
-struct State {
-    entries: VecDeque<Entry>,
-    /// It takes nothing any more.
+struct SubmissionState {
+    entries: VecDeque<QueuedRequest>,
+    /// True once it takes no more requests.
     closed: bool,
 }
 
 pub(super) struct SubmissionQueue {
-    state: Mutex<State>,
+    state: Mutex<SubmissionState>,
     room: Condvar,
     event: Event,
     capacity: usize,
@@ -93,7 +93,7 @@ pub(super) struct SubmissionQueue {
 impl SubmissionQueue {
     pub(super) fn new(capacity: usize) -> io::Result<Self> {
         let entries = VecDeque::with_capacity(capacity);
-        let state = Mutex::new(State { entries, closed: false });
+        let state = Mutex::new(SubmissionState { entries, closed: false });
         Ok(SubmissionQueue { state, room: Condvar::new(), event: Event::new()?, capacity })
     }
 
@@ -101,16 +101,16 @@ impl SubmissionQueue {
         &self.event
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SubmissionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves an entry if there is room.
-    pub(super) fn try_put(&self, entry: Entry) -> Result<(), Refused> {
+    /// Adds an entry if there is room.
+    pub(super) fn try_put(&self, entry: QueuedRequest) -> Result<(), SubmissionRefused> {
         let state = self.lock();
         match state.entries.len() < self.capacity {
-            _ if state.closed => Err(Refused::Closed(entry)),
-            false => Err(Refused::Full(entry)),
+            _ if state.closed => Err(SubmissionRefused::Closed(entry)),
+            false => Err(SubmissionRefused::Full(entry)),
             true => {
                 self.push(state, entry);
                 Ok(())
@@ -118,21 +118,21 @@ impl SubmissionQueue {
         }
     }
 
-    /// Leaves an entry, waiting for room; a reactor's own thread goes beyond the bound instead.
-    pub(super) fn put(&self, entry: Entry) -> Result<(), Refused> {
+    /// Adds an entry, and waits for room; a reactor's own thread exceeds the bound instead.
+    pub(super) fn put(&self, entry: QueuedRequest) -> Result<(), SubmissionRefused> {
         let mut state = self.lock();
         while !state.closed && state.entries.len() >= self.capacity && own_queue().is_none() {
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.closed {
-            return Err(Refused::Closed(entry));
+            return Err(SubmissionRefused::Closed(entry));
         }
         self.push(state, entry);
         Ok(())
     }
 
-    /// Only the first of a batch wakes the reactor, which takes as many as its lanes have room for.
-    fn push(&self, mut state: MutexGuard<'_, State>, entry: Entry) {
+    /// Adds an entry. Only the first of a batch wakes the reactor, which takes as many as its lanes have room for.
+    fn push(&self, mut state: MutexGuard<'_, SubmissionState>, entry: QueuedRequest) {
         let is_first = state.entries.is_empty();
         state.entries.push_back(entry);
         drop(state);
@@ -142,7 +142,7 @@ impl SubmissionQueue {
     }
 
     /// Moves up to `count` entries to `batch`.
-    pub(super) fn take(&self, count: usize, batch: &mut VecDeque<Entry>) {
+    pub(super) fn take(&self, count: usize, batch: &mut VecDeque<QueuedRequest>) {
         let mut state = self.lock();
         let was_full = state.entries.len() >= self.capacity;
         let count = count.min(state.entries.len());
@@ -153,7 +153,7 @@ impl SubmissionQueue {
         }
     }
 
-    /// Takes nothing any more, if nothing is there; whether it is closed.
+    /// Closes the queue if it is empty. True if it is closed.
     pub(super) fn close_if_empty(&self) -> bool {
         let mut state = self.lock();
         if state.entries.is_empty() {
@@ -165,8 +165,8 @@ impl SubmissionQueue {
         closed
     }
 
-    /// Takes nothing any more; what was there.
-    pub(super) fn close(&self) -> VecDeque<Entry> {
+    /// Closes the queue. Returns its entries.
+    pub(super) fn close(&self) -> VecDeque<QueuedRequest> {
         let mut state = self.lock();
         state.closed = true;
         let left = std::mem::take(&mut state.entries);

@@ -1,13 +1,13 @@
-//! A host whose reactor a test turns, on the test's own thread: lanes without a control thread.
+//! Host whose reactor a test steps on its own thread: lanes without a control thread.
 
-use super::{Order, Parts, Reactor, Running};
+use super::{FrontedReactor, HostReactor, HostReactorOrder, HostReactorParts};
 use crate::admin::Admin;
 use crate::api::{Class, Front, Turn};
 use crate::config::HostConfig;
 use crate::connect::connect_admin;
 use crate::counters::LaneCounters;
 use crate::ether::Ports;
-use crate::link::Link;
+use crate::link::QpairLink;
 use roadtrain_ether_proto::fence::Fence;
 use roadtrain_host_proto::bringup::NamespaceInfo;
 use roadtrain_host_proto::pins::Barred;
@@ -19,14 +19,14 @@ use roadtrain_wire::fabrics::{Connect, ConnectData, cattr};
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::os::fd::RawFd;
 
-/// A connected controller.
+/// Connected controller.
 pub struct Connected {
     _admin: Admin,
-    links: Vec<Link>,
+    links: Vec<QpairLink>,
 }
 
 impl Connected {
-    /// Connects as many lanes as `config` says, by calls that wait.
+    /// Connects as many lanes as `config` requests, by blocking calls.
     pub fn new(config: &HostConfig) -> Connected {
         let mut admin = Admin::connect(config).unwrap();
         let info = admin.information(config.lanes, 0).unwrap();
@@ -35,7 +35,7 @@ impl Connected {
             let mut lane =
                 connect_admin(config, entries, None, &mut Fence::default()).unwrap().queue;
             let (qid, sqsize) = (number as u16 + 1, entries - 1);
-            // As hosts do.
+            // The usual choice of hosts.
             let cattr = cattr::DISABLE_SQ_FLOW_CONTROL;
             let connect = Connect { recfmt: 0, qid, sqsize, cattr, kato_ms: 0 };
             let names = ConnectData::new(
@@ -53,26 +53,26 @@ impl Connected {
     }
 }
 
-struct Idle;
+struct ManualFront;
 
-impl Front for Idle {
+impl Front for ManualFront {
     fn turn(&mut self, _: &mut dyn Turn) {}
 }
 
-/// A host on its caller's thread.
+/// Host on its caller's thread.
 pub struct HandHost {
-    reactor: Reactor,
+    reactor: HostReactor,
     rx: RxBuffers,
     turns: u32,
     _admin: Admin,
 }
 
 impl HandHost {
-    /// Takes over the lanes that are connected.
+    /// Takes over the connected lanes.
     pub fn new(config: &HostConfig, connected: Connected) -> HandHost {
         let lanes: Vec<usize> = (0..config.lanes as usize).collect();
         let ((_, inbox), (reports, _)) = (mailbox().unwrap(), mailbox().unwrap());
-        let parts = Parts {
+        let parts = HostReactorParts {
             paths: 1,
             counters: lanes.iter().map(|_| LaneCounters::default()).collect(),
             lanes,
@@ -89,39 +89,39 @@ impl HandHost {
             reports: vec![reports],
             path_policy: Default::default(),
         };
-        let mut reactor = Reactor::new(parts).unwrap();
+        let mut reactor = HostReactor::new(parts).unwrap();
         for (lane, link) in connected.links.into_iter().enumerate() {
             let (link, rules, barred) = (Box::new(link), RetryRules::default(), Barred::default());
             let (writes, guard) = (PathWrites::default(), Default::default());
             let verifier = NamespaceInfo { nsid: 1, write_verifier: Some(1), ..Default::default() };
             writes.observe(&[verifier]);
-            reactor.obey(Order::Attach { lane, link, rules, barred, writes, guard });
+            reactor.apply(HostReactorOrder::Attach { lane, link, rules, barred, writes, guard });
         }
-        let mut idle = Idle;
-        let mut running = Running { reactor: &mut reactor, front: &mut idle };
-        let rx = roadtrain_reactor::begin(&mut running).expect("nobody runs it");
+        let mut idle = ManualFront;
+        let mut running = FrontedReactor { reactor: &mut reactor, front: &mut idle };
+        let rx = roadtrain_reactor::begin(&mut running).expect("no thread runs it");
         HandHost { reactor, rx, turns: 0, _admin: connected._admin }
     }
 
-    /// Its connections.
+    /// Returns the sockets of its connections.
     pub fn sockets(&self) -> Vec<RawFd> {
         self.reactor.lanes.iter().filter_map(|lane| lane.fd()).collect()
     }
 
-    /// Turns in one loop with another reactor of this thread, in its ring, until the front stops this one.
+    /// Runs in one loop with another reactor of this thread, in its ring, until the front stops this one.
     pub fn run_beside(
         &mut self,
         front: &mut dyn Front,
         other: (&mut impl roadtrain_reactor::Reactor, &mut RxBuffers),
     ) {
-        let mut running = Running { reactor: &mut self.reactor, front };
+        let mut running = FrontedReactor { reactor: &mut self.reactor, front };
         roadtrain_reactor::run_beside(other, (&mut running, &mut self.rx)).unwrap();
     }
 
-    /// One turn.
+    /// Runs one turn.
     pub fn step(&mut self, front: &mut dyn Front) {
         self.turns = self.turns.wrapping_add(1);
-        let mut running = Running { reactor: &mut self.reactor, front };
+        let mut running = FrontedReactor { reactor: &mut self.reactor, front };
         roadtrain_reactor::step(&mut running, self.turns, &mut self.rx).unwrap();
     }
 }

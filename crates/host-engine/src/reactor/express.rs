@@ -1,10 +1,10 @@
 //! Express connections of a reactor's lanes: each is a lane of its own in the table, which the front does not see.
-//! Whether there is one, and what takes it, is decided by `host_proto::express`.
+//! `host_proto::express` decides when there is one, and which requests take it.
 
-use super::{Reactor, Report};
+use super::{HostReactor, HostReactorReport};
 use crate::counters::ExpressReading;
 use crate::lane::HostLane;
-use crate::link::Link;
+use crate::link::QpairLink;
 use roadtrain_host_proto::express::Wish;
 use roadtrain_host_proto::old_commands::LaneGuard;
 use roadtrain_host_proto::pins::Barred;
@@ -15,33 +15,33 @@ use roadtrain_reactor::recorded::Line;
 use roadtrain_wire::fabrics;
 use tracing::debug;
 
-/// A connection that was opened for a lane.
+/// Express connection that was opened for a lane.
 pub(crate) struct ExpressLink {
-    pub(crate) link: Box<Link>,
-    /// Its number over all connections: its queue identifier less one.
+    pub(crate) link: Box<QpairLink>,
+    /// Number of the connection: its queue identifier minus one.
     pub(crate) number: usize,
     pub(crate) rules: RetryRules,
     pub(crate) barred: Barred,
     pub(crate) writes: PathWrites,
-    /// The controller knows Disconnect.
+    /// True if the controller supports Disconnect.
     pub(crate) may_close: bool,
-    /// What writes have to wait for.
+    /// Old commands that writes wait for.
     pub(crate) guard: LaneGuard,
 }
 
-/// The number of a place that has no lane.
-const NOBODY: usize = usize::MAX;
+/// Number of an index without a lane.
+const NO_LANE: usize = usize::MAX;
 
-impl Reactor {
-    /// What a lane had asked for; `None`: it does not get it.
-    pub(super) fn express_came(&mut self, lane: usize, express: Option<ExpressLink>) {
+impl HostReactor {
+    /// Handles the reply to a lane's request; `None`: refused.
+    pub(super) fn express_replied(&mut self, lane: usize, express: Option<ExpressLink>) {
         let now = self.shared.now;
         let Some(home) = self.index_of(lane) else { return };
         let (path, _) = self.layout().split(lane);
         let Some(of) = self.lanes.get_mut(home) else { return };
-        if !of.express.is_asked() {
+        if !of.express.is_requested() {
             if let Some(ExpressLink { number, .. }) = express {
-                self.report(lane, |lane| Report::ExpressClosed { lane, number });
+                self.report(lane, |lane| HostReactorReport::ExpressClosed { lane, number });
             }
             return;
         }
@@ -50,7 +50,7 @@ impl Reactor {
         else {
             return of.express.refused(now);
         };
-        let mut lane = of.beside();
+        let mut lane = of.new_express_lane();
         of.express.opened(now, may_close);
         of.expresses_opened += 1;
         link.set_line(Line {
@@ -72,27 +72,28 @@ impl Reactor {
         self.write_express(home);
     }
 
-    /// The place that a latency-critical request of a lane goes to: the express connection's, if that takes it and has
-    /// room.
+    /// Returns the lane for a latency-critical request: the express connection, if it takes the request and has room.
     #[cold]
-    pub(super) fn way(&mut self, home: u32) -> u32 {
+    pub(super) fn critical_lane(&mut self, home: u32) -> u32 {
         let now = self.shared.now;
-        let way = self.lanes.get_mut(home).and_then(|lane| lane.way(now));
+        let critical = self.lanes.get_mut(home).and_then(|lane| lane.critical_lane(now));
         let has_room = |at: &u32| self.lanes.get(*at).is_some_and(|express| express.room() > 0);
-        way.filter(has_room).unwrap_or(home)
+        critical.filter(has_room).unwrap_or(home)
     }
 
-    /// What a lane's express wants.
+    /// Carries out the next action of a lane's express policy.
     pub(super) fn review_express(&mut self, home: u32) {
         let now = self.shared.now;
         let carried = self.express_of(home).map_or(0, HostLane::outstanding);
         let Some(lane) = self.lanes.get_mut(home) else { return };
         if !lane.is_connected() {
-            return; // it is lost, with its express connection
+            return; // its express connection is lost as well
         }
         match lane.express.poll(now, carried) {
             Some(Wish::Open) => {
-                self.report(self.numbers[home as usize], |lane| Report::WantsExpress { lane });
+                self.report(self.numbers[home as usize], |lane| HostReactorReport::WantsExpress {
+                    lane,
+                });
             }
             Some(Wish::Close) => self.begin_to_close(home),
             None if lane.express.is_closing() && self.has_closed(home) => self.express_closed(home),
@@ -116,20 +117,20 @@ impl Reactor {
         }
     }
 
-    /// Whether the target has answered Disconnect, or has had the time.
+    /// True if Disconnect has completed or timed out.
     fn has_closed(&self, home: u32) -> bool {
         self.express_of(home).is_none_or(|express| express.in_flight() == 0)
             || self.lanes.get(home).is_some_and(|lane| lane.express.gives_up(self.shared.now))
     }
 
-    /// It is closed, and carried nothing: Disconnect is answered, or the target has ended it.
+    /// Handles the end of the idle express connection: Disconnect has completed, or the target has closed it.
     pub(super) fn express_closed(&mut self, home: u32) {
         let now = self.shared.now;
         let Some(index) = self.lanes.get_mut(home).and_then(|lane| lane.express_at) else { return };
         let (_, number) = self.layout().split(self.numbers[index as usize]);
         self.lanes.forget_polls(&mut self.ring, index);
         if let Some(lane) = self.lanes.get_mut(index) {
-            lane.part(&mut self.shared);
+            lane.shut_down(&mut self.shared);
         }
         self.take_back(home);
         if let Some(lane) = self.lanes.get_mut(home) {
@@ -137,30 +138,30 @@ impl Reactor {
         }
         let lane = self.numbers[home as usize];
         debug!(lane, "express connection closed");
-        self.report(lane, |lane| Report::ExpressClosed { lane, number });
+        self.report(lane, |lane| HostReactorReport::ExpressClosed { lane, number });
     }
 
-    /// The lane at that place has that number over all paths.
+    /// Sets the number over all paths of the lane at `index`.
     pub(super) fn set_number(&mut self, index: u32, number: usize) {
-        self.numbers.resize(self.numbers.len().max(index as usize + 1), NOBODY);
+        self.numbers.resize(self.numbers.len().max(index as usize + 1), NO_LANE);
         self.numbers[index as usize] = number;
     }
 
-    /// The lane that has this express connection, if it is one, and is closing it.
+    /// Returns the lane of this express connection, if it is one and is closing.
     pub(super) fn closes_express(&self, index: u32) -> Option<u32> {
         let home = self.home_of(index);
         let is_closing = self.lanes.get(home).is_some_and(|lane| lane.express.is_closing());
         (home != index && is_closing).then_some(home)
     }
 
-    /// The lane whose express connection has this place; else the place itself.
+    /// Returns the lane whose express connection has this index; else the index itself.
     pub(super) fn home_of(&self, index: u32) -> u32 {
         let is_home =
             |home: &u32| self.lanes.get(*home).is_some_and(|l| l.express_at == Some(index));
         self.lanes.indices().find(is_home).unwrap_or(index)
     }
 
-    /// The controller's connections are gone: the requests of its express connection are the lane's again.
+    /// Returns the requests of the lost express connection to its lane.
     pub(super) fn lose_express(&mut self, home: u32) {
         self.take_back(home);
         let now = self.shared.now;
@@ -175,7 +176,7 @@ impl Reactor {
         };
         self.detach(index);
         let express = self.lanes.take_if(index, |_| true);
-        self.numbers[index as usize] = NOBODY;
+        self.numbers[index as usize] = NO_LANE;
         self.expresses -= 1;
         if let (Some(express), Some(lane)) = (express, self.lanes.get_mut(home)) {
             lane.absorb(express, &mut self.shared);
@@ -183,7 +184,7 @@ impl Reactor {
         self.write_express(home);
     }
 
-    /// Lets other threads see how it goes with express connections.
+    /// Publishes the state of express connections.
     pub(super) fn write_expresses(&self) {
         if self.expresses > 0 {
             self.lanes.indices().for_each(|home| self.write_express(home));

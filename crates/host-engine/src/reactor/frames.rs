@@ -1,12 +1,12 @@
-//! What the reactor does with the ports that its lanes share.
+//! Ports that the lanes of a reactor share: receiving, polling, links.
 
 mod gathering;
 
-use super::Reactor;
+use super::HostReactor;
 use crate::api::Front;
-use crate::ether::{Found, Ports};
+use crate::ether::{FoundPath, Ports};
 use crate::lane::HostLane;
-use crate::link::Shared;
+use crate::link::LaneShared;
 use gathering::Gathering;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::event::{self, mark};
@@ -14,29 +14,29 @@ use roadtrain_system::clock;
 use roadtrain_system::ring::UserData;
 use std::time::Duration;
 
-/// Frames handled before the front refills and frames leave.
+/// Frames handled before the front submits more and frames are sent.
 const FRAMES_PER_ROUND: usize = 64;
-/// Numbers of a port's descriptors, before they come round.
+/// Number of distinct serial numbers of a port's descriptors.
 const GENERATIONS: u32 = UserData::GENERATION_MASK;
-/// Such rounds before other ports have their turn.
+/// Rounds for one port before other ports have their turn.
 const FRAME_ROUNDS: usize = 4;
-/// How often others are told how it stands with links.
+/// Interval of publishing the state of links.
 const PATHS_EVERY: Duration = Duration::from_millis(50);
 
-/// What a reactor knows of the ports that its lanes share.
-pub(super) struct Frames {
-    /// By port, which of its descriptors the ring watches.
+/// State of the ports that a reactor's lanes share.
+pub(super) struct HostPorts {
+    /// Descriptor that the ring polls, by port.
     polling: Vec<Option<u32>>,
-    /// In the last turn: there may be more.
+    /// True if frames came in the last turn: there may be more.
     pub(super) came: bool,
     gathering: Gathering,
-    /// When others were told how it stands with links.
+    /// Time at which the state of links was last published.
     paths_at: Instant,
 }
 
-impl Frames {
+impl HostPorts {
     pub(super) fn new(ports: &Ports) -> Self {
-        Frames {
+        HostPorts {
             polling: vec![None; ports.len()],
             came: false,
             gathering: Gathering::default(),
@@ -45,8 +45,8 @@ impl Frames {
     }
 }
 
-impl Reactor {
-    /// Before sleeping every port is watched.
+impl HostReactor {
+    /// Polls every port before the reactor blocks.
     pub(super) fn poll_ports(&mut self) {
         for port in 0..self.frames.polling.len() {
             let (index, generation) = (port as u32, self.shared.ports.serial(port) & GENERATIONS);
@@ -64,7 +64,7 @@ impl Reactor {
     pub(super) fn port_polled(&mut self, data: &UserData, result: i32) {
         let Some(polling) = self.frames.polling.get_mut(data.index as usize) else { return };
         if *polling != Some(data.generation) {
-            return; // of a descriptor that the port has no more
+            return; // the poll belongs to an earlier descriptor of the port
         }
         *polling = None;
         if result & i32::from(libc::POLLERR) != 0 {
@@ -72,7 +72,7 @@ impl Reactor {
         }
     }
 
-    /// Watches interfaces, if there are any of ours.
+    /// Polls for changes of the interfaces, if there are ports.
     pub(super) fn poll_carrier(&mut self) {
         if let Some(fd) = self.shared.ports.watch_fd() {
             self.ring.poll_add(fd, libc::POLLIN, mark(event::INTERFACES, 0, 0));
@@ -86,7 +86,7 @@ impl Reactor {
         }
     }
 
-    /// Handles the frames that the ports have, and lets the front act in between.
+    /// Handles received frames, and lets the front act in between.
     pub(super) fn receive_frames(&mut self, front: &mut dyn Front) {
         self.frames.came = false;
         for port in 0..self.shared.ports.len() {
@@ -97,7 +97,7 @@ impl Reactor {
                 }
                 self.frames.came = true;
                 self.core.waits.worked();
-                self.frames.gathering.heard();
+                self.frames.gathering.frames_received();
                 self.run_front(front);
                 self.shared.ports.flush();
                 if got < FRAMES_PER_ROUND {
@@ -108,7 +108,7 @@ impl Reactor {
         }
     }
 
-    /// Whether lanes that gather do so for one more turn, which then comes at once.
+    /// True if lanes delay their frames for one more turn, which then follows at once.
     pub(super) fn holds_back(&mut self) -> bool {
         let holds = self.lanes.iter_mut().any(HostLane::gathers)
             && self.frames.gathering.goes_on(self.shared.now);
@@ -120,34 +120,34 @@ impl Reactor {
         holds
     }
 
-    /// What was built before has been flushed: nothing refers to buffers that are given back now.
+    /// Receives from a port. Built frames are flushed before, so none refers to buffers that are returned now.
     fn receive_from(&mut self, port: usize) -> usize {
-        let Shared { ports, completions, now, in_flight, recorder, .. } = &mut self.shared;
+        let LaneShared { ports, completions, now, in_flight, recorder, .. } = &mut self.shared;
         let (lanes, paths, now) = (&mut self.lanes, &self.paths, *now);
-        // Lanes are dealt out to reactors in turn.
+        // Lanes are assigned to reactors in turn.
         let first = self.numbers.first().copied().unwrap_or_default();
         let second = self.numbers.get(1).filter(|_| paths.lanes() > 1);
         let stride = second.map_or(1, |second| second - first);
-        ports.receive(port, FRAMES_PER_ROUND, |heard| {
-            let number = usize::from(heard.header.token.get() as u16);
+        ports.receive(port, FRAMES_PER_ROUND, |received| {
+            let number = usize::from(received.header.token.get() as u16);
             let home = number.wrapping_sub(first) / stride;
-            // Which path's it is the whole token tells.
+            // The whole token selects the path.
             for index in paths.places(home) {
                 if let Some(lane) = lanes.get_mut(index) {
-                    lane.deliver(now, heard, (completions, in_flight), recorder);
+                    lane.deliver(now, received, (completions, in_flight), recorder);
                 }
             }
         })
     }
 
-    /// A path to that target was found: perhaps one more link of the lane.
-    pub(super) fn offer(&mut self, index: u32, found: &Found) {
+    /// Adds a path to this target as a link of the lane, if it needs one.
+    pub(super) fn offer(&mut self, index: u32, found: &FoundPath) {
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.offer(self.shared.now, found);
         }
     }
 
-    /// Tells other threads how it stands with links, if it is time.
+    /// Publishes the state of links, if it is time.
     pub(super) fn write_paths(&mut self) {
         let now = self.shared.now;
         if self.shared.ports.len() == 0 || now.since(self.frames.paths_at) < PATHS_EVERY {
@@ -155,7 +155,7 @@ impl Reactor {
         }
         self.frames.paths_at = now;
         if self.shared.ports.has_absent() {
-            self.check_carriers(); // the kernel may still have been taking one away
+            self.check_carriers(); // the kernel may still have been removing one
         }
         for (index, &number) in self.lanes.indices().zip(&self.numbers) {
             let Some(lane) = self.lanes.get(index) else { continue };

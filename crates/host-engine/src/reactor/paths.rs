@@ -1,12 +1,11 @@
-//! Several paths for each lane: one more lane for each of them, which the front does not see.
+//! Several paths for each lane of the front: one more lane for each path, which the front does not see.
 //!
-//! Each path has a lane in the reactor's table for each lane of the front. Which of them takes a
-//! request is decided by `host_proto::paths`, for each lane of the front by a selector of its own: nothing here is
-//! shared with other threads.
+//! Each path has a lane in the reactor's table for each lane of the front. `host_proto::paths` decides which of them
+//! takes a request, with one selector for each lane of the front: no state here is shared with other threads.
 
-use super::{HostLane, Parts, Reactor, Report};
+use super::{HostLane, HostReactor, HostReactorParts, HostReactorReport};
 use crate::api::{Class, Op, Request};
-use crate::numbers::Numbers;
+use crate::numbers::ConnectionNumbers;
 use roadtrain_host_proto::express::Traffic;
 use roadtrain_host_proto::paths::{AnaTable, Choice, Offer, Selector, WayState};
 use roadtrain_host_proto::pins::Barred;
@@ -15,19 +14,19 @@ use roadtrain_proto::time::Instant;
 use roadtrain_reactor::Table;
 use std::time::Duration;
 
-/// How lanes are made.
+/// Parameters of new lanes.
 #[derive(Clone, Copy)]
 pub(super) struct NewLane {
     queue_entries: u16,
     class: Class,
     io_timeout: Option<Duration>,
     express: bool,
-    /// There are several paths, or may be.
+    /// True if there are several paths, or may be.
     is_shared: bool,
 }
 
 impl NewLane {
-    pub(super) fn of(parts: &Parts) -> Self {
+    pub(super) fn of(parts: &HostReactorParts) -> Self {
         NewLane {
             queue_entries: parts.queue_entries,
             class: parts.class,
@@ -49,29 +48,29 @@ impl NewLane {
     }
 }
 
-/// What chooses paths.
-pub(super) struct Paths {
-    /// One for each lane of the front; none where there is one path.
+/// Path selection of a reactor.
+pub(super) struct ReactorPaths {
+    /// Selectors, one for each lane of the front; empty with a single path.
     selectors: Vec<Selector>,
-    /// That there are, or have been.
+    /// Number of path slots that have been used.
     paths: u32,
-    /// Lanes of the front.
+    /// Number of lanes of the front.
     lanes: u32,
-    /// How lanes are made.
+    /// Parameters of new lanes.
     new: NewLane,
-    /// By path and lane of the front: the place of its lane.
+    /// Index of each lane, by path and lane of the front.
     places: Vec<u32>,
-    /// By place: whose lane it is, by path and lane of the front; none for express connections.
+    /// Path and lane of the front of each lane, by index; `None` for express connections.
     owners: Vec<Option<(u32, u32)>>,
-    /// Places of lanes whose paths are leaving, and that have not said that they have nothing left.
+    /// Lanes of leaving paths that have not reported that they are empty.
     leaving: Vec<u32>,
-    /// Requests have moved since the turn began: their lanes may have had theirs.
+    /// True if requests have moved in this turn: their new lanes may have had their turn already.
     pub(super) has_moved: bool,
 }
 
-impl Paths {
-    /// Of a reactor with those parts.
-    pub(super) fn new(parts: &Parts) -> Self {
+impl ReactorPaths {
+    /// Creates the path selection of a reactor.
+    pub(super) fn new(parts: &HostReactorParts) -> Self {
         let (paths, lanes) = (parts.paths, parts.lanes.len());
         let new = NewLane::of(parts);
         let selectors = if new.is_shared { lanes } else { 0 };
@@ -80,7 +79,7 @@ impl Paths {
         let places = (0..paths * lanes).collect();
         let of_path = |path| (0..lanes).map(move |home| Some((path, home)));
         let owners = (0..paths).flat_map(of_path).collect();
-        Paths { selectors, paths, lanes, new, places, owners, leaving, has_moved: false }
+        ReactorPaths { selectors, paths, lanes, new, places, owners, leaving, has_moved: false }
     }
 
     #[inline]
@@ -88,29 +87,29 @@ impl Paths {
         !self.selectors.is_empty()
     }
 
-    /// The place of the lane that the front's lane `home` has on that path.
+    /// Returns the index of the lane of the front's lane `home` on a path.
     #[inline]
     fn at(&self, path: usize, home: u32) -> u32 {
         self.places[path * self.lanes as usize + home as usize]
     }
 
-    /// The places of the lanes that the front's lane `home` has, path by path.
+    /// Returns the indexes of the lanes of the front's lane `home`, path by path.
     pub(super) fn places(&self, home: usize) -> impl Iterator<Item = u32> {
         self.places.iter().skip(home).step_by(self.lanes.max(1) as usize).copied()
     }
 
-    /// Lanes of a path.
+    /// Returns the number of lanes of a path.
     pub(super) fn lanes(&self) -> u32 {
         self.lanes
     }
 
-    /// The selector of the lane at that place, and its path; `None` where there is one path, and of express connections.
+    /// Returns the selector and path of a lane; `None` with a single path, and for express connections.
     fn of(&mut self, index: u32) -> Option<(&mut Selector, usize)> {
         let (path, home) = (*self.owners.get(index as usize)?)?;
         self.selectors.get_mut(home as usize).map(|selector| (selector, path as usize))
     }
 
-    /// The front's lane that the lane at that place is for.
+    /// Returns the front's lane of a lane.
     fn front_lane(&self, index: u32) -> u32 {
         let owner = self.owners.get(index as usize).copied().flatten();
         owner.map_or(0, |(_, home)| home)
@@ -129,7 +128,7 @@ impl Paths {
     }
 }
 
-/// What the lane at that place offers to a request of that kind.
+/// Returns the capacity and latency of a lane for a request of this kind.
 #[inline]
 fn offer(lanes: &Table<HostLane>, index: u32, now: Instant, (op, traffic): (Op, Traffic)) -> Offer {
     let Some(lane) = lanes.get(index) else { return Offer::default() };
@@ -137,7 +136,7 @@ fn offer(lanes: &Table<HostLane>, index: u32, now: Instant, (op, traffic): (Op, 
     if op == Op::CompareAndWrite {
         return Offer { is_last: !lane.fuses(), ..own };
     }
-    // What is latency-critical takes the express connection, if there is one.
+    // Latency-critical requests take the express connection, if there is one.
     let express = lane.express_at.filter(|_| matches!(traffic, Traffic::Critical));
     let Some(express) = express.and_then(|at| lanes.get(at)) else { return own };
     let express = express.path_offer(now, traffic);
@@ -149,23 +148,23 @@ fn offer(lanes: &Table<HostLane>, index: u32, now: Instant, (op, traffic): (Op, 
     }
 }
 
-impl Reactor {
-    /// Tells the control thread of the path that the lane of that number is on; it is told the number there.
-    pub(super) fn report(&self, number: usize, report: impl FnOnce(usize) -> Report) {
+impl HostReactor {
+    /// Reports to the control thread of the path of lane `number`; the report gets the number on that path.
+    pub(super) fn report(&self, number: usize, report: impl FnOnce(usize) -> HostReactorReport) {
         let (path, number) = self.layout().split(number);
         self.reports[path].send(report(number));
     }
 
-    /// How lanes and express connections are numbered.
-    pub(super) fn layout(&self) -> Numbers {
-        Numbers::new(self.counters.len() / self.reports.len(), self.reports.len())
+    /// Returns the numbering of lanes and express connections.
+    pub(super) fn layout(&self) -> ConnectionNumbers {
+        ConnectionNumbers::new(self.counters.len() / self.reports.len(), self.reports.len())
     }
 
-    /// The place of the lane that takes a request of the front's lane `home`.
+    /// Returns the index of the lane that takes a request of the front's lane `home`.
     #[inline]
     pub(super) fn path_for(&mut self, home: u32, request: &Request) -> Option<u32> {
         let now = self.shared.now;
-        let Paths { selectors, places, lanes: per_path, .. } = &mut self.paths;
+        let ReactorPaths { selectors, places, lanes: per_path, .. } = &mut self.paths;
         let at = |path: usize| places[path * *per_path as usize + home as usize];
         let class = self.lanes.get(at(0))?.class_of(request);
         let traffic = Traffic::of(class, request.octets());
@@ -177,7 +176,7 @@ impl Reactor {
         }
     }
 
-    /// A path that reaches a namespace, for what is no request.
+    /// Returns a path that reaches a namespace, for a query.
     pub(super) fn path_to(&self, nsid: u32) -> Option<usize> {
         match self.paths.selectors.first() {
             Some(selector) => selector.best(self.shared.now, nsid),
@@ -185,12 +184,12 @@ impl Reactor {
         }
     }
 
-    /// Lanes that share what is a path's.
+    /// Returns the number of lanes that share the ports of a path.
     pub(super) fn lanes_of_path(&self) -> usize {
         if self.paths.are_several() { self.paths.lanes as usize } else { self.lanes.len() }
     }
 
-    /// Requests that the front's lane takes over all its paths.
+    /// Returns the number of requests that the front's lane takes over all its paths.
     pub(super) fn room_of_paths(&self, home: u32) -> u32 {
         let Some(selector) = self.paths.selectors.get(home as usize) else { return 0 };
         let room = |path: usize| {
@@ -203,17 +202,17 @@ impl Reactor {
         }
     }
 
-    /// The connection of the lane at that place is lost.
-    pub(super) fn way_lost(&mut self, index: u32) {
+    /// Handles the loss of a lane's connection.
+    pub(super) fn path_lost(&mut self, index: u32) {
         let Some((selector, path)) = self.paths.of(index) else { return };
         match selector.state(path) {
-            WayState::Live => self.way_changed(index, WayState::Connecting),
-            WayState::Gone => self.let_go(index),
+            WayState::Live => self.path_changed(index, WayState::Connecting),
+            WayState::Gone => self.move_waiting(index),
             WayState::Connecting | WayState::Lost => {}
         }
     }
 
-    /// A path is to be connected that may not have been there before.
+    /// Prepares a path slot that may be new.
     pub(super) fn open_path(&mut self, path: usize) {
         let (per_path, paths) = (self.paths.lanes, (path as u32 + 1).max(self.paths.paths));
         for path in self.paths.paths..paths {
@@ -225,7 +224,7 @@ impl Reactor {
             selector.set_state(path, WayState::Connecting);
             selector.set_access(path, AnaTable::default());
             selector.set_barred(path, Barred::default());
-            // What an earlier path at this place has come to is over.
+            // The state of an earlier path in this slot is obsolete.
             let index = self.paths.places[path * per_path as usize + home];
             if let Some(lane) = self.lanes.get_mut(index) {
                 lane.requests.core.reopen();
@@ -233,34 +232,34 @@ impl Reactor {
         }
     }
 
-    /// One more lane, of a path that was not there before.
+    /// Adds a lane of a new path.
     fn add_lane(&mut self, path: u32, home: u32) {
         let (index, _) = self.lanes.reserve();
         self.lanes.put(index, self.paths.new.make());
-        let number = self.numbers[self.paths.at(0, home) as usize]; // of the first path
+        let number = self.numbers[self.paths.at(0, home) as usize]; // number on the first path
         let number = self.layout().of(path as usize, number);
         self.set_number(index, number);
-        let Paths { places, owners, .. } = &mut self.paths;
+        let ReactorPaths { places, owners, .. } = &mut self.paths;
         places.push(index);
         owners.resize(owners.len().max(index as usize + 1), None);
         owners[index as usize] = Some((path, home));
     }
 
-    /// The path of the lane at that place takes no more requests: it is told when there is none left.
+    /// Stops requests to the lane of a leaving path; a report follows when it has none left.
     pub(super) fn leave(&mut self, index: u32) {
         let Some((selector, path)) = self.paths.of(index) else { return };
         selector.set_state(path, WayState::Gone);
         self.paths.leaving.push(index);
-        self.let_go(index);
+        self.move_waiting(index);
     }
 
-    /// Whether lanes are to say that they have nothing left.
+    /// True if lanes are to report that they are empty.
     #[inline]
     pub(super) fn is_leaving(&self) -> bool {
         !self.paths.leaving.is_empty()
     }
 
-    /// Says so for the lane at that place, once.
+    /// Reports that the lane is empty, once.
     #[cold]
     pub(super) fn check_leaving(&mut self, index: u32) {
         let Some(at) = self.paths.leaving.iter().position(|&leaving| leaving == index) else {
@@ -270,31 +269,31 @@ impl Reactor {
         if is_done(self.lanes.get(index)) && is_done(self.express_of(index)) {
             self.paths.leaving.swap_remove(at);
             self.express_closed(index);
-            self.report(self.numbers[index as usize], |_| Report::Left);
+            self.report(self.numbers[index as usize], |_| HostReactorReport::Left);
         }
     }
 
-    /// The connection of the lane at that place has come or gone: requests that wait may go elsewhere now.
-    pub(super) fn way_changed(&mut self, index: u32, state: WayState) {
+    /// Sets the connection state of a lane: waiting requests may move to other paths now.
+    pub(super) fn path_changed(&mut self, index: u32, state: WayState) {
         let Some((selector, path)) = self.paths.of(index) else { return };
         if selector.state(path) != WayState::Gone {
             selector.set_state(path, state);
         }
         let home = self.paths.front_lane(index);
         for path in 0..self.paths.paths as usize {
-            self.let_go(self.paths.at(path, home));
+            self.move_waiting(self.paths.at(path, home));
         }
     }
 
-    /// A controller executes nothing any more of what was sent to it.
+    /// Releases requests that waited for a lost controller.
     pub(super) fn release(&mut self, index: u32) {
         let Some(lane) = self.lanes.get_mut(index) else { return };
         lane.release(&mut self.shared);
-        self.let_go(index);
+        self.move_waiting(index);
     }
 
-    /// What waits for a connection of the lane at that place, and may go, goes where there is one.
-    pub(super) fn let_go(&mut self, index: u32) {
+    /// Moves requests that wait for the lane's connection, as far as permitted, to connected paths.
+    pub(super) fn move_waiting(&mut self, index: u32) {
         let Some((selector, path)) = self.paths.of(index) else { return };
         if selector.state(path) == WayState::Live {
             return;
@@ -304,14 +303,14 @@ impl Reactor {
         self.place(index, moved);
     }
 
-    /// What the path has refused goes elsewhere, or is tried there again, at its time. The lane says when that may be
-    /// ([`HostLane::diverts`]).
+    /// Moves requests that the path has refused to other paths, or keeps them for a retry. The lane decides when this
+    /// is permitted ([`HostLane::diverts`]).
     #[cold]
     pub(super) fn divert(&mut self, index: u32) {
         let now = self.shared.now;
         let Some(lane) = self.lanes.get_mut(index) else { return };
         let diverted = lane.requests.core.take_diverted();
-        let index = self.home_of(index); // of an express connection
+        let index = self.home_of(index); // the lane of an express connection
         let Some((selector, path)) = self.paths.of(index) else { return };
         for moved in &diverted {
             selector.refused(now, path, moved.request().nsid());
@@ -325,13 +324,13 @@ impl Reactor {
         stay.into_iter().for_each(|moved| lane.requests.core.keep(moved));
     }
 
-    /// Gives each request of the lane at that place to the path that takes it.
+    /// Moves each request of the lane to the path that takes it.
     fn place(&mut self, index: u32, moved: Vec<Moved<Request>>) {
         let (now, home) = (self.shared.now, self.paths.front_lane(index));
         for moved in moved {
             let what = (moved.request().op, moved.request().traffic());
             let lanes = &self.lanes;
-            let Paths { selectors, places, lanes: per_path, .. } = &mut self.paths;
+            let ReactorPaths { selectors, places, lanes: per_path, .. } = &mut self.paths;
             let at = |path: usize| places[path * *per_path as usize + home as usize];
             let offer = |path: usize| Offer { room: 1, ..offer(lanes, at(path), now, what) };
             let Some(selector) = selectors.get_mut(home as usize) else { return };

@@ -1,6 +1,6 @@
-//! What a front may do in its part of a turn.
+//! Operations of a front in its part of a turn.
 
-use super::{KEY_MASK, Reactor, Watch, event};
+use super::{FdWatch, HostReactor, KEY_MASK, event};
 use crate::api::{
     Allocation, AllocationQuery, Class, Completion, Interest, LaneId, Request, RingCommand, Turn,
 };
@@ -10,7 +10,7 @@ use roadtrain_reactor::event::mark;
 use std::os::fd::RawFd;
 
 pub(super) struct TurnView<'a> {
-    pub(super) reactor: &'a mut Reactor,
+    pub(super) reactor: &'a mut HostReactor,
 }
 
 impl Turn for TurnView<'_> {
@@ -41,7 +41,7 @@ impl Turn for TurnView<'_> {
         }
         let Some(mut lane) = reactor.lanes.get_mut(index) else { return Err(request) };
         if lane.class_of(&request) == Class::Latency {
-            index = reactor.way(index);
+            index = reactor.critical_lane(index);
             let Some(other) = reactor.lanes.get_mut(index) else { return Err(request) };
             lane = other;
         }
@@ -61,7 +61,7 @@ impl Turn for TurnView<'_> {
             Interest::Readable => libc::POLLIN,
             Interest::Writable => libc::POLLOUT,
         };
-        reactor.watches.push(Watch { key, user_data });
+        reactor.watches.push(FdWatch { key, user_data });
         event::poll(&mut reactor.ring, fd, events, user_data);
     }
 
@@ -93,11 +93,11 @@ impl Turn for TurnView<'_> {
     }
 
     fn look_up(&mut self, query: AllocationQuery, key: u64) -> bool {
-        self.reactor.look_up(query, key)
+        self.reactor.query_allocation(query, key)
     }
 
     fn next_look_up(&mut self) -> Option<(u64, Option<Allocation>)> {
-        self.reactor.look_ups.next()
+        self.reactor.allocation_results.next()
     }
 
     fn stop(&mut self) {

@@ -1,16 +1,16 @@
-//! How an association comes to its end: what is under way may end while the target answers, then the controller is shut
-//! down. And how requests fail before, while no path works.
+//! End of an association: pending requests may finish while the target replies, then the controller is shut down. Also
+//! the timeouts after which requests fail while no path works.
 
-use super::{Action, Association, Failure, Instant, Procedure, State};
-use super::{Done, bringup};
+use super::{Action, Association, Instant, PathPhase, Procedure, ProcedureFailure};
+use super::{PathTaskOutput, bringup};
 use core::time::Duration;
 
-/// How far its end is.
+/// State of the association's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// Whether the target answers is not known yet.
-    Asking,
-    /// Requests may end until then.
+pub(super) enum AssociationEnd {
+    /// A Keep Alive checks if the target replies.
+    CheckingTarget,
+    /// Pending requests may finish until this deadline.
     Waiting {
         until: Instant,
         is_there: bool,
@@ -20,54 +20,54 @@ pub(super) enum Ending {
 }
 
 impl<E: Send + 'static> Association<E> {
-    /// It is to end. If the path is lost, or is going to be, and another association lives (`has_help`), what is under way
-    /// has its time to go there.
-    pub fn stop(&mut self, now: Instant, has_help: bool) {
+    /// Starts to end the association. If its path is down or fails, and another association is live (`has_live_sibling`),
+    /// pending requests get time to move to that one.
+    pub fn stop(&mut self, now: Instant, has_live_sibling: bool) {
         if self.ending.is_some() {
             return;
         }
-        self.has_help = has_help && self.config.beside.is_some();
+        self.has_live_sibling = has_live_sibling && self.config.beside.is_some();
         self.actions.push_back(Action::Finish);
-        self.refuse_look_ups();
-        self.ending = Some(Ending::Asking);
+        self.refuse_allocation_queries();
+        self.ending = Some(AssociationEnd::CheckingTarget);
         if !self.is_live() {
-            self.give_up(now);
+            self.end_without_target(now);
         }
     }
 
-    /// Those who submit requests have come to an end, by themselves or because of [`Action::Finish`].
+    /// Handles the end of all submitters of requests, whether or not [`Action::Finish`] caused it.
     pub fn ended(&mut self, now: Instant) {
         self.has_ended = true;
         self.stop(now, false);
     }
 
-    /// The target is not there at the end: what is under way fails, at once or when others have had time to take it.
-    pub(super) fn give_up(&mut self, now: Instant) {
+    /// Ends without the target: pending requests fail at once, or after other associations had time to take them.
+    pub(super) fn end_without_target(&mut self, now: Instant) {
         self.path.abandon();
-        self.abandon_look_ups();
-        let until = if self.has_help { now + self.config.wants.timeout * 2 } else { now };
-        self.ending = Some(Ending::Waiting { until, is_there: false });
+        self.abandon_allocation_queries();
+        let until = if self.has_live_sibling { now + self.config.wants.timeout * 2 } else { now };
+        self.ending = Some(AssociationEnd::Waiting { until, is_there: false });
     }
 
-    /// How long what is under way may take at the end while the target is there. Where there are several paths an answer is
-    /// not waited for as long, but requests of a lost path may still come here.
+    /// Returns the time that pending requests have at the end while the target replies. With several paths it is
+    /// longer, as requests of a lost path may still move here.
     pub(super) fn patience_at_end(&self) -> Duration {
         self.config.wants.timeout * if self.config.beside.is_some() { 4 } else { 1 }
     }
 
     pub(super) fn advance_ending(&mut self, now: Instant) -> bool {
-        let Some(Ending::Waiting { until, is_there }) = self.ending else { return false };
+        let Some(AssociationEnd::Waiting { until, is_there }) = self.ending else { return false };
         let timeout = self.config.wants.timeout;
         if self.has_ended {
             let path = &mut self.path;
-            if is_there && path.state == State::Live {
-                path.expresses.arrived(); // if an express connection was on its way, nobody wants it
-                // The timer does not run any more, and a controller that has shut down may refuse a Keep Alive.
+            if is_there && path.state == PathPhase::Live {
+                path.expresses.arrived(); // a pending express connection is not needed any more
+                // The keep-alive timer has stopped, and a controller that has shut down may refuse a Keep Alive.
                 path.keep_alive_at = None;
                 path.task = Some(Procedure::new(|driver| async move {
-                    bringup::shut_down(&driver, timeout).await.map(|()| Done::ShutDown)
+                    bringup::shut_down(&driver, timeout).await.map(|()| PathTaskOutput::ShutDown)
                 }));
-                self.ending = Some(Ending::ShuttingDown);
+                self.ending = Some(AssociationEnd::ShuttingDown);
             } else {
                 self.end(now, None);
             }
@@ -77,23 +77,23 @@ impl<E: Send + 'static> Association<E> {
             return false;
         }
         self.actions.push_back(Action::Fail { lane: None });
-        self.ending = Some(Ending::Waiting { until: now + timeout, is_there });
+        self.ending = Some(AssociationEnd::Waiting { until: now + timeout, is_there });
         true
     }
 
-    pub(super) fn end(&mut self, now: Instant, shut_down: Option<Result<(), Failure<E>>>) {
-        self.ending = Some(Ending::Over);
+    pub(super) fn end(&mut self, now: Instant, shut_down: Option<Result<(), ProcedureFailure<E>>>) {
+        self.ending = Some(AssociationEnd::Over);
         self.controllers_end(now, matches!(shut_down, Some(Ok(()))));
         self.path.abandon();
         self.writes.disconnected();
-        self.abandon_look_ups();
+        self.abandon_allocation_queries();
         self.actions.push_back(Action::End { shut_down });
     }
 
-    /// The end: whether the path's controller was shut down, or may still have something.
+    /// Marks the path's controllers as ended (`is_shut_down`), or as absent.
     fn controllers_end(&mut self, now: Instant, is_shut_down: bool) {
         let old = &self.config.old_commands;
-        // Nobody connects there any more.
+        // No further connection reaches these controllers.
         if let Some((serial, _)) = self.path.controller.take() {
             if is_shut_down {
                 old.end(serial);
@@ -107,13 +107,13 @@ impl<E: Send + 'static> Association<E> {
 
     // ---- Requests that fail while no path works ----
 
-    /// When requests fail by [`super::Config::fast_io_fail_timeout`].
+    /// Returns the time at which requests fail by [`super::Config::fast_io_fail_timeout`].
     pub(super) fn fast_failing_at(&self) -> Option<Instant> {
         let timeout = self.config.fast_io_fail_timeout.filter(|_| self.ending.is_none());
         self.loss.fast_failing_at(timeout)
     }
 
-    /// The controller-loss timeout, unless an attempt is under way.
+    /// Fails requests once a timeout has passed, except during an attempt to connect. True if it did.
     pub(super) fn fail_if_lost(&mut self, now: Instant) -> bool {
         if self.fast_failing_at().is_some_and(|at| at <= now) {
             self.loss.failed_fast();
@@ -122,7 +122,7 @@ impl<E: Send + 'static> Association<E> {
         }
         if self.ending.is_some()
             || self.loss.failing_at(self.config.controller_loss_timeout).is_none_or(|at| at > now)
-            || !matches!(self.path.state, State::Down { .. })
+            || !matches!(self.path.state, PathPhase::Down { .. })
         {
             return false;
         }
@@ -131,8 +131,8 @@ impl<E: Send + 'static> Association<E> {
         true
     }
 
-    /// Instead of [`Action::FailFast`]: another path works, and takes the requests as soon as that is safe. Should that one
-    /// be lost, too, they fail.
+    /// Defers [`Action::FailFast`]: another path works and takes the requests once that is safe. They fail if that path
+    /// is lost, too.
     pub fn fail_later(&mut self, now: Instant) {
         self.loss.fail_later(now);
     }

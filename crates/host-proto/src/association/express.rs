@@ -1,20 +1,20 @@
-//! Lanes of a path that want an express connection ([`crate::express`]), or have one.
+//! Lanes of a path that request an express connection ([`crate::express`]), or have one.
 
 use std::collections::VecDeque;
 
 /// Express connections of lanes.
 #[derive(Debug, Default)]
 pub(super) struct Expresses {
-    /// Lanes that want one.
+    /// Lanes that wait for one.
     wanting: VecDeque<usize>,
-    /// Lanes that have one or are getting it, by place.
+    /// Lanes that have one or are getting it, by slot.
     places: Vec<Option<usize>>,
-    /// The place of the one that is on its way.
+    /// Slot of the connection that is being established.
     connecting: Option<usize>,
 }
 
 impl Expresses {
-    /// A lane wants one.
+    /// Queues a lane's request.
     pub(super) fn want(&mut self, lane: usize) {
         self.wanting.push_back(lane);
     }
@@ -23,12 +23,12 @@ impl Expresses {
         !self.wanting.is_empty()
     }
 
-    /// The lane whose turn it is.
+    /// Takes the next lane from the queue.
     pub(super) fn next_wanted(&mut self) -> Option<usize> {
         self.wanting.pop_front()
     }
 
-    /// The lane is getting one, at that place of so many. `None`: none is free, or it has one.
+    /// Reserves one of the `places` slots for a lane. `None`: no slot is free, or the lane has one.
     pub(super) fn begin(&mut self, lane: usize, places: usize) -> Option<usize> {
         self.places.resize(places, None);
         if self.places.contains(&Some(lane)) {
@@ -40,24 +40,24 @@ impl Expresses {
         Some(place)
     }
 
-    /// The lane that is getting one.
+    /// Returns the lane whose connection is being established.
     pub(super) fn on_its_way(&self) -> Option<usize> {
         self.places.get(self.connecting?).copied().flatten()
     }
 
-    /// The one that is on its way is there, or nobody waits for it any more.
+    /// Ends the attempt: it has succeeded, or its lane does not need it any more.
     pub(super) fn arrived(&mut self) {
         self.connecting = None;
     }
 
-    /// The one that is on its way does not come.
+    /// Ends a failed attempt and frees its slot.
     pub(super) fn failed(&mut self) {
         if let Some(place) = self.connecting.take() {
             self.places[place] = None;
         }
     }
 
-    /// Closes that of a lane. Another lane may have the place by now.
+    /// Frees the slot of a lane, unless another lane has it by now.
     pub(super) fn closed(&mut self, lane: usize, place: usize) {
         if let Some(place) = self.places.get_mut(place).filter(|place| **place == Some(lane)) {
             *place = None;

@@ -1,25 +1,25 @@
-//! A live path: what is done there one after the other, and calls of its users.
+//! Work on a live path, one task at a time, and the calls of its users.
 
-use super::look_ups::AskedBy;
-use super::{Action, Association, Attempt, Done, State, beside};
+use super::allocation_queries::QueryOrigin;
+use super::{Action, Association, PathPhase, PathTaskOutput, SiblingResetAttempt, siblings};
 use crate::allocation::{self, Allocation, AllocationQuery};
 use crate::bringup::{self, ControllerInfo, NamespaceInfo};
 use crate::old_commands::LaneGuard;
 use crate::paths::AnaTable;
-use crate::procedure::{Failure, Procedure};
+use crate::procedure::{Procedure, ProcedureFailure};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::ControllerInstance;
 use roadtrain_wire::identify::ofcs;
 use std::sync::Arc;
 
 impl<E: Send + 'static> Association<E> {
-    /// The next thing to do on a live path.
+    /// Starts the next task of a live path. True if there was one.
     pub(super) fn next_task(&mut self, now: Instant) -> bool {
-        if self.path.state != State::Live {
+        if self.path.state != PathPhase::Live {
             return false;
         }
         if let Some(info) = &self.info
-            && let Some(task) = self.errands.begin(now, info, &self.config.old_commands)
+            && let Some(task) = self.sibling_resets.begin(now, info, &self.config.old_commands)
         {
             self.path.task = Some(task);
             return true;
@@ -38,19 +38,19 @@ impl<E: Send + 'static> Association<E> {
             path.task = Some(Procedure::new(|driver| async move {
                 bringup::acknowledge(&driver, &event).await?;
                 let identify = others.as_ref().map(|info| &*info.identify);
-                beside::look(&driver, identify).await
+                siblings::read_namespaces(&driver, identify).await
             }));
         } else if let Some(info) = self.info.clone()
             && path.transitions.due().is_some_and(|at| at <= now)
         {
             path.task = Some(Procedure::new(|driver| async move {
-                bringup::ana(&driver, &info.identify).await.map(Done::Ana)
+                bringup::ana(&driver, &info.identify).await.map(PathTaskOutput::Ana)
             }));
         } else if let Some(lane) = path.expresses.next_wanted().filter(|_| self.ending.is_none()) {
             self.connect_express(lane);
             return true;
         } else {
-            return self.begin_look_up();
+            return self.begin_allocation_query();
         }
         path.task.is_some()
     }
@@ -58,9 +58,9 @@ impl<E: Send + 'static> Association<E> {
     // ---- Namespaces ----
 
     pub(super) fn check_namespaces(&mut self, namespaces: Vec<NamespaceInfo>) {
-        // Before anybody uses them.
-        if self.pins.check(&namespaces) {
-            self.actions.push_back(Action::SetBarred(self.pins.barred()));
+        // Bar stale NSIDs before any lane uses the namespaces.
+        if self.identity_check.check(&namespaces) {
+            self.actions.push_back(Action::SetBarred(self.identity_check.barred()));
         }
         self.check_writes(&namespaces);
         if let Some(info) = &self.info
@@ -72,16 +72,15 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// Compares the verifiers of a path's controller with those of before. Another namespace under the NSID says nothing of
-    /// that.
+    /// Compares write verifiers with the earlier ones, except for NSIDs that now stand for another namespace.
     pub(super) fn check_writes(&mut self, namespaces: &[NamespaceInfo]) {
-        let barred = self.pins.barred();
+        let barred = self.identity_check.barred();
         let same = namespaces.iter().filter(|now| !barred.stale().contains(&now.nsid));
         let nsids = self.writes.observe(same);
         self.lose_writes(nsids);
     }
 
-    /// The path is live.
+    /// Starts to record acknowledged writes of a live path.
     pub(super) fn begin_writes(&mut self) {
         let nsids = self.writes.connected();
         self.lose_writes(nsids);
@@ -93,7 +92,7 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// The path's ANA log has said so.
+    /// Applies ANA states that were read from the path's log.
     pub(super) fn set_ana(&mut self, now: Instant, ana: AnaTable) {
         let (ana, late) = self.path.transitions.read(now, ana);
         self.actions.push_back(Action::SetAna { ana });
@@ -104,16 +103,16 @@ impl<E: Send + 'static> Association<E> {
 
     // ---- Express connections ----
 
-    /// A lane that has a connection wants an express connection, too: [`Action::AttachExpress`] or
-    /// [`Action::RefuseExpress`] follows, unless the path is lost before, or all comes to an end.
+    /// Requests an express connection for a connected lane. [`Action::AttachExpress`] or [`Action::RefuseExpress`]
+    /// follows, unless the path is lost or the association ends first.
     pub fn want_express(&mut self, lane: usize) {
         let path = &mut self.path;
-        if path.state == State::Live {
+        if path.state == PathPhase::Live {
             path.expresses.want(lane);
         }
     }
 
-    /// An express connection of a lane was closed, with nothing under way: by its number.
+    /// Frees the number of a lane's express connection that was closed with no command in flight.
     pub fn express_closed(&mut self, lane: usize, number: usize) {
         if let Some(place) = number.checked_sub(self.config.lanes as usize) {
             self.path.expresses.closed(lane, place);
@@ -131,7 +130,7 @@ impl<E: Send + 'static> Association<E> {
         path.task = Some(Procedure::new(|driver| async move {
             let qid = express as u16 + 1;
             let done = bringup::connect_express(&driver, &wants, &info, qid, lane).await;
-            Ok(Done::Express(lane, express, done))
+            Ok(PathTaskOutput::Express(lane, express, done))
         }));
     }
 
@@ -140,7 +139,7 @@ impl<E: Send + 'static> Association<E> {
         self.path.expresses.arrived();
         let rules = self.rules(&info);
         let may_close = info.identify.ofcs.get() & ofcs::DISCONNECT != 0;
-        let (barred, writes) = (self.pins.barred(), self.writes.clone());
+        let (barred, writes) = (self.identity_check.barred(), self.writes.clone());
         let Some((serial, _)) = self.path.controller else { return };
         let guard = LaneGuard::new(self.config.old_commands.clone(), serial);
         self.actions.push_back(Action::AttachExpress {
@@ -154,74 +153,75 @@ impl<E: Send + 'static> Association<E> {
         });
     }
 
-    /// Everything else goes on.
-    pub(super) fn refuse_express(&mut self, lane: usize, why: Option<Failure<E>>) {
+    /// Refuses an express connection; all other connections remain.
+    pub(super) fn refuse_express(&mut self, lane: usize, why: Option<ProcedureFailure<E>>) {
         self.path.expresses.failed();
         self.actions.push_back(Action::RefuseExpress { lane, why });
     }
 
-    // ---- Which blocks are allocated ----
+    // ---- Block allocation ----
 
-    /// Looks up which blocks are allocated: [`Action::LookedUp`] has the result, at once where it is not offered.
-    pub fn look_up(&mut self, by: AskedBy, query: AllocationQuery) {
-        self.look_ups.push(by, query);
+    /// Queries the allocation of blocks. [`Action::LookedUp`] has the result, at once if the controller does not
+    /// support it.
+    pub fn query_allocation(&mut self, by: QueryOrigin, query: AllocationQuery) {
+        self.allocation_queries.push(by, query);
         let is_offered = self.info.as_deref().is_some_and(allocation::is_offered);
         if !is_offered || !self.is_live() || self.ending.is_some() {
-            self.refuse_look_ups();
+            self.refuse_allocation_queries();
         }
     }
 
-    /// Begins the next one.
-    fn begin_look_up(&mut self) -> bool {
-        let Some((by, query)) = self.look_ups.next() else { return false };
+    /// Starts the next query. True if there was one.
+    fn begin_allocation_query(&mut self) -> bool {
+        let Some((by, query)) = self.allocation_queries.next() else { return false };
         if !self.is_same_namespace(query.nsid) {
             self.actions.push_back(Action::LookedUp { by, found: None });
             return true;
         }
-        self.look_ups.begin(by, query.nsid);
+        self.allocation_queries.begin(by, query.nsid);
         self.path.task = Some(Procedure::new(move |driver| async move {
-            Ok(Done::LookedUp(allocation::ask(&driver, query).await?))
+            Ok(PathTaskOutput::AllocationFound(allocation::query_ranges(&driver, query).await?))
         }));
         true
     }
 
-    /// The target has answered. What is said of another namespace that has come meanwhile does not count.
-    pub(super) fn looked_up(&mut self, found: Option<Allocation>) {
-        let Some((by, nsid)) = self.look_ups.end() else { return };
+    /// Reports the target's result, unless another namespace has replaced the queried one.
+    pub(super) fn allocation_query_done(&mut self, found: Option<Allocation>) {
+        let Some((by, nsid)) = self.allocation_queries.end() else { return };
         let found = found.filter(|_| self.is_same_namespace(nsid));
         self.actions.push_back(Action::LookedUp { by, found });
     }
 
-    /// Ends those that wait.
-    pub(super) fn refuse_look_ups(&mut self) {
-        let waiting = self.look_ups.take_waiting();
+    /// Ends waiting queries without a result.
+    pub(super) fn refuse_allocation_queries(&mut self) {
+        let waiting = self.allocation_queries.take_waiting();
         self.actions.extend(waiting.map(|by| Action::LookedUp { by, found: None }));
     }
 
-    /// Ends all.
-    pub(super) fn abandon_look_ups(&mut self) {
-        self.looked_up(None);
-        self.refuse_look_ups();
+    /// Ends all queries without a result.
+    pub(super) fn abandon_allocation_queries(&mut self) {
+        self.allocation_query_done(None);
+        self.refuse_allocation_queries();
     }
 
     fn is_same_namespace(&self, nsid: u32) -> bool {
-        !self.pins.barred().has(nsid)
+        !self.identity_check.barred().has(nsid)
     }
 
     // ---- Controllers that were lost ----
 
-    /// Association `owner` has lost that controller: it is to be ended over this one's path, as soon as that lives.
+    /// Queues a controller that association `owner` has lost, to be ended over this path once it is live.
     pub fn end_for(&mut self, now: Instant, owner: usize, lost: ControllerInstance) {
-        self.errands.add(now, owner, lost);
+        self.sibling_resets.add(now, owner, lost);
     }
 
-    /// Association `owner` has a connection again: it needs no help with controllers that have ended.
+    /// Withdraws controllers of association `owner` that have ended: it is connected again.
     pub fn withdraw(&mut self, owner: usize) {
-        self.errands.withdraw(owner, &self.config.old_commands);
+        self.sibling_resets.withdraw(owner, &self.config.old_commands);
     }
 
-    /// The controller that the path has lost was ended, as another association has found ([`Action::EndedFor`]):
-    /// nothing that was sent to it is executed any more.
+    /// Handles the end of a controller that this path has lost, as another association reported it
+    /// ([`Action::EndedFor`]). None of its commands is executed any more.
     pub fn fenced(&mut self, ended: ControllerInstance) {
         if let Some(serial) = self.path.lost.take(ended) {
             self.config.old_commands.end(serial);
@@ -229,27 +229,27 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// The connections of a path are gone: others may have the controller ended that it has lost.
-    pub(super) fn ask_others(&mut self) {
+    /// Requests other associations to end the lost controller: the path's connections are closed.
+    pub(super) fn request_sibling_resets(&mut self) {
         if self.config.beside.is_some() {
-            let untold = self.path.lost.take_untold().into_iter();
-            self.actions.extend(untold.map(|lost| Action::EndElsewhere { lost }));
+            let unreported = self.path.lost.take_unreported().into_iter();
+            self.actions.extend(unreported.map(|lost| Action::EndElsewhere { lost }));
         }
     }
 
-    /// Another path has come: it may have the controller ended that this one has lost.
+    /// Repeats the request to end lost controllers: a new path may be able to end them.
     pub fn remind(&mut self) {
         let of = &mut self.path;
-        if !matches!(of.state, State::Resetting { .. }) {
+        if !matches!(of.state, PathPhase::Resetting { .. }) {
             of.lost.renew();
-            self.ask_others();
+            self.request_sibling_resets();
         }
     }
 
-    /// An errand was tried.
-    pub(super) fn errand_done(&mut self, now: Instant, attempt: Attempt) {
+    /// Handles the outcome of a reset for another association.
+    pub(super) fn sibling_reset_done(&mut self, now: Instant, attempt: SiblingResetAttempt) {
         let (owner, lost, _) = attempt;
-        if let Some(fencing) = self.errands.tried(now, attempt) {
+        if let Some(fencing) = self.sibling_resets.tried(now, attempt) {
             self.actions.push_back(Action::EndedFor { owner, lost, fencing });
         }
     }

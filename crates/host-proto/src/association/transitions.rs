@@ -1,31 +1,31 @@
-//! How long namespaces may be between two ANA states: their controller has said (ANATT).
+//! Limits how long a namespace stays in ANA Change, by the controller's ANA Transition Time (ANATT).
 //!
-//! Whoever stays in ANA Change for longer counts as inaccessible, so any other path comes first. Its log is read again
-//! then, and from time to time, in case that the event for the next state was lost.
+//! A namespace that stays in ANA Change for longer counts as inaccessible, so any other path comes first. The ANA log
+//! is then read again, and from time to time, in case the event for the next state was lost.
 
 use crate::paths::AnaTable;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ana::AnaState;
 
-/// The namespaces of a path that are between two states.
+/// Namespaces of a path in ANA Change.
 #[derive(Debug, Default)]
 pub(super) struct Transitions {
-    /// In the order of NSIDs, since when; `true`: for too long, and that was said.
+    /// NSID, start of ANA Change, and `true` once it was reported as late; ordered by NSID.
     since: Vec<(u32, Instant, bool)>,
-    /// When the log was read last.
+    /// Time of the last read of the ANA log.
     read_at: Instant,
-    /// ANATT; zero: the controller has not said.
+    /// ANATT; zero: not reported.
     limit: Duration,
 }
 
 impl Transitions {
-    /// Of a controller that says so of its ANATT, in seconds.
+    /// Creates the table for a controller with an ANATT in seconds.
     pub(super) fn new(anatt: u8) -> Self {
         Transitions { limit: Duration::from_secs(anatt.into()), ..Transitions::default() }
     }
 
-    /// What the log has said now: what counts, and the namespaces that have just become late.
+    /// Applies a new ANA log. Returns the effective states, and the namespaces that have just become late.
     pub(super) fn read(&mut self, now: Instant, ana: AnaTable) -> (AnaTable, Vec<u32>) {
         self.read_at = now;
         let before = std::mem::take(&mut self.since);
@@ -50,7 +50,7 @@ impl Transitions {
         (ana.iter().map(counts).collect(), late)
     }
 
-    /// When the log is to be read again though there was no event.
+    /// Returns when the log is to be read again without an event.
     pub(super) fn due(&self) -> Option<Instant> {
         let due = |&(_, since, is_late): &(u32, Instant, bool)| {
             (if is_late { self.read_at } else { since }) + self.limit
@@ -58,7 +58,7 @@ impl Transitions {
         self.since.iter().map(due).min().filter(|_| !self.limit.is_zero())
     }
 
-    /// Another controller is to come: what this one has said is over.
+    /// Clears the table before another controller is connected.
     pub(super) fn clear(&mut self) {
         self.since.clear();
     }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_late_counts_as_inaccessible_and_is_told_once() {
+    fn a_late_namespace_counts_as_inaccessible_and_is_reported_once() {
         let at = |seconds| Instant(0) + Duration::from_secs(seconds);
         let table =
             |states: &[AnaState]| -> AnaTable { (1..).zip(states.iter().copied()).collect() };
@@ -94,8 +94,8 @@ mod tests {
         assert_eq!((counts, late), (table(&[good, change]), vec![]));
         assert_eq!(transitions.due(), Some(at(26)), "it has begun anew");
 
-        let mut untold = Transitions::new(0);
-        untold.read(at(1), both.clone());
-        assert_eq!((untold.due(), untold.read(at(99), both.clone())), (None, (both, vec![])));
+        let mut unlimited = Transitions::new(0);
+        unlimited.read(at(1), both.clone());
+        assert_eq!((unlimited.due(), unlimited.read(at(99), both.clone())), (None, (both, vec![])));
     }
 }

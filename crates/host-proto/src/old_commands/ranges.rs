@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Ranges that are kept for a namespace; with more of them all of its blocks count.
+/// Maximum number of ranges of a namespace; with more, all of its blocks count.
 pub const RANGES_MAX: usize = 4096;
 
 /// Blocks of a namespace.
@@ -11,39 +11,39 @@ pub struct BlockRange {
     pub nsid: u32,
     /// First logical block.
     pub first: u64,
-    /// Logical blocks; [`BlockRange::ALL`]: up to the end.
+    /// Number of logical blocks; [`BlockRange::ALL`]: up to the end.
     pub count: u64,
 }
 
 impl BlockRange {
-    /// Count of a range that has no end.
+    /// Count of an unbounded range.
     pub const ALL: u64 = u64::MAX;
 
-    /// All blocks of a namespace.
+    /// Returns the range of all blocks of a namespace.
     #[must_use]
     pub fn all(nsid: u32) -> Self {
         BlockRange { nsid, first: 0, count: BlockRange::ALL }
     }
 
-    /// The block after the last one.
+    /// Returns the block after the last one.
     fn end(&self) -> u64 {
         self.first.saturating_add(self.count)
     }
 }
 
-/// A set of blocks.
+/// Set of blocks.
 #[derive(Debug, Default)]
-pub(super) struct Ranges {
-    /// By NSID: the ends of disjoint ranges by their first blocks.
+pub(super) struct BlockRangeSet {
+    /// End of each disjoint range by its first block, by NSID.
     by_nsid: BTreeMap<u32, BTreeMap<u64, u64>>,
 }
 
-impl Ranges {
+impl BlockRangeSet {
     pub(super) fn is_empty(&self) -> bool {
         self.by_nsid.is_empty()
     }
 
-    /// Adds a range; it becomes one with those that it touches.
+    /// Adds a range, and merges it with those that it touches.
     pub(super) fn add(&mut self, range: BlockRange) {
         let (mut first, mut end) = (range.first, range.end());
         if first >= end {

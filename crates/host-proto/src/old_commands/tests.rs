@@ -17,7 +17,7 @@ fn at(seconds: u64) -> Instant {
     Instant(0) + Duration::from_secs(seconds)
 }
 
-/// A controller that has lost a write to blocks 8 to 15.
+/// Returns the guard of a lost controller with a write to blocks 8 to 15.
 fn lost(old: &OldCommands, known: ControllerIdentity) -> LaneGuard {
     let serial = old.begin(known);
     let guard = LaneGuard::new(old.clone(), serial);
@@ -70,17 +70,17 @@ fn each_claim_begins_the_quiet_time_anew() {
     assert!(!guard.is_closed());
 }
 
-/// A target that has claimed a controller may still have it if nobody has asked again: a reconnect may come late.
+/// A target that has claimed a controller may still have it if no query has followed: a reconnect may come late.
 #[test]
-fn after_a_claim_no_time_counts_in_which_nobody_has_asked() {
+fn after_a_claim_time_without_a_query_does_not_count() {
     for is_absent in [false, true] {
         let old = OldCommands::default();
         let guard = lost(&old, known(1, Some(QUIET)));
         let serial = guard.serial.expect("it has one");
         old.claim_all(at(10));
-        assert_eq!(old.ask_within(), Some(QUIET / 4));
-        for asked in [11, 17] {
-            old.missed(at(asked), serial); // in the first half
+        assert_eq!(old.probe_interval_max(), Some(QUIET / 4));
+        for queried in [11, 17] {
+            old.missed(at(queried), serial); // in the first half
             assert_eq!(old.due(), None);
             old.expire(at(99));
             assert!(guard.is_closed());
@@ -104,7 +104,7 @@ fn no_time_ends_a_controller_without_a_timer_or_with_connections() {
     let old = OldCommands::default();
     let guard = lost(&old, known(1, None));
     let live = LaneGuard::new(old.clone(), old.begin(known(2, Some(QUIET))));
-    // One of its lanes is lost, and the others are not yet.
+    // Only one of its lanes is lost so far.
     let _ = live.record(vec![range(100, 1)]);
     old.claim_all(at(1));
     assert_eq!(old.due(), None);
@@ -132,7 +132,7 @@ fn what_an_earlier_process_has_lost_counts_from_now() {
         OpenController { controller: known(1, Some(QUIET)), ranges: vec![range(8, 8)], left: None };
     let serial = old.inherit(at(3), open);
     assert!(old.has(serial) && old.blocks(&range(9, 1)));
-    assert_eq!(old.due(), None, "nobody of this process has tried its target");
+    assert_eq!(old.due(), None, "this process has not tried its target");
     old.missed(at(12), serial);
     assert_eq!(old.due(), Some(at(18)));
     assert_eq!(old.take_inherited(), [(serial, known(1, None).instance)]);
@@ -140,10 +140,10 @@ fn what_an_earlier_process_has_lost_counts_from_now() {
 }
 
 proptest! {
-    /// The set has the blocks of all ranges, and no others.
+    /// Checks that the set has the blocks of all ranges, and no others.
     #[test]
     fn ranges_are_a_set_of_blocks(added in prop::collection::vec((0..60u64, 0..9u64), 0..40)) {
-        let (mut ranges, mut model) = (Ranges::default(), BTreeSet::new());
+        let (mut ranges, mut model) = (BlockRangeSet::default(), BTreeSet::new());
         for (first, count) in added {
             ranges.add(range(first, count));
             model.extend(first..first + count);

@@ -1,51 +1,51 @@
-//! How fast a path is, as its own answers tell.
+//! Latency of a path, measured by its completions.
 
 use super::{KINDS, kind};
 use crate::express::Traffic;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
-/// A part of each new measurement that counts for the service time, and of one that is above the floor for that.
+/// Weight of a new measurement (1/n) in the service time, and in the floor if it is above that.
 const SERVICE_PART: u64 = 8;
 const FLOOR_PART: u64 = 64;
-/// Service time of a path that has answered nothing yet, in nanoseconds: any other one is preferred.
+/// Service time in nanoseconds of a path without a completion: any other path is preferred.
 const UNKNOWN: u64 = 1_000_000_000;
-/// A path that has carried nothing of a kind for so long gets a request of it, to see how fast it is now.
+/// Time without traffic of a class after which the path gets one request of it as a probe.
 const PROBE: Duration = Duration::from_secs(2);
 
-/// What is known of requests of one kind.
+/// Measurements of one traffic class.
 #[derive(Clone, Copy, Debug, Default)]
-struct Kind {
+struct TrafficMeter {
     in_flight: u32,
-    /// Latency over requests under way, smoothed, in nanoseconds; 0: not measured.
+    /// Smoothed latency divided by requests in flight, in nanoseconds; 0: not measured.
     service: u64,
-    /// About the least latency, in nanoseconds.
+    /// Approximate minimum latency, in nanoseconds.
     floor: u64,
     measured_at: Option<Instant>,
 }
 
-/// Measures a path of a lane. Times in nanoseconds.
+/// Latency meter of a lane's path. Times are in nanoseconds.
 #[derive(Debug, Default)]
-pub struct Meter {
-    kinds: [Kind; KINDS],
+pub struct PathMeter {
+    kinds: [TrafficMeter; KINDS],
     in_flight: u32,
-    /// When it has answered last, or got something to do.
-    heard_at: Instant,
+    /// Time of the last completion, or of the first submission to an idle path.
+    last_reply_at: Instant,
 }
 
-impl Meter {
-    /// A command leaves: how many are under way with it.
+impl PathMeter {
+    /// Counts a submitted command. Returns the number of commands in flight, including it.
     #[inline]
     pub fn begin(&mut self, now: Instant, traffic: Traffic) -> u16 {
         if self.in_flight == 0 {
-            self.heard_at = now;
+            self.last_reply_at = now;
         }
         self.in_flight += 1;
         self.kinds[kind(traffic)].in_flight += 1;
         self.in_flight as u16
     }
 
-    /// A command that has left at `since`, as the one of that number under way, is answered.
+    /// Measures a completed command that was submitted at `since` as the `depth`-th in flight.
     #[inline]
     pub fn end(&mut self, now: Instant, traffic: Traffic, since: Instant, depth: u16) {
         let latency = now.0.saturating_sub(since.0).max(1);
@@ -63,23 +63,23 @@ impl Meter {
         kind.measured_at = Some(now);
         kind.in_flight = kind.in_flight.saturating_sub(1);
         self.in_flight = self.in_flight.saturating_sub(1);
-        self.heard_at = now;
+        self.last_reply_at = now;
     }
 
-    /// The connection is gone: what was measured is of the past.
+    /// Resets all measurements, as the connection is lost.
     pub fn lost(&mut self) {
-        *self = Meter::default();
+        *self = PathMeter::default();
     }
 
-    /// Commands under way.
+    /// Returns the commands in flight.
     #[inline]
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// How long one more request of that kind is expected to take: behind what is under way, and not less than such
-    /// requests have taken at least. A path that is silent with something to do is as slow as it is silent.
+    /// Returns the expected latency of one more request of this class: behind those in flight, and at least the floor.
+    /// While commands are in flight, it is at least the time since the last completion.
     #[inline]
     #[must_use]
     pub fn expected(&self, now: Instant, traffic: Traffic) -> u64 {
@@ -92,16 +92,17 @@ impl Meter {
             },
             service => service,
         };
-        let behind = |kind: &Kind| match kind.in_flight {
+        let behind = |kind: &TrafficMeter| match kind.in_flight {
             0 => 0,
             count => u64::from(count).saturating_mul(or_known(kind.service)),
         };
         let queue = self.kinds.iter().map(behind).fold(0, u64::saturating_add);
-        let silence = if self.in_flight > 0 { now.0.saturating_sub(self.heard_at.0) } else { 0 };
+        let silence =
+            if self.in_flight > 0 { now.0.saturating_sub(self.last_reply_at.0) } else { 0 };
         queue.saturating_add(or_known(of.service)).max(of.floor).max(silence)
     }
 
-    /// Whether nobody knows how long a request of that kind takes now: one is to find out.
+    /// True if the latency of this class is unknown and a request should probe it.
     #[inline]
     #[must_use]
     pub fn wants_probe(&self, now: Instant, traffic: Traffic) -> bool {

@@ -18,22 +18,22 @@ fn offer(in_flight: u32, expected: u64) -> Offer {
     Offer { room: 8, in_flight, expected, ..Offer::default() }
 }
 
-/// A path that answers each request after `delay`, and serves so many at once in `service` each.
-struct Model {
-    meter: Meter,
+/// Simulated path that completes each request after `delay`, with `service` time for each.
+struct PathModel {
+    meter: PathMeter,
     delay: u64,
     service: u64,
-    /// When its last request is served.
+    /// Time at which its last request is served.
     busy_until: u64,
-    /// When each is answered, and when it left.
-    under_way: Vec<(u64, Instant, u16)>,
+    /// Completion time, submission time and depth of each request in flight.
+    in_flight_requests: Vec<(u64, Instant, u16)>,
     carried: u64,
 }
 
-impl Model {
+impl PathModel {
     fn new(delay: u64, service: u64) -> Self {
-        let (meter, under_way) = (Meter::default(), Vec::new());
-        Model { meter, delay, service, busy_until: 0, under_way, carried: 0 }
+        let (meter, in_flight_requests) = (PathMeter::default(), Vec::new());
+        PathModel { meter, delay, service, busy_until: 0, in_flight_requests, carried: 0 }
     }
 
     fn offer(&self, now: Instant) -> Offer {
@@ -49,13 +49,13 @@ impl Model {
     fn send(&mut self, now: Instant) {
         let depth = self.meter.begin(now, Traffic::Plain);
         self.busy_until = self.busy_until.max(now.0) + self.service;
-        self.under_way.push((self.busy_until + self.delay, now, depth));
+        self.in_flight_requests.push((self.busy_until + self.delay, now, depth));
     }
 
     fn answer(&mut self, now: Instant) -> u32 {
         let mut count = 0;
         let meter = &mut self.meter;
-        self.under_way.retain(|&(at, since, depth)| {
+        self.in_flight_requests.retain(|&(at, since, depth)| {
             if at <= now.0 {
                 meter.end(now, Traffic::Plain, since, depth);
                 count += 1;
@@ -67,8 +67,8 @@ impl Model {
     }
 }
 
-/// So many requests at once for so long: what each path has carried.
-fn run(policy: PathPolicy, models: &mut [Model], depth: u32, ms: u64) -> Vec<u64> {
+/// Runs `depth` requests at once for `ms`. Returns the number that each path has carried.
+fn run(policy: PathPolicy, models: &mut [PathModel], depth: u32, ms: u64) -> Vec<u64> {
     let mut selector = live(policy, models.len());
     let mut open = 0;
     for micros in 0..ms * 1000 {
@@ -87,7 +87,7 @@ fn run(policy: PathPolicy, models: &mut [Model], depth: u32, ms: u64) -> Vec<u64
 #[test]
 fn equal_paths_share_the_load() {
     for policy in [PathPolicy::Latency, PathPolicy::RoundRobin, PathPolicy::QueueDepth] {
-        let mut models = [Model::new(20_000, 10_000), Model::new(20_000, 10_000)];
+        let mut models = [PathModel::new(20_000, 10_000), PathModel::new(20_000, 10_000)];
         let carried = run(policy, &mut models, 64, 200);
         let (sum, least) = (carried.iter().sum::<u64>(), 2 * 200 * 100);
         assert!(sum * 100 >= least * 95, "{policy:?}: {carried:?} of {least}");
@@ -96,7 +96,7 @@ fn equal_paths_share_the_load() {
 
 #[test]
 fn the_faster_path_carries_more() {
-    let mut models = [Model::new(20_000, 40_000), Model::new(20_000, 10_000)];
+    let mut models = [PathModel::new(20_000, 40_000), PathModel::new(20_000, 10_000)];
     let carried = run(PathPolicy::Latency, &mut models, 64, 400);
     let (all, of_both) = (carried.iter().sum::<u64>(), 400 * (25 + 100));
     assert!(all * 100 >= of_both * 90, "{carried:?} of {of_both}");
@@ -105,22 +105,22 @@ fn the_faster_path_carries_more() {
 #[test]
 fn a_delayed_path_is_avoided() {
     for depth in [1, 8, 128].into_iter().take(examples(2)) {
-        let alone = run(PathPolicy::Latency, &mut [Model::new(50_000, 10_000)], depth, 5000);
-        let mut models = [Model::new(30 * MS, 10_000), Model::new(50_000, 10_000)];
+        let alone = run(PathPolicy::Latency, &mut [PathModel::new(50_000, 10_000)], depth, 5000);
+        let mut models = [PathModel::new(30 * MS, 10_000), PathModel::new(50_000, 10_000)];
         let carried = run(PathPolicy::Latency, &mut models, depth, 5000);
         assert!(carried[1] * 100 >= alone[0] * 95, "depth {depth}: {carried:?} of {alone:?}");
-        assert!(carried[0] > 0, "it is asked at times");
+        assert!(carried[0] > 0, "it gets probes at times");
     }
 }
 
 #[test]
-fn a_path_that_falls_silent_is_avoided_before_anybody_says_so() {
+fn a_silent_path_is_avoided_before_it_is_lost() {
     let mut selector = live(PathPolicy::Latency, 2);
-    let mut silent = Model::new(50_000, 10_000);
+    let mut silent = PathModel::new(50_000, 10_000);
     silent.send(NOW);
     silent.answer(at(1));
     silent.send(at(2));
-    let mut good = Model::new(90_000, 10_000);
+    let mut good = PathModel::new(90_000, 10_000);
     good.send(at(1));
     good.answer(at(2));
     let mut choose = |ms| {
@@ -150,7 +150,7 @@ fn optimized_comes_before_what_is_fast() {
     assert_eq!(selector.choose(NOW, 2, fast), Choice::Wait(1), "it will never carry that");
 }
 
-/// What does not fit where it can be carried waits for room there.
+/// Requests wait for room on the full path that can carry them.
 #[test]
 fn a_full_path_is_better_than_one_that_refuses() {
     let mut selector = live(PathPolicy::Latency, 2);

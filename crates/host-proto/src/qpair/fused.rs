@@ -1,9 +1,9 @@
 //! Two commands that are one request: Compare and Write (NVMe Base 2.1, section 3.4.2).
 //!
-//! They leave side by side, as one entry of the send queue. Their data is that of one slot, the second command's:
-//! first what is expected, then what is written. When both were answered, the slot completes once.
+//! Both are sent together, as one entry of the send queue. Their data is in one slot, the second command's: first the
+//! expected data, then the data to write. The slot completes once, when both commands are complete.
 
-use super::{Data, Qpair, RxEvent, RxState, Slot, SlotState, Tx};
+use super::{Data, HostRxState, HostTx, Qpair, QpairSlot, QpairSlotState, RxEvent};
 use roadtrain_proto::caravan::Caravan;
 use roadtrain_proto::policy::{Kind, Parcel, Urgency};
 use roadtrain_proto::time::Instant;
@@ -11,29 +11,29 @@ use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::sqe::{FUSE_FIRST, FUSE_SECOND, Sqe};
 use roadtrain_wire::status::Status;
 
-/// Two commands under way.
+/// Fused pair in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FusedPair {
-    /// `None` once it was answered.
+    /// Slot of the Compare; `None` once it is complete.
     first: Option<u16>,
     second: u16,
-    /// Octets of data of each.
+    /// Bytes of data of each command.
     bytes: u32,
-    /// The answer to the first one.
-    compared: Status,
-    /// The answer to the second one.
+    /// Status of the Compare.
+    compare_status: Status,
+    /// Completion of the Write, and whether its data is intact.
     ended: Option<(Cqe, bool)>,
 }
 
 impl FusedPair {
-    /// What both answers say of the request.
+    /// Returns the completion of the request, from the results of both commands.
     fn cqe(&self, second: Cqe) -> Cqe {
         let written = second.status();
-        let status = match self.compared {
-            // Nothing was compared, because of the write.
-            compared if compared.is(Status::FUSED_FAILED) => written,
-            compared if !compared.is_success() => compared,
-            // Nobody knows what was written: to compare once more would say nothing of the request.
+        let status = match self.compare_status {
+            // The Compare did not run, because of the Write.
+            compare_status if compare_status.is(Status::FUSED_FAILED) => written,
+            compare_status if !compare_status.is_success() => compare_status,
+            // The written data is unknown: another Compare would not show the result of this request.
             _ if !written.is_success() => written.dnr(),
             _ => written,
         };
@@ -41,15 +41,15 @@ impl FusedPair {
     }
 }
 
-/// Octets of data that their capsules have.
+/// Returns the bytes of in-capsule data of both.
 #[cold]
-pub(super) fn in_capsule_bytes(slots: &[Slot], pair: [u16; 2]) -> u32 {
+pub(super) fn in_capsule_bytes(slots: &[QpairSlot], pair: [u16; 2]) -> u32 {
     pair.map(|number| slots[usize::from(number)].in_capsule_bytes()).iter().sum()
 }
 
 impl Qpair {
-    /// Queues a Compare and a Write that are fused, with `bytes` of data each: the slot of both, whose data is what is
-    /// expected and then what is written. `None` when the queue has no room for two.
+    /// Queues a fused Compare and Write, with `bytes` of data each. Returns the slot of both, whose data is the
+    /// expected data and then the data to write. `None` if the queue has no room for two.
     pub fn submit_fused(
         &mut self,
         now: Instant,
@@ -57,7 +57,7 @@ impl Qpair {
         bytes: u32,
         urgency: Urgency,
     ) -> Option<u16> {
-        if self.room() < 2 || self.rx == RxState::Ended {
+        if self.room() < 2 || self.rx == HostRxState::Ended {
             return None;
         }
         let fused = |sqe: &Sqe, fuse| Sqe { flags: sqe.flags | fuse, ..*sqe };
@@ -71,15 +71,15 @@ impl Qpair {
             first: Some(first),
             second,
             bytes,
-            compared: Status::SUCCESS,
+            compare_status: Status::SUCCESS,
             ended: None,
         });
         self.count_in_flight();
-        self.out.push(now, Tx::Fused { first, second }, &parcel);
+        self.out.push(now, HostTx::Fused { first, second }, &parcel);
         Some(second)
     }
 
-    /// Both capsules.
+    /// Sends both capsules.
     #[cold]
     pub(super) fn emit_fused(&mut self, pair: [u16; 2], caravan: &mut impl Caravan) {
         for number in pair {
@@ -87,7 +87,7 @@ impl Qpair {
         }
     }
 
-    /// The slot that has a command's data, and where it begins there.
+    /// Returns the slot that has a command's data, and the offset there.
     #[inline]
     pub(super) fn data_of(&self, number: u16) -> (u16, u32) {
         if self.fused.is_empty() {
@@ -101,7 +101,7 @@ impl Qpair {
         }
     }
 
-    /// A command was answered. `Err`: it is not fused; `Ok(None)`: the other one was not answered yet.
+    /// Completes a command of a pair. `Err`: it is not fused; `Ok(None)`: its partner is still in flight.
     #[cold]
     pub(super) fn end_fused(
         &mut self,
@@ -114,14 +114,14 @@ impl Qpair {
         let pair = &mut self.fused[at];
         if pair.second == number {
             pair.ended = Some((cqe, data_intact));
-            self.slots[usize::from(number)].state = SlotState::Answered;
+            self.slots[usize::from(number)].state = QpairSlotState::Completed;
         } else {
-            (pair.first, pair.compared) = (None, cqe.status());
+            (pair.first, pair.compare_status) = (None, cqe.status());
             self.free.give(number);
         }
         let (None, Some((cqe, data_intact))) = (pair.first, pair.ended) else { return Ok(None) };
         let pair = self.fused.swap_remove(at);
-        self.slots[usize::from(pair.second)].state = SlotState::Free;
+        self.slots[usize::from(pair.second)].state = QpairSlotState::Free;
         self.free.give(pair.second);
         Ok(Some(RxEvent::Complete { slot: pair.second, cqe: pair.cqe(cqe), data_intact }))
     }

@@ -1,15 +1,15 @@
 //! PDUs of a host's queue pair that wait for their doorbell.
 
-use super::{Slot, fused};
+use super::{QpairSlot, fused};
 use roadtrain_proto::error::PeerMisbehaved;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Tx {
+pub(super) enum HostTx {
     IcReq,
     Command {
         slot: u16,
     },
-    /// Two commands that leave side by side.
+    /// Two fused commands, sent together.
     Fused {
         first: u16,
         second: u16,
@@ -26,18 +26,18 @@ pub(super) enum Tx {
     },
 }
 
-impl Tx {
+impl HostTx {
     #[inline]
     pub(super) fn waits(&self, for_icresp: bool) -> bool {
-        for_icresp && !matches!(self, Tx::IcReq)
+        for_icresp && !matches!(self, HostTx::IcReq)
     }
 
     #[inline]
-    pub(super) fn data_bytes(&self, slots: &[Slot]) -> u32 {
+    pub(super) fn data_bytes(&self, slots: &[QpairSlot]) -> u32 {
         match *self {
-            Tx::Command { slot } => slots[usize::from(slot)].in_capsule_bytes(),
-            Tx::Fused { first, second } => fused::in_capsule_bytes(slots, [first, second]),
-            Tx::H2cData { length, .. } => length,
+            HostTx::Command { slot } => slots[usize::from(slot)].in_capsule_bytes(),
+            HostTx::Fused { first, second } => fused::in_capsule_bytes(slots, [first, second]),
+            HostTx::H2cData { length, .. } => length,
             _ => 0,
         }
     }

@@ -1,47 +1,46 @@
-//! Requests that wait for old writes: those that were sent to a controller which may still execute them, and those that
-//! change some of the same blocks ([`crate::old_commands`]).
+//! Requests that wait for old writes: those that a lost controller may still execute, and those that change some of the
+//! same blocks ([`crate::old_commands`]).
 //!
-//! A request is held for no longer than a lost controller is waited for; then it fails. Its blocks stay closed all the
-//! same if it was sent.
+//! A request is held no longer than the controller-loss timeout; then it fails. If it was sent, its blocks stay closed.
 
-use super::{Addressed, Entry, Requests, UNKNOWN};
-use crate::overdue::Watch;
+use super::{Addressed, RequestEntry, Requests, UNKNOWN};
+use crate::overdue::CommandTimer;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 
 impl<R: Addressed> Requests<R> {
-    /// Requests that are held beyond as many as there are slots: those take room from others.
+    /// Returns the held requests in excess of the slots: they reduce the room for others.
     #[inline]
     pub(super) fn crowd_held(&self) -> u32 {
         self.held.len().saturating_sub(self.slots.len()) as u32
     }
 
-    /// Whether an old write may be executed after the request.
+    /// True if an old write may be executed after the request.
     #[cold]
     pub(super) fn is_blocked(&self, request: &R) -> bool {
         request.has_effect() && self.guard.blocks(&request.changes())
     }
 
-    /// Has the request wait.
+    /// Holds the request.
     #[cold]
-    pub(super) fn hold(&mut self, now: Instant, mut entry: Entry<R>) {
+    pub(super) fn hold(&mut self, now: Instant, mut entry: RequestEntry<R>) {
         if self.held.is_empty() {
             self.ended_so_far = self.guard.ended_so_far();
         }
-        entry.watch = Watch::new(now);
+        entry.command_timer = CommandTimer::new(now);
         self.held.push_back(entry);
     }
 
-    /// When a request that is held fails, or may go on.
+    /// Returns when the first held request fails or may continue.
     pub(super) fn held_until(&self) -> Option<Instant> {
         let first = self.held.front()?;
         if self.guard.ended_so_far() != self.ended_so_far {
             return Some(Instant::default());
         }
-        self.rules.patience().map(|patience| first.watch.since() + patience)
+        self.rules.patience().map(|patience| first.command_timer.since() + patience)
     }
 
-    /// What is held may go on, or has waited for too long.
+    /// Releases held requests that may continue, and fails those that waited too long.
     #[cold]
     pub(super) fn review_held(&mut self, now: Instant) {
         if self.guard.ended_so_far() != self.ended_so_far {
@@ -55,8 +54,8 @@ impl<R: Addressed> Requests<R> {
         }
     }
 
-    /// A controller has ended: what was sent to it cannot be executed any more. What may not be tried again fails, see
-    /// [`Requests::next_failed`]; [`Requests::resume`] submits the rest.
+    /// Releases requests after a controller has ended: its commands cannot be executed any more. Requests that may not
+    /// be retried fail, see [`Requests::next_failed`]; [`Requests::resume`] submits the others.
     pub fn release(&mut self) {
         self.ended_so_far = self.guard.ended_so_far();
         for entry in std::mem::take(&mut self.waiting) {
@@ -74,8 +73,8 @@ impl<R: Addressed> Requests<R> {
         self.sort_waiting();
     }
 
-    /// Notes of a request whether it may still be executed because it was sent before. `None`: it has failed.
-    fn settle(&mut self, mut entry: Entry<R>) -> Option<Entry<R>> {
+    /// Clears a request's risk if its controller has ended. `None`: it has failed.
+    fn settle(&mut self, mut entry: RequestEntry<R>) -> Option<RequestEntry<R>> {
         if entry.at_risk.is_none_or(|serial| self.guard.may_execute(serial)) {
             return Some(entry);
         }
@@ -87,14 +86,14 @@ impl<R: Addressed> Requests<R> {
         Some(entry)
     }
 
-    /// Requests that wait here because what was sent of them may still be executed.
+    /// Returns the number of waiting requests that a lost controller may still execute.
     #[must_use]
     pub fn at_risk(&self) -> usize {
         let all = self.waiting.iter().chain(&self.held);
         all.filter(|entry| entry.at_risk.is_some()).count()
     }
 
-    /// Requests that old writes are in the way of, though there is a connection.
+    /// Returns the number of requests that wait for old writes only.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.len()

@@ -1,28 +1,28 @@
-//! Requests that leave a path for another one.
+//! Moves of requests from one path to another.
 //!
-//! What was sent over a connection that is lost may still be executed: the target may have it, or the network. If it
-//! were tried on another path and answered there, its late execution could destroy what was written since. So a
-//! request that has an effect stays until nothing can be executed any more ([`Requests::release`]), or until its own
-//! path is connected again, which has the same condition. What was never sent moves, and what changes nothing.
+//! A lost controller may still execute a command: the target or the network may have it. If the request were retried
+//! and completed on another path, its late execution could overwrite newer data. So a request that has an effect stays
+//! until the command cannot be executed any more ([`Requests::release`]). Its own path reconnects under the same
+//! condition. Requests that were never sent move, and so do those that change nothing.
 
-use super::{Addressed, Entry, Requests, Resting};
-use crate::paths::Meter;
+use super::{Addressed, RequestEntry, Requests, RestingRequest};
+use crate::paths::PathMeter;
 use roadtrain_proto::time::Instant;
 
-/// A request on its way from one path to another.
+/// Request that moves from one path to another.
 #[derive(Debug)]
 pub struct Moved<R> {
-    entry: Entry<R>,
-    /// It is not tried again before then, where it was.
+    entry: RequestEntry<R>,
+    /// Earliest retry on its old path.
     until: Option<Instant>,
 }
 
 impl<R: Addressed> Moved<R> {
-    pub(super) fn later(entry: Entry<R>, until: Instant) -> Self {
+    pub(super) fn later(entry: RequestEntry<R>, until: Instant) -> Self {
         Moved { entry, until: Some(until) }
     }
 
-    /// The request.
+    /// Returns the request.
     #[must_use]
     pub fn request(&self) -> &R {
         &self.entry.request
@@ -30,47 +30,48 @@ impl<R: Addressed> Moved<R> {
 }
 
 impl<R: Addressed> Requests<R> {
-    /// There are other paths: it is measured how fast this one is, and what the path cannot carry is
+    /// Enables measurement, as there are other paths. Requests that the path cannot carry go to
     /// [`Requests::take_diverted`].
     pub fn share(&mut self) {
         self.meter = Some(Box::default());
     }
 
-    /// How fast the path is, where there are others.
+    /// Returns the latency measurement of the path, if there are other paths.
     #[inline]
     #[must_use]
-    pub fn meter(&self) -> Option<&Meter> {
+    pub fn meter(&self) -> Option<&PathMeter> {
         self.meter.as_deref()
     }
 
-    /// All requests that have no slot here and may go elsewhere, in their order.
+    /// Takes all requests without a slot that may move, in order.
     pub fn take_free(&mut self) -> Vec<Moved<R>> {
         let (held, free) =
             std::mem::take(&mut self.waiting).into_iter().partition(|e| e.at_risk.is_some());
         self.waiting = held;
-        let free: std::collections::VecDeque<Entry<R>> = free;
+        let free: std::collections::VecDeque<RequestEntry<R>> = free;
         let resting = std::mem::take(&mut self.resting).into_iter();
-        let resting = resting.map(|Resting { until, entry }| Moved::later(entry, until));
+        let resting = resting.map(|RestingRequest { until, entry }| Moved::later(entry, until));
         let free = free.into_iter().map(|entry| Moved { entry, until: None });
         free.chain(resting).chain(std::mem::take(&mut self.diverted)).collect()
     }
 
-    /// Whether there is something for [`Requests::take_diverted`].
+    /// True if [`Requests::take_diverted`] has requests.
     #[inline]
     #[must_use]
     pub fn has_diverted(&self) -> bool {
         !self.diverted.is_empty()
     }
 
-    /// Requests that the path's controller has answered by saying that it cannot be reached on this path now.
+    /// Takes the requests whose status says that this path cannot serve them now.
     pub fn take_diverted(&mut self) -> Vec<Moved<R>> {
         std::mem::take(&mut self.diverted)
     }
 
-    /// A request that another path did not carry: it is tried here as soon as there is a slot.
+    /// Takes a request from another path; it is submitted as soon as there is a slot.
     pub fn adopt(&mut self, moved: Moved<R>) {
         let entry = moved.entry;
-        let place = |other: &Entry<R>| (other.since, other.number) <= (entry.since, entry.number);
+        let place =
+            |other: &RequestEntry<R>| (other.since, other.number) <= (entry.since, entry.number);
         let at = self.waiting.partition_point(place);
         self.waiting.insert(at, entry);
         if self.failing {
@@ -78,10 +79,10 @@ impl<R: Addressed> Requests<R> {
         }
     }
 
-    /// A request for which there is no other path: it is tried here again, at its time.
+    /// Takes a request back, as there is no other path; it is retried at its time.
     pub fn keep(&mut self, moved: Moved<R>) {
         match moved.until {
-            Some(until) => self.resting.push(Resting { until, entry: moved.entry }),
+            Some(until) => self.resting.push(RestingRequest { until, entry: moved.entry }),
             None => self.adopt(moved),
         }
         if self.failing {

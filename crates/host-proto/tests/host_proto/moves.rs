@@ -1,5 +1,5 @@
-//! Requests that leave a path for another one: each ends exactly once, and no write is sent anywhere while an old one may
-//! still be executed that changes the same block.
+//! Moves of requests between paths: each request ends exactly once, and no write is sent while an old one to the same
+//! block may still be executed.
 
 use core::time::Duration;
 use proptest::prelude::*;
@@ -16,15 +16,15 @@ const ENTRIES: u16 = 6;
 const PATHS: usize = 3;
 
 #[derive(Debug)]
-struct Request {
+struct MoveRequest {
     number: u64,
     block: u64,
     writes: bool,
-    /// It is never carried out a second time.
+    /// True if it may not be repeated.
     once: bool,
 }
 
-impl Addressed for Request {
+impl Addressed for MoveRequest {
     fn nsid(&self) -> u32 {
         1
     }
@@ -42,13 +42,13 @@ impl Addressed for Request {
     }
 }
 
-/// What is under way over a connection, by slot, with the block that it writes.
+/// Commands in flight on a connection, by slot, with the block that each writes.
 #[derive(Default)]
-struct Connection {
+struct MoveConnection {
     slots: BTreeMap<u16, (u64, Option<u64>)>,
 }
 
-impl Queue<Request> for Connection {
+impl Queue<MoveRequest> for MoveConnection {
     fn room(&self) -> u32 {
         u32::from(ENTRIES - 1) - self.in_flight()
     }
@@ -57,32 +57,32 @@ impl Queue<Request> for Connection {
         self.slots.len() as u32
     }
 
-    fn submit(&mut self, _: Instant, request: &mut Request) -> Option<u16> {
+    fn submit(&mut self, _: Instant, request: &mut MoveRequest) -> Option<u16> {
         let slot = (0..ENTRIES - 1).find(|slot| !self.slots.contains_key(slot))?;
         self.slots.insert(slot, (request.number, request.writes.then_some(request.block)));
         Some(slot)
     }
 }
 
-struct Path {
-    requests: Requests<Request>,
-    connection: Option<Connection>,
+struct MovePath {
+    requests: Requests<MoveRequest>,
+    connection: Option<MoveConnection>,
     old: OldCommands,
-    /// The controller, and those that were lost.
+    /// Controllers of the path, the current one last.
     serials: Vec<ControllerSerial>,
-    /// Writes that lost connections may still bring about, with their blocks.
+    /// Writes of lost connections that may still be executed, with their blocks.
     late: BTreeMap<u64, u64>,
-    /// All that were under way over connections that are lost.
+    /// Requests that were in flight on lost connections.
     lost: BTreeSet<u64>,
-    /// Requests fail while there is no connection.
+    /// True while requests fail because there is no connection.
     is_failing: bool,
 }
 
-impl Path {
+impl MovePath {
     fn new(old: &OldCommands) -> Self {
         let mut requests = Requests::new(ENTRIES, None);
         requests.share();
-        Path {
+        MovePath {
             requests,
             connection: None,
             old: old.clone(),
@@ -101,7 +101,7 @@ impl Path {
             self.is_failing = false;
             let guard = LaneGuard::new(self.old.clone(), serial);
             self.requests.attach(RetryRules::new([1, 0, 0], None), guard);
-            self.requests.resume(now, self.connection.insert(Connection::default()));
+            self.requests.resume(now, self.connection.insert(MoveConnection::default()));
         }
     }
 
@@ -117,7 +117,7 @@ impl Path {
         assert_eq!(self.requests.at_risk(), at_risk);
     }
 
-    /// The controllers that it has lost have ended.
+    /// Ends the lost controllers.
     fn end_lost(&mut self) {
         let is_lost = |serial: &ControllerSerial| {
             self.connection.is_none() || Some(serial) != self.serials.last()
@@ -130,7 +130,7 @@ impl Path {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum MoveStep {
     Take { path: usize, block: u64, writes: bool, once: bool },
     Answer { path: usize, which: usize, status: Status },
     Pass { ms: u64 },
@@ -142,7 +142,7 @@ enum Step {
     Divert { from: usize, to: usize },
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<MoveStep>> {
     let statuses = [
         Status::SUCCESS,
         Status::SUCCESS,
@@ -153,37 +153,37 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let path = || 0..PATHS;
     let step = prop_oneof![
         6 => (path(), 0..4u64, 0..4u8).prop_map(|(path, block, kind)| {
-            Step::Take { path, block, writes: kind > 1, once: kind > 2 }
+            MoveStep::Take { path, block, writes: kind > 1, once: kind > 2 }
         }),
         5 => (path(), 0..8usize, 0..statuses.len()).prop_map(move |(path, which, status)| {
-            Step::Answer { path, which, status: statuses[status] }
+            MoveStep::Answer { path, which, status: statuses[status] }
         }),
-        3 => (0..80u64).prop_map(|ms| Step::Pass { ms }),
-        2 => path().prop_map(|path| Step::Attach { path }),
-        2 => path().prop_map(|path| Step::Detach { path }),
-        1 => path().prop_map(|path| Step::Release { path }),
-        1 => path().prop_map(|path| Step::Fail { path }),
-        2 => (path(), path()).prop_map(|(from, to)| Step::Move { from, to }),
-        2 => (path(), path()).prop_map(|(from, to)| Step::Divert { from, to }),
+        3 => (0..80u64).prop_map(|ms| MoveStep::Pass { ms }),
+        2 => path().prop_map(|path| MoveStep::Attach { path }),
+        2 => path().prop_map(|path| MoveStep::Detach { path }),
+        1 => path().prop_map(|path| MoveStep::Release { path }),
+        1 => path().prop_map(|path| MoveStep::Fail { path }),
+        2 => (path(), path()).prop_map(|(from, to)| MoveStep::Move { from, to }),
+        2 => (path(), path()).prop_map(|(from, to)| MoveStep::Divert { from, to }),
     ];
     prop::collection::vec(step, 1..200)
 }
 
-struct World {
+struct MoveWorld {
     old: OldCommands,
-    paths: Vec<Path>,
+    paths: Vec<MovePath>,
     now: Instant,
     open: BTreeSet<u64>,
     taken: u64,
-    /// Requests that were under way after the last step.
+    /// Requests in flight after the last step.
     begun: BTreeSet<u64>,
 }
 
-impl World {
+impl MoveWorld {
     fn new() -> Self {
         let old = OldCommands::default();
-        let paths = std::iter::repeat_with(|| Path::new(&old)).take(PATHS).collect();
-        World {
+        let paths = std::iter::repeat_with(|| MovePath::new(&old)).take(PATHS).collect();
+        MoveWorld {
             old,
             paths,
             now: Instant(0),
@@ -193,35 +193,35 @@ impl World {
         }
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: MoveStep) {
         let now = self.now;
         match step {
-            Step::Take { path, block, writes, once } => {
+            MoveStep::Take { path, block, writes, once } => {
                 let path = &mut self.paths[path];
                 if path.requests.room(path.connection.as_ref()) > 0 {
                     self.taken += 1;
                     self.open.insert(self.taken);
-                    let request = Request { number: self.taken, block, writes, once };
+                    let request = MoveRequest { number: self.taken, block, writes, once };
                     path.requests.take(now, request, path.connection.as_mut());
                 }
             }
-            Step::Answer { path, which, status } => self.answer(path, which, status),
-            Step::Pass { ms } => self.now += Duration::from_millis(ms),
-            Step::Attach { path } => self.paths[path].attach(now),
-            Step::Detach { path } => self.paths[path].detach(),
-            Step::Release { path } => self.paths[path].end_lost(),
-            Step::Fail { path } if self.paths[path].connection.is_none() => {
+            MoveStep::Answer { path, which, status } => self.answer(path, which, status),
+            MoveStep::Pass { ms } => self.now += Duration::from_millis(ms),
+            MoveStep::Attach { path } => self.paths[path].attach(now),
+            MoveStep::Detach { path } => self.paths[path].detach(),
+            MoveStep::Release { path } => self.paths[path].end_lost(),
+            MoveStep::Fail { path } if self.paths[path].connection.is_none() => {
                 self.paths[path].is_failing = true;
                 self.paths[path].requests.fail();
             }
-            Step::Fail { .. } => {}
-            Step::Move { from, to } if self.paths[from].connection.is_none() => {
+            MoveStep::Fail { .. } => {}
+            MoveStep::Move { from, to } if self.paths[from].connection.is_none() => {
                 for moved in self.paths[from].requests.take_free() {
                     self.paths[to].requests.adopt(moved);
                 }
             }
-            Step::Move { .. } => {}
-            Step::Divert { from, to } => {
+            MoveStep::Move { .. } => {}
+            MoveStep::Divert { from, to } => {
                 for moved in self.paths[from].requests.take_diverted() {
                     match from == to {
                         true => self.paths[from].requests.keep(moved),
@@ -234,7 +234,7 @@ impl World {
     }
 
     fn answer(&mut self, path: usize, which: usize, status: Status) {
-        let Path { requests, connection, .. } = &mut self.paths[path];
+        let MovePath { requests, connection, .. } = &mut self.paths[path];
         let Some(connection) = connection else { return };
         let Some((&slot, &(number, _))) = connection.slots.iter().nth(which) else { return };
         connection.slots.remove(&slot);
@@ -257,25 +257,29 @@ impl World {
                     assert!(path.lost.contains(&number), "request {number} was not under way");
                     assert_eq!(failed.status, Status::HOST_ABORTED);
                     let is_late = path.late.contains_key(&number);
-                    assert!(!is_late || path.is_failing, "who looks now sees what will change");
+                    assert!(
+                        !is_late || path.is_failing,
+                        "a later execution would change what was read"
+                    );
                 }
                 assert!(self.open.remove(&number), "request {number} has ended twice");
             }
             known += path.requests.outstanding(path.connection.as_ref()) as usize;
         }
         assert_eq!(known, self.open.len(), "none is lost, none is there twice");
-        let mut under_way = BTreeSet::new();
+        let mut in_flight = BTreeSet::new();
         for slots in self.paths.iter().filter_map(|path| Some(&path.connection.as_ref()?.slots)) {
             for (number, _) in slots.values() {
-                assert!(under_way.insert(*number), "request {number} is under way on two paths");
+                assert!(in_flight.insert(*number), "request {number} is under way on two paths");
             }
         }
         self.check_order();
     }
 }
 
-impl World {
-    /// What began before a write was lost was beside it; what begins later has to wait.
+impl MoveWorld {
+    /// Checks that no write was submitted to the block of a lost write. Writes that were submitted before the loss are
+    /// concurrent with it.
     fn check_order(&mut self) {
         let late: Vec<(u64, u64)> =
             self.paths.iter().flat_map(|path| &path.late).map(|(n, block)| (*n, *block)).collect();
@@ -287,73 +291,74 @@ impl World {
                 assert_eq!(first, None, "request {number} to block {block} may be overwritten");
             }
         }
-        let of =
-            |path: &Path| path.connection.as_ref().map(|of| of.slots.values().copied().collect());
-        let under_way: Vec<Vec<(u64, Option<u64>)>> = self.paths.iter().filter_map(of).collect();
-        self.begun = under_way.iter().flatten().map(|(number, _)| *number).collect();
+        let of = |path: &MovePath| {
+            path.connection.as_ref().map(|of| of.slots.values().copied().collect())
+        };
+        let in_flight: Vec<Vec<(u64, Option<u64>)>> = self.paths.iter().filter_map(of).collect();
+        self.begun = in_flight.iter().flatten().map(|(number, _)| *number).collect();
     }
 }
 
 proptest! {
     #[test]
-    fn nothing_is_tried_elsewhere_while_it_may_still_be_executed(steps in steps()) {
-        let mut world = World::new();
+    fn no_write_is_retried_on_another_path_while_it_may_still_be_executed(steps in steps()) {
+        let mut world = MoveWorld::new();
         for step in steps {
             world.step(step);
         }
-        // With controllers that answer everything nothing is left.
+        // Controllers that complete everything leave no request.
         for _ in 0..100 {
             for path in 0..PATHS {
-                world.step(Step::Attach { path });
-                world.step(Step::Release { path });
-                world.step(Step::Divert { from: path, to: path });
+                world.step(MoveStep::Attach { path });
+                world.step(MoveStep::Release { path });
+                world.step(MoveStep::Divert { from: path, to: path });
                 for _ in 0..ENTRIES {
                     world.answer(path, 0, Status::SUCCESS);
                 }
             }
-            world.step(Step::Pass { ms: 2000 });
+            world.step(MoveStep::Pass { ms: 2000 });
         }
         prop_assert!(world.open.is_empty());
         prop_assert!(world.old.open(world.now).is_empty());
     }
 }
 
-/// The hazard: a write on a path that has fallen silent is tried on another one, the block is written again, and then
-/// the first write is executed after all.
+/// Covers the hazard: a write on a silent path is retried on another one, the block is written again, and then the
+/// first write is executed after all.
 #[test]
 fn a_write_of_a_silent_path_does_not_come_after_what_is_written_later() {
     let old = OldCommands::default();
-    let (mut silent, mut other) = (Path::new(&old), Path::new(&old));
+    let (mut silent, mut other) = (MovePath::new(&old), MovePath::new(&old));
     [&mut silent, &mut other].into_iter().for_each(|path| path.attach(Instant(1)));
-    let request = |number, writes| Request { number, block: number, writes, once: false };
+    let request = |number, writes| MoveRequest { number, block: number, writes, once: false };
     silent.requests.take(Instant(2), request(1, true), silent.connection.as_mut());
     silent.requests.take(Instant(2), request(2, false), silent.connection.as_mut());
     silent.detach();
     silent.requests.take(Instant(3), request(3, true), silent.connection.as_mut());
-    let mut moves = |silent: &mut Path| -> Vec<u64> {
+    let mut moves = |silent: &mut MovePath| -> Vec<u64> {
         let moved = silent.requests.take_free();
         let numbers = moved.iter().map(|moved| moved.request().number).collect();
         moved.into_iter().for_each(|moved| other.requests.adopt(moved));
         numbers
     };
     assert_eq!(moves(&mut silent), [2, 3], "a read, and what was never sent");
-    assert_eq!(moves(&mut silent), [0; 0], "the write stays, however often it is asked for");
+    assert_eq!(moves(&mut silent), [0; 0], "the write stays, however often moves are requested");
     silent.end_lost();
     assert_eq!(moves(&mut silent), [1]);
 }
 
-/// What may not be carried out twice waits until it cannot be any more, and is not tried again.
+/// A request that may not be repeated waits until it can no longer be executed, and is not retried.
 #[test]
 fn what_may_not_be_repeated_fails_when_nothing_of_it_can_come_late() {
-    let mut path = Path::new(&OldCommands::default());
+    let mut path = MovePath::new(&OldCommands::default());
     path.attach(Instant(1));
-    let request = |number| Request { number, block: number, writes: true, once: true };
+    let request = |number| MoveRequest { number, block: number, writes: true, once: true };
     path.requests.take(Instant(2), request(1), path.connection.as_mut());
     path.detach();
     path.requests.take(Instant(3), request(2), path.connection.as_mut());
     assert!(path.requests.next_failed().is_none() && path.requests.at_risk() == 1);
     path.end_lost();
-    let failed = path.requests.next_failed().expect("nobody knows whether it was carried out");
+    let failed = path.requests.next_failed().expect("its outcome is unknown");
     assert_eq!((failed.request.number, failed.status), (1, Status::HOST_ABORTED));
     path.attach(Instant(4));
     assert!(path.requests.next_failed().is_none(), "the other one was never sent");
@@ -365,37 +370,37 @@ fn what_may_not_be_repeated_fails_when_nothing_of_it_can_come_late() {
     assert_eq!((failed.request.number, failed.status), (2, Status::HOST_ABORTED));
 }
 
-/// What nobody has answered too often is given up, but not before nothing of it can come late: whoever hears that it has
-/// failed may write the block again, over another path.
+/// A request that times out too often fails, but only once it can no longer be executed: the program may write the
+/// block again over another path.
 #[test]
-fn what_is_given_up_fails_when_nothing_of_it_can_come_late() {
-    let mut path = Path::new(&OldCommands::default());
+fn a_timed_out_request_fails_once_it_cannot_be_executed_any_more() {
+    let mut path = MovePath::new(&OldCommands::default());
     let timeout = Duration::from_millis(10);
     path.requests = Requests::new(ENTRIES, Some(timeout));
     path.requests.share();
     let mut now = Instant(1);
     path.attach(now);
-    let request = |number, writes| Request { number, block: number, writes, once: false };
+    let request = |number, writes| MoveRequest { number, block: number, writes, once: false };
     path.requests.take(now, request(1, true), path.connection.as_mut());
     path.requests.take(now, request(2, false), path.connection.as_mut());
     for _ in 0..TRIES_MAX {
-        give_up(&mut path, &mut now);
+        time_out(&mut path, &mut now);
         assert!(!path.requests.has_failed());
         path.end_lost();
         path.attach(now);
     }
-    give_up(&mut path, &mut now);
+    time_out(&mut path, &mut now);
     let failed = path.requests.next_failed().expect("a read does no harm");
     assert_eq!((failed.request.number, failed.status), (2, Status::HOST_ABORTED));
     assert!(path.requests.next_failed().is_none() && path.requests.take_free().is_empty());
     path.end_lost();
     let failed = path.requests.next_failed().expect("it can be executed no more");
     assert_eq!((failed.request.number, failed.status), (1, Status::HOST_ABORTED));
-    assert_eq!(path.requests.outstanding::<Connection>(None), 0);
+    assert_eq!(path.requests.outstanding::<MoveConnection>(None), 0);
 }
 
-/// Nobody answers, neither the commands nor their aborts.
-fn give_up(path: &mut Path, now: &mut Instant) {
+/// Lets commands and their Aborts time out.
+fn time_out(path: &mut MovePath, now: &mut Instant) {
     let mut aborted = 0;
     for is_over in [false, true] {
         *now += Duration::from_secs(20);
@@ -407,21 +412,21 @@ fn give_up(path: &mut Path, now: &mut Instant) {
 
 // ---- Requests that wait for old writes ----
 
-fn write(number: u64, block: u64) -> Request {
-    Request { number, block, writes: true, once: false }
+fn write(number: u64, block: u64) -> MoveRequest {
+    MoveRequest { number, block, writes: true, once: false }
 }
 
-/// Requests that are under way.
-fn under_way(path: &Path) -> Vec<u64> {
+/// Returns the requests in flight.
+fn in_flight_numbers(path: &MovePath) -> Vec<u64> {
     let slots = path.connection.as_ref().map(|connection| connection.slots.values());
     slots.into_iter().flatten().map(|(number, _)| *number).collect()
 }
 
-/// A program has heard that its write has failed, and writes the block again over whatever path works.
+/// A program whose write has failed writes the block again over any path that works.
 #[test]
 fn a_write_that_has_failed_is_not_executed_behind_the_next_one() {
     let old = OldCommands::default();
-    let (mut lost, mut other) = (Path::new(&old), Path::new(&old));
+    let (mut lost, mut other) = (MovePath::new(&old), MovePath::new(&old));
     lost.attach(Instant(1));
     lost.requests.take(Instant(2), write(1, 7), lost.connection.as_mut());
     lost.detach();
@@ -430,13 +435,13 @@ fn a_write_that_has_failed_is_not_executed_behind_the_next_one() {
     assert_eq!((failed.request.number, failed.status), (1, Status::HOST_PATH_ERROR));
     for path in [&mut lost, &mut other] {
         path.attach(Instant(3));
-        let read = Request { writes: false, ..write(3, 7) };
+        let read = MoveRequest { writes: false, ..write(3, 7) };
         for request in [write(2, 7), read, write(4, 8)] {
             path.requests.take(Instant(4), request, path.connection.as_mut());
         }
-        assert_eq!((under_way(path), path.requests.held()), (vec![3, 4], 1));
+        assert_eq!((in_flight_numbers(path), path.requests.held()), (vec![3, 4], 1));
         path.requests.resume(Instant(5), path.connection.as_mut().expect("connected"));
-        assert_eq!(under_way(path), [3, 4], "nothing has changed");
+        assert_eq!(in_flight_numbers(path), [3, 4], "nothing has changed");
     }
     lost.end_lost();
     for path in [&mut lost, &mut other] {
@@ -444,22 +449,22 @@ fn a_write_that_has_failed_is_not_executed_behind_the_next_one() {
             assert_eq!(path.requests.deadline(2), Some(Instant(0)), "it is to be resumed");
         }
         path.requests.resume(Instant(6), path.connection.as_mut().expect("connected"));
-        assert_eq!((under_way(path), path.requests.held()), (vec![3, 4, 2], 0));
+        assert_eq!((in_flight_numbers(path), path.requests.held()), (vec![3, 4, 2], 0));
     }
 }
 
-/// Who waits for an old write fails no later than who waits for a controller.
+/// A request that waits for an old write fails no later than one that waits for a controller.
 #[test]
 fn what_is_held_fails_at_the_controller_loss_timeout() {
     let second = Duration::from_secs(1);
-    let mut path = Path::new(&OldCommands::default());
+    let mut path = MovePath::new(&OldCommands::default());
     path.attach(Instant(1));
     path.requests.take(Instant(2), write(1, 7), path.connection.as_mut());
     path.detach();
     let serial = path.old.begin(ControllerIdentity { instance: None, endpoint: 0, quiet: None });
     let guard = LaneGuard::new(path.old.clone(), serial);
     path.requests.attach(RetryRules::new([0; 3], Some(second)), guard);
-    let mut connection = Connection::default();
+    let mut connection = MoveConnection::default();
     path.requests.resume(Instant(3), &mut connection);
     assert_eq!((connection.slots.len(), path.requests.held()), (0, 1), "its own retry");
     let due = path.requests.deadline(0).expect("it is held");
@@ -471,10 +476,10 @@ fn what_is_held_fails_at_the_controller_loss_timeout() {
     assert_eq!(path.requests.held(), 1, "its block is closed all the same");
 }
 
-/// What is held takes no room from reads, but is bounded.
+/// Held requests take no room from reads, and are bounded.
 #[test]
 fn reads_pass_what_is_held() {
-    let mut path = Path::new(&OldCommands::default());
+    let mut path = MovePath::new(&OldCommands::default());
     path.attach(Instant(1));
     path.requests.take(Instant(2), write(1, 7), path.connection.as_mut());
     path.detach();
@@ -488,5 +493,5 @@ fn reads_pass_what_is_held() {
         let room = path.requests.room(path.connection.as_ref());
         assert!(room == u32::from(ENTRIES - 1) || held > usize::from(ENTRIES), "{room} of {held}");
     }
-    assert!(under_way(&path).is_empty());
+    assert!(in_flight_numbers(&path).is_empty());
 }

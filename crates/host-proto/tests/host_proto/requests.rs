@@ -1,4 +1,4 @@
-//! The requests of a lane: each ends exactly once, in whatever order connections come and go.
+//! Requests of a lane: each ends exactly once, in whatever order connections open and close.
 
 use core::time::Duration;
 use proptest::prelude::*;
@@ -14,25 +14,25 @@ const ENTRIES: u16 = 6;
 const TIMEOUT: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
-struct Request {
+struct NumberedRequest {
     number: u64,
     nsid: u32,
 }
 
-impl Addressed for Request {
+impl Addressed for NumberedRequest {
     fn nsid(&self) -> u32 {
         self.nsid
     }
 }
 
-/// What is under way over a connection, by slot, and all that were ever submitted over it.
+/// Commands in flight on a connection, by slot, and all that were ever submitted on it.
 #[derive(Default)]
-struct Connection {
+struct RequestConnection {
     slots: BTreeMap<u16, (u64, u32)>,
     submitted: Vec<u64>,
 }
 
-impl Queue<Request> for Connection {
+impl Queue<NumberedRequest> for RequestConnection {
     fn room(&self) -> u32 {
         u32::from(ENTRIES - 1) - self.in_flight()
     }
@@ -41,7 +41,7 @@ impl Queue<Request> for Connection {
         self.slots.len() as u32
     }
 
-    fn submit(&mut self, _: Instant, request: &mut Request) -> Option<u16> {
+    fn submit(&mut self, _: Instant, request: &mut NumberedRequest) -> Option<u16> {
         let slot = (0..ENTRIES - 1).find(|slot| !self.slots.contains_key(slot))?;
         self.slots.insert(slot, (request.number, request.nsid));
         self.submitted.push(request.number);
@@ -50,7 +50,7 @@ impl Queue<Request> for Connection {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum RequestStep {
     Take { nsid: u32 },
     Answer { which: usize, status: Status, intact: bool },
     Pass { ms: u64 },
@@ -60,7 +60,7 @@ enum Step {
     SetBarred { nsids: &'static [u32] },
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<RequestStep>> {
     let statuses = [
         Status::SUCCESS,
         Status::SUCCESS,
@@ -71,35 +71,35 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     let answer = (0..8usize, 0..statuses.len(), any::<bool>());
     let step = prop_oneof![
-        6 => (1..3u32).prop_map(|nsid| Step::Take { nsid }),
+        6 => (1..3u32).prop_map(|nsid| RequestStep::Take { nsid }),
         5 => answer.prop_map(move |(which, status, intact)| {
-            Step::Answer { which, status: statuses[status], intact }
+            RequestStep::Answer { which, status: statuses[status], intact }
         }),
-        3 => (0..80u64).prop_map(|ms| Step::Pass { ms }),
-        2 => Just(Step::Attach),
-        1 => Just(Step::Detach),
-        1 => Just(Step::Fail),
-        1 => Just(Step::SetBarred { nsids: &[2] }),
-        1 => Just(Step::SetBarred { nsids: &[] }),
+        3 => (0..80u64).prop_map(|ms| RequestStep::Pass { ms }),
+        2 => Just(RequestStep::Attach),
+        1 => Just(RequestStep::Detach),
+        1 => Just(RequestStep::Fail),
+        1 => Just(RequestStep::SetBarred { nsids: &[2] }),
+        1 => Just(RequestStep::SetBarred { nsids: &[] }),
     ];
     prop::collection::vec(step, 1..200)
 }
 
-/// A lane with its requests, and which of them have not ended.
-struct Lane {
-    requests: Requests<Request>,
-    connection: Option<Connection>,
+/// Lane with its requests, and the numbers of those that have not ended.
+struct RequestLane {
+    requests: Requests<NumberedRequest>,
+    connection: Option<RequestConnection>,
     now: Instant,
     open: BTreeSet<u64>,
-    /// What has rested may be passed.
+    /// Requests that were retried; others may overtake them.
     rested: BTreeSet<u64>,
     taken: u64,
     barred: &'static [u32],
 }
 
-impl Lane {
+impl RequestLane {
     fn new() -> Self {
-        Lane {
+        RequestLane {
             requests: Requests::new(ENTRIES, Some(TIMEOUT)),
             connection: None,
             now: Instant(0),
@@ -114,26 +114,26 @@ impl Lane {
         assert!(self.open.remove(&number), "request {number} has ended twice");
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: RequestStep) {
         match step {
-            Step::Take { nsid } if self.requests.room(self.connection.as_ref()) > 0 => {
+            RequestStep::Take { nsid } if self.requests.room(self.connection.as_ref()) > 0 => {
                 self.taken += 1;
                 self.open.insert(self.taken);
-                let request = Request { number: self.taken, nsid };
+                let request = NumberedRequest { number: self.taken, nsid };
                 self.requests.take(self.now, request, self.connection.as_mut());
             }
-            Step::Take { .. } => {}
-            Step::Answer { which, status, intact } => self.answer(which, status, intact),
-            Step::Pass { ms } => self.now += Duration::from_millis(ms),
-            Step::Attach => self.attach(),
-            Step::Detach => self.detach(),
-            Step::Fail => {
+            RequestStep::Take { .. } => {}
+            RequestStep::Answer { which, status, intact } => self.answer(which, status, intact),
+            RequestStep::Pass { ms } => self.now += Duration::from_millis(ms),
+            RequestStep::Attach => self.attach(),
+            RequestStep::Detach => self.detach(),
+            RequestStep::Fail => {
                 self.detach();
                 self.requests.fail();
-                self.hear_of_failures();
+                self.take_failures();
                 assert!(self.open.is_empty(), "nothing waits for a controller that is lost");
             }
-            Step::SetBarred { nsids } => {
+            RequestStep::SetBarred { nsids } => {
                 self.barred = nsids;
                 self.requests.set_barred(Barred::only(nsids));
             }
@@ -166,7 +166,7 @@ impl Lane {
             return;
         }
         self.requests.attach(RetryRules::new([1, 0, 0], None), LaneGuard::default());
-        let connection = self.connection.insert(Connection::default());
+        let connection = self.connection.insert(RequestConnection::default());
         self.requests.resume(self.now, connection);
         let numbers = connection.submitted.iter().filter(|number| !self.rested.contains(number));
         assert!(numbers.is_sorted(), "out of order: {:?}", connection.submitted);
@@ -178,7 +178,7 @@ impl Lane {
         self.requests.detach();
     }
 
-    fn hear_of_failures(&mut self) {
+    fn take_failures(&mut self) {
         while let Some(ended) = self.requests.next_failed() {
             assert!(!ended.status.is_success());
             self.ended(ended.request.number);
@@ -199,7 +199,7 @@ impl Lane {
         {
             self.detach();
         }
-        self.hear_of_failures();
+        self.take_failures();
         let known = self.requests.outstanding(self.connection.as_ref()) as usize;
         assert_eq!(known, self.open.len(), "bounded, and none is lost");
         assert!(known < usize::from(ENTRIES));
@@ -209,16 +209,16 @@ impl Lane {
 proptest! {
     #[test]
     fn each_request_ends_exactly_once(steps in steps()) {
-        let mut lane = Lane::new();
+        let mut lane = RequestLane::new();
         for step in steps {
             lane.step(step);
             lane.end_turn();
         }
-        // With a controller that answers everything nothing is left.
-        lane.step(Step::SetBarred { nsids: &[] });
+        // A controller that completes everything leaves no request.
+        lane.step(RequestStep::SetBarred { nsids: &[] });
         for _ in 0..100 {
             lane.attach();
-            lane.step(Step::Pass { ms: 200 });
+            lane.step(RequestStep::Pass { ms: 200 });
             lane.end_turn();
             for _ in 0..ENTRIES {
                 lane.answer(0, Status::SUCCESS, true);
@@ -228,28 +228,28 @@ proptest! {
     }
 }
 
-/// A queue pair that has ended takes nothing, though it has room.
+/// A queue pair that has ended takes no command, though it has room.
 #[test]
 fn a_queue_that_takes_nothing_is_left_alone() {
-    struct Broken;
-    impl Queue<Request> for Broken {
+    struct EndedQueue;
+    impl Queue<NumberedRequest> for EndedQueue {
         fn room(&self) -> u32 {
             3
         }
         fn in_flight(&self) -> u32 {
             0
         }
-        fn submit(&mut self, _: Instant, _: &mut Request) -> Option<u16> {
+        fn submit(&mut self, _: Instant, _: &mut NumberedRequest) -> Option<u16> {
             None
         }
     }
     let mut requests = Requests::new(ENTRIES, None);
     for number in 1..=3 {
-        let none: Option<&mut Broken> = None;
-        assert!(!requests.take(Instant(0), Request { number, nsid: 1 }, none));
+        let none: Option<&mut EndedQueue> = None;
+        assert!(!requests.take(Instant(0), NumberedRequest { number, nsid: 1 }, none));
     }
-    requests.resume(Instant(0), &mut Broken);
-    let mut connection = Connection::default();
+    requests.resume(Instant(0), &mut EndedQueue);
+    let mut connection = RequestConnection::default();
     requests.resume(Instant(0), &mut connection);
     assert_eq!(connection.submitted, [1, 2, 3]);
 }

@@ -1,13 +1,15 @@
-//! A host's bring-up at a controller that asks it to authenticate.
+//! A host's bring-up with a controller that requires authentication.
 
 #[path = "../../../proto/tests/proto/security/helpers.rs"]
 mod helpers;
 
 use core::time::Duration;
 use helpers::{HOST, SUBSYSTEM, carry_out, counting, offer, seed};
-use roadtrain_host_proto::association::{Action, Association, Config, Reason};
+use roadtrain_host_proto::association::{Action, Association, Config, ResetReason};
 use roadtrain_host_proto::bringup::{self, ControllerInfo, Enabled, Wants};
-use roadtrain_host_proto::procedure::{Answer, Ask, Command, Failure, Procedure, Step};
+use roadtrain_host_proto::procedure::{
+    Answer, Ask, Command, Procedure, ProcedureFailure, ProcedureStep,
+};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::dhchap::{Controller, Group, HostError, Keys, State};
 use roadtrain_proto::security::{DhchapKey, Hash, SealUse, Secret};
@@ -42,22 +44,22 @@ fn wants(keys: Keys) -> Wants {
     }
 }
 
-/// Who answers the host, as far as its authentication.
-struct Target {
+/// Simulated target, as far as authentication needs it.
+struct AuthenticatingTarget {
     controller: Controller,
-    /// The host's messages.
-    heard: Vec<Vec<u8>>,
+    /// Messages that were received from the host.
+    received: Vec<Vec<u8>>,
 }
 
-impl Target {
+impl AuthenticatingTarget {
     fn new(keys: &Keys) -> Self {
         let parties = keys.parties(HOST, SUBSYSTEM);
         let controller = Controller::new(parties, offer(Hash::Sha256, Group::Ffdhe2048));
-        Target { controller, heard: Vec::new() }
+        AuthenticatingTarget { controller, received: Vec::new() }
     }
 
-    fn answer(&mut self, ask: &Ask) -> Answer {
-        match ask {
+    fn answer(&mut self, request: &Ask) -> Answer {
+        match request {
             Ask::Open { .. } => Answer::Opened { data_bytes_max: 1 << 20 },
             Ask::Random { bytes } => Answer::Random(Secret::new(&counting(1, *bytes))),
             Ask::Compute(work) => {
@@ -74,7 +76,7 @@ impl Target {
         match command.sqe.fctype() {
             fctype::CONNECT => cqe.dw0 = (AUTHREQ_ATR | 1).into(),
             fctype::AUTHENTICATION_SEND => {
-                self.heard.push(command.out.clone());
+                self.received.push(command.out.clone());
                 let progress = self.controller.send(&command.out, &mut seed(4));
                 carry_out(progress, &mut self.controller);
             }
@@ -89,28 +91,31 @@ impl Target {
     }
 }
 
-/// What comes of connecting to the target.
-fn connected(target: &mut Target, wants: Wants) -> Result<Enabled, Failure<&'static str>> {
+/// Connects to the target. Returns the result.
+fn connected(
+    target: &mut AuthenticatingTarget,
+    wants: Wants,
+) -> Result<Enabled, ProcedureFailure<&'static str>> {
     let mut connect = Procedure::<&'static str, _>::new(|driver| async move {
         bringup::connect(&driver, &wants, None).await
     });
     loop {
         match connect.poll(Instant(0)) {
-            Step::Ask(ask) => connect.answer(Ok(target.answer(&ask))),
-            Step::Ended(ended) => return ended,
+            ProcedureStep::Request(request) => connect.answer(Ok(target.answer(&request))),
+            ProcedureStep::Ended(ended) => return ended,
             waits => panic!("{waits:?}"),
         }
     }
 }
 
-/// The controller is told that the host does not believe it, and why.
+/// The controller receives the host's refusal and its reason.
 #[test]
-fn a_controller_that_is_refused_hears_it() {
-    let mut target = Target::new(&keys(1, Some(2)));
+fn a_refused_controller_receives_the_reason() {
+    let mut target = AuthenticatingTarget::new(&keys(1, Some(2)));
     let ended = connected(&mut target, wants(keys(1, Some(3))));
-    let Err(Failure::Authentication { error, .. }) = ended else { panic!("{ended:?}") };
+    let Err(ProcedureFailure::Authentication { error, .. }) = ended else { panic!("{ended:?}") };
     assert!(matches!(error, HostError::Refuses(Explanation::Failed, _)), "{error}");
-    let last = target.heard.last().and_then(|octets| MessageHead::of(octets));
+    let last = target.received.last().and_then(|octets| MessageHead::of(octets));
     assert_eq!(last.map(|head| head.kind), Some(message::FAILURE2));
     assert!(matches!(target.controller.state(), State::Failed));
 }
@@ -130,70 +135,75 @@ fn config(wants: Wants) -> Config {
     }
 }
 
-/// The controller takes no Keep Alive before the host has proved its name, however long that takes.
+/// The controller accepts no Keep Alive before the host is authenticated, however long that takes.
 #[test]
 fn no_keep_alive_is_sent_while_the_admin_queue_authenticates() {
     let step = Duration::from_secs(3);
     let wants = Wants { keep_alive: step + Duration::from_secs(1), ..wants(keys(1, None)) };
     let mut now = Instant(0);
     let mut association = Association::<&'static str>::new(now, config(wants));
-    let mut target = Target::new(&keys(1, None));
+    let mut target = AuthenticatingTarget::new(&keys(1, None));
     let mut sent = Vec::new();
     while sent.len() < 6 {
-        let Some(Action::Ask { ask }) = association.poll(now) else { panic!("{sent:?}") };
-        if let Ask::Run { command, .. } = &ask {
+        let Some(Action::Ask { ask: request }) = association.poll(now) else { panic!("{sent:?}") };
+        if let Ask::Run { command, .. } = &request {
             sent.push(command.what);
         }
-        let answer = target.answer(&ask);
-        now += step; // more than the time after which a Keep Alive is due
+        let answer = target.answer(&request);
+        now += step; // longer than the keep-alive interval
         association.answer(now, Ok(answer));
     }
     assert!(!sent.contains(&"Keep Alive"), "{sent:?}");
-    // From then on the controller waits for one.
+    // Then the controller expects one.
     let next = association.poll(now + step);
     let Some(Action::Ask { ask: Ask::Run { command, .. }, .. }) = next else { panic!() };
     assert_eq!(command.what, "Keep Alive");
 }
 
-/// However long the host computes: the target has its whole time for each answer.
+/// The host's own computation time does not reduce the target's reply timeout.
 #[test]
 fn what_the_host_computes_takes_nothing_of_the_targets_time() {
     let (mut now, mut computed) = (Instant(0), 0);
     let mut association = Association::<&'static str>::new(now, config(wants(keys(1, None))));
-    let mut target = Target::new(&keys(1, None));
-    while computed == 0 || target.heard.len() < 2 {
-        let Some(Action::Ask { ask }) = association.poll(now) else { panic!("{computed}") };
-        if matches!(&ask, Ask::Random { .. } | Ask::Compute(_)) {
+    let mut target = AuthenticatingTarget::new(&keys(1, None));
+    while computed == 0 || target.received.len() < 2 {
+        let Some(Action::Ask { ask: request }) = association.poll(now) else {
+            panic!("{computed}")
+        };
+        if matches!(&request, Ask::Random { .. } | Ask::Compute(_)) {
             assert_eq!(association.deadline(), None);
             now += 6 * TIMEOUT;
             assert!(association.poll(now).is_none(), "it is patient with itself");
-            computed += u32::from(matches!(&ask, Ask::Compute(_)));
+            computed += u32::from(matches!(&request, Ask::Compute(_)));
         } else {
             assert_eq!(association.deadline(), Some(now + TIMEOUT));
         }
-        association.answer(now, Ok(target.answer(&ask)));
+        association.answer(now, Ok(target.answer(&request)));
     }
-    // The target does not say what it thinks of the reply.
+    // The target does not reply to the host's reply.
     assert!(matches!(association.poll(now), Some(Action::Ask { ask: Ask::Run { .. }, .. })));
     assert!(association.poll(now + TIMEOUT / 2).is_none());
     let lost = association.poll(now + TIMEOUT);
     assert!(
-        matches!(&lost, Some(Action::Reset { why: Reason::Path(Failure::Silent { .. }), .. })),
+        matches!(
+            &lost,
+            Some(Action::Reset { why: ResetReason::Path(ProcedureFailure::Silent { .. }), .. })
+        ),
         "the target is silent"
     );
 }
 
-/// Somebody between the ends takes the question away from an I/O queue's Connect: over Ethernet that queue would go on in
-/// the clear, though the admin queue is sealed.
+/// An attacker clears the authentication request in an I/O queue's Connect: over Ethernet that queue would go on in the
+/// clear, though the admin queue is sealed.
 #[test]
-fn an_io_queue_that_is_not_asked_is_refused_where_the_admin_queue_was() {
+fn an_io_queue_without_authentication_is_refused_where_the_admin_queue_had_it() {
     let (with_both, with_own) = (keys(1, Some(2)), keys(1, None));
     let cases = [
         (&with_own, SealUse::Allowed, true, true),
         (&with_own, SealUse::Required, true, true),
         (&with_both, SealUse::Allowed, false, true),
         (&with_own, SealUse::Allowed, false, false),
-        (&with_both, SealUse::Off, true, false), // over TCP: targets may ask on the admin queue only
+        (&with_both, SealUse::Off, true, false), // over TCP: targets may require it on the admin queue only
     ];
     for (keys, seals, authenticated, is_refused) in cases {
         let wants = Wants { seals, ..wants(keys.clone()) };
@@ -213,26 +223,26 @@ fn an_io_queue_that_is_not_asked_is_refused_where_the_admin_queue_was() {
         });
         let ended = loop {
             match lane.poll(Instant(0)) {
-                Step::Ask(Ask::Open { .. }) => {
+                ProcedureStep::Request(Ask::Open { .. }) => {
                     lane.answer(Ok(Answer::Opened { data_bytes_max: 1 << 20 }));
                 }
-                Step::Ask(Ask::Run { .. }) => {
+                ProcedureStep::Request(Ask::Run { .. }) => {
                     let (cqe, data) = (Cqe::new(0, Status::SUCCESS), Vec::new());
                     lane.answer(Ok(Answer::Completed { cqe, data }));
                 }
-                Step::Ended(ended) => break ended,
+                ProcedureStep::Ended(ended) => break ended,
                 waits => panic!("{waits:?}"),
             }
         };
-        let refused = matches!(&ended, Err(Failure::Authentication { qid: 1, .. }));
+        let refused = matches!(&ended, Err(ProcedureFailure::Authentication { qid: 1, .. }));
         assert_eq!(refused, is_refused, "{seals:?} {authenticated} {ended:?}");
     }
 }
 
-/// What the admin queue was asked for is known to who connects the others.
+/// The connect procedures of I/O queues receive whether the admin queue had to authenticate.
 #[test]
-fn a_controller_that_has_asked_is_known_as_one() {
-    let mut target = Target::new(&keys(1, None));
+fn required_authentication_is_recorded() {
+    let mut target = AuthenticatingTarget::new(&keys(1, None));
     let ended = connected(&mut target, wants(keys(1, None)));
     assert!(ended.as_ref().is_ok_and(|enabled| enabled.authenticated), "{ended:?}");
 }

@@ -1,35 +1,35 @@
-//! How long lanes hold back the little that they could send while frames keep coming.
+//! Limits of the time for which lanes delay small sends while frames keep arriving.
 
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
-/// When nothing has come for so long, what is there leaves: a target that is busy sends a jumbo frame every 5 us.
+/// Longest gap between frames: then the pending frames are sent. A busy target sends a jumbo frame every 5 us.
 const GAP_MAX: Duration = Duration::from_micros(10);
-/// Nothing is held for longer.
+/// Longest delay of a send.
 const HOLD_MAX: Duration = Duration::from_micros(50);
-/// Gaps in vain in a row after which it pauses for twice as many sends, up to this many.
+/// Maximum number of sends without a delay; the number doubles with each gap that no frame has ended.
 const PAUSE_MAX: u32 = 1024;
 
-/// A reactor's holding back. It looks at its ports meanwhile, so it stops where that catches nothing.
+/// Delay of a reactor's sends. It polls the ports meanwhile, so it pauses where this gains nothing.
 #[derive(Default)]
 pub(super) struct Gathering {
     since: Option<Instant>,
     /// Start of a gap between frames.
     gap_since: Option<Instant>,
-    /// Length of the next pause, and what is left of this one.
+    /// Length of the next pause, and the rest of this one, in sends.
     pause: u32,
     skip: u32,
 }
 
 impl Gathering {
-    /// Frames have come.
-    pub(super) fn heard(&mut self) {
+    /// Records received frames.
+    pub(super) fn frames_received(&mut self) {
         if self.gap_since.take().is_some() {
             self.pause = 0;
         }
     }
 
-    /// Something could be sent: `true` to poll for more frames first.
+    /// True if the reactor should poll for more frames before it sends.
     pub(super) fn goes_on(&mut self, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         if now.since(since) >= HOLD_MAX {
@@ -49,7 +49,7 @@ impl Gathering {
         false
     }
 
-    /// Everything is sent now.
+    /// Ends the delay: everything is sent now.
     pub(super) fn ends(&mut self) {
         self.since = None;
     }
@@ -67,29 +67,29 @@ mod tests {
     fn it_goes_on_while_frames_come_but_not_for_long() {
         let mut gathering = Gathering::default();
         for us in (0..50).step_by(5) {
-            gathering.heard();
+            gathering.frames_received();
             assert!(gathering.goes_on(at(us)), "{us}");
             assert!(gathering.goes_on(at(us + 4)), "{us}");
         }
-        gathering.heard();
+        gathering.frames_received();
         assert!(!gathering.goes_on(at(50)));
         gathering.ends();
-        gathering.heard();
+        gathering.frames_received();
         assert!(gathering.goes_on(at(51)));
         assert!(!gathering.goes_on(at(61)), "nothing has come for long");
     }
 
     #[test]
     fn what_catches_nothing_becomes_rare() {
-        let (mut gathering, mut us, mut looks) = (Gathering::default(), 0, 0);
+        let (mut gathering, mut us, mut polls) = (Gathering::default(), 0, 0);
         for _ in 0..1000 {
             while gathering.goes_on(at(us)) {
-                (looks, us) = (looks + 1, us + 10);
+                (polls, us) = (polls + 1, us + 10);
             }
             gathering.ends();
             us += 100;
-            gathering.heard();
+            gathering.frames_received();
         }
-        assert!(looks < 20, "{looks} looks");
+        assert!(polls < 20, "{polls} polls");
     }
 }

@@ -1,50 +1,51 @@
-//! What a host makes of controllers that say odd things, or do not do what they are told.
+//! Bring-up and shutdown with controllers that report odd values, or do not execute commands.
 
 use super::*;
 use roadtrain_host_proto::bringup::Enabled;
-use roadtrain_host_proto::procedure::{Driver, Procedure, Step};
+use roadtrain_host_proto::procedure::{Procedure, ProcedureDriver, ProcedureStep};
 use roadtrain_wire::identify::IdentifyController;
 use roadtrain_wire::zerocopy::FromZeros;
 
 const SHUTDOWN_OCCURS: u64 = 1 << 2;
 const SHUTDOWN_COMPLETE: u64 = 2 << 2;
 
-/// Carries a procedure out at a controller that answers each command with such a result; and when it has ended.
+/// Runs a procedure against a controller whose commands complete with `result`. Returns its result and the time of its
+/// end.
 fn carry_out<T: std::fmt::Debug, F>(
-    body: impl FnOnce(Driver<&'static str>) -> F,
+    body: impl FnOnce(ProcedureDriver<&'static str>) -> F,
     mut result: impl FnMut(&Command) -> u64,
-) -> (Result<T, Failure<&'static str>>, Instant)
+) -> (Result<T, ProcedureFailure<&'static str>>, Instant)
 where
-    F: Future<Output = Result<T, Failure<&'static str>>> + Send + 'static,
+    F: Future<Output = Result<T, ProcedureFailure<&'static str>>> + Send + 'static,
 {
     let (mut procedure, mut now) = (Procedure::new(body), Instant(0));
     loop {
         match procedure.poll(now) {
-            Step::Ask(Ask::Run { command, .. }) => {
+            ProcedureStep::Request(Ask::Run { command, .. }) => {
                 let answer = completed(Status::SUCCESS, result(&command), Vec::new());
                 procedure.answer(Ok(answer));
             }
-            Step::Until(until) => now = until,
-            Step::Ended(ended) => return (ended, now),
+            ProcedureStep::PauseUntil(until) => now = until,
+            ProcedureStep::Ended(ended) => return (ended, now),
             waits => panic!("{waits:?}"),
         }
     }
 }
 
-/// The flush of a shutdown may never end: what was written last is not known to be stable then.
+/// The flush of a shutdown may never end: the last written data is then not known to be stable.
 #[test]
 fn a_shutdown_that_does_not_complete_is_no_success() {
     for completes in [true, false] {
-        let mut looks = 0;
+        let mut checks = 0;
         let shut_down = |driver| async move { bringup::shut_down(&driver, TIMEOUT).await };
         let (ended, at) = carry_out(shut_down, |command| {
-            looks += u32::from(command.what == "Property Get");
-            if completes && looks > 3 { SHUTDOWN_COMPLETE } else { SHUTDOWN_OCCURS }
+            checks += u32::from(command.what == "Property Get");
+            if completes && checks > 3 { SHUTDOWN_COMPLETE } else { SHUTDOWN_OCCURS }
         });
         if completes {
             assert!(ended.is_ok() && at.since(Instant(0)) < TIMEOUT, "{ended:?}");
         } else {
-            assert!(matches!(&ended, Err(Failure::Controller(_))), "{ended:?}");
+            assert!(matches!(&ended, Err(ProcedureFailure::Controller(_))), "{ended:?}");
             assert!(at.since(Instant(0)) >= TIMEOUT);
         }
     }
@@ -54,7 +55,7 @@ fn a_shutdown_that_does_not_complete_is_no_success() {
 /// as a shutdown that has failed.
 #[test]
 fn a_shutdown_sends_no_keep_alive() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.association.stop(harness.now, false);
     harness.act();
     harness.association.ended(harness.now);
@@ -64,10 +65,10 @@ fn a_shutdown_sends_no_keep_alive() {
     assert_eq!(log.last().unwrap(), "end Some(Ok(()))");
 }
 
-/// The connection goes while the shutdown is under way.
+/// The connection is lost during the shutdown.
 #[test]
 fn a_connection_that_is_lost_in_the_shutdown_is_no_end_in_order() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.association.stop(harness.now, false);
     harness.act();
     harness.association.ended(harness.now);
@@ -87,12 +88,12 @@ fn a_connection_that_is_lost_in_the_shutdown_is_no_end_in_order() {
 fn a_controller_without_room_for_a_queue_is_refused() {
     let (cntlid, cap, data_bytes_max) = (1, 0, 1 << 20);
     let enabled = Enabled { cntlid, cap, data_bytes_max, authenticated: false, psk: None };
-    let ask = |driver| async move { bringup::information(&driver, &enabled, 1, 0).await };
-    let (ended, _) = carry_out(ask, |command| panic!("{}", command.what));
-    assert!(matches!(&ended, Err(Failure::Controller(_))), "{:?}", ended.err());
+    let read = |driver| async move { bringup::information(&driver, &enabled, 1, 0).await };
+    let (ended, _) = carry_out(read, |command| panic!("{}", command.what));
+    assert!(matches!(&ended, Err(ProcedureFailure::Controller(_))), "{:?}", ended.err());
 }
 
-/// A controller counts in units of its own, and so notices later that its host is silent.
+/// A controller rounds the timeout to its own units, and so notices a silent host later.
 #[test]
 fn the_keep_alive_timeout_is_rounded_up_as_the_controller_does() {
     let quiet = |ms, kas: u16| {
@@ -105,6 +106,6 @@ fn the_keep_alive_timeout_is_rounded_up_as_the_controller_does() {
     assert_eq!(quiet(5000, 50), Some(2 * 5000));
     assert_eq!(quiet(5001, 50), Some(2 * 10_000));
     assert_eq!(quiet(1000, 600), Some(2 * 60_000));
-    assert_eq!(quiet(110, 0), Some(2 * 200), "it tells none");
+    assert_eq!(quiet(110, 0), Some(2 * 200), "it reports none");
     assert_eq!(quiet(0, 50), None);
 }

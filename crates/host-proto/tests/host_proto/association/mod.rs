@@ -1,17 +1,17 @@
-//! An association against the target's control plane, without a network: each action is carried out at once.
+//! Tests of an association against the target's control plane, without a network: each action is carried out at once.
 
-mod answers;
-mod beside;
+mod allocation_queries;
 mod bring_up;
-mod look_ups;
 mod old_commands;
 mod power;
+mod reply_timeouts;
+mod siblings;
 
 use core::time::Duration;
-use roadtrain_host_proto::association::{Action, Association, Config, Reason};
+use roadtrain_host_proto::association::{Action, Association, Config, ResetReason};
 use roadtrain_host_proto::bringup::{self, Wants};
 use roadtrain_host_proto::old_commands::{BlockRange, LaneGuard, OldCommands};
-use roadtrain_host_proto::procedure::{Answer, Ask, Command, Failure};
+use roadtrain_host_proto::procedure::{Answer, Ask, Command, ProcedureFailure};
 use roadtrain_host_proto::write_verifier::PathWrites;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::dhchap::Keys;
@@ -36,11 +36,11 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(10);
 const LOSS: Duration = Duration::from_secs(60);
-/// What nobody can guess.
+/// Random seed of the target.
 const RANDOM: u64 = 0x0123_4567_89ab_cdef;
-/// Where targets listen.
+/// Network identity of targets.
 const NETWORK: u128 = 5;
-/// What a lane was about to write when its path was lost.
+/// Blocks of the write that is in flight when the path is lost.
 const BLOCKS: BlockRange = BlockRange { nsid: 1, first: 8, count: 8 };
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 
@@ -56,51 +56,51 @@ fn target(store: u128) -> Target {
     booted(store, None)
 }
 
-/// A target whose namespace has that write verifier.
+/// Returns a target whose namespace has this write verifier.
 fn booted(store: u128, write_verifier: Option<u64>) -> Target {
     let mut config = config(store);
     config.subsystems[0].namespaces[0].write_verifier = write_verifier;
     Target::new(Instant(0), &config).expect("the configuration is valid")
 }
 
-/// How a target treats Cross-Controller Resets.
+/// Reply of a target to Cross-Controller Resets.
 #[derive(Clone, Copy, PartialEq)]
-enum Resets {
+enum ResetReplies {
     Done,
     NotOffered,
     Answered(Status),
 }
 
-/// An association, its driver, and what it has done.
-struct Harness {
+/// Association, its driver, and the log of actions.
+struct AssociationHarness {
     association: Association<&'static str>,
     target: Option<Target>,
-    /// Another one, which the path does not lead to now.
+    /// Target that the path does not lead to now.
     first: Option<Target>,
-    /// The target refuses Connect: the controller is busy.
+    /// True if the target refuses Connect, as the controller is busy.
     is_busy: bool,
-    /// Connections of earlier controllers have commands in a store.
-    remains: bool,
-    /// How the target treats Cross-Controller Resets.
-    resets: Resets,
-    /// Each command takes so long.
+    /// True while earlier controllers have commands in a store.
+    has_leftovers: bool,
+    /// Reply of the target to Cross-Controller Resets.
+    resets: ResetReplies,
+    /// Latency of each command.
     takes: Duration,
-    /// What nobody can guess.
+    /// Random seed of the target.
     random: u64,
     now: Instant,
     cntlid: u16,
-    /// What the host shares.
+    /// Old commands, shared by the host.
     old: OldCommands,
-    /// What the lanes' requests go by: they have lost a write whenever the path is lost.
+    /// Guard of the lanes, which lose a write whenever the path is lost.
     guard: LaneGuard,
     listening: bool,
     answers_aborts: bool,
-    /// Where lanes note acknowledged writes.
+    /// Record of acknowledged writes.
     writes: PathWrites,
     log: Vec<String>,
 }
 
-impl Harness {
+impl AssociationHarness {
     fn new(change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config {
             wants: Wants {
@@ -127,14 +127,14 @@ impl Harness {
         };
         change(&mut config);
         let old = config.old_commands.clone();
-        Harness {
+        AssociationHarness {
             old,
             association: Association::new(Instant(0), config),
             target: Some(target(1)),
             first: None,
             is_busy: false,
-            remains: false,
-            resets: Resets::Done,
+            has_leftovers: false,
+            resets: ResetReplies::Done,
             takes: Duration::ZERO,
             random: RANDOM,
             now: Instant(0),
@@ -147,7 +147,7 @@ impl Harness {
         }
     }
 
-    /// Everything that is to be done now.
+    /// Carries out all actions that are due now. Returns the log.
     fn act(&mut self) -> Vec<String> {
         for _ in 0..10_000 {
             let Some(action) = self.association.poll(self.now) else {
@@ -158,7 +158,7 @@ impl Harness {
         panic!("it does not come to rest: {:?}", &self.log[..20]);
     }
 
-    /// The same, at the next time when something is due.
+    /// Advances to the next deadline and calls [`Self::act`].
     fn act_when_due(&mut self) -> Vec<String> {
         self.now = self.association.deadline().expect("something is due").max(self.now);
         self.act()
@@ -176,7 +176,7 @@ impl Harness {
                 let random = Answer::Random(Secret::new(&vec![7; bytes]));
                 self.association.answer(self.now, Ok(random));
             }
-            Action::Ask { ask: Ask::Seal { .. }, .. } => unreachable!("nobody is to"),
+            Action::Ask { ask: Ask::Seal { .. }, .. } => unreachable!("no frames are sealed"),
             Action::Ask { ask: Ask::Compute(work), .. } => {
                 work.compute();
                 self.association.answer(self.now, Ok(Answer::Computed));
@@ -211,8 +211,8 @@ impl Harness {
             Action::Fenced { fencing, .. } => self.log.push(format!("fenced: {fencing:?}")),
             Action::Reset { why, was_live, .. } => {
                 let why = match why {
-                    Reason::Lane { lane, error } => format!("lane {lane}: {error}"),
-                    Reason::Path(failure) => failure.to_string(),
+                    ResetReason::Lane { lane, error } => format!("lane {lane}: {error}"),
+                    ResetReason::Path(failure) => failure.to_string(),
                 };
                 self.log.push(format!("reset ({why}), was live: {was_live}"));
                 let _ = was_live.then(|| self.guard.record(vec![BLOCKS]));
@@ -227,7 +227,7 @@ impl Harness {
             }
             Action::LookedUp { by, found } => {
                 let known = found.map(|found| (found.known, found.allocated));
-                self.log.push(format!("looked up {by:?}: {known:?}"));
+                self.log.push(format!("allocation {by:?}: {known:?}"));
             }
             Action::SetAna { ana, .. } => self.log.push(format!("ana {ana:?}")),
             Action::LateTransition { nsids, .. } => self.log.push(format!("late {nsids:?}")),
@@ -241,8 +241,8 @@ impl Harness {
     }
 
     fn run(&mut self, qid: u16, command: &Command) -> Option<Answer> {
-        let (now, target, remains) = (self.now, self.target.as_mut()?, self.remains);
-        if !remains {
+        let (now, target, has_leftovers) = (self.now, self.target.as_mut()?, self.has_leftovers);
+        if !has_leftovers {
             target.settle_resets(|_, _| false);
         }
         let mut sqe = command.sqe;
@@ -267,7 +267,7 @@ impl Harness {
             return Some(completed(status, result.into(), Vec::new()));
         }
         match self.resets {
-            Resets::Answered(status) if sqe.opcode == opcode::CROSS_CONTROLLER_RESET => {
+            ResetReplies::Answered(status) if sqe.opcode == opcode::CROSS_CONTROLLER_RESET => {
                 return Some(completed(status, 0, Vec::new()));
             }
             _ => {}
@@ -279,7 +279,7 @@ impl Harness {
         };
         match outcome {
             Outcome::Complete { status, result } => {
-                if self.resets == Resets::NotOffered && is_identify_controller(sqe) {
+                if self.resets == ResetReplies::NotOffered && is_identify_controller(sqe) {
                     page[CCRL] = 0;
                 }
                 Some(completed(status, result, page))
@@ -292,7 +292,7 @@ impl Harness {
             }
             Outcome::Pending => loop {
                 let event = target.poll_event().or_else(|| {
-                    target.settle_resets(|_, _| remains);
+                    target.settle_resets(|_, _| has_leftovers);
                     target.poll_event()
                 });
                 let event = event.or_else(|| {
@@ -312,16 +312,16 @@ impl Harness {
         }
     }
 
-    /// A live association.
+    /// Returns a live association.
     fn live(change: impl FnOnce(&mut Config)) -> Self {
-        let mut harness = Harness::new(change);
+        let mut harness = AssociationHarness::new(change);
         harness.act();
         assert!(harness.association.is_idle() && harness.listening);
         harness
     }
 }
 
-/// Octet of Cross-Controller Reset Limit in Identify Controller.
+/// Byte of Cross-Controller Reset Limit in Identify Controller.
 const CCRL: usize = 1807;
 
 fn is_identify_controller(sqe: &Sqe) -> bool {
@@ -345,7 +345,7 @@ fn position(log: &[String], what: &str) -> usize {
 
 #[test]
 fn lanes_are_attached_when_all_are_connected() {
-    let mut harness = Harness::new(|_| ());
+    let mut harness = AssociationHarness::new(|_| ());
     let log = harness.act();
     let expected = [
         "open 0",
@@ -355,7 +355,7 @@ fn lanes_are_attached_when_all_are_connected() {
         "Property Get 0",
         "Identify 0",
         "Set Features (queues) 0",
-        "Identify 0", // which namespaces, and what they are
+        "Identify 0", // list of namespaces, and their properties
         "Identify 0",
         "Identify 0",
         "changed",
@@ -378,7 +378,7 @@ fn lanes_are_attached_when_all_are_connected() {
 
 #[test]
 fn a_lost_lane_takes_its_path_along_and_old_connections_go_first() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.now += LONGEST;
     harness.association.lane_lost(harness.now, 1, "cut");
     harness.association.lane_lost(harness.now, 2, "cut, too");
@@ -394,7 +394,7 @@ fn a_lost_lane_takes_its_path_along_and_old_connections_go_first() {
 
 #[test]
 fn the_controller_that_was_lost_is_ended_before_others_have_lanes() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     assert_eq!(harness.cntlid, 1);
     harness.now += LONGEST;
     harness.association.lane_lost(harness.now, 1, "cut");
@@ -410,7 +410,7 @@ fn the_controller_that_was_lost_is_ended_before_others_have_lanes() {
         .map(|controller| controller.cntlid)
         .collect();
     assert_eq!(left, [2]);
-    // One that never had lanes is none that could have commands of them.
+    // A controller without lanes has no commands of them.
     harness.now += LONGEST;
     harness.association.admin_lost(harness.now, "cut");
     let target = harness.target.take();
@@ -421,20 +421,20 @@ fn the_controller_that_was_lost_is_ended_before_others_have_lanes() {
 
 #[test]
 fn lanes_wait_until_nothing_is_left_of_the_controller_that_was_lost() {
-    let mut harness = Harness::live(|config| config.controller_loss_timeout = None);
+    let mut harness = AssociationHarness::live(|config| config.controller_loss_timeout = None);
     harness.now += LONGEST;
-    (harness.remains, harness.takes) = (true, Duration::from_millis(1));
+    (harness.has_leftovers, harness.takes) = (true, Duration::from_millis(1));
     harness.association.lane_lost(harness.now, 1, "cut");
     let mut log = harness.act();
     for _ in 0..100 {
         log.extend(harness.act_when_due());
     }
-    let looks = count(&log, "Get Log Page (resets) 0");
-    assert!((20..100).contains(&looks) && count(&log, "Keep Alive 0") > 4, "{looks}: {log:?}");
+    let checks = count(&log, "Get Log Page (resets) 0");
+    assert!((20..100).contains(&checks) && count(&log, "Keep Alive 0") > 4, "{checks}: {log:?}");
     assert_eq!((count(&log, "attach"), count(&log, "fenced")), (0, 0));
     let given_up = "reset (controller 1, which was lost, has not ended yet), was live: false";
     assert!(count(&log, given_up) > 0, "others may be let in after a while: {log:?}");
-    harness.remains = false;
+    harness.has_leftovers = false;
     let mut log = Vec::new();
     while count(&log, "attach") == 0 {
         log.extend(harness.act_when_due());
@@ -445,31 +445,31 @@ fn lanes_wait_until_nothing_is_left_of_the_controller_that_was_lost() {
 #[test]
 fn a_target_that_does_not_end_other_controllers_is_used_all_the_same() {
     let status = Status::INVALID_OPCODE.dnr();
-    for (resets, told) in [
-        (Resets::NotOffered, "fenced: NotOffered".to_owned()),
-        (Resets::Answered(status), format!("fenced: Refused({status:?})")),
+    for (resets, expected_line) in [
+        (ResetReplies::NotOffered, "fenced: NotOffered".to_owned()),
+        (ResetReplies::Answered(status), format!("fenced: Refused({status:?})")),
     ] {
-        let mut harness = Harness::live(|_| ());
+        let mut harness = AssociationHarness::live(|_| ());
         harness.now += LONGEST;
         harness.resets = resets;
         harness.association.lane_lost(harness.now, 1, "cut");
         let log = harness.act();
-        assert_eq!((count(&log, &told), count(&log, "attach")), (1, 1), "{log:?}");
+        assert_eq!((count(&log, &expected_line), count(&log, "attach")), (1, 1), "{log:?}");
     }
 }
 
 #[test]
-fn a_target_that_has_no_room_for_a_reset_is_asked_again() {
-    let mut harness = Harness::live(|_| ());
+fn a_reset_is_retried_while_the_target_has_no_room_for_it() {
+    let mut harness = AssociationHarness::live(|_| ());
     harness.now += LONGEST;
-    harness.resets = Resets::Answered(Status::CROSS_RESET_LIMIT_EXCEEDED);
+    harness.resets = ResetReplies::Answered(Status::CROSS_RESET_LIMIT_EXCEEDED);
     harness.association.lane_lost(harness.now, 1, "cut");
     let mut log = harness.act();
     for _ in 0..8 {
         log.extend(harness.act_when_due());
     }
     assert!(count(&log, "Cross-Controller Reset 0") > 3, "{log:?}");
-    harness.resets = Resets::Done;
+    harness.resets = ResetReplies::Done;
     while count(&log, "attach") == 0 {
         log.extend(harness.act_when_due());
     }
@@ -478,12 +478,12 @@ fn a_target_that_has_no_room_for_a_reset_is_asked_again() {
 
 #[test]
 fn nothing_is_opened_before_the_old_connections_are_gone() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.now += LONGEST;
     harness.association.admin_lost(harness.now, "cut");
     let action = harness.association.poll(harness.now);
     assert!(matches!(action, Some(Action::Reset { was_live: true, .. })), "{action:?}");
-    // Some reactor takes its time.
+    // A reactor is slow to close its connections.
     for _ in 0..3 {
         harness.now += LONGEST;
         assert!(harness.association.poll(harness.now).is_none());
@@ -495,11 +495,11 @@ fn nothing_is_opened_before_the_old_connections_are_gone() {
     assert_eq!((log[0].as_str(), count(&log, "Abort")), ("open 0", 0));
 }
 
-/// Requests fail before the target counts as lost, and nothing else changes.
+/// Requests fail before the controller-loss timeout; nothing else changes.
 #[test]
 fn requests_fail_at_the_fast_io_fail_timeout_while_attempts_go_on() {
     let fast = Duration::from_secs(3);
-    let mut harness = Harness::live(|config| config.fast_io_fail_timeout = Some(fast));
+    let mut harness = AssociationHarness::live(|config| config.fast_io_fail_timeout = Some(fast));
     for _ in 0..2 {
         harness.now += LONGEST;
         let (lost_at, target) = (harness.now, harness.target.take());
@@ -518,7 +518,7 @@ fn requests_fail_at_the_fast_io_fail_timeout_while_attempts_go_on() {
             harness.act_when_due();
         }
     }
-    // Where another path works they wait, and are looked at again.
+    // If another path works they wait, and are checked again.
     harness.now += LONGEST;
     harness.target = None;
     let lost_at = harness.now;
@@ -537,7 +537,7 @@ fn requests_fail_at_the_fast_io_fail_timeout_while_attempts_go_on() {
 
 #[test]
 fn attempts_are_paused_between_and_requests_fail_when_the_time_is_up() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.now += LONGEST;
     let (mut lost_at, target) = (harness.now, harness.target.take());
     harness.association.lane_lost(harness.now, 0, "cut");
@@ -559,7 +559,7 @@ fn attempts_are_paused_between_and_requests_fail_when_the_time_is_up() {
     assert!(pauses.iter().all(|pause| *pause <= LONGEST), "{pauses:?}");
     harness.target = target;
     assert_eq!(count(&harness.act_when_due(), "attach"), 1, "it may come back");
-    // All counts from the beginning again.
+    // All pauses start again.
     (lost_at, harness.target) = (harness.now + LONGEST, None);
     harness.now = lost_at;
     harness.association.lane_lost(harness.now, 0, "cut");
@@ -569,7 +569,7 @@ fn attempts_are_paused_between_and_requests_fail_when_the_time_is_up() {
 
 #[test]
 fn an_association_that_is_lost_again_and_again_does_not_hurry() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     let mut attached = Vec::new();
     for _ in 0..10 {
         harness.association.lane_lost(harness.now, 0, "a poisonous request");
@@ -585,7 +585,7 @@ fn an_association_that_is_lost_again_and_again_does_not_hurry() {
 
 #[test]
 fn a_keep_alive_is_in_time_between_the_commands_of_a_bring_up() {
-    let mut harness = Harness::new(|config| config.lanes = 40);
+    let mut harness = AssociationHarness::new(|config| config.lanes = 40);
     harness.takes = Duration::from_millis(400);
     let log = harness.act();
     let (from, to) = (position(&log, "open 1"), position(&log, "attach"));
@@ -595,7 +595,7 @@ fn a_keep_alive_is_in_time_between_the_commands_of_a_bring_up() {
 
 #[test]
 fn overdue_commands_are_aborted_one_by_one() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.association.overdue(2, [5, 6]);
     assert!(!harness.association.is_idle());
     assert_eq!(harness.act(), ["Abort of 5", "Abort of 6"]);
@@ -603,14 +603,14 @@ fn overdue_commands_are_aborted_one_by_one() {
 }
 
 #[test]
-fn another_namespace_is_barred_before_anybody_hears_of_it() {
-    let mut harness = Harness::live(|_| ());
+fn a_replaced_namespace_is_barred_before_lanes_are_attached() {
+    let mut harness = AssociationHarness::live(|_| ());
     harness.now += LONGEST;
     harness.target = Some(target(2));
     harness.association.lane_lost(harness.now, 0, "the target was restarted");
     let log = harness.act();
     assert_eq!(count(&log, "attach, stale [1]"), 1, "{log:?}");
-    // The first one is back, and an event tells.
+    // The first target is back, and an event reports it.
     harness.now += LONGEST;
     harness.target = Some(target(1));
     harness.cntlid = 0;
@@ -619,12 +619,12 @@ fn another_namespace_is_barred_before_anybody_hears_of_it() {
 }
 
 #[test]
-fn a_namespace_that_changes_while_lanes_live_is_looked_at() {
-    let mut harness = Harness::live(|_| ());
+fn a_namespace_change_while_lanes_are_live_is_read() {
+    let mut harness = AssociationHarness::live(|_| ());
     let target = harness.target.as_mut().unwrap();
     let namespace = NamespaceConfig::new(2, 50, 9);
     target.apply(&[Operation::AddNamespace { nqn: NQN.into(), namespace }]).unwrap();
-    // The event is told to whoever listens: type notice, namespace attribute changed.
+    // Event of type notice, namespace attribute changed.
     let mut cqe = Cqe::new(0, Status::SUCCESS);
     cqe.dw0 = 0x0004_0002.into();
     harness.association.event(&cqe);
@@ -644,14 +644,14 @@ fn a_namespace_that_changes_while_lanes_live_is_looked_at() {
 
 #[test]
 fn it_ends_in_order_when_its_users_have() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.association.stop(harness.now, false);
     assert_eq!(harness.act(), ["finish", "Keep Alive 0"]);
     assert!(harness.association.ends_in_order());
     harness.now += KEEP_ALIVE / 2;
     assert_eq!(harness.act(), ["Keep Alive 0"], "its users take their time");
     harness.association.lane_lost(harness.now, 1, "cut");
-    assert_eq!(harness.act(), ["fail Some(1)"], "nobody connects again");
+    assert_eq!(harness.act(), ["fail Some(1)"], "no further attempt follows");
     harness.association.ended(harness.now);
     let log = harness.act();
     assert_eq!(log[0], "Property Set CC 0");
@@ -662,7 +662,7 @@ fn it_ends_in_order_when_its_users_have() {
 
 #[test]
 fn users_that_do_not_end_are_failed() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.association.stop(harness.now, false);
     harness.act();
     let begin = harness.now;
@@ -673,7 +673,7 @@ fn users_that_do_not_end_are_failed() {
 #[test]
 fn a_target_that_is_gone_at_the_end_is_not_waited_for() {
     for is_lost_before in [false, true] {
-        let mut harness = Harness::live(|_| ());
+        let mut harness = AssociationHarness::live(|_| ());
         harness.now += LONGEST;
         harness.target = None;
         if is_lost_before {
@@ -690,7 +690,7 @@ fn a_target_that_is_gone_at_the_end_is_not_waited_for() {
 
 #[test]
 fn a_controller_that_grants_fewer_queues_is_not_used() {
-    let mut harness = Harness::new(|config| config.lanes = 60_000);
+    let mut harness = AssociationHarness::new(|config| config.lanes = 60_000);
     let log = harness.act();
     let why = &log[position(&log, "reset")];
     assert!(why.contains("grants only"), "{why}");
@@ -700,7 +700,7 @@ fn a_controller_that_grants_fewer_queues_is_not_used() {
 #[test]
 fn failures_say_what_has_failed() {
     let status = Status::CONNECT_CONTROLLER_BUSY;
-    let refused: Failure<&str> = Failure::Refused { qid: 0, status };
+    let refused: ProcedureFailure<&str> = ProcedureFailure::Refused { qid: 0, status };
     assert_eq!(refused.to_string(), format!("Connect of queue 0 refused: {status}"));
 }
 
@@ -712,7 +712,7 @@ fn lines(log: &[String]) -> Vec<&str> {
 
 #[test]
 fn a_lane_gets_an_express_connection_while_the_others_work() {
-    let mut harness = Harness::live(|_| {});
+    let mut harness = AssociationHarness::live(|_| {});
     harness.association.want_express(1);
     assert!(!harness.association.is_idle());
     let log = harness.act();
@@ -726,7 +726,7 @@ fn a_lane_gets_an_express_connection_while_the_others_work() {
     assert_eq!(lines(&harness.act()), ["no express of lane 0: None"], "there are two at most");
     let target = harness.target.as_mut().expect("it is there");
     target.disconnect(harness.cntlid, 4);
-    harness.association.express_closed(0, 3); // of another time
+    harness.association.express_closed(0, 3); // of an earlier connection
     harness.association.want_express(0);
     assert_eq!(lines(&harness.act()), ["no express of lane 0: None"], "lane 1 has it");
     harness.association.express_closed(1, 3);
@@ -736,15 +736,15 @@ fn a_lane_gets_an_express_connection_while_the_others_work() {
 
 #[test]
 fn a_controller_without_queues_to_spare_gets_no_express_connection() {
-    let mut harness = Harness::live(|config| config.expresses = 0);
+    let mut harness = AssociationHarness::live(|config| config.expresses = 0);
     harness.association.want_express(0);
     assert_eq!(lines(&harness.act()), ["no express of lane 0: None"]);
     assert!(harness.association.is_live() && harness.association.is_idle());
 }
 
 #[test]
-fn an_express_connection_that_cannot_be_made_harms_nobody() {
-    let mut harness = Harness::live(|_| {});
+fn a_failed_express_connection_leaves_the_others_alone() {
+    let mut harness = AssociationHarness::live(|_| {});
     let target = harness.target.take();
     harness.association.want_express(0);
     let log = harness.act();
@@ -752,7 +752,7 @@ fn an_express_connection_that_cannot_be_made_harms_nobody() {
     assert_eq!(lines(&log), ["open 4", refusal]);
     assert!(harness.association.is_live());
     harness.target = target;
-    // The target still knows a queue of that number: it refuses.
+    // The target still has a queue of that number, and refuses.
     harness.association.want_express(0);
     harness.act();
     harness.association.express_closed(0, 3);
@@ -763,8 +763,8 @@ fn an_express_connection_that_cannot_be_made_harms_nobody() {
 }
 
 #[test]
-fn an_express_connection_without_an_answer_harms_nobody() {
-    let mut harness = Harness::live(|config| config.wants.keep_alive = Duration::ZERO);
+fn a_silent_express_connection_leaves_the_others_alone() {
+    let mut harness = AssociationHarness::live(|config| config.wants.keep_alive = Duration::ZERO);
     harness.association.want_express(0);
     let action = harness.association.poll(harness.now);
     assert!(matches!(action, Some(Action::Ask { ask: Ask::Open { qid: 4, lane: 0, .. }, .. })));
@@ -779,7 +779,7 @@ fn an_express_connection_without_an_answer_harms_nobody() {
 
 #[test]
 fn express_connections_are_lost_with_the_others() {
-    let mut harness = Harness::live(|_| {});
+    let mut harness = AssociationHarness::live(|_| {});
     harness.association.want_express(0);
     harness.act();
     harness.association.want_express(1);

@@ -1,19 +1,19 @@
-//! Old commands: a write that may still be executed closes its blocks until its controller has ended, or nobody has
-//! claimed to have it for the quiet time.
+//! Old commands: a write that may still be executed closes its blocks until its controller has ended, or has not been
+//! claimed for the quiet time.
 
 use super::*;
 use roadtrain_host_proto::association::Beside;
 use roadtrain_host_proto::bringup::Fencing;
 
-/// Of a target that counts traffic as a sign of life.
+/// Quiet time of a target with traffic-based keep alive.
 const QUIET: Duration = Duration::from_secs(15);
 
-/// A live path that is lost, with a write under way, and the time.
+/// Returns a path that was lost with a write in flight, and the time of the loss.
 fn lost(
     change: impl FnOnce(&mut Config),
-    prepare: impl FnOnce(&mut Harness),
-) -> (Harness, Instant) {
-    let mut harness = Harness::live(change);
+    prepare: impl FnOnce(&mut AssociationHarness),
+) -> (AssociationHarness, Instant) {
+    let mut harness = AssociationHarness::live(change);
     harness.now += LONGEST;
     prepare(&mut harness);
     let lost_at = harness.now;
@@ -21,13 +21,13 @@ fn lost(
     (harness, lost_at)
 }
 
-/// The same blocks, written anew.
-fn is_closed(harness: &Harness) -> bool {
+/// True if a new write to the same blocks has to wait.
+fn is_closed(harness: &AssociationHarness) -> bool {
     harness.guard.blocks(&BLOCKS)
 }
 
-/// Goes on until the blocks are open: when that was.
-fn until_open(harness: &mut Harness) -> Instant {
+/// Runs until the blocks are open. Returns the time.
+fn until_open(harness: &mut AssociationHarness) -> Instant {
     for _ in 0..10_000 {
         if !is_closed(harness) {
             return harness.now;
@@ -37,13 +37,13 @@ fn until_open(harness: &mut Harness) -> Instant {
     panic!("it stays closed: {:?}", harness.now);
 }
 
-fn another_process(harness: &mut Harness, network: u128) {
+fn another_process(harness: &mut AssociationHarness, network: u128) {
     harness.random = RANDOM.rotate_left(13);
     let config = TargetConfig { network, ..config(1) };
     harness.target = Some(Target::new(Instant(0), &config).expect("the configuration is valid"));
 }
 
-/// The target has the write in its store, and says so again and again: no time opens the blocks.
+/// The target reports again and again that the write is in its store: no time opens the blocks.
 #[test]
 fn no_time_opens_blocks_while_the_target_says_that_it_is_in_progress() {
     for has_others in [false, true] {
@@ -52,7 +52,7 @@ fn no_time_opens_blocks_while_the_target_says_that_it_is_in_progress() {
             config.controller_loss_timeout = None;
         };
         let (mut harness, lost_at) = lost(change, |harness| {
-            (harness.remains, harness.takes) = (true, Duration::from_millis(1));
+            (harness.has_leftovers, harness.takes) = (true, Duration::from_millis(1));
         });
         harness.act();
         while harness.now.since(lost_at) < QUIET * 10 {
@@ -60,12 +60,12 @@ fn no_time_opens_blocks_while_the_target_says_that_it_is_in_progress() {
             assert!(is_closed(&harness), "after {:?}", harness.now.since(lost_at));
             assert!(!harness.association.is_live());
         }
-        harness.remains = false;
+        harness.has_leftovers = false;
         until_open(&mut harness);
     }
 }
 
-/// The same of Connect: the controller is busy with what this host has sent before.
+/// Connect reports that the controller is busy with old commands of this host: no time opens the blocks.
 #[test]
 fn no_time_opens_blocks_while_the_controller_is_busy() {
     let (mut harness, lost_at) = lost(|_| (), |harness| harness.is_busy = true);
@@ -74,16 +74,16 @@ fn no_time_opens_blocks_while_the_controller_is_busy() {
         harness.act_when_due();
         assert!(is_closed(&harness), "after {:?}", harness.now.since(lost_at));
     }
-    // It falls silent: from its last claim on the quiet time counts.
+    // The target stops replying: the quiet time counts from its last claim.
     let (claimed_at, target) = (harness.now, harness.target.take());
     let opened_at = until_open(&mut harness);
     assert!(opened_at.since(claimed_at) <= QUIET && opened_at.since(claimed_at) + LONGEST > QUIET);
     harness.target = target;
 }
 
-/// Another path has heard that the reset is in progress: that counts for the path that has lost the controller.
+/// A reset in progress that another path has found counts for the path that has lost the controller.
 #[test]
-fn a_claim_that_another_path_has_heard_counts() {
+fn a_claim_that_another_path_received_counts() {
     let old = OldCommands::default();
     let shared = old.clone();
     let (mut harness, lost_at) = lost(
@@ -97,7 +97,7 @@ fn a_claim_that_another_path_has_heard_counts() {
     harness.act();
     for _ in 0..20 {
         harness.now += QUIET / 3;
-        old.claim(harness.now, instance.expect("it tells"));
+        old.claim(harness.now, instance.expect("it reports its instance"));
         harness.act();
         assert!(is_closed(&harness), "after {:?}", harness.now.since(lost_at));
     }
@@ -105,17 +105,18 @@ fn a_claim_that_another_path_has_heard_counts() {
     assert_eq!(until_open(&mut harness).since(claimed_at), QUIET);
 }
 
-/// The path leads to another process than before: what it does not know, or does not do, proves nothing. Reads go on.
+/// The path leads to another process: if that does not know the controller, or does not reset it, this proves nothing.
+/// Reads continue.
 #[test]
 fn another_process_proves_nothing() {
     let status = Status::INVALID_OPCODE.dnr();
-    type Prepare = fn(&mut Harness);
+    type Prepare = fn(&mut AssociationHarness);
     let cases: [(Prepare, Fencing); 4] = [
         (|harness| another_process(harness, NETWORK + 1), Fencing::Unknown),
         (|harness| another_process(harness, 0), Fencing::Unknown),
-        (|harness| harness.resets = Resets::NotOffered, Fencing::NotOffered),
+        (|harness| harness.resets = ResetReplies::NotOffered, Fencing::NotOffered),
         (
-            |harness| harness.resets = Resets::Answered(Status::INVALID_OPCODE.dnr()),
+            |harness| harness.resets = ResetReplies::Answered(Status::INVALID_OPCODE.dnr()),
             Fencing::Refused(status),
         ),
     ];
@@ -127,13 +128,13 @@ fn another_process_proves_nothing() {
         assert!(is_closed(&harness) && harness.association.is_live());
         assert_eq!(until_open(&mut harness).since(lost_at), QUIET, "{expected:?}");
     }
-    // One that has its place may be believed.
+    // A process with the endpoint of the controller proves its end.
     let (mut harness, _) = lost(|_| (), |harness| another_process(harness, NETWORK));
     let log = harness.act();
     assert_eq!((count(&log, "fenced: Replaced"), is_closed(&harness)), (1, false), "{log:?}");
 }
 
-/// Another path leads to a process that has the place of the one that had the controller, or to any other one.
+/// Another path leads to a process with the endpoint of the lost controller, or to any other process.
 #[test]
 fn another_path_may_lead_to_the_place_of_the_controller() {
     for (network, expected) in [(NETWORK, Fencing::Replaced), (NETWORK + 1, Fencing::Unknown)] {
@@ -143,17 +144,17 @@ fn another_path_may_lead_to_the_place_of_the_controller() {
         };
         let (mut harness, lost_at) = lost(share, |harness| harness.target = None);
         let info = harness.association.info().expect("it was live");
-        let instance = bringup::instance(info).expect("it tells");
+        let instance = bringup::instance(info).expect("it reports its instance");
         harness.act();
-        let mut other = Harness::new(share);
+        let mut other = AssociationHarness::new(share);
         other.now = lost_at;
         another_process(&mut other, network);
         other.act();
         other.association.end_for(lost_at, 0, instance);
         let log = other.act();
-        let told = format!("for 0, {}: {expected:?}", instance.cntlid);
-        assert_eq!(count(&log, &told), 1, "{log:?}");
-        // The driver tells the owner of one that has ended.
+        let expected_line = format!("for 0, {}: {expected:?}", instance.cntlid);
+        assert_eq!(count(&log, &expected_line), 1, "{log:?}");
+        // The driver notifies the owner of a controller that has ended.
         if expected.has_ended() {
             harness.association.fenced(instance);
             harness.act();
@@ -162,7 +163,7 @@ fn another_path_may_lead_to_the_place_of_the_controller() {
     }
 }
 
-/// A path that leads elsewhere for a while may come back to the process that has the controller.
+/// A path that leads to another process for a while may return to the process that has the controller.
 #[test]
 fn the_process_that_has_the_controller_may_be_reached_again() {
     let (mut harness, _) = lost(
@@ -180,34 +181,34 @@ fn the_process_that_has_the_controller_may_be_reached_again() {
     let mut log = harness.act();
     log.extend(harness.act_when_due());
     assert_eq!(count(&log, "fenced: Ended"), 1, "{log:?}");
-    let is_open = |harness: &Harness| !is_closed(harness);
+    let is_open = |harness: &AssociationHarness| !is_closed(harness);
     assert!(!is_open(&harness), "that of the other process may still have its own");
 }
 
-/// Without keep-alive no time says that a controller has ended.
+/// Without keep-alive no time ends a controller.
 #[test]
 fn without_keep_alive_no_time_opens_blocks() {
     let change = |config: &mut Config| config.wants.keep_alive = Duration::ZERO;
-    let (mut harness, _) = lost(change, |harness| harness.resets = Resets::NotOffered);
+    let (mut harness, _) = lost(change, |harness| harness.resets = ResetReplies::NotOffered);
     harness.act();
     assert!(harness.association.is_live());
     harness.now += QUIET * 1000;
     harness.act();
     assert!(is_closed(&harness));
-    harness.resets = Resets::Done;
+    harness.resets = ResetReplies::Done;
     harness.association.lane_lost(harness.now, 0, "cut");
     harness.act();
     assert!(!is_closed(&harness), "the target has ended both");
 }
 
-/// Requests have failed to their program while they may still be executed. The path that comes back is not used for the
-/// same blocks before the controller has ended.
+/// Requests have failed while they may still be executed. The reconnected path does not write the same blocks before
+/// the controller has ended.
 #[test]
 fn what_has_failed_closes_its_blocks() {
     let fast = Duration::from_secs(2);
     let (mut harness, _) = lost(
         |config| config.fast_io_fail_timeout = Some(fast),
-        |harness| harness.resets = Resets::NotOffered,
+        |harness| harness.resets = ResetReplies::NotOffered,
     );
     let target = harness.target.take();
     let mut log = harness.act();
@@ -223,7 +224,7 @@ fn what_has_failed_closes_its_blocks() {
     until_open(&mut harness);
 }
 
-/// A path that is given up leaves its blocks closed for the others, until it must have ended.
+/// A path that is removed leaves its blocks closed for the others, until its controller must have ended.
 #[test]
 fn a_path_that_is_given_up_has_not_ended() {
     let (mut harness, lost_at) = lost(|_| (), |harness| harness.target = None);
@@ -235,18 +236,18 @@ fn a_path_that_is_given_up_has_not_ended() {
     assert!(old.open(lost_at).is_empty());
 }
 
-/// Most targets name no controllers, so no path can have those ended that a process before has left.
+/// Most targets report no controller instance, so no path can end the controllers that an earlier process has left.
 #[test]
 fn an_inherited_controller_without_a_name_ends_by_time() {
     for is_brought_up in [false, true] {
-        let mut first = Harness::live(|_| ());
+        let mut first = AssociationHarness::live(|_| ());
         let _ = first.guard.record(vec![BLOCKS]);
         let mut open = first.old.open(first.now).remove(0);
         open.controller.instance = None;
         let (old, mut config) = (OldCommands::default(), None);
         let serial = old.inherit(first.now, open.clone());
         let shared = old.clone();
-        let mut next = Harness::new(|of| {
+        let mut next = AssociationHarness::new(|of| {
             of.old_commands = shared;
             config = Some(of.clone());
         });
@@ -267,18 +268,18 @@ fn an_inherited_controller_without_a_name_ends_by_time() {
     }
 }
 
-/// A process that comes after another one has its controllers ended first, also where its admin queue is there before.
+/// A later process ends the controllers of an earlier one first, also if its admin queue is already connected.
 #[test]
 fn a_later_process_has_the_controller_ended_first() {
     for is_brought_up in [false, true] {
-        let mut first = Harness::live(|_| ());
+        let mut first = AssociationHarness::live(|_| ());
         let _ = first.guard.record(vec![BLOCKS]);
         let open = first.old.open(first.now);
         assert_eq!((open.len(), &open[0].ranges[..]), (1, &[BLOCKS][..]));
         let (old, mut config) = (OldCommands::default(), None);
         old.inherit(first.now, open[0].clone());
         let shared = old.clone();
-        let mut next = Harness::new(|of| {
+        let mut next = AssociationHarness::new(|of| {
             of.old_commands = shared;
             config = Some(of.clone());
         });
@@ -288,7 +289,7 @@ fn a_later_process_has_the_controller_ended_first() {
             let config = config.expect("there is one");
             old.inherit(first.now, open[0].clone());
             next.association = Association::brought_up(next.now, config, info, None);
-            next.cntlid = super::beside::another(&mut first).cntlid;
+            next.cntlid = super::siblings::another(&mut first).cntlid;
         }
         next.target = first.target.take();
         let log = next.act();

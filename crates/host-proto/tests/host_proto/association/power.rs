@@ -1,6 +1,6 @@
 //! Power failure of the target's machine: the next Flush of a namespace with unflushed writes fails once.
 
-use super::{Harness, LONGEST, booted, count, position};
+use super::{AssociationHarness, LONGEST, booted, count, position};
 use roadtrain_host_proto::requests::{Addressed, Outcome, Queue, Requests};
 use roadtrain_host_proto::retry::RetryRules;
 use roadtrain_host_proto::write_verifier::Durability;
@@ -8,9 +8,9 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 
 #[derive(Debug)]
-struct Request(Durability);
+struct DurabilityRequest(Durability);
 
-impl Addressed for Request {
+impl Addressed for DurabilityRequest {
     fn nsid(&self) -> u32 {
         1
     }
@@ -20,11 +20,11 @@ impl Addressed for Request {
     }
 }
 
-/// A queue of one command.
+/// Queue with one entry.
 #[derive(Default)]
-struct One(u32);
+struct SingleEntryQueue(u32);
 
-impl Queue<Request> for One {
+impl Queue<DurabilityRequest> for SingleEntryQueue {
     fn room(&self) -> u32 {
         1 - self.0
     }
@@ -33,26 +33,34 @@ impl Queue<Request> for One {
         self.0
     }
 
-    fn submit(&mut self, _: Instant, _: &mut Request) -> Option<u16> {
+    fn submit(&mut self, _: Instant, _: &mut DurabilityRequest) -> Option<u16> {
         self.0 = 1;
         Some(0)
     }
 }
 
-/// Runs a request that the target answers with success, over a lane that has just been connected.
-fn run(harness: &Harness, durability: Durability) -> Status {
+/// Runs a request that succeeds, over a lane that has just been connected.
+fn run(harness: &AssociationHarness, durability: Durability) -> Status {
     let mut requests = Requests::new(4, None);
     requests.set_writes(harness.writes.clone());
     requests.attach(RetryRules::default(), Default::default());
-    requests.take(harness.now, Request(durability), Some(&mut One::default()));
+    requests.take(
+        harness.now,
+        DurabilityRequest(durability),
+        Some(&mut SingleEntryQueue::default()),
+    );
     match requests.end(harness.now, 0, Status::SUCCESS, true) {
         Some(Outcome::Ended(ended)) => ended.status,
         other => panic!("{other:?}"),
     }
 }
 
-/// Connects again, to a target with that store and verifier: what is logged.
-fn reconnect(harness: &mut Harness, store: u128, write_verifier: Option<u64>) -> Vec<String> {
+/// Reconnects to a target with this store and verifier. Returns the log.
+fn reconnect(
+    harness: &mut AssociationHarness,
+    store: u128,
+    write_verifier: Option<u64>,
+) -> Vec<String> {
     harness.now += LONGEST;
     harness.target = Some(booted(store, write_verifier));
     harness.cntlid = 0;
@@ -62,7 +70,7 @@ fn reconnect(harness: &mut Harness, store: u128, write_verifier: Option<u64>) ->
 
 #[test]
 fn a_flush_fails_once_when_the_write_verifier_has_changed() {
-    let mut harness = Harness::new(|_| ());
+    let mut harness = AssociationHarness::new(|_| ());
     harness.target = Some(booted(1, Some(5)));
     harness.act();
     assert_eq!(run(&harness, Durability::NeedsFlush), Status::SUCCESS);
@@ -74,7 +82,7 @@ fn a_flush_fails_once_when_the_write_verifier_has_changed() {
     assert_eq!(run(&harness, Durability::Flush), Status::SUCCESS);
     let log = reconnect(&mut harness, 1, Some(7));
     assert_eq!(count(&log, "writes lost"), 0, "nothing was written since: {log:?}");
-    // Writes that are stable when they are answered.
+    // Writes that are stable at their completion.
     assert_eq!(run(&harness, Durability::Unchanged), Status::SUCCESS);
     assert_eq!(count(&reconnect(&mut harness, 1, Some(8)), "writes lost"), 0);
     assert_eq!(run(&harness, Durability::Flush), Status::SUCCESS);
@@ -82,7 +90,7 @@ fn a_flush_fails_once_when_the_write_verifier_has_changed() {
 
 #[test]
 fn another_namespace_says_nothing_of_lost_writes() {
-    let mut harness = Harness::new(|_| ());
+    let mut harness = AssociationHarness::new(|_| ());
     harness.target = Some(booted(1, Some(5)));
     harness.act();
     run(&harness, Durability::NeedsFlush);

@@ -1,4 +1,4 @@
-//! An association beside others of the same host: when what its path had is free, and what it does for others.
+//! An association with other associations of the same host: when its requests may move, and its resets for others.
 
 use super::*;
 use roadtrain_host_proto::association::Beside;
@@ -8,14 +8,14 @@ use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, Property, pr
 use roadtrain_wire::identify::IdentifyController;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
-/// With a path beside it that sees the same.
+/// Configures another path to the same namespaces.
 fn with_others(config: &mut Config) {
     config.beside = Some(Beside::default());
 }
 
 #[test]
 fn requests_are_free_when_the_target_has_ended_the_controller() {
-    let mut harness = Harness::live(with_others);
+    let mut harness = AssociationHarness::live(with_others);
     harness.now += LONGEST;
     harness.association.lane_lost(harness.now, 0, "cut");
     let log = harness.act();
@@ -26,7 +26,7 @@ fn requests_are_free_when_the_target_has_ended_the_controller() {
 
 #[test]
 fn requests_are_free_when_the_controller_must_have_noticed() {
-    let mut harness = Harness::live(with_others);
+    let mut harness = AssociationHarness::live(with_others);
     harness.now += LONGEST;
     let lost_at = harness.now;
     harness.target = None;
@@ -35,12 +35,12 @@ fn requests_are_free_when_the_controller_must_have_noticed() {
     while count(&log, "release") == 0 {
         log = harness.act_when_due();
     }
-    // The target counts traffic as a sign of life, and tells no Command Quiesce Time.
+    // The target uses traffic-based keep alive, and reports no Command Quiesce Time.
     assert_eq!(harness.now.since(lost_at), KEEP_ALIVE * 3);
     for _ in 0..10 {
         assert_eq!(count(&harness.act_when_due(), "release"), 0, "once");
     }
-    let mut alone = Harness::live(|config| {
+    let mut alone = AssociationHarness::live(|config| {
         with_others(config);
         config.wants.keep_alive = Duration::ZERO;
     });
@@ -48,13 +48,13 @@ fn requests_are_free_when_the_controller_must_have_noticed() {
     alone.association.lane_lost(alone.now, 0, "silent");
     alone.act();
     for _ in 0..20 {
-        assert_eq!(count(&alone.act_when_due(), "release"), 0, "nobody knows");
+        assert_eq!(count(&alone.act_when_due(), "release"), 0, "nothing ends it");
     }
 }
 
 #[test]
 fn requests_are_free_when_another_path_has_ended_the_controller() {
-    let mut harness = Harness::live(with_others);
+    let mut harness = AssociationHarness::live(with_others);
     let lost = instance_of(&harness);
     harness.association.fenced(lost);
     assert_eq!(count(&harness.act(), "release"), 0, "it lives");
@@ -66,7 +66,7 @@ fn requests_are_free_when_another_path_has_ended_the_controller() {
     harness.association.fenced(ControllerInstance { cirn: lost.cirn ^ 1, ..lost });
     assert_eq!(count(&harness.act(), "release"), 0, "another one");
     harness.association.remind();
-    assert_eq!(count(&harness.act(), "end elsewhere"), 1, "somebody new may do it");
+    assert_eq!(count(&harness.act(), "end elsewhere"), 1, "a new path may do it");
     harness.association.fenced(lost);
     assert_eq!(count(&harness.act(), "release"), 1);
     harness.association.fenced(lost);
@@ -75,12 +75,13 @@ fn requests_are_free_when_another_path_has_ended_the_controller() {
     assert_eq!(count(&harness.act(), "end elsewhere"), 0, "it has ended");
 }
 
-fn instance_of(harness: &Harness) -> ControllerInstance {
-    bringup::instance(harness.association.info().expect("it was live")).expect("it tells")
+fn instance_of(harness: &AssociationHarness) -> ControllerInstance {
+    bringup::instance(harness.association.info().expect("it was live"))
+        .expect("it reports its instance")
 }
 
-/// Another controller of the same host, which nobody serves any more.
-pub(super) fn another(harness: &mut Harness) -> ControllerInstance {
+/// Connects another controller of the same host, which no path uses.
+pub(super) fn another(harness: &mut AssociationHarness) -> ControllerInstance {
     let (target, now) = (harness.target.as_mut().expect("it is there"), harness.now);
     let data = ConnectData::new([7; 16], CNTLID_DYNAMIC, NQN, "nqn.2026-11.test:host");
     let sqe = Connect { recfmt: 0, qid: 0, sqsize: 31, cattr: 0, kato_ms: 0 }.emit();
@@ -100,36 +101,39 @@ pub(super) fn another(harness: &mut Harness) -> ControllerInstance {
 
 #[test]
 fn a_controller_that_another_path_has_lost_is_ended_over_a_live_path() {
-    let mut harness = Harness::live(with_others);
+    let mut harness = AssociationHarness::live(with_others);
     let lost = another(&mut harness);
     harness.association.end_for(harness.now, 7, lost);
     let log = harness.act();
     assert_eq!(log, ["Cross-Controller Reset 0", &format!("for 7, {}: Ended", lost.cntlid)]);
     assert!(harness.association.is_idle());
-    // One that has ended before, by whatever, has ended.
+    // A reset of a controller that has ended before succeeds.
     harness.association.end_for(harness.now, 7, lost);
     assert_eq!(count(&harness.act(), "for 7"), 1);
-    // One that is withdrawn is nobody's any more.
+    // A withdrawn reset is not carried out.
     harness.association.end_for(harness.now, 7, lost);
     harness.association.withdraw(7);
     assert_eq!(harness.act(), Vec::<String>::new());
 }
 
-/// What is in a store may be executed yet: nothing is free before it is not.
+/// Commands in a store may still be executed: requests move only after their end.
 #[test]
 fn a_controller_with_commands_in_a_store_has_not_ended_for_other_paths() {
-    let mut harness = Harness::live(with_others);
+    let mut harness = AssociationHarness::live(with_others);
     let lost = another(&mut harness);
-    (harness.remains, harness.takes) = (true, Duration::from_millis(1));
+    (harness.has_leftovers, harness.takes) = (true, Duration::from_millis(1));
     harness.association.end_for(harness.now, 7, lost);
     let mut log = harness.act();
     for _ in 0..200 {
         log.extend(harness.act_when_due());
     }
     assert_eq!((count(&log, "for 7"), count(&log, "reset")), (0, 0), "{log:?}");
-    let asked = count(&log, "Cross-Controller Reset 0");
-    assert!(count(&log, "Keep Alive 0") > 0 && asked > 2 * count(&log, "Keep Alive 0"), "{log:?}");
-    harness.remains = false;
+    let queries = count(&log, "Cross-Controller Reset 0");
+    assert!(
+        count(&log, "Keep Alive 0") > 0 && queries > 2 * count(&log, "Keep Alive 0"),
+        "{log:?}"
+    );
+    harness.has_leftovers = false;
     let mut log = Vec::new();
     for _ in 0..20 {
         log.extend(harness.act_when_due());
@@ -137,16 +141,16 @@ fn a_controller_with_commands_in_a_store_has_not_ended_for_other_paths() {
     assert_eq!(count(&log, &format!("for 7, {}: Ended", lost.cntlid)), 1);
 }
 
-/// Another process may have it: nobody is told that it has ended, and another process is asked again.
+/// Another process may have the controller: it does not count as ended, and only another process is queried again.
 #[test]
 fn a_controller_that_the_target_has_never_had_has_not_ended() {
-    let mut harness = Harness::live(with_others);
+    let mut harness = AssociationHarness::live(with_others);
     let lost = ControllerInstance { cntlid: 99, ciu: 5, cirn: 1 };
     harness.association.end_for(harness.now, 7, lost);
     let log = harness.act();
     assert_eq!(count(&log, "for 7, 99: Unknown"), 1, "{log:?}");
     for _ in 0..10 {
-        assert_eq!(count(&harness.act_when_due(), "Cross-Controller Reset"), 0, "it was asked");
+        assert_eq!(count(&harness.act_when_due(), "Cross-Controller Reset"), 0, "it was queried");
     }
     harness.association.lane_lost(harness.now, 0, "cut");
     let mut log = harness.act();
@@ -156,10 +160,10 @@ fn a_controller_that_the_target_has_never_had_has_not_ended() {
     assert_eq!(count(&log, "for 7, 99: Unknown"), 1, "{log:?}");
 }
 
-/// A target that was started anew does not know the controller that its predecessor had at the same address.
+/// A restarted target does not know the controller that its predecessor had at the same address.
 #[test]
 fn a_controller_ends_with_the_process_that_had_it() {
-    let mut harness = Harness::live(with_others);
+    let mut harness = AssociationHarness::live(with_others);
     harness.random = RANDOM.rotate_left(13);
     harness.target = Some(target(1));
     harness.now += LONGEST;
@@ -172,7 +176,7 @@ fn a_controller_ends_with_the_process_that_had_it() {
 #[test]
 fn a_namespace_that_another_path_does_not_see_is_stale() {
     let other = NamespaceInfo { nsid: 1, nguid: [9; 16], block_bytes: 512, ..Default::default() };
-    let mut harness = Harness::new(|config| {
+    let mut harness = AssociationHarness::new(|config| {
         config.beside =
             Some(Beside { namespaces: vec![other], transfer_bytes: 1, ..Beside::default() })
     });
@@ -180,13 +184,13 @@ fn a_namespace_that_another_path_does_not_see_is_stale() {
     assert_eq!(count(&log, "attach, stale [1]"), 1, "{log:?}");
 }
 
-/// ANA Change ends within ANATT, 10 s of our target. The event for its end may be lost.
+/// ANA Change ends within ANATT, 10 s of this target. The event for its end may be lost.
 #[test]
 fn a_transition_that_lasts_too_long_is_inaccessible() {
     let listeners =
         vec![Listener { portid: 1, address: LOCAL, tls: TlsUse::Off, named_only: false }];
     let listener = AnaListener::Tcp(LOCAL);
-    let mut harness = Harness::new(with_others);
+    let mut harness = AssociationHarness::new(with_others);
     let config = TargetConfig {
         listeners,
         ana: [(listener, AnaState::Change)].into_iter().collect(),
@@ -203,7 +207,7 @@ fn a_transition_that_lasts_too_long_is_inaccessible() {
     assert_eq!(harness.now.since(begun), Duration::from_secs(10));
     assert_eq!(count(&log, "ana [(1, Inaccessible)]"), 1, "{log:?}");
     assert_eq!((count(&log, "late [1]"), count(&log, "listen")), (1, 0), "{log:?}");
-    // Nobody tells the harness of the event.
+    // The harness does not receive the event.
     let state = Some(AnaState::Optimized);
     let target = harness.target.as_mut().expect("it is there");
     target.apply(&[Operation::SetAna { listener, state }]).expect("it listens there");

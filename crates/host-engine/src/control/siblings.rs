@@ -1,6 +1,6 @@
-//! A control thread whose path is beside others.
+//! Control thread of one of several paths.
 
-use super::{Control, HostError, ReactorHandle, Report, Seat};
+use super::{HostError, HostReactorReport, PathContext, PathControl, ReactorHandle};
 use crate::config::HostConfig;
 use crate::counters::LinkState;
 use crate::view::ControllerView;
@@ -12,65 +12,65 @@ use roadtrain_wire::cross_reset::ControllerInstance;
 use std::sync::mpsc::SyncSender;
 use tracing::{info, warn};
 
-/// Is told once what has become of the first attempt to connect a path.
-pub(crate) struct Welcome {
-    pub(crate) told: SyncSender<Result<(), HostError>>,
-    /// What the path that is connected leads to.
+/// Receiver of the result of a path's first attempt to connect, used once.
+pub(crate) struct FirstAttempt {
+    pub(crate) reply: SyncSender<Result<(), HostError>>,
+    /// Namespaces and limits of the connected path.
     pub(crate) first: Beside,
     pub(crate) address: String,
 }
 
-/// What other paths have to lead to.
-pub(crate) fn of_first(view: &ControllerView) -> Beside {
+/// Returns the constraints on further paths.
+pub(crate) fn sibling_constraints(view: &ControllerView) -> Beside {
     let info = view.info();
     let transfer_bytes = info.transfer_bytes_max;
     let namespaces = info.namespaces.clone();
     Beside { namespaces, pinned: view.pinned(), writes: view.writes(), transfer_bytes }
 }
 
-impl Control {
-    /// For a path that is to be connected, while another one works.
-    pub(crate) fn beside(
+impl PathControl {
+    /// Creates the control state of a path that is to be connected while another one works.
+    pub(crate) fn for_sibling(
         config: HostConfig,
-        seat: Seat,
+        context: PathContext,
         view: ControllerView,
         reactors: Vec<ReactorHandle>,
-        mailbox: (Outbox<Report>, Inbox<Report>),
+        mailbox: (Outbox<HostReactorReport>, Inbox<HostReactorReport>),
     ) -> Self {
-        let beside = Some(of_first(&view));
-        let rules = config.association(seat.lanes as u32, beside, view.old_commands());
+        let siblings = Some(sibling_constraints(&view));
+        let rules = config.association(context.lanes as u32, siblings, view.old_commands());
         let association = Association::new(clock::now(), rules);
-        Control::with(config, seat, view, association, reactors, mailbox)
+        PathControl::with(config, context, view, association, reactors, mailbox)
     }
 
-    /// Says what has become of the first attempt, if nobody has been told yet.
-    pub(super) fn welcomed(&mut self, outcome: Result<(), HostError>) {
-        if let Some(welcome) = self.seat.welcome.take() {
-            let _ = welcome.told.try_send(outcome);
+    /// Reports the result of the first attempt, once.
+    pub(super) fn report_first_attempt(&mut self, outcome: Result<(), HostError>) {
+        if let Some(first_attempt) = self.context.first_attempt.take() {
+            let _ = first_attempt.reply.try_send(outcome);
         }
     }
 
-    /// Tells the control threads of the other paths; the report is made with the number of this one.
-    pub(super) fn each_peer(&self, report: impl Fn(usize) -> Report) {
-        let is_other = |path: usize| path != self.seat.path && self.view.has_path(path);
-        let others = self.seat.peers.iter().enumerate().filter(|(path, _)| is_other(*path));
-        others.for_each(|(_, peer)| _ = peer.send(report(self.seat.path)));
+    /// Reports to the control threads of the other paths; the report gets the number of this path.
+    pub(super) fn each_peer(&self, report: impl Fn(usize) -> HostReactorReport) {
+        let is_other = |path: usize| path != self.context.path && self.view.has_path(path);
+        let others = self.context.peers.iter().enumerate().filter(|(path, _)| is_other(*path));
+        others.for_each(|(_, peer)| _ = peer.send(report(self.context.path)));
     }
 
-    /// Whether another path is connected.
-    pub(super) fn has_help(&self) -> bool {
-        let is_other = |path: &usize| *path != self.seat.path && self.view.has_path(*path);
-        let mut others = (0..self.seat.peers.len()).filter(is_other);
+    /// True if another path is connected.
+    pub(super) fn has_live_sibling(&self) -> bool {
+        let is_other = |path: &usize| *path != self.context.path && self.view.has_path(*path);
+        let mut others = (0..self.context.peers.len()).filter(is_other);
         others.any(|path| self.view.link_of(path).state == LinkState::Connected)
     }
 
-    /// What has become of a controller that another path has lost, as the target says that is reached by this one.
+    /// Reports the outcome for a controller that another path has lost, as this path's target gave it.
     pub(super) fn ended_for(&self, owner: usize, lost: ControllerInstance, fencing: Fencing) {
         let (target, cntlid) = (&self.config.address, lost.cntlid);
         if fencing.has_ended()
-            && let Some(peer) = self.seat.peers.get(owner)
+            && let Some(peer) = self.context.peers.get(owner)
         {
-            peer.send(Report::HasEnded { lost });
+            peer.send(HostReactorReport::HasEnded { lost });
         }
         match fencing {
             Fencing::Ended => {
@@ -86,13 +86,13 @@ impl Control {
                     %target,
                     cntlid,
                     "the target cannot end the controller that another path has lost: {}",
-                    self.what_waits()
+                    self.describe_waiting_writes()
                 )
             }
         }
     }
 
-    /// A Flush of each will fail: whoever looks for the reason finds it here.
+    /// Warns that the next Flush of these namespaces will fail.
     pub(super) fn warn_of_lost_writes(&self, nsids: &[u32]) {
         let target = &self.config.address;
         for nsid in nsids {
@@ -105,30 +105,31 @@ impl Control {
         }
     }
 
-    /// The target has not come to another ANA state in the time that it has named.
+    /// Warns of namespaces that have stayed in ANA Change for longer than ANATT.
     pub(super) fn warn_of_transition(&self, nsids: &[u32]) {
         let (target, seconds) = (&self.config.address, self.association.info());
         let seconds = seconds.map_or(0, |info| info.identify.anatt);
         warn!(
             %target,
             ?nsids,
-            "the ANA state has been changing for longer than ANATT, {seconds} s: inaccessible until the target tells another"
+            "the ANA state has been changing for longer than ANATT, {seconds} s: inaccessible until the target reports another state"
         );
     }
 
-    /// Whether what it knows of namespaces is what everybody is to know: one path tells, another one while that is lost.
-    pub(super) fn tells_of_namespaces(&self) -> bool {
-        self.view.teller() == self.seat.path || self.view.link().state != LinkState::Connected
+    /// True if this path reports the namespaces: one path does, and any other one while that is lost.
+    pub(super) fn reports_namespaces(&self) -> bool {
+        self.view.namespace_reporter() == self.context.path
+            || self.view.link().state != LinkState::Connected
     }
 
-    /// At the first time, what keeps the path from being one to the same namespaces. Later on other namespaces are
-    /// stale there.
-    pub(super) fn unlike_others(&self) -> Option<String> {
-        let welcome = self.seat.welcome.as_ref()?;
+    /// Returns why the path does not lead to the same namespaces, on its first connection. Later on other namespaces
+    /// are stale there.
+    pub(super) fn sibling_mismatch(&self) -> Option<String> {
+        let first_attempt = self.context.first_attempt.as_ref()?;
         let info = self.association.info()?;
-        let (here, there) = (&self.config.address, &welcome.address);
+        let (here, there) = (&self.config.address, &first_attempt.address);
         let first = |n: &NamespaceInfo| {
-            welcome.first.namespaces.iter().find(|other| other.nsid == n.nsid).cloned()
+            first_attempt.first.namespaces.iter().find(|other| other.nsid == n.nsid).cloned()
         };
         let pairs = info.namespaces.iter().filter_map(|now| Some((now, first(now)?)));
         let mut problems = pairs.filter_map(|(now, first)| {
@@ -142,8 +143,8 @@ impl Control {
             let has_none = now.nguid == [0; 16] && now.uuid == [0; 16] && now.eui64 == [0; 8];
             has_none.then(|| {
                 format!(
-                    "namespace {nsid} at {here} and {there} has neither NGUID nor UUID: nobody knows whether these \
-                     are paths to the same one"
+                    "namespace {nsid} at {here} and {there} has neither NGUID nor UUID: it is not known whether \
+                     these are paths to the same one"
                 )
             })
         });
@@ -154,11 +155,11 @@ impl Control {
         problem
     }
 
-    /// The path leads elsewhere: it is not used.
+    /// Refuses a path to other namespaces.
     pub(super) fn refuse(&mut self, problem: String) {
         warn!("{problem}");
         self.queues = Default::default();
-        self.welcomed(Err(HostError::Controller(problem)));
+        self.report_first_attempt(Err(HostError::Controller(problem)));
         self.is_refused = true;
         self.leave();
     }

@@ -1,12 +1,12 @@
-//! How long answers are waited for.
+//! Reply timeouts of an association.
 
-use super::{Ask, Duration, Harness, KEEP_ALIVE, completed};
+use super::{Ask, AssociationHarness, Duration, KEEP_ALIVE, completed};
 use roadtrain_host_proto::association::Action;
 use roadtrain_wire::status::Status;
 
 #[test]
 fn a_silent_controller_is_given_up() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.now = harness.association.deadline().unwrap();
     let action = harness.association.poll(harness.now);
     assert!(matches!(action, Some(Action::Ask { .. })), "Keep Alive: {action:?}");
@@ -19,10 +19,11 @@ fn a_silent_controller_is_given_up() {
     assert!(harness.association.is_live(), "an answer that is too late means nothing");
 }
 
-/// A target that answers no Abort, because its store does not: it lives, and the host goes on saying that it does.
+/// A target whose store does not complete sends no reply to an Abort. It is alive, and the host continues to send Keep
+/// Alives.
 #[test]
 fn an_abort_without_an_answer_holds_up_no_keep_alive() {
-    let mut harness = Harness::live(|_| ());
+    let mut harness = AssociationHarness::live(|_| ());
     harness.answers_aborts = false;
     harness.association.overdue(2, [5, 6]);
     assert_eq!(harness.act(), ["Abort of 5"], "one at a time");
@@ -31,19 +32,18 @@ fn an_abort_without_an_answer_holds_up_no_keep_alive() {
     }
     harness.association.aborted();
     assert_eq!(harness.act(), ["Abort of 6"]);
-    // The next path knows nothing of it.
+    // The next connection is not affected.
     harness.association.lane_lost(harness.now, 2, "not answered");
     harness.act();
     harness.association.overdue(0, [9]);
     assert_eq!(harness.act(), ["Abort of 9"]);
 }
 
-/// Each wait for an answer of a target that falls silent: never longer than the keep-alive timeout, and no longer than until
-/// requests fail.
+/// Each wait for a silent target ends at the keep-alive timeout at the latest, and no later than requests fail.
 #[test]
 fn silence_is_noticed_after_the_keep_alive_timeout() {
     let (keep_alive, fast) = (Duration::from_secs(1), Duration::from_secs(3));
-    let mut harness = Harness::live(|config| {
+    let mut harness = AssociationHarness::live(|config| {
         config.wants.keep_alive = keep_alive;
         config.fast_io_fail_timeout = Some(fast);
     });
@@ -52,7 +52,7 @@ fn silence_is_noticed_after_the_keep_alive_timeout() {
     for _ in 0..50 {
         while let Some(action) = harness.association.poll(harness.now) {
             match action {
-                Action::Ask { ask: Ask::Run { .. }, .. } => {} // nobody answers
+                Action::Ask { ask: Ask::Run { .. }, .. } => {} // no reply
                 Action::FailFast => failed_at = failed_at.or(Some(harness.now)),
                 Action::Reset { was_live: true, .. } => {
                     lost_at = Some(harness.now);
