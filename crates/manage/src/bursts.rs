@@ -1,5 +1,5 @@
-//! Log lines of what anybody may cause as often as they like: the first of a kind at once, then how many more there were,
-//! every ten seconds, until none comes for so long.
+//! Rate-limited log lines for events that peers can cause at any rate. The first event of a kind is logged at once.
+//! Further ones are counted and reported every ten seconds, until none arrives for that long.
 
 use roadtrain_wire::text::is_printable;
 use std::collections::BTreeMap;
@@ -9,30 +9,30 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// Between two lines of one kind.
+/// Interval between two lines of one kind.
 const ROUND: Duration = Duration::from_secs(10);
-/// Between two looks at what is to be told.
+/// Interval between two checks for lines that are due.
 const LOOK: Duration = Duration::from_secs(2);
-/// Most characters of what somebody has sent.
+/// Most characters of a peer's text in a line.
 const DETAIL_MAX: usize = 300;
-/// Most kinds at a time; what is of none of them is of one that they share.
+/// Most kinds at a time; events of further kinds share one.
 const KINDS_MAX: usize = 1024;
 
-/// How much it matters.
+/// Severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// It is the caller's.
+    /// Affects only the caller that caused it.
     Info,
-    /// Others may suffer from it.
+    /// May affect others.
     Warning,
 }
 
-/// Tells of bursts. Clones are the same one.
+/// Rate-limited log. Clones share their counts.
 #[derive(Clone, Default)]
 pub struct Bursts(Arc<Mutex<Counts>>);
 
 impl Bursts {
-    /// It has happened once more: `what` of `peer`, with what it said.
+    /// Reports one more event: `what` of `peer`, with its text `detail`.
     pub fn tell(&self, weight: Weight, what: &str, peer: &str, detail: &str) {
         let detail = clean(detail);
         let (is_first, needs_thread) = {
@@ -46,14 +46,14 @@ impl Bursts {
         if needs_thread {
             let bursts = self.clone();
             let watch = move || bursts.watch();
-            // Without it the count is told when the next one comes.
+            // Without the thread the count is reported with the next event.
             if Builder::new().name("roadtrain-bursts".into()).spawn(watch).is_err() {
                 self.lock().has_thread = false;
             }
         }
     }
 
-    /// Until all bursts are over.
+    /// Logs what is due until all bursts are over.
     fn watch(&self) {
         loop {
             std::thread::sleep(LOOK);
@@ -87,17 +87,17 @@ struct Counts {
     has_thread: bool,
 }
 
-/// Of one kind, since its last line.
+/// Events of one kind since its last line.
 struct Count {
     weight: Weight,
     told: Instant,
     more: u64,
-    /// The last one: who, and what it said.
+    /// The last event: peer and text.
     last: (String, String),
 }
 
 impl Counts {
-    /// One more. Whether it is the first of a burst.
+    /// Counts one more event. True if it is the first of a burst.
     fn add(
         &mut self,
         (weight, what): (Weight, &str),
@@ -120,7 +120,8 @@ impl Counts {
         }
     }
 
-    /// What is to be told by now. A kind of which nothing came is forgotten: its next one is a first one.
+    /// Returns the lines that are due. A kind without events since its last line is removed: its next event starts a
+    /// burst.
     fn due(&mut self, now: Instant) -> Vec<(Weight, String)> {
         let mut lines = Vec::new();
         self.of.retain(|what, count| {
@@ -142,7 +143,7 @@ impl Counts {
     }
 }
 
-/// In one line, and not too long.
+/// Returns the text as one line of limited length.
 fn clean(detail: &str) -> String {
     let mut text = String::new();
     for (at, c) in detail.chars().enumerate() {

@@ -1,7 +1,7 @@
-//! HTTP on a thread of its own: a listening socket and the answers to requests.
+//! HTTP on a thread of its own: a listening socket and the responses to requests.
 //!
-//! Answers come from the one thread of a single-threaded runtime, so a handler must not block it: what takes long goes
-//! to `tokio::task::spawn_blocking`.
+//! Responses come from the one thread of a single-threaded runtime, so a handler must not block it: long work goes to
+//! `tokio::task::spawn_blocking`.
 
 mod guard;
 mod places;
@@ -27,9 +27,9 @@ use tokio::runtime;
 use tokio::sync::oneshot;
 use tracing::warn;
 
-/// How long a request's head may take, and a connection be idle.
+/// Timeout for a request's head, and for an idle connection.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
-/// How long an answer may wait for a peer that takes nothing of it.
+/// Timeout of a response that the peer does not read.
 const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 /// Longest head of a request.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -44,11 +44,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `address` and answers with `router`; `name` is the thread's.
+    /// Listens at `address` and serves `router`; `name` is the thread's.
     ///
     /// # Errors
     ///
-    /// The address cannot be listened on, or there is no thread to be had.
+    /// The address cannot be listened on, or no thread can be started.
     pub fn start(name: &str, address: SocketAddr, router: Router) -> io::Result<Server> {
         let socket = TcpListener::bind(address)?;
         socket.set_nonblocking(true)?;
@@ -64,7 +64,7 @@ impl Server {
         Ok(Server { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens, with the port that the system has chosen if it was asked for 0.
+    /// Returns the listening address, with the port that the system chose for port 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -80,7 +80,7 @@ impl Drop for Server {
     }
 }
 
-/// Until `stopped` is dropped or told; connections that are open then are closed.
+/// Serves until `stopped` is dropped or receives a value; connections that are open then are closed.
 async fn serve(
     socket: TcpListener,
     router: Router,
@@ -106,7 +106,7 @@ async fn serve(
             }
         };
         if places.is_full() {
-            // Others may have sent by now what proves who they are.
+            // Other connections may have sent their credentials by now.
             tokio::task::yield_now().await;
         }
         let Some((connection, place, gone)) = places.enter(peer) else {
@@ -133,8 +133,8 @@ async fn serve(
     }
 }
 
-/// Answers on one connection until its end. Head and body of an answer leave in one send. A peer that takes nothing for
-/// `taken_within` while there is something for it loses its connection, and the answer's memory is free.
+/// Serves one connection until its end. Head and body of a response leave in one send. A peer that reads nothing for
+/// `taken_within` while data waits for it loses its connection, which frees the response's memory.
 async fn answer(stream: TcpStream, router: Router, taken_within: Duration) -> hyper::Result<()> {
     let _ = stream.set_nodelay(true);
     let milliseconds = taken_within.as_millis().try_into().unwrap_or(u32::MAX);
@@ -175,7 +175,7 @@ mod tests {
         assert!(ask().is_err());
     }
 
-    /// Its answer would keep its memory for ever.
+    /// Without the timeout the response would keep its memory for ever.
     #[test]
     fn a_peer_that_takes_nothing_loses_its_connection() {
         const ANSWER_BYTES: usize = 64 << 20;

@@ -1,11 +1,11 @@
-//! Counters over HTTP: for Prometheus, for people, for whoever asks whether all is well. Read only.
+//! Counters over HTTP: for Prometheus, a page for browsers, and a health check. Read only.
 //!
 //! | path | |
 //! |---|---|
 //! | `/` | a page with live charts |
-//! | `/metrics` | OpenMetrics if the asker takes it, else Prometheus' text format |
-//! | `/snapshot.json` | what both are made of |
-//! | `/healthz` | 200, or 503 with what is wrong |
+//! | `/metrics` | OpenMetrics if the client accepts it, else Prometheus' text format |
+//! | `/snapshot.json` | the snapshot that both are made of |
+//! | `/healthz` | 200, or 503 with the problems |
 
 mod encode;
 mod families;
@@ -32,24 +32,24 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 const PAGE: &str = include_str!("metrics/page.html");
-/// The page brings everything along, and may load nothing else.
+/// Content-Security-Policy of the page, which contains everything it needs and may load nothing else.
 const PAGE_MAY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:";
 
-/// What is shown.
+/// Source of the data.
 pub trait Source: Send + Sync + 'static {
-    /// All counters. It must not wait for reactors.
+    /// Returns all counters. It must not wait for reactors.
     fn snapshot(&self) -> Snapshot;
 
-    /// What its management has come to, if it is managed.
+    /// Returns the counters of its management, if it is managed.
     fn managed(&self) -> Option<Managed> {
         None
     }
 
-    /// What is wrong; nothing when all is well. It may wait a second for reactors that do not answer.
+    /// Returns the problems; none if the source is healthy. It may wait a second for reactors that do not respond.
     fn problems(&self) -> Vec<String>;
 }
 
-/// Answers at `address` until it is dropped.
+/// Serves at `address` until the server is dropped.
 ///
 /// # Errors
 /// The address cannot be listened on.
@@ -57,7 +57,7 @@ pub fn serve(address: SocketAddr, source: impl Source) -> io::Result<Server> {
     Server::start("roadtrain-http", address, router(source))
 }
 
-/// The answers.
+/// Returns the routes.
 fn router(source: impl Source) -> Router {
     let source: Shared = Arc::new(source);
     Router::new()
@@ -104,7 +104,7 @@ async fn health(State(source): State<Shared>) -> Response {
     }
 }
 
-/// What is made on a thread that may take its time.
+/// Returns a response whose body is made on a blocking thread.
 async fn answer(
     content_type: &'static str,
     make: impl FnOnce() -> String + Send + 'static,

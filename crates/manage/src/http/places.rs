@@ -1,7 +1,7 @@
-//! Which connections may stay when there are many.
+//! Limit on HTTP connections, and the choice of the one to close for a new one.
 //!
-//! A connection that has proved who it is stays. A new one is always let in as long as there is one that has not: when all
-//! places are taken that one has to go. Those that were refused go first, then those of the address with most of them.
+//! An authenticated connection stays. When all slots are taken, a new connection replaces an unauthenticated one.
+//! Refused ones go first, then those of the address with the most unauthenticated connections.
 
 use roadtrain_proto::source;
 use std::cmp::Reverse;
@@ -12,13 +12,13 @@ use tokio::task::AbortHandle;
 /// Most connections at once.
 pub(super) const ALL_MAX: usize = 64;
 
-/// All places. Clones are the same ones.
+/// All slots. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Places(Arc<Mutex<Table>>);
 
 #[derive(Default)]
 struct Table {
-    /// In the order in which they came.
+    /// Connections in the order in which they were accepted.
     entries: Vec<Entry>,
     next: u64,
 }
@@ -30,36 +30,36 @@ struct Entry {
     task: Option<AbortHandle>,
 }
 
-/// What is known of a connection. The first is the first to go.
+/// Authentication state of a connection. The lowest is closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
-    /// It has claimed what is not so.
+    /// It presented wrong credentials.
     Refused,
-    /// Nothing yet.
+    /// It has presented nothing yet.
     New,
-    /// It has shown who it is.
+    /// It presented valid credentials.
     Proved,
 }
 
-/// A connection, as whoever answers on it sees it.
+/// A connection, as its handlers see it.
 #[derive(Clone)]
 pub struct Connection {
-    /// The other end.
+    /// Address of the peer.
     pub peer: SocketAddr,
     places: Places,
     number: u64,
 }
 
-/// A connection's place until this is dropped.
+/// Slot of a connection, released on drop.
 pub(super) struct Place(Connection);
 
 impl Connection {
-    /// It has shown who it is: it stays, whoever comes.
+    /// Marks the connection as authenticated: no new one replaces it.
     pub fn prove(&self) {
         self.set(Standing::Proved);
     }
 
-    /// It has not: when another one comes it has to go.
+    /// Marks the connection as refused: the next new one may replace it.
     pub fn refuse(&self) {
         self.set(Standing::Refused);
     }
@@ -81,7 +81,8 @@ impl Drop for Place {
 }
 
 impl Places {
-    /// A place for a connection of `peer`, and who had to go for it; `None`: all have proved who they are.
+    /// Takes a slot for a connection of `peer`. Returns the address of the connection that was closed for it, if any.
+    /// `None`: all connections are authenticated.
     pub(super) fn enter(
         &self,
         peer: SocketAddr,
@@ -92,12 +93,12 @@ impl Places {
         Some((connection.clone(), Place(connection), gone.map(|entry| entry.peer)))
     }
 
-    /// Whether the next connection takes the place of another one.
+    /// True if the next connection replaces another one.
     pub(super) fn is_full(&self) -> bool {
         self.lock().is_full()
     }
 
-    /// That task is to end when the connection has to go.
+    /// Registers the task to abort when the connection is closed for another one.
     pub(super) fn ends_with(&self, connection: &Connection, task: AbortHandle) {
         let mut table = self.lock();
         let mut entries = table.entries.iter_mut();

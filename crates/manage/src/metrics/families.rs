@@ -1,4 +1,4 @@
-//! The families of metrics: names, what they mean, labels. docs/reference/metrics.md has them all.
+//! Families of metrics: names, help, labels. docs/reference/metrics.md lists them.
 
 mod attachment;
 mod ceph;
@@ -12,10 +12,10 @@ use roadtrain_reactor::metrics::{
 use roadtrain_target_engine::AnaState;
 use std::fmt;
 
-/// What a family shows of a thing.
+/// Getter of one value of a sample.
 type Of<T, V> = fn(&T) -> V;
 
-/// All of a snapshot.
+/// Writes all families of a snapshot.
 pub(super) fn all(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     let revision = option_env!("ROADTRAIN_REVISION").unwrap_or("unknown");
     let build = [("version", shown.version.as_str()), ("revision", revision)];
@@ -120,7 +120,7 @@ fn names(reactor: &ReactorSample) -> [String; 3] {
     ]
 }
 
-/// How requests travel, by one label.
+/// Writes batching counters with one label.
 fn batching(rows: &[([(&'static str, &str); 1], Batching)], out: &mut Out<'_>) -> fmt::Result {
     let counters: [(&str, &str, Of<Batching, u64>); 6] = [
         ("roadtrain_requests", "Requests answered, admin commands among them", |b| b.requests),
@@ -158,7 +158,7 @@ fn sizes_of<'a>(
     out.sizes(("roadtrain_caravan_size_requests", "Requests or answers in a caravan"), rows)
 }
 
-/// What subsystems tell hosts of the ways to them.
+/// Writes the ANA states that subsystems report to hosts, by listener.
 fn ways(subsystems: &[SubsystemSample], out: &mut Out<'_>) -> fmt::Result {
     let states = subsystems.iter().flat_map(|one| {
         one.ana.iter().flat_map(|way| {

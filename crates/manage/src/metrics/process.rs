@@ -1,12 +1,12 @@
-//! What the kernel counts of this process, under the names that every exporter uses.
+//! The kernel's counters of this process, under the names that every exporter uses.
 
 use std::fs;
 
-/// Clock ticks of the kernel in a second, as it shows them to programs.
+/// Clock ticks per second, as the kernel reports them to programs.
 const TICKS_PER_SECOND: f64 = 100.0;
 const PAGE_BYTES: u64 = 4096;
 
-/// A process at a moment.
+/// Counters of a process at one time.
 #[derive(Debug, Default)]
 pub(super) struct Process {
     pub(super) cpu_seconds: f64,
@@ -19,7 +19,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// This one. What the kernel does not tell is 0.
+    /// Reads the counters of this process. Those that the kernel does not report are 0.
     pub(super) fn now() -> Process {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         // The name, in brackets, may hold anything.
@@ -40,7 +40,7 @@ impl Process {
     }
 }
 
-/// When the machine was started.
+/// Returns the boot time of the machine in seconds since 1970.
 fn boot_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = stat.lines().find_map(|line| line.strip_prefix("btime "));

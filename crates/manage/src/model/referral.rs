@@ -1,9 +1,9 @@
-//! Other discovery controllers, to which RPC refers hosts.
+//! Referrals of hosts to other discovery controllers.
 
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
-/// One of them.
+/// A discovery controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReferralSpec {

@@ -1,4 +1,4 @@
-//! What has become of requests, by method.
+//! Counters of requests, by method.
 
 use crate::metrics::Calls;
 use roadtrain_reactor::metrics::{BUCKETS, Latency, bounds};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Counts.
+/// Counters of all methods.
 #[derive(Debug, Default)]
 pub(super) struct CallCounts(Mutex<BTreeMap<&'static str, Of>>);
 
@@ -17,7 +17,7 @@ struct Of {
 }
 
 impl CallCounts {
-    /// A call of a method, one that exists, was answered with that code (0: it was done) after `took`.
+    /// Counts a call of an existing method with its response code (0: success) and its duration.
     pub(super) fn count(&self, method: &'static str, code: i32, took: Duration) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Of { codes, latency } = all.entry(method).or_default();
@@ -28,7 +28,7 @@ impl CallCounts {
         latency.seconds += seconds;
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub(super) fn all(&self) -> Vec<Calls> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let calls = all.iter().map(|(method, Of { codes, latency })| Calls {

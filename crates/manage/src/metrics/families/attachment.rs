@@ -8,10 +8,10 @@ use roadtrain_reactor::metrics::{
 use roadtrain_target_engine::AnaState;
 use std::fmt;
 
-/// What a path may be.
+/// All states of a path.
 const PATH_STATES: [&str; 3] = ["live", "connecting", "lost"];
 
-/// The attachment.
+/// Label that names the attachment.
 type Id<'a> = (&'static str, &'a str);
 
 pub(super) fn attachment(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
@@ -39,7 +39,7 @@ pub(super) fn attachment(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     links(id, &shown.links, out)
 }
 
-/// How requests travel on all reactors.
+/// Sums batching counters over all reactors.
 fn sum(reactors: &[ReactorSample]) -> ReactorSample {
     let mut sum = ReactorSample::default();
     for reactor in reactors {
@@ -70,7 +70,7 @@ fn counters(id: Id<'_>, of: &AttachmentSample, out: &mut Out<'_>) -> fmt::Result
     out.latencies(("roadtrain_attachment_io_seconds", help), Buckets::Fine, rows)
 }
 
-/// Paths to the namespaces, which differ by where they lead.
+/// Writes the families of the paths, labelled by their addresses.
 fn paths(id: Id<'_>, paths: &[PathSample], out: &mut Out<'_>) -> fmt::Result {
     let labels =
         |path: &'_ PathSample| [(id.0, id.1.to_owned()), ("address", path.address.clone())];

@@ -1,4 +1,4 @@
-//! Families of a target that ceph-nvmeof has, too: the same names, labels and meanings, but for the prefix.
+//! Families that ceph-nvmeof has as well: the same names, labels and meanings, apart from the prefix.
 
 use super::{Of, numbers};
 use crate::metrics::out::Out;
@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// The group of a target that is in none: an empty label is none for Prometheus.
+/// Group label of a target without a group: Prometheus treats an empty label as absent.
 const NO_GROUP: &str = "_null_";
-/// The address of a host that is not connected.
+/// Address label of a host that is not connected.
 const NO_ADDRESS: &str = "<n/a>";
 
 pub(super) fn ceph(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
@@ -30,7 +30,7 @@ pub(super) fn ceph(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     out.gauges(("roadtrain_subsystem_namespace_metadata", "A namespace"), metadata)
 }
 
-/// The gateway's name, and its group.
+/// Returns the gateway's name and its group.
 fn names(shown: &Snapshot) -> (&str, &str) {
     shown.gateway.as_ref().map_or((&shown.id, NO_GROUP), |gateway| (&gateway.name, &gateway.group))
 }
@@ -55,7 +55,7 @@ fn gateway(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     out.gauges(("roadtrain_gateway_info", "The target, always 1"), [(info, 1u64)])
 }
 
-/// A device, whether a namespace shows it or not.
+/// A device, with or without a namespace.
 struct Bdev<'a> {
     name: &'a str,
     device: &'a str,
@@ -88,7 +88,7 @@ impl<'a> Bdev<'a> {
         }
     }
 
-    /// Pool, namespace and name of an image of a Ceph cluster.
+    /// Returns pool, namespace and name of an image of a Ceph cluster.
     fn image(&self) -> (&'a str, &'a str, &'a str) {
         if self.product != "Ceph Rbd Disk" {
             return Default::default();
@@ -147,7 +147,7 @@ fn bdevs(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Hosts that are or were connected, and those that are named and never were.
+/// Writes hosts that are or were connected, and those that are allowed and never connected.
 fn connections(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     let (gateway, _) = names(shown);
     let row = |nqn, host, address: Option<&'_ str>, is_connected: bool| {

@@ -1,4 +1,4 @@
-//! What the families say of made snapshots.
+//! Tests of the families with made-up snapshots.
 
 use super::super::encode::{Format, text};
 use super::super::managed::{Calls, Managed, StoreSample};
@@ -26,7 +26,7 @@ fn io() -> Io {
     }
 }
 
-/// With something of everything.
+/// Returns a snapshot with a sample of every kind.
 fn full(kind: Kind) -> Snapshot {
     let of =
         |op: &str| LatencyOf { op: op.into(), class: "normal".into(), latency: io().read_latency };
@@ -85,7 +85,7 @@ fn managed() -> Managed {
     Managed { calls: vec![call], state_write_errors: 1, stores: vec![store] }
 }
 
-/// Families with their kind and labels.
+/// Families with their type and labels.
 type Families = BTreeMap<String, (String, BTreeSet<String>)>;
 
 fn families(text: &str) -> Families {
@@ -166,7 +166,7 @@ fn a_scrape_of_a_thousand_namespaces_is_as_long_as_it_has_to_be() {
     assert_eq!(lines.count(), 1000 * (8 + 1 + 10 + 1 + 2 * 13));
 }
 
-/// Whether the text has that sample, whatever the order of its labels.
+/// Asserts that the text has that sample once, in any order of its labels.
 #[track_caller]
 fn has(text: &str, name: &str, labels: &[(&str, &str)], value: &str) {
     let is_it = |line: &&str| {
@@ -181,7 +181,7 @@ fn has(text: &str, name: &str, labels: &[(&str, &str)], value: &str) {
     assert_eq!(count, 1, "{name} {labels:?} {value} in\n{text}");
 }
 
-/// A target with an image, a device that no namespace shows, two subsystems and a host.
+/// Returns a target with an image, a device without a namespace, two subsystems and a host.
 fn like_a_gateway() -> Snapshot {
     let image = NamespaceSample {
         nqn: "n:a".into(),
@@ -224,7 +224,7 @@ fn like_a_gateway() -> Snapshot {
     }
 }
 
-/// What ceph-nvmeof's dashboards look at.
+/// ceph-nvmeof's dashboards use these metrics.
 #[test]
 fn devices_and_subsystems_are_said_as_ceph_nvmeof_says_them() {
     let mut shown = like_a_gateway();
