@@ -1,4 +1,4 @@
-//! Latencies in the form of SPDK's histograms: ranges that double, each with `2^granularity` buckets.
+//! Latencies in the format of SPDK's histograms: ranges that double, each with `2^granularity` buckets.
 
 use super::error::{Rpc, RpcError};
 use base64ct::{Base64, Encoding};
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 /// Most buckets of a range, as a power of two: 1 MiB for all ranges.
 const GRANULARITY_MAX: u8 = 11;
-/// SPDK's default.
+/// SPDK's default granularity.
 const GRANULARITY: u8 = 7;
 const MIN_NS: u64 = 1000;
 const MAX_NS: u64 = 120_000_000_000;
 
-/// The latencies that a histogram has.
+/// Operations that a histogram counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operations {
     Reads,
@@ -20,7 +20,7 @@ pub(super) enum Operations {
     Both,
 }
 
-/// Content and form of a histogram.
+/// Content and bucket layout of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     operations: Operations,
@@ -30,7 +30,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// As `bdev_enable_histogram` takes it; `None` is SPDK's default.
+    /// Checks the parameters of `bdev_enable_histogram`; `None` is SPDK's default.
     pub(super) fn new(
         operations: Operations,
         granularity: Option<u8>,
@@ -48,7 +48,8 @@ impl Shape {
         Ok(Shape { operations, granularity, min_range, max_range })
     }
 
-    /// The latencies of reads and writes as SPDK shows them: each at the upper bound of the bucket in which it was counted.
+    /// Returns the latencies of reads and writes in SPDK's form, each at the upper bound of the bucket in which it was
+    /// counted.
     pub(super) fn show(&self, [reads, writes]: &[Latency; 2], tick_rate: u64) -> Value {
         let per_range = 1_usize << self.granularity;
         let ranges = (self.max_range - self.min_range + 1) as usize;
@@ -70,7 +71,7 @@ impl Shape {
         })
     }
 
-    /// The bucket of a time in nanoseconds, which are ticks.
+    /// Returns the bucket of a time in nanoseconds, which are ticks.
     fn place(&self, ns: u64) -> usize {
         let (range, per_range) = (range(ns, self.granularity), 1_usize << self.granularity);
         let of_range = match range {
@@ -84,12 +85,12 @@ impl Shape {
     }
 }
 
-/// The range in which a time is.
+/// Returns the range of a time.
 fn range(ns: u64, granularity: u8) -> u32 {
     (u64::BITS - ns.leading_zeros()).saturating_sub(granularity.into())
 }
 
-/// The longest latency that is counted in a bucket; of the last one, whatever is longer.
+/// Returns the longest latency that a bucket counts; the last bucket has no bound.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "4 us to 4 s")]
 fn upper_ns(bucket: usize) -> u64 {
     bounds().get(bucket).map_or(u64::MAX, |seconds| (seconds * 1e9).round() as u64)
@@ -99,7 +100,7 @@ fn upper_ns(bucket: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// As SPDK's script reads it: counts with the bounds of their buckets in ticks.
+    /// Reads a histogram as SPDK's script does: counts with the bounds of their buckets in ticks.
     fn read(shown: &Value) -> Vec<(u64, u64, u64)> {
         let number = |name: &str| shown[name].as_u64().unwrap();
         let bytes = Base64::decode_vec(shown["histogram"].as_str().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Requests and answers of JSON-RPC 2.0, without sockets.
+//! Requests and replies of JSON-RPC 2.0, without sockets.
 
 use super::error::{Rpc, RpcError};
 use serde::de::{DeserializeOwned, Error as _};
@@ -8,21 +8,22 @@ use serde_json::error::Category;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// Longest answer.
+/// Longest reply in bytes.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// What knows methods.
+/// A dispatcher of methods.
 pub trait Methods {
-    /// Does what method `name` does. May wait.
+    /// Runs method `name`. May wait.
     ///
     /// # Errors
-    /// It was not done.
+    /// The method was not carried out.
     fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value>;
 
-    /// Receives `bytes` that are no request.
+    /// Receives notice of `bytes` that are no request.
     fn refused(&self, error: &RpcError, bytes: &[u8]);
 
-    /// Returns true for a method whose reply comes later, over the caller's stream. It stands alone, not in an array.
+    /// True for a method whose reply comes later, over the caller's stream. Such a request stands alone, not in an
+    /// array.
     fn keeps_stream(&self, _name: &str) -> bool {
         false
     }
@@ -37,12 +38,12 @@ pub struct KeptRequest {
     pub id: Value,
 }
 
-/// The parameters of a call as they came.
+/// Parameters of a call, as raw JSON.
 #[derive(Clone, Copy, Debug)]
 pub struct Params<'a>(Option<&'a RawValue>);
 
 impl Params<'_> {
-    /// As members of an object; none is an object without any.
+    /// Reads the parameters as members of an object; without parameters the object is empty.
     ///
     /// # Errors
     /// Unknown, repeated or missing members, and values of another type.
@@ -54,7 +55,7 @@ impl Params<'_> {
         serde_json::from_str(text)
     }
 
-    /// Whether there are none.
+    /// True if there are no parameters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_none_or(
@@ -94,24 +95,24 @@ struct Failure {
     data: Option<Value>,
 }
 
-/// What comes of one value of a stream.
+/// Outcome of one value of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Answered {
-    /// In one line; `None`: nothing is sent.
+    /// Reply in one line; `None`: nothing is sent.
     pub text: Option<String>,
     /// Invalid JSON: no later byte of the stream can be trusted.
     pub is_broken: bool,
-    /// The stream belongs to this request from now on.
+    /// Request that takes over the stream.
     pub kept: Option<KeptRequest>,
 }
 
-/// Does what a request, or an array of them, asks for.
+/// Runs a request, or an array of them.
 pub fn answer(octets: &[u8], methods: &impl Methods) -> Answered {
     let text = match std::str::from_utf8(octets) {
         Ok(text) => text.trim(),
         Err(error) => return broken(error, octets, methods),
     };
-    // Whether it is JSON at all, before anything of it is done.
+    // Checks the JSON syntax before any method runs.
     if let Err(error) = serde_json::from_str::<&RawValue>(text) {
         return broken(error, octets, methods);
     }
@@ -133,7 +134,7 @@ pub fn answer(octets: &[u8], methods: &impl Methods) -> Answered {
     Answered { text: text.map(|text| text + "\n"), ..Answered::default() }
 }
 
-/// The answer to what is no request, and no more comes.
+/// Returns the reply to invalid JSON, after which the stream ends.
 pub fn broken(why: impl std::fmt::Display, octets: &[u8], methods: &impl Methods) -> Answered {
     let error = RpcError::parse(why);
     methods.refused(&error, octets);
@@ -141,7 +142,7 @@ pub fn broken(why: impl std::fmt::Display, octets: &[u8], methods: &impl Methods
     Answered { text, is_broken: true, ..Answered::default() }
 }
 
-/// The request whose reply comes later, if `text` is one.
+/// Returns the request whose reply comes later, if `text` is one.
 fn kept(text: &str, methods: &impl Methods) -> Option<KeptRequest> {
     let request: Request<'_> = serde_json::from_str(text).ok()?;
     let id = serde_json::from_str(request.id?.get()).ok()?;
@@ -150,7 +151,7 @@ fn kept(text: &str, methods: &impl Methods) -> Option<KeptRequest> {
     is_kept.then(|| KeptRequest { method: request.method.into_owned(), id })
 }
 
-/// One line with the reply to the request `id`.
+/// Returns one line with the reply to the request `id`.
 #[must_use]
 pub fn reply_line(id: &Value, reply: Rpc<Value>) -> String {
     let id = serde_json::value::to_raw_value(id).ok();
@@ -167,7 +168,7 @@ impl From<RpcError> for Failure {
     }
 }
 
-/// The answer to `text`, which is JSON and no request.
+/// Returns the reply to `text`, which is valid JSON but no request.
 fn no_request(
     (id, text): (Option<&RawValue>, &str),
     why: impl std::fmt::Display,
@@ -226,7 +227,7 @@ fn single(text: &str, methods: &impl Methods) -> Option<String> {
     }
 }
 
-/// The id of what is no request, if it has one.
+/// Returns the id of an invalid request, if it has one.
 fn id_of(text: &str) -> Option<&RawValue> {
     #[derive(Deserialize)]
     struct WithId<'a> {
@@ -295,7 +296,7 @@ mod tests {
         );
     }
 
-    /// Says much, and counts how often.
+    /// Dispatcher with long replies that counts its calls.
     struct Talker(std::cell::Cell<usize>);
 
     impl Methods for Talker {

@@ -1,4 +1,4 @@
-//! A volume's content in a second file: shared where the file system can, else copied.
+//! Copies a volume's content to a second file: shared if the file system can, else byte by byte.
 
 use super::VolumeError;
 use super::figures;
@@ -10,35 +10,36 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-/// Octets copied at once.
+/// Most bytes of one copy call.
 const PIECE: u64 = 16 << 20;
-/// Bytes read and written at once, where the kernel does not copy.
+/// Bytes per read and write, where the kernel does not copy.
 const READ_BYTES: u64 = 1 << 20;
 
-/// Whether nobody can write to the source.
+/// Check that is true if no host can write to the source.
 pub(crate) type Quiet<'a> = &'a (dyn Fn() -> bool + Sync);
 
-/// How far a copy is.
+/// Progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Octets copied.
+    /// Bytes copied.
     pub copied: u64,
-    /// Octets to copy.
+    /// Bytes to copy.
     pub of: u64,
 }
 
 impl Progress {
-    /// In percent.
+    /// Returns the progress in percent.
     #[must_use]
     pub fn percent(&self) -> u64 {
         (self.copied.saturating_mul(100)).checked_div(self.of).unwrap_or(100).min(100)
     }
 }
 
-/// Copies what `from` has, `bytes` at most; its holes stay holes. `to` has its size already. `each` gets the bytes of each piece.
+/// Copies the content of `from`, at most `bytes`; holes stay holes. `to` has its size already. `each` receives the
+/// bytes of each piece.
 ///
 /// # Errors
-/// What was copied has moved meanwhile, or the file system has trouble.
+/// The source changed during the copy, or the file system failed.
 pub(crate) fn copy(
     home: &Home,
     (from, to, bytes): (&File, &File, u64),
@@ -50,7 +51,7 @@ pub(crate) fn copy(
     if !quiet() {
         return Err(busy());
     }
-    // What is in the page cache only has its time, but perhaps no extents.
+    // Data that is only in the page cache has its timestamp already, but maybe no extents.
     home.sync(from).map_err(failed)?;
     let stamp = || from.metadata().map(|m| (m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()));
     let before = stamp().map_err(failed)?;
@@ -61,9 +62,9 @@ pub(crate) fn copy(
     Ok(())
 }
 
-/// Bytes that a copy of at most `bytes` takes.
+/// Returns the bytes that a copy of at most `bytes` takes.
 pub(crate) fn needed(from: &File, bytes: u64) -> io::Result<u64> {
-    // A block device does not say what it holds.
+    // A block device does not report holes.
     if from.metadata()?.is_file() { figures::content(from) } else { Ok(bytes) }
 }
 
@@ -80,7 +81,7 @@ fn pieces(
         let data = match seek(from, SeekFrom::Data(at)) {
             Ok(data) => data,
             Err(Errno::NXIO) => break, // a hole to the end
-            Err(Errno::INVAL) => at,   // it knows no holes
+            Err(Errno::INVAL) => at,   // no support for holes
             Err(error) => return Err(error.into()),
         };
         let hole = seek(from, SeekFrom::Hole(data)).unwrap_or(end).min(end);
@@ -108,7 +109,7 @@ fn piece(
                 each(copied as u64);
             }
             Err(Errno::INTR) => {}
-            // Between file systems, and from a block device.
+            // Different file systems, or a block device.
             Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
                 let copied = read_and_write(from, to, at, end - at)?;
                 at += copied;
@@ -120,7 +121,7 @@ fn piece(
     Ok(())
 }
 
-/// Copies some of the `len` bytes at `at`; zeroes stay a hole. The bytes that it has copied.
+/// Copies some of the `len` bytes at `at`; zeroes stay a hole. Returns the number of bytes.
 fn read_and_write(from: &File, to: &File, at: u64, len: u64) -> io::Result<u64> {
     let mut piece = vec![0; len.min(READ_BYTES) as usize];
     from.read_exact_at(&mut piece, at)?;

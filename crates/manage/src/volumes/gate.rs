@@ -1,42 +1,42 @@
-//! The steps of which operations consist, and who may stop at each of them: tests do.
+//! Steps of operations on files, and a hook before each step, for tests.
 
 use std::io;
 
-/// A change of the file system, by one system call or by a row of alike ones.
+/// A change of the file system, by one system call or by several of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A volume's file is made.
+    /// Creates a volume's file.
     Create,
-    /// It gets a size without space.
+    /// Sets its size without allocating space.
     Size,
-    /// It gets space.
+    /// Allocates its space.
     Allocate,
-    /// It gets another one's extents.
+    /// Shares the extents of another file.
     Share,
-    /// It gets another one's octets.
+    /// Copies the bytes of another file.
     Copy,
-    /// It gets extents of its own.
+    /// Replaces shared extents by its own.
     Unshare,
-    /// A volume's file is brought to stable storage.
+    /// Syncs a volume's file.
     SyncFile,
-    /// The folder's entries are brought to stable storage.
+    /// Syncs the folder's entries.
     SyncFolder,
-    /// The new `store.json` is written beside the old one, and brought to stable storage.
+    /// Writes the new `store.json` next to the old one, and syncs it.
     Write,
-    /// It takes the old one's place.
+    /// Renames it over the old one.
     Rename,
-    /// A file is removed.
+    /// Removes a file.
     Remove,
 }
 
-/// Passed before each step.
+/// Hook that runs before each step.
 pub(crate) trait Gate: Send + Sync {
     /// # Errors
-    /// The step is not to be done, and fails in this way.
+    /// The step must not run, and fails with this error.
     fn pass(&self, step: Step) -> io::Result<()>;
 }
 
-/// Lets all pass.
+/// Hook that lets every step run.
 pub(crate) struct Open;
 
 impl Gate for Open {

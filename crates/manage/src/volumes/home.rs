@@ -1,4 +1,4 @@
-//! Where a store's files are: in a folder, or in memory.
+//! Files of a store: in a folder, or in memory.
 
 use super::VolumeError;
 use super::contents::Contents;
@@ -21,33 +21,33 @@ use tracing::debug;
 
 pub(super) const INDEX: &str = "store.json";
 const INDEX_NEW: &str = "store.json.new";
-/// Space that is given up for an index when the file system is full: deleting a volume needs some before it gives any.
+/// File that reserves space for an index on a full file system: deleting a volume needs space before it frees any.
 const INDEX_SPARE: &str = "store.json.spare";
-/// The spare space is whole pieces of this.
+/// Granularity of the reserved space in bytes.
 const SPARE_BYTES: u64 = 64 << 10;
 
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// A store's files.
+/// Files of a store.
 pub(crate) struct Home {
     place: Place,
     pub(crate) gate: Box<dyn Gate>,
 }
 
 enum Place {
-    /// A file of each volume, and the index.
+    /// A folder with a file of each volume, and the index.
     Folder {
         path: PathBuf,
-        /// Is locked as long as the store is open.
+        /// Open folder, locked as long as the store is open.
         folder: File,
     },
-    /// Files of memory, which are gone with the process.
+    /// Files in memory, lost with the process.
     Memory(Mutex<BTreeMap<Uuid, File>>),
 }
 
 impl Home {
-    /// Opens the folder at `path`, which nobody else has open as a store.
+    /// Opens and locks the folder at `path`.
     pub(crate) fn folder(path: &Path, gate: Box<dyn Gate>) -> Result<Home, VolumeError> {
         let folder = File::open(path).map_err(|e| VolumeError::io(path, "open", e))?;
         if !folder.metadata().is_ok_and(|metadata| metadata.is_dir()) {
@@ -61,7 +61,7 @@ impl Home {
         Home { place: Place::Memory(Mutex::default()), gate }
     }
 
-    /// The folder, or what stands for it in messages.
+    /// Returns the folder, or "memory" for messages.
     pub(crate) fn path(&self) -> &Path {
         match &self.place {
             Place::Folder { path, .. } => path,
@@ -69,7 +69,7 @@ impl Home {
         }
     }
 
-    /// The index; `None`: there is none yet.
+    /// Reads the index; `None`: there is none yet.
     pub(crate) fn load(&self) -> io::Result<Option<Vec<u8>>> {
         let Place::Folder { path, .. } = &self.place else { return Ok(None) };
         match std::fs::read(path.join(INDEX)) {
@@ -79,7 +79,7 @@ impl Home {
         }
     }
 
-    /// Makes `contents` the index, on stable storage.
+    /// Writes `contents` to the index, on stable storage.
     pub(crate) fn save(&self, contents: &Contents) -> io::Result<()> {
         let Place::Folder { path, folder } = &self.place else { return Ok(()) };
         let new = path.join(INDEX_NEW);
@@ -108,24 +108,24 @@ impl Home {
         Ok(())
     }
 
-    /// Removes the index: there is no store any more.
+    /// Removes the index, which ends the store.
     pub(crate) fn forget(&self) -> io::Result<()> {
         let Place::Folder { path, folder } = &self.place else { return Ok(()) };
         self.gate.pass(Step::Remove)?;
-        let _ = std::fs::remove_file(path.join(INDEX_SPARE)); // perhaps there is none
+        let _ = std::fs::remove_file(path.join(INDEX_SPARE)); // there may be none
         std::fs::remove_file(path.join(INDEX))?;
         self.gate.pass(Step::SyncFolder)?;
         folder.sync_all()
     }
 
-    /// Removes what no entry of the index names, and says how many files that were.
+    /// Removes files that the index does not name. Returns the number of removed volumes.
     pub(crate) fn sweep(&self, contents: &Contents) -> io::Result<usize> {
         let Place::Folder { path, .. } = &self.place else { return Ok(0) };
         let mut removed = 0;
         for entry in std::fs::read_dir(path)? {
             let name = entry?.file_name();
             let name = name.to_string_lossy();
-            // Of a volume, and what is kept beside it.
+            // Includes files kept next to a volume, named `UUID.…`.
             let volume = name.split_once('.').map_or(&*name, |(volume, _)| volume);
             let is_orphan = volume.parse().is_ok_and(|uuid| contents.find(uuid).is_none());
             if is_orphan || name == INDEX_NEW {
@@ -137,7 +137,7 @@ impl Home {
         Ok(removed)
     }
 
-    /// A volume's file, by which others open it.
+    /// Returns the path of a volume's file, for opening it.
     pub(crate) fn file(&self, uuid: Uuid) -> PathBuf {
         match &self.place {
             Place::Folder { path, .. } => path.join(uuid.to_string()),
@@ -149,18 +149,18 @@ impl Home {
         }
     }
 
-    /// The same, if it outlives the process.
+    /// Returns the path of a volume's file, if it outlives the process.
     pub(crate) fn lasting_file(&self, uuid: Uuid) -> Option<PathBuf> {
         matches!(self.place, Place::Folder { .. }).then(|| self.file(uuid))
     }
 
-    /// Where it is kept which blocks of a volume cannot be read.
+    /// Returns the path of the file with a volume's unreadable blocks.
     fn marks(&self, uuid: Uuid) -> Option<PathBuf> {
         self.lasting_file(uuid).as_deref().map(marks_beside)
     }
 
-    /// Copies the marks of a volume, if it has some. Not after its content: a block that is written in between would be
-    /// taken for good, with what was there before.
+    /// Copies the marks of unreadable blocks of a volume, if it has some. Runs before the content is copied: a block
+    /// written in between would lose its mark and keep the old data.
     pub(crate) fn copy_marks(&self, from: Uuid, to: Uuid) -> io::Result<()> {
         let (Some(from), Some(to)) = (self.marks(from), self.marks(to)) else { return Ok(()) };
         let image = match std::fs::read(from) {
@@ -221,13 +221,13 @@ impl Home {
         }
     }
 
-    /// Gives `file` a size; what is new reads as zeroes and takes no space.
+    /// Sets the size of `file`; new space reads as zeroes and is not allocated.
     pub(crate) fn set_size(&self, file: &File, bytes: u64) -> io::Result<()> {
         self.gate.pass(Step::Size)?;
         file.set_len(bytes)
     }
 
-    /// Gives a range of `file` space, and the file that size if it is shorter.
+    /// Allocates a range of `file`, and extends the file if it is shorter.
     pub(crate) fn allocate(&self, file: &File, from: u64, to: u64) -> io::Result<()> {
         self.gate.pass(Step::Allocate)?;
         if from < to {
@@ -236,7 +236,7 @@ impl Home {
         Ok(())
     }
 
-    /// Gives a range of `file` extents that no other file has; `false`: not with this file system.
+    /// Gives a range of `file` its own extents; `false`: the file system cannot.
     pub(crate) fn unshare(&self, file: &File, from: u64, to: u64) -> io::Result<bool> {
         use rustix::io::Errno;
         self.gate.pass(Step::Unshare)?;
@@ -247,7 +247,7 @@ impl Home {
         }
     }
 
-    /// The same of what is no hole in a range; holes stay.
+    /// Gives the data in a range its own extents; holes stay.
     pub(crate) fn unshare_content(&self, file: &File, from: u64, to: u64) -> io::Result<()> {
         use rustix::fs::{SeekFrom, seek};
         let mut at = from;
@@ -262,7 +262,7 @@ impl Home {
         Ok(())
     }
 
-    /// Gives `to` all extents of `from`; `false`: not with this file system.
+    /// Shares all extents of `from` with `to`; `false`: the file system cannot.
     pub(crate) fn share(&self, from: &File, to: &File) -> io::Result<bool> {
         use rustix::io::Errno;
         self.gate.pass(Step::Share)?;
@@ -273,7 +273,7 @@ impl Home {
         }
     }
 
-    /// Brings a new file to stable storage.
+    /// Syncs a new file and its folder.
     pub(crate) fn sync_new(&self, file: &File) -> io::Result<()> {
         let Place::Folder { folder, .. } = &self.place else { return Ok(()) };
         self.sync(file)?;
@@ -281,7 +281,7 @@ impl Home {
         folder.sync_all()
     }
 
-    /// Brings a file to stable storage.
+    /// Syncs a file.
     pub(crate) fn sync(&self, file: &File) -> io::Result<()> {
         if matches!(self.place, Place::Memory(_)) {
             return Ok(());
@@ -290,13 +290,13 @@ impl Home {
         file.sync_all()
     }
 
-    /// Bytes that a volume's file still has in the file system; 0 once it is removed.
+    /// Returns the bytes that a volume's file occupies in the file system; 0 once it is removed.
     pub(crate) fn allocated(&self, uuid: Uuid) -> u64 {
         let metadata = self.lasting_file(uuid).and_then(|file| file.metadata().ok());
         metadata.map_or(0, |metadata| metadata.blocks() * 512)
     }
 
-    /// What the file system has in octets, all and free; `None`: there is none.
+    /// Returns total and free bytes of the file system; `None` in memory.
     pub(crate) fn space(&self) -> io::Result<Option<(u64, u64)>> {
         let Place::Folder { folder, .. } = &self.place else { return Ok(None) };
         let answer = fstatvfs(folder.as_fd())?;
@@ -304,20 +304,20 @@ impl Home {
     }
 }
 
-/// Removes a file. Its space is free afterwards: XFS releases the extents of a removed file in the background, but those
-/// that a truncated file had at once.
+/// Removes a file and frees its space at once. XFS releases the extents of a removed file in the background, but those
+/// of a truncated file immediately.
 fn remove_at_once(path: &Path) -> io::Result<()> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     if let Ok(file) = OpenOptions::new().write(true).custom_flags(flags).open(path)
         && file.metadata().is_ok_and(|file| file.is_file() && file.nlink() == 1)
     {
-        // An error only delays when the space is free.
+        // An error only delays the release of the space.
         let _ = file.set_len(0);
     }
     std::fs::remove_file(path)
 }
 
-/// Keeps space for an index twice as large, if there is some.
+/// Reserves space for an index twice as large, if there is some.
 fn keep_spare(path: &Path, index: u64) {
     let bytes = (2 * index).next_multiple_of(SPARE_BYTES);
     if path.metadata().is_ok_and(|spare| spare.len() >= bytes) {
@@ -327,12 +327,12 @@ fn keep_spare(path: &Path, index: u64) {
     let kept = kept.and_then(|spare| Ok(fallocate(spare, FallocateFlags::empty(), 0, bytes)?));
     if let Err(error) = kept {
         debug!("{}: no space is kept for deleting: {error}", path.display());
-        let _ = std::fs::remove_file(path); // a part of it helps nobody
+        let _ = std::fs::remove_file(path); // a partial reserve is useless
     }
 }
 
-/// Keeps other targets from the folder. What another process has for a moment, such as a child of this one that has
-/// not begun its program yet, is waited for.
+/// Locks the folder against other targets. Waits for a short-lived holder, such as a forked child that has not executed
+/// its program yet.
 fn lock(path: &Path, folder: &File) -> Result<(), VolumeError> {
     let end = Instant::now() + LOCK_WAIT;
     loop {
@@ -345,7 +345,7 @@ fn lock(path: &Path, folder: &File) -> Result<(), VolumeError> {
                     "{path}: another target has that store: stop it first"
                 )));
             }
-            // Nothing to protect with.
+            // No locks on this file system.
             Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => return Ok(()),
             Err(TryLockError::Error(e)) => return Err(VolumeError::io(path, "lock", e)),
         }

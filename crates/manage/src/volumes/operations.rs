@@ -1,4 +1,4 @@
-//! What is done to volumes. Each operation is on stable storage when it answers, or has left nothing.
+//! Operations on volumes. A finished operation is on stable storage; a failed one leaves nothing.
 
 use super::VolumeError;
 use super::contents::{CLUSTER_BYTES, Volume, clusters};
@@ -12,15 +12,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// Between two lines of the log about one copy.
+/// Interval between two log lines about one copy.
 const SAY_EACH: Duration = Duration::from_secs(10);
 
 impl Store {
-    /// Makes a volume of `bytes`, rounded up to clusters, that reads as zeroes. A thin one takes space when it is
-    /// written, and may be larger than what is free.
+    /// Creates a volume of `bytes`, rounded up to clusters, that reads as zeroes. A thin volume takes space when it is
+    /// written, and may be larger than the free space.
     ///
     /// # Errors
-    /// The name is taken, or there is no room.
+    /// The name is taken, or there is too little space.
     pub fn create(&self, name: &str, bytes: u64, thin: bool) -> Result<Uuid, VolumeError> {
         let shared = &self.shared;
         let size = whole(bytes)?;
@@ -34,14 +34,14 @@ impl Store {
         shared.add(reserved, volume, |_, _| {})
     }
 
-    /// Makes a snapshot of a volume, with all that was written to it before the call. The volume goes on as its clone.
-    /// `quiet` says whether no host can write; only asked where content has to be copied.
+    /// Creates a snapshot of a volume, with all that was written before the call. The volume continues as its clone.
+    /// `quiet` is true if no host can write; it is called only if content has to be copied.
     ///
     /// # Errors
-    /// It is a snapshot itself, the name is taken, a copy would be torn, or there is no room.
+    /// The volume is a snapshot itself, the name is taken, a copy would be torn, or there is too little space.
     pub fn snapshot(&self, uuid: Uuid, name: &str, quiet: Quiet<'_>) -> Result<Uuid, VolumeError> {
         let shared = &self.shared;
-        // First the name: who asks for the same again is told so, and does not wait.
+        // Reserves the name first: a repeated request fails at once and does not wait.
         let reserved = shared.reserve(name, 0)?;
         let claimed = shared.claim(uuid, Claim::Change)?;
         let source = &claimed.volume;
@@ -60,10 +60,10 @@ impl Store {
         })
     }
 
-    /// Makes a volume that begins with a snapshot's content.
+    /// Creates a volume with a snapshot's content.
     ///
     /// # Errors
-    /// It is not read-only, the name is taken, or there is no room.
+    /// The source is not read-only, the name is taken, or there is too little space.
     pub fn clone_snapshot(&self, uuid: Uuid, name: &str) -> Result<Uuid, VolumeError> {
         let shared = &self.shared;
         let reserved = shared.reserve(name, 0)?;
@@ -81,10 +81,11 @@ impl Store {
         shared.add(reserved, clone, |_, _| {})
     }
 
-    /// Reserves the full size of a volume and detaches it from its snapshot; its own space follows in the background.
+    /// Reserves the full size of a volume and detaches it from its snapshot; its own space is allocated in the
+    /// background.
     ///
     /// # Errors
-    /// It is a snapshot, or there is no room.
+    /// The volume is a snapshot, or there is too little space.
     pub fn inflate(&self, uuid: Uuid) -> Result<(), VolumeError> {
         let shared = &self.shared;
         let claimed = shared.claim(uuid, Claim::Change)?;
@@ -100,10 +101,10 @@ impl Store {
         })
     }
 
-    /// Detaches a volume from its snapshot. It stays thin; what both share becomes its own in the background.
+    /// Detaches a volume from its snapshot. It stays thin; shared extents are replaced by its own in the background.
     ///
     /// # Errors
-    /// It is a snapshot, or began with none, or there is no room.
+    /// The volume is a snapshot, or has no parent, or there is too little space.
     pub fn decouple(&self, uuid: Uuid) -> Result<(), VolumeError> {
         let shared = &self.shared;
         let claimed = shared.claim(uuid, Claim::Change)?;
@@ -121,10 +122,10 @@ impl Store {
         shared.detach(volume, needed, |volume| volume.detaching = true)
     }
 
-    /// Makes a volume read-only, for ever. What it is exported by is another matter.
+    /// Makes a volume read-only, for ever. Exports of the volume are not changed.
     ///
     /// # Errors
-    /// There is no such volume.
+    /// The volume does not exist.
     pub fn set_read_only(&self, uuid: Uuid) -> Result<(), VolumeError> {
         let mut state = self.shared.lock();
         let volume = state.contents.find(uuid);
@@ -137,11 +138,11 @@ impl Store {
         })
     }
 
-    /// Makes a thin volume with the content of another file or block device, whose `bytes` are rounded up to clusters.
-    /// It shares nothing with that but what the file system can share. `quiet` says whether nobody can write to it.
+    /// Creates a thin volume with the content of another file or block device, whose `bytes` are rounded up to
+    /// clusters. Both share extents only if the file system can. `quiet` is true if no host can write to the source.
     ///
     /// # Errors
-    /// The name is taken, somebody writes to it, or there is no room.
+    /// The name is taken, a host writes to the source, or there is too little space.
     pub fn import(
         &self,
         name: &str,
@@ -157,10 +158,10 @@ impl Store {
         shared.add(reserved, volume, |_, _| {})
     }
 
-    /// Gives the store all that its file system has free, if that is more than its quota.
+    /// Raises the quota to all free space of the file system, if that is more.
     ///
     /// # Errors
-    /// The file system has trouble.
+    /// The file system fails.
     pub fn grow(&self) -> Result<(), VolumeError> {
         let mut state = self.shared.lock();
         let growable = self.shared.figures(&state)?.growable * CLUSTER_BYTES;
@@ -170,19 +171,19 @@ impl Store {
         self.shared.commit(&mut state, |contents| contents.size = growable)
     }
 
-    /// Gives the store another name.
+    /// Renames the store.
     ///
     /// # Errors
-    /// It cannot be one.
+    /// The name is invalid.
     pub fn rename_store(&self, name: &str) -> Result<(), VolumeError> {
         check_name(name)?;
         self.shared.commit(&mut self.shared.lock(), |contents| contents.name = name.into())
     }
 
-    /// Gives a volume `bytes`, rounded up to clusters. What is new reads as zeroes. The size that it has.
+    /// Grows a volume to `bytes`, rounded up to clusters. New space reads as zeroes. Returns the new size.
     ///
     /// # Errors
-    /// It is larger, or a snapshot, or there is no room.
+    /// The volume is larger, or a snapshot, or there is too little space.
     pub fn resize(&self, uuid: Uuid, bytes: u64) -> Result<u64, VolumeError> {
         let shared = &self.shared;
         let claimed = shared.claim(uuid, Claim::Change)?;
@@ -223,10 +224,10 @@ impl Store {
         known.map(|()| size)
     }
 
-    /// Gives a volume another name.
+    /// Renames a volume.
     ///
     /// # Errors
-    /// The name is taken or cannot be one.
+    /// The name is taken or invalid.
     pub fn rename(&self, uuid: Uuid, name: &str) -> Result<(), VolumeError> {
         check_name(name)?;
         let mut state = self.shared.lock();
@@ -241,15 +242,15 @@ impl Store {
         })
     }
 
-    /// Deletes a volume. Its file goes in the background. Clones of a snapshot stay what they are.
+    /// Deletes a volume. Its file is removed in the background. Clones of a snapshot keep their content.
     ///
     /// # Errors
-    /// There is no such volume, or it is being copied.
+    /// The volume does not exist, or is being copied.
     pub fn delete(&self, uuid: Uuid) -> Result<(), VolumeError> {
         self.begin_delete(uuid)?.end()
     }
 
-    /// The same in two steps, for who has to take it from others in between.
+    /// Begins to delete a volume, so that the caller can withdraw it from hosts before [`Deletion::end`].
     ///
     /// # Errors
     /// As [`Store::delete`].
@@ -261,12 +262,12 @@ impl Store {
     /// Removes the store with all volumes; the folder stays.
     ///
     /// # Errors
-    /// A volume is being copied, or the file system has trouble.
+    /// A volume is being copied, or the file system fails.
     pub fn destroy(&self) -> Result<(), VolumeError> {
         self.begin_destroy()?.end()
     }
 
-    /// The same in two steps, for who has to take it from others in between.
+    /// Begins to remove the store, so that the caller can withdraw its volumes from hosts before [`Destruction::end`].
     ///
     /// # Errors
     /// As [`Store::destroy`].
@@ -277,7 +278,7 @@ impl Store {
     }
 }
 
-/// A volume that nobody else uses any more, and that is there until [`Deletion::end`].
+/// A volume that is claimed for deletion, and exists until [`Deletion::end`].
 #[must_use = "nothing is deleted before its end"]
 pub struct Deletion<'a> {
     shared: &'a Arc<Shared>,
@@ -285,10 +286,10 @@ pub struct Deletion<'a> {
 }
 
 impl Deletion<'_> {
-    /// It is not there any more.
+    /// Deletes the volume.
     ///
     /// # Errors
-    /// The file system has trouble: it is there.
+    /// The file system fails: the volume still exists.
     pub fn end(self) -> Result<(), VolumeError> {
         let Deletion { shared, claimed } = &self;
         let uuid = claimed.volume.uuid;
@@ -302,7 +303,7 @@ impl Deletion<'_> {
     }
 }
 
-/// A store whose volumes nobody else uses any more, and that is there until [`Destruction::end`].
+/// A store whose volumes are claimed for deletion, and that exists until [`Destruction::end`].
 #[must_use = "nothing is removed before its end"]
 pub struct Destruction<'a> {
     shared: &'a Arc<Shared>,
@@ -310,15 +311,15 @@ pub struct Destruction<'a> {
 }
 
 impl Destruction<'_> {
-    /// Its volumes.
+    /// Returns its volumes.
     pub fn volumes(&self) -> impl Iterator<Item = Uuid> {
         self.claimed.iter().map(|claimed| claimed.volume.uuid)
     }
 
-    /// It is not there any more.
+    /// Removes the store.
     ///
     /// # Errors
-    /// Volumes are being made in it, or the file system has trouble: it is there.
+    /// Volumes are being created in it, or the file system fails: the store still exists.
     pub fn end(self) -> Result<(), VolumeError> {
         let Destruction { shared, claimed } = &self;
         let mut state = shared.lock();
@@ -328,7 +329,7 @@ impl Destruction<'_> {
         shared.commit(&mut state, |contents| contents.volumes.clear())?;
         state.gone = true;
         let path = shared.home.path();
-        // It has no volumes any more: what is left of their files goes when somebody opens it again.
+        // The store is empty by now: the next start removes files that are left over.
         let removed = self.volumes().try_for_each(|uuid| shared.home.remove(uuid));
         removed.and_then(|()| shared.home.forget()).unwrap_or_else(|error| {
             warn!("{}: is not cleared: {error}", path.display());
@@ -353,7 +354,7 @@ impl Shared {
         })
     }
 
-    /// Detaches a volume from its snapshot: it is counted with `needed` clusters from now on, and gets them in the
+    /// Detaches a volume from its snapshot: it is counted with `needed` clusters at once, and gets them in the
     /// background.
     fn detach(
         self: &Arc<Self>,
@@ -378,7 +379,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes a volume's file, on stable storage; none stays if that fails.
+    /// Creates a volume's file, on stable storage; removes it on failure.
     fn make(
         &self,
         volume: &Volume,
@@ -394,7 +395,7 @@ impl Shared {
         Ok(file)
     }
 
-    /// Makes a volume's file with another one's content.
+    /// Creates a volume's file with another volume's content.
     fn fill(
         &self,
         from: &Claimed<'_>,
@@ -411,8 +412,8 @@ impl Shared {
         self.fill_with(&source, (reserved, volume), quiet, (marks, || from.takes_long()))
     }
 
-    /// Makes a volume's file with the content of `source`. `marks` copies what is kept beside it, and `long` is called
-    /// before a copy that takes its time.
+    /// Creates a volume's file with the content of `source`. `marks` copies the marks of unreadable blocks, and `long`
+    /// runs before a slow copy.
     fn fill_with(
         &self,
         source: &Source<'_>,
@@ -428,7 +429,7 @@ impl Shared {
             marks()?;
             home.set_size(file, volume.size)?;
             is_shared = home.share(from, file)?;
-            // It has the source's size by now.
+            // Sharing has set the source's size.
             if is_shared { home.set_size(file, volume.size) } else { Ok(()) }
         })?;
         if is_shared {
@@ -464,7 +465,7 @@ impl Shared {
         copied().inspect_err(|_| self.unmake(volume.uuid))
     }
 
-    /// Adds a volume whose file is there; it goes if that fails.
+    /// Adds a volume whose file exists; removes the file on failure.
     fn add(
         &self,
         reserved: Reserved<'_>,
@@ -495,13 +496,13 @@ impl Shared {
 struct Source<'a> {
     file: &'a File,
     path: &'a Path,
-    /// For people.
+    /// Name for messages.
     name: &'a str,
-    /// Size to copy: the metadata of a block device have none.
+    /// Bytes to copy: the metadata of a block device have no size.
     bytes: u64,
 }
 
-/// A size in whole clusters.
+/// Rounds a size up to whole clusters.
 fn whole(bytes: u64) -> Result<u64, VolumeError> {
     let size = bytes.checked_next_multiple_of(CLUSTER_BYTES);
     match size.filter(|size| (1..=i64::MAX as u64).contains(size)) {

@@ -1,4 +1,4 @@
-//! A store: opening it, and who may do what to it at the same time.
+//! A store: opening it, and coordinating concurrent operations on it.
 
 mod background;
 
@@ -15,107 +15,107 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tracing::{info, warn};
 
-/// Octets that a name has at most.
+/// Longest name in bytes.
 const NAME_BYTES_MAX: usize = 63;
 
-/// A store of volumes. All threads may use it at the same time.
+/// A store of volumes, usable by all threads at the same time.
 pub struct Store {
     pub(super) shared: Arc<Shared>,
 }
 
-/// What a store is and has.
+/// Properties and space of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreInfo {
     /// Its name.
     pub name: String,
-    /// Its UUID, which it keeps.
+    /// UUID, stored with it.
     pub uuid: Uuid,
-    /// Its folder; "memory" without one.
+    /// Folder; "memory" without one.
     pub path: PathBuf,
     /// Block size of its volumes: 512 or 4096.
     pub lba: u32,
-    /// Its quota in clusters.
+    /// Quota in clusters.
     pub total_clusters: u64,
-    /// Rest of it, or of the file system, if that is less.
+    /// Free clusters of the quota or of the file system, whichever is less.
     pub free_clusters: u64,
-    /// Its quota after [`Store::grow`].
+    /// Quota in clusters after [`Store::grow`].
     pub growable_clusters: u64,
 }
 
-/// What a volume is and has.
+/// Properties and space of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeInfo {
     /// Name, size and kind.
     pub volume: Volume,
-    /// Clusters that it is counted with.
+    /// Clusters that the volume is counted with.
     pub clusters: u64,
-    /// Name of the snapshot that it began with.
+    /// Name of its parent snapshot.
     pub parent: Option<String>,
-    /// Names of those that began with it, if it is a snapshot.
+    /// Names of its clones, if it is a snapshot.
     pub clones: Vec<String>,
 }
 
 pub(super) struct Shared {
     pub(super) home: Home,
     state: Mutex<State>,
-    /// A claim has ended.
+    /// Signal that a claim has ended.
     released: Condvar,
 }
 
 pub(super) struct State {
     pub(super) contents: Contents,
-    /// Names that volumes will have.
+    /// Volumes that are being created, by name.
     pending: BTreeMap<String, Pending>,
     claims: BTreeMap<Uuid, Use>,
     pub(super) background: Background,
-    /// It was removed.
+    /// True once the store was removed.
     pub(super) gone: bool,
 }
 
-/// A volume to come.
+/// A volume that is being created.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    /// That it needs.
+    /// Clusters reserved for it.
     clusters: u64,
-    /// What it is to have is being copied.
+    /// Progress of the copy of its content.
     copy: Option<Progress>,
 }
 
-/// Clusters of a store.
+/// Space of a store in clusters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Figures {
-    /// Its quota.
+    /// Quota.
     total: u64,
-    /// Rest of it, or of the file system, if that is less.
+    /// Free clusters of the quota or of the file system, whichever is less.
     free: u64,
-    /// Its quota with all that its file system has free.
+    /// Quota with all free space of the file system.
     pub(super) growable: u64,
 }
 
-/// Who uses a volume's file.
+/// Use of a volume's file.
 #[derive(Clone, Copy, Debug)]
 struct Use {
     count: u32,
     claim: Claim,
-    /// A copy is under way, which takes long.
+    /// True during a long copy.
     long: bool,
 }
 
-/// What for a volume's file is used.
+/// Kind of use of a volume's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// Others may read it meanwhile.
+    /// Reading: others may read as well.
     Read,
-    /// It changes.
+    /// Changing: no other use.
     Change,
 }
 
 impl Store {
-    /// Opens the store in the folder at `path`, which is made if it is not there. With `size` octets that is its quota
-    /// from now on; without, a new one has what the file system has. `lba`: block size of a new one's volumes.
+    /// Opens the store in the folder at `path`, and creates it if necessary. `size` in bytes is the new quota; without
+    /// it a new store gets the free space of the file system. `lba`: block size of a new store's volumes.
     ///
     /// # Errors
-    /// It is another store's folder, or in use, or the file system has trouble.
+    /// The folder has another store, or is in use, or the file system fails.
     pub fn open(
         path: &Path,
         name: &str,
@@ -125,7 +125,7 @@ impl Store {
         Store::open_with(path, name, (size, lba), Box::new(Open))
     }
 
-    /// Opens the store that is in the folder at `path`, whatever its name is by now; a new one gets `name`.
+    /// Opens the store in the folder at `path`, whatever its present name is; a new one is called `name`.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -154,10 +154,10 @@ impl Store {
         Store::with(home, contents)
     }
 
-    /// One in memory that is gone with the process.
+    /// Creates a store in memory, which is lost with the process.
     ///
     /// # Errors
-    /// The name or the sizes cannot be.
+    /// The name or a size is invalid.
     pub fn memory(name: &str, size: u64, lba: u32) -> Result<Store, VolumeError> {
         check_name(name)?;
         check_lba(lba)?;
@@ -186,10 +186,10 @@ impl Store {
         Ok(store)
     }
 
-    /// What it is and has by now.
+    /// Returns properties and space of the store.
     ///
     /// # Errors
-    /// The file system does not tell.
+    /// The file system reports no figures.
     pub fn info(&self) -> Result<StoreInfo, VolumeError> {
         let state = self.shared.lock();
         let Figures { total, free, growable } = self.shared.figures(&state)?;
@@ -206,7 +206,7 @@ impl Store {
         })
     }
 
-    /// Volumes to come whose content is being copied, and how far that is.
+    /// Returns the volumes whose content is being copied, with the progress.
     #[must_use]
     pub fn copies(&self) -> Vec<(String, Progress)> {
         let state = self.shared.lock();
@@ -214,7 +214,7 @@ impl Store {
         state.pending.iter().filter_map(copy).collect()
     }
 
-    /// Its volumes in the order in which they were made.
+    /// Returns the volumes in the order of their creation.
     #[must_use]
     pub fn volumes(&self) -> Vec<VolumeInfo> {
         let volumes = self.shared.lock().contents.volumes.clone();
@@ -236,37 +236,37 @@ impl Store {
         volumes.into_iter().zip(held).map(info).collect()
     }
 
-    /// Its volumes without what they hold, which costs less.
+    /// Returns the volumes without their space, which is cheaper.
     #[must_use]
     pub fn list(&self) -> Vec<Volume> {
         self.shared.lock().contents.volumes.clone()
     }
 
-    /// One of its volumes.
+    /// Returns one of its volumes.
     #[must_use]
     pub fn volume(&self, uuid: Uuid) -> Option<Volume> {
         self.shared.lock().contents.find(uuid).cloned()
     }
 
-    /// The file of a volume, by which a namespace opens it.
+    /// Returns the path of a volume's file, for opening it.
     #[must_use]
     pub fn file(&self, uuid: Uuid) -> PathBuf {
         self.shared.home.file(uuid)
     }
 
-    /// The same, if it outlives the process.
+    /// Returns the path of a volume's file, if it outlives the process.
     #[must_use]
     pub fn lasting_file(&self, uuid: Uuid) -> Option<PathBuf> {
         self.shared.home.lasting_file(uuid)
     }
 
-    /// Block size of its volumes: 512 or 4096.
+    /// Returns the block size of its volumes: 512 or 4096.
     #[must_use]
     pub fn lba(&self) -> u32 {
         self.shared.lock().contents.lba
     }
 
-    /// Name and UUID.
+    /// Returns name and UUID.
     #[must_use]
     pub fn identity(&self) -> (String, Uuid) {
         let state = self.shared.lock();
@@ -275,7 +275,7 @@ impl Store {
 }
 
 impl Drop for Store {
-    /// Waits for files that are being removed.
+    /// Waits until the files of deleted volumes are removed.
     fn drop(&mut self) {
         let worker = {
             let mut state = self.shared.lock();
@@ -293,7 +293,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Clusters that it has and holds now.
+    /// Returns the present space of the store.
     pub(super) fn figures(&self, state: &State) -> Result<Figures, VolumeError> {
         let held = figures::held(&self.home, &state.contents.volumes);
         let used: u64 = held.iter().map(|held| held.clusters).sum();
@@ -314,7 +314,7 @@ impl Shared {
         Ok(Figures { total, free: free.saturating_sub(pending), growable })
     }
 
-    /// Changes the index; in memory it is changed when the disk has it.
+    /// Changes the index; the copy in memory changes once the disk has it.
     pub(super) fn commit(
         &self,
         state: &mut State,
@@ -326,7 +326,7 @@ impl Shared {
         let mut changed = state.contents.clone();
         change(&mut changed);
         if let Err(error) = self.home.save(&changed) {
-            // It may be there all the same, but nobody is told so.
+            // The file may have the change in spite of the error: write the old index back.
             if let Err(again) = self.home.save(&state.contents) {
                 warn!(store = state.contents.name, "store.json may have an undone change: {again}");
             }
@@ -336,7 +336,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Keeps a name for a volume to come, and `clusters`.
+    /// Reserves a name and `clusters` for a new volume.
     pub(super) fn reserve(&self, name: &str, clusters: u64) -> Result<Reserved<'_>, VolumeError> {
         check_name(name)?;
         let mut state = self.lock();
@@ -357,10 +357,10 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until nobody else has a volume's file in a way that does not go together with `claim`.
+    /// Claims a volume's file; waits until no other claim conflicts with it.
     ///
     /// # Errors
-    /// There is no such volume, or somebody has it for long.
+    /// The volume does not exist, or a long copy holds it.
     pub(super) fn claim(&self, uuid: Uuid, claim: Claim) -> Result<Claimed<'_>, VolumeError> {
         let mut state = self.lock();
         loop {
@@ -395,14 +395,14 @@ impl State {
     }
 }
 
-/// A name and space that are kept for a volume to come, until this is dropped.
+/// Name and space reserved for a new volume, until this is dropped.
 pub(super) struct Reserved<'a> {
     shared: &'a Shared,
     pub(super) name: String,
 }
 
 impl Reserved<'_> {
-    /// Keeps more space.
+    /// Reserves more space.
     pub(super) fn grow(&self, clusters: u64) -> Result<(), VolumeError> {
         let mut state = self.shared.lock();
         self.shared.check_space(&state, clusters)?;
@@ -412,14 +412,14 @@ impl Reserved<'_> {
         Ok(())
     }
 
-    /// Whoever asks is told how far its copy is.
+    /// Records the progress of the copy.
     pub(super) fn tell(&self, progress: Progress) {
         if let Some(kept) = self.shared.lock().pending.get_mut(&self.name) {
             kept.copy = Some(progress);
         }
     }
 
-    /// The volume is there: no figure counts it twice.
+    /// Ends the reservation, since the volume is counted itself from now on.
     pub(super) fn end(self, state: &mut State) {
         state.pending.remove(&self.name);
         #[expect(clippy::mem_forget, reason = "its drop would take the entry away once more")]
@@ -433,15 +433,15 @@ impl Drop for Reserved<'_> {
     }
 }
 
-/// A volume whose file is used, until this is dropped.
+/// Claim on a volume's file, until this is dropped.
 pub(super) struct Claimed<'a> {
     shared: &'a Shared,
-    /// As it was when it was claimed.
+    /// Entry of the volume at the time of the claim.
     pub(super) volume: Volume,
 }
 
 impl Claimed<'_> {
-    /// From now on others are told to come later.
+    /// Marks the claim as long: conflicting claims fail instead of waiting.
     pub(super) fn takes_long(&self) {
         if let Some(held) = self.shared.lock().claims.get_mut(&self.volume.uuid) {
             held.long = true;
@@ -464,7 +464,7 @@ impl Drop for Claimed<'_> {
 }
 
 /// # Errors
-/// What is wrong with it.
+/// A description of the problem.
 pub(super) fn check_name(name: &str) -> Result<(), VolumeError> {
     let is_plain = !name.contains('/') && !name.contains(char::is_control);
     match (1..=NAME_BYTES_MAX).contains(&name.len()) && is_plain {
@@ -486,7 +486,7 @@ fn random(home: &Home) -> Result<Uuid, VolumeError> {
     Uuid::random().map_err(|e| VolumeError::io(home.path(), "name", e))
 }
 
-/// The index that was there, with another quota if that is asked for.
+/// Returns the index of an existing store, with a new quota if one is given.
 fn known(
     home: &Home,
     image: &[u8],
@@ -507,7 +507,7 @@ fn known(
     Ok(contents)
 }
 
-/// The index of a new store.
+/// Returns the index of a new store.
 fn new(home: &Home, name: &str, size: Option<u64>, lba: u32) -> Result<Contents, VolumeError> {
     let failed = |action| move |e| VolumeError::io(home.path(), action, e);
     let entries = std::fs::read_dir(home.path()).map_err(failed("read"))?;
@@ -528,7 +528,7 @@ fn new(home: &Home, name: &str, size: Option<u64>, lba: u32) -> Result<Contents,
     Ok(contents)
 }
 
-/// Cuts files back that were being grown, and says what is missing.
+/// Truncates files whose resize was interrupted, and reports files that are too short.
 fn settle(home: &Home, contents: &Contents) {
     for volume in &contents.volumes {
         let name = &volume.name;

@@ -16,23 +16,23 @@ use tempfile::TempDir;
 const CLUSTER: u64 = CLUSTER_BYTES;
 const BLOCK: usize = 4096;
 
-/// A folder for a store, on some file system.
+/// A folder for a store, on a file system of a given kind.
 pub(super) struct Lab {
     pub(super) folder: PathBuf,
-    /// A file system that was made for it.
+    /// Mount point of a file system made for the test.
     mounted: Option<PathBuf>,
     _directory: TempDir,
 }
 
 impl Lab {
-    /// Where temporary files are: mostly ext4, which shares nothing.
+    /// Uses the folder for temporary files: mostly ext4, which shares nothing.
     pub(super) fn plain() -> Lab {
         let directory = tempfile::tempdir().unwrap();
         let folder = directory.path().join("store");
         Lab { folder, mounted: None, _directory: directory }
     }
 
-    /// In memory, where syncs cost nothing.
+    /// Uses a file system in memory, where syncs are free.
     pub(super) fn quick() -> Lab {
         let shm = tempfile::tempdir_in("/dev/shm");
         let directory = shm.unwrap_or_else(|_| tempfile::tempdir().unwrap());
@@ -40,7 +40,7 @@ impl Lab {
         Lab { folder, mounted: None, _directory: directory }
     }
 
-    /// An XFS, which shares extents; `None`, which is said: it cannot be made here.
+    /// Makes an XFS, which shares extents; `None`, with a message, if the machine cannot.
     pub(super) fn xfs() -> Option<Lab> {
         let directory = tempfile::tempdir().unwrap();
         let (image, mounted) = (directory.path().join("xfs.img"), directory.path().join("xfs"));
@@ -73,7 +73,7 @@ impl Lab {
         Store::open(&self.folder, "vols", Some(size), 512).unwrap()
     }
 
-    /// Names of the files that volumes have.
+    /// Returns the names of the volumes' files.
     pub(super) fn files(&self) -> Vec<Uuid> {
         let entries = std::fs::read_dir(&self.folder).unwrap();
         let mut found: Vec<Uuid> = entries
@@ -93,7 +93,7 @@ impl Drop for Lab {
     }
 }
 
-/// Writes a block of `value`, as a host does: it is on the disk then.
+/// Writes and syncs a block of `value`, as a host does.
 pub(super) fn write(store: &Store, uuid: Uuid, at: u64, value: u8) {
     let file = OpenOptions::new().write(true).open(store.file(uuid)).unwrap();
     file.write_all_at(&[value; BLOCK], at).unwrap();
@@ -108,7 +108,7 @@ pub(super) fn read(store: &Store, uuid: Uuid, at: u64) -> u8 {
     block[0]
 }
 
-/// Nobody writes.
+/// Check for a source without writers.
 pub(super) fn quiet() -> bool {
     true
 }
@@ -117,7 +117,7 @@ pub(super) fn free(store: &Store) -> u64 {
     store.info().unwrap().free_clusters
 }
 
-/// Each on all kinds of file systems that are here.
+/// Runs a test on all kinds of file systems that this machine has.
 fn everywhere(test: impl Fn(&Store)) {
     test(&Lab::plain().open());
     test(&Lab::quick().open());
@@ -180,7 +180,7 @@ fn snapshots_and_clones_go_ways_of_their_own() {
     });
 }
 
-/// Blocks that cannot be read stay so in what begins with them.
+/// Snapshots and clones keep the marks of unreadable blocks.
 #[test]
 fn marks_go_along_with_snapshots_and_clones() {
     let lab = Lab::quick();
@@ -197,7 +197,7 @@ fn marks_go_along_with_snapshots_and_clones() {
     store.delete(clone).unwrap();
     store.settle();
     assert_eq!(marks(clone), None, "they go with the volume");
-    // What a killed process has left of a volume.
+    // Marks that a killed process has left.
     let stray = marks_beside(&store.file(Uuid::random().unwrap()));
     std::fs::write(&stray, "marks").unwrap();
     let kept = marks_beside(&store.file(volume));

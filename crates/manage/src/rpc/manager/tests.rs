@@ -33,7 +33,7 @@ impl Plane for Alone {
     }
 }
 
-/// A target, and the file that it writes.
+/// Returns a manager of a new target, with its state file in `folder`.
 fn manager(folder: &Path) -> Manager {
     let config = ServerConfig::new(vec![([127, 0, 0, 1], 0).into()], Vec::new());
     let server = Arc::new(Server::start(config).unwrap());
@@ -51,7 +51,7 @@ fn ask(manager: &Manager, method: &str, params: Value) -> Value {
 const NQN: &str = "nqn.2025-01.io.example:a";
 const HOST: &str = "nqn.2025-01.io.example:h";
 
-/// Some of everything, at the two ports; a folder for a store of volumes is `volumes`.
+/// Creates an object of every kind, at the two ports; a folder for a store of volumes is `volumes`.
 fn furnish(manager: &Manager, key: &str, [port, other]: [u16; 2]) {
     let made = |method: &str, params: Value| {
         let answer = ask(manager, method, params);
@@ -83,13 +83,13 @@ fn at(port: u16) -> Value {
     json!({"trtype": "tcp", "traddr": "127.0.0.1", "trsvcid": port.to_string()})
 }
 
-/// Nobody listens at these.
+/// Returns ports without a listener.
 fn free_ports<const N: usize>() -> [u16; N] {
     let all = [(); N].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
     all.map(|one| one.local_addr().unwrap().port())
 }
 
-/// What everybody sees: clients, hosts, and who connects.
+/// Returns the state that clients and hosts see.
 fn seen(manager: &Manager) -> Value {
     let asked = ["bdev_get_bdevs", "nvmf_discovery_get_referrals", "keyring_get_keys"];
     let asked = asked.into_iter().chain(["bdev_rbd_get_clusters_info", "bdev_lvol_get_lvstores"]);
@@ -107,7 +107,7 @@ fn seen(manager: &Manager) -> Value {
     })
 }
 
-/// Each kind of change, of what [`furnish`] has made.
+/// Returns a change of each kind, of the objects that [`furnish`] has created.
 fn changes(key: &str, volumes: &Path, [port, other, free]: [u16; 3]) -> Vec<(&'static str, Value)> {
     let own = |more: Value| {
         let mut params = json!({"nqn": NQN});
@@ -161,7 +161,7 @@ fn a_change_that_cannot_be_written_down_is_undone() {
     furnish(&manager, &key, [ports[0], ports[1]]);
     let path = folder.path().join("state.toml");
     let before = seen(&manager);
-    // In the way of the next state.
+    // A folder that blocks the next state file.
     let in_the_way = folder.path().join("state.toml.new");
     for (method, params) in changes(&key, volumes.path(), ports) {
         std::fs::create_dir(&in_the_way).unwrap();
@@ -226,7 +226,7 @@ fn limits_of_hosts_and_devices_are_the_targets() {
     let rates = subsystem().host_rates[HOST];
     assert_eq!((rates.iops, rates.read_iops.unwrap().get()), (None, 7));
     assert_eq!((subsystem().namespaces[0].rates, rates.burst), (rates, Some(Duration::ZERO)));
-    // What is saved makes the same again.
+    // The saved calls restore the limits.
     let saved =
         |name: &str| ask(&manager, "framework_get_config", json!({"name": name}))["result"].clone();
     for (name, method, mut params) in [("nvmf", host, of_host.clone()), ("bdev", device, of_device)]
@@ -238,7 +238,7 @@ fn limits_of_hosts_and_devices_are_the_targets() {
             "{calls}"
         );
     }
-    // SPDK's call changes what it knows, and leaves the rest.
+    // SPDK's call changes the limits that it knows, and leaves the rest.
     let spdk = json!({"name": "n", "w_mbytes_per_sec": 0});
     assert_eq!(ask(&manager, "bdev_set_qos_limit", spdk)["result"], true);
     let rates = subsystem().namespaces[0].rates;
@@ -260,7 +260,7 @@ fn limits_of_hosts_and_devices_are_the_targets() {
     );
 }
 
-/// A resize may be under way when another process takes over: what it writes down then would be nothing.
+/// A resize may be in flight when another process takes over: it must not write the state file then.
 #[test]
 fn nothing_is_written_down_after_another_process_has_taken_over() {
     let folder = tempfile::tempdir().unwrap();
@@ -296,7 +296,7 @@ fn a_device_is_in_one_namespace() {
     assert_eq!(manager.server().view().0.subsystems[0].namespaces, []);
 }
 
-/// A file with a key, and a manager that may read it.
+/// Returns a manager and the file of a key that it may read.
 fn with_key(folder: &Path) -> (Manager, String) {
     let path = folder.join("host.key");
     let line = DhchapKey::new(None, &[7; 32]).unwrap().print();
@@ -324,7 +324,7 @@ fn what_cannot_be_deleted_stays_what_it_is() {
     let limit = json!({"name": name, "rw_ios_per_sec": 1000});
     assert_eq!(ask(&manager, "bdev_set_qos_limit", limit)["result"], true);
     let before = manager.model().state();
-    // In the way of the next index.
+    // A folder that blocks the next index.
     std::fs::create_dir(volumes.path().join("store.json.new")).unwrap();
     for (method, params) in [
         ("bdev_lvol_delete", json!({"name": name})),
@@ -342,14 +342,14 @@ fn what_cannot_be_deleted_stays_what_it_is() {
     assert!(manager.model().devices.is_empty() && manager.model().limits.is_empty());
 }
 
-/// The calls of `framework_get_config`, as save_config has them.
+/// Returns the calls of `framework_get_config`, as save_config writes them.
 fn saved(manager: &Manager) -> Vec<Value> {
     let of = |name: &str| ask(manager, "framework_get_config", json!({"name": name}));
     let calls = ["keyring", "bdev", "nvmf"].map(|name| of(name)["result"].take());
     calls.into_iter().flat_map(|calls| calls.as_array().unwrap().clone()).collect()
 }
 
-/// In memory, in a folder, of the start; shown to hosts, and limited.
+/// Volumes in memory, in a folder, and of the start; exported, and limited.
 #[test]
 fn saved_volumes_are_found_by_another_target() {
     let [folder, volumes] = [(), ()].map(|()| tempfile::tempdir().unwrap());
@@ -484,7 +484,7 @@ fn log_levels_are_those_of_spdk() {
     assert_eq!(set("loud")["error"]["code"], -32602);
     assert_eq!(set("DEBUG")["error"]["code"], -32603, "the process says no");
     assert_eq!(ask(&manager, "log_get_level", Value::Null)["result"], "WARNING");
-    // Parts of the program at another level than all others.
+    // Parts of the program with a level of their own.
     let flags = || ask(&manager, "log_get_flags", Value::Null)["result"].clone();
     let flag = |method: &str, flag: &str| ask(&manager, method, json!({"flag": flag}));
     assert_eq!(flags(), json!({"nvmf": false, "nvmf_tcp": false, "rpc": false}));
@@ -502,7 +502,7 @@ fn log_levels_are_those_of_spdk() {
     assert_eq!(kill("SIGTERM")["result"], true);
 }
 
-/// A thin volume, and a store of it in a folder; a manager that may open it.
+/// Returns a manager and the name of a thin volume in a store of a folder.
 fn with_volume(folder: &Path, volumes: &Path) -> (Manager, Value) {
     let plain = manager(folder);
     let files = Files { roots: vec![volumes.into()], ..plain.files };
@@ -525,7 +525,7 @@ fn a_volume_is_made_read_only_while_hosts_may_use_it() {
     let id = manager.server().view().0.subsystems[0].namespaces[0].id;
     assert!(!is_read_only());
     let set = || ask(&manager, "bdev_lvol_set_read_only", json!({"name": "s/v"}));
-    // In the way of the next index: then it is as it was.
+    // A folder blocks the next index: the volume stays as it was.
     std::fs::create_dir(volumes.path().join("store.json.new")).unwrap();
     assert!(set()["error"]["code"].is_i64());
     assert!(!is_read_only());
@@ -539,7 +539,7 @@ fn a_volume_is_made_read_only_while_hosts_may_use_it() {
     assert_eq!(ask(&manager, "bdev_lvol_resize", resized)["error"]["code"], -32602);
     let clone = json!({"snapshot_name": "s/v", "clone_name": "c"});
     assert!(ask(&manager, "bdev_lvol_clone", clone)["result"].is_string());
-    // At the next start as well, which opens its file.
+    // The next start opens the file read-only as well.
     let state = folder.path().join("state.toml");
     drop(manager.release());
     drop(manager);
@@ -560,7 +560,7 @@ fn stores_are_renamed_and_grown() {
     assert_eq!(rename("s", "t")["result"], true);
     let aliases = ask(&manager, "bdev_get_bdevs", json!({"name": "t/v"}))["result"][0].take();
     assert_eq!((&aliases["name"], &aliases["aliases"]), (&name, &json!(["t/v"])));
-    // A process that ended between both: the store is found by its folder.
+    // A process that ended between the two steps: the folder identifies the store.
     manager.model().lvstore("t").unwrap().store.rename_store("u").unwrap();
     let state = folder.path().join("state.toml");
     drop(manager.release());
@@ -616,7 +616,7 @@ fn volumes_begin_as_devices_of_files_and_end_their_ties() {
     assert_eq!((&lvol["clone"], &lvol["thin_provision"]), (&json!(false), &json!(true)));
 }
 
-/// Counters begin anew for all who look, and a histogram is one from its begin on.
+/// A reset holds for all clients, and a histogram counts from its begin.
 #[test]
 fn counters_are_reset_and_latencies_have_a_histogram() {
     let folder = tempfile::tempdir().unwrap();
@@ -679,7 +679,7 @@ fn a_subsystem_has_its_controllers_and_limits() {
     let of = |name: &str| seen[name].as_u64().unwrap();
     let all = ["min_cntlid", "max_cntlid", "dmrsl", "wzsl"].map(of);
     assert_eq!(all, [100, 199, 2048, 6]);
-    // The saved configuration makes the same again, and so does the state file.
+    // The saved configuration and the state file both restore the subsystem.
     let call = saved(&manager).into_iter().find(|one| one["method"] == "nvmf_create_subsystem");
     let params = call.unwrap()["params"].clone();
     assert_eq!((&params["dmrsl"], &params["max_cntlid"]), (&json!(2048), &json!(199)));

@@ -29,7 +29,7 @@ pub(super) const METHODS: &[Method] = &[
     change("bdev_uring_rescan", "As bdev_aio_rescan.", uring_rescan),
 ];
 
-/// Longest wait for a device that may come.
+/// Longest wait for a device that may be created.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -55,7 +55,7 @@ fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     }
 }
 
-/// Devices as they are shown: the configuration file's first.
+/// Returns the shown form of devices: the configuration file's first.
 fn views(manager: &Session<'_>, name: Option<&str>) -> Vec<Value> {
     let model = manager.model();
     let is_meant = |device: &&Arc<Device>| {
@@ -95,7 +95,7 @@ fn views(manager: &Session<'_>, name: Option<&str>) -> Vec<Value> {
         .collect()
 }
 
-/// Parameters of methods that make devices of no file. Metadata and protection are not there.
+/// Parameters of methods that create devices without a file. Metadata and protection information are not supported.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct New {

@@ -31,7 +31,7 @@ struct Add {
     dhchap_ctrlr_key: Option<String>,
 }
 
-/// What keys a host is to have. `odd` says what is wrong with keys that do not go together.
+/// Checks the keys of a host. `odd` makes the reply to keys that do not go together.
 fn check(manager: &Session<'_>, keys: &HostKeys, odd: fn(&str) -> RpcError) -> Rpc<()> {
     manager.model().check_host_keys(keys).map_err(RpcError::params)?;
     match (&keys.dhchap_key, &keys.dhchap_ctrlr_key) {
@@ -53,10 +53,10 @@ fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
             Err(RpcError::internal(format!("{host} is allowed already")))
         }
         (Some(_), _) => Ok(vec![Operation::AllowHost { nqn: nqn.clone(), host: host.clone() }]),
-        (None, _) => Ok(Vec::new()), // as any
+        (None, _) => Ok(Vec::new()), // any host is allowed
     };
     edit(manager, (&nqn, tgt_name.as_deref()), (RpcError::internal, of_file), |subsystem| {
-        // While any host may, those that are named are kept for later.
+        // While any host may connect, the named ones are kept for later.
         if !subsystem.hosts.insert(host.clone()) {
             let hint = "nvmf_subsystem_set_keys (`ctl host keys`) gives it other keys";
             return Err(RpcError::internal(format!("{host} is allowed already: {hint}")));

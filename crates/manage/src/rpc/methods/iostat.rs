@@ -22,7 +22,7 @@ pub(super) const METHODS: &[Method] = &[
     look("bdev_get_histogram", "Latencies since the histogram was begun.", histogram),
 ];
 
-/// All devices, each with its counters. Baselines of devices that are gone are forgotten.
+/// Returns all devices with their counters, and removes the baselines of deleted devices.
 fn counted(baselines: &mut Baselines, model: &Model, seen: &Snapshot) -> Vec<(String, Io)> {
     let of_file = seen.namespaces.iter().filter(|one| model.subsystem(&one.nqn).is_none());
     let of_file = of_file.map(|one| (one.name.clone(), one.io.clone()));
@@ -37,7 +37,7 @@ fn counted(baselines: &mut Baselines, model: &Model, seen: &Snapshot) -> Vec<(St
     all
 }
 
-/// Those that are named, or all.
+/// Returns the named devices, or all.
 fn wanted(
     all: Vec<(String, Io)>,
     model: &Model,
@@ -102,7 +102,7 @@ fn reset(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     Ok(json!(true))
 }
 
-/// Counters of a device since its namespace is there, or since a reset.
+/// Returns the counters of a device since its namespace was added, or since a reset.
 fn device(name: &str, since: &Since, bounds: &[f64]) -> Value {
     let (io, [reads, writes]) = (&since.io, &since.extremes);
     let (read_min, read_max) = ends(reads, bounds);
@@ -123,7 +123,7 @@ fn device(name: &str, since: &Since, bounds: &[f64]) -> Value {
     })
 }
 
-/// The bounds of the first and of the last bucket with a request.
+/// Returns the bounds of the first and of the last bucket with a request.
 fn ends(latency: &Latency, bounds: &[f64]) -> (u64, u64) {
     let used = || latency.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
     let bound = |at: usize| bounds.get(at).or(bounds.last()).copied().unwrap_or_default();
@@ -133,7 +133,7 @@ fn ends(latency: &Latency, bounds: &[f64]) -> (u64, u64) {
     (first, last)
 }
 
-/// A device with its counters.
+/// Returns a device with its counters.
 fn one(manager: &Session<'_>, baselines: &mut Baselines, name: &str) -> Rpc<(String, Io)> {
     let (model, seen) = (manager.model(), manager.server().snapshot());
     let name = find_any(manager, name)?;

@@ -15,7 +15,7 @@ pub(super) const METHODS: &[Method] = &[
     look("keyring_get_keys", "The names of the keys, never the keys.", get),
 ];
 
-/// Longest name.
+/// Longest name in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
 fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
@@ -68,7 +68,7 @@ fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
         if model.key(&name).is_none() {
             return Err(RpcError::no_key(format!("no key {name}")));
         }
-        // What is written down would name a key that is nowhere.
+        // The state file would name a missing key.
         if let (_, Some((nqn, host))) = model.users_of_key(&name) {
             return Err(RpcError::busy(format!("host {host} of {nqn} has it")));
         }

@@ -1,4 +1,4 @@
-//! What the target is, and what it can do.
+//! Methods that report versions, reactors and buffers of the target.
 
 use super::devices::{Named, find_any};
 use super::{Method, device_params, look, none};
@@ -19,10 +19,10 @@ pub(super) const METHODS: &[Method] = &[
     look("iobuf_get_stats", "How often a command has waited for a buffer.", buffers),
 ];
 
-/// Nanoseconds are ticks here.
+/// Ticks per second: a tick is a nanosecond.
 pub(super) const TICK_RATE: u64 = 1_000_000_000;
 
-/// A time in ticks.
+/// Returns a time in ticks.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds of a process")]
 pub(super) fn ticks(seconds: f64) -> u64 {
     (seconds * TICK_RATE as f64) as u64
@@ -64,7 +64,7 @@ fn scheduler(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
     }))
 }
 
-/// What SPDK calls the thread of a reactor.
+/// Returns SPDK's name for the thread of a reactor.
 pub(super) fn group_name(number: usize) -> String {
     format!("nvmf_tgt_poll_group_{number:03}")
 }
@@ -93,7 +93,7 @@ fn reactors(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
     Ok(json!({"tick_rate": TICK_RATE, "pid": std::process::id(), "reactors": reactors}))
 }
 
-/// How long a reactor has worked, and how long it has looked for work or slept.
+/// Returns the busy time of a reactor, and its idle time with spinning.
 fn times(reactor: &ReactorSample) -> (u64, u64) {
     (ticks(reactor.busy_seconds), ticks(reactor.idle_seconds + reactor.spin_seconds))
 }
@@ -119,7 +119,7 @@ fn pollers(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
     let threads = seen.reactors.iter().map(|one| {
         let poller = json!({
             "name": "reactor", "id": 1, "state": "running", "run_count": one.turns,
-            // A turn that found nothing ends in a sleep.
+            // A turn without work ends in a wait.
             "busy_count": one.turns.saturating_sub(one.waits),
         });
         json!({

@@ -39,17 +39,17 @@ pub(super) const METHODS: &[Method] = &[
     ),
 ];
 
-/// Resizes take turns.
+/// Lock that serialises resizes.
 static RESIZES: Mutex<()> = Mutex::new(());
 
-/// A volume that somebody has named.
+/// A volume that a request names.
 struct Found {
     device: Arc<Device>,
     lvstore: Arc<LvStore>,
     uuid: Uuid,
 }
 
-/// By its UUID, or by the names of its store and its own.
+/// Finds a volume by its UUID, or by the names of its store and its own.
 fn find(manager: &Session<'_>, name: &str) -> Rpc<Found> {
     let model = manager.model();
     let found = model.device(name).and_then(|device| match &device.kind {
@@ -91,7 +91,7 @@ fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     Ok(Value::Array(views.collect()))
 }
 
-/// What the volumes among `devices` say of themselves, by UUID.
+/// Returns the volume details of those of `devices` that are volumes, by UUID.
 pub(super) fn specifics<'a>(
     model: &Model,
     devices: impl Iterator<Item = &'a Arc<Device>>,
@@ -128,7 +128,7 @@ fn specific(lvstore: &LvStore, info: &VolumeInfo) -> Value {
     json!({"lvol": lvol})
 }
 
-/// A size in one of two units, the second of which older clients use.
+/// Returns a size in bytes, given in one of two units; older clients use the second.
 fn octets(mib: Option<u64>, octets: Option<u64>) -> Rpc<u64> {
     match (mib, octets) {
         (Some(mib), None) => {
@@ -166,13 +166,13 @@ fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     show(manager, &lvstore, uuid)
 }
 
-/// Makes a device of a new volume, which goes if that fails.
+/// Adds a new volume as a device, and deletes the volume if that fails.
 fn show(manager: &Session<'_>, lvstore: &Arc<LvStore>, uuid: Uuid) -> Rpc<Value> {
     let gone = || RpcError::no_device(format!("no volume {uuid}"));
     let shown = lvstore.store.volume(uuid).ok_or_else(gone).and_then(|volume| {
         let device = lvstore.device(&volume).map_err(RpcError::internal)?;
         manager.change(RpcError::internal, |model| {
-            // Both may have got other names since it was made.
+            // Both may have been renamed since.
             let Some(lvstore) = model.lvstore_with(&lvstore.store).cloned() else {
                 return Err(RpcError::no_device(format!("no store {}", lvstore.name)));
             };
@@ -238,10 +238,10 @@ fn resize(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let Asked { name, size_in_mib, size } = device_params(&params)?;
     let bytes = octets(size_in_mib, size)?;
     let Found { device, lvstore, uuid } = find(manager, &name)?;
-    // So that what is looked at last is shown last.
+    // Serialised, so that the last resize is also the last one that hosts see.
     let _turn = RESIZES.lock().unwrap_or_else(PoisonError::into_inner);
     lvstore.store.resize(uuid, bytes).map_err(|error| refused(&error))?;
-    // Its file is that long by now, so this is what a look at it finds.
+    // The file has its new size already; the resize takes the size of the file.
     super::devices::resize(manager, &device, None)
 }
 
@@ -256,7 +256,7 @@ fn rename(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let Found { lvstore, uuid, .. } = find(manager, &old_name)?;
     lvstore.store.rename(uuid, &new_name).map_err(|error| refused(&error))?;
     manager.change(RpcError::internal, |model| {
-        // As they are by now: another rename may have been quicker.
+        // Takes the present names: another rename may have been faster.
         model.name_volumes(&lvstore.store);
         Ok(json!(true))
     })
@@ -269,7 +269,7 @@ fn decouple(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     Ok(json!(true))
 }
 
-/// Hosts cannot write it any more before it is written down that it stays so.
+/// Makes a volume read-only. Hosts lose write access before the store records it.
 fn set_read_only(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let Named { name } = device_params(&params)?;
     let Found { device, lvstore, uuid } = find(manager, &name)?;
@@ -291,7 +291,7 @@ fn set_read_only(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     Ok(json!(true))
 }
 
-/// A volume that begins as a device. What is in memory, or in a Ceph cluster, has no file to copy.
+/// Creates a volume with the content of a device. Memory and images of Ceph clusters have no file to copy.
 fn clone_device(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -338,7 +338,7 @@ fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     if let Some(nqn) = in_use(manager, &device).filter(|_| force != Some(true)) {
         return Err(used_at(&nqn, "a host uses it"));
     }
-    // What can be refused is refused before hosts lose it, and they lose it before its blocks go.
+    // All refusals come before hosts lose the volume, and they lose it before its blocks are deleted.
     let deletion = lvstore.store.begin_delete(uuid).map_err(|error| refused(&error))?;
     let removed =
         manager.change(RpcError::internal, |model| Ok(model.remove_device(&device.name)))?;

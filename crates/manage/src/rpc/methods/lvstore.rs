@@ -25,7 +25,7 @@ pub(super) const METHODS: &[Method] = &[
     change("bdev_lvol_grow_lvstore", "Gives a store all that its file system has free.", grow),
 ];
 
-/// By which a store is named: one of both.
+/// Name of a store: one of both.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Named {
@@ -33,7 +33,7 @@ struct Named {
     lvs_name: Option<String>,
 }
 
-/// The store with that UUID or name; one of both has to be given.
+/// Finds a store by UUID or name; exactly one has to be given.
 pub(super) fn find(
     manager: &Session<'_>,
     uuid: Option<&str>,
@@ -49,14 +49,14 @@ pub(super) fn find(
     found.cloned().ok_or_else(|| RpcError::no_device(format!("no store {name}")))
 }
 
-/// SPDK's answer to what fails while it is under way: its words for the number, and ours.
+/// Returns SPDK's reply to a failure during the operation: its words for the errno, and our text.
 pub(super) fn late(error: &VolumeError) -> RpcError {
     let words = std::io::Error::from_raw_os_error(error.errno()).to_string();
     let words = words.split(" (os error").next().unwrap_or_default();
     RpcError::new(-32602, words, error)
 }
 
-/// What is not there and what is in use have numbers of their own.
+/// Returns the reply to a failed operation; missing objects and objects in use have codes of their own.
 pub(super) fn refused(error: &VolumeError) -> RpcError {
     match error {
         VolumeError::NotFound(_) => RpcError::no_device(error),
@@ -75,7 +75,7 @@ fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     views.map(Value::Array)
 }
 
-/// What a store's volumes are in, in words.
+/// Returns the location of a store's volumes as text.
 pub(super) fn base(store: &LvStore) -> String {
     match &store.base {
         Base::Folder(path) => path.display().to_string(),
@@ -117,15 +117,15 @@ struct New {
     md_page_size: Option<u32>,
 }
 
-/// How SPDK clears what becomes a volume.
+/// SPDK's ways to clear a new volume.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ClearMethod {
-    /// Not at all.
+    /// No clearing.
     None,
-    /// By discarding it.
+    /// Discard.
     Unmap,
-    /// By writing zeroes.
+    /// Writing zeroes.
     WriteZeroes,
 }
 
@@ -159,7 +159,7 @@ fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     Ok(json!(uuid))
 }
 
-/// Opens or makes a store in a folder, which is made if it is not there.
+/// Opens or creates a store in a folder, which is created if it does not exist.
 fn in_folder(manager: &Session<'_>, path: &str, name: &str) -> Rpc<LvStore> {
     let missing = |error: RpcError| match error.code {
         -2 => RpcError::no_device(error.message),
@@ -186,7 +186,7 @@ fn in_memory(manager: &Session<'_>, name: &str, lvs_name: &str) -> Rpc<LvStore> 
     Ok(LvStore::new(store, Base::Device(device.name.clone()), false))
 }
 
-/// No host uses a volume of it.
+/// Checks that no host uses a volume of the store.
 fn check_unused(manager: &Session<'_>, lvstore: &LvStore) -> Rpc<()> {
     let model = manager.model();
     let own = lvstore.store.list().into_iter();
@@ -201,7 +201,7 @@ fn check_unused(manager: &Session<'_>, lvstore: &LvStore) -> Rpc<()> {
     }
 }
 
-/// The subsystem at which a host is connected to it, if one is.
+/// Returns the subsystem at which a host is connected to the device, if one is.
 pub(super) fn in_use(manager: &Session<'_>, device: &Device) -> Option<String> {
     let model = manager.model();
     let (nqn, _) = model.claim(&device.name)?;
@@ -210,7 +210,7 @@ pub(super) fn in_use(manager: &Session<'_>, device: &Device) -> Option<String> {
     is_used.then(|| nqn.to_owned())
 }
 
-/// Why what a host uses is not deleted.
+/// Returns the refusal to delete an object that a host uses.
 pub(super) fn used_at(nqn: &str, what: &str) -> RpcError {
     RpcError::busy(format!("{what} at {nqn}: disconnect it, or use force (ctl: --force)"))
 }
@@ -277,9 +277,9 @@ fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     if force != Some(true) {
         check_unused(manager, &lvstore)?;
     }
-    // What can be refused is refused before hosts lose anything.
+    // All refusals come before hosts lose anything.
     let destruction = lvstore.store.begin_destroy().map_err(|error| refused(&error))?;
-    // Gone before its volumes are, so that no new ones come: another answer is that it is not there.
+    // The store leaves the model before its volumes, so that no new ones are created. A second delete finds no store.
     let removed: Vec<Removed> = manager.change(RpcError::internal, |model| {
         if model.lvstore_with(&lvstore.store).is_none() {
             return Err(RpcError::no_device(format!("no store {name}")));

@@ -19,7 +19,7 @@ pub(super) const METHODS: &[Method] = &[
     change("spdk_kill_instance", "Asks the target to stop.", kill),
 ];
 
-/// Levels in SPDK's words and in ours, the first of a kind before others.
+/// Log levels in SPDK's words and in ours. A lookup takes the first match.
 const LEVELS: &[(&str, &str)] = &[
     ("DISABLED", "off"),
     ("ERROR", "error"),
@@ -29,7 +29,7 @@ const LEVELS: &[(&str, &str)] = &[
     ("DEBUG", "debug"),
 ];
 
-/// Flags, and the modules whose log each is about.
+/// Log flags, with the modules that each selects.
 const FLAGS: &[(&str, &[&str])] = &[
     ("nvmf", &["roadtrain_target_proto", "roadtrain_target_engine"]),
     ("nvmf_tcp", &["roadtrain_reactor"]),
@@ -71,13 +71,13 @@ fn flag(manager: &Session<'_>, params: &Params<'_>, is_set: bool) -> Rpc<Value> 
     set(manager, &mut log, LogState { level, flags })
 }
 
-/// The level that holds where RPC has set none, in SPDK's words.
+/// Returns the level of the process in SPDK's words, for when RPC has set none.
 fn current() -> &'static str {
     let now = LevelFilter::current().to_string();
     LEVELS.iter().find(|(_, own)| *own == now).map_or("DEBUG", |(word, _)| word)
 }
 
-/// Logs as `next` says from now on.
+/// Applies log settings.
 fn set(manager: &Session<'_>, log: &mut LogState, next: LogState) -> Rpc<Value> {
     let level = LEVELS.iter().find(|(word, _)| Some(*word) == next.level);
     let level = level.map_or("info", |(_, own)| own);

@@ -1,4 +1,4 @@
-//! Limits on what a device, or a host, may do in a second: in SPDK's words, and with all that there is in our own.
+//! Rate limits of devices and hosts: SPDK's method, and methods of our own for all limits.
 
 use super::devices::{file_namespace, find, of_file};
 use super::subsystem::edit;
@@ -10,9 +10,9 @@ use roadtrain_wire::fabrics::is_nqn;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Sets all limits of a device.
+/// Method that sets all limits of a device.
 pub(super) const OF_DEVICE: &str = "roadtrain_set_device_limits";
-/// Sets all limits of a host.
+/// Method that sets all limits of a host.
 pub(super) const OF_HOST: &str = "roadtrain_set_host_limits";
 
 pub(super) const METHODS: &[Method] = &[
@@ -51,7 +51,7 @@ fn set(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let [both, read, write] = mbytes.map(|mbytes| mbytes.map(octets).transpose());
     let given = [asked.rw_ios_per_sec, both?, read?, write?];
     change_device(manager, &asked.name, |limits| {
-        // What is not named stays.
+        // A limit that is not named stays.
         let Limits { iops, bandwidth, read_bandwidth, write_bandwidth, .. } = limits;
         let places = [iops, bandwidth, read_bandwidth, write_bandwidth];
         for (place, given) in places.into_iter().zip(given) {
@@ -60,7 +60,7 @@ fn set(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-/// Changes the limits of a device. One that limits nothing is not kept.
+/// Changes the limits of a device. An entry without limits is removed.
 fn change_device(manager: &Session<'_>, name: &str, edit: impl FnOnce(&mut Limits)) -> Rpc<Value> {
     if let Some((nqn, nsid)) = file_namespace(manager, name) {
         let subsystem = manager.file_subsystem(&nqn);

@@ -21,7 +21,7 @@ pub(super) const METHODS: &[Method] = &[
     change("bdev_rbd_resize", "Makes its image larger; hosts are told.", grow),
 ];
 
-/// A file that RPC may have opened, if one is named.
+/// Returns a file that RPC may open, if one is named.
 fn file(manager: &Session<'_>, path: Option<&Path>) -> Rpc<Option<PathBuf>> {
     path.map(|path| manager.allowed(path)).transpose()
 }
@@ -121,7 +121,7 @@ struct New {
 }
 
 impl New {
-    /// The image that is meant.
+    /// Returns the named image.
     fn image(&self, model: &Model) -> Rpc<RbdOf> {
         no_options(self.config.as_ref())?;
         let is_odd = |name: &str| name.is_empty() || name.contains(['/', '@', '\0']);
@@ -150,12 +150,12 @@ fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     if model.device(&name).is_some() {
         return Err(RpcError::exists(name));
     }
-    // A cluster that does not answer must not hold up others.
+    // Opens it before the change: an unresponsive cluster must not block other changes.
     let shape = (lba, 0, new.read_only.unwrap_or(false));
     let device = Device::open((name.clone(), uuid), DeviceKind::Rbd(image.clone()), shape);
     let device = device.map_err(|error| refused(&error))?;
     add(manager, Some(name), uuid, |_| {
-        // It may have gone meanwhile.
+        // The cluster may have been removed meanwhile.
         image
             .cluster
             .as_deref()
@@ -186,7 +186,7 @@ fn grow(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     resize(manager, &device, Some(bytes))
 }
 
-/// What makes a cluster again.
+/// Returns the parameters that register a cluster again.
 pub(super) fn cluster_params(cluster: &RbdCluster) -> Value {
     let mut params = json!({"name": cluster.name});
     let RbdAccess { id, conf, keyring } = &cluster.access;
@@ -200,7 +200,7 @@ pub(super) fn cluster_params(cluster: &RbdCluster) -> Value {
     params
 }
 
-/// What names an image.
+/// Returns the parameters that name an image.
 pub(super) fn params(image: &RbdOf) -> Value {
     let mut params = json!({"pool_name": image.pool, "rbd_name": image.image});
     match (&image.cluster, &image.access.id) {
@@ -211,7 +211,7 @@ pub(super) fn params(image: &RbdOf) -> Value {
     params
 }
 
-/// An image as it is shown.
+/// Returns the shown form of an image.
 pub(super) fn show(image: &RbdOf) -> Value {
     let mut shown = params(image);
     if let Some(id) = &image.access.id {

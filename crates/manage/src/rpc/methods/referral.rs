@@ -1,4 +1,4 @@
-//! Other discovery controllers, to which the discovery log refers hosts.
+//! Referrals of the discovery log to other discovery controllers.
 
 use super::nvmf::DISCOVERY;
 use super::place::{self, Address};
@@ -41,7 +41,7 @@ impl Referral {
 fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let address = params_of::<Referral>(&params)?.check()?;
     manager.change(RpcError::internal, |model| {
-        // Also one of the configuration file.
+        // Includes those of the configuration file.
         if manager.server().exports().referrals.contains(&address) {
             return Err(RpcError::internal(format!("referral {address} is there already")));
         }
@@ -56,7 +56,7 @@ fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
         let at = model.referrals.iter().position(|one| SocketAddr::from(one) == address);
         match at {
             Some(at) => drop(model.referrals.remove(at)),
-            // One of the configuration file.
+            // A referral of the configuration file.
             None if manager.server().exports().referrals.contains(&address) => {
                 operations.push(Operation::RemoveReferral(address));
             }

@@ -1,4 +1,4 @@
-//! What a subsystem has: namespaces, listeners, controllers.
+//! Namespaces, listeners and controllers of a subsystem.
 
 use super::devices::of_file;
 use super::nvmf::{DISCOVERY, addresses, is_same};
@@ -45,8 +45,8 @@ pub(super) const METHODS: &[Method] = &[
     look("nvmf_subsystem_get_controllers", "Controllers of a subsystem.", get_controllers),
 ];
 
-/// Edits a subsystem of the state; one of the configuration file is changed by the operations of `file` until the next
-/// reload. `refused` makes the reply when the target cannot do it.
+/// Edits a subsystem of the state. One of the configuration file is changed by the operations that `file` returns,
+/// until the next reload. `refused` makes the reply if the target refuses the change.
 pub(super) fn edit(
     manager: &Session<'_>,
     (nqn, tgt_name): (&str, Option<&str>),
@@ -147,7 +147,7 @@ fn add_ns(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     done.map(|(result, _)| result)
 }
 
-/// The folder of a file that may be new has to be one that RPC may use.
+/// Resolves the path of a file that may be new. Its folder has to be one that RPC may use.
 fn reservation_file(manager: &Session<'_>, path: &std::path::Path) -> Rpc<PathBuf> {
     let (folder, name) = (path.parent(), path.file_name());
     let (Some(folder), Some(name)) = (folder, name) else {
@@ -234,7 +234,7 @@ fn socket(listener: &ListenerSpec) -> Rpc<SocketAddr> {
     listener.address().ok_or_else(|| RpcError::params("traddr"))
 }
 
-/// Where a subsystem of the configuration file is reached: at all addresses of the file, or at those that it has by now.
+/// Returns the listeners of a subsystem of the configuration file: its own, or all addresses of the file.
 fn listeners_of_file(
     manager: &Session<'_>,
     subsystem: &Subsystem,
@@ -245,7 +245,7 @@ fn listeners_of_file(
     subsystem.listeners.clone().unwrap_or_else(|| shared.collect())
 }
 
-/// Opens a listener at an address, if there is none yet.
+/// Returns the operation that opens a listener at an address, if there is none yet.
 fn listen(manager: &Session<'_>, (address, tls): (SocketAddr, TlsUse)) -> Vec<Operation<Export>> {
     let exports = manager.server().exports();
     let is_there = manager.server().addresses().contains(&address);
@@ -255,7 +255,7 @@ fn listen(manager: &Session<'_>, (address, tls): (SocketAddr, TlsUse)) -> Vec<Op
     portid.map(|portid| Operation::Listen(listener(portid))).into_iter().collect()
 }
 
-/// An address has one kind of security for all its subsystems.
+/// Checks that all subsystems at the address agree on TLS.
 fn check_security(manager: &Session<'_>, listener: &ListenerSpec) -> Rpc<()> {
     let (address, model) = (listener.address(), manager.model());
     let there = model.addresses().into_iter().find(|(one, _)| Some(*one) == address);
@@ -264,7 +264,7 @@ fn check_security(manager: &Session<'_>, listener: &ListenerSpec) -> Rpc<()> {
             "another subsystem has that address, with another secure_channel",
         ));
     }
-    // With the ports that the system has chosen.
+    // The view has the ports that the system has chosen.
     let (seen, _) = manager.server().view();
     let mut of_file = seen.listeners.iter().filter(|one| !one.named_only);
     match of_file.find(|one| Some(one.address) == address) {
@@ -275,7 +275,7 @@ fn check_security(manager: &Session<'_>, listener: &ListenerSpec) -> Rpc<()> {
     }
 }
 
-/// The discovery service is at every listener.
+/// Replies to a listener for the discovery service, which every listener serves.
 fn discovery_listener(manager: &Session<'_>, listener: &ListenerSpec) -> Rpc<Value> {
     let is_there =
         manager.server().addresses().into_iter().any(|one| Some(one) == listener.address());
@@ -323,7 +323,7 @@ struct Named {
 }
 
 impl Named {
-    /// Whether there is such a subsystem.
+    /// Checks that the subsystem exists.
     fn check(&self, manager: &Session<'_>) -> Rpc<()> {
         check_target(self.tgt_name.as_deref())?;
         let exports = manager.server().exports();
@@ -394,7 +394,7 @@ fn set_ana(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-/// Each namespace is a group of its own, so that it can go elsewhere by itself.
+/// Checks an ANA group: each namespace is a group of its own, so that it can move to another path by itself.
 fn set_group(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

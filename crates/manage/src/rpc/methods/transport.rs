@@ -1,4 +1,4 @@
-//! Transports: TCP is always there.
+//! Transports: TCP always exists.
 
 use super::{Method, Params, change, look, params_of};
 use crate::rpc::{Rpc, RpcError, Session};
@@ -16,7 +16,8 @@ pub(super) const METHODS: &[Method] = &[
     look("nvmf_get_transports", "The transports, with the limits of serve.", get),
 ];
 
-/// What SPDK's clients send beside the name of the transport; the limits that hold are those of `serve`.
+/// Parameters that SPDK's clients send with the name of the transport. They have no effect: the limits are those of
+/// `serve`.
 const OPTIONS: &[&str] = &[
     "abort_timeout_sec",
     "acceptor_backlog",
@@ -49,7 +50,7 @@ const OPTIONS: &[&str] = &[
     "zcopy",
 ];
 
-/// What the target is called, where there could be several.
+/// Checks the name of the target, of which a process has one.
 pub(super) fn check_target(name: Option<&str>) -> Rpc<()> {
     match name {
         None | Some("nvmf_tgt") => Ok(()),

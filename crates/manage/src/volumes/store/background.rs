@@ -1,4 +1,4 @@
-//! What follows an answer: files of deleted volumes go, and inflated volumes get space of their own.
+//! Background work of a store: removing files of deleted volumes, and allocating the space of inflated volumes.
 
 use super::{Claim, Shared, State};
 use crate::volumes::contents::Volume;
@@ -12,28 +12,28 @@ use std::thread::{Builder, JoinHandle, sleep};
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Octets that a volume gets at once: what its hosts wait for meanwhile.
+/// Bytes allocated at once; hosts' writes may wait that long.
 const CHUNK: u64 = 4 << 20;
-/// Between two looks at whether a volume is copied yet.
+/// Interval between two attempts to claim a volume that is being copied.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What is to be done, and by whom.
+/// Pending background work, and its thread.
 #[derive(Default)]
 pub(in crate::volumes) struct Background {
-    /// Files to remove, with the octets that their end gives back.
+    /// Files to remove, with the bytes that this frees.
     leaving: VecDeque<(Uuid, u64)>,
-    /// Is inflated just now; `false`: from its begin again.
+    /// Volume that is being inflated; `false`: start from its begin again.
     inflating: Option<(Uuid, bool)>,
-    /// Could not be inflated, which was said.
+    /// Volumes that could not be inflated, as a warning has reported.
     failed: BTreeSet<Uuid>,
     pub(in crate::volumes) worker: Option<JoinHandle<()>>,
     is_running: bool,
-    /// Files are removed yet, and nothing else is begun.
+    /// True at the end: pending files are removed, and nothing else is begun.
     pub(in crate::volumes) stop: bool,
 }
 
 impl Background {
-    /// Bytes that will be free, and are not yet.
+    /// Returns the bytes that pending removals will free.
     pub(in crate::volumes) fn leaving(&self, home: &Home) -> u64 {
         self.leaving.iter().map(|(uuid, bytes)| home.allocated(*uuid).min(*bytes)).sum()
     }
@@ -42,7 +42,7 @@ impl Background {
         self.leaving.push_back((uuid, bytes));
     }
 
-    /// A volume is inflated from its begin.
+    /// Restarts the inflation of a volume.
     pub(in crate::volumes) fn again(&mut self, uuid: Uuid) {
         self.failed.remove(&uuid);
         if let Some((which, valid)) = &mut self.inflating {
@@ -64,7 +64,7 @@ impl State {
     }
 }
 
-/// A volume on its way to space of its own.
+/// Inflation of a volume, in progress.
 struct Inflation {
     uuid: Uuid,
     file: File,
@@ -72,7 +72,7 @@ struct Inflation {
 }
 
 impl Shared {
-    /// Has a thread do what is to be done.
+    /// Starts the worker thread if there is work.
     pub(in crate::volumes) fn wake(self: &Arc<Shared>, state: &mut State) {
         if state.background.is_running || !state.has_work() {
             return;
@@ -126,7 +126,7 @@ impl Shared {
         Ok(Inflation { uuid: volume.uuid, file, at: 0 })
     }
 
-    /// Gives a volume some more space of its own; `None`: it has all.
+    /// Allocates the next piece of a volume; `None`: the volume is complete.
     fn inflate_some(
         &self,
         mut inflation: Inflation,
@@ -135,12 +135,12 @@ impl Shared {
         let Inflation { file, at, uuid } = &mut inflation;
         let to = (*at + CHUNK).min(volume.size);
         if *at < to {
-            // Who copies it meanwhile would find that something has moved.
+            // A concurrent copy would see the source change.
             let Ok(_claimed) = self.claim(*uuid, Claim::Change) else {
                 sleep(PAUSE);
                 return Ok(Some(inflation));
             };
-            // Where nothing is unshared, nothing is shared, or writes find their space as ever.
+            // A file system that cannot unshare shares nothing, or finds space for later writes.
             if volume.detaching {
                 self.home.unshare_content(file, *at, to)?;
             } else {
@@ -170,7 +170,7 @@ impl Shared {
 
 #[cfg(test)]
 impl super::Store {
-    /// Waits until nothing is left to do.
+    /// Waits until no background work is left.
     pub(crate) fn settle(&self) {
         while self.shared.lock().background.is_running {
             std::thread::sleep(std::time::Duration::from_millis(1));

@@ -1,5 +1,5 @@
-//! The process ends at each step of each operation, or the step fails: what was answered is there, what was not is
-//! done or not, whole, and no file is left over.
+//! Ends the process at each step of each operation, or fails the step. Finished operations persist, others are done or
+//! not done as a whole, and no file is left over.
 
 use super::*;
 use crate::volumes::gate::{Gate, Step};
@@ -7,11 +7,11 @@ use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What people see of a volume, and what is in it.
+/// Visible properties of volumes, with a byte of their content.
 type View = Vec<(String, u64, bool, bool, Option<String>, u8)>;
 type Operation = fn(&Store) -> Result<(), VolumeError>;
 
-/// All kinds of operations, each with what came before.
+/// Operations of all kinds, each of which builds on the previous ones.
 const SCRIPT: &[Operation] = &[
     |store| store.create("thick", 8 << 20, false).map(|uuid| write(store, uuid, 0, 1)),
     |store| store.create("thin", 1 << 30, true).map(|uuid| write(store, uuid, 0, 2)),
@@ -42,7 +42,7 @@ fn view(store: &Store) -> View {
     store.volumes().into_iter().map(see).collect()
 }
 
-/// Lets so many steps pass; from then on nothing is done any more, or one step is not done.
+/// Lets `left` steps run. Then every step fails, or only the next one.
 struct Fault {
     left: AtomicI64,
     once: bool,
@@ -60,7 +60,7 @@ fn open_with(lab: &Lab, gate: impl Gate + 'static) -> Result<Store, VolumeError>
     Store::open_with(&lab.folder, "vols", (Some(400 << 20), 512), Box::new(gate))
 }
 
-/// Checks that disk and memory of a store that was opened again agree, and gives what it has.
+/// Checks that disk and memory of a reopened store agree, and returns its volumes.
 fn check(lab: &Lab) -> View {
     let store = lab.open();
     store.settle();
@@ -76,7 +76,7 @@ fn check(lab: &Lab) -> View {
     view(&store)
 }
 
-/// The content of new volumes is written after the answer: it may be missing.
+/// Leaves out the content of new volumes, which is written after the operation and may be missing.
 fn forget_content(view: &View) -> Vec<(&String, u64, bool, bool, &Option<String>)> {
     view.iter()
         .map(|(name, size, thin, snapshot, parent, _)| (name, *size, *thin, *snapshot, parent))
@@ -109,7 +109,7 @@ fn ended_at_each_step(make: &dyn Fn() -> Option<Lab>) {
             return;
         };
         if found != answered {
-            // It was done, and the answer was not given: the same as without the fault.
+            // The operation was done, but returned an error: the result is the same as without the fault.
             let reference = after(number + 1);
             assert_eq!(
                 forget_content(&found),
@@ -117,13 +117,13 @@ fn ended_at_each_step(make: &dyn Fn() -> Option<Lab>) {
                 "step {steps}, {number}"
             );
         }
-        // Whatever happened, it goes on.
+        // The store is usable in any case.
         let store = lab.open();
         store.create("afterwards", 4 << 20, false).unwrap();
     }
 }
 
-/// What so many operations leave without a fault.
+/// Returns the volumes after `operations` operations without a fault.
 fn after(operations: usize) -> View {
     let lab = Lab::quick();
     let store = lab.open();
@@ -139,7 +139,7 @@ fn a_process_that_ends_at_any_step_leaves_nothing_half() {
     ended_at_each_step(&|| Some(Lab::quick()));
 }
 
-/// One file system for all: making one for each step takes long.
+/// One file system for all steps: making one for each takes long.
 #[test]
 fn a_process_that_ends_at_any_step_leaves_nothing_half_where_extents_are_shared() {
     let Some(xfs) = Lab::xfs() else { return };
@@ -176,7 +176,7 @@ fn a_step_that_fails_undoes_its_operation_which_works_when_it_is_tried_again() {
     }
 }
 
-/// Notes the steps.
+/// Gate that records the steps.
 #[derive(Default)]
 struct Notes(Mutex<Vec<Step>>);
 
@@ -187,7 +187,7 @@ impl Gate for Arc<Notes> {
     }
 }
 
-/// What a power cut takes is what was not synced: so the order matters, which no killed process shows.
+/// A power cut loses what was not synced. A killed process does not show that, so the test checks the order of syncs.
 #[test]
 fn a_file_is_stable_before_the_index_has_it_and_the_index_before_a_file_goes() {
     use Step::{Allocate, Copy, Create, Remove, Rename, Share, Size, SyncFile, SyncFolder, Write};
@@ -214,7 +214,7 @@ fn a_file_is_stable_before_the_index_has_it_and_the_index_before_a_file_goes() {
     assert_eq!(taken(), [Write, Rename, SyncFolder, Remove]);
 }
 
-/// Has no space as long as nobody gives up what is kept for that.
+/// Gate of a full file system, until the reserved file is removed.
 struct Full(PathBuf);
 
 impl Gate for Arc<Mutex<Option<Full>>> {

@@ -1,4 +1,4 @@
-//! Any operations in any order, beside a model of what volumes are.
+//! Random operations, compared with a model of volumes.
 
 use super::*;
 use crate::cases::cases;
@@ -65,7 +65,7 @@ struct Model {
 }
 
 impl Model {
-    /// What is free at most and at least, by what thick volumes take and thin ones may take.
+    /// Returns the most and the least clusters that can be free: thin volumes may take their space or not.
     fn free(&self) -> (u64, u64) {
         let thick: u64 =
             self.volumes.values().filter(|v| !v.thin && !v.snapshot).map(|v| v.clusters).sum();
@@ -79,7 +79,7 @@ impl Model {
         self.order.push(name.into());
     }
 
-    /// What the store has done is what the model does; what it refused has a reason in the model.
+    /// Applies an action to both. The model confirms each success, and has a reason for each refusal.
     fn apply(&mut self, store: &Store, action: &Action) {
         match *action {
             Action::Create { name, clusters, thin } => {
@@ -208,7 +208,7 @@ impl Model {
         match error {
             VolumeError::Invalid(_) => assert!(wrong_kind),
             VolumeError::Taken(_) => assert!(self.volumes.contains_key(NAMES[name])),
-            // Of copies: what they take is not modelled.
+            // Copies: the model does not know their space.
             VolumeError::NoSpace { .. } => {}
             error => panic!("{error}"),
         }

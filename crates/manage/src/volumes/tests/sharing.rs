@@ -23,7 +23,7 @@ fn a_shared_extent_is_counted_once_with_its_oldest_snapshot() {
     let clone = store.clone_snapshot(first, "clone").unwrap();
     fill(&store, clone, 5);
     assert_eq!((held(&store), free(&store)), (vec![0, 6, 2, 1], 91));
-    // Its clusters 1 to 5 are the second's now, 0 is the clone's alone.
+    // Clusters 1 to 5 belong to the second snapshot now, cluster 0 to the clone alone.
     store.delete(first).unwrap();
     assert_eq!((held(&store), free(&store)), (vec![0, 7, 2], 91));
 
@@ -62,7 +62,7 @@ fn an_inflated_volume_shares_nothing_when_it_is_done_also_after_a_restart() {
     }
 }
 
-/// Shared content becomes its own, also after a restart; holes stay.
+/// Shared content is replaced by its own, after a restart as well; holes stay.
 #[test]
 fn a_decoupled_volume_stays_thin_and_shares_nothing_when_it_is_done() {
     let Some(lab) = Lab::xfs() else { return };
@@ -93,7 +93,7 @@ fn a_decoupled_volume_stays_thin_and_shares_nothing_when_it_is_done() {
     assert_eq!([0, 4 << 20, 8 << 20].map(|at| read(&store, disk, at)), [1, 0, 1]);
 }
 
-/// From a file, whose content is shared where that can be, from a file system that is another one, and from memory.
+/// Imports from a file on the same file system, with sharing if possible, on another file system, and into memory.
 #[test]
 fn a_volume_begins_as_a_file_that_is_no_volume() {
     let directory = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ fn a_volume_begins_as_a_file_that_is_no_volume() {
         assert!(matches!(missing, Err(VolumeError::Io { .. })));
         assert_eq!(store.list().len(), 1);
     }
-    // Another file system than that of the image, whatever that is.
+    // A file system different from the image's.
     let store = Store::memory("vols", 400 << 20, 512).unwrap();
     let busy = store.import("busy", (&path, 9 << 20), &|| false).unwrap_err();
     assert!(matches!(busy, VolumeError::Busy(_)), "{busy}");
@@ -176,7 +176,7 @@ fn a_host_that_comes_or_writes_while_content_is_copied_ends_the_copy() {
     let asked = AtomicU32::new(0);
     let comes = || asked.fetch_add(1, Ordering::Relaxed) == 0;
     assert!(matches!(store.snapshot(disk, "s", &comes), Err(VolumeError::Busy(_))));
-    // It came, wrote and went between both questions.
+    // A host connected, wrote and disconnected between the two checks.
     let asked = AtomicU32::new(0);
     let wrote = || {
         if asked.fetch_add(1, Ordering::Relaxed) == 1 {
@@ -222,7 +222,7 @@ fn a_copy_needs_space_for_what_it_has() {
     assert_eq!((lab.files(), free(&store)), (vec![disk], 2));
 }
 
-/// Writes a cluster whole.
+/// Writes a whole cluster.
 fn fill(store: &Store, uuid: Uuid, cluster: u64) {
     let file = OpenOptions::new().write(true).open(store.file(uuid)).unwrap();
     file.write_all_at(&vec![1; CLUSTER as usize], cluster * CLUSTER).unwrap();

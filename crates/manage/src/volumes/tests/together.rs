@@ -1,4 +1,4 @@
-//! Many at the same time.
+//! Concurrent operations.
 
 use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -62,7 +62,7 @@ fn one_of_many_gets_a_name_and_the_last_space() {
     assert_eq!(free(&store), 0);
 }
 
-/// Its figures never say more than what can be had, nor less than what was given back.
+/// Reported free space never exceeds what can be allocated, and includes what was returned.
 #[test]
 fn space_of_a_volume_that_is_being_made_is_kept_for_it() {
     let store = Store::memory("vols", 10 * CLUSTER, 512).unwrap();
