@@ -1,4 +1,4 @@
-//! The target's end of a TCP connection: queue pair, received octets, and the caravan under way.
+//! Target end of a TCP connection: queue pair, received bytes, and the caravan in flight.
 
 use crate::ends::{Arrival, ConnId, End, Lost};
 use crate::network::Network;
@@ -13,23 +13,23 @@ use roadtrain_target_proto::qpair::{Qpair, RxEvent};
 use roadtrain_wire::status::Status;
 use std::borrow::Cow;
 
-/// The target's end of a connection.
+/// Target end of a connection.
 pub struct Connection {
     wire: Wire,
     qpair: Qpair,
-    /// Received, and not looked at.
+    /// Received bytes that are not offered yet.
     input: Vec<u8>,
-    /// Of that, what the queue pair is offered, from `at` on.
+    /// Bytes that are offered to the queue pair, from `at` on.
     offered: Vec<u8>,
     at: usize,
-    /// The rest of the caravan that is being sent.
+    /// Unsent rest of the present caravan.
     outbox: Vec<u8>,
     placed: bool,
     caravan_parts: usize,
 }
 
 impl Connection {
-    /// Just accepted; with `placed` data goes straight into its place.
+    /// Wraps an accepted connection; with `placed` data is received directly into its destination.
     #[must_use]
     pub fn new(plan: &Plan, id: ConnId, placed: bool) -> Self {
         Connection {
@@ -44,9 +44,9 @@ impl Connection {
         }
     }
 
-    /// Puts what comes next into its place, if it is placed and there is one, or before the queue pair.
+    /// Moves received bytes to their destination, if placement is on and there is one, or to the queue pair.
     fn offer(&mut self, hold: &mut Hold<'_>) {
-        // A part of a block that was offered already comes before what is received next.
+        // A part of a block that was offered already precedes the bytes received next.
         let is_aligned = self.placed && self.at == self.offered.len();
         let whole = self.qpair.wanted_whole(self.input.len()).filter(|_| is_aligned);
         if let Some((slot, offset, length)) = whole
@@ -65,7 +65,7 @@ impl Connection {
             buffer[offset as usize..][..length].copy_from_slice(&data);
             return self.qpair.placed(&data);
         }
-        // While placing, no more than a header at once, so that data is wanted.
+        // With placement, at most a header at once, so that the queue pair names the destination of data.
         let length = if self.placed { self.input.len().min(24) } else { self.input.len() };
         self.offered.drain(..std::mem::take(&mut self.at));
         self.offered.extend(self.input.drain(..length));

@@ -1,10 +1,9 @@
-//! Hosts that count with Compare and Write: each of their jobs adds one to a counter, again and again. What has become of
-//! an attempt whose outcome nobody knows, a job finds out by reading.
+//! Counters that hosts increment with Compare and Write: each of their jobs adds one to a counter, again and again.
+//! After an attempt with an unknown outcome, a job reads the counter.
 //!
-//! A counter is a block of words: how often it was counted, and for each job which of its increments was the last. So a
-//! block says itself whether it is right: what all jobs have counted is what was counted. An increment that falls
-//! between the comparison and the write of another one is lost, and its job's word with it; one that is executed twice
-//! is counted and not accounted for.
+//! A counter is a block of words: its value, and for each job the number of the job's last increment. So a block is
+//! self-checking: the value equals the sum over all jobs. An increment that falls between the comparison and the write
+//! of another one is lost, with its job's word; one that is executed twice is in the value, but not in the sum.
 
 use crate::disk::BLOCK_BYTES;
 use crate::request::Request;
@@ -17,7 +16,7 @@ use roadtrain_wire::status::Status;
 /// Jobs of each host.
 const JOBS: u8 = 3;
 
-/// What a job does next.
+/// Next request of a job.
 #[derive(Clone, Debug)]
 enum Step {
     Read,
@@ -27,14 +26,14 @@ enum Step {
 #[derive(Debug)]
 struct Job {
     host: u8,
-    /// Its counter.
+    /// Block of its counter.
     lba: u64,
     /// Increments that are known to be done.
     done: u64,
-    /// Nobody knows whether the next one is.
+    /// True if the outcome of the next increment is unknown.
     in_doubt: bool,
     next: Step,
-    /// Its request under way, with what all jobs had done when it began.
+    /// Request in flight, with the increments of all jobs when it began.
     open: Option<(Step, Vec<u64>)>,
 }
 
@@ -42,26 +41,26 @@ struct Job {
 #[derive(Debug, Default)]
 pub struct Counting {
     jobs: Vec<Job>,
-    /// What has become of their attempts.
+    /// Outcomes of their attempts.
     pub counted: Counted,
 }
 
 roadtrain_proto::counters! {
-    /// Attempts to count.
+    /// Outcomes of attempts to count.
     pub struct Counted {
         /// Increments that are done.
         done,
-        /// Outcomes that were not known.
+        /// Attempts with an unknown outcome.
         unknown,
-        /// Increments that were done among these.
+        /// Unknown outcomes that proved to be done.
         resolved,
-        /// Attempts that another increment was ahead of.
+        /// Attempts that lost to another increment.
         refused,
     }
 }
 
 impl Counting {
-    /// Jobs of so many hosts, on blocks `lbas`.
+    /// Makes jobs for the hosts 1 to `hosts`, on blocks `lbas`.
     #[must_use]
     pub fn new(hosts: u8, lbas: std::ops::Range<u64>) -> Self {
         let mut counting = Counting::default();
@@ -76,13 +75,13 @@ impl Counting {
         counting
     }
 
-    /// Whether there is a counter.
+    /// True if there is a counter.
     #[must_use]
     pub fn is_used(&self) -> bool {
         !self.jobs.is_empty()
     }
 
-    /// What a job of `host` does next, if one has nothing under way: its number and request.
+    /// Returns number and request of an idle job of `host`, if there is one.
     pub fn request(&mut self, host: u8, rng: &mut Rng, token: u64) -> Option<(usize, Request)> {
         let idle = |(_, job): &(usize, &Job)| job.host == host && job.open.is_none();
         let idle: Vec<usize> = self.jobs.iter().enumerate().filter(idle).map(|(n, _)| n).collect();
@@ -102,14 +101,14 @@ impl Counting {
                 (Data::Out(BLOCK_BYTES as u32), [&old[..], &new].concat())
             }
         };
-        // What is read is stable, and so is what was counted: a power loss takes nothing back.
+        // FUA makes read contents and increments stable: a power loss takes none back.
         sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();
         job.open = Some((job.next.clone(), before));
         let (urgency, hides_blocks) = (Urgency::Urgent, false);
         Some((number, Request { token, sqe, compare, data, buffer, urgency, hides_blocks }))
     }
 
-    /// A job's request has ended.
+    /// Completes a job's request.
     ///
     /// # Errors
     /// An increment is lost, or was executed twice.
@@ -146,7 +145,7 @@ impl Counting {
         Ok(())
     }
 
-    /// The process of `host` was killed. Its successor knows what it was at, and not what has become of that.
+    /// Ends the process of `host`. Its successor knows the requests that were in flight, but not their outcomes.
     pub fn kill(&mut self, host: u8) {
         for job in self.jobs.iter_mut().filter(|job| job.host == host) {
             if let Some((step, _)) = job.open.take() {
@@ -156,7 +155,7 @@ impl Counting {
         }
     }
 
-    /// Whether a counter shows what it must: every increment of `before`, and none that nobody has tried.
+    /// Checks a counter: it has every increment of `before`, and none that was never tried.
     fn check(&self, lba: u64, block: &[u8], before: &[u64]) -> Result<(), String> {
         let (mut sum, count) = (0, word(block, 0));
         for (number, job) in self.jobs.iter().enumerate().filter(|(_, job)| job.lba == lba) {
@@ -176,7 +175,7 @@ impl Counting {
         }
     }
 
-    /// What is on the disk at the end.
+    /// Checks the final contents of the disk.
     ///
     /// # Errors
     /// As [`Counting::complete`].

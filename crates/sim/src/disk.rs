@@ -1,7 +1,7 @@
-//! Storage with a volatile cache: commands take their time, touch their blocks one by one in between, and a
-//! power loss takes back whatever was not flushed, block by block. A flush that fails loses what it was for,
-//! and the next one succeeds nevertheless: as with write-back errors of real systems. Several processes may serve the
-//! same storage: each gets the completions of its own commands.
+//! Storage with a volatile cache: commands take their time and touch their blocks one by one in between. A power loss
+//! takes back data that was not flushed, block by block. A flush that fails loses the data it was for, and the next one
+//! succeeds nevertheless, like write-back errors of real systems. Several processes may serve the same storage: each
+//! gets the completions of its own commands.
 
 use crate::rng::Rng;
 use core::time::Duration;
@@ -10,16 +10,16 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Octets of a logical block.
+/// Bytes of a logical block.
 pub const BLOCK_BYTES: usize = 512;
 
-/// Longest time in microseconds until a command goes on after a stall.
+/// Longest time in microseconds until a command continues after a stall.
 const AFTER_STALL_US: u64 = 5_000;
 
-/// Content of a block: which write it is of; 0 for zeroes.
+/// Content of a block, by the number of its write; 0 for zeroes.
 pub type Stamp = u64;
 
-/// The octets of a block.
+/// Returns the bytes of a block.
 #[must_use]
 pub fn block(stamp: Stamp, lba: u64) -> [u8; BLOCK_BYTES] {
     let mut octets = [0; BLOCK_BYTES];
@@ -32,72 +32,72 @@ pub fn block(stamp: Stamp, lba: u64) -> [u8; BLOCK_BYTES] {
     octets
 }
 
-/// What a block's octets are of; `None` when they belong to no write of that block.
+/// Returns the stamp of a block's bytes; `None` if no write of that block has these bytes.
 #[must_use]
 pub fn stamp_of(octets: &[u8], lba: u64) -> Option<Stamp> {
     let stamp = u64::from_le_bytes(*octets.first_chunk()?);
     (octets == block(stamp, lba)).then_some(stamp)
 }
 
-/// What a command does.
+/// Effect of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Read blocks.
     Read {
-        /// The first.
+        /// First block.
         slba: u64,
-        /// How many.
+        /// Number of blocks.
         blocks: u64,
     },
     /// Write blocks.
     Write {
-        /// The first.
+        /// First block.
         slba: u64,
-        /// Their octets.
+        /// Bytes of the blocks.
         data: Vec<u8>,
-        /// To stable storage.
+        /// True if the write goes to stable storage.
         fua: bool,
     },
-    /// Everything that was written is stable.
+    /// Make everything stable that was written.
     Flush,
 }
 
-/// A command under way.
+/// A command in flight.
 struct Task {
-    /// The process that has started it.
+    /// Process that has started it.
     process: u8,
     work: Work,
-    /// Blocks still to be touched: when, and which.
+    /// Blocks still to be touched, with their times.
     steps: Vec<(Instant, u64)>,
     ends: Instant,
     fails: bool,
-    /// A flush that loses what it was for.
+    /// True for a flush that fails and loses the data it was for.
     loses: bool,
-    /// Read so far, or nothing.
+    /// Bytes read so far; empty for other commands.
     data: Vec<u8>,
-    /// Flush: what was written before it.
+    /// Serial number up to which a flush makes writes stable.
     flushes: u64,
 }
 
-/// A command that has ended.
+/// A completed command.
 #[derive(Debug)]
 pub struct Done {
-    /// As [`SimDisk::start`] has numbered it.
+    /// Number that [`SimDisk::start`] has returned.
     pub task: u64,
-    /// It went well; what it has read.
+    /// Bytes that it has read, or a failure.
     pub result: Result<Vec<u8>, ()>,
-    /// It has failed, and lost what was not flushed.
+    /// True if it has failed, and lost the data that was not flushed.
     pub lost: bool,
-    /// A write that was to be forced, and is stable after a flush.
+    /// True for a FUA write that becomes stable only by a flush.
     pub is_unforced: bool,
 }
 
 #[derive(Clone)]
 struct Cell {
     stable: Vec<u8>,
-    /// Written since, in order: serial number and content.
+    /// Later writes in order: serial number and content.
     cached: Vec<(u64, Vec<u8>)>,
-    /// Up to here no flush reaches what is cached, though it can be read.
+    /// Serial number up to which flushes do not reach cached writes, though they can be read.
     lost: u64,
 }
 
@@ -106,7 +106,7 @@ impl Cell {
         self.cached.last().map_or(&self.stable, |(_, content)| content)
     }
 
-    /// Everything up to `serial` becomes stable.
+    /// Makes every write up to `serial` stable.
     fn settle(&mut self, serial: u64) {
         let count = self.cached.partition_point(|(written, _)| *written <= serial);
         if self.cached[..count].last().is_some_and(|(written, _)| *written > self.lost) {
@@ -116,7 +116,7 @@ impl Cell {
     }
 }
 
-/// First block and number of blocks.
+/// Returns the first block and the number of blocks.
 fn blocks_of(offset: u64, bytes: usize) -> (usize, usize) {
     let offset = offset as usize;
     assert!(
@@ -126,31 +126,31 @@ fn blocks_of(offset: u64, bytes: usize) -> (usize, usize) {
     (offset / BLOCK_BYTES, bytes / BLOCK_BYTES)
 }
 
-/// How long commands take and how often they fail.
+/// Latency and failure rates of commands.
 #[derive(Clone, Copy, Debug)]
 pub struct Manners {
-    /// Shortest and longest time in microseconds.
+    /// Shortest and longest latency in microseconds.
     pub latency_us: (u64, u64),
-    /// Commands of 100 that take ten times as long.
+    /// Percentage of commands that take ten times as long.
     pub slow_percent: u64,
     /// Commands of 1,000 that fail.
     pub failing_per_mille: u64,
-    /// Flushes of 100 that fail and lose what was not flushed. Where some do, the disk forces no write by itself, which
-    /// could hide such a failure from a flush.
+    /// Percentage of flushes that fail and lose the data that was not flushed. With such flushes, the disk does not
+    /// force FUA writes itself, since that could hide a failure from a flush.
     pub losing_percent: u64,
 }
 
-/// The storage, as all processes share it.
+/// The storage that all processes share.
 struct Storage {
     cells: Vec<Cell>,
     tasks: BTreeMap<u64, Task>,
-    /// Completions that their processes have not taken.
+    /// Completions that their processes have not taken yet.
     ended: Vec<(u8, Done)>,
     serial: u64,
     manners: Manners,
-    /// Nothing happens before.
+    /// End of a stall, before which nothing happens.
     stalled_until: Instant,
-    /// The next write begins so much later.
+    /// Extra delay of the next write.
     delay: Duration,
     rng: Rng,
 }
@@ -188,7 +188,7 @@ impl Storage {
         self.serial
     }
 
-    /// Lets the time pass until `now`, for all processes.
+    /// Advances the time to `now`, for all processes.
     fn advance(&mut self, now: Instant) {
         let mut steps: Vec<(Instant, u64, u64)> = Vec::new();
         for (&number, task) in &mut self.tasks {
@@ -241,7 +241,7 @@ impl Storage {
             Work::Write { slba, data, fua: true } if !is_unforced => {
                 let blocks = data.len() / BLOCK_BYTES;
                 self.cells[slba as usize..][..blocks].iter_mut().for_each(|c| {
-                    c.lost = 0; // what it has written goes there by itself
+                    c.lost = 0; // a forced write reaches stable storage without a flush
                     c.settle(self.serial);
                 });
             }
@@ -253,7 +253,7 @@ impl Storage {
     }
 }
 
-/// The storage, as one process has it.
+/// The storage, as one process uses it.
 #[derive(Clone)]
 pub struct SimDisk {
     storage: Rc<RefCell<Storage>>,
@@ -261,7 +261,7 @@ pub struct SimDisk {
 }
 
 impl SimDisk {
-    /// `blocks` blocks of zeroes, as process 0 has them.
+    /// Makes a storage of `blocks` blocks of zeroes, for process 0.
     #[must_use]
     pub fn new(blocks: u64, manners: Manners, rng: Rng) -> Self {
         let cell = Cell { stable: vec![0; BLOCK_BYTES], cached: Vec::new(), lost: 0 };
@@ -278,18 +278,18 @@ impl SimDisk {
         SimDisk { storage: Rc::new(RefCell::new(storage)), process: 0 }
     }
 
-    /// The same storage, as another process has it.
+    /// Returns the same storage for another process.
     #[must_use]
     pub fn shared_with(&self, process: u8) -> Self {
         SimDisk { storage: self.storage.clone(), process }
     }
 
-    /// Starts a command within the namespace; its number comes back in [`Done`].
+    /// Starts a command within the namespace. Returns its number, which [`Done`] repeats.
     pub fn start(&mut self, now: Instant, work: Work) -> u64 {
         self.storage.borrow_mut().start(now, self.process, work)
     }
 
-    /// Lets the time pass until `now`; the commands of this process that have ended meanwhile.
+    /// Advances the time to `now`. Returns the commands of this process that have completed.
     pub fn advance(&mut self, now: Instant) -> Vec<Done> {
         let mut storage = self.storage.borrow_mut();
         storage.advance(now);
@@ -297,14 +297,14 @@ impl SimDisk {
         own.map(|(_, done)| done).collect()
     }
 
-    /// Commands of this process end nowhere.
+    /// Drops the commands of this process without completions.
     pub fn abandon(&mut self) {
         let mut storage = self.storage.borrow_mut();
         storage.tasks.retain(|_, task| task.process != self.process);
         storage.ended.retain(|(process, _)| *process != self.process);
     }
 
-    /// The power fails: of every block any version since the last stable one is left.
+    /// Simulates a power loss: each block keeps any version since the last stable one.
     pub fn lose_power(&mut self) {
         self.abandon();
         let Storage { cells, rng, .. } = &mut *self.storage.borrow_mut();
@@ -318,13 +318,13 @@ impl SimDisk {
         }
     }
 
-    /// The octets of a block.
+    /// Returns the bytes of a block.
     #[must_use]
     pub fn content(&self, lba: u64) -> Vec<u8> {
         self.storage.borrow().cells[lba as usize].now().clone()
     }
 
-    /// Bytes as they are now, where the storage is memory that is lent.
+    /// Returns present bytes, for storage that lends its memory.
     #[must_use]
     pub fn bytes(&self, offset: u64, length: u32) -> Vec<u8> {
         let (first, blocks) = blocks_of(offset, length as usize);
@@ -332,10 +332,10 @@ impl SimDisk {
         storage.cells[first..][..blocks].iter().flat_map(|cell| cell.now().clone()).collect()
     }
 
-    /// Changes blocks at once, where the storage is memory that is lent.
+    /// Changes blocks at once, for storage that lends its memory.
     ///
     /// # Panics
-    /// These are not whole blocks: a connection that ends here would leave one half written.
+    /// The range is not whole blocks: a connection that ends here would leave one half written.
     pub fn put(&self, offset: u64, octets: &[u8]) {
         let (first, _) = blocks_of(offset, octets.len());
         let Storage { cells, serial, .. } = &mut *self.storage.borrow_mut();
@@ -345,7 +345,7 @@ impl SimDisk {
         }
     }
 
-    /// When the next command of this process ends.
+    /// Returns the time at which the next command of this process completes.
     #[must_use]
     pub fn next_at(&self) -> Option<Instant> {
         let storage = self.storage.borrow();
@@ -356,12 +356,12 @@ impl SimDisk {
         own.map(|task| task.ends).min()
     }
 
-    /// The next write takes so much longer, as one that a device retries.
+    /// Delays the next write, like a retry of the device.
     pub fn stick(&mut self, time: Duration) {
         self.storage.borrow_mut().delay = time;
     }
 
-    /// Nothing happens before `until`, then what is under way goes on in another order.
+    /// Stalls everything until `until`; commands in flight continue in another order.
     pub fn stall(&mut self, now: Instant, until: Instant) {
         let Storage { tasks, stalled_until, rng, .. } = &mut *self.storage.borrow_mut();
         *stalled_until = (*stalled_until).max(until);

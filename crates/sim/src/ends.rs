@@ -1,4 +1,4 @@
-//! Connections by number, their two ends, and what arrives there.
+//! Connections by number, their two ends, and arrivals there.
 
 /// A connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -7,14 +7,14 @@ pub struct ConnId(pub u32);
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It has connected.
+    /// End that has connected.
     Host,
-    /// It has accepted.
+    /// End that has accepted.
     Target,
 }
 
 impl End {
-    /// The other end.
+    /// Returns the other end.
     #[must_use]
     pub fn peer(self) -> End {
         match self {
@@ -31,10 +31,10 @@ pub enum Arrival {
     Accept,
     /// Octets.
     Octets(Vec<u8>),
-    /// The connection is over: closed or reset.
+    /// End of the connection: closed or reset.
     Closed,
 }
 
-/// The connection is over.
+/// Error: the connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;

@@ -1,4 +1,4 @@
-//! Environment of a connection's commands: its end answers them, and the stores execute them.
+//! Environment of a connection's commands: its end sends their responses, and the stores execute them.
 
 use crate::ends::ConnId;
 use crate::execution::Namespace;
@@ -32,12 +32,12 @@ pub struct Env<'a, E, L> {
 }
 
 impl<E, L> Env<'_, E, L> {
-    /// Controller and queue.
+    /// Returns controller and queue.
     fn ids(&self) -> Option<(u16, u16)> {
         self.session.queue().map(|connected| (connected.cntlid, connected.qid))
     }
 
-    /// True if the answer to a command is lost.
+    /// True if the response to a command is to be dropped.
     fn forgets(&mut self) -> bool {
         self.ids().is_some_and(|(_, qid)| qid > 0) && self.stores.forgets()
     }
@@ -160,7 +160,7 @@ impl<E: TargetEnd, L> Environment<Namespace, Buffer> for Env<'_, E, L> {
             return self.compare_and_write(slot, (&compare, &write), namespace, buffers);
         }
         if let Job::LookUp { wanted, mut buffer } = job {
-            // The disk does not know.
+            // The disk does not track allocation.
             buffer.iter_mut().for_each(|buffer| wanted.call_allocated(buffer));
             return Some(Outcome::new(Ok(()), buffer));
         }

@@ -14,20 +14,20 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The commands of a connection.
+/// Commands of a connection in execution.
 pub type Execution = execution::Execution<Namespace, Buffer>;
 
 /// A namespace, as a connection sees it.
 pub struct Namespace {
-    /// Its number: the first is on the disk, of others each octet says which store it is.
+    /// Namespace identifier: 1 is the disk; each byte of others identifies their store.
     pub nsid: u32,
-    /// Its size.
+    /// Size.
     pub geometry: Geometry,
-    /// Access of its host, as reservations leave it.
+    /// Access rights of the host, by reservations.
     pub access: Option<Arc<Access>>,
-    /// Limit of the work that it does in a second.
+    /// Limit of its work per second.
     pub limit: Option<Rc<RateLimit>>,
-    /// Mark of writes of the connection that nobody has flushed.
+    /// Mark of unflushed writes of the connection.
     pub mark: Option<Arc<Mark>>,
     /// Epochs of flushes.
     pub stability: Rc<RefCell<Stability<u64>>>,
@@ -35,12 +35,12 @@ pub struct Namespace {
     pub memory: Option<SimDisk>,
 }
 
-/// Place in the memory that the storage lends, in bytes.
+/// Destination in the memory that the storage lends.
 #[derive(Clone, Copy)]
 pub struct Place {
-    /// From the namespace's start.
+    /// Offset from the namespace's start in bytes.
     pub offset: u64,
-    /// Length of the command.
+    /// Length of the command in bytes.
     pub length: u32,
 }
 
@@ -92,7 +92,7 @@ impl execution::Namespace for Namespace {
         which(self) == which(other)
     }
 
-    /// Nobody marks blocks where the storage lends its memory.
+    /// Storage that lends its memory has no marked blocks.
     fn is_marked(&self, _command: &IoCommand) -> bool {
         false
     }

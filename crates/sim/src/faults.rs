@@ -1,4 +1,4 @@
-//! Faults of networks: each network has its own, as some of them reach into hosts and targets.
+//! Faults of networks. Each network has its own, as some of them reach into hosts and targets.
 
 use crate::host::Host;
 use crate::plan::Fault;
@@ -6,9 +6,9 @@ use crate::target::Target;
 use crate::transport::Transport;
 use roadtrain_proto::time::Instant;
 
-/// A network that faults happen to.
+/// A network with faults.
 pub trait Faults: Transport {
-    /// A fault that is the network's.
+    /// Applies a fault of the network.
     fn strike(
         &mut self,
         now: Instant,
@@ -16,7 +16,7 @@ pub trait Faults: Transport {
         hosts: &mut [Host<Self>],
         targets: &mut [Target<Self>],
     );
-    /// Faults may be over.
+    /// Ends faults that are due.
     fn relieve(&mut self, _now: Instant, _hosts: &mut [Host<Self>], _targets: &mut [Target<Self>]) {
     }
 }

@@ -1,5 +1,5 @@
-//! The simulated host: an association and its lanes over the simulated network. What is to be done and when is decided
-//! by `roadtrain_host_proto`; here it is done.
+//! The simulated host: an association and its lanes over the simulated network. `roadtrain_host_proto` decides all
+//! actions and their times; this module carries them out.
 
 mod express;
 mod lane;
@@ -35,80 +35,80 @@ const RECONNECT_DELAY_MAX: Duration = Duration::from_millis(100);
 
 pub(crate) use moves::exchange;
 
-/// How far a host is that detaches.
+/// Progress of a host that detaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Ending {
     #[default]
     No,
-    /// It takes no requests any more.
+    /// It accepts no further requests.
     Finishing,
-    /// None is left.
+    /// No request is left.
     Finished,
     /// Its connections are closed.
     Over,
 }
 
-/// A host.
+/// A path of a host: a whole host, if it has one path.
 pub struct Host<T: Transport> {
-    /// Its identifier.
+    /// Host identifier.
     hostid: [u8; 16],
-    /// Its path's number, over all hosts, and the target that this leads to.
+    /// Number of its path, over all hosts, and the target of that path.
     number: u8,
     target: u8,
     plan: Plan,
     rng: Rng,
     association: Association<Lost>,
-    /// It connects when the host's first path has: that path tells what namespaces the others have to lead to.
+    /// True while it waits for the host's first path to connect: that path determines the namespaces of the others.
     waits_for_first: bool,
-    /// What all paths mean by an NSID.
+    /// Expected namespace identity of each NSID, for all paths.
     pinned: Pinned,
     /// Writes that may still be executed, over all paths.
     old: OldCommands,
-    /// When lost controllers would have ended if nobody claimed to have them.
+    /// Times at which lost controllers would have ended without claims of targets.
     quiet_until: BTreeMap<ControllerSerial, Instant>,
-    /// What was acknowledged over all paths.
+    /// Acknowledged writes over all paths.
     writes: WriteVerifiers,
-    /// Its connections that lanes do not have: the admin queue, and what is being connected for them.
+    /// Connections outside of lanes: the admin queue, and those being connected for lanes.
     queues: BTreeMap<u16, T::Host>,
-    /// Queue and slot of the command that the association waits for; without a slot, for the connection.
+    /// Queue and slot of the command that the association waits for; without a slot, a pending connect.
     running: Option<(u16, Option<u16>)>,
-    /// The slot of the Asynchronous Event Request.
+    /// Slot of the Asynchronous Event Request.
     listening: Option<u16>,
-    /// The slot of an Abort.
+    /// Slot of an Abort.
     aborting: Option<u16>,
     /// Queues whose connections were lost before their lanes got them.
     lost: Vec<u16>,
     lanes: Vec<Lane<T::Host>>,
-    /// Their express connections.
+    /// Express connections of the lanes.
     expresses: Vec<Express<T::Host>>,
-    /// What it must not ask for.
+    /// Stale NSIDs, which requests must not use.
     pub(crate) barred: Barred,
-    /// It is to end.
+    /// Progress of its detaching.
     ending: Ending,
-    /// Its requests fail.
+    /// True while its requests fail.
     pub(crate) is_lost: bool,
-    /// Another path of the host works.
+    /// True while another path of the host works.
     pub(crate) has_help: bool,
-    /// It can make no connections before.
+    /// Time before which it can make no connections.
     isolated_until: Instant,
-    /// Since then what was sent over its lost connections has had to wait.
+    /// Begin of the present hold of requests of lost connections.
     held_since: Option<Instant>,
-    /// What its other paths have not heard.
+    /// Events that its other paths have not received yet.
     news: News,
-    /// Namespaces as the host knows them.
+    /// NSIDs that the host knows.
     pub namespaces: Vec<u32>,
-    /// Counts.
+    /// Counters.
     pub past: Past,
 }
 
 impl<T: Transport> Host<T> {
-    /// A host that is about to connect.
+    /// Makes a host that is about to connect.
     #[must_use]
     pub fn new(now: Instant, plan: &Plan, number: u8, rng: Rng) -> Self {
         Host::after(now, plan, number, rng, OldCommands::default())
     }
 
-    /// The same, after one that has left controllers behind.
+    /// Makes a host that is the successor of one with lost controllers.
     fn after(now: Instant, plan: &Plan, number: u8, rng: Rng, old: OldCommands) -> Self {
         let hostid = [number / plan.paths + 1; 16];
         let (pinned, writes) = Default::default();
@@ -144,7 +144,7 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    /// Its process dies: the kernel resets its connections, and nobody hears of its requests again. Another one begins
+    /// Kills its process: the kernel resets its connections, and its requests get no responses. Another process starts
     /// at `until`.
     pub fn kill(&mut self, now: Instant, network: &mut T, load: &mut Load, until: Instant) {
         let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
@@ -160,10 +160,10 @@ impl<T: Transport> Host<T> {
         self.past.kills += 1;
     }
 
-    /// One turn: everything that has arrived or is due by now.
+    /// Runs one turn: handles everything that has arrived or is due by now.
     ///
     /// # Errors
-    /// What may not be.
+    /// A violation of the checked rules.
     pub fn turn(&mut self, now: Instant, network: &mut T, load: &mut Load) -> Result<(), String> {
         if self.waits_for_first {
             return Ok(());
@@ -183,7 +183,8 @@ impl<T: Transport> Host<T> {
         Ok(())
     }
 
-    /// Lets each lost controller have its quiet time, and no more. Wrong: a target may say that it still has it.
+    /// Ends each lost controller after its quiet time. A deliberate fault: a target may report that it still has the
+    /// controller.
     fn ignore_claims(&mut self, now: Instant) {
         for (serial, quiet) in self.old.lost_controllers() {
             let Some(quiet) = quiet else { continue };
@@ -194,7 +195,7 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    /// It is to detach.
+    /// Begins to detach.
     pub fn detach(&mut self, now: Instant) {
         if self.waits_for_first {
             self.ending = Ending::Over;
@@ -203,19 +204,19 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    /// Whether it has.
+    /// True once it has detached.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.ending == Ending::Over
     }
 
-    /// Another process attaches in its place at `until`.
+    /// Attaches another process in its place at `until`.
     pub fn attach_again(&mut self, now: Instant, until: Instant, load: &mut Load) {
         let (number, rng, past) = (self.number, self.rng.fork(), self.past);
         let old = OldCommands::default();
         load.end_process(self.hostid[0]);
         if number.is_multiple_of(self.plan.paths) {
-            // What the first process has left in its entry.
+            // Entry that the first process has left.
             self.old.open(now).into_iter().for_each(|open| _ = old.inherit(until, open));
         }
         *self = Host { past, ..Host::after(until, &self.plan.clone(), number, rng, old) };
@@ -223,13 +224,13 @@ impl<T: Transport> Host<T> {
         self.past.detached += 1;
     }
 
-    /// Whether it has no request.
+    /// True if it has no request.
     #[must_use]
     pub fn has_ended_all(&self) -> bool {
         (0..self.lanes.len()).all(|lane| self.outstanding(lane) == 0)
     }
 
-    /// Requests of all paths have come to an end, as they were to.
+    /// Notes that the requests of all paths have ended, as detaching needs.
     pub fn finish(&mut self, now: Instant, network: &mut T, load: &mut Load) {
         if self.ending == Ending::Finishing {
             self.ending = Ending::Finished;
@@ -238,7 +239,7 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    /// Does what its association wants.
+    /// Carries out the actions of its association.
     fn act(&mut self, now: Instant, network: &mut T, load: &mut Load) {
         while let Some(action) = self.association.poll(now) {
             let (host, path) = (self.hostid[0], self.number);
@@ -257,18 +258,18 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    /// Whether its path works.
+    /// True if its path works.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.association.is_live()
     }
 
-    /// It can make no connections before `until`.
+    /// Prevents new connections before `until`.
     pub fn isolate(&mut self, until: Instant) {
         self.isolated_until = until;
     }
 
-    /// What has arrived on the admin queue, and on queues that lanes do not have yet.
+    /// Receives on the admin queue, and on queues that lanes do not have yet.
     fn receive_answers(&mut self, now: Instant, network: &mut T) {
         for (&qid, link) in &mut self.queues {
             let mut completed = Vec::new();
@@ -293,13 +294,13 @@ impl<T: Transport> Host<T> {
                 match self.running.take_if(|running| running.0 == qid) {
                     Some(_) => self.association.answer(now, Err(Lost)),
                     None if qid == 0 => self.association.admin_lost(now, Lost),
-                    None => self.lost.push(qid), // its lane will notice
+                    None => self.lost.push(qid), // its lane will detect the loss
                 }
             }
         }
     }
 
-    /// What has arrived on the lanes, and what has not.
+    /// Receives on the lanes, and checks their timeouts.
     fn receive(&mut self, now: Instant, network: &mut T, load: &mut Load) -> Result<(), String> {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             let mut is_lost = lane.receive(now, network, load)?.is_err();
@@ -392,7 +393,7 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    /// Runs a step of a procedure; the association gets its result, maybe later.
+    /// Runs a step of a procedure; the association receives its result, maybe later.
     fn run_step(&mut self, now: Instant, network: &mut T, step: Ask) {
         match step {
             Ask::Open { qid, entries, .. } => self.open(now, network, qid, entries),
@@ -413,7 +414,7 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    /// What writes have to wait for; nothing where requests move early, which is wrong.
+    /// Returns the writes that a lane has to wait for; none where requests move early, as a deliberate fault.
     pub(super) fn guard(&self, guard: LaneGuard, is_express: bool) -> LaneGuard {
         let is_early = match self.plan.sabotage {
             Some(Sabotage::EarlyMove) => true,
@@ -423,7 +424,7 @@ impl<T: Transport> Host<T> {
         if is_early { LaneGuard::default() } else { guard }
     }
 
-    /// Lanes get the connections that were made for them.
+    /// Gives the lanes the connections that were made for them.
     fn attach(
         &mut self,
         now: Instant,
@@ -452,7 +453,7 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    /// The requests of a lane or of all fail, and those of express connections likewise.
+    /// Fails the requests of a lane or of all, with those of express connections.
     fn fail(&mut self, now: Instant, network: &mut T, lane: Option<usize>) {
         self.past.surrenders += u64::from(lane.is_none());
         self.is_lost |= lane.is_none();
@@ -502,7 +503,7 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    /// Sends a command on the admin queue whose answer is not waited for: its slot.
+    /// Sends a command on the admin queue without waiting for its response. Returns its slot.
     fn post(&mut self, now: Instant, sqe: &Sqe) -> Option<u16> {
         let slot = self.queues.get_mut(&0)?.run(now, sqe, Data::None, Vec::new());
         if slot.is_none() {
@@ -521,7 +522,7 @@ impl<T: Transport> Host<T> {
         self.lost.clear();
     }
 
-    /// Requests that have failed without an answer.
+    /// Completes requests that have failed without a response.
     fn complete_failed(&mut self, load: &mut Load) -> Result<(), String> {
         let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
         let lanes = self.lanes.iter_mut().chain(expresses);
@@ -531,7 +532,7 @@ impl<T: Transport> Host<T> {
         Ok(())
     }
 
-    /// New requests of a lane: one, or a burst, then a pause that makes up for it.
+    /// Submits new requests of a lane: one, or a burst, then a pause that makes up for it.
     fn submit(&mut self, now: Instant, number: usize, load: &mut Load) {
         let is_ending = self.ending != Ending::No;
         if now >= Instant(0) + self.plan.chaos || now < self.lanes[number].next_at || is_ending {
@@ -554,7 +555,7 @@ impl<T: Transport> Host<T> {
         lane.next_at = lane.next_at.max(now + Duration::from_nanos(1));
     }
 
-    /// When something is due.
+    /// Returns the time of its next event.
     pub fn next_at(&mut self, now: Instant) -> Option<Instant> {
         if self.waits_for_first || self.is_over() {
             return None;
@@ -570,15 +571,14 @@ impl<T: Transport> Host<T> {
         lanes.chain(expresses).chain(queues).chain(association).min()
     }
 
-    /// Its ends of connections.
+    /// Returns its ends of connections.
     pub fn links(&mut self) -> impl Iterator<Item = &mut T::Host> {
         let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
         let lanes = self.lanes.iter_mut().chain(expresses).filter_map(|lane| lane.link.as_mut());
         lanes.chain(self.queues.values_mut())
     }
 
-    /// Whether the association is complete, nothing is under way on the admin queue, and the host knows
-    /// the namespaces.
+    /// True if the association is complete, the admin queue is idle, and the host knows the namespaces.
     #[must_use]
     pub fn is_settled(&self, namespaces: &[u32]) -> bool {
         self.lanes.iter().all(|lane| lane.link.is_some())
@@ -588,7 +588,7 @@ impl<T: Transport> Host<T> {
             && self.namespaces == namespaces
     }
 
-    /// For the report of a failure.
+    /// Describes the state for the report of a failure.
     #[must_use]
     pub fn state(&self) -> String {
         let (slots, pending) = self.held();
@@ -601,7 +601,7 @@ impl<T: Transport> Host<T> {
         )
     }
 
-    /// Commands that occupy slots, and requests that wait.
+    /// Returns the number of commands in slots, and of requests that wait.
     #[must_use]
     pub fn held(&self) -> (u32, usize) {
         let lanes = || self.lanes.iter().chain(self.expresses.iter().map(|express| &express.lane));
@@ -610,7 +610,7 @@ impl<T: Transport> Host<T> {
     }
 }
 
-/// How a path of a host is kept, whose NSIDs mean what is `pinned`.
+/// Returns the configuration of a host's path, with the expected namespace identities in `pinned`.
 fn rules(
     plan: &Plan,
     host_id: [u8; 16],

@@ -1,4 +1,4 @@
-//! A lane of the target: a connection's end, what may be done over it, and the commands in execution.
+//! A lane of the target: the end of a connection, its session, and the commands in execution.
 
 use crate::commands::Commands;
 use crate::ends::{Arrival, ConnId, Lost};
@@ -27,34 +27,34 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Where the target listens.
+/// Address of the target.
 const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 
-/// A connection.
+/// A lane of the target.
 pub struct Lane<E> {
-    /// The reactor that has it.
+    /// Reactor that owns it.
     pub reactor: usize,
-    /// Relation to this reactor.
+    /// Placement on this reactor.
     pub placement: Placement,
-    /// Its end.
+    /// End of its connection.
     pub end: E,
-    /// What may be done.
+    /// Session: host, controller and queue.
     pub session: Session,
-    /// Its commands.
+    /// Commands in execution.
     pub execution: Execution,
-    /// Of an I/O queue: what it has written and nobody has flushed.
+    /// Mark of unflushed writes of an I/O queue.
     pub mark: Option<Arc<Mark>>,
     /// Namespaces for its I/O commands.
     namespaces: HashMap<u32, Rc<Namespace>>,
-    /// Those that are not in reach; there are no others then.
+    /// Namespaces that are out of reach, instead of others.
     refused: Option<NamespaceTable>,
-    /// With so many octets unsent nothing is received.
+    /// Unsent bytes above which nothing is received.
     unsent_max: usize,
     sabotage: Option<Sabotage>,
 }
 
 impl<E: TargetEnd> Lane<E> {
-    /// A connection just accepted.
+    /// Makes a lane for a new connection.
     pub fn new(plan: &Plan, reactor: usize, end: E, secured_as: Option<SecuredAs>) -> Self {
         let seals = if plan.ether.seals { SealUse::Required } else { SealUse::Off };
         let secures = secured_as.is_some();
@@ -74,7 +74,7 @@ impl<E: TargetEnd> Lane<E> {
         }
     }
 
-    /// The namespaces of its subsystem are others.
+    /// Updates the namespaces from its subsystem.
     pub fn refresh(&mut self, stores: &Stores, process: &mut Process<Lane<E>>) {
         let control = &mut process.control;
         let connected = self.session.queue();
@@ -96,7 +96,7 @@ impl<E: TargetEnd> Lane<E> {
         self.refused = table.filter(|table| !table.is_usable()).cloned();
     }
 
-    /// Its commands, and what they are executed with.
+    /// Returns its commands, and their environment.
     pub fn parts<'a>(
         &'a mut self,
         now: Instant,
@@ -110,13 +110,13 @@ impl<E: TargetEnd> Lane<E> {
         (execution, env)
     }
 
-    /// Whether it takes what arrives: not while it waits for a buffer, or for its host to take answers.
+    /// True if it receives: not while it waits for a buffer, or for its host to read responses.
     pub fn listens(&self) -> bool {
         let is_deaf = self.execution.unsent() >= self.unsent_max && self.end.is_blocked();
         !self.execution.is_stalled() && !is_deaf && !self.placement.is_leaving
     }
 
-    /// Takes what has arrived; [`Lane::handle`] looks at it.
+    /// Takes an arrival, for [`Lane::handle`].
     pub fn receive(
         &mut self,
         now: Instant,
@@ -126,8 +126,8 @@ impl<E: TargetEnd> Lane<E> {
         self.end.take(now, arrival, &mut stores.hold(self.reactor, &mut self.execution))
     }
 
-    /// Handles what has arrived, as far as that is possible now, or until an admin command is to be executed
-    /// (`Some`). `Err` when the connection is over.
+    /// Handles received data as far as possible, or until an admin command is to be executed (`Some`). `Err` when the
+    /// connection has ended.
     pub fn handle(
         &mut self,
         now: Instant,
@@ -145,7 +145,7 @@ impl<E: TargetEnd> Lane<E> {
                     self.session.initialized();
                     None
                 }
-                // Its host may be granted its queue by that, before anything else comes.
+                // Sealing may grant the queue to its host, which happens before any command.
                 Event::Sealed => match self.session.sealed() {
                     true => return Ok(None),
                     false => None,
@@ -171,23 +171,23 @@ impl<E: TargetEnd> Lane<E> {
         Ok(None)
     }
 
-    /// True if a wrong target answers the command, and does not execute it.
+    /// True if a faulty target responds to the command without executing it.
     fn skips(&self, sqe: &Sqe) -> bool {
         self.session.queue().is_some() && self.sabotage.is_some_and(|wrong| wrong.skips(sqe))
     }
 
-    /// Controller and queue.
+    /// Returns controller and queue.
     pub fn ids(&self) -> Option<(u16, u16)> {
         self.session.queue().map(|connected| (connected.cntlid, connected.qid))
     }
 
-    /// Leaves its reactor: the buffers of its commands go back, and their bytes come along.
+    /// Leaves its reactor: buffers of its commands return to the pool, and their bytes move along.
     pub fn pack(&mut self, pool: &mut Pool) {
         self.execution.replace_buffers(|buffer| pool.detach(buffer));
         self.execution.leave_share();
     }
 
-    /// Comes to a reactor: buffers of its commands are of this one's pool, if there are any.
+    /// Arrives at a reactor, whose pool provides the buffers for its commands, if there are any.
     pub fn unpack(&mut self, reactor: usize, stores: &mut Stores, process: &mut Process<Lane<E>>) {
         self.reactor = reactor;
         let (pool, shares) = &mut stores.buffers[reactor];
@@ -199,7 +199,7 @@ impl<E: TargetEnd> Lane<E> {
         self.refresh(stores, process);
     }
 
-    /// Sends what may be sent.
+    /// Sends everything that may be sent.
     pub fn send(
         &mut self,
         now: Instant,
@@ -270,7 +270,7 @@ impl<'a, T: Transport> service::Lane for Lent<'a, T> {
         self.lane.refresh(self.stores, self.commands.process);
     }
 
-    /// The network ends it, as it knows in which way.
+    /// Leaves the end of the connection to the network.
     fn hang_up(&mut self) {}
 
     fn slot_of(&mut self, cid: u16) -> Option<u16> {

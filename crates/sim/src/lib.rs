@@ -4,7 +4,7 @@
 //! ```text
 //!   load -> host's machines ==== network: splits, delays, resets ====> target's machines -> disk: loses power
 //!    |                              one clock, one seed                                      |
-//!    +--------------------------> history: what was asked, what was answered <---------------+
+//!    +--------------------------> history: requests and their results <----------------------+
 //! ```
 //!
 //! ```
@@ -12,25 +12,24 @@
 //! assert!(summary.moments > 0);
 //! ```
 //!
-//! What a run checks:
-//! - data: each block is a register that reads and writes are linearisable on ([`history`]); what was
-//!   acknowledged and flushed, or written with FUA, survives a power loss;
-//! - every request completes exactly once, and all of them complete in bounded virtual time once the
-//!   network behaves;
-//! - held work always has a wake-up: when nothing is due any more and requests are open, the run fails;
+//! Checks of a run:
+//! - data: each block is a register on which reads and writes are linearisable ([`history`]); acknowledged writes that
+//!   were flushed, or written with FUA, survive a power loss;
+//! - every request completes exactly once, and all of them complete in bounded virtual time once the network behaves;
+//! - held work always has a wake-up: if no event is pending and requests are open, the run fails;
 //! - counters that hosts increment by Compare and Write lose no increment and count none twice ([`counting`]), and no
 //!   write comes between comparison and write;
 //! - several targets may serve one disk: a write that has failed may be executed until its host has written the blocks
-//!   again, and not after, whatever path it was sent over, and whatever target stands still;
-//! - of a host from which another one has taken the namespace by a reservation nothing is executed any more
+//!   again, and not after, over any path, and even if a target is paused;
+//! - once a host has lost the namespace to another one by a reservation, none of its commands is executed any more
 //!   ([`tenures`]);
 //! - no slot leaks at either end, and the host ends up knowing the namespaces that the target has.
 //!
-//! The host retries what was in flight when its association was lost. That is safe only because the
-//! target holds a new association back until what lost ones have started has ended (*the fence*, see
-//! [`target`]): without it an old write may come after a newer one, which the simulation finds (see
-//! [`plan::Sabotage`]). A power loss of the target loses acknowledged writes that were not flushed: the write verifier says
-//! so, and a flush that a host begins later has to fail once.
+//! The host retries requests that were in flight when its association was lost. That is safe only because the target
+//! delays a new association until the commands of lost ones have ended (*the fence*, see [`target`]). Without it an old
+//! write may come after a newer one, which the simulation finds (see [`plan::Sabotage`]). A power loss of the target
+//! loses acknowledged writes that were not flushed. The write verifier reports that, and a flush that a host begins
+//! later has to fail once.
 
 mod commands;
 pub mod connection;
@@ -79,15 +78,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use summary::Summary;
 use world::{Failure, World};
 
-/// The run of a seed.
+/// Runs a seed.
 ///
 /// # Errors
-/// What may not be; assertions of the state machines included.
+/// The first violation found; assertions of the state machines included.
 pub fn run(seed: u64) -> Result<Summary, Failure> {
     run_changed(seed, scenario::drawn)
 }
 
-/// The run of a seed whose plan `change` departs from.
+/// Runs a seed after `change` has altered its plan.
 ///
 /// # Errors
 /// As [`run`].
@@ -95,7 +94,7 @@ pub fn run_changed(seed: u64, change: impl FnOnce(&mut Plan)) -> Result<Summary,
     run_over::<Network>(seed, change)
 }
 
-/// The same over one network or the other.
+/// Runs a seed over a given network.
 fn run_over<T: Faults>(seed: u64, change: impl FnOnce(&mut Plan)) -> Result<Summary, Failure> {
     let result = catch_unwind(AssertUnwindSafe(|| World::<T>::new(seed, change).run()));
     result.unwrap_or_else(|panic| Err(Failure::of_panic(seed, panic.as_ref())))

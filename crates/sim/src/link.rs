@@ -1,4 +1,4 @@
-//! A host's connection: queue pair, received octets, the caravan under way, and the commands' data.
+//! A host's connection: queue pair, received bytes, the caravan in flight, and the data of commands.
 
 use crate::disk::BLOCK_BYTES;
 use crate::ends::{Arrival, ConnId, End, Lost};
@@ -14,11 +14,11 @@ use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 
-/// A connection.
+/// Host end of a connection.
 pub struct Link {
     conn: ConnId,
     wire: Wire,
-    /// The queue pair.
+    /// Queue pair.
     pub qpair: Qpair,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
@@ -27,7 +27,7 @@ pub struct Link {
     caravan_parts: usize,
 }
 
-/// The queue of a lane: the request's buffer is the link's while its command is under way.
+/// Queue of a lane: the link holds the request's buffer while its command is in flight.
 impl Queue<Request> for Link {
     fn room(&self) -> u32 {
         self.qpair.room()
@@ -51,7 +51,7 @@ impl Queue<Request> for Link {
 }
 
 impl Link {
-    /// Its connection.
+    /// Returns its connection.
     pub fn id(&self) -> ConnId {
         self.conn
     }
@@ -98,7 +98,7 @@ impl Link {
     }
 }
 
-/// Puts data where a command wants it.
+/// Copies data to its destination in a command's buffer.
 fn place(buffers: &mut [Vec<u8>], slot: u16, offset: u32, data: &[u8]) {
     buffers[usize::from(slot)][offset as usize..][..data.len()].copy_from_slice(data);
 }

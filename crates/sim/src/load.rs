@@ -1,4 +1,4 @@
-//! The load: requests at random, and what is known about each until it completes.
+//! The load: random requests, and their records until they complete.
 
 use crate::counting::Counting;
 use crate::disk::{BLOCK_BYTES, Stamp, block, stamp_of};
@@ -15,13 +15,13 @@ use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Stores that may be behind the namespace that changes: 1 to that number.
+/// Number of stores that the namespace 2 may have, counted from 1.
 pub const STORES: u8 = 3;
-/// Requests of 100 that count, where there are counters.
+/// Percentage of requests to counters, where there are some.
 const COUNTING_PERCENT: u64 = 50;
-/// The same of requests of hosts that take the namespace from one another.
+/// Percentage of requests of hosts that take the namespace from one another.
 const TENURES_PERCENT: u64 = 50;
-/// What a request may fail with: no connection, the disk, bits changed or no answer in every try.
+/// Permitted failures of a request: no connection, the disk, or changed bits or no response in every attempt.
 const FAILURES: [Status; 5] = [
     Status::HOST_PATH_ERROR,
     Status::INTERNAL_ERROR,
@@ -47,73 +47,73 @@ enum Kind {
     /// Write Uncorrectable.
     Mark,
     Flush,
-    /// Of a job that counts.
+    /// Request of a job of [`Counting`].
     Counting {
-        /// Which.
+        /// Number of the job.
         job: usize,
     },
-    /// Of a host that takes the namespace from others.
+    /// Request of a host that takes the namespace from others.
     Tenure {
-        /// What.
+        /// Kind of the request.
         what: What,
     },
-    /// On the namespace that changes: any honest answer will do, but not another namespace's data.
+    /// Read of the namespace that changes: any valid response is correct, except another namespace's data.
     Elsewhere {
-        /// The store that the request means, if its host has seen one.
+        /// Store that the request means, if its host has seen one.
         meant: Option<u8>,
     },
 }
 
 roadtrain_proto::counters! {
-    /// What has become of the requests.
+    /// Outcomes of requests.
     pub struct Tally {
-        /// Submitted.
+        /// Submitted requests.
         submitted,
-        /// Succeeded.
+        /// Successful requests.
         succeeded,
-        /// Failed.
+        /// Failed requests.
         failed,
-        /// Completions with a status that permits another try.
+        /// Completions with a status that permits another attempt.
         repeated,
         /// Flushes that have failed for good.
         lost,
         /// Reads of blocks that are marked.
         unreadable,
-        /// Compare and Write that have replaced what they expected.
+        /// Compare and Write that have replaced the expected content.
         swapped,
         /// Compare and Write that have found other content.
         refused,
     }
 }
 
-/// The load and its judge.
+/// The load and its checker.
 pub struct Load {
     blocks: u64,
     rng: Rng,
-    /// Requests that have not completed, and their hosts.
+    /// Requests that have not completed, with their hosts.
     open: BTreeMap<u64, (u8, Kind)>,
-    /// By host, the store of the namespace that changes when the host first saw it.
+    /// By host: store of the namespace that changes, when the host first saw it.
     pinned: BTreeMap<u8, u8>,
-    /// Who counts.
+    /// Jobs that count.
     pub counting: Counting,
-    /// Who takes the namespace from others.
+    /// Hosts that take the namespace from others.
     pub tenures: Tenures,
-    /// Writes have classes, too, as there are express connections.
+    /// True if writes have classes as well, with express connections.
     pub classes: bool,
-    /// Requests of 100 that mark blocks.
+    /// Percentage of requests that mark blocks.
     pub marks_percent: u64,
-    /// Requests of 100 that replace a block by Compare and Write.
+    /// Percentage of requests that replace a block by Compare and Write.
     pub swaps_percent: u64,
-    /// Reads may show mixtures of what is written at the same time.
+    /// True if reads may show mixtures with concurrent writes.
     pub may_mix: bool,
-    /// The judge of what is read.
+    /// Checker of reads.
     pub history: History,
-    /// Counts.
+    /// Counters.
     pub tally: Tally,
 }
 
 impl Load {
-    /// A load on a namespace of so many blocks, behind which there may be counters.
+    /// Makes a load on a namespace of so many blocks, which counters may follow.
     #[must_use]
     pub fn new(blocks: u64, counting: Counting, rng: Rng) -> Self {
         let history = History::new(blocks);
@@ -135,19 +135,19 @@ impl Load {
         }
     }
 
-    /// Requests that have not completed.
+    /// Returns the number of requests that have not completed.
     #[must_use]
     pub fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// Requests of `host` that have not completed.
+    /// Returns the number of requests of `host` that have not completed.
     #[must_use]
     pub fn open_of(&self, host: u8) -> usize {
         self.open.values().filter(|(of, _)| *of == host).count()
     }
 
-    /// The next request, of `host`.
+    /// Returns the next request of `host`.
     pub fn request(&mut self, host: u8) -> Request {
         self.tally.submitted += 1;
         let token = self.tally.submitted;
@@ -214,7 +214,7 @@ impl Load {
         request
     }
 
-    /// A host sees what is under the NSID that changes; what it saw first is what its requests mean.
+    /// Notes the namespaces that a host sees; requests mean the store that it saw first under the NSID that changes.
     pub fn sees(&mut self, host: u8, namespaces: &[NamespaceInfo]) {
         let Some(namespace) = namespaces.iter().find(|namespace| namespace.nsid == 2) else {
             return;
@@ -225,13 +225,13 @@ impl Load {
         }
     }
 
-    /// The process of `host` was killed or has detached: the next one does not know what it has seen and written.
+    /// Notes the end of a process of `host`: the next one does not know what it has seen and written.
     pub fn end_process(&mut self, host: u8) {
         self.pinned.remove(&host);
         self.history.end_process(host);
     }
 
-    /// The process of `host` was killed, with all its requests.
+    /// Notes that the process of `host` was killed, with all its requests.
     pub fn kill(&mut self, host: u8) {
         let open = self.open.iter().filter(|(_, (of, _))| *of == host);
         let tokens: Vec<u64> = open.map(|(&token, _)| token).collect();
@@ -263,7 +263,7 @@ impl Load {
         (Kind::Read { lbas, fua }, request(token, sqe, data, buffer, Urgency::Normal))
     }
 
-    /// With its token as stamp.
+    /// Begins a write, with its token as stamp.
     fn write(&mut self, token: u64) -> (Kind, Request) {
         let (lbas, fua) = (self.lbas(), self.rng.chance(10));
         self.history.begin_write(token, lbas.clone(), token, fua);
@@ -310,7 +310,7 @@ impl Load {
     fn discard(&mut self, token: u64) -> (Kind, Request) {
         let lbas = self.lbas();
         self.history.begin_discard(token, lbas.clone());
-        // In two ranges, of which the first may be empty.
+        // Splits the range in two, of which the first may be empty.
         let middle = self.rng.between(lbas.start, lbas.end - 1);
         let range = |lbas: Range<u64>| {
             let blocks = (lbas.end - lbas.start) as u32;
@@ -323,10 +323,10 @@ impl Load {
         (Kind::Write { fua: false }, request(token, sqe, data, ranges, Urgency::Urgent))
     }
 
-    /// What is on the disk at the end.
+    /// Checks the final contents of the disk.
     ///
     /// # Errors
-    /// What cannot be.
+    /// A block has impossible content.
     pub fn judge(&self, content: impl Fn(u64) -> Vec<u8>) -> Result<(), String> {
         for lba in 0..self.blocks {
             let stamp = stamp_of(&content(lba), lba).ok_or("a block is torn or strange")?;
@@ -335,10 +335,10 @@ impl Load {
         Ok(())
     }
 
-    /// A request has completed.
+    /// Completes a request.
     ///
     /// # Errors
-    /// It has completed before, or shows what cannot be.
+    /// It has completed before, or its result is impossible.
     pub fn complete(&mut self, token: u64, status: Status, buffer: &[u8]) -> Result<(), String> {
         let (host, kind) = self.open.remove(&token).ok_or("completed twice")?;
         let count =
@@ -373,7 +373,7 @@ impl Load {
                     false => Err(format!("who takes the namespace is answered {status}")),
                 }
             }
-            // Whether an earlier try was executed, nobody knows.
+            // The outcome of an earlier attempt is unknown.
             _ if self.tenures.is_used() && status.is(Status::RESERVATION_CONFLICT) => {
                 self.history.fail(token);
                 Ok(())
@@ -418,10 +418,10 @@ impl Load {
         self.history.end(token, &stamps.ok_or("a block is torn or strange")?)
     }
 
-    /// A request has failed, which it may.
+    /// Fails a request with a permitted status.
     fn fail(&mut self, token: u64, kind: &Kind, status: Status) -> Result<(), String> {
         self.history.fail(token);
-        // Its own flush has failed.
+        // The flush of the command itself has failed.
         let is_forced = matches!(
             kind,
             Kind::Read { fua: true, .. } | Kind::Write { fua: true } | Kind::Swap { fua: true }
@@ -434,7 +434,7 @@ impl Load {
     }
 }
 
-/// Force Unit Access.
+/// Sets Force Unit Access.
 fn force(sqe: &mut Sqe, fua: bool) {
     if fua {
         sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Time between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
-/// The name that stands for all scenarios.
+/// Name that selects all scenarios.
 const EVERY: &str = "all";
 
 /// Simulates host and target over a hostile network, a run a seed.
@@ -59,7 +59,7 @@ impl Options {
     }
 }
 
-/// Counts of a scenario's seeds that have ended.
+/// Counters of a scenario's completed seeds.
 struct Counts {
     ended: u64,
     requests: u64,
@@ -85,7 +85,7 @@ impl Counts {
     }
 }
 
-/// Runs a scenario's seeds on all threads, and returns how many have failed.
+/// Runs a scenario's seeds on all threads, and returns the number of failures.
 fn run_seeds(runs: &Runs, first: u64, seeds: u64, threads: usize) -> u64 {
     let counts = Counts { ended: 0, requests: 0, failures: 0, printed_at: Instant::now() };
     let (next, counts) = (AtomicU64::new(0), Mutex::new(counts));

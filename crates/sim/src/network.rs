@@ -1,5 +1,5 @@
-//! Connections over a network that splits what is sent at any octet, delays it, holds it back, and resets
-//! connections with any part of it lost. What arrives, arrives in order: TCP has seen to that.
+//! Connections over a network that splits data at any byte, delays it, holds it back, and resets connections with any
+//! part of it lost. Data that arrives is in order, as TCP ensures.
 
 use crate::ends::{Arrival, ConnId, End};
 use crate::forger;
@@ -9,17 +9,17 @@ use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 
-/// More octets than the set-up of a connection has in either direction.
+/// Upper bound of the bytes that the set-up of a connection takes in either direction.
 const SET_UP_OCTETS: usize = 2048;
 
-/// How the network behaves.
+/// Behaviour of the network.
 #[derive(Clone, Copy, Debug)]
 pub struct Weather {
     /// Shortest and longest delay in microseconds.
     pub delay_us: (u64, u64),
-    /// Most octets that stay together; they are cut at random.
+    /// Most bytes of a piece; data is cut at random.
     pub piece_bytes: u64,
-    /// Octets under way in one direction before a sender blocks.
+    /// Bytes in flight in one direction at which a sender blocks.
     pub window_bytes: usize,
 }
 
@@ -28,23 +28,23 @@ pub struct Weather {
 struct Pipe {
     flight: VecDeque<(Instant, Arrival)>,
     octets: usize,
-    /// Octets that have arrived.
+    /// Bytes that have arrived.
     arrived: usize,
-    /// The receiver reads nothing before.
+    /// Time before which the receiver reads nothing.
     stalled_until: Instant,
-    /// The receiver does not read.
+    /// True while the receiver does not read.
     is_deaf: bool,
-    /// The sender found the window closed.
+    /// True if the sender found the window closed.
     sender_blocked: bool,
-    /// The sender was blocked and may go on since then.
+    /// Time since which a blocked sender can continue.
     writable_at: Option<Instant>,
-    /// The receiver is gone: what arrives is lost.
+    /// True once the receiver is gone: arriving data is lost.
     dead: bool,
-    /// The network loses everything, and nobody knows.
+    /// True while the network silently drops everything.
     swallows: bool,
-    /// Everything that was sent.
+    /// Bytes that were sent.
     sent: Vec<u8>,
-    /// Somebody has changed it.
+    /// True if the data was forged.
     is_forged: bool,
 }
 
@@ -62,7 +62,7 @@ impl Pipe {
         Some((*at).max(self.stalled_until).max(held_until))
     }
 
-    /// Loses the last octets of what is under way, cut anywhere.
+    /// Drops the end of the data in flight, cut at any byte.
     fn cut(&mut self, rng: &mut Rng) {
         let mut keep = rng.between(0, self.octets as u64) as usize;
         self.flight.retain_mut(|(_, arrival)| {
@@ -86,9 +86,9 @@ fn length(arrival: &Arrival) -> usize {
 
 #[derive(Default)]
 struct Connection {
-    /// The target that it leads to.
+    /// Target that it leads to.
     target: u8,
-    /// The host that has opened it.
+    /// Host that has opened it.
     hostid: [u8; 16],
     to_host: Pipe,
     to_target: Pipe,
@@ -110,24 +110,24 @@ pub struct Network {
     connections: BTreeMap<ConnId, Connection>,
     next_id: u32,
     held_until: Instant,
-    /// The target that each address leads to now.
+    /// Target of each address at present.
     routes: Vec<u8>,
-    /// Targets that stand still until then.
+    /// Times until which targets are paused.
     paused_until: Vec<Instant>,
-    /// What the ends of connections have said, and how much of it was heard.
+    /// Bytes that the ends of connections have sent, and how many were received and compared.
     ledger: BTreeMap<(ConnId, bool), (Vec<u8>, usize)>,
-    /// An end is about to leave it.
+    /// Connection that an end is about to close.
     leaving: Option<(ConnId, End)>,
-    /// Connections have TLS: somebody on the wire knows their records.
+    /// True if connections have TLS, whose records can be forged.
     is_secured: bool,
-    /// How often octets under way were changed.
+    /// Number of changes to bytes in flight.
     pub forged: u64,
-    /// Why ends of connections with TLS were over.
+    /// Reasons why ends of connections with TLS have ended.
     pub tls: TlsEnds,
 }
 
 impl Network {
-    /// A network without connections. Address by address, `routes` are the targets that these lead to.
+    /// Makes a network without connections. `routes` are the targets of the addresses.
     #[must_use]
     pub fn new(
         weather: Weather,
@@ -151,24 +151,24 @@ impl Network {
         }
     }
 
-    /// The target that an address leads to now.
+    /// Returns the target of an address at present.
     #[must_use]
     pub fn route(&self, address: u8) -> u8 {
         self.routes[usize::from(address)]
     }
 
-    /// From now on an address leads to another target.
+    /// Routes an address to another target.
     pub fn set_route(&mut self, address: u8, target: u8) {
         let route = self.routes.get_mut(usize::from(address));
         route.into_iter().for_each(|route| *route = target);
     }
 
-    /// A target takes nothing before `until`.
+    /// Pauses a target until `until`.
     pub fn pause(&mut self, target: u8, until: Instant) {
         self.paused_until[usize::from(target)] = until;
     }
 
-    /// An end is about to have a turn: its senders that were blocked try again without a wake-up.
+    /// Begins a turn of an end: its blocked senders retry without a wake-up.
     pub fn begin_turn(&mut self, end: End) {
         for connection in self.connections.values_mut() {
             connection.pipe(end.peer()).writable_at = None;
@@ -180,7 +180,7 @@ impl Network {
         self.rng.micros(shortest, longest)
     }
 
-    /// The host connects; the target hears of it later.
+    /// Connects a host; the target accepts later.
     pub fn connect(&mut self, now: Instant, target: u8, hostid: [u8; 16]) -> ConnId {
         self.next_id += 1;
         let id = ConnId(self.next_id);
@@ -191,7 +191,7 @@ impl Network {
         id
     }
 
-    /// Sends as much of `octets` as the window takes; how much that was.
+    /// Sends as much of `octets` as the window takes. Returns that number of bytes.
     pub fn send(&mut self, now: Instant, id: ConnId, from: End, octets: &[u8]) -> usize {
         let window = self.weather.window_bytes;
         let Some(pipe) = self.connections.get_mut(&id).map(|c| c.pipe(from.peer())) else {
@@ -220,7 +220,7 @@ impl Network {
         taken
     }
 
-    /// What has arrived at `end` of `id`, one piece a call.
+    /// Returns the next piece that has arrived at `end` of `id`.
     pub fn receive(&mut self, now: Instant, id: ConnId, end: End) -> Option<Arrival> {
         let held_until = self.held_until(self.connections.get(&id)?.target, end);
         let pipe = self.connections.get_mut(&id)?.pipe(end);
@@ -239,7 +239,7 @@ impl Network {
         Some(arrival)
     }
 
-    /// Connections a target has not accepted yet, and may now.
+    /// Accepts a connection of a target that is due.
     pub fn accept(&mut self, now: Instant, target: u8) -> Option<ConnId> {
         let held_until = self.held_until(target, End::Target);
         let waiting = self.connections.iter().find(|(_, connection)| {
@@ -253,7 +253,7 @@ impl Network {
         Some(id)
     }
 
-    /// `end` closes its side: with `orderly` all it has sent arrives first, else maybe only a part.
+    /// Closes the side of `end`: with `orderly` all data sent arrives first, else maybe only a part.
     pub fn close(&mut self, now: Instant, id: ConnId, end: End, orderly: bool) {
         let at = now + self.delay();
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -265,7 +265,7 @@ impl Network {
         self.forget(id, end);
     }
 
-    /// The network resets the connection: both ends lose what has not arrived, from any octet on.
+    /// Resets the connection: both ends lose the data in flight, from any byte on.
     pub fn reset(&mut self, now: Instant, id: ConnId) {
         for receiver in [End::Host, End::Target] {
             let at = now + self.delay();
@@ -276,8 +276,8 @@ impl Network {
         }
     }
 
-    /// From now on the network swallows what is sent over the connection, in both directions, and what is under way:
-    /// neither end is told, not even when the other one ends it. What has arrived is still to be read.
+    /// Drops all later data of the connection in both directions, and data in flight. Neither end is notified, not even
+    /// when the other one closes. Data that has arrived can still be read.
     pub fn swallow(&mut self, now: Instant, id: ConnId) {
         let held_until = self.held_until;
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -290,12 +290,12 @@ impl Network {
         }
     }
 
-    /// The network resets the connection, but only `end` hears of it.
+    /// Resets the connection with notice to `end` only.
     pub fn reset_one(&mut self, now: Instant, id: ConnId, end: End) {
         self.swallow(now, id);
         let at = now + self.delay();
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        // A target that has not heard of the connection never will.
+        // A target that has not accepted the connection never will.
         let is_known = end == End::Host || connection.to_target.arrived > 0;
         let pipe = connection.pipe(end);
         if is_known && !pipe.dead {
@@ -303,7 +303,7 @@ impl Network {
         }
     }
 
-    /// `end` receives no more.
+    /// Stops receiving at `end`.
     fn forget(&mut self, id: ConnId, end: End) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let pipe = connection.pipe(end);
@@ -315,7 +315,7 @@ impl Network {
         }
     }
 
-    /// Whether the end of the connection has arrived at `end`, maybe behind octets not read yet.
+    /// True if the end of the connection has arrived at `end`, maybe behind unread bytes.
     #[must_use]
     pub fn is_closed(&self, now: Instant, id: ConnId, end: End) -> bool {
         let Some(connection) = self.connections.get(&id) else { return true };
@@ -334,21 +334,21 @@ impl Network {
         self.connections.get(&id).is_some_and(|connection| !connection.to_host.dead)
     }
 
-    /// The host that has opened a connection with TLS.
+    /// Returns the host that has opened a connection with TLS.
     #[must_use]
     pub fn secured_host(&self, id: ConnId) -> Option<[u8; 16]> {
         let connection = self.connections.get(&id).filter(|_| self.is_secured)?;
         Some(connection.hostid)
     }
 
-    /// From now on `end` reads what arrives, or does not.
+    /// Starts or stops reading at `end`.
     pub fn listen(&mut self, id: ConnId, end: End, listens: bool) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.pipe(end).is_deaf = !listens;
         }
     }
 
-    /// `end` does not read before `until`.
+    /// Stops reading at `end` before `until`.
     pub fn stall(&mut self, id: ConnId, end: End, until: Instant) {
         if let Some(connection) = self.connections.get_mut(&id) {
             let pipe = connection.pipe(end);
@@ -356,13 +356,12 @@ impl Network {
         }
     }
 
-    /// Nothing arrives anywhere before `until`.
+    /// Holds all arrivals until `until`.
     pub fn hold(&mut self, until: Instant) {
         self.held_until = self.held_until.max(until);
     }
 
-    /// Changes a bit of something under way, of a connection whose set-up, which no digest protects, is
-    /// over for long.
+    /// Flips a bit in flight, on a connection that has long completed its set-up, which no digest protects.
     pub fn corrupt(&mut self) {
         let pipes = self.connections.values_mut().flat_map(|c| [&mut c.to_host, &mut c.to_target]);
         let pipes = pipes.filter(|pipe| pipe.arrived > SET_UP_OCTETS);
@@ -381,7 +380,7 @@ impl Network {
         self.forged += 1;
     }
 
-    /// Changes what is under way over a connection in one direction, in any way; each only once.
+    /// Forges the data in flight over a connection in one direction, at most once for each.
     pub fn forge(&mut self) {
         let pipes = self.connections.values_mut().flat_map(|c| [&mut c.to_host, &mut c.to_target]);
         let mut pipes: Vec<&mut Pipe> =
@@ -402,12 +401,12 @@ impl Network {
         }
     }
 
-    /// An end has said so much more.
+    /// Records data that an end has sent.
     pub fn said(&mut self, id: ConnId, from: End, data: &[u8]) {
         self.ledger.entry((id, from == End::Host)).or_default().0.extend_from_slice(data);
     }
 
-    /// An end has heard so much more: whether its peer has said that.
+    /// Compares data that an end has received with the data that its peer has sent. True if it matches.
     #[must_use]
     pub fn heard(&mut self, id: ConnId, at: End, data: &[u8]) -> bool {
         if data.is_empty() {
@@ -419,30 +418,30 @@ impl Network {
         is_next
     }
 
-    /// An end is to leave a connection.
+    /// Requests that an end closes a connection.
     pub fn leave(&mut self, id: ConnId, end: End) {
         self.leaving = Some((id, end));
     }
 
-    /// Whether an end is to leave a connection now.
+    /// True if an end is to close the connection now.
     pub fn leaves(&mut self, id: ConnId, end: End) -> bool {
         self.leaving.take_if(|leaving| *leaving == (id, end)).is_some()
     }
 
-    /// A connection at random.
+    /// Returns a random connection.
     pub fn any(&mut self) -> Option<ConnId> {
         let count = self.connections.len() as u64;
         let index = if count > 0 { self.rng.below(count) } else { return None };
         self.connections.keys().nth(index as usize).copied()
     }
 
-    /// Every connection that there is.
+    /// Applies a change to every connection.
     pub fn each(&mut self, mut change: impl FnMut(&mut Self, ConnId)) {
         let conns: Vec<ConnId> = self.connections.keys().copied().collect();
         conns.into_iter().for_each(|conn| change(self, conn));
     }
 
-    /// When something arrives at an end, or a blocked sender there may go on.
+    /// Returns the time of the next arrival at an end, or at which a blocked sender there can continue.
     #[must_use]
     pub fn next_moment(&self, end: End) -> Option<Instant> {
         let moment = |connection: &Connection| {
@@ -457,7 +456,7 @@ impl Network {
         self.connections.values().filter_map(moment).min()
     }
 
-    /// Nothing is taken before at that end of a target's connections.
+    /// Returns the time before which nothing arrives at that end of a target's connections.
     fn held_until(&self, target: u8, end: End) -> Instant {
         let paused = self.paused_until.get(usize::from(target)).filter(|_| end == End::Target);
         self.held_until.max(paused.copied().unwrap_or_default())

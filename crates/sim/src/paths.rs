@@ -1,5 +1,5 @@
-//! Hosts with several paths: each path is a [`Host`] with an association of its own, and what one cannot carry goes to
-//! another one as `roadtrain_host_proto::paths` says.
+//! Hosts with several paths: each path is a [`Host`] with an association of its own. Requests that one cannot carry
+//! move to another one by the rules of `roadtrain_host_proto::paths`.
 
 use crate::host::{Host, exchange};
 use crate::load::Load;
@@ -10,16 +10,16 @@ use roadtrain_host_proto::paths::{Choice, PathPolicy, Selector};
 use roadtrain_host_proto::requests::{Addressed, Moved};
 use roadtrain_proto::time::Instant;
 
-/// The paths of a host.
+/// Paths of a host.
 pub struct Paths {
-    /// One for each lane.
+    /// Selectors of the lanes.
     selectors: Vec<Selector>,
-    /// Everything goes to other paths at once, and nobody has what was lost ended, which is wrong.
+    /// True for a deliberate fault: requests move to other paths at once, and lost controllers are not ended.
     is_early: bool,
 }
 
 impl Paths {
-    /// Of a host of that plan.
+    /// Makes the paths of a host of that plan.
     #[must_use]
     pub fn new(plan: &Plan, number: usize) -> Self {
         let policies = [PathPolicy::Latency, PathPolicy::RoundRobin, PathPolicy::QueueDepth];
@@ -29,10 +29,10 @@ impl Paths {
         Paths { selectors: (0..plan.lanes).map(selector).collect(), is_early }
     }
 
-    /// After the turn of all of them.
+    /// Moves requests and events between the paths, after their turns.
     ///
     /// # Errors
-    /// What may not be.
+    /// A violation of the checked rules.
     pub fn turn<T: Transport>(
         &mut self,
         now: Instant,
@@ -84,7 +84,7 @@ impl Paths {
         Ok(())
     }
 
-    /// Whether a request has gone elsewhere.
+    /// Places requests on paths. True if one has moved to another path.
     fn place<T: Transport>(
         &mut self,
         now: Instant,

@@ -1,14 +1,14 @@
-//! The buffers of the simulated target: few, and each is counted.
+//! Buffers of the simulated target: few, and each is counted.
 
 use core::ops::{Deref, DerefMut};
 use roadtrain_proto::cut::Cut;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Buffers besides the budget.
+/// Most buffers beyond the budget.
 const RESERVED_MAX: usize = 16;
 
-/// Where a buffer goes back to.
+/// Accounting of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Budget,
@@ -18,7 +18,7 @@ enum Origin {
     Detached,
 }
 
-/// Octets where the host has placed them: who drops them has given them back.
+/// Bytes in the place where the host has put them; dropping this returns them.
 #[derive(Debug)]
 struct Lent {
     bytes: usize,
@@ -53,22 +53,22 @@ impl DerefMut for Buffer {
     }
 }
 
-/// Nobody copies blocks.
+/// No blocks are copied.
 impl Cut for Buffer {
     fn cut(&mut self, bytes: usize) {
         self.octets.resize(bytes, 0);
     }
 }
 
-/// The buffers of a target.
+/// Buffers of a target.
 #[derive(Debug)]
 pub struct Pool {
     budget: usize,
     taken: usize,
     reserved: usize,
-    /// Octets of all buffers that are out.
+    /// Bytes of all buffers in use.
     out: usize,
-    /// Octets that are lent.
+    /// Bytes that are lent.
     lent: Rc<Cell<usize>>,
 }
 
@@ -77,14 +77,14 @@ impl Pool {
         Pool { budget, taken: 0, reserved: 0, out: 0, lent: Rc::default() }
     }
 
-    /// A copy of what lies elsewhere.
+    /// Returns a buffer with a copy of bytes that lie elsewhere.
     pub(crate) fn copy(&mut self, octets: &[u8]) -> Buffer {
         let lent = Lent { bytes: octets.len(), out: self.lent.clone() };
         self.lent.update(|out| out + lent.bytes);
         Buffer { octets: octets.to_vec(), origin: Origin::Lent, _lent: Some(lent) }
     }
 
-    /// One of the budget, while it lasts.
+    /// Takes a buffer of the budget, while it lasts.
     pub(crate) fn take(&mut self, bytes: u32) -> Option<Buffer> {
         if self.taken + bytes as usize > self.budget {
             return None;
@@ -93,7 +93,7 @@ impl Pool {
         Some(self.out(bytes, Origin::Budget))
     }
 
-    /// One besides the budget, of which there are few.
+    /// Takes a buffer beyond the budget, of which there are few.
     pub(crate) fn take_reserved(&mut self, bytes: u32) -> Option<Buffer> {
         if self.reserved == RESERVED_MAX {
             return None;
@@ -102,7 +102,7 @@ impl Pool {
         Some(self.out(bytes, Origin::Reserve))
     }
 
-    /// A connection's own.
+    /// Makes a buffer for a connection's own use.
     pub(crate) fn make(&mut self, bytes: u32) -> Buffer {
         self.out(bytes, Origin::Connection)
     }
@@ -112,10 +112,10 @@ impl Pool {
         Buffer { octets: vec![0xdb; bytes as usize], origin, _lent: None }
     }
 
-    /// Octets that are out; `held` of them should be.
+    /// Checks that `held` bytes are in use.
     ///
     /// # Errors
-    /// They are not, or more are out than may be.
+    /// Another number of bytes is in use, or more than permitted.
     pub(crate) fn check(&self, held: usize) -> Result<(), String> {
         let Pool { budget, taken, reserved, .. } = self;
         if taken > budget || *reserved > RESERVED_MAX {
@@ -130,14 +130,14 @@ impl Pool {
         }
     }
 
-    /// Takes a buffer back, and returns its bytes in one that is no pool's.
+    /// Takes a buffer back, and returns its bytes in a buffer without a pool.
     pub(crate) fn detach(&mut self, buffer: Buffer) -> Buffer {
         let own = Buffer { octets: buffer.octets.clone(), origin: Origin::Detached, _lent: None };
         self.give(buffer);
         own
     }
 
-    /// Takes the bytes of a buffer that is no pool's: into one of the budget, while it lasts.
+    /// Moves the bytes of a buffer without a pool to one of the budget, while it lasts.
     pub(crate) fn attach(&mut self, buffer: Buffer) -> Buffer {
         let bytes = buffer.len() as u32;
         let mut own = self.take(bytes).unwrap_or_else(|| self.make(bytes));

@@ -1,7 +1,7 @@
 //! The control plane of a simulated target, and the inboxes of its reactors.
 //!
-//! All calls of a moment happen one after the other, as behind the engine's lock: what a call leaves is sent to all
-//! inboxes before another call is made. Each reactor takes its messages in this order, but in its own time.
+//! All calls at one time happen one after the other, as behind the engine's lock: their events are sent to all inboxes
+//! before the next call. Each reactor takes its messages in this order, but at its own time.
 
 use crate::ends::ConnId;
 use crate::exclusion::Notice;
@@ -20,37 +20,37 @@ use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A command: its connection and slot.
+/// Owner of a command: connection and slot.
 pub type Owner = (ConnId, u16);
 
 /// Message to a reactor.
 pub enum Message<L> {
-    /// A connection has come.
+    /// New connection.
     Adopt(ConnId),
-    /// An event of the control plane.
+    /// Event of the control plane.
     Event(TargetEvent),
-    /// A reservation has taken access away.
+    /// Revocation of access by a reservation.
     Fence(TurnOf, bool),
-    /// A command about reservations has ended, with its report.
+    /// End of a reservation command, with its report.
     Reserved(Owner, Status, Arc<[u8]>),
-    /// For the lanes of a host, or for postponed commands.
+    /// Broadcast for the lanes of a host, or for postponed commands.
     Broadcast(Broadcast),
-    /// A command is to be alone with its blocks.
+    /// Notice about exclusive access of a command to its blocks.
     Exclusion(Notice),
-    /// A lane comes from another reactor.
+    /// Lane that moves here from another reactor.
     Arrive(ConnId, Box<L>),
-    /// A lane has left, and so has every event from before.
+    /// Departure of a lane, after every earlier event.
     Departed(u64),
-    /// An event from before the lane of this ticket came.
+    /// Event from before the arrival of the lane with this ticket.
     Passed(u64, TargetEvent),
-    /// No such event comes any more.
+    /// End of such events.
     Settle(u64),
 }
 
 /// Messages to a reactor, with the times at which it takes them.
 pub struct Inbox<L> {
     messages: VecDeque<(Instant, Message<L>)>,
-    /// Longest time between two messages that the reactor takes.
+    /// Longest time in microseconds between two messages that the reactor takes.
     delay_us: u64,
     rng: Rng,
 }
@@ -65,18 +65,18 @@ impl<L> Inbox<L> {
         self.messages.push_back((at, message));
     }
 
-    /// The next message, if its time has come.
+    /// Takes the next message, if it is due.
     pub fn take(&mut self, now: Instant) -> Option<Message<L>> {
         self.messages.pop_front_if(|(at, _)| *at <= now).map(|(_, message)| message)
     }
 
-    /// The time of the next message.
+    /// Returns the time of the next message.
     #[must_use]
     pub fn next_at(&self) -> Option<Instant> {
         self.messages.front().map(|(at, _)| *at)
     }
 
-    /// Lanes that are on their way.
+    /// Returns the lanes that are moving here.
     pub fn lanes(&self) -> impl Iterator<Item = (ConnId, &L)> {
         self.messages.iter().filter_map(|(_, message)| match message {
             Message::Arrive(conn, lane) => Some((*conn, &**lane)),
@@ -87,29 +87,29 @@ impl<L> Inbox<L> {
 
 /// The control plane and the inboxes.
 pub struct Process<L> {
-    /// Time of this moment.
+    /// Present time.
     pub now: Instant,
     /// Subsystems and controllers.
     pub control: Control,
     /// Connections of every host.
     pub presences: Presences<ConnId>,
-    /// Commands about reservations: the reactor that has each, and its owner there.
+    /// Pending reservation commands: reactor and owner of each.
     pending: Pending<(usize, Owner)>,
-    /// Computations, and the time that each takes.
+    /// Computations with their ends, and the duration of each.
     works: VecDeque<(Instant, Work)>,
     power: Duration,
-    /// By reactor.
+    /// Inboxes by reactor.
     pub inboxes: Vec<Inbox<L>>,
-    /// Bytes of authentications.
+    /// Random bytes for authentications.
     pub rng: Rng,
     /// Numbers that no host can guess.
     pub numbers: Rng,
-    /// Connects refused as commands of lost connections were on the disk.
+    /// Connects refused because commands of lost connections were on the disk.
     pub busy: u64,
 }
 
 impl<L> Process<L> {
-    /// A process that begins. Its reactors take messages at once if there is one of them.
+    /// Makes a process that starts. A single reactor takes its messages at once.
     #[must_use]
     pub fn new(plan: &Plan, control: Control, (rng, numbers): (Rng, Rng)) -> Self {
         let Reactors { count, inbox_delay_us, .. } = plan.reactors;
@@ -131,7 +131,7 @@ impl<L> Process<L> {
         }
     }
 
-    /// The process ends, and another one begins.
+    /// Ends the process and starts another one.
     pub fn restart(&mut self) {
         self.presences = Presences::default();
         self.pending = Pending::default();
@@ -153,11 +153,11 @@ impl<L> Process<L> {
         }
     }
 
-    /// Sends what calls have left.
+    /// Sends the events that calls have left.
     pub fn publish(&mut self) {
         while let Some(event) = self.presences.next_event(&mut self.control) {
             match event {
-                // No reservation outlives the process here.
+                // Reservations do not outlive the process in the simulation.
                 TargetEvent::Save { turn, .. } => self.control.saved(&turn, false),
                 TargetEvent::Fence { turn, aborts } => {
                     self.pending.begin(turn.clone(), self.inboxes.len());
@@ -187,14 +187,14 @@ impl<L> Process<L> {
         self.inboxes.iter_mut().for_each(|inbox| inbox.send(now, message()));
     }
 
-    /// A command about reservations of that reactor.
+    /// Begins a reservation command of a reactor.
     pub fn reserve(&mut self, cntlid: u16, sqe: &Sqe, data: &[u8], command: (usize, Owner)) {
         let token = self.pending.enter(command);
         self.control.reserve(cntlid, sqe, data, token);
         self.publish();
     }
 
-    /// Commands about reservations whose lanes have not taken the answer.
+    /// Returns the number of reservation commands whose lanes have not taken the response.
     #[must_use]
     pub fn reserving(&self) -> usize {
         let messages = self.inboxes.iter().flat_map(|inbox| &inbox.messages);
@@ -202,7 +202,7 @@ impl<L> Process<L> {
         self.pending.count() + answers.count()
     }
 
-    /// A reactor executes nothing more that this turn has forbidden; with `all` none does.
+    /// Notes that a reactor executes no commands any more that this turn has forbidden; with `all` none does.
     pub fn fenced(&mut self, turn: &TurnOf, all: bool) {
         if self.pending.fenced(turn) || all {
             self.control.fenced(turn);
@@ -215,7 +215,7 @@ impl<L> Process<L> {
         self.works.push_back((self.now + self.power, work));
     }
 
-    /// Ends computations whose time is over: commands that wait for them are tried again.
+    /// Completes computations that are due: commands that wait for them are tried again.
     pub fn end_computations(&mut self) {
         while let Some((_, work)) = self.works.pop_front_if(|(at, _)| *at <= self.now) {
             powers::supply(&work);
@@ -223,33 +223,33 @@ impl<L> Process<L> {
         }
     }
 
-    /// Time at which the next computation ends.
+    /// Returns the time at which the next computation ends.
     #[must_use]
     pub fn computed_at(&self) -> Option<Instant> {
         self.works.front().map(|(at, _)| *at)
     }
 
-    /// The controller shuts down: `false` while commands of it are in a store.
+    /// Shuts down a controller; `false` while its commands are in a store.
     pub fn quiesce(&mut self, cntlid: u16) -> bool {
         let is_quiet = service::quiesce(&mut self.control, &mut self.presences, cntlid);
         self.publish();
         is_quiet
     }
 
-    /// No command of a queue whose controller shuts down is in a store any more.
+    /// Notes that no command of a queue is in a store any more, whose controller shuts down.
     pub fn quiesced(&mut self, connected: &Connected) {
         let message = service::quiesced(&mut self.control, &mut self.presences, connected);
         self.broadcast(message);
         self.publish();
     }
 
-    /// Outcome of an Abort.
+    /// Reports the outcome of an Abort.
     pub fn aborted(&mut self, cntlid: u16, id: u32, aborted: bool) {
         self.control.aborted(cntlid, id, aborted);
         self.publish();
     }
 
-    /// The host has a lane that it was queried for.
+    /// Notes that the host has confirmed a lane that it was queried for.
     pub fn answered(&mut self, presence: &Presence) {
         let message = service::answered(&mut self.presences, presence);
         self.broadcast(message);

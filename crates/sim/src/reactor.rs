@@ -22,11 +22,11 @@ use roadtrain_target_proto::service::{self, Broadcast, Closing, Rules};
 use roadtrain_target_proto::{CloseReason, ConnectRefused, TurnOf};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Longest time of a connection without a queue.
+/// Timeout of a connection without a queue.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// A host that keeps a buffer for so long while others wait for one loses its connection.
+/// Timeout of a host's data transfer while other connections wait for buffers.
 const TRANSFER_TIMEOUT: Duration = Duration::from_millis(80);
-/// Longest time for which a lane receives nothing because it is to move.
+/// Longest time for which a lane receives nothing before a move.
 const LEAVE_WAIT: Duration = Duration::from_millis(2);
 
 /// A reactor.
@@ -34,25 +34,25 @@ pub struct Reactor<T: Transport> {
     number: usize,
     /// Lanes whose connections are open.
     pub lanes: BTreeMap<ConnId, Lane<T::Target>>,
-    /// Lanes whose connections are over, while commands of them are on the disk.
+    /// Lanes whose connections have ended, while their commands are on the disk.
     pub ended: BTreeMap<ConnId, Lane<T::Target>>,
     rules: Rules<ConnId>,
     pauses: PauseDetector,
-    /// Its thread does not run before.
+    /// Time before which its thread does not run.
     pub paused_until: Instant,
-    /// It has had no turn since it was paused.
+    /// True until its first turn after a pause.
     is_paused: bool,
-    /// Commands that the disk has ended.
+    /// Commands that the disk has completed.
     finished: VecDeque<Ended>,
     departures: Departures,
-    /// Lanes that are to move, the reactors to which they move, and the times at which they stay.
+    /// Lanes that are to move, with their new reactors and the deadlines of the moves.
     leaving: Vec<(ConnId, usize, Instant)>,
-    /// Events that it has counted.
+    /// Counters.
     pub counts: Counts,
 }
 
 impl<T: Transport> Reactor<T> {
-    /// A reactor of a process that begins.
+    /// Makes a reactor of a process that starts.
     #[must_use]
     pub fn new(now: Instant, number: usize) -> Self {
         Reactor {
@@ -70,29 +70,29 @@ impl<T: Transport> Reactor<T> {
         }
     }
 
-    /// Lanes, also those whose connections are over.
+    /// Returns all lanes, including those whose connections have ended.
     pub fn all(&self) -> impl Iterator<Item = &Lane<T::Target>> {
         self.lanes.values().chain(self.ended.values())
     }
 
-    /// True if the lane is here.
+    /// True if the reactor has the lane.
     #[must_use]
     pub fn has(&self, conn: ConnId) -> bool {
         self.lanes.contains_key(&conn) || self.ended.contains_key(&conn)
     }
 
-    /// The disk has ended a command of one of its lanes.
+    /// Queues a command of one of its lanes that the disk has completed.
     pub fn ended(&mut self, ended: Ended) {
         self.finished.push_back(ended);
     }
 
-    /// Commands that the disk has ended, and that are not finished.
+    /// Returns the number of commands that the disk has completed and that are not finished.
     #[must_use]
     pub fn unfinished(&self) -> usize {
         self.finished.len()
     }
 
-    /// Bytes of their buffers.
+    /// Returns the bytes of their buffers.
     #[must_use]
     pub fn unfinished_bytes(&self) -> usize {
         let buffers = self.finished.iter().flat_map(|(_, _, outcome)| {
@@ -107,7 +107,7 @@ impl<T: Transport> Reactor<T> {
         starved.map(|(&conn, _)| conn)
     }
 
-    /// Time at which something is due.
+    /// Returns the time of its next event.
     pub fn next_at(&mut self) -> Option<Instant> {
         let starves = self.starving().next().is_some();
         let finished = (!self.finished.is_empty()).then_some(Instant(0));
@@ -120,7 +120,7 @@ impl<T: Transport> Reactor<T> {
     }
 }
 
-/// A reactor in its turn.
+/// A turn of a reactor.
 pub(crate) struct Turn<'a, T: Transport> {
     /// Time of this turn.
     pub(crate) now: Instant,
@@ -134,12 +134,12 @@ pub(crate) struct Turn<'a, T: Transport> {
     pub(crate) process: &'a mut Process<Lane<T::Target>>,
     /// The disk and the buffers.
     pub(crate) stores: &'a mut Stores,
-    /// Settings of connections are drawn from it.
+    /// Random numbers for the settings of connections.
     pub(crate) rng: &'a mut Rng,
 }
 
 impl<T: Transport> Turn<'_, T> {
-    /// The time is another one: before anything goes on the reactor notices that it stood still.
+    /// Begins a turn: first of all the reactor detects a pause.
     pub(crate) fn begin(&mut self) {
         if let Some(pause) = self.reactor.pauses.begin_turn(self.now)
             && self.plan.sabotage != Some(Sabotage::LateCheck)
@@ -150,7 +150,7 @@ impl<T: Transport> Turn<'_, T> {
         self.reactor.is_paused = false;
     }
 
-    /// One turn: everything that has arrived or ended by now.
+    /// Runs one turn: handles everything that has arrived or ended by now.
     pub(crate) fn run(&mut self) {
         self.take_messages();
         for conn in self.connections() {
@@ -168,7 +168,7 @@ impl<T: Transport> Turn<'_, T> {
         self.take_messages();
         self.end_turns();
         self.close_overdue();
-        // The turns of lanes end Aborts and lanes: events for the control plane.
+        // The turns of lanes complete Aborts and end lanes, which causes events of the control plane.
         while self.take_messages() {
             self.end_turns();
         }
@@ -184,7 +184,7 @@ impl<T: Transport> Turn<'_, T> {
         self.process.publish();
     }
 
-    /// Takes messages whose time has come: `true` if there were any.
+    /// Takes messages that are due. True if there were any.
     pub(crate) fn take_messages(&mut self) -> bool {
         let mut has_any = false;
         self.send_notices();
@@ -270,7 +270,7 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// Handles what a connection has received.
+    /// Handles the data that a connection has received.
     fn handle(&mut self, conn: ConnId) {
         while let Some(lane) = self.reactor.lanes.get_mut(&conn) {
             match lane.handle(self.now, conn, self.stores, self.process) {
@@ -285,12 +285,12 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// Grants the host of a connection the queue that it has claimed, if it may have it. An error ends the connection.
+    /// Grants the host of a connection the queue that it has claimed, if possible. An error ends the connection.
     fn grant(&mut self, conn: ConnId) -> Result<bool, ConnectRefused> {
         self.lend_live(conn).map_or(Ok(false), |mut lane| service::grant(&mut lane))
     }
 
-    /// Buffers may have come back: connections that wait for one go on, in turn.
+    /// Continues connections that wait for buffers, in turn.
     fn feed(&mut self) {
         for conn in self.reactor.starving().collect::<Vec<_>>() {
             self.feed_lane(conn);
@@ -308,7 +308,7 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// A command that wanted to be alone with its blocks is alone: it goes on if it is still admitted.
+    /// Continues a command that has got exclusive access, if it is still admitted.
     fn go_on_alone(&mut self, command: u64) {
         let Some((conn, slot)) = self.stores.command(command) else { return };
         let admitted = service::admits(self, conn, slot);
@@ -317,7 +317,7 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// Sends notices about commands that are alone.
+    /// Sends notices about exclusive access.
     fn send_notices(&mut self) {
         for (to, notice) in self.stores.take_notices() {
             self.process.notify(to, notice);
@@ -342,7 +342,7 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// Sends what lanes have to send, and ends those whose connections have ended.
+    /// Sends pending data of lanes, and ends those whose connections have ended.
     fn end_turns(&mut self) {
         for conn in self.connections() {
             self.end_lane_turn(conn);
@@ -364,7 +364,7 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// The connection is over; with `orderly` a TermReq may still be on its way.
+    /// Ends a connection; with `orderly` a TermReq may still be sent.
     pub(crate) fn end(&mut self, conn: ConnId, orderly: bool) {
         let Some(lane) = self.reactor.lanes.get_mut(&conn) else { return };
         let mut hold = self.stores.hold(self.reactor.number, &mut lane.execution);
@@ -382,7 +382,7 @@ impl<T: Transport> Turn<'_, T> {
         service::Reactor::vacate(self, conn);
     }
 
-    /// Ends lanes whose hosts were asked for them and have not answered.
+    /// Ends lanes whose hosts were queried and have not replied.
     fn close_gone(&mut self) {
         let is_gone = |(_, lane): &(&ConnId, &Lane<T::Target>)| lane.end.is_host_gone(self.now);
         let gone = self.reactor.lanes.iter().filter(is_gone).map(|(&conn, _)| conn);
@@ -391,7 +391,7 @@ impl<T: Transport> Turn<'_, T> {
         gone.into_iter().for_each(|conn| self.end(conn, false));
     }
 
-    /// Asks a host for its lanes.
+    /// Queries a host about its lanes.
     fn probe(&mut self, host: &str) {
         for lane in self.reactor.lanes.values_mut().filter(|lane| lane.session.is_of(host)) {
             let Some(presence) = lane.session.presence() else { continue };
@@ -403,14 +403,14 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// A lane whose connection is open, for the service.
+    /// Returns a lane with an open connection, for the service.
     fn lend_live(&mut self, conn: ConnId) -> Option<Lent<'_, T>> {
         let lane = self.reactor.lanes.get_mut(&conn)?;
         let commands = Commands { network: &*self.network, process: &mut *self.process };
         Some(Lent { now: self.now, conn, lane, stores: &mut *self.stores, commands })
     }
 
-    /// Its thread waits for a core until then: nothing is read meanwhile.
+    /// Pauses its thread: nothing is read meanwhile.
     pub(crate) fn pause(&mut self, until: Instant) {
         (self.reactor.paused_until, self.reactor.is_paused) = (until, true);
         for conn in self.connections() {
@@ -418,7 +418,7 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// A lane is to move: it receives nothing more.
+    /// Prepares the move of a lane: it receives nothing more.
     pub(crate) fn begin_move(&mut self, conn: ConnId, to: usize) {
         let Some(lane) = self.reactor.lanes.get_mut(&conn) else { return };
         if lane.placement.is_movable(&lane.session) && !lane.placement.is_leaving {
@@ -428,7 +428,7 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// Lanes leave that can, and stay that could not in time.
+    /// Moves the lanes that can move, and keeps those that could not in time.
     fn move_lanes(&mut self) {
         for (conn, to, until) in core::mem::take(&mut self.reactor.leaving) {
             let Some(lane) = self.reactor.lanes.get_mut(&conn) else { continue };
@@ -501,7 +501,7 @@ impl<T: Transport> service::Reactor for Turn<'_, T> {
         self.admin(conn, slot);
     }
 
-    /// All lanes that are open send at the end of the reactor's turn.
+    /// Open lanes send at the end of the reactor's turn.
     fn end_turn(&mut self, _: ConnId) {}
 
     fn feed(&mut self, conn: ConnId) {

@@ -1,4 +1,4 @@
-//! A request of the load, as lanes and connections see it.
+//! A request of the load, as lanes and connections use it.
 
 use crate::disk::BLOCK_BYTES;
 use roadtrain_host_proto::express::Traffic;
@@ -16,15 +16,15 @@ pub struct Request {
     pub token: u64,
     /// Its command.
     pub sqe: Sqe,
-    /// The first command of a Compare and Write, of which the other one is the second.
+    /// First command of a Compare and Write, whose second is `sqe`.
     pub compare: Option<Sqe>,
     /// Its data.
     pub data: Data,
     /// Its buffer.
     pub buffer: Vec<u8>,
-    /// Urgency: one that is urgent waits for no company.
+    /// Urgency: an urgent request does not wait to be batched.
     pub urgency: Urgency,
-    /// It does not say what blocks it changes, which is wrong.
+    /// True for a deliberate fault: the request does not report the blocks that it changes.
     pub hides_blocks: bool,
 }
 
@@ -48,7 +48,7 @@ impl Addressed for Request {
     fn changes(&self) -> BlockRange {
         match self.sqe.opcode {
             _ if self.hides_blocks => {
-                BlockRange { nsid: self.nsid(), first: self.token, count: 1 } // nobody else's
+                BlockRange { nsid: self.nsid(), first: self.token, count: 1 } // a range of its own
             }
             opcode::DATASET_MANAGEMENT | opcode::COPY => BlockRange::all(self.nsid()),
             _ => {
@@ -69,17 +69,17 @@ impl Addressed for Request {
 }
 
 impl Request {
-    /// Traffic that it is to others on its lane.
+    /// Returns its kind of traffic.
     pub fn traffic(&self) -> Traffic {
         let class = Class::from_dsm(self.sqe.cdw13.get()).unwrap_or_default();
-        // Its buffer may be with its command.
+        // The buffer may be with its command.
         let octets = ((self.sqe.cdw12.get() & 0xffff) + 1) * BLOCK_BYTES as u32;
         match self.sqe.opcode {
             opcode::READ => match Traffic::of(class, octets) {
-                Traffic::Plain => Traffic::Critical, // so that express connections have something to do
+                Traffic::Plain => Traffic::Critical, // gives express connections traffic
                 other => other,
             },
-            // A namespace of the simulation has no large writes: any is bulk that is not latency-critical.
+            // The simulation's namespaces have no large writes: any write is bulk that is not latency-critical.
             opcode::WRITE => match class {
                 Class::Latency => Traffic::Critical,
                 Class::Bulk | Class::Normal => Traffic::Bulk(octets),

@@ -1,5 +1,4 @@
-//! Plans with a purpose: what each changes about a seed's plan. Tests run some seeds of each, the program as many as it
-//! is told.
+//! Scenarios: purposeful changes of a seed's plan. Tests run some seeds of each, the program any number.
 
 mod reactors;
 mod targets;
@@ -17,7 +16,7 @@ use roadtrain_wire::pdu::Digests;
 /// A change of a seed's plan.
 pub type Scenario = fn(&mut Plan);
 
-/// Every scenario that has to end well, by name.
+/// Every scenario that must succeed, by name.
 pub const ALL: [(&str, Scenario); 38] = [
     ("drawn", drawn),
     ("losing", losing),
@@ -59,30 +58,30 @@ pub const ALL: [(&str, Scenario); 38] = [
     ("swapping", swapping),
 ];
 
-/// `count` faults and no others, all over the run.
+/// Sets `count` faults and no others, spread over the run.
 fn only(plan: &mut Plan, count: u32, fault: impl Fn(u32) -> Fault) {
     plan.faults.clear();
     also(plan, count, fault);
 }
 
-/// `count` more faults, all over the run.
+/// Adds `count` faults, spread over the run.
 fn also(plan: &mut Plan, count: u32, fault: impl Fn(u32) -> Fault) {
     let at = |part| Instant(0) + plan.chaos * (part + 1) / (count + 1);
     plan.faults.extend((0..count).map(|part| (at(part), fault(part))));
     plan.faults.sort_by_key(|(at, _)| *at);
 }
 
-/// Storage whose flushes fail and lose what they were for, power losses that show it, and hosts that share it.
+/// Storage whose flushes fail and lose the data they were for, power losses that reveal it, and hosts that share it.
 pub fn losing(plan: &mut Plan) {
     (plan.hosts, plan.blocks) = (3, 64);
     plan.manners.losing_percent = 25;
-    // A flush that is tried again after the target's process has died is not told of what that one was told; nor does
-    // a host's process know what the one before was told.
+    // A flush that is repeated after the death of the target's process does not get the failure of the first attempt.
+    // Nor does a host's process know the failures that its predecessor has received.
     plan.faults.retain(|(_, fault)| !matches!(fault, Fault::Kill { .. } | Fault::KillHost { .. }));
     also(plan, 7, |_| Fault::PowerLoss { time: Duration::from_millis(1) });
 }
 
-/// The same, with connections that are lost and a store that stands still between power losses.
+/// As [`losing`], with lost connections and a stalled store between power losses.
 pub fn losing_in_turn(plan: &mut Plan) {
     losing(plan);
     also(plan, 18, |part| match part % 3 {
@@ -92,14 +91,14 @@ pub fn losing_in_turn(plan: &mut Plan) {
     });
 }
 
-/// The same of hosts that write and flush by two paths, which fail.
+/// As [`losing`], with hosts that write and flush over two paths, which fail.
 pub fn losing_paths(plan: &mut Plan) {
     losing(plan);
     paths(plan);
 }
 
-/// The target's machine loses power again and again, and its process dies in between: a flush fails once after each power
-/// loss that took acknowledged writes, and after nothing else.
+/// The target's machine loses power again and again, and its process dies in between: a flush fails once after each
+/// power loss that took acknowledged writes, and never else.
 pub fn power_loss(plan: &mut Plan) {
     (plan.hosts, plan.blocks) = (2, 32);
     plan.manners.failing_per_mille = 0;
@@ -109,13 +108,13 @@ pub fn power_loss(plan: &mut Plan) {
     });
 }
 
-/// The target forgets to answer one command of a hundred: hosts abort it, then come again over new connections.
+/// The target does not respond to one command of a hundred: hosts abort it, then reconnect.
 pub fn forgetting(plan: &mut Plan) {
     plan.sabotage = Some(Sabotage::ForgottenCommand);
     plan.io_timeout.get_or_insert(Duration::from_millis(60));
 }
 
-/// Three hosts on few blocks; their processes die one after the other, in the middle of everything.
+/// Three hosts on few blocks; their processes die one after the other, with requests in flight.
 pub fn killing(plan: &mut Plan) {
     (plan.hosts, plan.blocks) = (3, 16);
     plan.manners.slow_percent = 20;
@@ -123,14 +122,14 @@ pub fn killing(plan: &mut Plan) {
     only(plan, 9, |part| Fault::KillHost { host: (part % 3) as u8, time });
 }
 
-/// Connections fall silent one after the other, and no end of any is heard of.
+/// Connections fall silent one after the other, without any notice of an end.
 pub fn half_open(plan: &mut Plan) {
     plan.keep_alive = Duration::from_millis(100);
     only(plan, 6, |_| Fault::Swallow);
 }
 
-/// One end hears that a connection was reset, the other one does not, by turns. In between the disk stands still, so
-/// that much is unread and unanswered.
+/// Connections are reset with notice to one end only, each end in turn. In between the disk is stalled, so that much is
+/// unread and without a response.
 pub fn lost_resets(plan: &mut Plan) {
     plan.keep_alive = Duration::from_millis(100);
     (plan.blocks, plan.manners.slow_percent) = (16, 30);
@@ -140,7 +139,7 @@ pub fn lost_resets(plan: &mut Plan) {
     });
 }
 
-/// Another namespace is there when the target comes back.
+/// The target serves another namespace when it restarts.
 pub fn replaced(plan: &mut Plan) {
     (plan.hosts, plan.controller_loss_timeout) = (2, None);
     only(plan, 24, |part| match part % 4 {
@@ -149,8 +148,8 @@ pub fn replaced(plan: &mut Plan) {
     });
 }
 
-/// Everything stands still for about as long as the keep-alive timeout, or half of it: some associations live, some
-/// end, at either end first.
+/// All arrivals are held for about the keep-alive timeout, or half of it: some associations survive, some end, at
+/// either end first.
 pub fn pausing(plan: &mut Plan) {
     plan.keep_alive = Duration::from_millis(100);
     plan.chaos = Duration::from_millis(800);
@@ -159,7 +158,7 @@ pub fn pausing(plan: &mut Plan) {
     only(plan, 7, |part| Fault::Hold { time: Duration::from_millis(ms[part as usize]) });
 }
 
-/// The disk stands still, and meanwhile connections are lost: hosts are back while commands of their lost connections
+/// The disk is stalled, and connections are lost meanwhile: hosts reconnect while commands of their lost connections
 /// are still on the disk.
 pub fn stalling(plan: &mut Plan) {
     (plan.blocks, plan.manners.slow_percent) = (16, 30);
@@ -178,15 +177,15 @@ pub fn unread(plan: &mut Plan) {
     });
 }
 
-/// Every 30 ms the target does not read for a while. Meanwhile hosts lose all their connections, come again, and write
-/// what they had written anew, and the target hears nothing of all that: it still has everything to read.
+/// Every 30 ms the target does not read for a while. Meanwhile hosts lose all their connections, reconnect, and repeat
+/// their writes. The target is not notified: the old connections still have unread data.
 pub fn unheard(plan: &mut Plan) {
     without_news(plan);
     let time = Duration::from_millis(20);
     plan.faults = rounds(|at| [(at, Fault::Unread { time }), (at + SOON, Fault::Partition)]);
 }
 
-/// The same, but the target has read everything, and its store stands still.
+/// As [`unheard`], but the target has read everything, and its store is stalled.
 pub fn unheard_stalling(plan: &mut Plan) {
     without_news(plan);
     let time = Duration::from_millis(20);
@@ -195,10 +194,10 @@ pub fn unheard_stalling(plan: &mut Plan) {
 
 const SOON: Duration = Duration::from_millis(3);
 
-/// So much is written to a few blocks that each is written again soon, and no Keep Alive Timer ends connections in time.
+/// So many writes to a few blocks that each is soon written again, and no keep-alive timer ends connections in time.
 fn without_news(plan: &mut Plan) {
     (plan.blocks, plan.controller_loss_timeout) = (16, None);
-    // Over Ethernet lanes that are left ask for their hosts until the timer ends them.
+    // Over Ethernet, orphaned lanes query their hosts until the timer ends them.
     let keep_alive_ms = if plan.ether.links.is_empty() { 3000 } else { 200 };
     (plan.keep_alive, plan.chaos) =
         (Duration::from_millis(keep_alive_ms), Duration::from_millis(300));
@@ -210,13 +209,13 @@ fn rounds(round: impl Fn(Instant) -> [(Instant, Fault); 2]) -> Vec<(Instant, Fau
     (1..9).flat_map(|number| round(Instant(number * 30_000_000))).collect()
 }
 
-/// The namespace in use changes its size all the time, and no request notices.
+/// The namespace in use changes its size all the time, which no request notices.
 pub fn resizing(plan: &mut Plan) {
     (plan.manners.failing_per_mille, plan.controller_loss_timeout) = (0, None);
     only(plan, 40, |part| if part % 5 == 4 { Fault::Namespace } else { Fault::Resize });
 }
 
-/// Connections of three hosts want many times the buffers that there are; some fall silent and keep theirs.
+/// Connections of three hosts need many times the available buffers; some fall silent and keep theirs.
 pub fn starving(plan: &mut Plan) {
     plan.pool_bytes = 24 << 10;
     (plan.hosts, plan.lanes, plan.depth) = (3, 4, 40);
@@ -224,17 +223,17 @@ pub fn starving(plan: &mut Plan) {
     only(plan, 16, |_| Fault::Swallow);
 }
 
-/// Hosts and target authenticate each other on every queue, however often connections are lost meanwhile.
+/// Hosts and target authenticate each other on every queue, in spite of lost connections.
 pub fn authenticating(plan: &mut Plan) {
     plan.authenticates = true;
     plan.power_us = plan.dice.clone().fork().pick(&[0, 500, 13_000]);
 }
 
-/// Connections have TLS and hosts authenticate, whatever else a seed does. Somebody on the wire changes what is sent,
-/// and ends leave connections in order.
+/// Connections have TLS and hosts authenticate, in addition to everything else of a seed. An attacker on the wire
+/// changes data, and ends close connections in order.
 pub fn tls(plan: &mut Plan) {
     (plan.tls, plan.authenticates) = (true, true);
-    // Octets that somebody leaves out are missed by nobody but a timer.
+    // Only a timer detects bytes that an attacker has dropped.
     plan.keep_alive = Duration::from_millis(100);
     also(plan, 12, |part| match part % 3 {
         0 => Fault::Forge,
@@ -243,7 +242,7 @@ pub fn tls(plan: &mut Plan) {
     });
 }
 
-/// Somebody on the wire changes what is sent all the time, and nothing else goes wrong.
+/// An attacker on the wire changes data all the time, without any other fault.
 pub fn forging(plan: &mut Plan) {
     plan.tls = true;
     plan.keep_alive = Duration::from_millis(100);
@@ -251,12 +250,12 @@ pub fn forging(plan: &mut Plan) {
     only(plan, 40, |_| Fault::Forge);
 }
 
-/// Keys of hosts are used up all the time, and nothing else goes wrong.
+/// Keys of hosts are used up all the time, without any other fault.
 pub fn renewing(plan: &mut Plan) {
     (plan.tls, plan.controller_loss_timeout) = (true, None);
     (plan.hosts, plan.lanes, plan.depth, plan.queue_entries) = (2, 1, 8, 8);
     plan.host.queue_entries = 8;
-    // More than all requests of a lane have: some are answered before it is used up.
+    // More than all requests of a lane have: some are completed before it is used up.
     plan.security.blocks_max = [16_000, 1 << 30];
     plan.security.talks_per_mille = 0;
     plan.faults.clear();
@@ -278,8 +277,8 @@ pub fn mixing(plan: &mut Plan) {
     });
 }
 
-/// Hosts with two paths, which fail in all ways: one falls silent while the target does not read it, and cannot be
-/// connected again for longer than the target takes to notice, or shorter.
+/// Hosts with two paths, which fail in all ways. One falls silent while the target does not read it, and cannot
+/// reconnect for longer than the target's timeout, or shorter.
 pub fn paths(plan: &mut Plan) {
     if !plan.ether.links.is_empty() {
         return; // over TCP only
@@ -297,8 +296,8 @@ pub fn paths(plan: &mut Plan) {
     });
 }
 
-/// The hazard of several paths: what a path has sent lies unread at the target while the path cannot be reached. It must
-/// not be tried on the other one, and overwritten there, before it is read after all.
+/// The hazard of several paths: data that a path has sent is unread at the target while the path cannot be reached. It
+/// must not be repeated and overwritten over the other path, and then read after all.
 pub fn late_write(plan: &mut Plan) {
     if !plan.ether.links.is_empty() {
         return; // over TCP only
@@ -311,7 +310,7 @@ pub fn late_write(plan: &mut Plan) {
     });
 }
 
-/// Three hosts count with Compare and Write, and their connections are cut all the time: outcomes are not known.
+/// Three hosts count with Compare and Write, and their connections are cut all the time: outcomes are unknown.
 pub fn counting(plan: &mut Plan) {
     if !plan.ether.links.is_empty() {
         return; // over TCP only
@@ -324,7 +323,7 @@ pub fn counting(plan: &mut Plan) {
     });
 }
 
-/// The same with two paths of each host, which fail.
+/// As [`counting`], with two paths of each host, which fail.
 pub fn counting_paths(plan: &mut Plan) {
     if !plan.ether.links.is_empty() {
         return; // over TCP only
@@ -333,8 +332,8 @@ pub fn counting_paths(plan: &mut Plan) {
     counters(plan);
 }
 
-/// Two blocks are counters. Requests wait for their connections as long as it takes: without one they would fail, and
-/// nobody would know whether something of them comes late.
+/// Makes two blocks counters. Requests wait for connections without a timeout: if they failed, it would be unknown
+/// whether parts of them come late.
 fn counters(plan: &mut Plan) {
     (plan.blocks, plan.counters, plan.controller_loss_timeout) = (16, 2, None);
     plan.queue_entries = plan.queue_entries.max(8); // a pair has two
@@ -353,7 +352,7 @@ pub fn taking(plan: &mut Plan) {
     });
 }
 
-/// The same of two hosts with two paths each, which fail: what one has sent lies unread.
+/// As [`taking`], with two hosts with two paths each, which fail: data that one has sent stays unread.
 pub fn taking_paths(plan: &mut Plan) {
     if !plan.ether.links.is_empty() {
         return; // over TCP only
@@ -363,16 +362,16 @@ pub fn taking_paths(plan: &mut Plan) {
     takers(plan);
 }
 
-/// Four blocks are theirs. As no reservation outlives the target here, the target lives; and as hosts that do not know what
-/// has become of a write take nothing any more, little happens that leaves one without an answer.
+/// Gives four blocks to the takers. No reservation outlives the target here, so the target survives. Hosts that do not
+/// know the outcome of a write stop taking, so few faults leave one without a response.
 fn takers(plan: &mut Plan) {
     (plan.blocks, plan.reserved, plan.controller_loss_timeout) = (16, 4, None);
     plan.manners.failing_per_mille = 0;
     plan.faults.retain(|(_, fault)| !matches!(fault, Fault::Kill { .. } | Fault::PowerLoss { .. }));
 }
 
-/// The same hazard, where the path cannot be reached again for long, and no timer runs out: only the other path can have
-/// the lost controller ended.
+/// The hazard of [`late_write`], with a path that cannot reconnect for long, and without timers: only the other path
+/// can have the lost controller ended.
 pub fn fence(plan: &mut Plan) {
     if !plan.ether.links.is_empty() {
         return; // over TCP only
@@ -394,14 +393,14 @@ pub fn fence(plan: &mut Plan) {
 fn two_paths(plan: &mut Plan) {
     (plan.hosts, plan.paths, plan.lanes) = (plan.hosts.min(2), 2, plan.lanes.min(2));
     (plan.blocks, plan.express, plan.controller_loss_timeout) = (16, None, None);
-    // Who has several paths reads the ANA log: no other page is as long, and it has to fit a buffer.
+    // A host with several paths reads the ANA log: no other page is as long, and it has to fit a buffer.
     plan.pool_bytes = plan.pool_bytes.max(64 << 10);
-    // Nobody kills a part of a host.
+    // A single path of a host is never killed.
     plan.faults.retain(|(_, fault)| !matches!(fault, Fault::KillHost { .. }));
 }
 
-/// Hosts mark blocks as uncorrectable and write them again. Marks are kept in a file whose saves fail sometimes, and the
-/// target's process and machine die in the middle of everything.
+/// Hosts mark blocks as uncorrectable and write them again. Marks are kept in a file whose saves fail sometimes, and
+/// the target's process and machine die at any time.
 pub fn marking(plan: &mut Plan) {
     (plan.hosts, plan.blocks, plan.marks_percent) = (2, 16, 20);
     also(plan, 24, |part| match part % 4 {
@@ -412,7 +411,7 @@ pub fn marking(plan: &mut Plan) {
     });
 }
 
-/// The same with two paths of each host, which fail: a mark that is tried again is not to come behind what was written.
+/// As [`marking`], with two paths of each host, which fail: a repeated mark must not follow a later write.
 pub fn marking_paths(plan: &mut Plan) {
     if !plan.ether.links.is_empty() {
         return; // over TCP only

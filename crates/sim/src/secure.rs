@@ -1,6 +1,6 @@
-//! TLS between the ends of a connection: the real record layer over a socket whose buffers are small, between peers
-//! that say more than data. The handshake is left out, as its library draws its own random numbers: both ends derive
-//! what it would have made from the connection's number.
+//! TLS between the ends of a connection: the real record layer over a socket with small buffers, between peers that
+//! send more than data. The handshake is left out, as its library draws its own random numbers: both ends derive its
+//! results from the connection's number.
 
 use crate::ends::{ConnId, End};
 use crate::rng::Rng;
@@ -11,13 +11,13 @@ use roadtrain_tls::{
 };
 use std::cell::RefCell;
 
-/// What a receive has room for at most.
+/// Most bytes that a receive has room for.
 const RECEIVED_BYTES: usize = 80 << 10;
-/// Most octets sealed at once.
+/// Most bytes sealed at once.
 const SEALED_BYTES: usize = 48 << 10;
-/// A ticket for a next session: hosts get some of OpenSSL and do not want them.
+/// Ticket for a later session: hosts receive such tickets from OpenSSL and ignore them.
 const TICKET: [u8; 9] = [4, 0, 0, 5, 1, 2, 3, 4, 5];
-/// Most octets that a padded record has of data, and of padding.
+/// Most data bytes of a padded record, and most bytes of padding.
 const PADDED_BYTES: usize = 200;
 
 thread_local! {
@@ -26,15 +26,15 @@ thread_local! {
 }
 
 roadtrain_proto::counters! {
-    /// Why ends of connections were over.
+    /// Reasons why ends of connections have ended.
     pub struct TlsEnds {
-        /// Bytes came that no peer sends.
+        /// Invalid bytes arrived.
         refused,
-        /// The peer has refused what we sent.
+        /// The peer has refused our bytes.
         alerted,
         /// Keys were used up.
         used_up,
-        /// The peer has ended it in order.
+        /// The peer has closed in order.
         closed,
     }
 }
@@ -51,23 +51,23 @@ impl TlsEnds {
     }
 }
 
-/// How connections are secured.
+/// Parameters of TLS.
 #[derive(Clone, Copy, Debug)]
 pub struct Security {
-    /// The cipher suite.
+    /// Cipher suite.
     pub suite: Suite,
     /// Blocks of AES that a key of a host takes, and one of the target.
     pub blocks_max: [u64; 2],
-    /// Sends of 1000 before which an end says more than data.
+    /// Sends of 1,000 before which an end sends more than data.
     pub talks_per_mille: u64,
-    /// Octets of a socket's buffer: records leave in parts of so many at most.
+    /// Bytes of a socket's buffer: records leave in parts of at most that size.
     pub buffer_bytes: usize,
-    /// Octets sealed at once.
+    /// Most bytes sealed at once.
     pub sealed_bytes: usize,
 }
 
 impl Security {
-    /// How a seed secures its connections, if it does.
+    /// Draws the parameters of a seed.
     #[must_use]
     pub fn new(mut rng: Rng) -> Self {
         Security {
@@ -80,7 +80,7 @@ impl Security {
         }
     }
 
-    /// What a handshake would have made.
+    /// Returns the keys that a handshake would have made.
     fn keys(&self, conn: ConnId, end: End) -> Result<Keys, Error> {
         let secret = |sender: End| {
             let mut octets = Rng::new(u64::from(conn.0) << 1 | u64::from(sender == End::Host));
@@ -102,12 +102,12 @@ impl Security {
     }
 }
 
-/// The buffers of a socket.
+/// Buffers of a socket.
 struct Buffers {
     received: Vec<u8>,
-    /// What the network has not taken.
+    /// Bytes that the network has not taken.
     unsent: Vec<u8>,
-    /// Octets that it holds.
+    /// Capacity in bytes.
     room: usize,
     rng: Rng,
 }
@@ -136,7 +136,7 @@ impl Socket for Buffers {
     }
 }
 
-/// An end of a connection with TLS.
+/// End of a connection with TLS.
 pub(crate) struct Secured {
     records: Records,
     socket: Buffers,
@@ -154,7 +154,7 @@ impl Secured {
         Secured { records: Records::new(keys), socket, security, end, rng }
     }
 
-    /// What the network is to take.
+    /// Returns the bytes for the network.
     pub(crate) fn unsent(&mut self) -> &mut Vec<u8> {
         &mut self.socket.unsent
     }
@@ -163,7 +163,7 @@ impl Secured {
         !self.socket.unsent.is_empty()
     }
 
-    /// Opens what has arrived into `data`: whether more may come.
+    /// Opens received bytes into `data`. True if more may come.
     pub(crate) fn receive(&mut self, octets: &[u8], data: &mut Vec<u8>) -> Result<bool, Error> {
         self.socket.received.extend_from_slice(octets);
         SCRATCH.with_borrow_mut(|[_, buffer, place]| {
@@ -182,7 +182,7 @@ impl Secured {
         })
     }
 
-    /// How many of `octets` it has taken; `None`: not before the network has.
+    /// Seals a part of `octets`. Returns the number of bytes taken; `None`: the network has to take earlier ones first.
     pub(crate) fn send(&mut self, octets: &[u8]) -> Result<Option<usize>, Error> {
         if octets.is_empty() || !self.records.drain(&mut self.socket)? {
             return Ok(self.records.drain(&mut self.socket)?.then_some(0));
@@ -206,7 +206,7 @@ impl Secured {
         })
     }
 
-    /// Says something that other peers say: how many of `octets` it had in it.
+    /// Sends something other than plain data records. Returns how many of `octets` it has taken.
     fn talk(&mut self, octets: &[u8]) -> Result<usize, Error> {
         let padding = vec![0; self.rng.below(PADDED_BYTES as u64) as usize];
         match self.rng.below(6) {
@@ -230,7 +230,7 @@ impl Secured {
         Ok(0)
     }
 
-    /// Says that nothing more comes.
+    /// Sends close_notify.
     pub(crate) fn close_notify(&mut self) {
         self.records.close_notify(&mut self.socket);
     }

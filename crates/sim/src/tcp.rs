@@ -1,4 +1,4 @@
-//! Lanes over TCP: connections of [`crate::network`], with a queue pair at each end, and the faults that happen to them.
+//! Lanes over TCP: connections of [`crate::network`], with a queue pair at each end, and their faults.
 
 use crate::connection::Connection;
 use crate::ends::{Arrival, ConnId, End};

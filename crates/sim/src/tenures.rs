@@ -1,10 +1,10 @@
-//! Hosts that take the namespace from one another by reservations: each registers, acquires or preempts, and writes until
-//! it is refused, several blocks at once. Blocks say in whose tenure they were written.
+//! Hosts that take the namespace from one another by reservations. Each registers, acquires or preempts, and then
+//! writes until it is refused, several blocks at once. Each block names the tenure in which it was written.
 //!
-//! Tenures are numbered as their hosts hear of them. A host writes only after that, and the one before was preempted by
-//! then, so what is on the disk never goes back: an earlier number behind a later one is a write of a host that was shut
-//! out. Nothing else may follow from what a host does not know: one that does not know what has become of a write never
-//! acquires again, and nobody releases what it holds, which would let everybody in.
+//! A tenure is the time of one holder. Tenures are numbered in the order in which their hosts learn of them. A host
+//! writes only after that, when the previous holder has been preempted, so numbers on the disk never decrease: a lower
+//! number after a higher one is a write of a preempted host. Unknown outcomes must not weaken this: a host with an
+//! unknown write never acquires again, and hosts never release a reservation, which would admit all others.
 
 use crate::disk::BLOCK_BYTES;
 use crate::request::Request;
@@ -19,10 +19,10 @@ use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
 
-/// Times of 100 that a host preempts another one when it may.
+/// Probability in percent that a host preempts another one when it may.
 const PREEMPTING_PERCENT: u64 = 20;
 
-/// What a host does next.
+/// Next step of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Step {
     #[default]
@@ -30,64 +30,64 @@ enum Step {
     Acquire,
     Preempt,
     Write,
-    /// It was refused: what it has under way ends first.
+    /// Refused: requests in flight end first.
     Leave,
-    /// It does not know what has become of a write.
+    /// Stopped: the outcome of a write is unknown.
     Over,
 }
 
-/// What a request was.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A command about reservations.
+    /// Reservation command.
     Claim,
-    /// A write of one of the blocks.
+    /// Write of one of the blocks.
     Write(usize),
 }
 
 #[derive(Debug, Default)]
 struct Job {
     step: Step,
-    /// The last one it has heard of.
+    /// Last tenure of this host.
     tenure: u64,
-    /// A command about reservations is under way.
+    /// True while a reservation command is in flight.
     claims: bool,
-    /// Blocks that it has writes of under way.
+    /// Blocks with writes in flight.
     open: Vec<usize>,
 }
 
-/// All hosts' parts, and the judge.
+/// The jobs of all hosts, and their checker.
 #[derive(Debug, Default)]
 pub struct Tenures {
     jobs: Vec<Job>,
     kind: Option<ReservationType>,
     lbas: Range<u64>,
-    /// The last tenure that a host has heard of.
+    /// Last tenure of any host.
     last: u64,
-    /// By block, the tenure that it was last written in.
+    /// Tenure of the last write of each block.
     seen: Vec<u64>,
-    /// What has become of the attempts.
+    /// Outcomes of the attempts.
     pub held: Held,
 }
 
 roadtrain_proto::counters! {
-    /// What tenures came to.
+    /// Outcomes of tenures.
     pub struct Held {
         /// Tenures.
         tenures,
-        /// Times that a block was written in a later tenure than before.
+        /// Blocks written in a later tenure than before.
         written,
-        /// Writes that were executed, as far as their hosts know.
+        /// Writes that were acknowledged.
         writes,
         /// Writes that were refused.
         refused,
-        /// Writes of which nobody knows.
+        /// Writes with an unknown outcome.
         unknown,
     }
 }
 
 impl Tenures {
-    /// Of so many hosts, on blocks `lbas`; none without blocks.
+    /// Makes jobs for a number of hosts, on blocks `lbas`; no jobs without blocks.
     #[must_use]
     pub fn new(hosts: u8, lbas: Range<u64>, kind: ReservationType) -> Self {
         let hosts = if lbas.is_empty() { 0 } else { hosts };
@@ -101,13 +101,13 @@ impl Tenures {
         }
     }
 
-    /// Whether hosts do that.
+    /// True if hosts do that.
     #[must_use]
     pub fn is_used(&self) -> bool {
         !self.jobs.is_empty()
     }
 
-    /// What `host` (from 1) does next, if it does not wait: what it is, and the request.
+    /// Returns kind and request of the next step of `host` (from 1), if it does not wait.
     pub fn request(&mut self, host: u8, rng: &mut Rng, token: u64) -> Option<(What, Request)> {
         let (hosts, own) = (self.jobs.len() as u64, u64::from(host));
         let kind = self.kind;
@@ -141,7 +141,7 @@ impl Tenures {
         Some((What::Claim, out(token, sqe, keys.as_bytes().to_vec())))
     }
 
-    /// A request of `host` has ended.
+    /// Completes a request of `host`.
     pub fn complete(&mut self, host: u8, what: What, status: Status) {
         let Some(job) = self.jobs.get_mut(usize::from(host) - 1) else { return };
         let is_refused = status.is(Status::RESERVATION_CONFLICT);
@@ -157,7 +157,7 @@ impl Tenures {
                     }
                     Step::Acquire if is_refused => Step::Preempt,
                     Step::Preempt if status.is_success() => Step::Acquire,
-                    _ => Step::Register, // preempted meanwhile, or not known
+                    _ => Step::Register, // preempted meanwhile, or unknown
                 };
             }
             What::Write(block) => {
@@ -176,17 +176,17 @@ impl Tenures {
         self.held.tenures = self.last;
     }
 
-    /// The process of `host` was killed. What it has under way ends before its successor is connected.
+    /// Notes that the process of `host` was killed. Its requests in flight end before its successor is connected.
     pub fn kill(&mut self, host: u8) {
         if let Some(job) = self.jobs.get_mut(usize::from(host) - 1) {
             *job = Job::default();
         }
     }
 
-    /// Looks at the disk.
+    /// Checks the blocks on the disk.
     ///
     /// # Errors
-    /// A write of a host that was shut out was executed.
+    /// A write of a preempted host was executed.
     pub fn watch(&mut self, content: impl Fn(u64) -> Vec<u8>) -> Result<(), String> {
         for (lba, seen) in self.lbas.clone().zip(&mut self.seen) {
             let content = content(lba);
@@ -207,7 +207,7 @@ impl Tenures {
     }
 }
 
-/// Whatever the host's key is by now.
+/// Returns a Register command that replaces any key of the host.
 fn register() -> Sqe {
     let (action, persistence) = (Some(RegisterAction::Replace), Some(ChangePersistence::Keep));
     Register { action, ignores_key: true, persistence }.emit(1)

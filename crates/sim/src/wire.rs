@@ -1,7 +1,7 @@
-//! A TCP connection as the queue pairs at its ends see it: octets, whether or not there are records of TLS below them.
+//! A TCP connection as the queue pairs at its ends use it: bytes, with or without records of TLS below them.
 //!
-//! What an end hears is compared with what its peer has said: it is the beginning of that, whatever happens between
-//! them.
+//! Bytes that an end receives are compared with those that its peer has sent: they have to be a prefix, under any
+//! interference.
 
 use crate::ends::{ConnId, End};
 use crate::network::Network;
@@ -14,31 +14,31 @@ pub struct Wire {
     conn: ConnId,
     end: End,
     secured: Option<Box<Secured>>,
-    /// Heard and not compared.
+    /// Received bytes that are not compared yet.
     heard: Vec<u8>,
     life: Life,
     why: TlsEnds,
 }
 
-/// What becomes of a connection because of what came, or of keys that are used up.
+/// State of a connection, which received bytes or used-up keys may end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Life {
     Going,
-    /// Nothing more comes or goes since then.
+    /// Ended at that time: no data is received or sent any more.
     Over(Instant),
-    /// Its end was told so.
+    /// Ended, and reported to its end.
     Told,
 }
 
 impl Wire {
-    /// An end of a connection that is just made.
+    /// Makes an end of a new connection.
     #[must_use]
     pub fn new(plan: &Plan, conn: ConnId, end: End) -> Self {
         let secured = plan.tls.then(|| Box::new(Secured::new(plan.security, conn, end)));
         Wire { conn, end, secured, heard: Vec::new(), life: Life::Going, why: TlsEnds::default() }
     }
 
-    /// The octets that have arrived, if they were not sealed; those that were are opened.
+    /// Returns received bytes, opened if they were sealed.
     pub fn receive(&mut self, now: Instant, octets: Vec<u8>) -> Vec<u8> {
         let Some(secured) = &mut self.secured else { return octets };
         let mut data = Vec::new();
@@ -53,7 +53,7 @@ impl Wire {
         data
     }
 
-    /// Whether it has ended by itself; the first time it is asked.
+    /// True once if the connection has ended by itself.
     pub fn ends(&mut self) -> bool {
         let ends = matches!(self.life, Life::Over(_));
         if ends {
@@ -62,7 +62,7 @@ impl Wire {
         ends
     }
 
-    /// When something is due.
+    /// Returns the time of its next event.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         match self.life {
@@ -71,13 +71,13 @@ impl Wire {
         }
     }
 
-    /// Whether it has taken octets that the network has not.
+    /// True if it holds bytes that the network has not taken.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.secured.as_ref().is_some_and(|secured| secured.is_blocked())
     }
 
-    /// Sends what the network and the buffers take of `octets`: how many they have taken.
+    /// Sends as much of `octets` as the network and the buffers take. Returns that number of bytes.
     pub fn send(&mut self, now: Instant, network: &mut Network, octets: &[u8]) -> usize {
         self.compare(network);
         let Some(secured) = &mut self.secured else {
@@ -109,7 +109,7 @@ impl Wire {
         taken
     }
 
-    /// Ends the connection; with `orderly` what was sent arrives. A peer that did wrong hears of it.
+    /// Closes the connection; with `orderly` all data sent arrives. A peer that caused an error is notified.
     pub fn close(&mut self, now: Instant, network: &mut Network, orderly: bool) {
         self.compare(network);
         if let Some(secured) = &mut self.secured {

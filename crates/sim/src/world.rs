@@ -1,4 +1,4 @@
-//! The simulation itself: moments in order, both ends' turns, faults, and the judgement at the end.
+//! The simulation itself: steps in order of time, turns of both ends, faults, and the final checks.
 
 use crate::counting::Counting;
 use crate::disk::SimDisk;
@@ -19,37 +19,38 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::reservation::ReservationType;
 use std::collections::VecDeque;
 
-/// Everything has completed that long after the last fault, or something is stuck. A namespace that takes the place of
-/// another one appears after 5 s; before, a target may wait 1 s for hosts that are gone.
+/// Time after the last fault within which everything completes; else the run is stuck. A namespace that replaces
+/// another one appears after 5 s; a target may first wait 1 s for hosts that are gone.
 const PATIENCE: Duration = Duration::from_secs(12);
-/// More moments than any run has.
+/// Most steps of a run.
 const MOMENTS_MAX: u64 = 3_000_000;
 
-/// More turns than any moment needs.
+/// Most turns at one time.
 const TURNS_MAX: u32 = 1000;
-/// Idle connections are watched for so long.
+/// Time for which idle connections are observed.
 const IDLE: Duration = Duration::from_secs(3);
-/// Frames of an idle link of a lane in a second, both ways: questions and answers.
+/// Most frames of an idle link of a lane per second, both ways: queries and replies.
 const IDLE_FRAMES: u64 = 8;
-/// The same of a lane whose host has left it: each of its links is suspect, and gets an empty frame every 100 ms.
+/// Most frames of a link of an orphaned lane per second: each of its links is suspect, and gets an empty frame every
+/// 100 ms.
 const SUSPECT_FRAMES: u64 = 12;
 
-/// Connections of a host that the target has at most: those that it does not know to be dead, too.
+/// Most connections of a host at the target, including those that it does not know to be dead.
 const CONNECTIONS_MAX: usize = 60;
 
-/// What went wrong in a run.
+/// Failure of a run.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The run.
+    /// Seed of the run.
     pub seed: u64,
-    /// When.
+    /// Time of the failure.
     pub at: Instant,
-    /// What.
+    /// Description.
     pub what: String,
 }
 
 impl Failure {
-    /// The run has panicked.
+    /// Makes the failure of a run that has panicked.
     #[must_use]
     pub fn of_panic(seed: u64, panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -66,7 +67,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The load of a run.
+/// Makes the load of a run.
 fn load(plan: &Plan, rng: Rng) -> Load {
     let shared = plan.blocks - plan.counters;
     let blocks = shared - plan.reserved;
@@ -95,22 +96,22 @@ pub struct World<T: Faults> {
     calm_from: Instant,
     is_calm: bool,
     network: T,
-    /// When hosts and targets have something to do.
+    /// Times of the next events of hosts and of targets.
     due: [Option<Instant>; 2],
-    /// Several share the first one's disk.
+    /// Targets, which share the disk of the first one.
     targets: Vec<Target<T>>,
     hosts: Vec<Host<T>>,
-    /// What each host's paths have of each other.
+    /// States shared by the paths of each host.
     paths: Vec<Paths>,
     load: Load,
     faults: VecDeque<(Instant, Fault)>,
-    /// Hosts that detach, and how long they are away.
+    /// Hosts that are detaching, with the durations of their absence.
     detaching: Vec<(u8, Duration)>,
     moments: u64,
 }
 
 impl<T: Faults> World<T> {
-    /// The world of a seed; `change` may depart from its plan.
+    /// Makes the run of a seed; `change` may alter its plan.
     #[must_use]
     pub fn new(seed: u64, change: impl FnOnce(&mut Plan)) -> Self {
         let mut rng = Rng::new(seed);
@@ -144,10 +145,10 @@ impl<T: Faults> World<T> {
         }
     }
 
-    /// Runs it to its end.
+    /// Runs to the end.
     ///
     /// # Errors
-    /// The first thing that may not be.
+    /// The first violation found.
     pub fn run(mut self) -> Result<Summary, Failure> {
         let outcome = self.live().and_then(|()| self.judge()).and_then(|()| self.idle());
         match outcome {
@@ -184,14 +185,14 @@ impl<T: Faults> World<T> {
         Ok(())
     }
 
-    /// Time of the next moment.
+    /// Returns the time of the next step.
     fn next_at(&self) -> Option<Instant> {
         let fault = self.faults.front().map(|(at, _)| *at);
         let calm = (!self.is_calm).then_some(self.calm_from);
         self.due.into_iter().chain([fault, calm]).flatten().min()
     }
 
-    /// When hosts or targets have something to do, but not before they may.
+    /// Returns the time of the next event of hosts or targets, but not before their stall ends.
     fn due(&mut self, end: End) -> Option<Instant> {
         let from = self.network.stalled_until(end);
         let timers = match end {
@@ -202,7 +203,7 @@ impl<T: Faults> World<T> {
         self.network.next_at(end).into_iter().chain(timers).min()
     }
 
-    /// The next moment: again, while something is due at once.
+    /// Runs the next step, again while events are due at the same time.
     fn step(&mut self, next: Instant) -> Result<(), String> {
         self.now = self.now.max(next);
         for _ in 0..TURNS_MAX {
@@ -218,7 +219,7 @@ impl<T: Faults> World<T> {
         Err(format!("a moment does not end: {}", self.state()))
     }
 
-    /// One turn of hosts, of targets, or of both.
+    /// Runs one turn of hosts, of targets, or of both.
     fn turn(&mut self) -> Result<(), String> {
         let now = self.now;
         let mut is_due = self.due.map(|due| due.is_some_and(|at| at <= now));
@@ -269,7 +270,7 @@ impl<T: Faults> World<T> {
         Ok(())
     }
 
-    /// Processes of hosts that have detached have successors.
+    /// Attaches the successors of host processes that have detached.
     fn attach_again(&mut self) {
         let (now, paths) = (self.now, usize::from(self.plan.paths));
         let (hosts, network, load) = (&mut self.hosts, &mut self.network, &mut self.load);
@@ -286,7 +287,7 @@ impl<T: Faults> World<T> {
         });
     }
 
-    /// Nothing grows without bounds, whatever happens.
+    /// Checks that nothing grows without bounds.
     fn check_bounds(&self) -> Result<(), String> {
         let (connections, open) = (self.held().1, self.load.open());
         let requests_max = usize::from(self.plan.hosts) * self.plan.requests_max();
@@ -296,7 +297,7 @@ impl<T: Faults> World<T> {
         Ok(())
     }
 
-    /// What all targets hold: commands of I/O queues, connections and tasks.
+    /// Returns the sums over all targets: I/O commands, connections and tasks.
     fn held(&self) -> (u32, usize, usize) {
         let held = self.targets.iter().map(Target::held);
         held.fold((0, 0, 0), |sum, held| (sum.0 + held.0, sum.1 + held.1, sum.2 + held.2))
@@ -314,7 +315,7 @@ impl<T: Faults> World<T> {
         )
     }
 
-    /// All requests have completed, and every host knows what the target has.
+    /// True if all requests have completed, and every host knows the target's namespaces.
     fn is_over(&self) -> bool {
         self.now >= self.calm_from
             && self.load.open() == 0
@@ -323,7 +324,7 @@ impl<T: Faults> World<T> {
             && matches!(self.held(), (0, _, 0))
     }
 
-    /// Lets faults happen whose time has come: `true` if there were any.
+    /// Applies faults that are due. True if there were any.
     fn strike(&mut self) -> bool {
         let mut has_any = false;
         while let Some((_, fault)) = self.faults.pop_front_if(|(at, _)| *at <= self.now) {
@@ -395,15 +396,15 @@ impl<T: Faults> World<T> {
         Ok(())
     }
 
-    /// Idle connections are almost silent, and hold nothing.
+    /// Checks that idle connections are almost silent, and hold nothing.
     fn idle(&mut self) -> Result<(), String> {
-        // What is still under way, and suspect links that are asked until they are back.
+        // Lets pending work end, and suspect links recover.
         self.pass(Duration::from_secs(1))?;
         let sent = self.summary().fates.sent;
         self.pass(IDLE)?;
         let sent = self.summary().fates.sent - sent;
-        // Lanes that their hosts have left and that the target does not know to be over send, too.
-        // Each Keep Alive is a frame, and so is its answer, and what acknowledges them.
+        // Orphaned lanes that the target does not know to have ended send as well. Each Keep Alive is a frame, and so
+        // are its response and the acknowledgement of both.
         let lanes = self.plan.hosts as usize * (self.plan.lanes + 1);
         let left = self.held().1.saturating_sub(lanes) as u64;
         let links = self.plan.ether.links.len() as u64;

@@ -190,7 +190,7 @@ fn batch(text: &str, methods: &impl Methods) -> Option<String> {
         answers.push(if answers.is_empty() { '[' } else { ',' });
         answers.push_str(&answer);
         if answers.len() > ANSWER_BYTES_MAX {
-            return Some(answers); // what follows is not done: nobody hears of it
+            return Some(answers); // later requests are not run: their replies would be lost
         }
     }
     (!answers.is_empty()).then(|| answers + "]")

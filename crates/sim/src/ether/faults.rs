@@ -12,7 +12,7 @@ use roadtrain_ether_proto::Item;
 use roadtrain_ether_proto::links::Links;
 use roadtrain_proto::time::Instant;
 
-/// As long the end of a lane is lost that only one end hears of.
+/// Time for which the end of a lane is hidden from its other end.
 const UNHEARD: Duration = Duration::from_millis(1);
 
 /// All hosts, and the target.
@@ -22,7 +22,7 @@ struct Ends<'a> {
 }
 
 impl Ends<'_> {
-    /// Every lane's links at one end.
+    /// Applies a change to the links of every lane at one end.
     fn each(&mut self, end: End, mut change: impl FnMut(&mut Links<Item>)) {
         match end {
             End::Host => {
@@ -34,7 +34,7 @@ impl Ends<'_> {
         }
     }
 
-    /// Both ends are told that a link's carrier has come or gone.
+    /// Notifies both ends of a change of a link's carrier.
     fn set_carrier(&mut self, now: Instant, link: u8, has_carrier: bool) {
         for end in [End::Host, End::Target] {
             self.each(end, |links| links.set_carrier(now, link, has_carrier));
@@ -113,13 +113,13 @@ fn strike(
     }
 }
 
-/// An end does nothing for a while.
+/// Stalls an end until `until`.
 fn stall(network: &mut Ether, end: End, until: Instant) {
     let stalled_until = &mut network.stalled_until[usize::from(end == End::Target)];
     *stalled_until = until.max(*stalled_until);
 }
 
-/// An end ends one of its lanes.
+/// Makes an end close one of its lanes.
 fn end(network: &mut Ether, now: Instant, at: End, target: &mut Target<Ether>) {
     match at {
         End::Host => network.end_any(now),
@@ -127,7 +127,7 @@ fn end(network: &mut Ether, now: Instant, at: End, target: &mut Target<Ether>) {
     }
 }
 
-/// Everything towards an end is lost.
+/// Drops everything sent towards an end.
 fn deafen(network: &mut Ether, to: End, until: Instant) {
     for link in 0..network.net.links() {
         network.net.deafen(link, to, until);

@@ -1,5 +1,5 @@
-//! What a lane carries in a second, over links of a given kind: requests of one size, so many always under
-//! way, a target that answers at once. A TCP connection may share the first link.
+//! Throughput of a lane, over links of a given kind: requests of one size, a constant number in flight, and a target
+//! that responds at once. A TCP connection may share the first link.
 
 use super::net::Net;
 use super::packet::Packet;
@@ -27,40 +27,40 @@ const FRAMES_PER_SEND: usize = 256;
 const HOST: u64 = 0x1111;
 const TARGET: u64 = 0x2222;
 
-/// A flow.
+/// A flow to measure.
 #[derive(Clone, Debug)]
 pub struct Flow {
-    /// The links.
+    /// Links of the lane.
     pub links: Vec<LinkPlan>,
-    /// Requests always under way.
+    /// Requests in flight, constant.
     pub depth: u16,
-    /// Octets of a request.
+    /// Bytes of a request.
     pub octets: u32,
-    /// Writes, not reads.
+    /// True for writes, false for reads.
     pub writes: bool,
-    /// Octets of the segments of a TCP connection that sends in the same direction over the first link.
+    /// Segment size in bytes of a TCP connection that sends in the same direction over the first link.
     pub neighbour: Option<u64>,
-    /// Nothing counts before.
+    /// Time before the measurement.
     pub warm_up: Duration,
-    /// Time that counts.
+    /// Duration of the measurement.
     pub time: Duration,
 }
 
-/// What has arrived.
+/// Result of a flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// Requests that have completed.
+    /// Completed requests.
     pub requests: u64,
-    /// Requests that were under way at the end and have not completed after it.
+    /// Requests that were in flight at the end and have not completed after it.
     pub left: u32,
-    /// Their octets in a second.
+    /// Bytes of requests per second.
     pub octets: f64,
-    /// Octets of the TCP connection in a second.
+    /// Bytes of the TCP connection per second.
     pub neighbour: f64,
 }
 
 impl Outcome {
-    /// Jain's index of the two: 1 when both have the same.
+    /// Returns Jain's fairness index of the two: 1 if both have the same throughput.
     #[must_use]
     pub fn fairness(&self) -> f64 {
         let (a, b) = (self.octets, self.neighbour);
@@ -79,10 +79,10 @@ struct Run<'a> {
 }
 
 impl Flow {
-    /// Runs it, with random numbers from `seed`.
+    /// Runs the flow, with random numbers from `seed`.
     ///
     /// # Panics
-    /// When it does not end.
+    /// The run does not end.
     #[must_use]
     pub fn run(&self, seed: u64) -> Outcome {
         let mut run = Run::new(self, seed);
@@ -135,7 +135,7 @@ impl<'a> Run<'a> {
         Run { flow, now: Instant(0), net, host, target, neighbour, requests: 0 }
     }
 
-    /// So much time; with `goes_on` each request is followed by another.
+    /// Runs for a time; with `goes_on` each completed request is followed by another.
     fn pass(&mut self, time: Duration, goes_on: bool) {
         let end = self.now + time;
         let mut turns = 0;
@@ -239,7 +239,7 @@ impl<'a> Run<'a> {
 }
 
 impl Flow {
-    /// One end's links.
+    /// Returns one end's links.
     fn ends_links<R: Copy>(&self, token: u64, peer_token: u64) -> Links<R> {
         let mut links = Links::new(token, peer_token, 1);
         for (link, plan) in (0..).zip(&self.links) {

@@ -1,5 +1,5 @@
-//! Somebody on the segment who sends what nobody has asked for: frames of the past, whole or in part or
-//! changed, and random ones. The tokens of frames that it has not seen it cannot know.
+//! An attacker on the segment that sends unsolicited frames: recorded frames, whole, in part or changed, and random
+//! ones. It cannot know the tokens of frames that it has not recorded.
 
 use super::net::{Net, Seen};
 use crate::ends::End;
@@ -11,9 +11,9 @@ use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, VERSION,
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::collections::BTreeMap;
 
-/// A flood lasts that long.
+/// Duration of a flood.
 const FLOOD: Duration = Duration::from_millis(20);
-/// Between two rounds of an echo.
+/// Interval between two rounds of an echo.
 const ECHO_EVERY: Duration = Duration::from_millis(10);
 
 /// Sends `frames` frames over all links, in both directions.
@@ -43,7 +43,7 @@ pub(super) fn flood(now: Instant, frames: u32, seals: bool, net: &mut Net, rng: 
     }
 }
 
-/// Repeats one frame of each lane to one end until then.
+/// Repeats one frame of each lane to one end, until the given time.
 pub(super) fn echo(now: Instant, until: Instant, to: End, net: &mut Net) {
     let mut frames = BTreeMap::new();
     for seen in net.seen(to) {
@@ -62,8 +62,8 @@ pub(super) fn echo(now: Instant, until: Instant, to: End, net: &mut Net) {
     }
 }
 
-/// What somebody makes of a sealed frame who knows the format, and sees frames of both directions: only the tag, or the
-/// proof that is missing, tells that it is not the other end's. In the clear it would be taken.
+/// Forges a sealed frame, with knowledge of the format and of frames of both directions. Only the tag, or the missing
+/// proof, shows that it is not the peer's. Without sealing it would be accepted.
 fn forge(net: &mut Net, mut seen: Seen, rng: &mut Rng) -> Option<Seen> {
     let other = net.any_seen()?;
     let (other, _) = FrameHeader::read_from_prefix(&other.octets).ok()?;
@@ -97,7 +97,7 @@ fn forge(net: &mut Net, mut seen: Seen, rng: &mut Rng) -> Option<Seen> {
     Some(seen)
 }
 
-/// Random octets behind a header that is right in itself, but for its token.
+/// Returns random bytes after a valid header with a wrong token.
 fn random(rng: &mut Rng) -> Vec<u8> {
     let length = rng.between(0, 2000) as usize;
     let mut octets: Vec<u8> = (0..length).map(|_| rng.bits() as u8).collect();

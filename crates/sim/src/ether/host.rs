@@ -1,4 +1,4 @@
-//! A host's end of a lane.
+//! Host end of a lane.
 
 use super::cipher::{SimSeal, sealed};
 use super::settings::Sending;
@@ -21,22 +21,22 @@ use roadtrain_wire::ether::parse;
 use roadtrain_wire::ether::setup::Reason;
 use roadtrain_wire::sqe::Sqe;
 
-/// Longest data of a request.
+/// Longest data of a request in bytes.
 pub const DATA_BYTES_MAX: u32 = 1 << 17;
 
-/// A lane is over when nothing has come for so long.
+/// Time without any frame after which a lane is lost.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// A host's end of a lane.
+/// Host end of a lane.
 pub struct HostLink {
     /// The lane.
     pub id: ConnId,
-    /// The queue pair, when the target has joined.
+    /// Queue pair, once the target has joined.
     pub qpair: Option<Qpair>,
     is_admin: bool,
-    /// Whether the target still has it.
+    /// Check that the target still has the lane.
     liveness: Liveness,
-    /// It is over, and that was said.
+    /// True once the loss of the lane was reported.
     is_over: bool,
     frames_per_send: usize,
     seal: Option<SimSeal>,
@@ -59,7 +59,7 @@ impl HostLink {
         }
     }
 
-    /// The target has joined, if it has.
+    /// Takes over the lane once the target has joined.
     fn join(&mut self, now: Instant, network: &mut Ether) {
         let Some((links, queue_entries)) = network.links(now, self.id, End::Host) else { return };
         let whole = network.plan();
@@ -215,7 +215,7 @@ impl HostEnd for HostLink {
         network.close(self.id, End::Host);
     }
 
-    /// Nothing says that it is over.
+    /// Ends without a notice to the target.
     fn kill(&mut self, _now: Instant, network: &mut Ether) {
         network.close(self.id, End::Host);
     }

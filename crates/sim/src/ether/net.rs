@@ -1,5 +1,5 @@
-//! Links between a host and a target. On their way frames are lost, repeated, damaged, overtaken and
-//! delayed, wait in a queue that is full at times, and a link may be cut.
+//! Links between a host and a target. Frames in flight are lost, repeated, damaged, reordered and delayed, wait in a
+//! queue that is full at times, and a link may be cut.
 
 use super::packet::Packet;
 use crate::ends::End;
@@ -11,30 +11,30 @@ use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, flags};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Frames of the past that are remembered.
+/// Recorded frames that are kept.
 const TAPE_FRAMES: usize = 4000;
 
-/// A frame of the past.
+/// A recorded frame.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// Its link.
     pub link: u8,
-    /// Where it went.
+    /// End that it was sent to.
     pub to: End,
-    /// It.
+    /// Header and body.
     pub octets: Vec<u8>,
 }
 
-/// How one direction of a link behaves.
+/// Behaviour of one direction of a link.
 #[derive(Clone, Copy, Debug)]
 pub struct Manners {
-    /// Shortest delay, and what may be added, in microseconds.
+    /// Shortest delay and most additional delay, in microseconds.
     pub delay_us: (u64, u64),
-    /// Mbit/s, if there is a limit.
+    /// Rate in Mbit/s, if limited.
     pub rate_mbit: Option<u64>,
-    /// Octets that may wait for the link: what is more is dropped.
+    /// Bytes that may wait for the link; frames above that are dropped.
     pub queue_octets: u64,
-    /// Frames of a million that are lost.
+    /// Lost frames of a million.
     pub lost_ppm: u64,
     /// Frames of a million that arrive twice.
     pub repeated_ppm: u64,
@@ -42,12 +42,12 @@ pub struct Manners {
     pub damaged_ppm: u64,
     /// Frames of a million that others overtake.
     pub overtaken_ppm: u64,
-    /// Bodies are damaged as well, not only headers.
+    /// True if bodies are damaged as well, not only headers.
     pub damages_bodies: bool,
 }
 
 impl Manners {
-    /// A link that only takes its time.
+    /// Returns the behaviour of a link that only delays.
     #[must_use]
     pub fn good(delay_us: u64, rate_mbit: Option<u64>, queue_octets: u64) -> Self {
         Manners {
@@ -62,7 +62,7 @@ impl Manners {
         }
     }
 
-    /// From now on nothing happens to frames but delay, and drops where the queue is full.
+    /// Stops all impairments except delay, and drops of a full queue.
     fn behave(&mut self) {
         let kept = Manners::good(self.delay_us.0, self.rate_mbit, self.queue_octets);
         *self = Manners { delay_us: self.delay_us, ..kept };
@@ -70,17 +70,17 @@ impl Manners {
 }
 
 roadtrain_proto::counters! {
-    /// Fates of frames.
+    /// Counters of frames.
     pub struct Fates {
-        /// Sent.
+        /// Sent frames.
         sent,
-        /// Lost, or sent without carrier.
+        /// Frames lost, or sent without carrier.
         lost,
-        /// Dropped because the queue, or the receiver's ring, was full.
+        /// Frames dropped because the queue, or the receiver's ring, was full.
         dropped,
-        /// Arrived twice.
+        /// Frames that arrived twice.
         repeated,
-        /// Damaged.
+        /// Damaged frames.
         damaged,
     }
 }
@@ -88,9 +88,9 @@ roadtrain_proto::counters! {
 /// One direction of a link.
 struct Way {
     manners: Manners,
-    /// The link sends until then.
+    /// Time until which the link sends.
     busy_until: Instant,
-    /// The last frame in order arrives then.
+    /// Arrival time of the last frame in order.
     last_at: Instant,
     flight: BTreeMap<(Instant, u64), Packet>,
     serial: u64,
@@ -100,7 +100,7 @@ struct Way {
 struct Link {
     ways: [Way; 2],
     has_carrier: bool,
-    /// Frames sent without carrier wait in the interface.
+    /// True if frames sent without carrier wait in the interface.
     sticks: bool,
     stuck: Vec<(End, Packet)>,
 }
@@ -110,9 +110,9 @@ pub struct Net {
     links: Vec<Link>,
     rng: Rng,
     ring_frames: usize,
-    /// What somebody has seen who listens.
+    /// Frames recorded by an eavesdropper.
     tape: VecDeque<Seen>,
-    /// Fates of frames.
+    /// Counters of frames.
     pub fates: Fates,
 }
 
@@ -124,7 +124,7 @@ fn index(to: End) -> usize {
 }
 
 impl Net {
-    /// Links with these manners, to the host and to the target. A receiver that does not look has room for
+    /// Makes links with these behaviours, to the host and to the target. A receiver that does not poll has room for
     /// `ring_frames` of each link.
     #[must_use]
     pub fn new(links: &[[Manners; 2]], ring_frames: usize, rng: Rng) -> Self {
@@ -146,7 +146,7 @@ impl Net {
         Net { links, rng, ring_frames, tape: VecDeque::new(), fates: Fates::default() }
     }
 
-    /// How many.
+    /// Returns the number of links.
     #[must_use]
     pub fn links(&self) -> u8 {
         self.links.len() as u8
@@ -172,7 +172,7 @@ impl Net {
         }
     }
 
-    /// Sends what an end has loaded.
+    /// Sends frames that an end has built.
     pub fn send_frames(
         &mut self,
         now: Instant,
@@ -185,13 +185,13 @@ impl Net {
         }
     }
 
-    /// Something arrives that no end has sent.
+    /// Injects a frame that no end has sent.
     pub fn inject(&mut self, at: Instant, link: u8, to: End, octets: Vec<u8>) {
         let way = &mut self.links[usize::from(link)].ways[index(to)];
         way.push(at, Packet::Frame(octets));
     }
 
-    /// A frame of the past.
+    /// Returns a random recorded frame.
     #[must_use]
     pub fn any_seen(&mut self) -> Option<Seen> {
         let count = self.tape.len() as u64;
@@ -199,12 +199,12 @@ impl Net {
         self.tape.get(number as usize).cloned()
     }
 
-    /// Frames of the past to an end.
+    /// Returns the recorded frames to an end.
     pub fn seen(&self, to: End) -> impl Iterator<Item = &Seen> {
         self.tape.iter().filter(move |seen| seen.to == to)
     }
 
-    /// What has arrived at an end: link and packet.
+    /// Returns the packets that have arrived at an end, with their links.
     pub fn receive(&mut self, now: Instant, end: End) -> Vec<(u8, Packet)> {
         let (mut arrived, ring_frames) = (Vec::new(), self.ring_frames);
         for (number, link) in (0..).zip(&mut self.links) {
@@ -223,22 +223,21 @@ impl Net {
         arrived
     }
 
-    /// When something arrives at an end.
+    /// Returns the time of the next arrival at an end.
     #[must_use]
     pub fn next_at(&self, end: End) -> Option<Instant> {
         let ways = self.links.iter().map(|link| &link.ways[index(end)]);
         ways.filter_map(|way| way.flight.keys().next().map(|(at, _)| *at)).min()
     }
 
-    /// Cuts a link: what is under way is lost. With `sticks`, what is sent meanwhile waits in the
-    /// interfaces.
+    /// Cuts a link: packets in flight are lost. With `sticks`, packets sent meanwhile wait in the interfaces.
     pub fn cut(&mut self, link: u8, sticks: bool) {
         let link = &mut self.links[usize::from(link)];
         (link.has_carrier, link.sticks) = (false, sticks);
         link.ways.iter_mut().for_each(|way| way.flight.clear());
     }
 
-    /// The link is there again.
+    /// Restores a link.
     pub fn mend(&mut self, now: Instant, number: u8) {
         let link = &mut self.links[usize::from(number)];
         link.has_carrier = true;
@@ -247,18 +246,18 @@ impl Net {
         }
     }
 
-    /// Whether the link is there.
+    /// True if the link has carrier.
     #[must_use]
     pub fn has_carrier(&self, link: u8) -> bool {
         self.links[usize::from(link)].has_carrier
     }
 
-    /// Loses everything towards `to` until then.
+    /// Drops everything sent towards `to`, until the given time.
     pub fn deafen(&mut self, link: u8, to: End, until: Instant) {
         self.links[usize::from(link)].ways[index(to)].deaf_until = until;
     }
 
-    /// From now on links are there and do no harm.
+    /// Restores all links and stops all impairments.
     pub fn behave(&mut self, now: Instant) {
         for number in 0..self.links() {
             self.mend(now, number);
@@ -316,7 +315,7 @@ impl Way {
     }
 }
 
-/// Changes some bits, or cuts the end off.
+/// Flips some bits, or truncates the frame.
 fn damage(packet: &mut Packet, bodies: bool, rng: &mut Rng) {
     let Packet::Frame(octets) = packet else { return };
     if rng.chance(10) {
@@ -324,7 +323,7 @@ fn damage(packet: &mut Packet, bodies: bool, rng: &mut Rng) {
         return;
     }
     let set = FrameHeader::ref_from_prefix(octets).map_or(0, |(header, _)| header.flags.get());
-    // What is asked about lanes has no check sum but Ethernet's own.
+    // Frames for queries about lanes have no checksum but Ethernet's own.
     let is_cargo = octets.get(1) == Some(&(FrameType::Cargo as u8));
     let bodies = bodies && (is_cargo || set & flags::CRC != 0);
     let end = if bodies { octets.len() } else { FRAME_HEADER_BYTES.min(octets.len()) };

@@ -9,9 +9,9 @@ use core::time::Duration;
 use roadtrain_ether_proto::Packing;
 use roadtrain_proto::time::Instant;
 
-/// A command of the control plane is given up after that: later than a target gives up to ask a host for its lanes.
+/// Timeout of a control plane command, longer than a target's timeout for querying a host about its lanes.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Commands are aborted after one of these.
+/// Timeouts after which commands are aborted.
 const IO_TIMEOUTS: [Duration; 2] = [Duration::from_millis(60), Duration::from_millis(300)];
 
 fn sending(rng: &mut Rng) -> Sending {
@@ -39,7 +39,7 @@ fn manners(rng: &mut Rng, frame_bytes: u16, body_crc: bool, calm: bool) -> Manne
     }
 }
 
-/// The plan of a seed.
+/// Returns the plan of a seed.
 pub(super) fn plan(rng: &mut Rng) -> Plan {
     let body_crc = rng.chance(70);
     let (is_calm, is_asymmetric) = (rng.chance(15), rng.chance(50));
@@ -56,7 +56,7 @@ pub(super) fn plan(rng: &mut Rng) -> Plan {
     let mut plan = Plan::new(rng);
     let requests = rng.between(100, 1200) as u32;
     plan.pause = plan.chaos * plan.lanes as u32 * u32::from(plan.hosts) / requests;
-    // Links take their time: only where there are no time limits, lanes have to live whatever links do.
+    // Links are slow: lanes have to survive any impairment only in runs without timeouts.
     (plan.timeout, plan.io_timeout) = (TIMEOUT, rng.chance(50).then(|| rng.pick(&IO_TIMEOUTS)));
     if plan.io_timeout.is_none() {
         (plan.keep_alive, plan.pool_bytes) = (Duration::ZERO, 32 << 20);
@@ -65,7 +65,7 @@ pub(super) fn plan(rng: &mut Rng) -> Plan {
     plan.faults = if is_calm { Vec::new() } else { faults(rng, &plan, count) };
     let (pages, ring_frames) = (rng.pick(&[8, 32, 512]), rng.pick(&[16, 256, 4096]));
     let (piece_bytes, target) = (piece_bytes(&links), sending(rng));
-    let seals = false; // see the runs that say so
+    let seals = false; // enabled by runs about sealing
     plan.ether = Settings { pages, piece_bytes, body_crc, seals, host, target, links, ring_frames };
     plan
 }

@@ -1,6 +1,6 @@
-//! Lanes over simulated links. What lanes send goes over the links, and so does what hosts ask about lanes (Query, and
-//! Leave before others are made). That a host finds its target and joins is by word of mouth, which takes its time and
-//! needs a link.
+//! Lanes over simulated links. Frames of lanes are sent over the links, and so are hosts' queries about lanes (Query,
+//! and Leave before new lanes are made). Discovery of the target and joining are direct messages, which take time and
+//! need a link.
 
 use super::net::Net;
 use super::packet::Packet;
@@ -20,23 +20,23 @@ use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress, VERSION, parse, 
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Time that a word takes.
+/// Latency of a direct message.
 const WORD: Duration = Duration::from_micros(500);
 
-/// An end of a lane.
+/// One end of a lane.
 struct Side {
     token: u64,
     socket_number: u16,
-    /// Its first SEQ of each link.
+    /// First SEQ of each link.
     firsts: Vec<u32>,
-    /// Numbers that it has room for.
+    /// Receive window in frames.
     window: u16,
     arrived: VecDeque<Vec<u8>>,
-    /// It knows the lane.
+    /// True while this end knows the lane.
     is_there: bool,
-    /// It hears then that the lane is over.
+    /// Time at which this end notices that the lane has ended.
     over_at: Option<Instant>,
-    /// It has.
+    /// True once it has noticed.
     has_heard: bool,
 }
 
@@ -59,11 +59,11 @@ impl Side {
     }
 }
 
-/// What a host does before it joins.
+/// Step of a host before it joins.
 enum Before {
-    /// It looks for the target: somebody may answer then.
+    /// Discovery of the target, with the time of the next attempt.
     Finding(Instant),
-    /// Earlier lanes are to end.
+    /// Ending earlier lanes.
     Fencing,
 }
 
@@ -71,15 +71,15 @@ enum Before {
 struct Lane {
     hostid: [u8; 16],
     entries: u16,
-    /// The target that is meant.
+    /// Target that the host has discovered.
     endpoint: [u8; 16],
     before: Option<Before>,
     host: Side,
-    /// `None` until the target has made it.
+    /// Target end; `None` until the target has made it.
     target: Option<Side>,
-    /// What its host ends it with, if it is sealed.
+    /// Proof with which the host ends a sealed lane.
     proof: Option<[u8; PROOF_BYTES]>,
-    /// The next word arrives then: Join at the target, or Joined at the host.
+    /// Arrival time of the next direct message: Join at the target, or Joined at the host.
     word_at: Option<Instant>,
 }
 
@@ -92,7 +92,7 @@ impl Lane {
     }
 }
 
-/// Relief when a fault is over.
+/// Action at the end of a fault.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Relief {
     Mend { link: u8, told: bool },
@@ -103,34 +103,34 @@ pub(super) enum Relief {
 pub struct Ether {
     /// The links.
     pub net: Net,
-    /// Octets that were no frame, or of no lane.
+    /// Received frames that were invalid, or of no lane.
     pub foreign: u64,
     /// Lanes that were made.
     pub made: u64,
     /// Frames that sealed lanes have refused.
     pub refused: u64,
-    /// Lanes that their hosts gave up because nothing but an echo came.
+    /// Lanes that hosts abandoned because only an echo arrived.
     pub silent: u64,
-    /// There is one until then.
+    /// Time until which an echo is active.
     pub(super) echo_until: Instant,
     plan: Plan,
     pub(super) rng: Rng,
     lanes: BTreeMap<ConnId, Lane>,
     last: u32,
-    /// What ends hosts' earlier lanes, while their processes live.
+    /// Fences that end hosts' earlier lanes, while their processes live.
     fences: BTreeMap<[u8; 16], Fence>,
-    /// Names the target's process.
+    /// Identifier of the target's process.
     endpoint: [u8; 16],
-    /// The target does not answer before.
+    /// Time before which the target does not respond.
     silent_until: Instant,
-    /// An end does nothing before.
+    /// Time before which each end is stalled.
     pub(super) stalled_until: [Instant; 2],
-    /// What happens when faults are over.
+    /// Actions at the end of faults.
     pub(super) reliefs: Vec<(Instant, Relief)>,
 }
 
 impl Ether {
-    /// A host asks the target about a lane, at socket number 0, or at one of a lane that is not there.
+    /// Handles a host's query about a lane, sent to socket number 0, or to that of an ended lane.
     fn answer(
         &mut self,
         now: Instant,
@@ -149,7 +149,7 @@ impl Ether {
         let target = |lane: &Lane| lane.target.as_ref().map(|side| (side.is_there, side.token));
         let lane = self.lanes.values_mut().find(|l| target(l) == Some((true, inquiry.token)));
         if lane.is_some() && !is_stranger {
-            return; // not where that lane listens
+            return; // that lane has another socket number
         }
         let known = lane.as_ref().map(|lane| (lane.host.token, lane.proof));
         let side = lane.and_then(|lane| lane.target.as_mut());
@@ -166,14 +166,14 @@ impl Ether {
         }
     }
 
-    /// What the host ends the lane with.
+    /// Sets the proof with which the host ends the lane.
     pub(super) fn set_proof(&mut self, id: ConnId, proofs: Option<Proofs>) {
         if let Some(lane) = self.lanes.get_mut(&id) {
             lane.proof = proofs.map(|proofs| proofs.peer);
         }
     }
 
-    /// Sends a frame that no lane has built.
+    /// Sends a frame that is not of a lane's qpair.
     pub(super) fn tell(
         &mut self,
         now: Instant,
@@ -186,7 +186,7 @@ impl Ether {
         self.net.send(now, link, from, Packet::Frame(octets));
     }
 
-    /// What a host asks about its lane, over each link.
+    /// Sends a host's query about its lane, over each link.
     pub(super) fn query(&mut self, now: Instant, id: ConnId, header: FrameHeader, body: &[u8]) {
         let Some(lane) = self.lanes.get(&id) else { return };
         let reply = lane.host.socket_number.into();
@@ -195,7 +195,7 @@ impl Ether {
         }
     }
 
-    /// What a host does before it joins.
+    /// Runs a host's steps before it joins.
     pub(super) fn prepare(&mut self, now: Instant, id: ConnId) -> Result<(), Lost> {
         let is_there = self.has_carrier() && self.silent_until <= now;
         let Some(lane) = self.lanes.get_mut(&id) else { return Err(Lost) };
@@ -235,7 +235,7 @@ impl Ether {
         Ok(())
     }
 
-    /// The host's ends move to other socket numbers: what they are now.
+    /// Moves the host end to another socket number, and returns it.
     pub fn change_socket_number(&mut self, id: ConnId) -> u16 {
         let number = self.rng.between(1, 0xffff) as u16;
         if let Some(lane) = self.lanes.get_mut(&id) {
@@ -244,7 +244,7 @@ impl Ether {
         number
     }
 
-    /// The host is to end one of its lanes.
+    /// Makes a host end one of its lanes.
     pub fn end_any(&mut self, now: Instant) {
         let number = self.rng.below(self.lanes.len().max(1) as u64) as usize;
         if let Some(lane) = self.lanes.values_mut().nth(number) {
@@ -252,7 +252,7 @@ impl Ether {
         }
     }
 
-    /// Hosts end all their lanes.
+    /// Makes hosts end all their lanes.
     pub(super) fn end_all(&mut self, now: Instant) {
         self.lanes.values_mut().for_each(|lane| lane.host.over_at = Some(now));
     }
@@ -261,7 +261,7 @@ impl Ether {
         (0..self.net.links()).any(|link| self.net.has_carrier(link))
     }
 
-    /// The links of a lane's end, and the entries of its queue.
+    /// Returns the links of a lane's end, and the entries of its queue.
     pub(super) fn links<R: Copy>(
         &mut self,
         now: Instant,
@@ -291,15 +291,15 @@ impl Ether {
         Some((links, lane.entries))
     }
 
-    /// What the lanes are made with.
+    /// Returns the plan of the run.
     pub(super) fn plan(&self) -> &Plan {
         &self.plan
     }
 }
 
-/// Calls of [`crate::transport::Transport`].
+/// Methods of [`crate::transport::Transport`].
 impl Ether {
-    /// The network of a run.
+    /// Makes the network of a run.
     pub(super) fn new(plan: &Plan, mut rng: Rng) -> Self {
         let ways: Vec<_> = plan.ether.links.iter().map(|link| link.ways).collect();
         Ether {
@@ -321,7 +321,7 @@ impl Ether {
         }
     }
 
-    /// Time at which something is due at an end.
+    /// Returns the time of the next event at an end.
     pub(super) fn next_at(&self, end: End) -> Option<Instant> {
         let words = self.lanes.values().flat_map(|lane| {
             let is_mine = lane.target.is_some() == (end == End::Host);
@@ -342,7 +342,7 @@ impl Ether {
         reliefs.chain(due).min()
     }
 
-    /// An end does nothing before.
+    /// Returns the time before which an end is stalled.
     pub(super) fn stalled_until(&self, end: End) -> Instant {
         self.stalled_until[usize::from(end == End::Target)]
     }
@@ -357,7 +357,7 @@ impl Ether {
             };
             let names = (header.token.get(), header.socket_number.get());
             let side = self.lanes.values_mut().find_map(|lane| {
-                // Who only asks listens for answers about other lanes.
+                // A host that is fencing receives replies about other lanes.
                 let asks = lane.before.is_some();
                 let side = lane.side(end).filter(|side| side.is_there)?;
                 let is_its = names == (side.token, side.socket_number);
@@ -373,7 +373,7 @@ impl Ether {
         }
     }
 
-    /// The target's process is another one, and not there before.
+    /// Replaces the target's process, which is silent until `until`.
     pub(super) fn silence(&mut self, until: Instant) {
         self.silent_until = until;
         self.endpoint = u128::from(self.rng.bits()).to_le_bytes();
@@ -384,13 +384,13 @@ impl Ether {
         self.lanes.get(&id).is_some_and(|lane| lane.host.is_there)
     }
 
-    /// A host makes a lane.
+    /// Opens a lane for a host.
     pub(super) fn open(&mut self, now: Instant, queue: Opening) -> ConnId {
         self.last += 1;
         let id = ConnId(self.last);
         let host = Side::new(&mut self.rng, self.plan.ether.links.len(), WINDOW as u16);
         let Opening { hostid, qid, entries, .. } = queue;
-        // The others go where the admin queue has gone.
+        // I/O queues use the target of the admin queue.
         let is_its = |lane: &&Lane| lane.hostid == hostid && lane.host.is_there;
         let endpoint = self.lanes.values().rfind(is_its).map(|lane| lane.endpoint);
         let (before, word_at) = match qid {
@@ -404,7 +404,7 @@ impl Ether {
         id
     }
 
-    /// The next lane that its host has joined.
+    /// Accepts the next lane that its host has joined.
     pub(super) fn accept(&mut self, now: Instant) -> Option<ConnId> {
         let has_carrier = self.has_carrier();
         let is_due =
@@ -415,7 +415,7 @@ impl Ether {
             let lane = self.lanes.get_mut(&id)?;
             if lane.endpoint != self.endpoint {
                 lane.word_at = None;
-                lane.host.over_at = Some(now + WORD); // nobody answers
+                lane.host.over_at = Some(now + WORD); // no reply
                 continue;
             }
             if !has_carrier || self.silent_until > now {
@@ -440,7 +440,7 @@ impl Ether {
         side.arrived.pop_front().map(Arrival::Octets)
     }
 
-    /// `end` is done with the lane.
+    /// Closes the lane at `end`.
     pub(super) fn close(&mut self, id: ConnId, end: End) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if let Some(side) = lane.side(end) {
@@ -451,7 +451,7 @@ impl Ether {
         }
     }
 
-    /// Commands may come over a host's lane: what it leaves behind must end before the host makes others.
+    /// Records a host's lane that may carry commands: it must be ended before the host makes new ones.
     pub(super) fn keep<R: Copy>(
         &mut self,
         hostid: [u8; 16],
@@ -466,7 +466,7 @@ impl Ether {
         self.fences.entry(hostid).or_default().add(lane);
     }
 
-    /// Forgets what a host's process knew that is gone.
+    /// Drops the fence of a host process that has ended.
     pub(super) fn forget(&mut self, hostid: [u8; 16]) {
         self.fences.remove(&hostid);
     }
@@ -481,7 +481,7 @@ impl Ether {
     }
 }
 
-/// The way over a link.
+/// Returns the route over a link.
 fn route(link: usize) -> Route {
     Route { port: link, peer: MacAddress([link as u8; 6]) }
 }
@@ -493,7 +493,7 @@ fn frame(header: FrameHeader, body: &[u8]) -> Vec<u8> {
     [header.as_bytes(), body].concat()
 }
 
-/// A first SEQ: near the end of the numbers every other time.
+/// Returns a first SEQ, close to the wrap-around every other time.
 fn first_seq(rng: &mut Rng) -> u32 {
     if rng.chance(50) { 0u32.wrapping_sub(rng.between(0, 2000) as u32) } else { rng.bits() as u32 }
 }

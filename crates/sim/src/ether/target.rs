@@ -1,4 +1,4 @@
-//! The target's end of a lane, with its damq.
+//! Target end of a lane, with its damq.
 
 use super::cipher::{SimSeal, sealed};
 use super::host::DATA_BYTES_MAX;
@@ -20,20 +20,20 @@ use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-/// The target's end of a lane.
+/// Target end of a lane.
 pub struct TargetLink {
     /// The queue pair.
     pub qpair: Qpair,
-    /// Its host has joined, and nobody has been told.
+    /// True if its host has joined, and no event has reported that.
     is_new: bool,
     frames_per_send: usize,
     seal: Option<SimSeal>,
     damq: Vec<u8>,
-    /// Commands with all their data, and where in the damq that is; `None` where the lane begins to be sealed.
+    /// Commands with all their data, and the position of that in the damq; `None` where sealing begins.
     commands: VecDeque<Option<(u16, Sqe, Range<usize>)>>,
-    /// Frames that were dropped before they were looked at.
+    /// Frames that were dropped before they were processed.
     refused: u64,
-    /// Data of commands in execution, which stays where it is.
+    /// Data of commands in execution, which must not move.
     lent: BTreeMap<u16, (Range<usize>, Vec<u8>)>,
 }
 
@@ -211,7 +211,7 @@ impl TargetEnd for TargetLink {
         self.qpair.respond_with_data(now, slot, bytes, result);
     }
 
-    /// Data comes with its command, or there is none.
+    /// Refuses: data arrives with its command, or there is none.
     fn request_data(&mut self, now: Instant, slot: u16, _bytes: u32) {
         self.qpair.respond(now, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), 0);
     }

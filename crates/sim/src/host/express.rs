@@ -1,4 +1,4 @@
-//! Express connections of the simulated host: when there is one is decided by `roadtrain_host_proto::express`.
+//! Express connections of the simulated host; `roadtrain_host_proto::express` decides when they open and close.
 
 use super::Host;
 use super::lane::Lane;
@@ -15,15 +15,15 @@ use roadtrain_proto::time::Instant;
 
 /// An express connection.
 pub(super) struct Express<L> {
-    /// Its queue identifier less one.
+    /// Queue identifier less one.
     pub(super) number: usize,
-    /// The lane that it belongs to.
+    /// Number of its lane.
     pub(super) home: usize,
     pub(super) lane: Lane<L>,
 }
 
 impl<T: Transport> Host<T> {
-    /// A request goes its way: by the express connection, if it has one and takes it.
+    /// Submits a request: over the express connection, if there is one that takes it.
     pub(super) fn take(&mut self, now: Instant, number: usize, load: &mut Load) {
         let mut request = load.request(self.hostid[0]);
         request.hides_blocks = self.plan.sabotage == Some(Sabotage::OpenBlocks);
@@ -42,7 +42,7 @@ impl<T: Transport> Host<T> {
         lane.requests.take(now, request, lane.link.as_mut());
     }
 
-    /// A lane's express connection.
+    /// Returns a lane's express connection.
     pub(super) fn express_of(&self, home: usize) -> Option<&Lane<T::Host>> {
         let mut expresses = self.expresses.iter();
         expresses.find(|express| express.home == home).map(|express| &express.lane)
@@ -53,17 +53,17 @@ impl<T: Transport> Host<T> {
         expresses.find(|express| express.home == home).map(|express| &mut express.lane)
     }
 
-    /// Requests of a lane and its express connection.
+    /// Returns the number of requests of a lane and its express connection.
     pub(super) fn outstanding(&self, number: usize) -> usize {
         let on_express = self.express_of(number).map_or(0, Lane::outstanding);
         (self.lanes[number].outstanding() + on_express) as usize
     }
 
-    /// What express connections want.
+    /// Opens and closes express connections, as their state machines request.
     pub(super) fn review_expresses(&mut self, now: Instant, network: &mut T) {
         for home in 0..self.lanes.len() {
             if self.lanes[home].link.is_none() {
-                continue; // it is lost, with its express connection
+                continue; // the lane is lost, with its express connection
             }
             let at = self.expresses.iter().position(|express| express.home == home);
             let carried = at.map_or(0, |at| self.expresses[at].lane.outstanding());
@@ -94,7 +94,7 @@ impl<T: Transport> Host<T> {
         self.past.expresses += 1;
     }
 
-    /// The connection that was opened for a lane.
+    /// Attaches the express connection that was opened for a lane.
     pub(super) fn attach_express(
         &mut self,
         now: Instant,
@@ -123,7 +123,7 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    /// There will be none.
+    /// Notes that the target has refused the express connection.
     pub(super) fn refuse_express(&mut self, now: Instant, network: &mut T, home: usize) {
         for (_, mut link) in self.queues.extract_if(1.., |_, _| true) {
             link.close(now, network, false);
@@ -134,7 +134,7 @@ impl<T: Transport> Host<T> {
         self.past.expresses_refused += 1;
     }
 
-    /// All connections are lost: requests of express connections are the lanes' again.
+    /// Detaches all express connections: their requests go back to the lanes.
     pub(super) fn lose_expresses(&mut self, now: Instant, network: &mut T) {
         for mut express in std::mem::take(&mut self.expresses) {
             express.lane.detach(now, network);

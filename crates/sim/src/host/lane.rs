@@ -1,4 +1,4 @@
-//! A lane of the simulated host: requests, and the connection they take when there is one.
+//! A lane of the simulated host: its requests, and its connection when there is one.
 
 use crate::ends::Lost;
 use crate::load::Load;
@@ -20,16 +20,16 @@ pub(super) struct Lane<L> {
     /// Its requests.
     pub(super) requests: Requests<Request>,
     slots: u16,
-    /// Whether it has a second connection, and what takes that.
+    /// State of its express connection, and the choice of requests for it.
     pub(super) express: Express,
-    /// The slot of the Disconnect that ends it.
+    /// Slot of the Disconnect that ends it.
     parting: Option<u16>,
-    /// The next request comes then.
+    /// Time of the next request.
     pub(super) next_at: Instant,
 }
 
 impl<L: HostEnd> Lane<L> {
-    /// A lane without a connection.
+    /// Makes a lane without a connection.
     pub(super) fn new(plan: &Plan) -> Self {
         let mut requests = Requests::new(plan.queue_entries, plan.io_timeout);
         if plan.paths > 1 {
@@ -45,43 +45,43 @@ impl<L: HostEnd> Lane<L> {
         }
     }
 
-    /// When something is due while it has a connection.
+    /// Returns the time of its next event, with a connection.
     pub(super) fn deadline(&mut self) -> Option<Instant> {
         let link = self.link.as_mut()?;
         let requests = self.requests.deadline(link.in_flight());
         requests.into_iter().chain(link.deadline()).chain(self.express.deadline()).min()
     }
 
-    /// Requests that have not ended.
+    /// Returns the number of requests that have not ended.
     pub(super) fn outstanding(&self) -> u32 {
         self.requests.outstanding(self.link.as_ref())
     }
 
-    /// Whether it takes a request.
+    /// True if it takes a request.
     pub(super) fn has_room(&self) -> bool {
         self.requests.room(self.link.as_ref()) > 0
     }
 
-    /// Ends the queue in order: it carries nothing.
+    /// Sends a Disconnect on the idle queue.
     pub(super) fn disconnect(&mut self, now: Instant) {
         let link = self.link.as_mut();
         self.parting =
             link.and_then(|link| link.run(now, &fabrics::disconnect(), Data::None, Vec::new()));
     }
 
-    /// Whether the target has answered that.
+    /// True if the target has responded to the Disconnect.
     pub(super) fn has_parted(&self) -> bool {
         self.parting.is_none()
     }
 
-    /// Requests without a slot.
+    /// Returns the number of requests without a slot.
     pub(super) fn waiting(&self) -> usize {
         let link = self.link.as_ref();
         let slots = link.map_or(0, Queue::in_flight);
         (self.requests.outstanding(link) - slots) as usize
     }
 
-    /// A new connection; how many requests go over it first.
+    /// Attaches a new connection. Returns the number of requests that it carries first.
     pub(super) fn attach(
         &mut self,
         now: Instant,
@@ -94,7 +94,7 @@ impl<L: HostEnd> Lane<L> {
         waiting
     }
 
-    /// What has arrived; the inner `Err`: the connection is over.
+    /// Receives from its connection; the inner `Err`: the connection is lost.
     pub(super) fn receive(
         &mut self,
         now: Instant,
@@ -130,14 +130,14 @@ impl<L: HostEnd> Lane<L> {
         Ok(alive)
     }
 
-    /// Commands not answered in time go to `abort`; `true`: the connection is to be given up.
+    /// Passes overdue commands to `abort`. True if the connection is to be reset.
     pub(super) fn check_overdue(&mut self, now: Instant, mut abort: impl FnMut(u16)) -> bool {
         let Some(link) = &self.link else { return false };
         self.requests.may_be_overdue(now)
             && self.requests.check_overdue(now, |slot| abort(link.cid(slot)))
     }
 
-    /// What waits gets slots, after requests have come from another path.
+    /// Submits waiting requests, after some have come from another path.
     pub(super) fn resume(&mut self, now: Instant, network: &mut L::Network) {
         if let Some(link) = &mut self.link {
             self.requests.resume(now, link);
@@ -157,7 +157,7 @@ impl<L: HostEnd> Lane<L> {
         self.requests.detach();
     }
 
-    /// Requests that have failed without an answer.
+    /// Returns requests that have failed without a response.
     pub(super) fn failed(&mut self) -> impl Iterator<Item = Ended<Request>> {
         std::iter::from_fn(|| self.requests.next_failed())
     }

@@ -1,4 +1,4 @@
-//! What a path of the simulated host gives to another one.
+//! Exchange of requests and events between paths of the simulated host.
 
 use super::lane::Lane;
 use super::{Host, rules};
@@ -13,18 +13,18 @@ use roadtrain_host_proto::requests::{Moved, Queue};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::ControllerInstance;
 
-/// What other paths of a host are to hear.
+/// Events of a path for the host's other paths.
 #[derive(Debug, Default)]
 pub(super) struct News {
     /// Controllers that this path has lost.
     pub(super) lost: Vec<ControllerInstance>,
-    /// Controllers of other paths that have ended, as the target says.
+    /// Controllers of other paths that have ended, as the target reports.
     pub(super) ended: Vec<(usize, ControllerInstance)>,
-    /// This path is connected again.
+    /// True if this path is connected again.
     pub(super) is_back: bool,
 }
 
-/// Tells the paths of a host what others of them have heard.
+/// Passes the events of each path to the other paths of a host.
 pub(crate) fn exchange<T: Transport>(
     now: Instant,
     paths: &mut [Host<T>],
@@ -52,7 +52,7 @@ pub(crate) fn exchange<T: Transport>(
     }
 }
 
-/// What one connection of a lane offers.
+/// Returns the offer of one connection of a lane.
 fn offer_of<L: HostEnd>(now: Instant, lane: &Lane<L>, request: &Request) -> Offer {
     let meter = lane.requests.meter().expect("there are other paths");
     Offer {
@@ -65,14 +65,14 @@ fn offer_of<L: HostEnd>(now: Instant, lane: &Lane<L>, request: &Request) -> Offe
 }
 
 impl<T: Transport> Host<T> {
-    /// What was sent over lost connections may be tried again.
+    /// Ends the hold: requests of lost connections may be tried again.
     pub(super) fn end_hold(&mut self, now: Instant) {
         if let Some(since) = self.held_since.take() {
             self.past.longest_hold = self.past.longest_hold.max(now.since(since));
         }
     }
 
-    /// What further paths of the host have to lead to, once it has been connected.
+    /// Returns the namespaces and writes for further paths of the host, once this one has been connected.
     pub(crate) fn of_first(&self) -> Option<(Beside, OldCommands)> {
         let info = self.association.info()?;
         let transfer_bytes = info.transfer_bytes_max;
@@ -81,7 +81,7 @@ impl<T: Transport> Host<T> {
         Some((beside, self.old.clone()))
     }
 
-    /// A further path begins to connect, as the first one has; it has begun before, or begins now.
+    /// Lets a further path begin to connect, with the first path's state, if it has not begun yet.
     pub(crate) fn begin(&mut self, now: Instant, (first, old): (Beside, OldCommands)) {
         if std::mem::take(&mut self.waits_for_first) {
             (self.pinned, self.writes) = (first.pinned.clone(), first.writes.clone());
@@ -92,18 +92,19 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    /// Others have begun to connect: they may have controllers ended that this one has lost, or inherited.
+    /// Repeats requests to other paths that have begun to connect by now: to end controllers that this one has lost, or
+    /// inherited.
     pub(crate) fn remind(&mut self, now: Instant, network: &mut T, load: &mut Load) {
         self.association.remind();
         self.act(now, network, load);
     }
 
-    /// Whether it has not begun to connect.
+    /// True if it has not begun to connect.
     pub(crate) fn waits_for_first(&self) -> bool {
         self.waits_for_first
     }
 
-    /// How it stands with a lane.
+    /// Returns the state of a lane's path.
     pub(crate) fn way_state(&self, lane: usize) -> WayState {
         match &self.lanes[lane].link {
             Some(_) => WayState::Live,
@@ -112,14 +113,14 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    /// What a lane offers to one more request.
+    /// Returns the offer of a lane for one more request.
     pub(crate) fn offer(&self, now: Instant, lane: usize, request: &Request) -> Offer {
         let own = offer_of(now, &self.lanes[lane], request);
         let express = self.express_of(lane).filter(|_| request.traffic() == Traffic::Critical);
         let Some(express) = express.map(|express| offer_of(now, express, request)) else {
             return own;
         };
-        // As in the engine: what is latency-critical takes the express connection.
+        // As in the engine, latency-critical requests use the express connection.
         Offer {
             in_flight: own.in_flight + express.in_flight,
             expected: own.expected.min(express.expected),
@@ -128,7 +129,7 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    /// Requests of a lane that may go elsewhere, as it has no connection; with `early` those that may not, too.
+    /// Takes requests of an unconnected lane that may move to another path; with `early` also those that may not.
     pub(crate) fn take_free(&mut self, lane: usize, early: bool) -> Vec<Moved<Request>> {
         let lane = &mut self.lanes[lane];
         if lane.link.is_some() {
@@ -140,7 +141,7 @@ impl<T: Transport> Host<T> {
         lane.requests.take_free()
     }
 
-    /// Requests of a lane, and of its express connection, that its path has refused.
+    /// Takes requests of a lane, and of its express connection, that its path has refused.
     pub(crate) fn take_diverted(&mut self, lane: usize) -> Vec<Moved<Request>> {
         let mut diverted = self.lanes[lane].requests.take_diverted();
         if let Some(express) = self.express_of_mut(lane) {
@@ -149,21 +150,21 @@ impl<T: Transport> Host<T> {
         diverted
     }
 
-    /// A request stays.
+    /// Puts a request back.
     pub(crate) fn keep(&mut self, lane: usize, moved: Moved<Request>) {
         self.lanes[lane].requests.keep(moved);
     }
 
-    /// A request comes from another path.
+    /// Takes a request from another path.
     pub(crate) fn adopt(&mut self, lane: usize, moved: Moved<Request>) {
         self.past.moved += 1;
         self.lanes[lane].requests.adopt(moved);
     }
 
-    /// Requests have come.
+    /// Submits requests that have moved here.
     ///
     /// # Errors
-    /// What may not be.
+    /// A violation of the checked rules.
     pub(crate) fn go_on(
         &mut self,
         now: Instant,

@@ -1,11 +1,11 @@
-//! Targets of several reactors, which take their messages late, whose threads wait for a core, and between which lanes
-//! move all the time.
+//! Targets of several reactors: messages are taken late, threads wait for a core, and lanes move between reactors all
+//! the time.
 
 use crate::plan::{Fault, Plan, Reactors};
 use crate::rng::Rng;
 use core::time::Duration;
 
-/// One of so many drawn seeds has several reactors.
+/// Inverse share of drawn seeds that have several reactors.
 const SHARE: u64 = 3;
 
 /// Draws several reactors for some seeds.
@@ -15,7 +15,7 @@ pub(super) fn maybe(plan: &mut Plan, dice: &mut Rng) {
     }
 }
 
-/// Any other scenario, at targets of several reactors.
+/// Any other scenario, with targets of several reactors.
 pub fn reactors(plan: &mut Plan) {
     let mut dice = plan.dice.clone().fork();
     let is_other = |(name, _): &&(&str, _)| !["reactors", "swapping"].contains(name);
@@ -25,8 +25,8 @@ pub fn reactors(plan: &mut Plan) {
     several(plan, &mut dice);
 }
 
-/// Three hosts replace blocks by Compare and Write while they write, zero and discard them in other ways, at a target of one
-/// or several reactors. Their connections are cut, and the storage stands still.
+/// Three hosts replace blocks by Compare and Write while they write, zero and discard them in other ways, at a target
+/// of one or several reactors. Their connections are cut, and the storage is stalled.
 pub fn swapping(plan: &mut Plan) {
     if !plan.ether.links.is_empty() {
         return; // over TCP only
@@ -62,8 +62,8 @@ fn several(plan: &mut Plan, dice: &mut Rng) {
     }
 }
 
-/// The storage is memory that is lent, where that is possible. It loses nothing without a flush, and does not outlive a
-/// power loss.
+/// Makes the storage lend its memory, if that is possible. Such storage loses nothing without a flush, and does not
+/// outlive a power loss.
 fn lend_memory(plan: &mut Plan) {
     let is_possible = plan.ether.links.is_empty()
         && plan.targets == 1

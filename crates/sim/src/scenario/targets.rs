@@ -1,5 +1,5 @@
-//! Several targets that serve one disk: one stands still, an address leads to another one than before, a write stays in
-//! the store for longer than a keep-alive timeout, and hosts fail requests that may still be executed.
+//! Several targets that serve one disk. One is paused, an address leads to another target, a write stays in the store
+//! for longer than a keep-alive timeout, and hosts fail requests that may still be executed.
 
 use super::reactors;
 use crate::plan::{Fault, Plan};
@@ -7,11 +7,11 @@ use crate::rng::Rng;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
-/// The keep-alive timeout of most runs, which is the shortest that a target knows.
+/// Keep-alive timeout of most runs, the shortest that a target supports.
 const KEEP_ALIVE: Duration = Duration::from_millis(100);
-/// From a fault to what makes it matter.
+/// Delay from a fault to the fault that depends on it.
 const SOON: Duration = Duration::from_millis(3);
-/// One of so many drawn seeds has several targets.
+/// Inverse share of drawn seeds that have several targets.
 const SHARE: u64 = 5;
 
 /// A seed's plan as it was drawn: some have several targets, some several reactors.
@@ -23,13 +23,13 @@ pub fn drawn(plan: &mut Plan) {
     reactors::maybe(plan, &mut dice);
 }
 
-/// How long what goes wrong lasts at most. Nothing covers a write that stays in the store for longer than the quiet time
-/// (three keep-alive timeouts) while nobody can reach the target that has it: so only one of the two lasts long.
+/// Longest durations of faults. A write that stays in the store for longer than the quiet time (three keep-alive
+/// timeouts) is not covered if its target cannot be reached meanwhile: so only one of the two is long.
 #[derive(Clone, Copy)]
 struct Limits {
-    /// A write stays in the store.
+    /// Time for which a write stays in the store.
     stick: Duration,
-    /// A target cannot be reached, or stands still.
+    /// Time for which a target cannot be reached, or is paused.
     absence: Duration,
 }
 
@@ -38,7 +38,7 @@ const LONG_STICKS: Limits =
 const LONG_ABSENCES: Limits =
     Limits { stick: Duration::from_millis(100), absence: Duration::from_millis(900) };
 
-/// All of what follows, in any mixture.
+/// All of the following scenarios, in any mixture.
 pub fn targets(plan: &mut Plan) {
     let Some(mut dice) = several(plan) else { return };
     plan.targets = dice.pick(&[2, 2, 3]);
@@ -57,16 +57,16 @@ pub fn targets(plan: &mut Plan) {
     draw_episodes(plan, &mut dice, limits, &episodes);
 }
 
-/// A write stays in the store, and the path that it was sent over is lost: no other path may try it while the target says
-/// that it has it.
+/// A write stays in the store, and the path that it was sent over is lost. No other path may repeat it while the target
+/// reports that it has it.
 pub fn sticking(plan: &mut Plan) {
     let Some(mut dice) = several(plan) else { return };
     (plan.targets, plan.paths) = (1 + plan.depth as u8 % 2, 2);
     draw_episodes(plan, &mut dice, LONG_STICKS, &[stuck_write]);
 }
 
-/// All paths are lost, and requests fail long before the targets know: until its blocks are written again a write that has
-/// failed may be executed, and not after.
+/// All paths are lost, and requests fail long before the targets detect it. A write that has failed may be executed
+/// until its blocks are written again, and not after.
 pub fn failing_fast(plan: &mut Plan) {
     let Some(mut dice) = several(plan) else { return };
     (plan.targets, plan.paths) = (2, 2);
@@ -77,21 +77,21 @@ pub fn failing_fast(plan: &mut Plan) {
     draw_episodes(plan, &mut dice, limits, &[all_paths, all_paths, detach]);
 }
 
-/// A host's one address leads to another target than before, while the first one stands still or has a write in its store.
+/// A host's only address leads to another target, while the first one is paused or has a write in its store.
 pub fn moving(plan: &mut Plan) {
     let Some(mut dice) = several(plan) else { return };
     (plan.targets, plan.paths) = (2, 1);
     draw_episodes(plan, &mut dice, LONG_ABSENCES, &[reroute]);
 }
 
-/// Targets stand still, with what they have received, until their hosts have gone on elsewhere.
+/// Targets are paused, with received data, until their hosts have switched to other paths.
 pub fn standing_still(plan: &mut Plan) {
     let Some(mut dice) = several(plan) else { return };
     (plan.targets, plan.paths) = (2, 2);
     draw_episodes(plan, &mut dice, LONG_ABSENCES, &[pause]);
 }
 
-/// What all have in common; `None` over Ethernet.
+/// Prepares a plan with several targets; `None` over Ethernet.
 fn several(plan: &mut Plan) -> Option<Rng> {
     if !plan.ether.links.is_empty() {
         return None;
@@ -111,7 +111,7 @@ fn several(plan: &mut Plan) -> Option<Rng> {
     Some(dice)
 }
 
-/// What a plan is made of.
+/// Plan in the making, from random numbers.
 struct Draw<'a> {
     plan: &'a Plan,
     dice: &'a mut Rng,
@@ -119,7 +119,7 @@ struct Draw<'a> {
     faults: Vec<(Instant, Fault)>,
 }
 
-/// What happens together, from a moment on.
+/// Faults that belong together, from a given time on.
 type Episode = fn(&mut Draw<'_>, Instant);
 
 fn draw_episodes(plan: &mut Plan, dice: &mut Rng, limits: Limits, episodes: &[Episode]) {
@@ -142,26 +142,26 @@ impl Draw<'_> {
         self.dice.below(self.plan.targets.into()) as u8
     }
 
-    /// A time of some length.
+    /// Returns a random duration.
     fn time(&mut self, most: Duration) -> Duration {
         let most = most.as_micros() as u64;
         let most = self.dice.pick(&[most / 10, most / 3, most]);
         self.dice.micros(0, most)
     }
 
-    /// The next write stays in the store.
+    /// Makes the next write stay in the store.
     fn stick(&mut self, at: Instant) {
         let time = self.time(self.limits.stick);
         self.faults.push((at, Fault::Stick { time }));
     }
 
-    /// A path is lost, and cannot be connected again for a while.
+    /// Loses a path, which cannot reconnect for a while.
     fn lose(&mut self, path: u8, at: Instant) {
         let time = self.time(self.limits.absence);
         self.faults.push((at, Fault::Isolate { path, time }));
     }
 
-    /// The target does not read what was sent over a path for a while.
+    /// Leaves the data of a path unread at the target for a while.
     fn silence(&mut self, path: u8, at: Instant) {
         let time = self.time(self.limits.absence.min(KEEP_ALIVE * 2));
         self.faults.push((at, Fault::Silence { path, time }));
@@ -188,7 +188,8 @@ fn pause(draw: &mut Draw<'_>, at: Instant) {
 }
 
 fn reroute(draw: &mut Draw<'_>, at: Instant) {
-    // Nobody reaches the first target any more: without a timer, or with a write in its store for long, nothing would end.
+    // The first target cannot be reached any more: without a timer, or with a long write in its store, nothing would
+    // end.
     if draw.plan.keep_alive.is_zero() || draw.limits.stick > KEEP_ALIVE {
         return;
     }
@@ -215,7 +216,7 @@ fn all_paths(draw: &mut Draw<'_>, at: Instant) {
 }
 
 fn detach(draw: &mut Draw<'_>, at: Instant) {
-    // One that detaches already does not hear of it.
+    // A host that is detaching ignores another detach.
     if draw.faults.iter().any(|(_, fault)| matches!(fault, Fault::Detach { .. })) {
         return;
     }
@@ -228,7 +229,8 @@ fn detach(draw: &mut Draw<'_>, at: Instant) {
 
 fn deaths(draw: &mut Draw<'_>, at: Instant) {
     let (target, time) = (draw.any_target(), draw.dice.micros(0, 30_000));
-    // The machine is another one then, whose targets take nobody's place: without a timer nothing would end.
+    // The machine restarts with another identity, and its targets replace none of the old ones: without a timer nothing
+    // would end.
     let is_power_loss = draw.dice.chance(40) && !draw.plan.keep_alive.is_zero();
     let death =
         if is_power_loss { Fault::PowerLoss { time } } else { Fault::Kill { target, time } };

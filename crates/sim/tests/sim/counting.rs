@@ -1,5 +1,4 @@
-//! Hosts that count with Compare and Write while their connections are cut: no increment is lost, and none is counted
-//! twice.
+//! Hosts count with Compare and Write while their connections are cut: no increment is lost or counted twice.
 
 use crate::common::sum_of;
 use roadtrain_sim::plan::{Plan, Sabotage};
@@ -23,7 +22,7 @@ fn hosts_with_two_paths_count_right() {
     sum.at_least([(counted.done, 1_000), (counted.unknown, 20)]);
 }
 
-/// The judge finds a target that compares and writes, and lets others do so in between.
+/// The checker finds a target that does not exclude other commands between comparison and write.
 #[test]
 fn a_target_that_is_not_alone_with_the_blocks_is_found() {
     let found = (0..20).find_map(|seed| {

@@ -11,7 +11,7 @@ use roadtrain_sim::runs::Lanes;
 #[test]
 fn every_seed_ends_well() {
     let Some(sum) = sum_of("drawn", Lanes::Ethernet, 200) else { return };
-    // The runs went through what they are for.
+    // The runs exercised their purpose.
     sum.at_least([
         (sum.tally.succeeded, 30_000),
         (sum.made, 500),
@@ -24,8 +24,8 @@ fn every_seed_ends_well() {
     ]);
 }
 
-/// Frames are sealed, and somebody who knows the format alters, forges and repeats them. In the clear one such frame
-/// ends a lane, or a block is torn.
+/// Frames are sealed, and an attacker who knows the format alters, forges and repeats them. Without sealing one such
+/// frame ends a lane, or tears a block.
 fn forging(plan: &mut Plan) {
     (plan.authenticates, plan.ether.seals) = (true, true);
     let flood = Fault::Flood { frames: 2000 };
@@ -39,7 +39,7 @@ fn seeds_with_sealed_frames_and_a_forger_end_well() {
     sum.at_least([(sum.tally.succeeded, 1000), (sum.made, 20), (sum.refused, 1000)]);
 }
 
-/// Nothing comes of the target but what somebody repeats of the past: hosts notice in time that it is silent.
+/// Only recorded frames, repeated by an attacker, arrive from the target: hosts detect in time that it is silent.
 #[test]
 fn who_repeats_sealed_frames_hides_no_silence() {
     let silence = |plan: &mut Plan| {
@@ -54,7 +54,7 @@ fn who_repeats_sealed_frames_hides_no_silence() {
     sum.at_least([(sum.refused, 100)]);
 }
 
-/// The judge can say no: with some seed it says this.
+/// Asserts that the checker reports `expected` with some seed.
 fn assert_found(expected: &str, change: impl Fn(&mut Plan)) {
     let failures = (0..500).filter_map(|seed| run_changed(seed, &change).err());
     let found = failures.take(50).any(|failure| failure.what.contains(expected));
@@ -66,7 +66,7 @@ fn a_forgotten_command_is_found() {
     assert_found("stuck", |plan| plan.sabotage = Some(Sabotage::ForgottenCommand));
 }
 
-/// What is left of an old lane overwrites what came after its retries.
+/// Commands of an old lane overwrite writes that followed their retries.
 #[test]
 fn a_new_lane_without_fence_is_found() {
     assert_found("which is none of", |plan| {
@@ -82,7 +82,7 @@ fn a_new_lane_without_fence_is_found() {
     });
 }
 
-/// Without check sums of bodies damage goes unseen: with them the runs above find none.
+/// Without checksums of bodies damage goes undetected: with them the runs above find none.
 #[test]
 fn damage_without_check_sum_is_found() {
     assert_found("a block is torn or strange", |plan| {

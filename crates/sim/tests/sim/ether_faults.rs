@@ -1,4 +1,4 @@
-//! What runs over TCP have to survive, with lanes over Ethernet. Each run went through what it is for.
+//! Faults of the runs over TCP, with lanes over Ethernet. Each run exercised its purpose.
 
 use crate::common::{sum_of, sum_of_seeds};
 use core::time::Duration;
@@ -8,7 +8,7 @@ use roadtrain_sim::plan::{Fault, Plan, Sabotage};
 use roadtrain_sim::runs::{Lanes, Runs};
 use roadtrain_sim::scenario::{Scenario, stalling};
 
-/// The judge can say no: with some seed it says that a read has returned what nobody wrote last.
+/// Asserts that with some seed the checker finds a read of old data.
 fn assert_found(sabotage: Sabotage, scenario: Scenario) {
     let wrong = |plan: &mut Plan| {
         scenario(plan);
@@ -19,7 +19,7 @@ fn assert_found(sabotage: Sabotage, scenario: Scenario) {
     assert!(found, "nobody has found {sabotage:?}");
 }
 
-/// Their successors are let in when the target has asked for the lanes that they left.
+/// Successors of killed hosts are admitted when the target has queried the hosts of their lanes.
 #[test]
 fn what_a_killed_host_has_sent_does_not_come_behind_its_successor() {
     let Some(sum) = sum_of("killing", Lanes::Ethernet, 60) else { return };
@@ -31,7 +31,7 @@ fn what_a_killed_host_has_sent_does_not_come_behind_its_successor() {
     ]);
 }
 
-/// Hosts die while the store has their commands, and nothing says that their lanes are over.
+/// Hosts die while the store has their commands, without a notice that their lanes have ended.
 fn killing_at_the_store(plan: &mut Plan) {
     (plan.hosts, plan.blocks, plan.manners.slow_percent) = (3, 16, 50);
     let stall = Fault::StallDisk { time: Duration::from_millis(15) };
@@ -119,7 +119,7 @@ fn requests_do_not_go_to_another_namespace() {
     sum.at_least([(sum.past.events, 100), (sum.tally.succeeded, 1_000)]);
 }
 
-/// Most lanes at the end are those that their host has left: they send more than idle ones.
+/// Most lanes at the end are orphaned: they send more than idle ones.
 #[test]
 fn lanes_that_their_host_has_left_may_send() {
     Runs::of("stalling", Lanes::Ethernet).unwrap().run(4_191_139_324).unwrap();

@@ -1,5 +1,5 @@
-//! What a lane over Ethernet carries: beside losses, beside TCP, over several links. Virtual time, so the
-//! numbers are the same everywhere.
+//! Throughput of a lane over Ethernet: with losses, next to TCP, over several links. Time is simulated, so the numbers
+//! are the same everywhere.
 
 use crate::cases::examples;
 use core::time::Duration;
@@ -7,7 +7,7 @@ use roadtrain_sim::ether::flow::{Flow, Outcome};
 use roadtrain_sim::ether::net::Manners;
 use roadtrain_sim::ether::settings::LinkPlan;
 
-/// A gigabit link, 50 us long, with a queue of 256 KB.
+/// A gigabit link with a delay of 50 us and a queue of 256 KB.
 const GOOD: fn() -> Manners = || Manners::good(50, Some(1000), 256_000);
 const GIGABIT: f64 = 125e6;
 
@@ -15,7 +15,7 @@ fn link(frame_bytes: u16, manners: Manners) -> LinkPlan {
     LinkPlan { frame_bytes, ways: [manners; 2] }
 }
 
-/// 4 KiB requests, 128 of them, or 64 KiB ones, 32 of them.
+/// Returns a flow of 128 requests of 4 KiB, or 32 of 64 KiB.
 fn flow(links: Vec<LinkPlan>, octets: u32, writes: bool) -> Flow {
     let depth = if octets > 4096 { 32 } else { 128 };
     let (warm_up, time) = (Duration::from_millis(100), Duration::from_millis(400));
@@ -27,7 +27,7 @@ fn with_loss(frame_bytes: u16, lost_ppm: u64, octets: u32, writes: bool) -> Outc
     flow(vec![link(frame_bytes, manners)], octets, writes).run(1)
 }
 
-/// The payload's share of the link, with all heads: 97.6 % at most with frames of 9000 octets.
+/// The payload's share of the link, with all headers: 97.6 % at most with frames of 9000 bytes.
 #[test]
 fn a_link_is_used() {
     for writes in [false, true] {
@@ -49,7 +49,7 @@ fn one_percent_of_loss_costs_less_than_a_fifth() {
     }
 }
 
-/// What is lost by chance says nothing about queues: windows stay large enough for faster links.
+/// Random losses do not indicate queues: windows stay large enough for faster links.
 #[test]
 fn one_percent_of_loss_costs_less_than_a_fifth_of_a_fast_link() {
     let links = [(10_000, 10), (10_000, 50), (25_000, 10)];
@@ -72,8 +72,8 @@ fn with_five_percent_of_loss_every_request_completes() {
     }
 }
 
-/// Lanes and TCP get about the same of a link that both fill. Which of them meets the full queue more often hangs on the
-/// delay: with standard frames the index is between 0.85 and 0.96, so that is a mean.
+/// Lanes and TCP get about the same share of a link that both fill. It depends on the delay which of them meets the
+/// full queue more often. With standard frames the index is between 0.85 and 0.96, so the test uses a mean.
 #[test]
 fn tcp_beside_a_lane_gets_its_share() {
     let links =
@@ -100,7 +100,7 @@ fn tcp_beside_a_lane_gets_its_share() {
     }
 }
 
-/// Nor does a lane take losses for chance when short queues run over.
+/// A lane does not mistake losses of short queues for random ones.
 #[test]
 fn tcp_beside_a_lane_gets_its_share_of_a_fast_link_with_short_queues() {
     let links = [(10_000, 10, 128_000), (10_000, 50, 256_000), (25_000, 50, 256_000)];
@@ -118,8 +118,8 @@ fn tcp_beside_a_lane_gets_its_share_of_a_fast_link_with_short_queues() {
     }
 }
 
-/// Nor when those are of a few frames, where round trips are all alike: TCP is to get what it gets when each loss is
-/// taken for a queue that has run over (37, 29, 15 and 50 MB/s).
+/// Nor those of queues of a few frames, where all round trips are alike. TCP gets the throughput that it has when the
+/// lane treats each loss as a full queue (37, 29, 15 and 50 MB/s).
 #[test]
 fn tcp_beside_a_lane_gets_its_share_of_queues_of_a_few_frames() {
     let links = [

@@ -1,4 +1,4 @@
-//! Express connections beside bulk: opened and closed all the time, in whatever happens to the others.
+//! Express connections next to bulk: opened and closed all the time, under all faults of other connections.
 
 use crate::common::sum_of;
 use roadtrain_sim::plan::{Plan, Sabotage};
@@ -28,7 +28,7 @@ fn express_connections_are_as_safe_as_lanes() {
     }
 }
 
-/// The judge sees what is wrong about a target that lets hosts in too early, with express connections, too.
+/// The checker finds a target that admits hosts too early, with express connections as well.
 #[test]
 fn a_target_that_does_not_wait_is_found_beside_express_connections() {
     let found = (0..300).find_map(|seed| {
@@ -50,7 +50,7 @@ fn express_connections_of_paths_end_well() {
         let Some(sum) = sum_of(scenario, Lanes::Mixing, seeds) else { continue };
         let past = sum.past;
         sum.at_least([(past.expressed, 1_000), (past.expresses, 100)]);
-        // Connections were lost that had something, and requests have moved.
+        // Connections were lost with requests in flight, and requests have moved.
         sum.at_least([(past.express_lost, 25), (past.moved, 250)]);
     }
 }
@@ -61,7 +61,7 @@ fn a_path_without_a_past_reports_a_power_failure() {
     Runs::of("paths", Lanes::Mixing).unwrap().run(3_640_426_714).unwrap();
 }
 
-/// The judge finds a host that tries at once on another path what a lost express connection had.
+/// The checker finds a host that repeats requests of a lost express connection on another path at once.
 #[test]
 fn what_a_lost_express_connection_had_is_not_tried_early() {
     // Seeds that showed it are tried first: seconds instead of a minute.

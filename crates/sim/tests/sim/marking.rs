@@ -18,7 +18,7 @@ fn marks_hold_over_two_paths() {
     sum.at_least([(sum.tally.unreadable, 1_000), (sum.tally.succeeded, 5_000)]);
 }
 
-/// The judge finds a target that answers before the mark is on stable storage.
+/// The checker finds a target that responds before the mark is on stable storage.
 #[test]
 fn a_mark_that_was_not_saved_is_found() {
     let found = (0..50).find_map(|seed| {

@@ -1,4 +1,4 @@
-//! Hosts with two paths: whatever becomes of one, nothing is executed twice with something in between.
+//! Hosts with two paths: no fault of a path leads to a second execution after another write.
 
 use crate::common::sum_of;
 use roadtrain_sim::plan::{Plan, Sabotage};
@@ -24,7 +24,7 @@ fn a_late_write_of_a_lost_path_does_no_harm() {
     sum.at_least([(sum.past.moved, 200)]);
 }
 
-/// The judge finds a host that tries everything on another path at once.
+/// The checker finds a host that repeats everything on another path at once.
 #[test]
 fn a_host_that_does_not_wait_for_its_lost_path_is_found() {
     let found = (0..100).find_map(|seed| {
@@ -38,7 +38,7 @@ fn a_host_that_does_not_wait_for_its_lost_path_is_found() {
     assert!(what.contains("which is none of"), "{what}");
 }
 
-/// What is under way on a path that cannot be reached for 60 ms goes on over the other one much sooner.
+/// Requests of a path that cannot be reached for 60 ms continue over the other one much sooner.
 #[test]
 fn another_path_has_the_lost_controller_ended() {
     let Some(sum) = sum_of("fence", Lanes::Tcp, 40) else { return };
@@ -47,7 +47,7 @@ fn another_path_has_the_lost_controller_ended() {
     assert!(sum.past.longest_hold < Duration::from_millis(30), "{sum:?}");
 }
 
-/// Without the fence, or with one that is only said to be there, old data comes behind new.
+/// Without the fence, or with a fence that is only pretended, old data follows new data.
 #[test]
 fn without_the_fence_old_writes_come_behind_new_ones() {
     for sabotage in [Sabotage::EarlyMove, Sabotage::NoReset] {
@@ -63,7 +63,7 @@ fn without_the_fence_old_writes_come_behind_new_ones() {
     }
 }
 
-/// What a store loses is told to a host that writes and flushes by several paths.
+/// Losses of a store are reported to a host that writes and flushes by several paths.
 #[test]
 fn what_a_store_loses_is_told_over_several_paths() {
     let Some(sum) = sum_of("losing-paths", Lanes::Tcp, 40) else { return };

@@ -1,5 +1,4 @@
-//! Targets of several reactors: messages that are late, threads that wait for a core, lanes that move, memory that is
-//! lent.
+//! Targets of several reactors: late messages, threads that wait for a core, lanes that move, memory that is lent.
 
 use crate::common::sum_of;
 use roadtrain_sim::plan::{Plan, Reactors, Sabotage};
@@ -23,7 +22,7 @@ fn messages_for_lanes_over_ethernet_are_late() {
     sum.at_least([(sum.past.retries, 300), (sum.tally.succeeded, 5_000)]);
 }
 
-/// Finds the first seed that fails with a target that is wrong in this way.
+/// Returns the failure of the first seed that fails with this fault of the target.
 fn first_failure(sabotage: Sabotage, scenario: Scenario) -> String {
     let wrong = |plan: &mut Plan| {
         scenario(plan);

@@ -1,4 +1,4 @@
-//! Seeds of scenarios over TCP, and targets that do wrong.
+//! Seeds of scenarios over TCP, and targets with deliberate faults.
 
 use crate::common::{assert_repeatable, sum_of, sum_of_seeds};
 use roadtrain_proto::time::Instant;
@@ -11,7 +11,7 @@ use roadtrain_wire::status::Status;
 #[test]
 fn every_seed_ends_well() {
     let Some(sum) = sum_of("drawn", Lanes::Tcp, 1000) else { return };
-    // The runs went through what they are for.
+    // The runs exercised their purpose.
     sum.at_least([
         (sum.tally.succeeded, 50_000),
         (sum.tally.failed, 100),
@@ -24,7 +24,7 @@ fn every_seed_ends_well() {
     ]);
 }
 
-/// The judge can say no: what it says about targets that do wrong.
+/// Returns the checker's report on a target with a deliberate fault.
 fn first_failure(sabotage: Sabotage) -> String {
     first_failure_changed(sabotage, |_| {})
 }
@@ -42,14 +42,14 @@ fn first_failure_changed(sabotage: Sabotage, change: impl Fn(&mut Plan)) -> Stri
     found.expect("it goes wrong with some seed").what
 }
 
-/// Commands of a lost connection that still execute overwrite what came after their retries.
+/// Commands of a lost connection that still execute overwrite writes that followed their retries.
 #[test]
 fn a_target_without_fence_is_found() {
     let what = first_failure(Sabotage::NoFence);
     assert!(what.contains("which is none of"), "{what}");
 }
 
-/// They cannot be distinguished, so a target refuses them.
+/// Such hosts cannot be distinguished, so a target refuses them.
 #[test]
 fn hosts_without_an_identifier_are_not_connected() {
     let what = first_failure(Sabotage::NoHostId);
@@ -86,14 +86,14 @@ fn a_failed_flush_is_told_though_connections_are_lost() {
     sum.at_least([(sum.tally.lost, 500), (sum.past.retries, 500)]);
 }
 
-/// Two flushes of a host that has lost writes of two failures, of which it was told one: the disk does not carry the
+/// Two flushes of a host that has lost writes of two failures, of which one was reported: the disk does not carry the
 /// first flush out, and the second one must not succeed.
 #[test]
 fn a_failure_that_was_told_does_not_hide_the_next_one() {
     run_changed(45, losing_in_turn).expect("the second failure is told");
 }
 
-/// The target without a keep-alive timer has nothing else to do when a command that is to be aborted has ended already.
+/// The target without a keep-alive timer has no other event when a command that is to be aborted has ended already.
 #[test]
 fn an_abort_is_answered_though_nothing_else_is_due() {
     run_changed(3_649_793_288, losing_in_turn).expect("the Abort is answered");
@@ -118,14 +118,14 @@ fn a_forgotten_command_is_found() {
     assert!(what.contains("stuck") || what.contains("nothing is due"), "{what}");
 }
 
-/// A command that is not answered is aborted, then submitted again over new connections.
+/// A command without a response is aborted, then submitted again over new connections.
 #[test]
 fn a_target_that_forgets_commands_is_survived() {
     let Some(sum) = sum_of("forgetting", Lanes::Tcp, 150) else { return };
     sum.at_least([(sum.past.aborts, 500), (sum.tally.succeeded, 10_000)]);
 }
 
-/// For a third of the time the target says that it does no I/O: all requests wait for it.
+/// For a third of the time the target refuses I/O: all requests wait for it.
 #[test]
 fn a_namespace_that_cannot_be_reached_is_waited_for() {
     let refusals = [
@@ -144,7 +144,7 @@ fn a_namespace_that_cannot_be_reached_is_waited_for() {
             plan.faults.clear();
         };
         let Some(sum) = sum_of_seeds(20, |seed| run_changed(seed, refuse)) else { continue };
-        // The load takes none of these for an answer.
+        // The load accepts none of these as a response.
         sum.at_least([(sum.tally.repeated, 100)]);
     }
 }
@@ -170,7 +170,7 @@ fn what_comes_behind_a_successor_is_found() {
     assert!(what.contains("which is none of"), "{what}");
 }
 
-/// Connections of a few hosts want many times the buffers that there are; some fall silent and keep theirs.
+/// Connections of a few hosts need many times the available buffers; some fall silent and keep theirs.
 #[test]
 fn buffers_that_are_few_are_waited_for() {
     let Some(sum) = sum_of("starving", Lanes::Tcp, 40) else { return };
@@ -181,7 +181,7 @@ fn buffers_that_are_few_are_waited_for() {
     ]);
 }
 
-/// Connections fall silent one after the other, and no end of any is heard of.
+/// Connections fall silent one after the other, without any notice of an end.
 #[test]
 fn half_open_connections_are_survived() {
     let Some(sum) = sum_of("half-open", Lanes::Tcp, 150) else { return };
@@ -198,28 +198,28 @@ fn resets_that_only_one_end_hears_of_are_survived() {
     sum.at_least([(sum.past.associations, 300), (sum.tally.succeeded, 10_000)]);
 }
 
-/// Another namespace is there when the target comes back: no request that meant the first one gets to it.
+/// The target serves another namespace when it restarts: no request that meant the first one reaches it.
 #[test]
 fn requests_do_not_go_to_another_namespace() {
     let Some(sum) = sum_of("replaced", Lanes::Tcp, 150) else { return };
     sum.at_least([(sum.past.associations, 500), (sum.tally.succeeded, 10_000)]);
 }
 
-/// Everything stands still for about as long as the keep-alive timeout, or half of it: some associations live, some
-/// end, at either end first.
+/// All arrivals are held for about the keep-alive timeout, or half of it: some associations survive, some end, at
+/// either end first.
 #[test]
 fn pauses_as_long_as_the_keep_alive_timeout_are_survived() {
     let Some(sum) = sum_of("pausing", Lanes::Tcp, 60) else { return };
     sum.at_least([(sum.target.expired, 10), (sum.tally.succeeded, 5_000)]);
 }
 
-/// A path whose old writes have ended goes on with what has waited for them, though nothing else is due.
+/// A path whose old writes have ended continues requests that have waited for them, without any other event.
 #[test]
 fn what_waited_for_old_writes_goes_on_at_once() {
     Runs::of("drawn", Lanes::Tcp).unwrap().run(3_871_591_641).unwrap();
 }
 
-/// Its commands were at the disk when it was stopped, and hosts have gone on elsewhere meanwhile.
+/// Its commands were on the disk when it was paused, and hosts have switched to other paths meanwhile.
 #[test]
 fn a_target_that_stood_still_begins_no_further_part_of_a_command() {
     Runs::of("drawn", Lanes::Tcp).unwrap().run(1_800_392_663).unwrap();
@@ -230,14 +230,14 @@ fn a_seed_is_a_run() {
     assert_repeatable(3, run);
 }
 
-/// Hosts and target authenticate each other on every queue, however often connections are lost meanwhile.
+/// Hosts and target authenticate each other on every queue, in spite of lost connections.
 #[test]
 fn runs_with_authentication_end_well() {
     let Some(sum) = sum_of("authenticating", Lanes::Tcp, 200) else { return };
     sum.at_least([(sum.tally.succeeded, 5_000), (sum.past.associations, 200)]);
 }
 
-/// The controller is gone when the host has proved who it is: the target refuses the queue.
+/// The controller is gone when the host has authenticated: the target refuses the queue.
 #[test]
 fn a_queue_that_is_refused_after_the_proof_ends() {
     run_changed(2_610_079_260, authenticating).expect("requests are tried again");

@@ -1,4 +1,4 @@
-//! Hosts that replace blocks by Compare and Write while others write them: nothing comes between comparison and write.
+//! Hosts replace blocks by Compare and Write while others write them: no write comes between comparison and write.
 
 use crate::common::sum_of;
 use roadtrain_sim::plan::{Plan, Sabotage};
@@ -16,7 +16,7 @@ fn nothing_comes_between_comparison_and_write() {
     ]);
 }
 
-/// The judge finds targets that let others write in between: with buffers, and into memory that is lent.
+/// The checker finds targets that let others write in between: with buffers, and into memory that is lent.
 #[test]
 fn writes_that_come_between_are_found() {
     for sabotage in [Sabotage::NotAlone, Sabotage::OpenPlaces] {

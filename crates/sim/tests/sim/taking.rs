@@ -1,5 +1,5 @@
-//! Hosts that take the namespace from one another by reservations while their connections are cut: nothing of a host that
-//! was shut out is executed any more.
+//! Hosts take the namespace from one another by reservations while their connections are cut: no command of a preempted
+//! host is executed any more.
 
 use crate::common::sum_of;
 use roadtrain_sim::plan::{Plan, Sabotage};
@@ -38,7 +38,7 @@ fn nothing_that_lies_unread_of_a_preempted_host_is_executed() {
     ]);
 }
 
-/// The judge finds a target that answers before what others have in its store has ended.
+/// The checker finds a target that responds before others' commands in its store have ended.
 #[test]
 fn a_target_that_does_not_wait_for_preempted_hosts_is_found() {
     let found = (0..40).find_map(|seed| {

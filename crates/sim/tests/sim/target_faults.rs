@@ -1,4 +1,4 @@
-//! Faults of the target and its store, each with what it has to lead to.
+//! Faults of the target and its store, with their expected effects.
 
 use crate::common::sum_of;
 use roadtrain_sim::plan::{Plan, Sabotage};
@@ -20,7 +20,7 @@ fn nothing_overtakes_what_a_stalled_store_still_has() {
     ]);
 }
 
-/// The judge sees what is wrong about a target that lets hosts in too early.
+/// The checker finds a target that admits hosts too early.
 #[test]
 fn a_target_that_does_not_wait_for_its_store_is_found() {
     let found = (0..300).find_map(|seed| {
@@ -34,15 +34,15 @@ fn a_target_that_does_not_wait_for_its_store_is_found() {
     assert!(what.contains("which is none of"), "{what}");
 }
 
-/// Octets that nobody has read yet when the host is back are never executed.
+/// Bytes that are unread when the host is back are never executed.
 #[test]
 fn lanes_that_are_not_read_are_swept() {
     let Some(sum) = sum_of("unread", Lanes::Tcp, 150) else { return };
     sum.at_least([(sum.target.swept, 50), (sum.tally.succeeded, 10_000)]);
 }
 
-/// Hosts lose their connections while the target does not read them, and the target hears nothing of it: it ends them
-/// because the hosts name the controllers that they have lost.
+/// Hosts lose their connections while the target does not read them and is not notified. It closes them because the
+/// hosts name the controllers that they have lost.
 #[test]
 fn what_a_lost_controller_has_not_read_is_never_executed() {
     let Some(sum) = sum_of("unheard", Lanes::Tcp, 100) else { return };
@@ -55,8 +55,8 @@ fn what_a_lost_controller_has_in_its_store_is_waited_for() {
     sum.at_least([(sum.past.fenced, 200), (sum.tally.succeeded, 10_000)]);
 }
 
-/// The judge sees what is wrong about a target that only says that it has ended other controllers, or that does not
-/// wait for their commands.
+/// The checker finds a target that only pretends to have ended other controllers, or that does not wait for their
+/// commands.
 #[test]
 fn a_target_that_does_not_end_lost_controllers_is_found() {
     for (scenario, sabotage) in [
@@ -74,8 +74,8 @@ fn a_target_that_does_not_end_lost_controllers_is_found() {
     }
 }
 
-/// Two runs of which one connection was swallowed and another one's reset was not heard by the target, which did not
-/// read either for a while.
+/// In two runs one connection was swallowed, and the reset of another one was not reported to the target, which did not
+/// read for a while either.
 #[test]
 fn resets_that_were_lost_while_the_target_did_not_read_are_survived() {
     for seed in [3_002_263, 3_010_194] {
@@ -83,15 +83,15 @@ fn resets_that_were_lost_while_the_target_did_not_read_are_survived() {
     }
 }
 
-/// The namespace in use changes its size all the time, and no request notices.
+/// The namespace in use changes its size all the time, which no request notices.
 #[test]
 fn a_namespace_is_resized_under_load() {
     let Some(sum) = sum_of("resizing", Lanes::Tcp, 100) else { return };
     sum.at_least([(sum.tally.succeeded, 10_000), (sum.past.events, 500)]);
 }
 
-/// The last change of a run puts a namespace in the place of another one: it appears when hosts have had their time to
-/// notice that the old one went.
+/// The last change of a run replaces a namespace by another one: it appears when hosts have had time to notice the
+/// removal of the old one.
 #[test]
 fn a_namespace_that_takes_the_place_of_another_appears() {
     run_changed(2134, resizing).expect("it appears in the end");
@@ -103,7 +103,7 @@ fn a_flush_fails_once_after_a_power_loss_that_took_acknowledged_writes() {
     sum.at_least([(sum.past.writes_lost, 300), (sum.tally.lost, 200)]);
 }
 
-/// The judge sees what is wrong about a target that does not say that it was without power.
+/// The checker finds a target that does not report its power losses.
 #[test]
 fn a_power_loss_that_no_flush_reports_is_found() {
     let found = (0..100).find_map(|seed| {
