@@ -6,8 +6,8 @@
 //! of another one is lost, with its job's word; one that is executed twice is in the value, but not in the sum.
 
 use crate::disk::BLOCK_BYTES;
-use crate::request::Request;
-use crate::rng::Rng;
+use crate::request::LoadRequest;
+use crate::rng::SimRng;
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
@@ -18,13 +18,13 @@ const JOBS: u8 = 3;
 
 /// Next request of a job.
 #[derive(Clone, Debug)]
-enum Step {
+enum CountingStep {
     Read,
     Swap(Vec<u8>),
 }
 
 #[derive(Debug)]
-struct Job {
+struct CountingJob {
     host: u8,
     /// Block of its counter.
     lba: u64,
@@ -32,22 +32,22 @@ struct Job {
     done: u64,
     /// True if the outcome of the next increment is unknown.
     in_doubt: bool,
-    next: Step,
+    next: CountingStep,
     /// Request in flight, with the increments of all jobs when it began.
-    open: Option<(Step, Vec<u64>)>,
+    open: Option<(CountingStep, Vec<u64>)>,
 }
 
 /// All jobs.
 #[derive(Debug, Default)]
-pub struct Counting {
-    jobs: Vec<Job>,
+pub struct CountingJobs {
+    jobs: Vec<CountingJob>,
     /// Outcomes of their attempts.
-    pub counted: Counted,
+    pub counted: CountingOutcomes,
 }
 
 roadtrain_proto::counters! {
     /// Outcomes of attempts to count.
-    pub struct Counted {
+    pub struct CountingOutcomes {
         /// Increments that are done.
         done,
         /// Attempts with an unknown outcome.
@@ -59,17 +59,24 @@ roadtrain_proto::counters! {
     }
 }
 
-impl Counting {
+impl CountingJobs {
     /// Makes jobs for the hosts 1 to `hosts`, on blocks `lbas`.
     #[must_use]
     pub fn new(hosts: u8, lbas: std::ops::Range<u64>) -> Self {
-        let mut counting = Counting::default();
+        let mut counting = CountingJobs::default();
         if lbas.is_empty() {
             return counting;
         }
         for (number, host) in (0..).zip((1..=hosts).flat_map(|host| [host; JOBS as usize])) {
             let lba = lbas.start + number % (lbas.end - lbas.start);
-            let job = Job { host, lba, done: 0, in_doubt: false, next: Step::Read, open: None };
+            let job = CountingJob {
+                host,
+                lba,
+                done: 0,
+                in_doubt: false,
+                next: CountingStep::Read,
+                open: None,
+            };
             counting.jobs.push(job);
         }
         counting
@@ -82,8 +89,13 @@ impl Counting {
     }
 
     /// Returns number and request of an idle job of `host`, if there is one.
-    pub fn request(&mut self, host: u8, rng: &mut Rng, token: u64) -> Option<(usize, Request)> {
-        let idle = |(_, job): &(usize, &Job)| job.host == host && job.open.is_none();
+    pub fn request(
+        &mut self,
+        host: u8,
+        rng: &mut SimRng,
+        token: u64,
+    ) -> Option<(usize, LoadRequest)> {
+        let idle = |(_, job): &(usize, &CountingJob)| job.host == host && job.open.is_none();
         let idle: Vec<usize> = self.jobs.iter().enumerate().filter(idle).map(|(n, _)| n).collect();
         let number = *idle.get(rng.below(idle.len().max(1) as u64) as usize)?;
         let before = self.jobs.iter().map(|job| job.done).collect();
@@ -91,8 +103,8 @@ impl Counting {
         let mut sqe = Sqe::rw(opcode::READ, 1, job.lba, 1);
         let mut compare = None;
         let (data, buffer) = match &job.next {
-            Step::Read => (Data::In(BLOCK_BYTES as u32), vec![0xee; BLOCK_BYTES]),
-            Step::Swap(old) => {
+            CountingStep::Read => (Data::In(BLOCK_BYTES as u32), vec![0xee; BLOCK_BYTES]),
+            CountingStep::Swap(old) => {
                 let mut new = old.clone();
                 put(&mut new, 0, word(old, 0) + 1);
                 put(&mut new, number + 1, job.done + 1);
@@ -105,7 +117,7 @@ impl Counting {
         sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();
         job.open = Some((job.next.clone(), before));
         let (urgency, hides_blocks) = (Urgency::Urgent, false);
-        Some((number, Request { token, sqe, compare, data, buffer, urgency, hides_blocks }))
+        Some((number, LoadRequest { token, sqe, compare, data, buffer, urgency, hides_blocks }))
     }
 
     /// Completes a job's request.
@@ -115,14 +127,14 @@ impl Counting {
     pub fn complete(&mut self, number: usize, status: Status, block: &[u8]) -> Result<(), String> {
         let job = &mut self.jobs[number];
         let (step, before) = job.open.take().ok_or("nothing was under way")?;
-        job.next = Step::Read;
+        job.next = CountingStep::Read;
         match step {
-            Step::Read if status.is_success() => {
+            CountingStep::Read if status.is_success() => {
                 let lba = job.lba;
                 self.check(lba, block, &before)?;
                 let job = &mut self.jobs[number];
                 if word(block, number + 1) == job.done {
-                    (job.next, job.in_doubt) = (Step::Swap(block.to_vec()), false);
+                    (job.next, job.in_doubt) = (CountingStep::Swap(block.to_vec()), false);
                 } else if std::mem::take(&mut job.in_doubt) {
                     job.done += 1;
                     self.counted.done += 1;
@@ -131,16 +143,18 @@ impl Counting {
                     return Err(format!("job {number}: what was refused is counted"));
                 }
             }
-            Step::Swap(_) if status.is_success() => {
+            CountingStep::Swap(_) if status.is_success() => {
                 job.done += 1;
                 self.counted.done += 1;
             }
-            Step::Swap(_) if status.is(Status::COMPARE_FAILURE) => self.counted.refused += 1,
-            Step::Swap(_) => {
+            CountingStep::Swap(_) if status.is(Status::COMPARE_FAILURE) => {
+                self.counted.refused += 1
+            }
+            CountingStep::Swap(_) => {
                 job.in_doubt = true;
                 self.counted.unknown += 1;
             }
-            Step::Read => {}
+            CountingStep::Read => {}
         }
         Ok(())
     }
@@ -149,8 +163,8 @@ impl Counting {
     pub fn kill(&mut self, host: u8) {
         for job in self.jobs.iter_mut().filter(|job| job.host == host) {
             if let Some((step, _)) = job.open.take() {
-                job.in_doubt |= matches!(step, Step::Swap(_));
-                job.next = Step::Read;
+                job.in_doubt |= matches!(step, CountingStep::Swap(_));
+                job.next = CountingStep::Read;
             }
         }
     }
@@ -178,7 +192,7 @@ impl Counting {
     /// Checks the final contents of the disk.
     ///
     /// # Errors
-    /// As [`Counting::complete`].
+    /// As [`CountingJobs::complete`].
     pub fn judge(&self, content: impl Fn(u64) -> Vec<u8>) -> Result<(), String> {
         let done: Vec<u64> = self.jobs.iter().map(|job| job.done).collect();
         for job in &self.jobs {

@@ -3,7 +3,7 @@
 //! succeeds nevertheless, like write-back errors of real systems. Several processes may serve the same storage: each
 //! gets the completions of its own commands.
 
-use crate::rng::Rng;
+use crate::rng::SimRng;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use std::cell::RefCell;
@@ -17,11 +17,11 @@ pub const BLOCK_BYTES: usize = 512;
 const AFTER_STALL_US: u64 = 5_000;
 
 /// Content of a block, by the number of its write; 0 for zeroes.
-pub type Stamp = u64;
+pub type BlockStamp = u64;
 
 /// Returns the bytes of a block.
 #[must_use]
-pub fn block(stamp: Stamp, lba: u64) -> [u8; BLOCK_BYTES] {
+pub fn block(stamp: BlockStamp, lba: u64) -> [u8; BLOCK_BYTES] {
     let mut octets = [0; BLOCK_BYTES];
     if stamp != 0 {
         let (words, _) = octets.as_chunks_mut::<8>();
@@ -34,14 +34,14 @@ pub fn block(stamp: Stamp, lba: u64) -> [u8; BLOCK_BYTES] {
 
 /// Returns the stamp of a block's bytes; `None` if no write of that block has these bytes.
 #[must_use]
-pub fn stamp_of(octets: &[u8], lba: u64) -> Option<Stamp> {
+pub fn stamp_of(octets: &[u8], lba: u64) -> Option<BlockStamp> {
     let stamp = u64::from_le_bytes(*octets.first_chunk()?);
     (octets == block(stamp, lba)).then_some(stamp)
 }
 
 /// Effect of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum DiskWork {
     /// Read blocks.
     Read {
         /// First block.
@@ -63,10 +63,10 @@ pub enum Work {
 }
 
 /// A command in flight.
-struct Task {
+struct DiskCommand {
     /// Process that has started it.
     process: u8,
-    work: Work,
+    work: DiskWork,
     /// Blocks still to be touched, with their times.
     steps: Vec<(Instant, u64)>,
     ends: Instant,
@@ -81,7 +81,7 @@ struct Task {
 
 /// A completed command.
 #[derive(Debug)]
-pub struct Done {
+pub struct DiskCompletion {
     /// Number that [`SimDisk::start`] has returned.
     pub task: u64,
     /// Bytes that it has read, or a failure.
@@ -93,7 +93,7 @@ pub struct Done {
 }
 
 #[derive(Clone)]
-struct Cell {
+struct DiskBlock {
     stable: Vec<u8>,
     /// Later writes in order: serial number and content.
     cached: Vec<(u64, Vec<u8>)>,
@@ -101,7 +101,7 @@ struct Cell {
     lost: u64,
 }
 
-impl Cell {
+impl DiskBlock {
     fn now(&self) -> &Vec<u8> {
         self.cached.last().map_or(&self.stable, |(_, content)| content)
     }
@@ -128,7 +128,7 @@ fn blocks_of(offset: u64, bytes: usize) -> (usize, usize) {
 
 /// Latency and failure rates of commands.
 #[derive(Clone, Copy, Debug)]
-pub struct Manners {
+pub struct DiskBehaviour {
     /// Shortest and longest latency in microseconds.
     pub latency_us: (u64, u64),
     /// Percentage of commands that take ten times as long.
@@ -142,23 +142,23 @@ pub struct Manners {
 
 /// The storage that all processes share.
 struct Storage {
-    cells: Vec<Cell>,
-    tasks: BTreeMap<u64, Task>,
+    cells: Vec<DiskBlock>,
+    tasks: BTreeMap<u64, DiskCommand>,
     /// Completions that their processes have not taken yet.
-    ended: Vec<(u8, Done)>,
+    ended: Vec<(u8, DiskCompletion)>,
     serial: u64,
-    manners: Manners,
+    manners: DiskBehaviour,
     /// End of a stall, before which nothing happens.
     stalled_until: Instant,
     /// Extra delay of the next write.
     delay: Duration,
-    rng: Rng,
+    rng: SimRng,
 }
 
 impl Storage {
-    fn start(&mut self, now: Instant, process: u8, work: Work) -> u64 {
+    fn start(&mut self, now: Instant, process: u8, work: DiskWork) -> u64 {
         let mut now = now.max(self.stalled_until);
-        if matches!(work, Work::Write { .. }) {
+        if matches!(work, DiskWork::Write { .. }) {
             now += std::mem::take(&mut self.delay);
         }
         let (shortest, longest) = self.manners.latency_us;
@@ -167,23 +167,23 @@ impl Storage {
             takes *= 10;
         }
         let (slba, blocks) = match &work {
-            Work::Read { slba, blocks } => (*slba, *blocks),
-            Work::Write { slba, data, .. } => (*slba, (data.len() / BLOCK_BYTES) as u64),
-            Work::Flush => (0, 0),
+            DiskWork::Read { slba, blocks } => (*slba, *blocks),
+            DiskWork::Write { slba, data, .. } => (*slba, (data.len() / BLOCK_BYTES) as u64),
+            DiskWork::Flush => (0, 0),
         };
         let rng = &mut self.rng;
         let mut moment = || now + Duration::from_nanos(rng.below(takes.as_nanos() as u64 + 1));
         let mut steps: Vec<_> = (slba..slba + blocks).map(|lba| (moment(), lba)).collect();
         steps.sort_unstable();
         steps.reverse();
-        let read = if matches!(work, Work::Read { .. }) { blocks as usize } else { 0 };
+        let read = if matches!(work, DiskWork::Read { .. }) { blocks as usize } else { 0 };
         let data = vec![0; read * BLOCK_BYTES];
         let fails = self.rng.below(1000) < self.manners.failing_per_mille;
         self.serial += 1;
         let losing = self.manners.losing_percent;
-        let loses = work == Work::Flush && losing > 0 && self.rng.chance(losing);
+        let loses = work == DiskWork::Flush && losing > 0 && self.rng.chance(losing);
         let (ends, flushes) = (now + takes, self.serial);
-        let task = Task { process, work, steps, ends, fails, loses, data, flushes };
+        let task = DiskCommand { process, work, steps, ends, fails, loses, data, flushes };
         self.tasks.insert(self.serial, task);
         self.serial
     }
@@ -213,43 +213,46 @@ impl Storage {
         let Some(task) = self.tasks.get_mut(&number) else { return };
         let cell = &mut self.cells[lba as usize];
         match &task.work {
-            Work::Read { slba, .. } => {
+            DiskWork::Read { slba, .. } => {
                 let at = (lba - slba) as usize * BLOCK_BYTES;
                 task.data[at..at + BLOCK_BYTES].copy_from_slice(cell.now());
             }
-            Work::Write { slba, data, .. } => {
+            DiskWork::Write { slba, data, .. } => {
                 let at = (lba - slba) as usize * BLOCK_BYTES;
                 self.serial += 1;
                 cell.cached.push((self.serial, data[at..at + BLOCK_BYTES].to_vec()));
             }
-            Work::Flush => {}
+            DiskWork::Flush => {}
         }
     }
 
-    fn end(&mut self, number: u64) -> Option<(u8, Done)> {
+    fn end(&mut self, number: u64) -> Option<(u8, DiskCompletion)> {
         let task = self.tasks.remove(&number)?;
         if task.loses {
             self.cells.iter_mut().for_each(|cell| cell.lost = self.serial);
         }
         if task.fails || task.loses {
             let (result, lost) = (Err(()), task.loses);
-            return Some((task.process, Done { task: number, result, lost, is_unforced: false }));
+            return Some((
+                task.process,
+                DiskCompletion { task: number, result, lost, is_unforced: false },
+            ));
         }
-        let is_forced = matches!(task.work, Work::Write { fua: true, .. });
+        let is_forced = matches!(task.work, DiskWork::Write { fua: true, .. });
         let is_unforced = is_forced && self.manners.losing_percent > 0;
         match task.work {
-            Work::Write { slba, data, fua: true } if !is_unforced => {
+            DiskWork::Write { slba, data, fua: true } if !is_unforced => {
                 let blocks = data.len() / BLOCK_BYTES;
                 self.cells[slba as usize..][..blocks].iter_mut().for_each(|c| {
                     c.lost = 0; // a forced write reaches stable storage without a flush
                     c.settle(self.serial);
                 });
             }
-            Work::Flush => self.cells.iter_mut().for_each(|cell| cell.settle(task.flushes)),
+            DiskWork::Flush => self.cells.iter_mut().for_each(|cell| cell.settle(task.flushes)),
             _ => {}
         }
         let result = Ok(task.data);
-        Some((task.process, Done { task: number, result, lost: false, is_unforced }))
+        Some((task.process, DiskCompletion { task: number, result, lost: false, is_unforced }))
     }
 }
 
@@ -263,8 +266,8 @@ pub struct SimDisk {
 impl SimDisk {
     /// Makes a storage of `blocks` blocks of zeroes, for process 0.
     #[must_use]
-    pub fn new(blocks: u64, manners: Manners, rng: Rng) -> Self {
-        let cell = Cell { stable: vec![0; BLOCK_BYTES], cached: Vec::new(), lost: 0 };
+    pub fn new(blocks: u64, manners: DiskBehaviour, rng: SimRng) -> Self {
+        let cell = DiskBlock { stable: vec![0; BLOCK_BYTES], cached: Vec::new(), lost: 0 };
         let storage = Storage {
             cells: vec![cell; blocks as usize],
             tasks: BTreeMap::new(),
@@ -284,13 +287,13 @@ impl SimDisk {
         SimDisk { storage: self.storage.clone(), process }
     }
 
-    /// Starts a command within the namespace. Returns its number, which [`Done`] repeats.
-    pub fn start(&mut self, now: Instant, work: Work) -> u64 {
+    /// Starts a command within the namespace. Returns its number, which [`DiskCompletion`] repeats.
+    pub fn start(&mut self, now: Instant, work: DiskWork) -> u64 {
         self.storage.borrow_mut().start(now, self.process, work)
     }
 
     /// Advances the time to `now`. Returns the commands of this process that have completed.
-    pub fn advance(&mut self, now: Instant) -> Vec<Done> {
+    pub fn advance(&mut self, now: Instant) -> Vec<DiskCompletion> {
         let mut storage = self.storage.borrow_mut();
         storage.advance(now);
         let own = storage.ended.extract_if(.., |(process, _)| *process == self.process);

@@ -6,27 +6,27 @@ pub struct ConnId(pub u32);
 
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ConnEnd {
     /// End that has connected.
     Host,
     /// End that has accepted.
     Target,
 }
 
-impl End {
+impl ConnEnd {
     /// Returns the other end.
     #[must_use]
-    pub fn peer(self) -> End {
+    pub fn peer(self) -> ConnEnd {
         match self {
-            End::Host => End::Target,
-            End::Target => End::Host,
+            ConnEnd::Host => ConnEnd::Target,
+            ConnEnd::Target => ConnEnd::Host,
         }
     }
 }
 
 /// An arrival at an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Arrival {
+pub enum ConnectionArrival {
     /// A new connection (at the target).
     Accept,
     /// Octets.
@@ -37,4 +37,4 @@ pub enum Arrival {
 
 /// Error: the connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost;
+pub struct ConnectionLost;

@@ -1,14 +1,14 @@
 //! Exclusive access of commands to their blocks, over all reactors of a target. [`roadtrain_target_proto::exclusion`]
 //! decides which commands wait; this module carries the notices between reactors.
 
-use crate::pool::Buffer;
+use crate::pool::SimBuffer;
 use roadtrain_proto::op::{ByteRange, Op};
 use roadtrain_target_proto::exclusion::{Gates, RangeLocks};
 use std::collections::BTreeMap;
 
 /// Notice to reactors.
 #[derive(Clone, Copy, Debug)]
-pub enum Notice {
+pub enum ExclusionNotice {
     /// To all: this command gets exclusive access to its range.
     Close(u64),
     /// To all: the range of this lock is open.
@@ -18,7 +18,7 @@ pub enum Notice {
 }
 
 /// A command that requests exclusive access.
-struct Wanted {
+struct ExclusionRequest {
     reactor: usize,
     lock: u64,
     range: ByteRange,
@@ -31,11 +31,11 @@ pub(crate) struct Exclusion {
     locks: RangeLocks<u64>,
     /// Gates by reactor; acknowledgements are numbers of commands.
     gates: Vec<Gates<(), u64>>,
-    wanted: BTreeMap<u64, Wanted>,
+    wanted: BTreeMap<u64, ExclusionRequest>,
     /// Writes that are held back.
-    held: BTreeMap<u64, (Op, Option<Buffer>)>,
+    held: BTreeMap<u64, (Op, Option<SimBuffer>)>,
     /// Notices to send.
-    notices: Vec<Notice>,
+    notices: Vec<ExclusionNotice>,
 }
 
 impl Exclusion {
@@ -51,7 +51,7 @@ impl Exclusion {
     }
 
     /// Takes the notices to send, in their order.
-    pub(crate) fn take_notices(&mut self) -> Vec<Notice> {
+    pub(crate) fn take_notices(&mut self) -> Vec<ExclusionNotice> {
         core::mem::take(&mut self.notices)
     }
 
@@ -64,14 +64,14 @@ impl Exclusion {
     pub(crate) fn enter(&mut self, command: u64, reactor: usize, range: ByteRange) {
         let (lock, is_held) = self.locks.lock(range, command);
         let missing = self.gates.len();
-        self.wanted.insert(command, Wanted { reactor, lock, range, missing });
-        self.notices.extend(is_held.then_some(Notice::Close(command)));
+        self.wanted.insert(command, ExclusionRequest { reactor, lock, range, missing });
+        self.notices.extend(is_held.then_some(ExclusionNotice::Close(command)));
     }
 
     /// Lets a command continue without exclusive access, as a deliberate fault.
     pub(crate) fn pretend(&mut self, command: u64, reactor: usize, range: ByteRange) {
-        self.wanted.insert(command, Wanted { reactor, lock: 0, range, missing: 0 });
-        self.notices.push(Notice::Alone(command));
+        self.wanted.insert(command, ExclusionRequest { reactor, lock: 0, range, missing: 0 });
+        self.notices.push(ExclusionNotice::Alone(command));
     }
 
     /// Returns the range of an exclusive command.
@@ -92,15 +92,15 @@ impl Exclusion {
     fn acknowledged(&mut self, command: u64) {
         let Some(wanted) = self.wanted.get_mut(&command) else { return };
         wanted.missing -= 1;
-        self.notices.extend((wanted.missing == 0).then_some(Notice::Alone(command)));
+        self.notices.extend((wanted.missing == 0).then_some(ExclusionNotice::Alone(command)));
     }
 
     /// Holds back the next operation of a command while its blocks are closed; returns it if they are open.
     pub(crate) fn hold_back(
         &mut self,
         (command, reactor): (u64, usize),
-        (op, buffer): (Op, Option<Buffer>),
-    ) -> Option<(Op, Option<Buffer>)> {
+        (op, buffer): (Op, Option<SimBuffer>),
+    ) -> Option<(Op, Option<SimBuffer>)> {
         let bytes = buffer.as_deref().map_or(0, <[u8]>::len) as u64;
         let gates = &mut self.gates[reactor];
         let holds = |range| gates.holds(&(), &range, Some(command as u32));
@@ -125,14 +125,18 @@ impl Exclusion {
 
     /// Releases the range of a completed command; the next one gets the lock.
     pub(crate) fn release(&mut self, command: u64) {
-        let Some(Wanted { lock, .. }) = self.wanted.remove(&command) else { return };
-        self.notices.push(Notice::Open(lock));
+        let Some(ExclusionRequest { lock, .. }) = self.wanted.remove(&command) else { return };
+        self.notices.push(ExclusionNotice::Open(lock));
         let next = self.locks.unlock(lock).into_iter();
-        self.notices.extend(next.map(|(_, command)| Notice::Close(command)));
+        self.notices.extend(next.map(|(_, command)| ExclusionNotice::Close(command)));
     }
 
     /// Opens a range at a reactor. Returns the commands that were held back, with their next operations.
-    pub(crate) fn open(&mut self, lock: u64, reactor: usize) -> Vec<(u64, (Op, Option<Buffer>))> {
+    pub(crate) fn open(
+        &mut self,
+        lock: u64,
+        reactor: usize,
+    ) -> Vec<(u64, (Op, Option<SimBuffer>))> {
         let opened = self.gates[reactor].open(&(), lock).into_iter().map(u64::from);
         opened.filter_map(|command| Some((command, self.held.remove(&command)?))).collect()
     }

@@ -1,7 +1,7 @@
 //! Commands of a connection in execution, and a namespace as they see it.
 
 use crate::disk::SimDisk;
-use crate::pool::Buffer;
+use crate::pool::SimBuffer;
 use roadtrain_proto::op::ByteRange;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
@@ -15,10 +15,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// Commands of a connection in execution.
-pub type Execution = execution::Execution<Namespace, Buffer>;
+pub type SimExecution = execution::Execution<SimNamespace, SimBuffer>;
 
 /// A namespace, as a connection sees it.
-pub struct Namespace {
+pub struct SimNamespace {
     /// Namespace identifier: 1 is the disk; each byte of others identifies their store.
     pub nsid: u32,
     /// Size.
@@ -37,21 +37,21 @@ pub struct Namespace {
 
 /// Destination in the memory that the storage lends.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub struct MemoryDestination {
     /// Offset from the namespace's start in bytes.
     pub offset: u64,
     /// Length of the command in bytes.
     pub length: u32,
 }
 
-impl execution::Place for Place {
+impl execution::Place for MemoryDestination {
     fn length(&self) -> u32 {
         self.length
     }
 }
 
-impl execution::Namespace for Namespace {
-    type Place = Place;
+impl execution::Namespace for SimNamespace {
+    type Place = MemoryDestination;
 
     fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -61,11 +61,11 @@ impl execution::Namespace for Namespace {
         None
     }
 
-    fn in_place(&self, command: &IoCommand) -> Option<Place> {
+    fn in_place(&self, command: &IoCommand) -> Option<MemoryDestination> {
         self.memory.as_ref()?;
         match *command {
             IoCommand::Read { offset, length, .. } | IoCommand::Write { offset, length, .. } => {
-                Some(Place { offset, length })
+                Some(MemoryDestination { offset, length })
             }
             _ => None,
         }
@@ -97,7 +97,7 @@ impl execution::Namespace for Namespace {
         false
     }
 
-    fn holds(&self, place: Place, range: &ByteRange) -> bool {
+    fn holds(&self, place: MemoryDestination, range: &ByteRange) -> bool {
         range.overlaps(&ByteRange { offset: place.offset, len: place.length.into() })
     }
 
@@ -105,7 +105,7 @@ impl execution::Namespace for Namespace {
         false
     }
 
-    fn put(&self, place: Place, from: u32, octets: &[u8]) {
+    fn put(&self, place: MemoryDestination, from: u32, octets: &[u8]) {
         let memory = self.memory.as_ref().expect("it has lent the place");
         memory.put(place.offset + u64::from(from), octets);
     }

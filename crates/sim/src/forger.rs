@@ -1,7 +1,7 @@
 //! An attacker between the ends of a TCP connection that sees its records and changes bytes in flight: it flips bits,
 //! and drops, repeats, reorders or makes up bytes and records.
 
-use crate::rng::Rng;
+use crate::rng::SimRng;
 
 /// Bytes of a record's header.
 const HEADER_BYTES: usize = 5;
@@ -10,7 +10,7 @@ const OCTETS_MAX: u64 = 60;
 
 /// Changes `pieces`, which follow the first `arrived` bytes of all that was `sent`. True if they differ now.
 pub(crate) fn forge(
-    rng: &mut Rng,
+    rng: &mut SimRng,
     sent: &[u8],
     arrived: usize,
     mut pieces: Vec<&mut Vec<u8>>,
@@ -39,7 +39,7 @@ pub(crate) fn forge(
 }
 
 /// Drops some bytes, and inserts some.
-fn octets_changed(rng: &mut Rng, before: &[u8]) -> Vec<u8> {
+fn octets_changed(rng: &mut SimRng, before: &[u8]) -> Vec<u8> {
     let at = rng.below(before.len() as u64) as usize;
     let (head, tail) = before.split_at(at);
     let skipped = (rng.below(OCTETS_MAX) as usize).min(tail.len());
@@ -62,7 +62,7 @@ fn records(sent: &[u8]) -> Vec<(usize, usize)> {
 }
 
 /// Changes whole records; all that were sent before may be repeated.
-fn records_changed(rng: &mut Rng, sent: &[u8], arrived: usize, before: &[u8]) -> Vec<u8> {
+fn records_changed(rng: &mut SimRng, sent: &[u8], arrived: usize, before: &[u8]) -> Vec<u8> {
     let all = records(sent);
     let flies =
         |&&(start, end): &&(usize, usize)| start >= arrived && end <= arrived + before.len();
@@ -104,7 +104,7 @@ mod tests {
             |octets: &[u8]| octets.chunks(8).all(|r| r.len() == 8 && r[..5] == record(0)[..5]);
         let mut lengths = Vec::new();
         for seed in 0..50 {
-            let changed = records_changed(&mut Rng::new(seed), &sent, 9, &sent[9..]);
+            let changed = records_changed(&mut SimRng::new(seed), &sent, 9, &sent[9..]);
             assert!(is_whole(&changed[7..]), "{changed:?}");
             lengths.push(changed.len());
         }

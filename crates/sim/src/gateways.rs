@@ -4,7 +4,7 @@
 //! The decisions are the product's: [`preferred`], [`Members`] and [`Observer`] with their timing. The model adds the
 //! polling times of gateways, the cluster's time for a fence, and the time to open an image.
 
-use crate::rng::Rng;
+use crate::rng::SimRng;
 use core::time::Duration;
 use roadtrain_proto::custody::{Observer, Seen, Timing, Verdict};
 use roadtrain_proto::time::Instant;
@@ -47,7 +47,7 @@ fn place(images: usize, members: &[String]) -> Vec<&str> {
 
 /// Balance of a placement, and its moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
+pub struct GatewayPlacement {
     /// Images of the gateway with the fewest.
     pub fewest: usize,
     /// Images of the gateway with the most.
@@ -62,7 +62,7 @@ pub struct Placement {
 
 /// Distributes `images` over `gateways`, lets each of them leave, and one more join.
 #[must_use]
-pub fn placement(gateways: usize, images: usize) -> Placement {
+pub fn placement(gateways: usize, images: usize) -> GatewayPlacement {
     let members = names(gateways);
     let before = place(images, &members);
     let mut shares: BTreeMap<&str, usize> = members.iter().map(|name| (name.as_str(), 0)).collect();
@@ -84,7 +84,13 @@ pub fn placement(gateways: usize, images: usize) -> Placement {
     };
     let counts: Vec<usize> = shares.into_values().collect();
     let (fewest, most) = least_and_most(&counts);
-    Placement { fewest, most, leaves: least_and_most(&moved), comes: moves.count(), needless }
+    GatewayPlacement {
+        fewest,
+        most,
+        leaves: least_and_most(&moved),
+        comes: moves.count(),
+        needless,
+    }
 }
 
 /// Recovery of the images of a failed gateway; times are after its failure.
@@ -136,7 +142,7 @@ fn silent(timing: Timing, phase: u64, its: u64) -> u64 {
 /// Simulates the failure of the gateway with the most images in a group of `gateways`.
 #[must_use]
 pub fn recovery(seed: u64, gateways: usize, images: usize) -> Recovery {
-    let (mut rng, timing) = (Rng::new(seed), Timing::default());
+    let (mut rng, timing) = (SimRng::new(seed), Timing::default());
     let members = names(gateways);
     let before = place(images, &members);
     let count = |name: &str| before.iter().filter(|gateway| **gateway == name).count();
@@ -207,7 +213,7 @@ pub fn tables() -> String {
     let pairs =
         || GATEWAYS.into_iter().flat_map(|gateways| IMAGES.map(|images| (gateways, images)));
     for (gateways, images) in pairs() {
-        let Placement { fewest, most, leaves: (least, largest), comes, needless } =
+        let GatewayPlacement { fewest, most, leaves: (least, largest), comes, needless } =
             placement(gateways, images);
         let _ = writeln!(
             text,

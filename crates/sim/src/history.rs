@@ -23,22 +23,22 @@
 //! So no such read that shows the mark rules out the write, nor a discard behind it, whose zeroes are then under the
 //! mark.
 
-use crate::disk::{Stamp, block};
+use crate::disk::{BlockStamp, block};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Stamp of a block that is marked as uncorrectable; no write has it.
-pub const MARK: Stamp = Stamp::MAX;
+pub const MARK: BlockStamp = BlockStamp::MAX;
 
 /// Stamp of a block that a read and a write transfer at the same time, where storage lends its memory.
-pub const MIXTURE: Stamp = Stamp::MAX - 1;
+pub const MIXTURE: BlockStamp = BlockStamp::MAX - 1;
 
 /// Number of an event, which orders events of the same instant.
 type Tick = u64;
 
 #[derive(Clone, Copy, Debug)]
-struct Candidate {
-    stamp: Stamp,
+struct BlockCandidate {
+    stamp: BlockStamp,
     write: u64,
     /// Event at which it was acknowledged, or could have no effect any more.
     ended: Option<Tick>,
@@ -50,9 +50,9 @@ struct Candidate {
     failed: Option<Tick>,
 }
 
-impl Candidate {
-    fn new(stamp: Stamp, write: u64) -> Self {
-        Candidate { stamp, write, ended: None, is_done: false, found: None, failed: None }
+impl BlockCandidate {
+    fn new(stamp: BlockStamp, write: u64) -> Self {
+        BlockCandidate { stamp, write, ended: None, is_done: false, found: None, failed: None }
     }
 
     /// True if it may have taken effect after `tick`.
@@ -62,16 +62,16 @@ impl Candidate {
 }
 
 #[derive(Clone, Debug)]
-struct Register {
-    current: Vec<Candidate>,
-    stable: Vec<Candidate>,
+struct BlockRegister {
+    current: Vec<BlockCandidate>,
+    stable: Vec<BlockCandidate>,
     /// Writes that have not succeeded: a start of the target may find that they have cleared the mark.
     clears: Vec<u64>,
 }
 
 /// A change of blocks that has begun.
 #[derive(Clone, Debug)]
-struct Change {
+struct BlockChange {
     lbas: Range<u64>,
     fua: bool,
     /// True if marked blocks stay marked.
@@ -81,18 +81,18 @@ struct Change {
 }
 
 #[derive(Clone, Debug)]
-enum Pending {
-    Write(Change),
+enum PendingRequest {
+    Write(BlockChange),
     /// A read.
     Read {
         lbas: Range<u64>,
-        allowed: Vec<Vec<Stamp>>,
+        allowed: Vec<Vec<BlockStamp>>,
         /// With Force Unit Access: possible contents of each block at its begin.
-        before: Vec<Vec<Candidate>>,
+        before: Vec<Vec<BlockCandidate>>,
     },
     /// A flush, with the possible contents of each block at its begin.
     Flush {
-        before: Vec<Vec<Candidate>>,
+        before: Vec<Vec<BlockCandidate>>,
     },
 }
 
@@ -114,7 +114,7 @@ impl Unsaved {
 /// Paths by host and number. A path that seems to be live when the power fails reports the loss once it is connected
 /// again. Until then Flushes of its host may succeed.
 #[derive(Default)]
-struct Paths {
+struct HistoryPaths {
     /// Paths that this process has connected before.
     known: BTreeSet<(u8, u8)>,
     live: BTreeSet<(u8, u8)>,
@@ -122,7 +122,7 @@ struct Paths {
     unaware: BTreeSet<(u8, u8)>,
 }
 
-impl Paths {
+impl HistoryPaths {
     fn connected(&mut self, path: (u8, u8)) {
         self.unaware.remove(&path);
         self.live.insert(path);
@@ -146,8 +146,8 @@ impl Paths {
 
 /// History of a namespace.
 pub struct History {
-    registers: Vec<Register>,
-    pending: BTreeMap<u64, (Tick, Pending)>,
+    registers: Vec<BlockRegister>,
+    pending: BTreeMap<u64, (Tick, PendingRequest)>,
     tick: Tick,
     /// By command that changes blocks: its begin, and whether it leaves marks.
     changes: BTreeMap<u64, (Tick, bool)>,
@@ -158,7 +158,7 @@ pub struct History {
     loses: bool,
     /// True if targets run on several machines: a Flush over one of them covers the writes of all.
     has_machines: bool,
-    paths: Paths,
+    paths: HistoryPaths,
     /// Hosts by request, where they matter.
     hosts: BTreeMap<u64, u8>,
     /// By host: the last request of all at the last reported failure of a flush.
@@ -175,8 +175,9 @@ impl History {
     /// Makes the history of `blocks` blocks of zeroes.
     #[must_use]
     pub fn new(blocks: u64) -> Self {
-        let zero = Candidate { ended: Some(0), ..Candidate::new(0, 0) };
-        let register = Register { current: vec![zero], stable: vec![zero], clears: Vec::new() };
+        let zero = BlockCandidate { ended: Some(0), ..BlockCandidate::new(0, 0) };
+        let register =
+            BlockRegister { current: vec![zero], stable: vec![zero], clears: Vec::new() };
         let registers = vec![register; blocks as usize];
         History {
             registers,
@@ -187,7 +188,7 @@ impl History {
             lost_power_at: 0,
             loses: false,
             has_machines: false,
-            paths: Paths::default(),
+            paths: HistoryPaths::default(),
             hosts: BTreeMap::new(),
             told: BTreeMap::new(),
             orphans: BTreeMap::new(),
@@ -263,14 +264,14 @@ impl History {
     /// True if its host has another flush in flight, to which a failure may be reported.
     fn flushes_beside(&self, id: u64) -> bool {
         let host = self.hosts.get(&id);
-        let is_flush = |pending: &Pending| matches!(pending, Pending::Flush { .. });
+        let is_flush = |pending: &PendingRequest| matches!(pending, PendingRequest::Flush { .. });
         let mut others = self.pending.iter().filter(|(_, (_, pending))| is_flush(pending));
         others.any(|(other, _)| self.hosts.get(other) == host)
     }
 
     /// True if flush `id` proves that `candidate`, as it was at the flush's begin, is stable.
-    fn speaks_for(&self, id: u64, candidate: &Candidate) -> bool {
-        let Candidate { write, ended, .. } = *candidate;
+    fn speaks_for(&self, id: u64, candidate: &BlockCandidate) -> bool {
+        let BlockCandidate { write, ended, .. } = *candidate;
         let (host, writer) = (self.hosts.get(&id), self.hosts.get(&write));
         let told = host.and_then(|host| self.told.get(host));
         let is_kept = host == writer && told.is_none_or(|told| write > *told);
@@ -283,47 +284,58 @@ impl History {
     }
 
     /// Begins request `id` (above 0), a write of `stamp`.
-    pub fn begin_write(&mut self, id: u64, lbas: Range<u64>, stamp: Stamp, fua: bool) {
-        self.begin_change(id, stamp, Change { lbas, fua, leaves_marks: false, expects: None });
+    pub fn begin_write(&mut self, id: u64, lbas: Range<u64>, stamp: BlockStamp, fua: bool) {
+        self.begin_change(id, stamp, BlockChange { lbas, fua, leaves_marks: false, expects: None });
     }
 
     /// Begins request `id`, which writes zeroes except to marked blocks.
     pub fn begin_discard(&mut self, id: u64, lbas: Range<u64>) {
-        self.begin_change(id, 0, Change { lbas, fua: false, leaves_marks: true, expects: None });
+        self.begin_change(
+            id,
+            0,
+            BlockChange { lbas, fua: false, leaves_marks: true, expects: None },
+        );
     }
 
     /// Returns contents of a block that Compare and Write may expect: those of acknowledged writes that no other one
     /// equals, each with the event of its acknowledgement.
     #[must_use]
-    pub fn contents(&self, lba: u64) -> Vec<(Stamp, Tick)> {
-        let is_known = |c: &&Candidate| c.is_done && c.stamp != 0 && c.stamp != MARK;
+    pub fn contents(&self, lba: u64) -> Vec<(BlockStamp, Tick)> {
+        let is_known = |c: &&BlockCandidate| c.is_done && c.stamp != 0 && c.stamp != MARK;
         let known = self.registers[lba as usize].current.iter().filter(is_known);
         known.filter_map(|c| Some((c.stamp, c.ended?))).collect()
     }
 
     /// Begins request `id`, which writes `stamp` if it finds the content that was acknowledged at `expects`.
-    pub fn begin_swap(&mut self, id: u64, lba: u64, stamp: Stamp, (fua, expects): (bool, Tick)) {
+    pub fn begin_swap(
+        &mut self,
+        id: u64,
+        lba: u64,
+        stamp: BlockStamp,
+        (fua, expects): (bool, Tick),
+    ) {
         let (lbas, expects) = (lba..lba + 1, Some(expects));
-        self.begin_change(id, stamp, Change { lbas, fua, leaves_marks: false, expects });
+        self.begin_change(id, stamp, BlockChange { lbas, fua, leaves_marks: false, expects });
     }
 
     /// Ends request `id`, a Compare and Write that found other content: it has written nothing.
     pub fn refuse(&mut self, id: u64) {
         self.tick();
-        let Some((_, Pending::Write(Change { lbas, .. }))) = self.pending.remove(&id) else {
+        let Some((_, PendingRequest::Write(BlockChange { lbas, .. }))) = self.pending.remove(&id)
+        else {
             return;
         };
         for lba in lbas {
-            let Register { current, stable, clears } = &mut self.registers[lba as usize];
+            let BlockRegister { current, stable, clears } = &mut self.registers[lba as usize];
             current.retain(|c| c.write != id);
             stable.retain(|c| c.write != id);
             clears.retain(|other| *other != id);
         }
     }
 
-    fn begin_change(&mut self, id: u64, stamp: Stamp, change: Change) {
+    fn begin_change(&mut self, id: u64, stamp: BlockStamp, change: BlockChange) {
         let tick = self.tick();
-        let candidate = Candidate::new(stamp, id);
+        let candidate = BlockCandidate::new(stamp, id);
         let (lbas, leaves_marks) = (change.lbas.clone(), change.leaves_marks);
         for lba in lbas.clone() {
             let register = &mut self.registers[lba as usize];
@@ -332,32 +344,32 @@ impl History {
             register.clears.extend((stamp != MARK && !leaves_marks).then_some(id));
         }
         for (_, pending) in self.pending.values_mut() {
-            if let Pending::Read { lbas: read, allowed, .. } = pending {
+            if let PendingRequest::Read { lbas: read, allowed, .. } = pending {
                 for lba in lbas.start.max(read.start)..lbas.end.min(read.end) {
                     allowed[(lba - read.start) as usize].push(stamp);
                 }
             }
         }
         self.changes.insert(id, (tick, leaves_marks));
-        self.pending.insert(id, (tick, Pending::Write(change)));
+        self.pending.insert(id, (tick, PendingRequest::Write(change)));
     }
 
     /// Begins request `id`, a read; with `fua` the content is stable before it is read.
     pub fn begin_read(&mut self, id: u64, lbas: Range<u64>, fua: bool) {
         let tick = self.tick();
         let registers = &self.registers[lbas.start as usize..lbas.end as usize];
-        let stamps = |register: &Register| register.current.iter().map(|c| c.stamp).collect();
+        let stamps = |register: &BlockRegister| register.current.iter().map(|c| c.stamp).collect();
         let allowed = registers.iter().map(stamps).collect();
         let forced = if fua { registers } else { &[] };
         let before = forced.iter().map(|register| register.current.clone()).collect();
-        self.pending.insert(id, (tick, Pending::Read { lbas, allowed, before }));
+        self.pending.insert(id, (tick, PendingRequest::Read { lbas, allowed, before }));
     }
 
     /// Begins request `id`, a flush.
     pub fn begin_flush(&mut self, id: u64) {
         let tick = self.tick();
         let before = self.registers.iter().map(|register| register.current.clone()).collect();
-        self.pending.insert(id, (tick, Pending::Flush { before }));
+        self.pending.insert(id, (tick, PendingRequest::Flush { before }));
     }
 
     /// Ends request `id`, which has failed. It may have had any part of its effect, and may still have it until its
@@ -365,7 +377,8 @@ impl History {
     pub fn fail(&mut self, id: u64) {
         let tick = self.tick();
         self.unsaved.insert(id, Unsaved { failed: tick, started: None });
-        if let Some((_, Pending::Write(Change { lbas, .. }))) = self.pending.remove(&id) {
+        if let Some((_, PendingRequest::Write(BlockChange { lbas, .. }))) = self.pending.remove(&id)
+        {
             for lba in lbas {
                 let register = &mut self.registers[lba as usize];
                 let candidates = register.current.iter_mut().chain(&mut register.stable);
@@ -378,9 +391,9 @@ impl History {
     ///
     /// # Errors
     /// The content is impossible.
-    pub fn judge(&self, lba: u64, stamp: Stamp) -> Result<(), String> {
+    pub fn judge(&self, lba: u64, stamp: BlockStamp) -> Result<(), String> {
         let current = &self.registers[lba as usize].current;
-        let stamps: Vec<Stamp> = current.iter().map(|candidate| candidate.stamp).collect();
+        let stamps: Vec<BlockStamp> = current.iter().map(|candidate| candidate.stamp).collect();
         // The content under a mark does not matter.
         if stamps.contains(&stamp) || stamps.contains(&MARK) {
             return Ok(());
@@ -406,10 +419,11 @@ impl History {
     /// No block can be marked.
     pub fn unreadable(&mut self, id: u64) -> Result<(), String> {
         self.tick();
-        let Some((began, Pending::Read { lbas, allowed, .. })) = self.pending.remove(&id) else {
+        let Some((began, PendingRequest::Read { lbas, allowed, .. })) = self.pending.remove(&id)
+        else {
             return Err("it is no read, or has ended".into());
         };
-        let may_be = |(_, allowed): &(u64, Vec<Stamp>)| allowed.contains(&MARK);
+        let may_be = |(_, allowed): &(u64, Vec<BlockStamp>)| allowed.contains(&MARK);
         let marked: Vec<u64> =
             lbas.clone().zip(allowed).filter(may_be).map(|(lba, _)| lba).collect();
         match marked[..] {
@@ -423,18 +437,20 @@ impl History {
     }
 
     /// Applies the result of a read that began at `began`: the block has `stamp`.
-    fn show(&mut self, lba: u64, stamp: Stamp, began: Tick) {
+    fn show(&mut self, lba: u64, stamp: BlockStamp, began: Tick) {
         let (changes, unsaved) = (&self.changes, &self.unsaved);
-        let leaves_marks = |c: &Candidate| changes.get(&c.write).is_some_and(|change| change.1);
-        let Register { current, clears, .. } = &mut self.registers[lba as usize];
+        let leaves_marks =
+            |c: &BlockCandidate| changes.get(&c.write).is_some_and(|change| change.1);
+        let BlockRegister { current, clears, .. } = &mut self.registers[lba as usize];
         // Begin of the first write that a start may find to have cleared the mark.
         let is_undecided =
             |id: &&u64| unsaved.get(id).is_none_or(|unsaved| unsaved.is_undecided(began));
         let undecided = clears.iter().filter(is_undecided).filter_map(|id| changes.get(id));
         let cleared = undecided.map(|change| change.0).min().filter(|_| stamp == MARK);
-        let is_under_mark =
-            |c: &Candidate| leaves_marks(c) && cleared.is_some_and(|cleared| c.may_follow(cleared));
-        let depends_on_start = |c: &Candidate| {
+        let is_under_mark = |c: &BlockCandidate| {
+            leaves_marks(c) && cleared.is_some_and(|cleared| c.may_follow(cleared))
+        };
+        let depends_on_start = |c: &BlockCandidate| {
             let is_undecided = unsaved.get(&c.write).is_some_and(|u| u.is_undecided(began));
             is_undecided && (c.stamp == MARK) != (stamp == MARK) && !leaves_marks(c)
         };
@@ -485,7 +501,7 @@ impl History {
     /// True if the bytes of a block that request `id` has read are a mixture of contents that it may show.
     #[must_use]
     pub fn is_mixture(&self, id: u64, lba: u64, octets: &[u8]) -> bool {
-        let Some((_, Pending::Read { lbas, allowed, .. })) = self.pending.get(&id) else {
+        let Some((_, PendingRequest::Read { lbas, allowed, .. })) = self.pending.get(&id) else {
             return false;
         };
         let Some(allowed) = allowed.get((lba - lbas.start) as usize) else { return false };
@@ -498,17 +514,19 @@ impl History {
     ///
     /// # Errors
     /// The result is impossible.
-    pub fn end(&mut self, id: u64, read: &[Stamp]) -> Result<(), String> {
+    pub fn end(&mut self, id: u64, read: &[BlockStamp]) -> Result<(), String> {
         let tick = self.tick();
         let (began, pending) =
             self.pending.remove(&id).ok_or("it was never begun, or has ended")?;
         let lost_power = self.lost_power_at > began;
-        if matches!(pending, Pending::Flush { .. }) {
+        if matches!(pending, PendingRequest::Flush { .. }) {
             self.end_flush(id, began)?;
         }
         match pending {
-            Pending::Write(change) => self.end_write(id, change, (began, tick), lost_power)?,
-            Pending::Flush { before } if !lost_power => {
+            PendingRequest::Write(change) => {
+                self.end_write(id, change, (began, tick), lost_power)?
+            }
+            PendingRequest::Flush { before } if !lost_power => {
                 let alone = !self.loses || !self.flushes_beside(id);
                 for (lba, before) in before.into_iter().enumerate() {
                     if alone && before.iter().all(|candidate| self.speaks_for(id, candidate)) {
@@ -517,8 +535,8 @@ impl History {
                 }
             }
             // The response may be older than the power loss, or of a retry.
-            Pending::Flush { .. } => {}
-            Pending::Read { lbas, allowed, before } => {
+            PendingRequest::Flush { .. } => {}
+            PendingRequest::Read { lbas, allowed, before } => {
                 // A read reports no failure but its own.
                 if !lost_power && !self.loses {
                     let blocks = (lbas.start as usize..).zip(before);
@@ -543,7 +561,7 @@ impl History {
     }
 
     /// Notes that the possible contents of the block at the begin of request `id` are stable.
-    fn settle(&mut self, id: u64, lba: usize, before: &[Candidate]) {
+    fn settle(&mut self, id: u64, lba: usize, before: &[BlockCandidate]) {
         let is_before = |write| before.iter().any(|other| other.write == write);
         self.registers[lba].stable.retain(|c| is_before(c.write) || c.write > id);
     }
@@ -551,7 +569,7 @@ impl History {
     fn end_write(
         &mut self,
         id: u64,
-        Change { lbas, fua, leaves_marks, expects }: Change,
+        BlockChange { lbas, fua, leaves_marks, expects }: BlockChange,
         (began, now): (Tick, Tick),
         lost_power: bool,
     ) -> Result<(), String> {
@@ -559,7 +577,7 @@ impl History {
             self.unflushed.insert(host, now);
         }
         let own = self.hosts.get(&id);
-        let is_over = |c: &Candidate| {
+        let is_over = |c: &BlockCandidate| {
             c.failed.is_some_and(|failed| failed < began) && self.hosts.get(&c.write) == own
         };
         for lba in lbas.clone() {
@@ -570,9 +588,10 @@ impl History {
                     candidate.found = expects;
                 }
             }
-            let is_left = |c: &Candidate| leaves_marks && c.stamp == MARK;
-            let stays =
-                |c: &Candidate| c.write == id || c.may_follow(began) && !is_over(c) || is_left(c);
+            let is_left = |c: &BlockCandidate| leaves_marks && c.stamp == MARK;
+            let stays = |c: &BlockCandidate| {
+                c.write == id || c.may_follow(began) && !is_over(c) || is_left(c)
+            };
             if fua {
                 register.stable.retain(stays);
             }
@@ -612,9 +631,10 @@ impl History {
         if found.is_some() && current.iter().any(|c| c.write != id && c.found == found) {
             return Err(format!("block {lba}: two Compare and Write have found the same content"));
         }
-        let is_ahead = |c: &Candidate| c.found.filter(is_kept).is_some_and(|found| found < began);
+        let is_ahead =
+            |c: &BlockCandidate| c.found.filter(is_kept).is_some_and(|found| found < began);
         current.retain(|c| c.write == id || !is_ahead(c));
-        let began_after = |c: &Candidate, found: Tick| {
+        let began_after = |c: &BlockCandidate, found: Tick| {
             c.is_done && changes.get(&c.write).is_some_and(|(began, _)| *began > found)
         };
         let is_behind = |found| current.iter().any(|c| c.write != id && began_after(c, found));
@@ -635,7 +655,7 @@ impl History {
             register.current.clone_from(&register.stable);
         }
         for (_, pending) in self.pending.values_mut() {
-            if let Pending::Read { lbas, allowed, .. } = pending {
+            if let PendingRequest::Read { lbas, allowed, .. } = pending {
                 for (lba, allowed) in lbas.clone().zip(allowed) {
                     allowed.extend(self.registers[lba as usize].stable.iter().map(|c| c.stamp));
                 }

@@ -5,16 +5,16 @@ mod express;
 mod lane;
 mod moves;
 
-use crate::ends::Lost;
-use crate::load::Load;
-use crate::plan::{NQN, Plan, Sabotage, host_nqn};
+use crate::ends::ConnectionLost;
+use crate::load::SimLoad;
+use crate::plan::{NQN, Sabotage, SimPlan, host_nqn};
 use crate::powers;
-use crate::rng::Rng;
-use crate::summary::Past;
-use crate::transport::{HostEnd, Opening, Transport};
+use crate::rng::SimRng;
+use crate::summary::HostCounts;
+use crate::transport::{QueueOpening, SimHostEnd, SimTransport};
 use core::time::Duration;
-use express::Express;
-use lane::Lane;
+use express::ExpressLane;
+use lane::SimHostLane;
 use moves::News;
 use roadtrain_host_proto::association::{self, Action, Association, Beside};
 use roadtrain_host_proto::bringup::{Fencing, Wants};
@@ -37,7 +37,7 @@ pub(crate) use moves::exchange;
 
 /// Progress of a host that detaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Ending {
+enum DetachState {
     #[default]
     No,
     /// It accepts no further requests.
@@ -49,15 +49,15 @@ enum Ending {
 }
 
 /// A path of a host: a whole host, if it has one path.
-pub struct Host<T: Transport> {
+pub struct SimHost<T: SimTransport> {
     /// Host identifier.
     hostid: [u8; 16],
     /// Number of its path, over all hosts, and the target of that path.
     number: u8,
     target: u8,
-    plan: Plan,
-    rng: Rng,
-    association: Association<Lost>,
+    plan: SimPlan,
+    rng: SimRng,
+    association: Association<ConnectionLost>,
     /// True while it waits for the host's first path to connect: that path determines the namespaces of the others.
     waits_for_first: bool,
     /// Expected namespace identity of each NSID, for all paths.
@@ -78,13 +78,13 @@ pub struct Host<T: Transport> {
     aborting: Option<u16>,
     /// Queues whose connections were lost before their lanes got them.
     lost: Vec<u16>,
-    lanes: Vec<Lane<T::Host>>,
+    lanes: Vec<SimHostLane<T::Host>>,
     /// Express connections of the lanes.
-    expresses: Vec<Express<T::Host>>,
+    expresses: Vec<ExpressLane<T::Host>>,
     /// Stale NSIDs, which requests must not use.
     pub(crate) barred: Barred,
     /// Progress of its detaching.
-    ending: Ending,
+    ending: DetachState,
     /// True while its requests fail.
     pub(crate) is_lost: bool,
     /// True while another path of the host works.
@@ -98,22 +98,22 @@ pub struct Host<T: Transport> {
     /// NSIDs that the host knows.
     pub namespaces: Vec<u32>,
     /// Counters.
-    pub past: Past,
+    pub past: HostCounts,
 }
 
-impl<T: Transport> Host<T> {
+impl<T: SimTransport> SimHost<T> {
     /// Makes a host that is about to connect.
     #[must_use]
-    pub fn new(now: Instant, plan: &Plan, number: u8, rng: Rng) -> Self {
-        Host::after(now, plan, number, rng, OldCommands::default())
+    pub fn new(now: Instant, plan: &SimPlan, number: u8, rng: SimRng) -> Self {
+        SimHost::after(now, plan, number, rng, OldCommands::default())
     }
 
     /// Makes a host that is the successor of one with lost controllers.
-    fn after(now: Instant, plan: &Plan, number: u8, rng: Rng, old: OldCommands) -> Self {
+    fn after(now: Instant, plan: &SimPlan, number: u8, rng: SimRng, old: OldCommands) -> Self {
         let hostid = [number / plan.paths + 1; 16];
         let (pinned, writes) = Default::default();
         let rules = rules(plan, hostid, &pinned, (&old, &writes));
-        Host {
+        SimHost {
             hostid,
             number,
             target: 0,
@@ -128,25 +128,25 @@ impl<T: Transport> Host<T> {
             listening: None,
             aborting: None,
             lost: Vec::new(),
-            lanes: (0..plan.lanes).map(|_| Lane::new(plan)).collect(),
+            lanes: (0..plan.lanes).map(|_| SimHostLane::new(plan)).collect(),
             expresses: Vec::new(),
             plan: plan.clone(),
             rng,
             barred: Barred::default(),
-            ending: Ending::default(),
+            ending: DetachState::default(),
             is_lost: false,
             has_help: false,
             isolated_until: Instant(0),
             held_since: None,
             news: News::default(),
             namespaces: Vec::new(),
-            past: Past::default(),
+            past: HostCounts::default(),
         }
     }
 
     /// Kills its process: the kernel resets its connections, and its requests get no responses. Another process starts
     /// at `until`.
-    pub fn kill(&mut self, now: Instant, network: &mut T, load: &mut Load, until: Instant) {
+    pub fn kill(&mut self, now: Instant, network: &mut T, load: &mut SimLoad, until: Instant) {
         let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
         let lanes = self.lanes.iter_mut().chain(expresses);
         lanes.filter_map(|l| l.link.take()).for_each(|mut l| l.kill(now, network));
@@ -155,7 +155,7 @@ impl<T: Transport> Host<T> {
         network.forget(self.hostid);
         load.kill(self.hostid[0]);
         let (number, rng, past) = (self.number, self.rng.fork(), self.past);
-        *self = Host { past, ..Host::new(until, &self.plan.clone(), number, rng) };
+        *self = SimHost { past, ..SimHost::new(until, &self.plan.clone(), number, rng) };
         self.lanes.iter_mut().for_each(|lane| lane.next_at = until);
         self.past.kills += 1;
     }
@@ -164,7 +164,12 @@ impl<T: Transport> Host<T> {
     ///
     /// # Errors
     /// A violation of the checked rules.
-    pub fn turn(&mut self, now: Instant, network: &mut T, load: &mut Load) -> Result<(), String> {
+    pub fn turn(
+        &mut self,
+        now: Instant,
+        network: &mut T,
+        load: &mut SimLoad,
+    ) -> Result<(), String> {
         if self.waits_for_first {
             return Ok(());
         }
@@ -198,7 +203,7 @@ impl<T: Transport> Host<T> {
     /// Begins to detach.
     pub fn detach(&mut self, now: Instant) {
         if self.waits_for_first {
-            self.ending = Ending::Over;
+            self.ending = DetachState::Over;
         } else {
             self.association.stop(now, self.has_help);
         }
@@ -207,11 +212,11 @@ impl<T: Transport> Host<T> {
     /// True once it has detached.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.ending == Ending::Over
+        self.ending == DetachState::Over
     }
 
     /// Attaches another process in its place at `until`.
-    pub fn attach_again(&mut self, now: Instant, until: Instant, load: &mut Load) {
+    pub fn attach_again(&mut self, now: Instant, until: Instant, load: &mut SimLoad) {
         let (number, rng, past) = (self.number, self.rng.fork(), self.past);
         let old = OldCommands::default();
         load.end_process(self.hostid[0]);
@@ -219,7 +224,7 @@ impl<T: Transport> Host<T> {
             // Entry that the first process has left.
             self.old.open(now).into_iter().for_each(|open| _ = old.inherit(until, open));
         }
-        *self = Host { past, ..Host::after(until, &self.plan.clone(), number, rng, old) };
+        *self = SimHost { past, ..SimHost::after(until, &self.plan.clone(), number, rng, old) };
         self.lanes.iter_mut().for_each(|lane| lane.next_at = until);
         self.past.detached += 1;
     }
@@ -231,16 +236,16 @@ impl<T: Transport> Host<T> {
     }
 
     /// Notes that the requests of all paths have ended, as detaching needs.
-    pub fn finish(&mut self, now: Instant, network: &mut T, load: &mut Load) {
-        if self.ending == Ending::Finishing {
-            self.ending = Ending::Finished;
+    pub fn finish(&mut self, now: Instant, network: &mut T, load: &mut SimLoad) {
+        if self.ending == DetachState::Finishing {
+            self.ending = DetachState::Finished;
             self.association.ended(now);
             self.act(now, network, load);
         }
     }
 
     /// Carries out the actions of its association.
-    fn act(&mut self, now: Instant, network: &mut T, load: &mut Load) {
+    fn act(&mut self, now: Instant, network: &mut T, load: &mut SimLoad) {
         while let Some(action) = self.association.poll(now) {
             let (host, path) = (self.hostid[0], self.number);
             match action {
@@ -292,8 +297,8 @@ impl<T: Transport> Host<T> {
             }
             if received.is_err() {
                 match self.running.take_if(|running| running.0 == qid) {
-                    Some(_) => self.association.answer(now, Err(Lost)),
-                    None if qid == 0 => self.association.admin_lost(now, Lost),
+                    Some(_) => self.association.answer(now, Err(ConnectionLost)),
+                    None if qid == 0 => self.association.admin_lost(now, ConnectionLost),
                     None => self.lost.push(qid), // its lane will detect the loss
                 }
             }
@@ -301,7 +306,7 @@ impl<T: Transport> Host<T> {
     }
 
     /// Receives on the lanes, and checks their timeouts.
-    fn receive(&mut self, now: Instant, network: &mut T, load: &mut Load) -> Result<(), String> {
+    fn receive(&mut self, now: Instant, network: &mut T, load: &mut SimLoad) -> Result<(), String> {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             let mut is_lost = lane.receive(now, network, load)?.is_err();
             let mut overdue = Vec::new();
@@ -310,11 +315,11 @@ impl<T: Transport> Host<T> {
             self.association.overdue(number, overdue);
             if is_lost {
                 lane.detach(now, network);
-                self.association.lane_lost(now, number, Lost);
+                self.association.lane_lost(now, number, ConnectionLost);
             }
         }
         for at in (0..self.expresses.len()).rev() {
-            let Express { number, home, lane } = &mut self.expresses[at];
+            let ExpressLane { number, home, lane } = &mut self.expresses[at];
             let (number, home) = (*number, *home);
             let mut is_lost = lane.receive(now, network, load)?.is_err();
             let mut overdue = Vec::new();
@@ -325,13 +330,13 @@ impl<T: Transport> Host<T> {
                 self.express_closed(now, network, at);
             } else if is_lost {
                 lane.detach(now, network);
-                self.association.lane_lost(now, number, Lost);
+                self.association.lane_lost(now, number, ConnectionLost);
             }
         }
         Ok(())
     }
 
-    fn carry_out(&mut self, now: Instant, network: &mut T, action: Action<Lost>) {
+    fn carry_out(&mut self, now: Instant, network: &mut T, action: Action<ConnectionLost>) {
         match action {
             Action::Ask { ask, .. } => self.run_step(now, network, ask),
             Action::Listen { sqe, .. } => self.listening = self.post(now, &sqe),
@@ -385,9 +390,9 @@ impl<T: Transport> Host<T> {
             }
             Action::EndedFor { .. } | Action::LookedUp { .. } => {}
             Action::SetAna { .. } | Action::LateTransition { .. } => {}
-            Action::Finish => self.ending = Ending::Finishing,
+            Action::Finish => self.ending = DetachState::Finishing,
             Action::End { shut_down } => {
-                self.ending = Ending::Over;
+                self.ending = DetachState::Over;
                 self.end_connections(now, network, matches!(shut_down, Some(Ok(()))));
             }
         }
@@ -404,7 +409,7 @@ impl<T: Transport> Host<T> {
             }
             Ask::Seal { qid, secret } => {
                 let link = self.queues.get_mut(&qid);
-                let sealed = link.map(|link| link.seal(&secret)).ok_or(Lost);
+                let sealed = link.map(|link| link.seal(&secret)).ok_or(ConnectionLost);
                 self.association.answer(now, sealed.map(|()| Answer::Sealed));
             }
             Ask::Compute(work) => {
@@ -449,7 +454,7 @@ impl<T: Transport> Host<T> {
         for qid in std::mem::take(&mut self.lost) {
             let lane = usize::from(qid) - 1;
             self.lanes[lane].detach(now, network);
-            self.association.lane_lost(now, lane, Lost);
+            self.association.lane_lost(now, lane, ConnectionLost);
         }
     }
 
@@ -470,12 +475,12 @@ impl<T: Transport> Host<T> {
 
     fn open(&mut self, now: Instant, network: &mut T, qid: u16, entries: u16) {
         if now < self.isolated_until {
-            return self.association.answer(now, Err(Lost));
+            return self.association.answer(now, Err(ConnectionLost));
         }
         if qid == 0 {
             self.target = network.route(self.number);
         }
-        let opening = Opening { hostid: self.hostid, qid, entries, target: self.target };
+        let opening = QueueOpening { hostid: self.hostid, qid, entries, target: self.target };
         let link = network.open(now, &self.plan, opening, &mut self.rng);
         match link.opened() {
             Some(data_bytes_max) => {
@@ -490,7 +495,7 @@ impl<T: Transport> Host<T> {
 
     fn run(&mut self, now: Instant, qid: u16, command: Command) {
         let Some(link) = self.queues.get_mut(&qid) else {
-            return self.association.answer(now, Err(Lost));
+            return self.association.answer(now, Err(ConnectionLost));
         };
         let (data, buffer) = match (command.out.len() as u32, command.bytes_in) {
             (0, 0) => (Data::None, Vec::new()),
@@ -499,7 +504,7 @@ impl<T: Transport> Host<T> {
         };
         match link.run(now, &command.sqe, data, buffer) {
             Some(slot) => self.running = Some((qid, Some(slot))),
-            None => self.association.answer(now, Err(Lost)),
+            None => self.association.answer(now, Err(ConnectionLost)),
         }
     }
 
@@ -507,7 +512,7 @@ impl<T: Transport> Host<T> {
     fn post(&mut self, now: Instant, sqe: &Sqe) -> Option<u16> {
         let slot = self.queues.get_mut(&0)?.run(now, sqe, Data::None, Vec::new());
         if slot.is_none() {
-            self.association.admin_lost(now, Lost);
+            self.association.admin_lost(now, ConnectionLost);
         }
         slot
     }
@@ -523,18 +528,18 @@ impl<T: Transport> Host<T> {
     }
 
     /// Completes requests that have failed without a response.
-    fn complete_failed(&mut self, load: &mut Load) -> Result<(), String> {
+    fn complete_failed(&mut self, load: &mut SimLoad) -> Result<(), String> {
         let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
         let lanes = self.lanes.iter_mut().chain(expresses);
-        for Ended { request, status, .. } in lanes.flat_map(Lane::failed) {
+        for Ended { request, status, .. } in lanes.flat_map(SimHostLane::failed) {
             load.complete(request.token, status, &request.buffer)?;
         }
         Ok(())
     }
 
     /// Submits new requests of a lane: one, or a burst, then a pause that makes up for it.
-    fn submit(&mut self, now: Instant, number: usize, load: &mut Load) {
-        let is_ending = self.ending != Ending::No;
+    fn submit(&mut self, now: Instant, number: usize, load: &mut SimLoad) {
+        let is_ending = self.ending != DetachState::No;
         if now >= Instant(0) + self.plan.chaos || now < self.lanes[number].next_at || is_ending {
             return;
         }
@@ -561,12 +566,12 @@ impl<T: Transport> Host<T> {
             return None;
         }
         let end = Instant(0) + self.plan.chaos;
-        let (association, takes) = (self.association.deadline(), self.ending == Ending::No);
+        let (association, takes) = (self.association.deadline(), self.ending == DetachState::No);
         let lanes = self.lanes.iter_mut().flat_map(|lane| {
             let next = (now < end && takes).then_some(lane.next_at);
             next.into_iter().chain(lane.deadline())
         });
-        let queues = self.queues.values_mut().filter_map(HostEnd::deadline);
+        let queues = self.queues.values_mut().filter_map(SimHostEnd::deadline);
         let expresses = self.expresses.iter_mut().filter_map(|express| express.lane.deadline());
         lanes.chain(expresses).chain(queues).chain(association).min()
     }
@@ -606,13 +611,13 @@ impl<T: Transport> Host<T> {
     pub fn held(&self) -> (u32, usize) {
         let lanes = || self.lanes.iter().chain(self.expresses.iter().map(|express| &express.lane));
         let slots = lanes().filter_map(|l| l.link.as_ref()).map(Queue::in_flight).sum();
-        (slots, lanes().map(Lane::waiting).sum())
+        (slots, lanes().map(SimHostLane::waiting).sum())
     }
 }
 
 /// Returns the configuration of a host's path, with the expected namespace identities in `pinned`.
 fn rules(
-    plan: &Plan,
+    plan: &SimPlan,
     host_id: [u8; 16],
     pinned: &Pinned,
     (old, writes): (&OldCommands, &WriteVerifiers),

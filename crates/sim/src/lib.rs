@@ -73,16 +73,16 @@ pub mod world;
 
 use faults::Faults;
 use network::Network;
-use plan::Plan;
+use plan::SimPlan;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use summary::Summary;
-use world::{Failure, World};
+use world::{RunFailure, SimRun};
 
 /// Runs a seed.
 ///
 /// # Errors
 /// The first violation found; assertions of the state machines included.
-pub fn run(seed: u64) -> Result<Summary, Failure> {
+pub fn run(seed: u64) -> Result<Summary, RunFailure> {
     run_changed(seed, scenario::drawn)
 }
 
@@ -90,12 +90,15 @@ pub fn run(seed: u64) -> Result<Summary, Failure> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_changed(seed: u64, change: impl FnOnce(&mut Plan)) -> Result<Summary, Failure> {
+pub fn run_changed(seed: u64, change: impl FnOnce(&mut SimPlan)) -> Result<Summary, RunFailure> {
     run_over::<Network>(seed, change)
 }
 
 /// Runs a seed over a given network.
-fn run_over<T: Faults>(seed: u64, change: impl FnOnce(&mut Plan)) -> Result<Summary, Failure> {
-    let result = catch_unwind(AssertUnwindSafe(|| World::<T>::new(seed, change).run()));
-    result.unwrap_or_else(|panic| Err(Failure::of_panic(seed, panic.as_ref())))
+fn run_over<T: Faults>(
+    seed: u64,
+    change: impl FnOnce(&mut SimPlan),
+) -> Result<Summary, RunFailure> {
+    let result = catch_unwind(AssertUnwindSafe(|| SimRun::<T>::new(seed, change).run()));
+    result.unwrap_or_else(|panic| Err(RunFailure::of_panic(seed, panic.as_ref())))
 }

@@ -1,12 +1,12 @@
 //! A host's connection: queue pair, received bytes, the caravan in flight, and the data of commands.
 
 use crate::disk::BLOCK_BYTES;
-use crate::ends::{Arrival, ConnId, End, Lost};
+use crate::ends::{ConnEnd, ConnId, ConnectionArrival, ConnectionLost};
 use crate::network::Network;
-use crate::plan::Plan;
-use crate::request::Request;
-use crate::transport::{Completed, HostEnd, Opening};
-use crate::wire::Wire;
+use crate::plan::SimPlan;
+use crate::request::LoadRequest;
+use crate::transport::{CompletedCommand, QueueOpening, SimHostEnd};
+use crate::wire::TcpWire;
 use roadtrain_host_proto::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_host_proto::requests::Queue;
 use roadtrain_proto::manifest::Manifest;
@@ -15,9 +15,9 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 
 /// Host end of a connection.
-pub struct Link {
+pub struct TcpHostEnd {
     conn: ConnId,
-    wire: Wire,
+    wire: TcpWire,
     /// Queue pair.
     pub qpair: Qpair,
     inbox: Vec<u8>,
@@ -28,7 +28,7 @@ pub struct Link {
 }
 
 /// Queue of a lane: the link holds the request's buffer while its command is in flight.
-impl Queue<Request> for Link {
+impl Queue<LoadRequest> for TcpHostEnd {
     fn room(&self) -> u32 {
         self.qpair.room()
     }
@@ -37,7 +37,7 @@ impl Queue<Request> for Link {
         self.qpair.in_flight()
     }
 
-    fn submit(&mut self, now: Instant, request: &mut Request) -> Option<u16> {
+    fn submit(&mut self, now: Instant, request: &mut LoadRequest) -> Option<u16> {
         let slot = match &request.compare {
             Some(compare) => {
                 let sqes = (compare, &request.sqe);
@@ -50,7 +50,7 @@ impl Queue<Request> for Link {
     }
 }
 
-impl Link {
+impl TcpHostEnd {
     /// Returns its connection.
     pub fn id(&self) -> ConnId {
         self.conn
@@ -58,16 +58,16 @@ impl Link {
 
     /// Connects to a target.
     pub fn new(
-        (now, queue): (Instant, Opening),
+        (now, queue): (Instant, QueueOpening),
         config: Config,
         network: &mut Network,
-        plan: &Plan,
+        plan: &SimPlan,
         placed: bool,
     ) -> Self {
         let conn = network.connect(now, queue.target, queue.hostid);
-        Link {
+        TcpHostEnd {
             conn,
-            wire: Wire::new(plan, conn, End::Host),
+            wire: TcpWire::new(plan, conn, ConnEnd::Host),
             qpair: Qpair::new(now, config),
             inbox: Vec::new(),
             outbox: Vec::new(),
@@ -77,19 +77,24 @@ impl Link {
         }
     }
 
-    fn poll(&mut self, now: Instant, completed: &mut Vec<Completed>) -> Result<(), Lost> {
+    fn poll(
+        &mut self,
+        now: Instant,
+        completed: &mut Vec<CompletedCommand>,
+    ) -> Result<(), ConnectionLost> {
         let mut at = 0;
         let input = std::mem::take(&mut self.inbox);
         loop {
             let buffers = &mut self.buffers;
             let fill = |slot, offset, data: &[u8]| place(buffers, slot, offset, data);
-            let event = self.qpair.poll_rx(now, &input, &mut at, fill).map_err(|_| Lost)?;
+            let event =
+                self.qpair.poll_rx(now, &input, &mut at, fill).map_err(|_| ConnectionLost)?;
             let Some(event) = event else { break };
             match event {
                 RxEvent::Ready => {}
                 RxEvent::Complete { slot, cqe, data_intact } => {
                     let data = self.take_buffer(slot);
-                    completed.push(Completed { slot, cqe, data_intact, data });
+                    completed.push(CompletedCommand { slot, cqe, data_intact, data });
                 }
             }
         }
@@ -103,7 +108,7 @@ fn place(buffers: &mut [Vec<u8>], slot: u16, offset: u32, data: &[u8]) {
     buffers[usize::from(slot)][offset as usize..][..data.len()].copy_from_slice(data);
 }
 
-impl HostEnd for Link {
+impl SimHostEnd for TcpHostEnd {
     type Network = Network;
 
     fn opened(&self) -> Option<u32> {
@@ -136,10 +141,10 @@ impl HostEnd for Link {
         &mut self,
         now: Instant,
         network: &mut Network,
-        completed: &mut Vec<Completed>,
-    ) -> Result<(), Lost> {
-        while let Some(arrival) = network.receive(now, self.conn, End::Host) {
-            let Arrival::Octets(octets) = arrival else { return Err(Lost) };
+        completed: &mut Vec<CompletedCommand>,
+    ) -> Result<(), ConnectionLost> {
+        while let Some(arrival) = network.receive(now, self.conn, ConnEnd::Host) {
+            let ConnectionArrival::Octets(octets) = arrival else { return Err(ConnectionLost) };
             let octets = self.wire.receive(now, octets);
             let mut octets = &octets[..];
             while !octets.is_empty() {
@@ -157,7 +162,7 @@ impl HostEnd for Link {
                 self.poll(now, completed)?;
             }
         }
-        if self.wire.ends() { Err(Lost) } else { Ok(()) }
+        if self.wire.ends() { Err(ConnectionLost) } else { Ok(()) }
     }
 
     fn end_turn(&mut self, now: Instant, network: &mut Network) {

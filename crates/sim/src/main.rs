@@ -2,10 +2,10 @@
 //! losing,killing`.
 
 use clap::Parser;
-use roadtrain_sim::runs::{Lanes, Runs, first_seed};
+use roadtrain_sim::runs::{RunNetwork, Runs, first_seed};
 use roadtrain_sim::scenario;
 use roadtrain_sim::summary::Summary;
-use roadtrain_sim::world::Failure;
+use roadtrain_sim::world::RunFailure;
 use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -48,9 +48,9 @@ fn names() -> Vec<&'static str> {
 impl Options {
     fn runs(&self) -> Vec<Runs> {
         let lanes = match (self.ethernet, self.mixing) {
-            (true, _) => Lanes::Ethernet,
-            (_, true) => Lanes::Mixing,
-            _ => Lanes::Tcp,
+            (true, _) => RunNetwork::Ethernet,
+            (_, true) => RunNetwork::Mixing,
+            _ => RunNetwork::Tcp,
         };
         if self.scenario.iter().any(|name| name == EVERY) {
             return Runs::all(lanes).collect();
@@ -60,15 +60,15 @@ impl Options {
 }
 
 /// Counters of a scenario's completed seeds.
-struct Counts {
+struct SeedCounts {
     ended: u64,
     requests: u64,
     failures: u64,
     printed_at: Instant,
 }
 
-impl Counts {
-    fn add(&mut self, runs: &Runs, seed: u64, seeds: u64, outcome: Result<Summary, Failure>) {
+impl SeedCounts {
+    fn add(&mut self, runs: &Runs, seed: u64, seeds: u64, outcome: Result<Summary, RunFailure>) {
         self.ended += 1;
         match outcome {
             Ok(sum) => self.requests += sum.tally.submitted,
@@ -87,7 +87,7 @@ impl Counts {
 
 /// Runs a scenario's seeds on all threads, and returns the number of failures.
 fn run_seeds(runs: &Runs, first: u64, seeds: u64, threads: usize) -> u64 {
-    let counts = Counts { ended: 0, requests: 0, failures: 0, printed_at: Instant::now() };
+    let counts = SeedCounts { ended: 0, requests: 0, failures: 0, printed_at: Instant::now() };
     let (next, counts) = (AtomicU64::new(0), Mutex::new(counts));
     let work = || loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
@@ -99,7 +99,8 @@ fn run_seeds(runs: &Runs, first: u64, seeds: u64, threads: usize) -> u64 {
         counts.lock().expect("no panic under the lock").add(runs, seed, seeds, outcome);
     };
     thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
-    let Counts { requests, failures, .. } = counts.into_inner().expect("no panic under the lock");
+    let SeedCounts { requests, failures, .. } =
+        counts.into_inner().expect("no panic under the lock");
     let name = runs.name();
     println!("{name}: {seeds} seeds from {first} on, {requests} requests, {failures} failures");
     failures

@@ -2,7 +2,7 @@
 //! their time and fail sometimes. Only the next process finds out what a save left that has failed, or was interrupted
 //! by a crash.
 
-use crate::rng::Rng;
+use crate::rng::SimRng;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::uncorrectable::{Extents, parse_image};
 
@@ -12,7 +12,7 @@ const SAVE_US: (u64, u64) = (10, 600);
 const FAILING_PERCENT: u64 = 20;
 
 /// A save in flight.
-struct Save {
+struct MarksSave {
     image: Extents,
     ends: Instant,
     fails: bool,
@@ -22,13 +22,13 @@ struct Save {
 pub(crate) struct MarksFile {
     /// Content that the next process finds.
     found: Extents,
-    save: Option<Save>,
-    rng: Rng,
+    save: Option<MarksSave>,
+    rng: SimRng,
 }
 
 impl MarksFile {
     /// Makes a file without marks.
-    pub(crate) fn new(rng: Rng) -> Self {
+    pub(crate) fn new(rng: SimRng) -> Self {
         MarksFile { found: Extents::default(), save: None, rng }
     }
 
@@ -38,12 +38,12 @@ impl MarksFile {
         let image = parse_image(image).expect("the target reads what it has written");
         let ends = now + self.rng.micros(SAVE_US.0, SAVE_US.1);
         let fails = self.rng.chance(FAILING_PERCENT);
-        self.save = Some(Save { image, ends, fails });
+        self.save = Some(MarksSave { image, ends, fails });
     }
 
     /// Completes a save that is due. True if it has succeeded.
     pub(crate) fn advance(&mut self, now: Instant) -> Option<bool> {
-        let Save { image, fails, .. } = self.save.take_if(|save| save.ends <= now)?;
+        let MarksSave { image, fails, .. } = self.save.take_if(|save| save.ends <= now)?;
         if !fails || self.rng.chance(50) {
             self.found = image;
         }
@@ -52,7 +52,7 @@ impl MarksFile {
 
     /// Ends the process. Returns the content that the next one finds.
     pub(crate) fn crash(&mut self) -> Extents {
-        if let Some(Save { image, .. }) = self.save.take()
+        if let Some(MarksSave { image, .. }) = self.save.take()
             && self.rng.chance(50)
         {
             self.found = image;

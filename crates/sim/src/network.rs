@@ -1,9 +1,9 @@
 //! Connections over a network that splits data at any byte, delays it, holds it back, and resets connections with any
 //! part of it lost. Data that arrives is in order, as TCP ensures.
 
-use crate::ends::{Arrival, ConnId, End};
+use crate::ends::{ConnEnd, ConnId, ConnectionArrival};
 use crate::forger;
-use crate::rng::Rng;
+use crate::rng::SimRng;
 use crate::secure::TlsEnds;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
@@ -25,8 +25,8 @@ pub struct Weather {
 
 /// One direction of a connection, named by the end that receives.
 #[derive(Default)]
-struct Pipe {
-    flight: VecDeque<(Instant, Arrival)>,
+struct ConnectionPipe {
+    flight: VecDeque<(Instant, ConnectionArrival)>,
     octets: usize,
     /// Bytes that have arrived.
     arrived: usize,
@@ -48,8 +48,8 @@ struct Pipe {
     is_forged: bool,
 }
 
-impl Pipe {
-    fn push(&mut self, at: Instant, arrival: Arrival) {
+impl ConnectionPipe {
+    fn push(&mut self, at: Instant, arrival: ConnectionArrival) {
         if self.dead || self.swallows {
             return;
         }
@@ -63,10 +63,10 @@ impl Pipe {
     }
 
     /// Drops the end of the data in flight, cut at any byte.
-    fn cut(&mut self, rng: &mut Rng) {
+    fn cut(&mut self, rng: &mut SimRng) {
         let mut keep = rng.between(0, self.octets as u64) as usize;
         self.flight.retain_mut(|(_, arrival)| {
-            if let Arrival::Octets(octets) = arrival {
+            if let ConnectionArrival::Octets(octets) = arrival {
                 octets.truncate(keep);
                 keep -= octets.len();
                 return !octets.is_empty();
@@ -77,28 +77,28 @@ impl Pipe {
     }
 }
 
-fn length(arrival: &Arrival) -> usize {
+fn length(arrival: &ConnectionArrival) -> usize {
     match arrival {
-        Arrival::Octets(octets) => octets.len(),
+        ConnectionArrival::Octets(octets) => octets.len(),
         _ => 0,
     }
 }
 
 #[derive(Default)]
-struct Connection {
+struct NetworkConnection {
     /// Target that it leads to.
     target: u8,
     /// Host that has opened it.
     hostid: [u8; 16],
-    to_host: Pipe,
-    to_target: Pipe,
+    to_host: ConnectionPipe,
+    to_target: ConnectionPipe,
 }
 
-impl Connection {
-    fn pipe(&mut self, receiver: End) -> &mut Pipe {
+impl NetworkConnection {
+    fn pipe(&mut self, receiver: ConnEnd) -> &mut ConnectionPipe {
         match receiver {
-            End::Host => &mut self.to_host,
-            End::Target => &mut self.to_target,
+            ConnEnd::Host => &mut self.to_host,
+            ConnEnd::Target => &mut self.to_target,
         }
     }
 }
@@ -106,8 +106,8 @@ impl Connection {
 /// The network between hosts and targets.
 pub struct Network {
     weather: Weather,
-    rng: Rng,
-    connections: BTreeMap<ConnId, Connection>,
+    rng: SimRng,
+    connections: BTreeMap<ConnId, NetworkConnection>,
     next_id: u32,
     held_until: Instant,
     /// Target of each address at present.
@@ -117,7 +117,7 @@ pub struct Network {
     /// Bytes that the ends of connections have sent, and how many were received and compared.
     ledger: BTreeMap<(ConnId, bool), (Vec<u8>, usize)>,
     /// Connection that an end is about to close.
-    leaving: Option<(ConnId, End)>,
+    leaving: Option<(ConnId, ConnEnd)>,
     /// True if connections have TLS, whose records can be forged.
     is_secured: bool,
     /// Number of changes to bytes in flight.
@@ -133,7 +133,7 @@ impl Network {
         weather: Weather,
         (routes, targets): (Vec<u8>, u8),
         is_secured: bool,
-        rng: Rng,
+        rng: SimRng,
     ) -> Self {
         Network {
             weather,
@@ -169,7 +169,7 @@ impl Network {
     }
 
     /// Begins a turn of an end: its blocked senders retry without a wake-up.
-    pub fn begin_turn(&mut self, end: End) {
+    pub fn begin_turn(&mut self, end: ConnEnd) {
         for connection in self.connections.values_mut() {
             connection.pipe(end.peer()).writable_at = None;
         }
@@ -185,14 +185,14 @@ impl Network {
         self.next_id += 1;
         let id = ConnId(self.next_id);
         let at = now + self.delay();
-        let mut connection = Connection { target, hostid, ..Connection::default() };
-        connection.to_target.push(at, Arrival::Accept);
+        let mut connection = NetworkConnection { target, hostid, ..NetworkConnection::default() };
+        connection.to_target.push(at, ConnectionArrival::Accept);
         self.connections.insert(id, connection);
         id
     }
 
     /// Sends as much of `octets` as the window takes. Returns that number of bytes.
-    pub fn send(&mut self, now: Instant, id: ConnId, from: End, octets: &[u8]) -> usize {
+    pub fn send(&mut self, now: Instant, id: ConnId, from: ConnEnd, octets: &[u8]) -> usize {
         let window = self.weather.window_bytes;
         let Some(pipe) = self.connections.get_mut(&id).map(|c| c.pipe(from.peer())) else {
             return octets.len();
@@ -213,7 +213,7 @@ impl Network {
             let (now_sent, later) = rest.split_at(piece as usize);
             let at = now + self.delay();
             if let Some(connection) = self.connections.get_mut(&id) {
-                connection.pipe(from.peer()).push(at, Arrival::Octets(now_sent.to_vec()));
+                connection.pipe(from.peer()).push(at, ConnectionArrival::Octets(now_sent.to_vec()));
             }
             rest = later;
         }
@@ -221,7 +221,7 @@ impl Network {
     }
 
     /// Returns the next piece that has arrived at `end` of `id`.
-    pub fn receive(&mut self, now: Instant, id: ConnId, end: End) -> Option<Arrival> {
+    pub fn receive(&mut self, now: Instant, id: ConnId, end: ConnEnd) -> Option<ConnectionArrival> {
         let held_until = self.held_until(self.connections.get(&id)?.target, end);
         let pipe = self.connections.get_mut(&id)?.pipe(end);
         if pipe.next_at(held_until)? > now {
@@ -233,7 +233,7 @@ impl Network {
         if std::mem::take(&mut pipe.sender_blocked) {
             pipe.writable_at = Some(now);
         }
-        if arrival == Arrival::Closed {
+        if arrival == ConnectionArrival::Closed {
             self.forget(id, end);
         }
         Some(arrival)
@@ -241,38 +241,38 @@ impl Network {
 
     /// Accepts a connection of a target that is due.
     pub fn accept(&mut self, now: Instant, target: u8) -> Option<ConnId> {
-        let held_until = self.held_until(target, End::Target);
+        let held_until = self.held_until(target, ConnEnd::Target);
         let waiting = self.connections.iter().find(|(_, connection)| {
             let pipe = &connection.to_target;
             connection.target == target
-                && matches!(pipe.flight.front(), Some((_, Arrival::Accept)))
+                && matches!(pipe.flight.front(), Some((_, ConnectionArrival::Accept)))
                 && pipe.next_at(held_until).is_some_and(|at| at <= now)
         });
         let id = *waiting?.0;
-        self.receive(now, id, End::Target);
+        self.receive(now, id, ConnEnd::Target);
         Some(id)
     }
 
     /// Closes the side of `end`: with `orderly` all data sent arrives first, else maybe only a part.
-    pub fn close(&mut self, now: Instant, id: ConnId, end: End, orderly: bool) {
+    pub fn close(&mut self, now: Instant, id: ConnId, end: ConnEnd, orderly: bool) {
         let at = now + self.delay();
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let pipe = connection.pipe(end.peer());
         if !orderly {
             pipe.cut(&mut self.rng);
         }
-        pipe.push(at, Arrival::Closed);
+        pipe.push(at, ConnectionArrival::Closed);
         self.forget(id, end);
     }
 
     /// Resets the connection: both ends lose the data in flight, from any byte on.
     pub fn reset(&mut self, now: Instant, id: ConnId) {
-        for receiver in [End::Host, End::Target] {
+        for receiver in [ConnEnd::Host, ConnEnd::Target] {
             let at = now + self.delay();
             let Some(connection) = self.connections.get_mut(&id) else { return };
             let pipe = connection.pipe(receiver);
             pipe.cut(&mut self.rng);
-            pipe.push(at, Arrival::Closed);
+            pipe.push(at, ConnectionArrival::Closed);
         }
     }
 
@@ -281,7 +281,7 @@ impl Network {
     pub fn swallow(&mut self, now: Instant, id: ConnId) {
         let held_until = self.held_until;
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        for end in [End::Host, End::Target] {
+        for end in [ConnEnd::Host, ConnEnd::Target] {
             let pipe = connection.pipe(end);
             pipe.swallows = true;
             pipe.flight.retain(|(at, _)| (*at).max(held_until) <= now);
@@ -291,20 +291,20 @@ impl Network {
     }
 
     /// Resets the connection with notice to `end` only.
-    pub fn reset_one(&mut self, now: Instant, id: ConnId, end: End) {
+    pub fn reset_one(&mut self, now: Instant, id: ConnId, end: ConnEnd) {
         self.swallow(now, id);
         let at = now + self.delay();
         let Some(connection) = self.connections.get_mut(&id) else { return };
         // A target that has not accepted the connection never will.
-        let is_known = end == End::Host || connection.to_target.arrived > 0;
+        let is_known = end == ConnEnd::Host || connection.to_target.arrived > 0;
         let pipe = connection.pipe(end);
         if is_known && !pipe.dead {
-            pipe.flight.push_back((at, Arrival::Closed));
+            pipe.flight.push_back((at, ConnectionArrival::Closed));
         }
     }
 
     /// Stops receiving at `end`.
-    fn forget(&mut self, id: ConnId, end: End) {
+    fn forget(&mut self, id: ConnId, end: ConnEnd) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let pipe = connection.pipe(end);
         pipe.dead = true;
@@ -317,14 +317,14 @@ impl Network {
 
     /// True if the end of the connection has arrived at `end`, maybe behind unread bytes.
     #[must_use]
-    pub fn is_closed(&self, now: Instant, id: ConnId, end: End) -> bool {
+    pub fn is_closed(&self, now: Instant, id: ConnId, end: ConnEnd) -> bool {
         let Some(connection) = self.connections.get(&id) else { return true };
         let pipe = match end {
-            End::Host => &connection.to_host,
-            End::Target => &connection.to_target,
+            ConnEnd::Host => &connection.to_host,
+            ConnEnd::Target => &connection.to_target,
         };
         pipe.dead
-            || matches!(pipe.flight.back(), Some((at, Arrival::Closed))
+            || matches!(pipe.flight.back(), Some((at, ConnectionArrival::Closed))
                 if (*at).max(self.held_until) <= now)
     }
 
@@ -342,14 +342,14 @@ impl Network {
     }
 
     /// Starts or stops reading at `end`.
-    pub fn listen(&mut self, id: ConnId, end: End, listens: bool) {
+    pub fn listen(&mut self, id: ConnId, end: ConnEnd, listens: bool) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.pipe(end).is_deaf = !listens;
         }
     }
 
     /// Stops reading at `end` before `until`.
-    pub fn stall(&mut self, id: ConnId, end: End, until: Instant) {
+    pub fn stall(&mut self, id: ConnId, end: ConnEnd, until: Instant) {
         if let Some(connection) = self.connections.get_mut(&id) {
             let pipe = connection.pipe(end);
             pipe.stalled_until = pipe.stalled_until.max(until);
@@ -367,7 +367,7 @@ impl Network {
         let pipes = pipes.filter(|pipe| pipe.arrived > SET_UP_OCTETS);
         let pieces =
             pipes.flat_map(|pipe| &mut pipe.flight).filter_map(|(_, arrival)| match arrival {
-                Arrival::Octets(octets) if !octets.is_empty() => Some(octets),
+                ConnectionArrival::Octets(octets) if !octets.is_empty() => Some(octets),
                 _ => None,
             });
         let mut pieces: Vec<&mut Vec<u8>> = pieces.collect();
@@ -383,7 +383,7 @@ impl Network {
     /// Forges the data in flight over a connection in one direction, at most once for each.
     pub fn forge(&mut self) {
         let pipes = self.connections.values_mut().flat_map(|c| [&mut c.to_host, &mut c.to_target]);
-        let mut pipes: Vec<&mut Pipe> =
+        let mut pipes: Vec<&mut ConnectionPipe> =
             pipes.filter(|pipe| pipe.octets > 0 && !pipe.is_forged).collect();
         if pipes.is_empty() {
             return;
@@ -391,7 +391,7 @@ impl Network {
         let number = self.rng.below(pipes.len() as u64) as usize;
         let pipe = &mut *pipes[number];
         let pieces = pipe.flight.iter_mut().filter_map(|(_, arrival)| match arrival {
-            Arrival::Octets(octets) => Some(octets),
+            ConnectionArrival::Octets(octets) => Some(octets),
             _ => None,
         });
         if forger::forge(&mut self.rng, &pipe.sent, pipe.arrived, pieces.collect()) {
@@ -402,29 +402,29 @@ impl Network {
     }
 
     /// Records data that an end has sent.
-    pub fn said(&mut self, id: ConnId, from: End, data: &[u8]) {
-        self.ledger.entry((id, from == End::Host)).or_default().0.extend_from_slice(data);
+    pub fn said(&mut self, id: ConnId, from: ConnEnd, data: &[u8]) {
+        self.ledger.entry((id, from == ConnEnd::Host)).or_default().0.extend_from_slice(data);
     }
 
     /// Compares data that an end has received with the data that its peer has sent. True if it matches.
     #[must_use]
-    pub fn heard(&mut self, id: ConnId, at: End, data: &[u8]) -> bool {
+    pub fn heard(&mut self, id: ConnId, at: ConnEnd, data: &[u8]) -> bool {
         if data.is_empty() {
             return true;
         }
-        let (said, heard) = self.ledger.entry((id, at == End::Target)).or_default();
+        let (said, heard) = self.ledger.entry((id, at == ConnEnd::Target)).or_default();
         let is_next = said[*heard..].starts_with(data);
         *heard += data.len();
         is_next
     }
 
     /// Requests that an end closes a connection.
-    pub fn leave(&mut self, id: ConnId, end: End) {
+    pub fn leave(&mut self, id: ConnId, end: ConnEnd) {
         self.leaving = Some((id, end));
     }
 
     /// True if an end is to close the connection now.
-    pub fn leaves(&mut self, id: ConnId, end: End) -> bool {
+    pub fn leaves(&mut self, id: ConnId, end: ConnEnd) -> bool {
         self.leaving.take_if(|leaving| *leaving == (id, end)).is_some()
     }
 
@@ -443,13 +443,13 @@ impl Network {
 
     /// Returns the time of the next arrival at an end, or at which a blocked sender there can continue.
     #[must_use]
-    pub fn next_moment(&self, end: End) -> Option<Instant> {
-        let moment = |connection: &Connection| {
+    pub fn next_moment(&self, end: ConnEnd) -> Option<Instant> {
+        let moment = |connection: &NetworkConnection| {
             let held_until = self.held_until(connection.target, end);
-            let Connection { to_host, to_target, .. } = connection;
+            let NetworkConnection { to_host, to_target, .. } = connection;
             let (arrives, sends) = match end {
-                End::Host => (to_host, to_target.writable_at),
-                End::Target => (to_target, to_host.writable_at.map(|at| at.max(held_until))),
+                ConnEnd::Host => (to_host, to_target.writable_at),
+                ConnEnd::Target => (to_target, to_host.writable_at.map(|at| at.max(held_until))),
             };
             arrives.next_at(held_until).into_iter().chain(sends).min()
         };
@@ -457,8 +457,8 @@ impl Network {
     }
 
     /// Returns the time before which nothing arrives at that end of a target's connections.
-    fn held_until(&self, target: u8, end: End) -> Instant {
-        let paused = self.paused_until.get(usize::from(target)).filter(|_| end == End::Target);
+    fn held_until(&self, target: u8, end: ConnEnd) -> Instant {
+        let paused = self.paused_until.get(usize::from(target)).filter(|_| end == ConnEnd::Target);
         self.held_until.max(paused.copied().unwrap_or_default())
     }
 }

@@ -1,10 +1,10 @@
 //! Plan of a seed: settings of both ends, the network, the disk, the load and the faults.
 
-use crate::disk::Manners;
-use crate::ends::End;
-use crate::ether::settings::Settings;
+use crate::disk::DiskBehaviour;
+use crate::ends::ConnEnd;
+use crate::ether::settings::EtherSettings;
 use crate::network::Weather;
-use crate::rng::Rng;
+use crate::rng::SimRng;
 use crate::secure::Security;
 use core::num::NonZeroU64;
 use core::ops::Range;
@@ -36,23 +36,23 @@ pub(crate) fn host_nqn(hostid: [u8; 16]) -> String {
 
 /// A fault, or another event from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum SimFault {
     /// The network resets a connection.
     Reset,
     /// The network resets a connection, with notice to one end only.
     ResetOne {
         /// End that is notified.
-        end: End,
+        end: ConnEnd,
     },
     /// An end does not read a connection for a while; over Ethernet it does nothing at all.
     Stall {
         /// Stalled end.
-        end: End,
+        end: ConnEnd,
         /// Duration of the stall.
         time: Duration,
     },
     /// An end closes a connection.
-    Leave(End),
+    Leave(ConnEnd),
     /// A link is cut for a while. This fault and the following ones apply to links of Ethernet only.
     Cut {
         /// Number of the link.
@@ -69,7 +69,7 @@ pub enum Fault {
         /// Number of the link.
         link: u8,
         /// Direction of the loss.
-        to: End,
+        to: ConnEnd,
         /// Duration of the loss.
         time: Duration,
     },
@@ -78,7 +78,7 @@ pub enum Fault {
     /// An end advertises little room, or none, for a while.
     Narrow {
         /// Advertising end.
-        end: End,
+        end: ConnEnd,
         /// Advertised credits.
         credits: u16,
         /// Duration.
@@ -92,7 +92,7 @@ pub enum Fault {
     /// All frames to an end are lost for a while, except recorded ones that an attacker repeats.
     Echo {
         /// Receiving end.
-        to: End,
+        to: ConnEnd,
         /// Duration.
         time: Duration,
     },
@@ -185,39 +185,39 @@ pub enum Fault {
     Resize,
 }
 
-impl Fault {
+impl SimFault {
     /// Returns the duration of the fault.
     #[must_use]
     pub fn time(&self) -> Duration {
         match *self {
-            Fault::Stall { time, .. }
-            | Fault::Hold { time }
-            | Fault::Kill { time, .. }
-            | Fault::Pause { time, .. }
-            | Fault::Detach { time, .. }
-            | Fault::Stick { time }
-            | Fault::KillHost { time, .. }
-            | Fault::StallDisk { time }
-            | Fault::Unread { time }
-            | Fault::Silence { time, .. }
-            | Fault::Isolate { time, .. }
-            | Fault::PowerLoss { time }
-            | Fault::Cut { time, .. }
-            | Fault::Deaf { time, .. }
-            | Fault::Echo { time, .. }
-            | Fault::Narrow { time, .. } => time,
-            Fault::Swallow => SWALLOWED,
-            Fault::Flood { .. } => Duration::from_millis(25),
-            Fault::Reset
-            | Fault::ResetOne { .. }
-            | Fault::Leave(_)
-            | Fault::Partition
-            | Fault::Move
-            | Fault::Corrupt
-            | Fault::Forge
-            | Fault::Reroute { .. }
-            | Fault::Namespace
-            | Fault::Resize => Duration::ZERO,
+            SimFault::Stall { time, .. }
+            | SimFault::Hold { time }
+            | SimFault::Kill { time, .. }
+            | SimFault::Pause { time, .. }
+            | SimFault::Detach { time, .. }
+            | SimFault::Stick { time }
+            | SimFault::KillHost { time, .. }
+            | SimFault::StallDisk { time }
+            | SimFault::Unread { time }
+            | SimFault::Silence { time, .. }
+            | SimFault::Isolate { time, .. }
+            | SimFault::PowerLoss { time }
+            | SimFault::Cut { time, .. }
+            | SimFault::Deaf { time, .. }
+            | SimFault::Echo { time, .. }
+            | SimFault::Narrow { time, .. } => time,
+            SimFault::Swallow => SWALLOWED,
+            SimFault::Flood { .. } => Duration::from_millis(25),
+            SimFault::Reset
+            | SimFault::ResetOne { .. }
+            | SimFault::Leave(_)
+            | SimFault::Partition
+            | SimFault::Move
+            | SimFault::Corrupt
+            | SimFault::Forge
+            | SimFault::Reroute { .. }
+            | SimFault::Namespace
+            | SimFault::Resize => Duration::ZERO,
         }
     }
 
@@ -226,18 +226,21 @@ impl Fault {
     pub fn ends(&self) -> bool {
         let harmless = matches!(
             self,
-            Fault::Namespace | Fault::Resize | Fault::StallDisk { .. } | Fault::Stick { .. }
+            SimFault::Namespace
+                | SimFault::Resize
+                | SimFault::StallDisk { .. }
+                | SimFault::Stick { .. }
         );
         let is_survived = matches!(
             self,
-            Fault::Stall { .. }
-                | Fault::Unread { .. }
-                | Fault::Silence { .. }
-                | Fault::Cut { .. }
-                | Fault::Deaf { .. }
-                | Fault::Move
-                | Fault::Narrow { .. }
-                | Fault::Flood { .. }
+            SimFault::Stall { .. }
+                | SimFault::Unread { .. }
+                | SimFault::Silence { .. }
+                | SimFault::Cut { .. }
+                | SimFault::Deaf { .. }
+                | SimFault::Move
+                | SimFault::Narrow { .. }
+                | SimFault::Flood { .. }
         );
         !harmless && !is_survived
     }
@@ -245,7 +248,7 @@ impl Fault {
 
 /// Reactors of a target.
 #[derive(Clone, Copy, Debug)]
-pub struct Reactors {
+pub struct ReactorsPlan {
     /// Number of reactors.
     pub count: usize,
     /// Longest time in microseconds for which a reactor leaves a message in its inbox, if there are several.
@@ -254,21 +257,21 @@ pub struct Reactors {
     pub moves: u32,
 }
 
-impl Default for Reactors {
+impl Default for ReactorsPlan {
     fn default() -> Self {
-        Reactors { count: 1, inbox_delay_us: 0, moves: 0 }
+        ReactorsPlan { count: 1, inbox_delay_us: 0, moves: 0 }
     }
 }
 
 /// Everything that a seed decides.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SimPlan {
     /// Hosts that share the namespace.
     pub hosts: u8,
     /// Targets that serve the namespace from one disk. At first a host's path leads to the target of its number.
     pub targets: u8,
     /// Reactors of each target.
-    pub reactors: Reactors,
+    pub reactors: ReactorsPlan,
     /// True if the storage lends its memory: data of reads and writes is transferred in place.
     pub lends_memory: bool,
     /// Paths of each host. Hosts with several are not killed.
@@ -318,7 +321,7 @@ pub struct Plan {
     /// Behaviour of the network.
     pub weather: Weather,
     /// Behaviour of the disk.
-    pub manners: Manners,
+    pub manners: DiskBehaviour,
     /// Keep-alive timeout; zero: none.
     pub keep_alive: Duration,
     /// Timeout of a command of the control plane.
@@ -334,13 +337,13 @@ pub struct Plan {
     /// Times at which the target refuses I/O, with the status of its responses.
     pub refusals: Vec<(Range<Instant>, Status)>,
     /// Settings of lanes over Ethernet and their links; empty over TCP.
-    pub ether: Settings,
+    pub ether: EtherSettings,
     /// Rules of express connections; `None`: lanes have none.
     pub express: Option<Rules>,
     /// Faults, sorted by time.
-    pub faults: Vec<(Instant, Fault)>,
+    pub faults: Vec<(Instant, SimFault)>,
     /// Random numbers for scenarios.
-    pub dice: Rng,
+    pub dice: SimRng,
     /// Deliberate fault of a state machine, which the checker must find.
     pub sabotage: Option<Sabotage>,
 }
@@ -403,7 +406,7 @@ impl Sabotage {
     }
 }
 
-pub(crate) fn policy(rng: &mut Rng) -> PolicyConfig {
+pub(crate) fn policy(rng: &mut SimRng) -> PolicyConfig {
     let kinds =
         [PolicyKind::None, PolicyKind::I10, PolicyKind::Pinof, PolicyKind::Tyche, PolicyKind::Auto];
     let mut policy = PolicyConfig::of(rng.pick(&kinds));
@@ -417,7 +420,7 @@ pub(crate) fn policy(rng: &mut Rng) -> PolicyConfig {
 }
 
 /// Returns rate limits, for one namespace of five.
-fn rates(mut rng: Rng) -> Rates {
+fn rates(mut rng: SimRng) -> Rates {
     if !rng.chance(20) {
         return Rates::UNLIMITED;
     }
@@ -430,7 +433,7 @@ fn rates(mut rng: Rng) -> Rates {
     }
 }
 
-fn weather(rng: &mut Rng, shortest: u64) -> Weather {
+fn weather(rng: &mut SimRng, shortest: u64) -> Weather {
     Weather {
         delay_us: (shortest, shortest * rng.between(1, 6)),
         piece_bytes: rng.pick(&[40, 1500, 30_000, 200_000]),
@@ -438,8 +441,8 @@ fn weather(rng: &mut Rng, shortest: u64) -> Weather {
     }
 }
 
-fn manners(rng: &mut Rng, latency: u64) -> Manners {
-    Manners {
+fn manners(rng: &mut SimRng, latency: u64) -> DiskBehaviour {
+    DiskBehaviour {
         latency_us: (latency, latency * rng.between(1, 5)),
         slow_percent: rng.pick(&[0, 2, 20]),
         failing_per_mille: rng.pick(&[0, 0, 20]),
@@ -447,11 +450,11 @@ fn manners(rng: &mut Rng, latency: u64) -> Manners {
     }
 }
 
-fn digests(rng: &mut Rng) -> Digests {
+fn digests(rng: &mut SimRng) -> Digests {
     Digests { header: rng.chance(50), data: rng.chance(50) }
 }
 
-impl Plan {
+impl SimPlan {
     /// Returns the most requests of a host that have not completed.
     #[must_use]
     pub fn requests_max(&self) -> usize {
@@ -470,9 +473,9 @@ impl Plan {
 
     /// Returns the plan of a seed.
     #[must_use]
-    pub fn new(rng: &mut Rng) -> Self {
+    pub fn new(rng: &mut SimRng) -> Self {
         let rates = rates(rng.clone().fork()); // drawn from a fork, which leaves the rest of the plan unchanged
-        let dice = Rng::new(rng.clone().bits());
+        let dice = SimRng::new(rng.clone().bits());
         let chaos = Duration::from_millis(rng.between(20, 400));
         let hosts = rng.pick(&[1, 1, 2, 3]);
         let (lanes, requests) = (rng.between(1, 4) as usize, rng.between(100, 1200) as u32);
@@ -493,7 +496,7 @@ impl Plan {
             in_capsule_bytes_max: in_capsule_bytes.max(1024),
             policy: policy(rng),
         };
-        Plan {
+        SimPlan {
             hosts,
             lanes,
             queue_entries,
@@ -525,10 +528,10 @@ impl Plan {
             fast_io_fail_timeout: None,
             io_timeout: Some(Duration::from_millis(60)),
             refusals: Vec::new(),
-            ether: Settings::default(),
+            ether: EtherSettings::default(),
             express: None,
             targets: 1,
-            reactors: Reactors::default(),
+            reactors: ReactorsPlan::default(),
             lends_memory: false,
             paths: 1,
             faults: faults(rng, chaos, host.digests),
@@ -545,17 +548,17 @@ impl Plan {
     }
 
     /// Adds faults of hosts, and silent losses of connections.
-    fn with_host_faults(mut self, rng: &mut Rng) -> Self {
+    fn with_host_faults(mut self, rng: &mut SimRng) -> Self {
         for _ in 0..rng.below(4) {
             let host = rng.below(self.hosts.into()) as u8;
-            let fault = Fault::KillHost { host, time: rng.micros(0, 20_000) };
+            let fault = SimFault::KillHost { host, time: rng.micros(0, 20_000) };
             self.faults.push((rng.moment(self.chaos), fault));
         }
         // Without a keep-alive timer a target keeps such a connection for ever.
         if !self.keep_alive.is_zero() {
             for _ in 0..rng.below(4) {
-                let reset = Fault::ResetOne { end: end(rng, 50) };
-                let fault = if rng.chance(50) { Fault::Swallow } else { reset };
+                let reset = SimFault::ResetOne { end: end(rng, 50) };
+                let fault = if rng.chance(50) { SimFault::Swallow } else { reset };
                 self.faults.push((rng.moment(self.chaos), fault));
             }
         }
@@ -567,28 +570,28 @@ impl Plan {
 }
 
 /// Returns an end: the target `percent` times of 100.
-fn end(rng: &mut Rng, percent: u64) -> End {
-    if rng.chance(percent) { End::Target } else { End::Host }
+fn end(rng: &mut SimRng, percent: u64) -> ConnEnd {
+    if rng.chance(percent) { ConnEnd::Target } else { ConnEnd::Host }
 }
 
-fn faults(rng: &mut Rng, chaos: Duration, digests: Digests) -> Vec<(Instant, Fault)> {
+fn faults(rng: &mut SimRng, chaos: Duration, digests: Digests) -> Vec<(Instant, SimFault)> {
     let mut faults = Vec::new();
     if digests.header && digests.data {
         for _ in 0..rng.below(30) {
-            faults.push((rng.moment(chaos), Fault::Corrupt));
+            faults.push((rng.moment(chaos), SimFault::Corrupt));
         }
     }
     for _ in 0..rng.below(12) {
         let time = rng.micros(0, 30_000);
         let fault = match rng.below(100) {
-            0..40 => Fault::Reset,
-            40..65 => Fault::Stall { end: end(rng, 70), time },
-            65..75 => Fault::Hold { time: time * rng.pick(&[1, 20]) },
-            75..83 => Fault::Kill { target: 0, time },
-            83..88 => Fault::PowerLoss { time },
-            88..93 => Fault::StallDisk { time },
-            93..96 => Fault::Resize,
-            _ => Fault::Namespace,
+            0..40 => SimFault::Reset,
+            40..65 => SimFault::Stall { end: end(rng, 70), time },
+            65..75 => SimFault::Hold { time: time * rng.pick(&[1, 20]) },
+            75..83 => SimFault::Kill { target: 0, time },
+            83..88 => SimFault::PowerLoss { time },
+            88..93 => SimFault::StallDisk { time },
+            93..96 => SimFault::Resize,
+            _ => SimFault::Namespace,
         };
         faults.push((rng.moment(chaos), fault));
     }

@@ -10,7 +10,7 @@ const RESERVED_MAX: usize = 16;
 
 /// Accounting of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+enum BufferOrigin {
     Budget,
     Reserve,
     Connection,
@@ -20,12 +20,12 @@ enum Origin {
 
 /// Bytes in the place where the host has put them; dropping this returns them.
 #[derive(Debug)]
-struct Lent {
+struct LentBytes {
     bytes: usize,
     out: Rc<Cell<usize>>,
 }
 
-impl Drop for Lent {
+impl Drop for LentBytes {
     fn drop(&mut self) {
         self.out.update(|out| out - self.bytes);
     }
@@ -33,13 +33,13 @@ impl Drop for Lent {
 
 /// A buffer.
 #[derive(Debug)]
-pub struct Buffer {
+pub struct SimBuffer {
     octets: Vec<u8>,
-    origin: Origin,
-    _lent: Option<Lent>,
+    origin: BufferOrigin,
+    _lent: Option<LentBytes>,
 }
 
-impl Deref for Buffer {
+impl Deref for SimBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -47,14 +47,14 @@ impl Deref for Buffer {
     }
 }
 
-impl DerefMut for Buffer {
+impl DerefMut for SimBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.octets
     }
 }
 
 /// No blocks are copied.
-impl Cut for Buffer {
+impl Cut for SimBuffer {
     fn cut(&mut self, bytes: usize) {
         self.octets.resize(bytes, 0);
     }
@@ -62,7 +62,7 @@ impl Cut for Buffer {
 
 /// Buffers of a target.
 #[derive(Debug)]
-pub struct Pool {
+pub struct SimPool {
     budget: usize,
     taken: usize,
     reserved: usize,
@@ -72,44 +72,44 @@ pub struct Pool {
     lent: Rc<Cell<usize>>,
 }
 
-impl Pool {
+impl SimPool {
     pub(crate) fn new(budget: usize) -> Self {
-        Pool { budget, taken: 0, reserved: 0, out: 0, lent: Rc::default() }
+        SimPool { budget, taken: 0, reserved: 0, out: 0, lent: Rc::default() }
     }
 
     /// Returns a buffer with a copy of bytes that lie elsewhere.
-    pub(crate) fn copy(&mut self, octets: &[u8]) -> Buffer {
-        let lent = Lent { bytes: octets.len(), out: self.lent.clone() };
+    pub(crate) fn copy(&mut self, octets: &[u8]) -> SimBuffer {
+        let lent = LentBytes { bytes: octets.len(), out: self.lent.clone() };
         self.lent.update(|out| out + lent.bytes);
-        Buffer { octets: octets.to_vec(), origin: Origin::Lent, _lent: Some(lent) }
+        SimBuffer { octets: octets.to_vec(), origin: BufferOrigin::Lent, _lent: Some(lent) }
     }
 
     /// Takes a buffer of the budget, while it lasts.
-    pub(crate) fn take(&mut self, bytes: u32) -> Option<Buffer> {
+    pub(crate) fn take(&mut self, bytes: u32) -> Option<SimBuffer> {
         if self.taken + bytes as usize > self.budget {
             return None;
         }
         self.taken += bytes as usize;
-        Some(self.out(bytes, Origin::Budget))
+        Some(self.out(bytes, BufferOrigin::Budget))
     }
 
     /// Takes a buffer beyond the budget, of which there are few.
-    pub(crate) fn take_reserved(&mut self, bytes: u32) -> Option<Buffer> {
+    pub(crate) fn take_reserved(&mut self, bytes: u32) -> Option<SimBuffer> {
         if self.reserved == RESERVED_MAX {
             return None;
         }
         self.reserved += 1;
-        Some(self.out(bytes, Origin::Reserve))
+        Some(self.out(bytes, BufferOrigin::Reserve))
     }
 
     /// Makes a buffer for a connection's own use.
-    pub(crate) fn make(&mut self, bytes: u32) -> Buffer {
-        self.out(bytes, Origin::Connection)
+    pub(crate) fn make(&mut self, bytes: u32) -> SimBuffer {
+        self.out(bytes, BufferOrigin::Connection)
     }
 
-    fn out(&mut self, bytes: u32, origin: Origin) -> Buffer {
+    fn out(&mut self, bytes: u32, origin: BufferOrigin) -> SimBuffer {
         self.out += bytes as usize;
-        Buffer { octets: vec![0xdb; bytes as usize], origin, _lent: None }
+        SimBuffer { octets: vec![0xdb; bytes as usize], origin, _lent: None }
     }
 
     /// Checks that `held` bytes are in use.
@@ -117,7 +117,7 @@ impl Pool {
     /// # Errors
     /// Another number of bytes is in use, or more than permitted.
     pub(crate) fn check(&self, held: usize) -> Result<(), String> {
-        let Pool { budget, taken, reserved, .. } = self;
+        let SimPool { budget, taken, reserved, .. } = self;
         if taken > budget || *reserved > RESERVED_MAX {
             return Err(format!(
                 "{taken} octets of {budget} are taken, and {reserved} buffers more"
@@ -131,14 +131,18 @@ impl Pool {
     }
 
     /// Takes a buffer back, and returns its bytes in a buffer without a pool.
-    pub(crate) fn detach(&mut self, buffer: Buffer) -> Buffer {
-        let own = Buffer { octets: buffer.octets.clone(), origin: Origin::Detached, _lent: None };
+    pub(crate) fn detach(&mut self, buffer: SimBuffer) -> SimBuffer {
+        let own = SimBuffer {
+            octets: buffer.octets.clone(),
+            origin: BufferOrigin::Detached,
+            _lent: None,
+        };
         self.give(buffer);
         own
     }
 
     /// Moves the bytes of a buffer without a pool to one of the budget, while it lasts.
-    pub(crate) fn attach(&mut self, buffer: Buffer) -> Buffer {
+    pub(crate) fn attach(&mut self, buffer: SimBuffer) -> SimBuffer {
         let bytes = buffer.len() as u32;
         let mut own = self.take(bytes).unwrap_or_else(|| self.make(bytes));
         own.octets = buffer.octets;
@@ -146,12 +150,12 @@ impl Pool {
     }
 
     /// Takes a buffer back.
-    pub fn give(&mut self, buffer: Buffer) {
+    pub fn give(&mut self, buffer: SimBuffer) {
         match buffer.origin {
-            Origin::Budget => self.taken -= buffer.len(),
-            Origin::Reserve => self.reserved -= 1,
-            Origin::Connection => {}
-            Origin::Lent | Origin::Detached => return,
+            BufferOrigin::Budget => self.taken -= buffer.len(),
+            BufferOrigin::Reserve => self.reserved -= 1,
+            BufferOrigin::Connection => {}
+            BufferOrigin::Lent | BufferOrigin::Detached => return,
         }
         self.out -= buffer.len();
     }

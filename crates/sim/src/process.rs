@@ -4,10 +4,10 @@
 //! before the next call. Each reactor takes its messages in this order, but at its own time.
 
 use crate::ends::ConnId;
-use crate::exclusion::Notice;
-use crate::plan::{Plan, Reactors};
+use crate::exclusion::ExclusionNotice;
+use crate::plan::{ReactorsPlan, SimPlan};
 use crate::powers;
-use crate::rng::Rng;
+use crate::rng::SimRng;
 use core::time::Duration;
 use roadtrain_proto::security::dhchap::Work;
 use roadtrain_proto::time::Instant;
@@ -21,10 +21,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Owner of a command: connection and slot.
-pub type Owner = (ConnId, u16);
+pub type CommandOwner = (ConnId, u16);
 
 /// Message to a reactor.
-pub enum Message<L> {
+pub enum ReactorMessage<L> {
     /// New connection.
     Adopt(ConnId),
     /// Event of the control plane.
@@ -32,11 +32,11 @@ pub enum Message<L> {
     /// Revocation of access by a reservation.
     Fence(TurnOf, bool),
     /// End of a reservation command, with its report.
-    Reserved(Owner, Status, Arc<[u8]>),
+    Reserved(CommandOwner, Status, Arc<[u8]>),
     /// Broadcast for the lanes of a host, or for postponed commands.
     Broadcast(Broadcast),
     /// Notice about exclusive access of a command to its blocks.
-    Exclusion(Notice),
+    Exclusion(ExclusionNotice),
     /// Lane that moves here from another reactor.
     Arrive(ConnId, Box<L>),
     /// Departure of a lane, after every earlier event.
@@ -48,15 +48,15 @@ pub enum Message<L> {
 }
 
 /// Messages to a reactor, with the times at which it takes them.
-pub struct Inbox<L> {
-    messages: VecDeque<(Instant, Message<L>)>,
+pub struct ReactorInbox<L> {
+    messages: VecDeque<(Instant, ReactorMessage<L>)>,
     /// Longest time in microseconds between two messages that the reactor takes.
     delay_us: u64,
-    rng: Rng,
+    rng: SimRng,
 }
 
-impl<L> Inbox<L> {
-    fn send(&mut self, now: Instant, message: Message<L>) {
+impl<L> ReactorInbox<L> {
+    fn send(&mut self, now: Instant, message: ReactorMessage<L>) {
         let delay = match self.delay_us {
             0 => Duration::ZERO,
             longest => self.rng.micros(0, longest),
@@ -66,7 +66,7 @@ impl<L> Inbox<L> {
     }
 
     /// Takes the next message, if it is due.
-    pub fn take(&mut self, now: Instant) -> Option<Message<L>> {
+    pub fn take(&mut self, now: Instant) -> Option<ReactorMessage<L>> {
         self.messages.pop_front_if(|(at, _)| *at <= now).map(|(_, message)| message)
     }
 
@@ -79,14 +79,14 @@ impl<L> Inbox<L> {
     /// Returns the lanes that are moving here.
     pub fn lanes(&self) -> impl Iterator<Item = (ConnId, &L)> {
         self.messages.iter().filter_map(|(_, message)| match message {
-            Message::Arrive(conn, lane) => Some((*conn, &**lane)),
+            ReactorMessage::Arrive(conn, lane) => Some((*conn, &**lane)),
             _ => None,
         })
     }
 }
 
 /// The control plane and the inboxes.
-pub struct Process<L> {
+pub struct TargetProcess<L> {
     /// Present time.
     pub now: Instant,
     /// Subsystems and controllers.
@@ -94,30 +94,30 @@ pub struct Process<L> {
     /// Connections of every host.
     pub presences: Presences<ConnId>,
     /// Pending reservation commands: reactor and owner of each.
-    pending: Pending<(usize, Owner)>,
+    pending: Pending<(usize, CommandOwner)>,
     /// Computations with their ends, and the duration of each.
     works: VecDeque<(Instant, Work)>,
     power: Duration,
     /// Inboxes by reactor.
-    pub inboxes: Vec<Inbox<L>>,
+    pub inboxes: Vec<ReactorInbox<L>>,
     /// Random bytes for authentications.
-    pub rng: Rng,
+    pub rng: SimRng,
     /// Numbers that no host can guess.
-    pub numbers: Rng,
+    pub numbers: SimRng,
     /// Connects refused because commands of lost connections were on the disk.
     pub busy: u64,
 }
 
-impl<L> Process<L> {
+impl<L> TargetProcess<L> {
     /// Makes a process that starts. A single reactor takes its messages at once.
     #[must_use]
-    pub fn new(plan: &Plan, control: Control, (rng, numbers): (Rng, Rng)) -> Self {
-        let Reactors { count, inbox_delay_us, .. } = plan.reactors;
+    pub fn new(plan: &SimPlan, control: Control, (rng, numbers): (SimRng, SimRng)) -> Self {
+        let ReactorsPlan { count, inbox_delay_us, .. } = plan.reactors;
         let delay_us = if count == 1 { 0 } else { inbox_delay_us };
         let mut dice = numbers.clone().fork();
-        let inbox = |_| Inbox { messages: VecDeque::new(), delay_us, rng: dice.fork() };
+        let inbox = |_| ReactorInbox { messages: VecDeque::new(), delay_us, rng: dice.fork() };
         let inboxes = (0..count).map(inbox).collect();
-        Process {
+        TargetProcess {
             now: Instant(0),
             control,
             presences: Presences::default(),
@@ -140,7 +140,7 @@ impl<L> Process<L> {
     }
 
     /// Sends a message to a reactor.
-    pub fn send(&mut self, reactor: usize, message: Message<L>) {
+    pub fn send(&mut self, reactor: usize, message: ReactorMessage<L>) {
         self.publish();
         self.inboxes[reactor].send(self.now, message);
     }
@@ -149,7 +149,7 @@ impl<L> Process<L> {
     pub fn broadcast(&mut self, message: Option<Broadcast>) {
         let Some(message) = message else { return };
         for reactor in 0..self.inboxes.len() {
-            self.inboxes[reactor].send(self.now, Message::Broadcast(message.clone()));
+            self.inboxes[reactor].send(self.now, ReactorMessage::Broadcast(message.clone()));
         }
     }
 
@@ -161,34 +161,36 @@ impl<L> Process<L> {
                 TargetEvent::Save { turn, .. } => self.control.saved(&turn, false),
                 TargetEvent::Fence { turn, aborts } => {
                     self.pending.begin(turn.clone(), self.inboxes.len());
-                    self.send_all(|| Message::Fence(turn.clone(), aborts));
+                    self.send_all(|| ReactorMessage::Fence(turn.clone(), aborts));
                 }
                 TargetEvent::Reserved { token, status, report } => {
                     if let Some((reactor, owner)) = self.pending.take(token) {
-                        let message = Message::Reserved(owner, status, report);
+                        let message = ReactorMessage::Reserved(owner, status, report);
                         self.inboxes[reactor].send(self.now, message);
                     }
                 }
-                event => self.send_all(|| Message::Event(event.clone())),
+                event => self.send_all(|| ReactorMessage::Event(event.clone())),
             }
         }
     }
 
     /// Sends a notice to a reactor, or to all.
-    pub fn notify(&mut self, to: Option<usize>, notice: Notice) {
+    pub fn notify(&mut self, to: Option<usize>, notice: ExclusionNotice) {
         match to {
-            Some(reactor) => self.inboxes[reactor].send(self.now, Message::Exclusion(notice)),
-            None => self.send_all(|| Message::Exclusion(notice)),
+            Some(reactor) => {
+                self.inboxes[reactor].send(self.now, ReactorMessage::Exclusion(notice))
+            }
+            None => self.send_all(|| ReactorMessage::Exclusion(notice)),
         }
     }
 
-    fn send_all(&mut self, message: impl Fn() -> Message<L>) {
+    fn send_all(&mut self, message: impl Fn() -> ReactorMessage<L>) {
         let now = self.now;
         self.inboxes.iter_mut().for_each(|inbox| inbox.send(now, message()));
     }
 
     /// Begins a reservation command of a reactor.
-    pub fn reserve(&mut self, cntlid: u16, sqe: &Sqe, data: &[u8], command: (usize, Owner)) {
+    pub fn reserve(&mut self, cntlid: u16, sqe: &Sqe, data: &[u8], command: (usize, CommandOwner)) {
         let token = self.pending.enter(command);
         self.control.reserve(cntlid, sqe, data, token);
         self.publish();
@@ -198,7 +200,8 @@ impl<L> Process<L> {
     #[must_use]
     pub fn reserving(&self) -> usize {
         let messages = self.inboxes.iter().flat_map(|inbox| &inbox.messages);
-        let answers = messages.filter(|(_, message)| matches!(message, Message::Reserved(..)));
+        let answers =
+            messages.filter(|(_, message)| matches!(message, ReactorMessage::Reserved(..)));
         self.pending.count() + answers.count()
     }
 

@@ -1,17 +1,17 @@
 //! A reactor of a simulated target: its lanes, and their turns. The rules for its lanes are the product's
 //! ([`roadtrain_target_proto::service`]).
 
-use crate::commands::Commands;
-use crate::ends::{ConnId, End, Lost};
-use crate::exclusion::Notice;
-use crate::lane::{Lane, Lent};
-use crate::plan::{Plan, Sabotage};
-use crate::pool::Buffer;
-use crate::process::{Message, Process};
-use crate::rng::Rng;
-use crate::stores::{Ended, Stores};
-use crate::summary::Counts;
-use crate::transport::{TargetEnd, Transport};
+use crate::commands::CommandDriver;
+use crate::ends::{ConnEnd, ConnId, ConnectionLost};
+use crate::exclusion::ExclusionNotice;
+use crate::lane::{LentLane, SimTargetLane};
+use crate::plan::{Sabotage, SimPlan};
+use crate::pool::SimBuffer;
+use crate::process::{ReactorMessage, TargetProcess};
+use crate::rng::SimRng;
+use crate::stores::{EndedCommand, TargetStores};
+use crate::summary::TargetCounts;
+use crate::transport::{SimTargetEnd, SimTransport};
 use core::time::Duration;
 use roadtrain_ether_proto::target_queue::Asked;
 use roadtrain_proto::time::Instant;
@@ -30,12 +30,12 @@ const TRANSFER_TIMEOUT: Duration = Duration::from_millis(80);
 const LEAVE_WAIT: Duration = Duration::from_millis(2);
 
 /// A reactor.
-pub struct Reactor<T: Transport> {
+pub struct SimReactor<T: SimTransport> {
     number: usize,
     /// Lanes whose connections are open.
-    pub lanes: BTreeMap<ConnId, Lane<T::Target>>,
+    pub lanes: BTreeMap<ConnId, SimTargetLane<T::Target>>,
     /// Lanes whose connections have ended, while their commands are on the disk.
-    pub ended: BTreeMap<ConnId, Lane<T::Target>>,
+    pub ended: BTreeMap<ConnId, SimTargetLane<T::Target>>,
     rules: Rules<ConnId>,
     pauses: PauseDetector,
     /// Time before which its thread does not run.
@@ -43,19 +43,19 @@ pub struct Reactor<T: Transport> {
     /// True until its first turn after a pause.
     is_paused: bool,
     /// Commands that the disk has completed.
-    finished: VecDeque<Ended>,
+    finished: VecDeque<EndedCommand>,
     departures: Departures,
     /// Lanes that are to move, with their new reactors and the deadlines of the moves.
     leaving: Vec<(ConnId, usize, Instant)>,
     /// Counters.
-    pub counts: Counts,
+    pub counts: TargetCounts,
 }
 
-impl<T: Transport> Reactor<T> {
+impl<T: SimTransport> SimReactor<T> {
     /// Makes a reactor of a process that starts.
     #[must_use]
     pub fn new(now: Instant, number: usize) -> Self {
-        Reactor {
+        SimReactor {
             number,
             lanes: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -66,12 +66,12 @@ impl<T: Transport> Reactor<T> {
             finished: VecDeque::new(),
             departures: Departures::default(),
             leaving: Vec::new(),
-            counts: Counts::default(),
+            counts: TargetCounts::default(),
         }
     }
 
     /// Returns all lanes, including those whose connections have ended.
-    pub fn all(&self) -> impl Iterator<Item = &Lane<T::Target>> {
+    pub fn all(&self) -> impl Iterator<Item = &SimTargetLane<T::Target>> {
         self.lanes.values().chain(self.ended.values())
     }
 
@@ -82,7 +82,7 @@ impl<T: Transport> Reactor<T> {
     }
 
     /// Queues a command of one of its lanes that the disk has completed.
-    pub fn ended(&mut self, ended: Ended) {
+    pub fn ended(&mut self, ended: EndedCommand) {
         self.finished.push_back(ended);
     }
 
@@ -121,24 +121,24 @@ impl<T: Transport> Reactor<T> {
 }
 
 /// A turn of a reactor.
-pub(crate) struct Turn<'a, T: Transport> {
+pub(crate) struct ReactorTurn<'a, T: SimTransport> {
     /// Time of this turn.
     pub(crate) now: Instant,
     /// Plan of its target.
-    pub(crate) plan: &'a Plan,
+    pub(crate) plan: &'a SimPlan,
     /// Connections.
     pub(crate) network: &'a mut T,
     /// The reactor.
-    pub(crate) reactor: &'a mut Reactor<T>,
+    pub(crate) reactor: &'a mut SimReactor<T>,
     /// The control plane.
-    pub(crate) process: &'a mut Process<Lane<T::Target>>,
+    pub(crate) process: &'a mut TargetProcess<SimTargetLane<T::Target>>,
     /// The disk and the buffers.
-    pub(crate) stores: &'a mut Stores,
+    pub(crate) stores: &'a mut TargetStores,
     /// Random numbers for the settings of connections.
-    pub(crate) rng: &'a mut Rng,
+    pub(crate) rng: &'a mut SimRng,
 }
 
-impl<T: Transport> Turn<'_, T> {
+impl<T: SimTransport> ReactorTurn<'_, T> {
     /// Begins a turn: first of all the reactor detects a pause.
     pub(crate) fn begin(&mut self) {
         if let Some(pause) = self.reactor.pauses.begin_turn(self.now)
@@ -196,50 +196,50 @@ impl<T: Transport> Turn<'_, T> {
         has_any
     }
 
-    fn take_message(&mut self, message: Message<Lane<T::Target>>) {
+    fn take_message(&mut self, message: ReactorMessage<SimTargetLane<T::Target>>) {
         match message {
-            Message::Adopt(conn) => self.adopt(conn),
-            Message::Event(event) => {
+            ReactorMessage::Adopt(conn) => self.adopt(conn),
+            ReactorMessage::Event(event) => {
                 let after = self.reactor.departures.followed_by(&event);
                 let after = after.filter(|_| self.plan.sabotage != Some(Sabotage::LostEvents));
                 for (to, ticket) in after.collect::<Vec<_>>() {
-                    self.process.send(to, Message::Passed(ticket, event.clone()));
+                    self.process.send(to, ReactorMessage::Passed(ticket, event.clone()));
                 }
                 service::handle_event(self, &event);
             }
-            Message::Fence(turn, aborts) => {
+            ReactorMessage::Fence(turn, aborts) => {
                 service::fence(self, turn.clone(), aborts);
                 if self.plan.sabotage == Some(Sabotage::NoWait) {
                     self.process.fenced(&turn, true);
                 }
             }
-            Message::Reserved(command, status, report) => {
+            ReactorMessage::Reserved(command, status, report) => {
                 service::reserved(self, command, status, &report);
             }
-            Message::Broadcast(Broadcast::CloseStale(host)) => {
+            ReactorMessage::Broadcast(Broadcast::CloseStale(host)) => {
                 self.reactor.counts.swept += service::close_stale(self, &host);
             }
-            Message::Broadcast(Broadcast::Probe(host)) => self.probe(&host),
-            Message::Broadcast(Broadcast::TryAgain) => service::try_again(self),
-            Message::Arrive(conn, lane) => self.arrive(conn, *lane),
-            Message::Departed(ticket) => {
+            ReactorMessage::Broadcast(Broadcast::Probe(host)) => self.probe(&host),
+            ReactorMessage::Broadcast(Broadcast::TryAgain) => service::try_again(self),
+            ReactorMessage::Arrive(conn, lane) => self.arrive(conn, *lane),
+            ReactorMessage::Departed(ticket) => {
                 if let Some(to) = self.reactor.departures.settle(ticket) {
-                    self.process.send(to, Message::Settle(ticket));
+                    self.process.send(to, ReactorMessage::Settle(ticket));
                 }
             }
-            Message::Passed(ticket, event) => {
+            ReactorMessage::Passed(ticket, event) => {
                 service::handle_event_of(self, ConnId(ticket as u32), &event);
             }
-            Message::Exclusion(Notice::Close(command)) => {
+            ReactorMessage::Exclusion(ExclusionNotice::Close(command)) => {
                 self.stores.close(self.reactor.number, command);
                 service::hold_places(self);
             }
-            Message::Exclusion(Notice::Open(lock)) => {
+            ReactorMessage::Exclusion(ExclusionNotice::Open(lock)) => {
                 self.stores.open(self.reactor.number, lock);
                 service::hold_places(self);
             }
-            Message::Exclusion(Notice::Alone(command)) => self.go_on_alone(command),
-            Message::Settle(ticket) => {
+            ReactorMessage::Exclusion(ExclusionNotice::Alone(command)) => self.go_on_alone(command),
+            ReactorMessage::Settle(ticket) => {
                 let lane = self.reactor.lanes.get_mut(&ConnId(ticket as u32));
                 lane.into_iter().for_each(|lane| lane.placement.is_arriving = false);
             }
@@ -249,15 +249,17 @@ impl<T: Transport> Turn<'_, T> {
     fn adopt(&mut self, conn: ConnId) {
         let end = self.network.target_end(self.now, conn, self.plan, self.rng);
         let secured_as = self.network.secured_as(conn);
-        let lane = Lane::new(self.plan, self.reactor.number, end, secured_as);
+        let lane = SimTargetLane::new(self.plan, self.reactor.number, end, secured_as);
         self.reactor.lanes.insert(conn, lane);
         self.reactor.rules.newcomers.enter(self.now, conn);
-        self.network.listen(conn, End::Target, true);
+        self.network.listen(conn, ConnEnd::Target, true);
     }
 
     fn receive(&mut self, conn: ConnId) {
         while let Some(lane) = self.reactor.lanes.get_mut(&conn).filter(|lane| lane.listens()) {
-            let Some(arrival) = self.network.receive(self.now, conn, End::Target) else { return };
+            let Some(arrival) = self.network.receive(self.now, conn, ConnEnd::Target) else {
+                return;
+            };
             if lane.receive(self.now, arrival, self.stores).is_err() {
                 return self.end(conn, true);
             }
@@ -280,7 +282,7 @@ impl<T: Transport> Turn<'_, T> {
                     Ok(false) => return,
                     Err(_) => self.end(conn, true),
                 },
-                Err(Lost) => self.end(conn, true),
+                Err(ConnectionLost) => self.end(conn, true),
             }
         }
     }
@@ -347,8 +349,9 @@ impl<T: Transport> Turn<'_, T> {
         for conn in self.connections() {
             self.end_lane_turn(conn);
         }
-        let has_ended =
-            |(&conn, lane): (&ConnId, &mut Lane<T::Target>)| lane.end.ends().then_some(conn);
+        let has_ended = |(&conn, lane): (&ConnId, &mut SimTargetLane<T::Target>)| {
+            lane.end.ends().then_some(conn)
+        };
         let ended: Vec<ConnId> = self.reactor.lanes.iter_mut().filter_map(has_ended).collect();
         ended.into_iter().for_each(|conn| self.end(conn, true));
     }
@@ -357,7 +360,7 @@ impl<T: Transport> Turn<'_, T> {
         self.lend_live(conn).iter_mut().for_each(service::before_sending);
         let Some(lane) = self.reactor.lanes.get_mut(&conn) else { return };
         lane.send(self.now, conn, self.network, self.stores);
-        self.network.listen(conn, End::Target, lane.listens());
+        self.network.listen(conn, ConnEnd::Target, lane.listens());
         let lent = self.lend_live(conn);
         if lent.is_some_and(|mut lane| service::after_sending(&mut lane).is_err()) {
             self.end(conn, true);
@@ -384,7 +387,8 @@ impl<T: Transport> Turn<'_, T> {
 
     /// Ends lanes whose hosts were queried and have not replied.
     fn close_gone(&mut self) {
-        let is_gone = |(_, lane): &(&ConnId, &Lane<T::Target>)| lane.end.is_host_gone(self.now);
+        let is_gone =
+            |(_, lane): &(&ConnId, &SimTargetLane<T::Target>)| lane.end.is_host_gone(self.now);
         let gone = self.reactor.lanes.iter().filter(is_gone).map(|(&conn, _)| conn);
         let gone: Vec<ConnId> = gone.collect();
         self.reactor.counts.gone += gone.len() as u64;
@@ -404,17 +408,17 @@ impl<T: Transport> Turn<'_, T> {
     }
 
     /// Returns a lane with an open connection, for the service.
-    fn lend_live(&mut self, conn: ConnId) -> Option<Lent<'_, T>> {
+    fn lend_live(&mut self, conn: ConnId) -> Option<LentLane<'_, T>> {
         let lane = self.reactor.lanes.get_mut(&conn)?;
-        let commands = Commands { network: &*self.network, process: &mut *self.process };
-        Some(Lent { now: self.now, conn, lane, stores: &mut *self.stores, commands })
+        let commands = CommandDriver { network: &*self.network, process: &mut *self.process };
+        Some(LentLane { now: self.now, conn, lane, stores: &mut *self.stores, commands })
     }
 
     /// Pauses its thread: nothing is read meanwhile.
     pub(crate) fn pause(&mut self, until: Instant) {
         (self.reactor.paused_until, self.reactor.is_paused) = (until, true);
         for conn in self.connections() {
-            self.network.listen(conn, End::Target, false);
+            self.network.listen(conn, ConnEnd::Target, false);
         }
     }
 
@@ -423,7 +427,7 @@ impl<T: Transport> Turn<'_, T> {
         let Some(lane) = self.reactor.lanes.get_mut(&conn) else { return };
         if lane.placement.is_movable(&lane.session) && !lane.placement.is_leaving {
             lane.placement.is_leaving = true;
-            self.network.listen(conn, End::Target, false);
+            self.network.listen(conn, ConnEnd::Target, false);
             self.reactor.leaving.push((conn, to, self.now + LEAVE_WAIT));
         }
     }
@@ -442,7 +446,7 @@ impl<T: Transport> Turn<'_, T> {
                 self.reactor.leaving.push((conn, to, until));
             } else {
                 lane.placement.is_leaving = false;
-                self.network.listen(conn, End::Target, lane.listens());
+                self.network.listen(conn, ConnEnd::Target, lane.listens());
             }
         }
     }
@@ -451,27 +455,27 @@ impl<T: Transport> Turn<'_, T> {
         let number = self.reactor.number;
         let Some(mut lane) = self.reactor.lanes.remove(&conn) else { return };
         lane.pack(self.stores.pool(number));
-        self.process.send(to, Message::Arrive(conn, Box::new(lane)));
-        self.process.send(number, Message::Departed(conn.0.into()));
+        self.process.send(to, ReactorMessage::Arrive(conn, Box::new(lane)));
+        self.process.send(number, ReactorMessage::Departed(conn.0.into()));
         self.reactor.counts.moved += 1;
     }
 
-    fn arrive(&mut self, conn: ConnId, mut lane: Lane<T::Target>) {
+    fn arrive(&mut self, conn: ConnId, mut lane: SimTargetLane<T::Target>) {
         lane.unpack(self.reactor.number, self.stores, self.process);
         self.reactor.lanes.insert(conn, lane);
         service::arrived(self, conn);
         if let Some(lane) = self.reactor.lanes.get(&conn) {
-            self.network.listen(conn, End::Target, lane.listens());
+            self.network.listen(conn, ConnEnd::Target, lane.listens());
             self.handle(conn);
         }
     }
 }
 
-impl<T: Transport> service::Reactor for Turn<'_, T> {
+impl<T: SimTransport> service::Reactor for ReactorTurn<'_, T> {
     type Id = ConnId;
-    type Buffer = Buffer;
+    type Buffer = SimBuffer;
     type Lane<'b>
-        = Lent<'b, T>
+        = LentLane<'b, T>
     where
         Self: 'b;
 
@@ -490,11 +494,11 @@ impl<T: Transport> service::Reactor for Turn<'_, T> {
         }
     }
 
-    fn lend(&mut self, conn: ConnId) -> Option<Lent<'_, T>> {
-        let Reactor { lanes, ended, .. } = &mut *self.reactor;
+    fn lend(&mut self, conn: ConnId) -> Option<LentLane<'_, T>> {
+        let SimReactor { lanes, ended, .. } = &mut *self.reactor;
         let lane = lanes.get_mut(&conn).or_else(|| ended.get_mut(&conn))?;
-        let commands = Commands { network: &*self.network, process: &mut *self.process };
-        Some(Lent { now: self.now, conn, lane, stores: &mut *self.stores, commands })
+        let commands = CommandDriver { network: &*self.network, process: &mut *self.process };
+        Some(LentLane { now: self.now, conn, lane, stores: &mut *self.stores, commands })
     }
 
     fn run_admin(&mut self, conn: ConnId, slot: u16) {
@@ -519,7 +523,7 @@ impl<T: Transport> service::Reactor for Turn<'_, T> {
         if ended.get(&conn).is_some_and(|lane| lane.session.is_gone())
             && let Some(lane) = ended.remove(&conn)
         {
-            let commands = Commands { network: &*self.network, process: &mut *self.process };
+            let commands = CommandDriver { network: &*self.network, process: &mut *self.process };
             service::leave(&mut { commands }, lane.session);
         }
     }
@@ -529,7 +533,7 @@ impl<T: Transport> service::Reactor for Turn<'_, T> {
     }
 
     fn is_hung_up(&mut self, conn: ConnId) -> bool {
-        self.network.is_closed(self.now, conn, End::Target)
+        self.network.is_closed(self.now, conn, ConnEnd::Target)
     }
 
     fn do_others_starve(&mut self, conn: ConnId) -> bool {

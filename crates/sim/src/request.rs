@@ -11,7 +11,7 @@ use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 
 /// A request that a lane has taken.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct LoadRequest {
     /// Its number, in order of submission.
     pub token: u64,
     /// Its command.
@@ -28,7 +28,7 @@ pub struct Request {
     pub hides_blocks: bool,
 }
 
-impl Addressed for Request {
+impl Addressed for LoadRequest {
     fn nsid(&self) -> u32 {
         self.sqe.nsid.get()
     }
@@ -68,7 +68,7 @@ impl Addressed for Request {
     }
 }
 
-impl Request {
+impl LoadRequest {
     /// Returns its kind of traffic.
     pub fn traffic(&self) -> Traffic {
         let class = Class::from_dsm(self.sqe.cdw13.get()).unwrap_or_default();

@@ -5,18 +5,18 @@ use roadtrain_proto::time::Instant;
 
 /// A generator. A fork is independent, so that one part of the simulation does not disturb another.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct SimRng(u64);
 
-impl Rng {
+impl SimRng {
     /// Makes the generator of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Rng(seed ^ 0x5851_f42d_4c95_7f2d)
+        SimRng(seed ^ 0x5851_f42d_4c95_7f2d)
     }
 
     /// Returns an independent generator.
-    pub fn fork(&mut self) -> Rng {
-        Rng(self.bits())
+    pub fn fork(&mut self) -> SimRng {
+        SimRng(self.bits())
     }
 
     /// Returns 64 random bits.

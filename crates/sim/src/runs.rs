@@ -1,8 +1,8 @@
 //! Runs of named scenarios: tests run some seeds of each, the program many.
 
-use crate::scenario::{ALL, Scenario, mixing};
+use crate::scenario::{ALL, SimScenario, mixing};
 use crate::summary::Summary;
-use crate::world::Failure;
+use crate::world::RunFailure;
 
 /// Scenarios without a separate effect over Ethernet.
 const TCP_ONLY: [&str; 16] = [
@@ -26,7 +26,7 @@ const TCP_ONLY: [&str; 16] = [
 
 /// Network of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lanes {
+pub enum RunNetwork {
     /// TCP.
     Tcp,
     /// TCP, with express connections that open and close all the time.
@@ -39,21 +39,21 @@ pub enum Lanes {
 #[derive(Clone, Copy, Debug)]
 pub struct Runs {
     name: &'static str,
-    change: Scenario,
-    lanes: Lanes,
+    change: SimScenario,
+    lanes: RunNetwork,
 }
 
 impl Runs {
     /// Returns the scenario of that name, if there is one.
     #[must_use]
-    pub fn of(name: &str, lanes: Lanes) -> Option<Self> {
+    pub fn of(name: &str, lanes: RunNetwork) -> Option<Self> {
         let (name, change) = *ALL.iter().find(|(known, _)| *known == name)?;
         Some(Runs { name, change, lanes })
     }
 
     /// Returns every scenario that has an effect over that network.
-    pub fn all(lanes: Lanes) -> impl Iterator<Item = Self> {
-        let applies = move |name| lanes != Lanes::Ethernet || !TCP_ONLY.contains(&name);
+    pub fn all(lanes: RunNetwork) -> impl Iterator<Item = Self> {
+        let applies = move |name| lanes != RunNetwork::Ethernet || !TCP_ONLY.contains(&name);
         ALL.into_iter().filter(move |(name, _)| applies(*name)).map(move |(name, change)| Runs {
             name,
             change,
@@ -71,11 +71,11 @@ impl Runs {
     ///
     /// # Errors
     /// The first violation found; assertions of the state machines included.
-    pub fn run(&self, seed: u64) -> Result<Summary, Failure> {
+    pub fn run(&self, seed: u64) -> Result<Summary, RunFailure> {
         match self.lanes {
-            Lanes::Tcp => crate::run_changed(seed, self.change),
-            Lanes::Ethernet => crate::ether::run_changed(seed, self.change),
-            Lanes::Mixing => crate::run_changed(seed, |plan| {
+            RunNetwork::Tcp => crate::run_changed(seed, self.change),
+            RunNetwork::Ethernet => crate::ether::run_changed(seed, self.change),
+            RunNetwork::Mixing => crate::run_changed(seed, |plan| {
                 (self.change)(plan);
                 mixing(plan);
             }),
@@ -86,9 +86,9 @@ impl Runs {
     #[must_use]
     pub fn command(&self, seed: u64) -> String {
         let lanes = match self.lanes {
-            Lanes::Tcp => "",
-            Lanes::Mixing => " --mixing",
-            Lanes::Ethernet => " --ethernet",
+            RunNetwork::Tcp => "",
+            RunNetwork::Mixing => " --mixing",
+            RunNetwork::Ethernet => " --ethernet",
         };
         let name = self.name;
         format!(

@@ -2,8 +2,8 @@
 //! send more than data. The handshake is left out, as its library draws its own random numbers: both ends derive its
 //! results from the connection's number.
 
-use crate::ends::{ConnId, End};
-use crate::rng::Rng;
+use crate::ends::{ConnEnd, ConnId};
+use crate::rng::SimRng;
 use roadtrain_proto::security::Suite;
 use roadtrain_tls::{
     CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, Error, Incoming, Keys, Opener, RECORD_BYTES_MAX,
@@ -69,7 +69,7 @@ pub struct Security {
 impl Security {
     /// Draws the parameters of a seed.
     #[must_use]
-    pub fn new(mut rng: Rng) -> Self {
+    pub fn new(mut rng: SimRng) -> Self {
         Security {
             suite: rng.pick(&[Suite::Aes128GcmSha256, Suite::Aes256GcmSha384]),
             // More than all requests of a lane have.
@@ -81,14 +81,15 @@ impl Security {
     }
 
     /// Returns the keys that a handshake would have made.
-    fn keys(&self, conn: ConnId, end: End) -> Result<Keys, Error> {
-        let secret = |sender: End| {
-            let mut octets = Rng::new(u64::from(conn.0) << 1 | u64::from(sender == End::Host));
+    fn keys(&self, conn: ConnId, end: ConnEnd) -> Result<Keys, Error> {
+        let secret = |sender: ConnEnd| {
+            let mut octets =
+                SimRng::new(u64::from(conn.0) << 1 | u64::from(sender == ConnEnd::Host));
             let octets: Vec<u8> =
                 (0..self.suite.hash().bytes()).map(|_| octets.bits() as u8).collect();
             TrafficSecret::new(self.suite, &octets)
         };
-        let is_host = end == End::Host;
+        let is_host = end == ConnEnd::Host;
         let blocks_max = self.blocks_max[usize::from(!is_host)];
         Ok(Keys {
             sealer: Sealer::new(secret(end)?, blocks_max)?,
@@ -103,16 +104,16 @@ impl Security {
 }
 
 /// Buffers of a socket.
-struct Buffers {
+struct SocketBuffers {
     received: Vec<u8>,
     /// Bytes that the network has not taken.
     unsent: Vec<u8>,
     /// Capacity in bytes.
     room: usize,
-    rng: Rng,
+    rng: SimRng,
 }
 
-impl Socket for Buffers {
+impl Socket for SocketBuffers {
     type Error = Error;
 
     fn send(&mut self, octets: &[u8]) -> Result<Option<usize>, Error> {
@@ -137,21 +138,21 @@ impl Socket for Buffers {
 }
 
 /// End of a connection with TLS.
-pub(crate) struct Secured {
+pub(crate) struct TlsEnd {
     records: Records,
-    socket: Buffers,
+    socket: SocketBuffers,
     security: Security,
-    end: End,
-    rng: Rng,
+    end: ConnEnd,
+    rng: SimRng,
 }
 
-impl Secured {
-    pub(crate) fn new(security: Security, conn: ConnId, end: End) -> Self {
-        let mut rng = Rng::new(u64::from(conn.0) << 1 | u64::from(end == End::Host)).fork();
+impl TlsEnd {
+    pub(crate) fn new(security: Security, conn: ConnId, end: ConnEnd) -> Self {
+        let mut rng = SimRng::new(u64::from(conn.0) << 1 | u64::from(end == ConnEnd::Host)).fork();
         let keys = security.keys(conn, end).expect("the secrets are as long as the suite's hash");
         let (received, unsent, room) = (Vec::new(), Vec::new(), security.buffer_bytes);
-        let socket = Buffers { received, unsent, room, rng: rng.fork() };
-        Secured { records: Records::new(keys), socket, security, end, rng }
+        let socket = SocketBuffers { received, unsent, room, rng: rng.fork() };
+        TlsEnd { records: Records::new(keys), socket, security, end, rng }
     }
 
     /// Returns the bytes for the network.
@@ -212,7 +213,7 @@ impl Secured {
         match self.rng.below(6) {
             0 => self.records.update(false),
             1 => self.records.update(true),
-            2 if self.end == End::Target => {
+            2 if self.end == ConnEnd::Target => {
                 self.records.say(&mut self.socket, CONTENT_TYPE_HANDSHAKE, &TICKET)?;
             }
             2 | 3 => self.records.say(&mut self.socket, CONTENT_TYPE_DATA, &[])?,

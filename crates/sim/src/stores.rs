@@ -1,14 +1,14 @@
 //! Stores of a simulated target: a slow disk, commands in flight there, and few buffers.
 
-use crate::disk::{BLOCK_BYTES, Done, SimDisk, Work};
+use crate::disk::{BLOCK_BYTES, DiskCompletion, DiskWork, SimDisk};
 use crate::ends::ConnId;
-use crate::exclusion::{Exclusion, Notice};
-use crate::execution::Execution;
+use crate::exclusion::{Exclusion, ExclusionNotice};
+use crate::execution::SimExecution;
 use crate::marks_file::MarksFile;
-use crate::plan::{Plan, Sabotage};
-use crate::pool::{Buffer, Pool};
-use crate::rng::Rng;
-use crate::transport::Hold;
+use crate::plan::{Sabotage, SimPlan};
+use crate::pool::{SimBuffer, SimPool};
+use crate::rng::SimRng;
+use crate::transport::LaneData;
 use roadtrain_proto::op::{ByteRange, Op};
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::buffer_shares::BufferShares;
@@ -25,7 +25,7 @@ use std::rc::Rc;
 type MarksOf = Marks<u64>;
 
 /// Flushes of the disk, which all commands share, and its marks.
-pub(crate) struct Flushes {
+pub(crate) struct DiskFlushes {
     now: Cell<Instant>,
     stability: Rc<RefCell<Stability<u64>>>,
     /// Commands that have waited for a flush.
@@ -35,7 +35,7 @@ pub(crate) struct Flushes {
     forgets: bool,
 }
 
-impl execution::Flushes for Flushes {
+impl execution::Flushes for DiskFlushes {
     fn epoch(&self) -> Epoch {
         self.stability.borrow().epoch()
     }
@@ -53,10 +53,10 @@ impl execution::Flushes for Flushes {
     }
 }
 
-impl execution::Store for Flushes {
-    type Flushes = Flushes;
+impl execution::Store for DiskFlushes {
+    type Flushes = DiskFlushes;
 
-    fn flushes(&self) -> Option<&Flushes> {
+    fn flushes(&self) -> Option<&DiskFlushes> {
         Some(self)
     }
 
@@ -70,62 +70,62 @@ impl execution::Store for Flushes {
 }
 
 /// A command until its response.
-struct Entry {
+struct SimStoreCommand {
     reactor: usize,
     conn: ConnId,
     slot: u16,
     /// Bytes of its buffer.
     bytes: usize,
-    task: Task<Rc<Flushes>, Buffer>,
+    task: Task<Rc<DiskFlushes>, SimBuffer>,
 }
 
 /// An operation of a command that is on the disk.
-struct Part {
+struct DiskOperation {
     entry: u64,
     op: Op,
-    buffer: Option<Buffer>,
+    buffer: Option<SimBuffer>,
 }
 
 /// A command that a store has completed.
-pub type Ended = (ConnId, u16, Outcome<Buffer>);
+pub type EndedCommand = (ConnId, u16, Outcome<SimBuffer>);
 
 /// The disk, its commands in flight, and the buffers.
-pub struct Stores {
+pub struct TargetStores {
     /// Disk, which outlives the target's process.
     pub disk: SimDisk,
     /// File of marks, which outlives the process as well.
     marks_file: MarksFile,
     /// Buffers of each reactor, and the hosts' shares of waiting commands.
-    pub buffers: Vec<(Pool, BufferShares)>,
+    pub buffers: Vec<(SimPool, BufferShares)>,
     /// Store of the namespaces that are not on the disk: another one each time the process dies.
     pub extra_store: u8,
     /// Number of power losses, which is the write verifier.
     pub boots: u64,
     /// Hosts that get the error of a failed flush; the waiters are numbers of `entries`.
     pub stability: Rc<RefCell<Stability<u64>>>,
-    flushes: Rc<Flushes>,
+    flushes: Rc<DiskFlushes>,
     /// Limiter of the namespace in use.
     pub(crate) limit: Rc<RateLimit>,
     /// True if it is limited now.
     pub(crate) is_limited: bool,
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, SimStoreCommand>,
     entry_last: u64,
     /// Operations by number of the disk.
-    parts: BTreeMap<u64, Part>,
+    parts: BTreeMap<u64, DiskOperation>,
     /// Completions of paused reactors.
-    untaken: Vec<Done>,
+    untaken: Vec<DiskCompletion>,
     /// Commands with exclusive access to their blocks.
     exclusion: Exclusion,
-    plan: Plan,
-    rng: Rng,
+    plan: SimPlan,
+    rng: SimRng,
 }
 
-impl Stores {
-    pub(crate) fn new(plan: &Plan, disk: SimDisk, rng: Rng) -> Self {
+impl TargetStores {
+    pub(crate) fn new(plan: &SimPlan, disk: SimDisk, rng: SimRng) -> Self {
         let flushes = flushes(plan, Extents::default());
         // Forked, so that the rest of a seed's run stays the same.
         let marks_file = MarksFile::new(rng.clone().fork());
-        Stores {
+        TargetStores {
             disk,
             marks_file,
             buffers: buffers(plan),
@@ -164,12 +164,16 @@ impl Stores {
     }
 
     /// Returns the data of commands in execution of a reactor's lane.
-    pub(crate) fn hold<'a>(&'a mut self, reactor: usize, execution: &'a mut Execution) -> Hold<'a> {
-        Hold { execution, pool: &mut self.buffers[reactor].0, disk: &self.disk }
+    pub(crate) fn hold<'a>(
+        &'a mut self,
+        reactor: usize,
+        execution: &'a mut SimExecution,
+    ) -> LaneData<'a> {
+        LaneData { execution, pool: &mut self.buffers[reactor].0, disk: &self.disk }
     }
 
     /// Returns the buffers of a reactor.
-    pub(crate) fn pool(&mut self, reactor: usize) -> &mut Pool {
+    pub(crate) fn pool(&mut self, reactor: usize) -> &mut SimPool {
         &mut self.buffers[reactor].0
     }
 
@@ -219,7 +223,7 @@ impl Stores {
         &mut self,
         now: Instant,
         is_running: impl Fn(usize) -> bool,
-    ) -> Vec<Ended> {
+    ) -> Vec<EndedCommand> {
         self.flushes.now.set(now);
         let mut ended = Vec::new();
         let mut done = std::mem::take(&mut self.untaken);
@@ -230,8 +234,10 @@ impl Stores {
                 self.untaken.push(done);
                 continue;
             }
-            let Done { task, result, lost, is_unforced } = done;
-            let Some(Part { entry, op, mut buffer }) = self.parts.remove(&task) else { continue };
+            let DiskCompletion { task, result, lost, is_unforced } = done;
+            let Some(DiskOperation { entry, op, mut buffer }) = self.parts.remove(&task) else {
+                continue;
+            };
             let mut is_equal = true;
             if let (Ok(data), Some(buffer)) = (&result, &mut buffer)
                 && !data.is_empty()
@@ -258,14 +264,16 @@ impl Stores {
     }
 
     /// Continues commands that have waited for the flush of another one.
-    fn wake(&mut self, ended: &mut Vec<Ended>) {
+    fn wake(&mut self, ended: &mut Vec<EndedCommand>) {
         loop {
             let woken = self.flushes.woken.take();
             if woken.is_empty() {
                 return;
             }
             for (entry, wake) in woken {
-                let Some(Entry { task, .. }) = self.entries.get_mut(&entry) else { continue };
+                let Some(SimStoreCommand { task, .. }) = self.entries.get_mut(&entry) else {
+                    continue;
+                };
                 let step = task.woken(wake);
                 ended.extend(self.take(entry, step));
             }
@@ -273,7 +281,7 @@ impl Stores {
     }
 
     /// Returns the flushes that all its commands share.
-    pub(crate) fn flushes(&self) -> Rc<Flushes> {
+    pub(crate) fn flushes(&self) -> Rc<DiskFlushes> {
         self.flushes.clone()
     }
 
@@ -290,7 +298,7 @@ impl Stores {
 
     /// Cancels a command, if the disk has it. Operations that have begun are completed.
     pub(crate) fn cancel(&mut self, conn: ConnId, slot: u16) -> bool {
-        let is_it = |entry: &&mut Entry| (entry.conn, entry.slot) == (conn, slot);
+        let is_it = |entry: &&mut SimStoreCommand| (entry.conn, entry.slot) == (conn, slot);
         let entry = self.entries.values_mut().find(is_it);
         entry.map(|entry| entry.task.cancel()).is_some()
     }
@@ -301,27 +309,27 @@ impl Stores {
         now: Instant,
         (reactor, conn, slot): (usize, ConnId, u16),
         bytes: usize,
-        task: Result<Task<Rc<Flushes>, Buffer>, Outcome<Buffer>>,
-    ) -> Option<Outcome<Buffer>> {
+        task: Result<Task<Rc<DiskFlushes>, SimBuffer>, Outcome<SimBuffer>>,
+    ) -> Option<Outcome<SimBuffer>> {
         let task = match task {
             Ok(task) => task,
             Err(outcome) => return Some(outcome),
         };
         self.flushes.now.set(now);
         self.entry_last += 1;
-        self.entries.insert(self.entry_last, Entry { reactor, conn, slot, bytes, task });
+        self.entries.insert(self.entry_last, SimStoreCommand { reactor, conn, slot, bytes, task });
         self.begin(self.entry_last).map(|(_, _, outcome)| outcome)
     }
 
     /// Begins the next operation of a command.
-    fn begin(&mut self, entry: u64) -> Option<Ended> {
+    fn begin(&mut self, entry: u64) -> Option<EndedCommand> {
         let task = &mut self.entries.get_mut(&entry)?.task;
         let step = task.begin(|flushes| flushes.stability.borrow_mut().join(entry));
         self.take(entry, step)
     }
 
     /// Carries out a step of a command.
-    fn take(&mut self, entry: u64, step: Step<Buffer>) -> Option<Ended> {
+    fn take(&mut self, entry: u64, step: Step<SimBuffer>) -> Option<EndedCommand> {
         match step {
             Step::Submit(Op::Flush, _) if self.plan.sabotage == Some(Sabotage::IdleFlush) => {
                 self.end_part(entry, Ok(()), None, false)
@@ -332,7 +340,7 @@ impl Stores {
                 let work = work(&op, buffer.as_deref().unwrap_or_default());
                 let work = sabotaged(work, self.plan.sabotage);
                 let task = self.disk.start(self.flushes.now.get(), work);
-                self.parts.insert(task, Part { entry, op, buffer });
+                self.parts.insert(task, DiskOperation { entry, op, buffer });
                 None
             }
             Step::Wait => None,
@@ -350,7 +358,7 @@ impl Stores {
     }
 
     /// Changes the marks for a command.
-    fn mark(&mut self, entry: u64, change: Change) -> Option<Ended> {
+    fn mark(&mut self, entry: u64, change: Change) -> Option<EndedCommand> {
         let mut steps = Vec::new();
         self.flushes.marks.borrow_mut().submit(change, entry, &mut steps);
         let answer = self.save_marks(steps).pop();
@@ -361,7 +369,7 @@ impl Stores {
     }
 
     /// Completes a save of marks that is due.
-    fn end_save(&mut self, now: Instant, ended: &mut Vec<Ended>) {
+    fn end_save(&mut self, now: Instant, ended: &mut Vec<EndedCommand>) {
         while let Some(is_saved) = self.marks_file.advance(now) {
             let mut steps = Vec::new();
             self.flushes.marks.borrow_mut().saved(is_saved, &mut steps);
@@ -393,10 +401,10 @@ impl Stores {
         &mut self,
         number: u64,
         result: Result<(), Status>,
-        buffer: Option<Buffer>,
+        buffer: Option<SimBuffer>,
         is_unforced: bool,
-    ) -> Option<Ended> {
-        let Entry { reactor, conn, slot, task, .. } = self.entries.get_mut(&number)?;
+    ) -> Option<EndedCommand> {
+        let SimStoreCommand { reactor, conn, slot, task, .. } = self.entries.get_mut(&number)?;
         let (conn, slot) = (*conn, *slot);
         self.exclusion.ended(number, *reactor);
         let Some(outcome) = task.ended(result, buffer, is_unforced) else {
@@ -408,11 +416,11 @@ impl Stores {
     }
 
     /// Takes the notices to send, in their order; each with its reactor, or for all.
-    pub(crate) fn take_notices(&mut self) -> Vec<(Option<usize>, Notice)> {
+    pub(crate) fn take_notices(&mut self) -> Vec<(Option<usize>, ExclusionNotice)> {
         let notices = self.exclusion.take_notices().into_iter();
-        let to = |notice: Notice| match notice {
-            Notice::Alone(command) => (self.exclusion.reactor_of(command), notice),
-            Notice::Close(_) | Notice::Open(_) => (None, notice),
+        let to = |notice: ExclusionNotice| match notice {
+            ExclusionNotice::Alone(command) => (self.exclusion.reactor_of(command), notice),
+            ExclusionNotice::Close(_) | ExclusionNotice::Open(_) => (None, notice),
         };
         notices.map(to).collect()
     }
@@ -425,7 +433,7 @@ impl Stores {
     /// Closes the range of an exclusive command at a reactor.
     pub(crate) fn close(&mut self, reactor: usize, command: u64) {
         let Some(range) = self.exclusion.range(command) else { return };
-        let changes = |part: &&Part| {
+        let changes = |part: &&DiskOperation| {
             let bytes = part.buffer.as_deref().map_or(0, <[u8]>::len) as u64;
             let is_here =
                 self.entries.get(&part.entry).is_some_and(|entry| entry.reactor == reactor);
@@ -449,21 +457,25 @@ impl Stores {
     }
 
     /// Continues a command that has got exclusive access, if it is still `admitted`.
-    pub(crate) fn excluded(&mut self, number: u64, admitted: Result<(), Status>) -> Option<Ended> {
+    pub(crate) fn excluded(
+        &mut self,
+        number: u64,
+        admitted: Result<(), Status>,
+    ) -> Option<EndedCommand> {
         self.entries.get_mut(&number)?.task.excluded(admitted);
         self.begin(number)
     }
 }
 
 /// Makes the buffers of the reactors of a process that starts.
-fn buffers(plan: &Plan) -> Vec<(Pool, BufferShares)> {
-    let new = |_| (Pool::new(plan.pool_bytes), BufferShares::new(plan.pool_bytes));
+fn buffers(plan: &SimPlan) -> Vec<(SimPool, BufferShares)> {
+    let new = |_| (SimPool::new(plan.pool_bytes), BufferShares::new(plan.pool_bytes));
     (0..plan.reactors.count).map(new).collect()
 }
 
 /// Makes the flushes of a process that starts, with the marks that it has found.
-fn flushes(plan: &Plan, marks: Extents) -> Rc<Flushes> {
-    Rc::new(Flushes {
+fn flushes(plan: &SimPlan, marks: Extents) -> Rc<DiskFlushes> {
+    Rc::new(DiskFlushes {
         now: Cell::default(),
         stability: Rc::default(),
         woken: RefCell::default(),
@@ -472,32 +484,34 @@ fn flushes(plan: &Plan, marks: Extents) -> Rc<Flushes> {
     })
 }
 
-fn sabotaged(work: Work, sabotage: Option<Sabotage>) -> Work {
+fn sabotaged(work: DiskWork, sabotage: Option<Sabotage>) -> DiskWork {
     match (work, sabotage) {
-        (Work::Write { slba, data, .. }, Some(Sabotage::IgnoredFua)) => {
-            Work::Write { slba, data, fua: false }
+        (DiskWork::Write { slba, data, .. }, Some(Sabotage::IgnoredFua)) => {
+            DiskWork::Write { slba, data, fua: false }
         }
-        (Work::Write { slba, mut data, fua }, Some(Sabotage::TornBlock)) => {
+        (DiskWork::Write { slba, mut data, fua }, Some(Sabotage::TornBlock)) => {
             data[BLOCK_BYTES / 2..BLOCK_BYTES].fill(0);
-            Work::Write { slba, data, fua }
+            DiskWork::Write { slba, data, fua }
         }
         (work, _) => work,
     }
 }
 
 /// Returns the disk's work for an operation with `data`.
-fn work(op: &Op, data: &[u8]) -> Work {
+fn work(op: &Op, data: &[u8]) -> DiskWork {
     let lba = |offset: u64| offset / BLOCK_BYTES as u64;
     match *op {
         Op::Read { offset } | Op::Compare { offset } => {
-            Work::Read { slba: lba(offset), blocks: lba(data.len() as u64) }
+            DiskWork::Read { slba: lba(offset), blocks: lba(data.len() as u64) }
         }
-        Op::Write { offset, fua } => Work::Write { slba: lba(offset), data: data.to_vec(), fua },
+        Op::Write { offset, fua } => {
+            DiskWork::Write { slba: lba(offset), data: data.to_vec(), fua }
+        }
         Op::WriteZeroes { range, .. } | Op::Discard { range } => {
             let (slba, data) = (lba(range.offset), vec![0; range.len as usize]);
-            Work::Write { slba, data, fua: false }
+            DiskWork::Write { slba, data, fua: false }
         }
-        Op::Flush => Work::Flush,
+        Op::Flush => DiskWork::Flush,
         Op::ReadInPlace { .. } | Op::LookUp { .. } => unreachable!("no host asks for it"),
     }
 }

@@ -1,17 +1,17 @@
 //! Counters of a run: those of its hosts and of its targets' reactors, and their sum.
 
-use crate::counting::Counted;
+use crate::counting::CountingOutcomes;
 use crate::ether::net::Fates;
-use crate::load::Tally;
+use crate::load::LoadTally;
 use crate::secure::TlsEnds;
-use crate::tenures::Held;
+use crate::tenures::TenureCounts;
 use core::iter::Sum;
 use core::ops::AddAssign;
 use core::time::Duration;
 
 /// Counters of a host.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Past {
+pub struct HostCounts {
     /// Complete associations.
     pub associations: u64,
     /// Requests submitted again.
@@ -48,8 +48,8 @@ pub struct Past {
     pub express_lost: u64,
 }
 
-impl AddAssign for Past {
-    fn add_assign(&mut self, other: Past) {
+impl AddAssign for HostCounts {
+    fn add_assign(&mut self, other: HostCounts) {
         self.associations += other.associations;
         self.retries += other.retries;
         self.aborts += other.aborts;
@@ -70,9 +70,9 @@ impl AddAssign for Past {
     }
 }
 
-impl Sum for Past {
-    fn sum<I: Iterator<Item = Past>>(pasts: I) -> Past {
-        pasts.fold(Past::default(), |mut sum, past| {
+impl Sum for HostCounts {
+    fn sum<I: Iterator<Item = HostCounts>>(pasts: I) -> HostCounts {
+        pasts.fold(HostCounts::default(), |mut sum, past| {
             sum += past;
             sum
         })
@@ -81,7 +81,7 @@ impl Sum for Past {
 
 roadtrain_proto::counters! {
     /// Counters of targets.
-    pub struct Counts {
+    pub struct TargetCounts {
         /// Stale lanes, which had not detected that their hosts had lost them.
         swept,
         /// Connects refused because commands of lost connections were on the disk.
@@ -105,15 +105,15 @@ roadtrain_proto::counters! {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {
     /// Outcomes of requests.
-    pub tally: Tally,
+    pub tally: LoadTally,
     /// Outcomes of attempts to count.
-    pub counted: Counted,
+    pub counted: CountingOutcomes,
     /// Tenures of hosts that take the namespace from one another.
-    pub held: Held,
+    pub held: TenureCounts,
     /// Counters of hosts.
-    pub past: Past,
+    pub past: HostCounts,
     /// Counters of the targets' reactors.
-    pub target: Counts,
+    pub target: TargetCounts,
     /// Lanes over Ethernet that were made.
     pub made: u64,
     /// Received frames that were invalid, or of no lane.

@@ -1,16 +1,16 @@
 //! The simulated target: the real control plane, service and queue pairs, on a simulated network and disk.
 
 use crate::disk::SimDisk;
-use crate::ends::{ConnId, End};
-use crate::lane::Lane;
-use crate::plan::{Fault, NQN, Plan, Sabotage};
-use crate::process::{Message, Process};
-use crate::reactor::{Reactor, Turn};
-use crate::rng::Rng;
-use crate::stores::Stores;
-use crate::summary::Counts;
+use crate::ends::{ConnEnd, ConnId};
+use crate::lane::SimTargetLane;
+use crate::plan::{NQN, Sabotage, SimFault, SimPlan};
+use crate::process::{ReactorMessage, TargetProcess};
+use crate::reactor::{ReactorTurn, SimReactor};
+use crate::rng::SimRng;
+use crate::stores::TargetStores;
+use crate::summary::TargetCounts;
 use crate::target_config::{control, extra};
-use crate::transport::{TargetEnd, Transport};
+use crate::transport::{SimTargetEnd, SimTransport};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::Operation;
@@ -21,14 +21,14 @@ const STICK_MAX: Duration = Duration::from_millis(100);
 const ADMIN_ENTRIES: u32 = 32;
 
 /// A target.
-pub struct Target<T: Transport> {
+pub struct SimTarget<T: SimTransport> {
     number: u8,
-    plan: Plan,
-    process: Process<Lane<T::Target>>,
-    reactors: Vec<Reactor<T>>,
+    plan: SimPlan,
+    process: TargetProcess<SimTargetLane<T::Target>>,
+    reactors: Vec<SimReactor<T>>,
     /// The disk, its commands in flight, and the buffers.
-    pub stores: Stores,
-    rng: Rng,
+    pub stores: TargetStores,
+    rng: SimRng,
     /// Time until which it is down.
     down_until: Option<Instant>,
     /// Time until which it is paused.
@@ -40,24 +40,24 @@ pub struct Target<T: Transport> {
     /// Time of the next move of a lane, or pause of a reactor's thread.
     move_at: Option<Instant>,
     /// Random numbers for moves and pauses.
-    dice: Rng,
+    dice: SimRng,
     /// Begin and duration of a single long pause of a reactor's thread.
     long_pause: Option<(Instant, Duration)>,
     /// Counters of earlier processes.
-    past: Counts,
+    past: TargetCounts,
 }
 
-impl<T: Transport> Target<T> {
+impl<T: SimTransport> SimTarget<T> {
     /// Makes a target that accepts connections; several have numbers from 0 on.
     #[must_use]
-    pub fn new(plan: &Plan, number: u8, disk: SimDisk, mut rng: Rng) -> Self {
-        let stores = Stores::new(plan, disk, rng.fork());
-        let numbers = Rng::new(1 + u64::from(number));
+    pub fn new(plan: &SimPlan, number: u8, disk: SimDisk, mut rng: SimRng) -> Self {
+        let stores = TargetStores::new(plan, disk, rng.fork());
+        let numbers = SimRng::new(1 + u64::from(number));
         let control = control(Instant(0), plan, number, (0, 0, 1), 0);
         let mut dice = rng.clone().fork(); // forked, so that the rest of a seed's run stays the same
-        Target {
+        SimTarget {
             number,
-            process: Process::new(plan, control, (rng.clone(), numbers)),
+            process: TargetProcess::new(plan, control, (rng.clone(), numbers)),
             plan: plan.clone(),
             reactors: reactors(plan, Instant(0)),
             stores,
@@ -69,7 +69,7 @@ impl<T: Transport> Target<T> {
             move_at: (plan.reactors.moves > 0 && plan.reactors.count > 1).then_some(Instant(0)),
             long_pause: (plan.reactors.count > 1).then(|| long_pause(plan, &mut dice)),
             dice,
-            past: Counts::default(),
+            past: TargetCounts::default(),
         }
     }
 
@@ -102,9 +102,14 @@ impl<T: Transport> Target<T> {
         }
     }
 
-    fn turn_of<'a>(&'a mut self, now: Instant, network: &'a mut T, number: usize) -> Turn<'a, T> {
-        let Target { plan, process, reactors, stores, rng, .. } = self;
-        Turn { now, plan, network, reactor: &mut reactors[number], process, stores, rng }
+    fn turn_of<'a>(
+        &'a mut self,
+        now: Instant,
+        network: &'a mut T,
+        number: usize,
+    ) -> ReactorTurn<'a, T> {
+        let SimTarget { plan, process, reactors, stores, rng, .. } = self;
+        ReactorTurn { now, plan, network, reactor: &mut reactors[number], process, stores, rng }
     }
 
     fn accept(&mut self, now: Instant, network: &mut T) {
@@ -116,13 +121,13 @@ impl<T: Transport> Target<T> {
         }
         while let Some(conn) = network.accept(now, self.number) {
             if self.down_until.is_some() {
-                network.close(now, conn, End::Target, false);
+                network.close(now, conn, ConnEnd::Target, false);
                 continue;
             }
             let reactor = conn.0 as usize % self.reactors.len();
             // Nothing is read before the reactor has the connection.
-            network.listen(conn, End::Target, false);
-            self.process.send(reactor, Message::Adopt(conn));
+            network.listen(conn, ConnEnd::Target, false);
+            self.process.send(reactor, ReactorMessage::Adopt(conn));
         }
     }
 
@@ -166,7 +171,7 @@ impl<T: Transport> Target<T> {
     /// Ends the process, with `power_loss` the machine: every connection is lost, and only the disk keeps its state.
     pub fn crash(&mut self, now: Instant, network: &mut T, power_loss: bool, until: Instant) {
         for conn in self.open().map(|(conn, _)| conn).collect::<Vec<_>>() {
-            network.close(now, conn, End::Target, false);
+            network.close(now, conn, ConnEnd::Target, false);
         }
         self.past = self.counts();
         self.stores.crash(now, power_loss);
@@ -179,19 +184,19 @@ impl<T: Transport> Target<T> {
 
     /// Returns its counters.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> TargetCounts {
         let counts = self.reactors.iter().fold(self.past, |sum, reactor| sum + reactor.counts);
-        Counts { busy: self.process.busy, ..counts }
+        TargetCounts { busy: self.process.busy, ..counts }
     }
 
     /// Returns lanes with open connections, including those that are moving to another reactor.
-    fn open(&self) -> impl Iterator<Item = (ConnId, &Lane<T::Target>)> {
+    fn open(&self) -> impl Iterator<Item = (ConnId, &SimTargetLane<T::Target>)> {
         let lanes = self.reactors.iter().flat_map(|reactor| &reactor.lanes);
         let moving = self.process.inboxes.iter().flat_map(|inbox| inbox.lanes());
         lanes.map(|(&conn, lane)| (conn, lane)).chain(moving)
     }
 
-    fn all(&self) -> impl Iterator<Item = &Lane<T::Target>> {
+    fn all(&self) -> impl Iterator<Item = &SimTargetLane<T::Target>> {
         let ended = self.reactors.iter().flat_map(|reactor| reactor.ended.values());
         self.open().map(|(_, lane)| lane).chain(ended)
     }
@@ -292,7 +297,7 @@ impl<T: Transport> Target<T> {
     /// Returns the number of commands in stores, of those that wait for the control plane, and of those that a reactor
     /// has not finished.
     fn tasks(&self) -> usize {
-        let unfinished: usize = self.reactors.iter().map(Reactor::unfinished).sum();
+        let unfinished: usize = self.reactors.iter().map(SimReactor::unfinished).sum();
         self.stores.tasks() + self.process.reserving() + unfinished
     }
 
@@ -315,7 +320,7 @@ impl<T: Transport> Target<T> {
         let messages = messages.min();
         let timers = self.process.control.poll_timeout();
         let timers = timers.map(|at| at.max(self.reactors[0].paused_until));
-        let lanes = self.reactors.iter_mut().filter_map(Reactor::next_at).min();
+        let lanes = self.reactors.iter_mut().filter_map(SimReactor::next_at).min();
         let moves = self.move_at;
         let computed = self.process.computed_at();
         let pause = self.long_pause.map(|(at, _)| at);
@@ -334,14 +339,14 @@ impl<T: Transport> Target<T> {
 
 /// Draws a pause that may be longer than a keep-alive timeout. A write that stays in the store for longer than the
 /// quiet time is covered only while its target can be reached: with such writes, the pause is short.
-fn long_pause(plan: &Plan, dice: &mut Rng) -> (Instant, Duration) {
-    let is_long = |fault: &Fault| matches!(fault, Fault::Stick { time } if *time > STICK_MAX);
+fn long_pause(plan: &SimPlan, dice: &mut SimRng) -> (Instant, Duration) {
+    let is_long = |fault: &SimFault| matches!(fault, SimFault::Stick { time } if *time > STICK_MAX);
     let sticks = plan.faults.iter().any(|(_, fault)| is_long(fault));
     let longest = if sticks { 60_000 } else { 400_000 };
     (dice.moment(plan.chaos), dice.micros(0, longest))
 }
 
 /// Makes the reactors of a process that starts.
-fn reactors<T: Transport>(plan: &Plan, now: Instant) -> Vec<Reactor<T>> {
-    (0..plan.reactors.count).map(|number| Reactor::new(now, number)).collect()
+fn reactors<T: SimTransport>(plan: &SimPlan, now: Instant) -> Vec<SimReactor<T>> {
+    (0..plan.reactors.count).map(|number| SimReactor::new(now, number)).collect()
 }

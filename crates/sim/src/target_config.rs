@@ -1,6 +1,6 @@
 //! Exports of a simulated target at its start.
 
-use crate::plan::{NQN, Plan, Sabotage, host_nqn};
+use crate::plan::{NQN, Sabotage, SimPlan, host_nqn};
 use crate::powers;
 use roadtrain_proto::security::TlsHosts;
 use roadtrain_proto::security::dhchap::{Group, Offer};
@@ -18,7 +18,7 @@ pub(crate) fn extra(blocks: u64, store: u8) -> NamespaceConfig {
 /// Makes the control plane of a target that starts.
 pub(crate) fn control(
     now: Instant,
-    plan: &Plan,
+    plan: &SimPlan,
     number: u8,
     (more_blocks, extra_blocks, extra_store): (u64, u64, u8),
     boot: u64,

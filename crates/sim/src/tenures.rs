@@ -7,8 +7,8 @@
 //! unknown write never acquires again, and hosts never release a reservation, which would admit all others.
 
 use crate::disk::BLOCK_BYTES;
-use crate::request::Request;
-use crate::rng::Rng;
+use crate::request::LoadRequest;
+use crate::rng::SimRng;
 use core::ops::Range;
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::Urgency;
@@ -24,7 +24,7 @@ const PREEMPTING_PERCENT: u64 = 20;
 
 /// Next step of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Step {
+enum TenureStep {
     #[default]
     Register,
     Acquire,
@@ -38,7 +38,7 @@ enum Step {
 
 /// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum TenureRequestKind {
     /// Reservation command.
     Claim,
     /// Write of one of the blocks.
@@ -46,8 +46,8 @@ pub enum What {
 }
 
 #[derive(Debug, Default)]
-struct Job {
-    step: Step,
+struct TenureJob {
+    step: TenureStep,
     /// Last tenure of this host.
     tenure: u64,
     /// True while a reservation command is in flight.
@@ -59,7 +59,7 @@ struct Job {
 /// The jobs of all hosts, and their checker.
 #[derive(Debug, Default)]
 pub struct Tenures {
-    jobs: Vec<Job>,
+    jobs: Vec<TenureJob>,
     kind: Option<ReservationType>,
     lbas: Range<u64>,
     /// Last tenure of any host.
@@ -67,12 +67,12 @@ pub struct Tenures {
     /// Tenure of the last write of each block.
     seen: Vec<u64>,
     /// Outcomes of the attempts.
-    pub held: Held,
+    pub held: TenureCounts,
 }
 
 roadtrain_proto::counters! {
     /// Outcomes of tenures.
-    pub struct Held {
+    pub struct TenureCounts {
         /// Tenures.
         tenures,
         /// Blocks written in a later tenure than before.
@@ -92,12 +92,12 @@ impl Tenures {
     pub fn new(hosts: u8, lbas: Range<u64>, kind: ReservationType) -> Self {
         let hosts = if lbas.is_empty() { 0 } else { hosts };
         Tenures {
-            jobs: (0..hosts).map(|_| Job::default()).collect(),
+            jobs: (0..hosts).map(|_| TenureJob::default()).collect(),
             kind: Some(kind),
             seen: vec![0; (lbas.end - lbas.start) as usize],
             lbas,
             last: 0,
-            held: Held::default(),
+            held: TenureCounts::default(),
         }
     }
 
@@ -108,23 +108,28 @@ impl Tenures {
     }
 
     /// Returns kind and request of the next step of `host` (from 1), if it does not wait.
-    pub fn request(&mut self, host: u8, rng: &mut Rng, token: u64) -> Option<(What, Request)> {
+    pub fn request(
+        &mut self,
+        host: u8,
+        rng: &mut SimRng,
+        token: u64,
+    ) -> Option<(TenureRequestKind, LoadRequest)> {
         let (hosts, own) = (self.jobs.len() as u64, u64::from(host));
         let kind = self.kind;
         let acquire = |action| Acquire { action: Some(action), ignores_key: false, kind }.emit(1);
         let job = self.jobs.get_mut(usize::from(host) - 1).filter(|job| !job.claims)?;
-        if job.step == Step::Leave && job.open.is_empty() {
-            job.step = Step::Register;
+        if job.step == TenureStep::Leave && job.open.is_empty() {
+            job.step = TenureStep::Register;
         }
         let (sqe, other) = match job.step {
-            Step::Register => (register(), own),
-            Step::Acquire => (acquire(AcquireAction::Acquire), 0),
-            Step::Preempt if rng.chance(PREEMPTING_PERCENT) => {
+            TenureStep::Register => (register(), own),
+            TenureStep::Acquire => (acquire(AcquireAction::Acquire), 0),
+            TenureStep::Preempt if rng.chance(PREEMPTING_PERCENT) => {
                 let other = (own + rng.below(hosts - 1)) % hosts + 1;
                 let actions = [AcquireAction::Preempt, AcquireAction::PreemptAndAbort];
                 (acquire(rng.pick(&actions)), other)
             }
-            Step::Write => {
+            TenureStep::Write => {
                 let block = rng.below(self.seen.len() as u64) as usize;
                 if job.open.contains(&block) {
                     return None;
@@ -132,44 +137,48 @@ impl Tenures {
                 job.open.push(block);
                 let sqe = Sqe::rw(opcode::WRITE, 1, self.lbas.start + block as u64, 1);
                 let data = job.tenure.to_le_bytes().repeat(BLOCK_BYTES / 8);
-                return Some((What::Write(block), out(token, sqe, data)));
+                return Some((TenureRequestKind::Write(block), out(token, sqe, data)));
             }
-            Step::Preempt | Step::Leave | Step::Over => return None,
+            TenureStep::Preempt | TenureStep::Leave | TenureStep::Over => return None,
         };
         job.claims = true;
         let keys = TwoKeys { current: own.into(), other: other.into() };
-        Some((What::Claim, out(token, sqe, keys.as_bytes().to_vec())))
+        Some((TenureRequestKind::Claim, out(token, sqe, keys.as_bytes().to_vec())))
     }
 
     /// Completes a request of `host`.
-    pub fn complete(&mut self, host: u8, what: What, status: Status) {
+    pub fn complete(&mut self, host: u8, what: TenureRequestKind, status: Status) {
         let Some(job) = self.jobs.get_mut(usize::from(host) - 1) else { return };
         let is_refused = status.is(Status::RESERVATION_CONFLICT);
         match what {
-            What::Claim => {
+            TenureRequestKind::Claim => {
                 job.claims = false;
                 job.step = match job.step {
-                    Step::Register if status.is_success() => Step::Acquire,
-                    Step::Acquire if status.is_success() => {
+                    TenureStep::Register if status.is_success() => TenureStep::Acquire,
+                    TenureStep::Acquire if status.is_success() => {
                         self.last += 1;
                         job.tenure = self.last;
-                        Step::Write
+                        TenureStep::Write
                     }
-                    Step::Acquire if is_refused => Step::Preempt,
-                    Step::Preempt if status.is_success() => Step::Acquire,
-                    _ => Step::Register, // preempted meanwhile, or unknown
+                    TenureStep::Acquire if is_refused => TenureStep::Preempt,
+                    TenureStep::Preempt if status.is_success() => TenureStep::Acquire,
+                    _ => TenureStep::Register, // preempted meanwhile, or unknown
                 };
             }
-            What::Write(block) => {
+            TenureRequestKind::Write(block) => {
                 job.open.retain(|open| *open != block);
                 if status.is_success() {
                     self.held.writes += 1;
                 } else if is_refused {
                     self.held.refused += 1;
-                    job.step = if job.step == Step::Over { Step::Over } else { Step::Leave };
+                    job.step = if job.step == TenureStep::Over {
+                        TenureStep::Over
+                    } else {
+                        TenureStep::Leave
+                    };
                 } else {
                     self.held.unknown += 1;
-                    job.step = Step::Over;
+                    job.step = TenureStep::Over;
                 }
             }
         }
@@ -179,7 +188,7 @@ impl Tenures {
     /// Notes that the process of `host` was killed. Its requests in flight end before its successor is connected.
     pub fn kill(&mut self, host: u8) {
         if let Some(job) = self.jobs.get_mut(usize::from(host) - 1) {
-            *job = Job::default();
+            *job = TenureJob::default();
         }
     }
 
@@ -213,8 +222,8 @@ fn register() -> Sqe {
     Register { action, ignores_key: true, persistence }.emit(1)
 }
 
-fn out(token: u64, sqe: Sqe, buffer: Vec<u8>) -> Request {
+fn out(token: u64, sqe: Sqe, buffer: Vec<u8>) -> LoadRequest {
     let data = Data::Out(buffer.len() as u32);
     let (compare, urgency, hides_blocks) = (None, Urgency::Urgent, false);
-    Request { token, sqe, compare, data, buffer, urgency, hides_blocks }
+    LoadRequest { token, sqe, compare, data, buffer, urgency, hides_blocks }
 }

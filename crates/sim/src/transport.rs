@@ -1,14 +1,14 @@
 //! Networks below lanes: TCP connections over [`crate::network`], or links of [`crate::ether`]. Hosts and the target
 //! are the same over both.
 
-use crate::commands::Ends;
+use crate::commands::ConnectionLiveness;
 use crate::disk::SimDisk;
-use crate::ends::{Arrival, ConnId, End, Lost};
-use crate::execution::Execution;
-use crate::plan::Plan;
-use crate::pool::{Buffer, Pool};
-use crate::request::Request;
-use crate::rng::Rng;
+use crate::ends::{ConnEnd, ConnId, ConnectionArrival, ConnectionLost};
+use crate::execution::SimExecution;
+use crate::plan::SimPlan;
+use crate::pool::{SimBuffer, SimPool};
+use crate::request::LoadRequest;
+use crate::rng::SimRng;
 use crate::summary::Summary;
 use roadtrain_ether_proto::target_queue::Asked;
 use roadtrain_host_proto::qpair::Data;
@@ -22,7 +22,7 @@ use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 
 /// A completed command.
-pub struct Completed {
+pub struct CompletedCommand {
     /// Its slot.
     pub slot: u16,
     /// Its completion.
@@ -34,13 +34,13 @@ pub struct Completed {
 }
 
 /// Event of a target's connection.
-pub enum Event {
+pub enum TargetEndEvent {
     /// The connection is set up.
     Initialized,
     /// Frames are sealed from now on.
     Sealed,
     /// A command has arrived.
-    Command(u16, Sqe, Payload<'static, Buffer>),
+    Command(u16, Sqe, Payload<'static, SimBuffer>),
     /// The host splits a block of its data at that byte.
     SplitBlock(u16, u32),
     /// All data of a command has arrived, intact or not.
@@ -48,22 +48,22 @@ pub enum Event {
 }
 
 /// A network.
-pub trait Transport: Sized {
+pub trait SimTransport: Sized {
     /// Host end of a connection.
-    type Host: HostEnd<Network = Self>;
+    type Host: SimHostEnd<Network = Self>;
     /// Target end of a connection.
-    type Target: TargetEnd<Network = Self>;
+    type Target: SimTargetEnd<Network = Self>;
 
     /// Returns the plan of a seed.
-    fn plan(rng: &mut Rng) -> Plan;
+    fn plan(rng: &mut SimRng) -> SimPlan;
     /// Makes the network of a run.
-    fn new(plan: &Plan, rng: Rng) -> Self;
+    fn new(plan: &SimPlan, rng: SimRng) -> Self;
     /// Returns the time of the next event at an end.
-    fn next_at(&self, end: End) -> Option<Instant>;
+    fn next_at(&self, end: ConnEnd) -> Option<Instant>;
     /// Begins a turn of an end: it takes arrivals.
-    fn begin_turn(&mut self, now: Instant, end: End);
+    fn begin_turn(&mut self, now: Instant, end: ConnEnd);
     /// Returns the time before which an end is stalled.
-    fn stalled_until(&self, _end: End) -> Instant {
+    fn stalled_until(&self, _end: ConnEnd) -> Instant {
         Instant(0)
     }
     /// Stops all impairments.
@@ -81,21 +81,33 @@ pub trait Transport: Sized {
     /// Pauses a target until the given time: data sent to it arrives, but is not taken.
     fn pause(&mut self, _target: u8, _until: Instant) {}
     /// Opens the connection of a host's queue.
-    fn open(&mut self, now: Instant, plan: &Plan, queue: Opening, rng: &mut Rng) -> Self::Host;
+    fn open(
+        &mut self,
+        now: Instant,
+        plan: &SimPlan,
+        queue: QueueOpening,
+        rng: &mut SimRng,
+    ) -> Self::Host;
     /// Accepts the next connection of a target.
     fn accept(&mut self, now: Instant, target: u8) -> Option<ConnId>;
     /// Makes the target end of a connection.
-    fn target_end(&mut self, now: Instant, id: ConnId, plan: &Plan, rng: &mut Rng) -> Self::Target;
+    fn target_end(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        plan: &SimPlan,
+        rng: &mut SimRng,
+    ) -> Self::Target;
     /// Returns the names that a connection's key stands for, if it has TLS.
     fn secured_as(&self, _id: ConnId) -> Option<SecuredAs> {
         None
     }
     /// Takes the next arrival at `end`.
-    fn receive(&mut self, now: Instant, id: ConnId, end: End) -> Option<Arrival>;
+    fn receive(&mut self, now: Instant, id: ConnId, end: ConnEnd) -> Option<ConnectionArrival>;
     /// Closes the connection at `end`; with `orderly` all data sent arrives.
-    fn close(&mut self, now: Instant, id: ConnId, end: End, orderly: bool);
+    fn close(&mut self, now: Instant, id: ConnId, end: ConnEnd, orderly: bool);
     /// True if the end of the connection has arrived at `end`, maybe behind unread data.
-    fn is_closed(&self, now: Instant, id: ConnId, end: End) -> bool;
+    fn is_closed(&self, now: Instant, id: ConnId, end: ConnEnd) -> bool;
     /// Records a host's connection that may carry commands: it must be ended before the host makes new ones.
     fn keep(&mut self, _hostid: [u8; 16], _end: &Self::Host) {}
     /// Drops the state of a host process that has ended.
@@ -106,18 +118,18 @@ pub trait Transport: Sized {
         Some(conn)
     }
     /// Starts or stops reading at `end`.
-    fn listen(&mut self, _id: ConnId, _end: End, _listens: bool) {}
+    fn listen(&mut self, _id: ConnId, _end: ConnEnd, _listens: bool) {}
 }
 
-impl<T: Transport> Ends for T {
+impl<T: SimTransport> ConnectionLiveness for T {
     fn is_lost(&self, now: Instant, connection: ConnId) -> bool {
-        self.is_closed(now, connection, End::Target)
+        self.is_closed(now, connection, ConnEnd::Target)
     }
 }
 
 /// Parameters of a queue that a host connects.
 #[derive(Clone, Copy)]
-pub struct Opening {
+pub struct QueueOpening {
     /// Host identifier.
     pub hostid: [u8; 16],
     /// Queue identifier.
@@ -129,7 +141,7 @@ pub struct Opening {
 }
 
 /// Host end of a connection. It owns the buffers of its commands while they are in flight.
-pub trait HostEnd: Queue<Request> {
+pub trait SimHostEnd: Queue<LoadRequest> {
     /// Network of the connection.
     type Network;
 
@@ -150,8 +162,8 @@ pub trait HostEnd: Queue<Request> {
         &mut self,
         now: Instant,
         network: &mut Self::Network,
-        completed: &mut Vec<Completed>,
-    ) -> Result<(), Lost>;
+        completed: &mut Vec<CompletedCommand>,
+    ) -> Result<(), ConnectionLost>;
     /// Seals its frames from now on.
     fn seal(&mut self, _secret: &FrameSecret) {
         unreachable!("nobody is to");
@@ -167,31 +179,40 @@ pub trait HostEnd: Queue<Request> {
 }
 
 /// Data of commands in execution.
-pub struct Hold<'a> {
+pub struct LaneData<'a> {
     /// Commands of the lane.
-    pub execution: &'a mut Execution,
+    pub execution: &'a mut SimExecution,
     /// Buffers of the reactor.
-    pub pool: &'a mut Pool,
+    pub pool: &'a mut SimPool,
     /// Storage that may lend its memory.
     pub disk: &'a SimDisk,
 }
 
 /// Target end of a connection.
-pub trait TargetEnd {
+pub trait SimTargetEnd {
     /// Network of the connection.
     type Network;
 
     /// Takes an arrival; `Err` when the connection has ended.
-    fn take(&mut self, now: Instant, arrival: Arrival, hold: &mut Hold<'_>) -> Result<(), Lost>;
+    fn take(
+        &mut self,
+        now: Instant,
+        arrival: ConnectionArrival,
+        hold: &mut LaneData<'_>,
+    ) -> Result<(), ConnectionLost>;
     /// Returns the next event of the arrivals.
-    fn poll(&mut self, now: Instant, hold: &mut Hold<'_>) -> Result<Option<Event>, Lost>;
+    fn poll(
+        &mut self,
+        now: Instant,
+        hold: &mut LaneData<'_>,
+    ) -> Result<Option<TargetEndEvent>, ConnectionLost>;
     /// Ends the turn: sends what may be sent.
     fn end_turn(
         &mut self,
         now: Instant,
         id: ConnId,
         network: &mut Self::Network,
-        hold: &mut Hold<'_>,
+        hold: &mut LaneData<'_>,
     );
     /// Closes the connection; with `orderly` a last PDU may be sent.
     fn close(
@@ -199,7 +220,7 @@ pub trait TargetEnd {
         now: Instant,
         id: ConnId,
         network: &mut Self::Network,
-        hold: &mut Hold<'_>,
+        hold: &mut LaneData<'_>,
         orderly: bool,
     );
     /// True once if the connection has ended by itself.

@@ -3,17 +3,17 @@
 //! Bytes that an end receives are compared with those that its peer has sent: they have to be a prefix, under any
 //! interference.
 
-use crate::ends::{ConnId, End};
+use crate::ends::{ConnEnd, ConnId};
 use crate::network::Network;
-use crate::plan::Plan;
-use crate::secure::{Secured, TlsEnds};
+use crate::plan::SimPlan;
+use crate::secure::{TlsEnd, TlsEnds};
 use roadtrain_proto::time::Instant;
 
 /// An end of a connection.
-pub struct Wire {
+pub struct TcpWire {
     conn: ConnId,
-    end: End,
-    secured: Option<Box<Secured>>,
+    end: ConnEnd,
+    secured: Option<Box<TlsEnd>>,
     /// Received bytes that are not compared yet.
     heard: Vec<u8>,
     life: Life,
@@ -30,12 +30,19 @@ enum Life {
     Told,
 }
 
-impl Wire {
+impl TcpWire {
     /// Makes an end of a new connection.
     #[must_use]
-    pub fn new(plan: &Plan, conn: ConnId, end: End) -> Self {
-        let secured = plan.tls.then(|| Box::new(Secured::new(plan.security, conn, end)));
-        Wire { conn, end, secured, heard: Vec::new(), life: Life::Going, why: TlsEnds::default() }
+    pub fn new(plan: &SimPlan, conn: ConnId, end: ConnEnd) -> Self {
+        let secured = plan.tls.then(|| Box::new(TlsEnd::new(plan.security, conn, end)));
+        TcpWire {
+            conn,
+            end,
+            secured,
+            heard: Vec::new(),
+            life: Life::Going,
+            why: TlsEnds::default(),
+        }
     }
 
     /// Returns received bytes, opened if they were sealed.

@@ -1,16 +1,16 @@
 //! The simulation itself: steps in order of time, turns of both ends, faults, and the final checks.
 
-use crate::counting::Counting;
+use crate::counting::CountingJobs;
 use crate::disk::SimDisk;
-use crate::ends::End;
+use crate::ends::ConnEnd;
 use crate::faults::Faults;
-use crate::host::Host;
-use crate::load::Load;
-use crate::paths::Paths;
-use crate::plan::{Fault, Plan};
-use crate::rng::Rng;
-use crate::summary::{Past, Summary};
-use crate::target::Target;
+use crate::host::SimHost;
+use crate::load::SimLoad;
+use crate::paths::HostPaths;
+use crate::plan::{SimFault, SimPlan};
+use crate::rng::SimRng;
+use crate::summary::{HostCounts, Summary};
+use crate::target::SimTarget;
 use crate::tenures::Tenures;
 use core::any::Any;
 use core::fmt;
@@ -40,7 +40,7 @@ const CONNECTIONS_MAX: usize = 60;
 
 /// Failure of a run.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct RunFailure {
     /// Seed of the run.
     pub seed: u64,
     /// Time of the failure.
@@ -49,18 +49,18 @@ pub struct Failure {
     pub what: String,
 }
 
-impl Failure {
+impl RunFailure {
     /// Makes the failure of a run that has panicked.
     #[must_use]
     pub fn of_panic(seed: u64, panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         let what = format!("panic: {}", text.unwrap_or("of an unknown kind"));
-        Failure { seed, at: Instant(0), what }
+        RunFailure { seed, at: Instant(0), what }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RunFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = self.at.0 / 1000;
         write!(f, "seed {} fails after {us} us: {}", self.seed, self.what)
@@ -68,13 +68,13 @@ impl fmt::Display for Failure {
 }
 
 /// Makes the load of a run.
-fn load(plan: &Plan, rng: Rng) -> Load {
+fn load(plan: &SimPlan, rng: SimRng) -> SimLoad {
     let shared = plan.blocks - plan.counters;
     let blocks = shared - plan.reserved;
     let kinds = [ReservationType::WriteExclusive, ReservationType::ExclusiveAccess];
     let kind = kinds[plan.depth % kinds.len()];
-    let counting = Counting::new(plan.hosts, shared..plan.blocks);
-    let mut load = Load::new(blocks, counting, rng);
+    let counting = CountingJobs::new(plan.hosts, shared..plan.blocks);
+    let mut load = SimLoad::new(blocks, counting, rng);
     load.classes = plan.express_rules().is_some();
     (load.marks_percent, load.swaps_percent) = (plan.marks_percent, plan.swaps_percent);
     load.may_mix = plan.lends_memory;
@@ -89,9 +89,9 @@ fn load(plan: &Plan, rng: Rng) -> Load {
 }
 
 /// A run.
-pub struct World<T: Faults> {
+pub struct SimRun<T: Faults> {
     seed: u64,
-    plan: Plan,
+    plan: SimPlan,
     now: Instant,
     calm_from: Instant,
     is_calm: bool,
@@ -99,44 +99,44 @@ pub struct World<T: Faults> {
     /// Times of the next events of hosts and of targets.
     due: [Option<Instant>; 2],
     /// Targets, which share the disk of the first one.
-    targets: Vec<Target<T>>,
-    hosts: Vec<Host<T>>,
+    targets: Vec<SimTarget<T>>,
+    hosts: Vec<SimHost<T>>,
     /// States shared by the paths of each host.
-    paths: Vec<Paths>,
-    load: Load,
-    faults: VecDeque<(Instant, Fault)>,
+    paths: Vec<HostPaths>,
+    load: SimLoad,
+    faults: VecDeque<(Instant, SimFault)>,
     /// Hosts that are detaching, with the durations of their absence.
     detaching: Vec<(u8, Duration)>,
     moments: u64,
 }
 
-impl<T: Faults> World<T> {
+impl<T: Faults> SimRun<T> {
     /// Makes the run of a seed; `change` may alter its plan.
     #[must_use]
-    pub fn new(seed: u64, change: impl FnOnce(&mut Plan)) -> Self {
-        let mut rng = Rng::new(seed);
+    pub fn new(seed: u64, change: impl FnOnce(&mut SimPlan)) -> Self {
+        let mut rng = SimRng::new(seed);
         let mut plan = T::plan(&mut rng);
         change(&mut plan);
         let disk = SimDisk::new(plan.blocks, plan.manners, rng.fork());
         let last = plan.faults.iter().map(|(at, fault)| *at + fault.time()).max();
         let mut dice = plan.dice.clone();
         let others = (1..plan.targets)
-            .map(|number| Target::new(&plan, number, disk.shared_with(number), dice.fork()));
-        let others: Vec<Target<T>> = others.collect();
-        World {
+            .map(|number| SimTarget::new(&plan, number, disk.shared_with(number), dice.fork()));
+        let others: Vec<SimTarget<T>> = others.collect();
+        SimRun {
             seed,
             now: Instant(0),
             calm_from: last.unwrap_or_default().max(Instant(0) + plan.chaos),
             is_calm: false,
             network: T::new(&plan, rng.fork()),
             due: [Some(Instant(0)); 2],
-            targets: std::iter::once(Target::new(&plan, 0, disk, rng.fork()))
+            targets: std::iter::once(SimTarget::new(&plan, 0, disk, rng.fork()))
                 .chain(others)
                 .collect(),
             hosts: (0..plan.hosts * plan.paths)
-                .map(|number| Host::new(Instant(0), &plan, number, rng.fork()))
+                .map(|number| SimHost::new(Instant(0), &plan, number, rng.fork()))
                 .collect(),
-            paths: (0..plan.hosts.into()).map(|number| Paths::new(&plan, number)).collect(),
+            paths: (0..plan.hosts.into()).map(|number| HostPaths::new(&plan, number)).collect(),
             load: load(&plan, rng.fork()),
             faults: plan.faults.iter().copied().collect(),
             detaching: Vec::new(),
@@ -149,11 +149,11 @@ impl<T: Faults> World<T> {
     ///
     /// # Errors
     /// The first violation found.
-    pub fn run(mut self) -> Result<Summary, Failure> {
+    pub fn run(mut self) -> Result<Summary, RunFailure> {
         let outcome = self.live().and_then(|()| self.judge()).and_then(|()| self.idle());
         match outcome {
             Ok(()) => Ok(self.summary()),
-            Err(what) => Err(Failure { seed: self.seed, at: self.now, what }),
+            Err(what) => Err(RunFailure { seed: self.seed, at: self.now, what }),
         }
     }
 
@@ -193,11 +193,11 @@ impl<T: Faults> World<T> {
     }
 
     /// Returns the time of the next event of hosts or targets, but not before their stall ends.
-    fn due(&mut self, end: End) -> Option<Instant> {
+    fn due(&mut self, end: ConnEnd) -> Option<Instant> {
         let from = self.network.stalled_until(end);
         let timers = match end {
-            End::Host => self.hosts.iter_mut().filter_map(|host| host.next_at(self.now)).min(),
-            End::Target => self.targets.iter_mut().filter_map(Target::next_at).min(),
+            ConnEnd::Host => self.hosts.iter_mut().filter_map(|host| host.next_at(self.now)).min(),
+            ConnEnd::Target => self.targets.iter_mut().filter_map(SimTarget::next_at).min(),
         };
         let timers = timers.map(|at| at.max(from));
         self.network.next_at(end).into_iter().chain(timers).min()
@@ -232,21 +232,21 @@ impl<T: Faults> World<T> {
             self.network.behave(now);
         }
         let [hosts_are_due, targets_are_due] = is_due;
-        if targets_are_due && now >= self.network.stalled_until(End::Target) {
+        if targets_are_due && now >= self.network.stalled_until(ConnEnd::Target) {
             self.turn_of_targets()?;
         }
-        if hosts_are_due && now >= self.network.stalled_until(End::Host) {
+        if hosts_are_due && now >= self.network.stalled_until(ConnEnd::Host) {
             self.turn_of_hosts()?;
         }
         self.attach_again();
         self.check_bounds()?;
-        self.due = [self.due(End::Host), self.due(End::Target)];
+        self.due = [self.due(ConnEnd::Host), self.due(ConnEnd::Target)];
         Ok(())
     }
 
     fn turn_of_targets(&mut self) -> Result<(), String> {
         let now = self.now;
-        self.network.begin_turn(now, End::Target);
+        self.network.begin_turn(now, ConnEnd::Target);
         for target in &mut self.targets {
             target.turn(now, &mut self.network);
             target.check()?;
@@ -256,7 +256,7 @@ impl<T: Faults> World<T> {
 
     fn turn_of_hosts(&mut self) -> Result<(), String> {
         let now = self.now;
-        self.network.begin_turn(now, End::Host);
+        self.network.begin_turn(now, ConnEnd::Host);
         for host in &mut self.hosts {
             host.turn(now, &mut self.network, &mut self.load)?;
         }
@@ -276,10 +276,10 @@ impl<T: Faults> World<T> {
         let (hosts, network, load) = (&mut self.hosts, &mut self.network, &mut self.load);
         self.detaching.retain(|&(number, time)| {
             let of = &mut hosts[usize::from(number) * paths..][..paths];
-            if of.iter().all(Host::has_ended_all) {
+            if of.iter().all(SimHost::has_ended_all) {
                 of.iter_mut().for_each(|path| path.finish(now, network, load));
             }
-            let is_over = of.iter().all(Host::is_over);
+            let is_over = of.iter().all(SimHost::is_over);
             if is_over {
                 of.iter_mut().for_each(|path| path.attach_again(now, now + time, load));
             }
@@ -299,13 +299,13 @@ impl<T: Faults> World<T> {
 
     /// Returns the sums over all targets: I/O commands, connections and tasks.
     fn held(&self) -> (u32, usize, usize) {
-        let held = self.targets.iter().map(Target::held);
+        let held = self.targets.iter().map(SimTarget::held);
         held.fold((0, 0, 0), |sum, held| (sum.0 + held.0, sum.1 + held.1, sum.2 + held.2))
     }
 
     fn state(&self) -> String {
         let (commands, connections, tasks) = self.held();
-        let hosts: Vec<String> = self.hosts.iter().map(Host::state).collect();
+        let hosts: Vec<String> = self.hosts.iter().map(SimHost::state).collect();
         format!(
             "{} requests open; {}; target: {commands} commands, {connections} connections, {tasks} \
              tasks, namespaces {:?}",
@@ -331,12 +331,12 @@ impl<T: Faults> World<T> {
             has_any = true;
             let (now, over) = (self.now, self.now + fault.time());
             match fault {
-                Fault::Kill { target, .. } => {
+                SimFault::Kill { target, .. } => {
                     self.targets[usize::from(target)].crash(now, &mut self.network, false, over);
                     self.network.silence(over);
                     self.load.history.start_target();
                 }
-                Fault::PowerLoss { .. } => {
+                SimFault::PowerLoss { .. } => {
                     for target in &mut self.targets {
                         target.crash(now, &mut self.network, true, over);
                     }
@@ -344,24 +344,24 @@ impl<T: Faults> World<T> {
                     self.load.history.start_target();
                     self.load.history.lose_power();
                 }
-                Fault::Pause { target, .. } => {
+                SimFault::Pause { target, .. } => {
                     self.targets[usize::from(target)].pause(&mut self.network, over);
                 }
-                Fault::KillHost { host, .. } => {
+                SimFault::KillHost { host, .. } => {
                     if let Some(host) = self.hosts.get_mut(usize::from(host)) {
                         host.kill(now, &mut self.network, &mut self.load, over);
                     }
                 }
-                Fault::Detach { host, time } => {
+                SimFault::Detach { host, time } => {
                     let paths = usize::from(self.plan.paths);
                     let of = self.hosts[usize::from(host) * paths..][..paths].iter_mut();
                     of.for_each(|path| path.detach(now));
                     self.detaching.push((host, time));
                 }
-                Fault::Namespace => self.targets[0].change_namespace(),
-                Fault::StallDisk { .. } => self.targets[0].stores.disk.stall(now, over),
-                Fault::Stick { time } => self.targets[0].stores.disk.stick(time),
-                Fault::Resize => self.targets[0].resize(),
+                SimFault::Namespace => self.targets[0].change_namespace(),
+                SimFault::StallDisk { .. } => self.targets[0].stores.disk.stall(now, over),
+                SimFault::Stick { time } => self.targets[0].stores.disk.stick(time),
+                SimFault::Resize => self.targets[0].resize(),
                 _ => self.network.strike(now, &fault, &mut self.hosts, &mut self.targets),
             }
         }
@@ -389,7 +389,7 @@ impl<T: Faults> World<T> {
         let is_limited = self.plan.io_timeout.is_some() || !self.plan.keep_alive.is_zero();
         let is_limited = is_limited || self.plan.tls;
         let is_provoked = is_limited || self.plan.faults.iter().any(|(_, fault)| fault.ends());
-        let past: Past = self.hosts.iter().map(|host| host.past).sum();
+        let past: HostCounts = self.hosts.iter().map(|host| host.past).sum();
         if !is_provoked && past.associations > self.hosts.len() as u64 {
             return Err(format!("an association has ended for no reason: {}", self.state()));
         }

@@ -24,16 +24,16 @@ pub mod target;
 pub mod tcp;
 mod transport;
 
-use crate::plan::Plan;
+use crate::plan::SimPlan;
 use crate::summary::Summary;
-use crate::world::Failure;
-use setup::Ether;
+use crate::world::RunFailure;
+use setup::EtherNetwork;
 
 /// Runs a seed.
 ///
 /// # Errors
 /// The first violation found; assertions of the state machines included.
-pub fn run(seed: u64) -> Result<Summary, Failure> {
+pub fn run(seed: u64) -> Result<Summary, RunFailure> {
     run_changed(seed, |_| {})
 }
 
@@ -41,6 +41,6 @@ pub fn run(seed: u64) -> Result<Summary, Failure> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_changed(seed: u64, change: impl FnOnce(&mut Plan)) -> Result<Summary, Failure> {
-    crate::run_over::<Ether>(seed, change)
+pub fn run_changed(seed: u64, change: impl FnOnce(&mut SimPlan)) -> Result<Summary, RunFailure> {
+    crate::run_over::<EtherNetwork>(seed, change)
 }

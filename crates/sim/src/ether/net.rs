@@ -2,8 +2,8 @@
 //! queue that is full at times, and a link may be cut.
 
 use super::packet::Packet;
-use crate::ends::End;
-use crate::rng::Rng;
+use crate::ends::ConnEnd;
+use crate::rng::SimRng;
 use core::time::Duration;
 use roadtrain_ether_proto::frame_writer::MemoryFrame;
 use roadtrain_proto::time::Instant;
@@ -16,18 +16,18 @@ const TAPE_FRAMES: usize = 4000;
 
 /// A recorded frame.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct RecordedFrame {
     /// Its link.
     pub link: u8,
     /// End that it was sent to.
-    pub to: End,
+    pub to: ConnEnd,
     /// Header and body.
     pub octets: Vec<u8>,
 }
 
 /// Behaviour of one direction of a link.
 #[derive(Clone, Copy, Debug)]
-pub struct Manners {
+pub struct LinkBehaviour {
     /// Shortest delay and most additional delay, in microseconds.
     pub delay_us: (u64, u64),
     /// Rate in Mbit/s, if limited.
@@ -46,11 +46,11 @@ pub struct Manners {
     pub damages_bodies: bool,
 }
 
-impl Manners {
+impl LinkBehaviour {
     /// Returns the behaviour of a link that only delays.
     #[must_use]
     pub fn good(delay_us: u64, rate_mbit: Option<u64>, queue_octets: u64) -> Self {
-        Manners {
+        LinkBehaviour {
             delay_us: (delay_us, 0),
             rate_mbit,
             queue_octets,
@@ -64,8 +64,8 @@ impl Manners {
 
     /// Stops all impairments except delay, and drops of a full queue.
     fn behave(&mut self) {
-        let kept = Manners::good(self.delay_us.0, self.rate_mbit, self.queue_octets);
-        *self = Manners { delay_us: self.delay_us, ..kept };
+        let kept = LinkBehaviour::good(self.delay_us.0, self.rate_mbit, self.queue_octets);
+        *self = LinkBehaviour { delay_us: self.delay_us, ..kept };
     }
 }
 
@@ -86,8 +86,8 @@ roadtrain_proto::counters! {
 }
 
 /// One direction of a link.
-struct Way {
-    manners: Manners,
+struct LinkDirection {
+    manners: LinkBehaviour,
     /// Time until which the link sends.
     busy_until: Instant,
     /// Arrival time of the last frame in order.
@@ -97,29 +97,29 @@ struct Way {
     deaf_until: Instant,
 }
 
-struct Link {
-    ways: [Way; 2],
+struct SimLink {
+    ways: [LinkDirection; 2],
     has_carrier: bool,
     /// True if frames sent without carrier wait in the interface.
     sticks: bool,
-    stuck: Vec<(End, Packet)>,
+    stuck: Vec<(ConnEnd, Packet)>,
 }
 
 /// The links.
 pub struct Net {
-    links: Vec<Link>,
-    rng: Rng,
+    links: Vec<SimLink>,
+    rng: SimRng,
     ring_frames: usize,
     /// Frames recorded by an eavesdropper.
-    tape: VecDeque<Seen>,
+    tape: VecDeque<RecordedFrame>,
     /// Counters of frames.
     pub fates: Fates,
 }
 
-fn index(to: End) -> usize {
+fn index(to: ConnEnd) -> usize {
     match to {
-        End::Host => 0,
-        End::Target => 1,
+        ConnEnd::Host => 0,
+        ConnEnd::Target => 1,
     }
 }
 
@@ -127,8 +127,8 @@ impl Net {
     /// Makes links with these behaviours, to the host and to the target. A receiver that does not poll has room for
     /// `ring_frames` of each link.
     #[must_use]
-    pub fn new(links: &[[Manners; 2]], ring_frames: usize, rng: Rng) -> Self {
-        let way = |&manners: &Manners| Way {
+    pub fn new(links: &[[LinkBehaviour; 2]], ring_frames: usize, rng: SimRng) -> Self {
+        let way = |&manners: &LinkBehaviour| LinkDirection {
             manners,
             busy_until: Instant(0),
             last_at: Instant(0),
@@ -136,7 +136,7 @@ impl Net {
             serial: 0,
             deaf_until: Instant(0),
         };
-        let link = |ways: &[Manners; 2]| Link {
+        let link = |ways: &[LinkBehaviour; 2]| SimLink {
             ways: ways.each_ref().map(way),
             has_carrier: true,
             sticks: false,
@@ -153,13 +153,13 @@ impl Net {
     }
 
     /// Sends over a link.
-    pub fn send(&mut self, now: Instant, link: u8, from: End, packet: Packet) {
+    pub fn send(&mut self, now: Instant, link: u8, from: ConnEnd, packet: Packet) {
         let Net { links, rng, tape, fates, .. } = self;
         if let Packet::Frame(octets) = &packet
             && rng.chance(20)
         {
             tape.truncate(TAPE_FRAMES - 1);
-            tape.push_front(Seen { link, to: from.peer(), octets: octets.clone() });
+            tape.push_front(RecordedFrame { link, to: from.peer(), octets: octets.clone() });
         }
         let link = &mut links[usize::from(link)];
         fates.sent += 1;
@@ -176,7 +176,7 @@ impl Net {
     pub fn send_frames(
         &mut self,
         now: Instant,
-        from: End,
+        from: ConnEnd,
         frames: impl IntoIterator<Item = MemoryFrame>,
     ) {
         for frame in frames {
@@ -186,26 +186,26 @@ impl Net {
     }
 
     /// Injects a frame that no end has sent.
-    pub fn inject(&mut self, at: Instant, link: u8, to: End, octets: Vec<u8>) {
+    pub fn inject(&mut self, at: Instant, link: u8, to: ConnEnd, octets: Vec<u8>) {
         let way = &mut self.links[usize::from(link)].ways[index(to)];
         way.push(at, Packet::Frame(octets));
     }
 
     /// Returns a random recorded frame.
     #[must_use]
-    pub fn any_seen(&mut self) -> Option<Seen> {
+    pub fn any_seen(&mut self) -> Option<RecordedFrame> {
         let count = self.tape.len() as u64;
         let number = if count > 0 { self.rng.below(count) } else { return None };
         self.tape.get(number as usize).cloned()
     }
 
     /// Returns the recorded frames to an end.
-    pub fn seen(&self, to: End) -> impl Iterator<Item = &Seen> {
+    pub fn seen(&self, to: ConnEnd) -> impl Iterator<Item = &RecordedFrame> {
         self.tape.iter().filter(move |seen| seen.to == to)
     }
 
     /// Returns the packets that have arrived at an end, with their links.
-    pub fn receive(&mut self, now: Instant, end: End) -> Vec<(u8, Packet)> {
+    pub fn receive(&mut self, now: Instant, end: ConnEnd) -> Vec<(u8, Packet)> {
         let (mut arrived, ring_frames) = (Vec::new(), self.ring_frames);
         for (number, link) in (0..).zip(&mut self.links) {
             let way = &mut link.ways[index(end)];
@@ -225,7 +225,7 @@ impl Net {
 
     /// Returns the time of the next arrival at an end.
     #[must_use]
-    pub fn next_at(&self, end: End) -> Option<Instant> {
+    pub fn next_at(&self, end: ConnEnd) -> Option<Instant> {
         let ways = self.links.iter().map(|link| &link.ways[index(end)]);
         ways.filter_map(|way| way.flight.keys().next().map(|(at, _)| *at)).min()
     }
@@ -253,7 +253,7 @@ impl Net {
     }
 
     /// Drops everything sent towards `to`, until the given time.
-    pub fn deafen(&mut self, link: u8, to: End, until: Instant) {
+    pub fn deafen(&mut self, link: u8, to: ConnEnd, until: Instant) {
         self.links[usize::from(link)].ways[index(to)].deaf_until = until;
     }
 
@@ -266,9 +266,9 @@ impl Net {
     }
 }
 
-impl Way {
-    fn send(&mut self, now: Instant, mut packet: Packet, rng: &mut Rng, fates: &mut Fates) {
-        let Manners { rate_mbit, queue_octets, .. } = self.manners;
+impl LinkDirection {
+    fn send(&mut self, now: Instant, mut packet: Packet, rng: &mut SimRng, fates: &mut Fates) {
+        let LinkBehaviour { rate_mbit, queue_octets, .. } = self.manners;
         let mut left_at = now;
         if let Some(rate_mbit) = rate_mbit {
             let waiting = self.busy_until.since(now).as_nanos() as u64 * rate_mbit / 8000;
@@ -280,7 +280,7 @@ impl Way {
             self.busy_until = self.busy_until.max(now) + time;
             left_at = self.busy_until;
         }
-        let chance = |rng: &mut Rng, ppm| rng.below(1_000_000) < ppm;
+        let chance = |rng: &mut SimRng, ppm| rng.below(1_000_000) < ppm;
         if chance(rng, self.manners.lost_ppm) || now < self.deaf_until {
             fates.lost += 1;
             return;
@@ -304,7 +304,7 @@ impl Way {
         self.push(at, packet);
     }
 
-    fn delay(&self, rng: &mut Rng) -> Duration {
+    fn delay(&self, rng: &mut SimRng) -> Duration {
         let (shortest, more) = self.manners.delay_us;
         rng.micros(shortest, shortest + more)
     }
@@ -316,7 +316,7 @@ impl Way {
 }
 
 /// Flips some bits, or truncates the frame.
-fn damage(packet: &mut Packet, bodies: bool, rng: &mut Rng) {
+fn damage(packet: &mut Packet, bodies: bool, rng: &mut SimRng) {
     let Packet::Frame(octets) = packet else { return };
     if rng.chance(10) {
         octets.truncate(rng.below(octets.len() as u64) as usize);

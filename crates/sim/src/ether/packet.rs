@@ -11,7 +11,7 @@ pub enum Packet {
     /// A Roadtrain frame: header and body.
     Frame(Vec<u8>),
     /// A segment of a TCP connection that uses the link as well.
-    Segment(Segment),
+    Segment(NeighbourSegment),
 }
 
 impl Packet {
@@ -28,7 +28,7 @@ impl Packet {
 
 /// A TCP segment, numbered as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Segment {
+pub enum NeighbourSegment {
     /// Data.
     Data {
         /// Number of the segment.
@@ -45,13 +45,13 @@ pub enum Segment {
     },
 }
 
-impl Segment {
+impl NeighbourSegment {
     /// Returns its bytes on the link, without Ethernet's.
     #[must_use]
     pub fn octets(&self) -> u64 {
         match self {
-            Segment::Data { octets, .. } => octets + HEADER_OCTETS,
-            Segment::Ack { .. } => HEADER_OCTETS,
+            NeighbourSegment::Data { octets, .. } => octets + HEADER_OCTETS,
+            NeighbourSegment::Ack { .. } => HEADER_OCTETS,
         }
     }
 }

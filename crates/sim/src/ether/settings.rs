@@ -1,6 +1,6 @@
 //! Settings of lanes over Ethernet and of their links.
 
-use super::net::Manners;
+use super::net::LinkBehaviour;
 use roadtrain_ether_proto::Packing;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_wire::ether::{DATA_RECORD_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES, TAG_BYTES};
@@ -11,7 +11,7 @@ pub struct LinkPlan {
     /// Largest frame in bytes: header and body.
     pub frame_bytes: u16,
     /// Behaviour towards the host and towards the target.
-    pub ways: [Manners; 2],
+    pub ways: [LinkBehaviour; 2],
 }
 
 /// Send settings of one end.
@@ -27,7 +27,7 @@ pub struct Sending {
 
 /// Settings of lanes and their links.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct EtherSettings {
     /// Pages of a lane's damq.
     pub pages: u32,
     /// PIECE in bytes.

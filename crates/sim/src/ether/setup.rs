@@ -4,10 +4,10 @@
 
 use super::net::Net;
 use super::packet::Packet;
-use crate::ends::{Arrival, ConnId, End, Lost};
-use crate::plan::{NQN, Plan, Sabotage};
-use crate::rng::Rng;
-use crate::transport::Opening;
+use crate::ends::{ConnEnd, ConnId, ConnectionArrival, ConnectionLost};
+use crate::plan::{NQN, Sabotage, SimPlan};
+use crate::rng::SimRng;
+use crate::transport::QueueOpening;
 use core::time::Duration;
 use roadtrain_ether_proto::channel::{ChannelConfig, WINDOW};
 use roadtrain_ether_proto::fence::{EarlierLane, Fence, FenceState, Route};
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 const WORD: Duration = Duration::from_micros(500);
 
 /// One end of a lane.
-struct Side {
+struct EtherLaneSide {
     token: u64,
     socket_number: u16,
     /// First SEQ of each link.
@@ -40,9 +40,9 @@ struct Side {
     has_heard: bool,
 }
 
-impl Side {
-    fn new(rng: &mut Rng, links: usize, window: u16) -> Self {
-        Side {
+impl EtherLaneSide {
+    fn new(rng: &mut SimRng, links: usize, window: u16) -> Self {
+        EtherLaneSide {
             token: rng.bits(),
             socket_number: rng.between(1, 0xffff) as u16,
             firsts: (0..links).map(|_| first_seq(rng)).collect(),
@@ -68,26 +68,26 @@ enum Before {
 }
 
 /// A lane.
-struct Lane {
+struct SimEtherLane {
     hostid: [u8; 16],
     entries: u16,
     /// Target that the host has discovered.
     endpoint: [u8; 16],
     before: Option<Before>,
-    host: Side,
+    host: EtherLaneSide,
     /// Target end; `None` until the target has made it.
-    target: Option<Side>,
+    target: Option<EtherLaneSide>,
     /// Proof with which the host ends a sealed lane.
     proof: Option<[u8; PROOF_BYTES]>,
     /// Arrival time of the next direct message: Join at the target, or Joined at the host.
     word_at: Option<Instant>,
 }
 
-impl Lane {
-    fn side(&mut self, end: End) -> Option<&mut Side> {
+impl SimEtherLane {
+    fn side(&mut self, end: ConnEnd) -> Option<&mut EtherLaneSide> {
         match end {
-            End::Host => Some(&mut self.host),
-            End::Target => self.target.as_mut(),
+            ConnEnd::Host => Some(&mut self.host),
+            ConnEnd::Target => self.target.as_mut(),
         }
     }
 }
@@ -96,11 +96,11 @@ impl Lane {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Relief {
     Mend { link: u8, told: bool },
-    Widen(End),
+    Widen(ConnEnd),
 }
 
 /// The links, and the lanes over them.
-pub struct Ether {
+pub struct EtherNetwork {
     /// The links.
     pub net: Net,
     /// Received frames that were invalid, or of no lane.
@@ -113,9 +113,9 @@ pub struct Ether {
     pub silent: u64,
     /// Time until which an echo is active.
     pub(super) echo_until: Instant,
-    plan: Plan,
-    pub(super) rng: Rng,
-    lanes: BTreeMap<ConnId, Lane>,
+    plan: SimPlan,
+    pub(super) rng: SimRng,
+    lanes: BTreeMap<ConnId, SimEtherLane>,
     last: u32,
     /// Fences that end hosts' earlier lanes, while their processes live.
     fences: BTreeMap<[u8; 16], Fence>,
@@ -129,7 +129,7 @@ pub struct Ether {
     pub(super) reliefs: Vec<(Instant, Relief)>,
 }
 
-impl Ether {
+impl EtherNetwork {
     /// Handles a host's query about a lane, sent to socket number 0, or to that of an ended lane.
     fn answer(
         &mut self,
@@ -146,7 +146,8 @@ impl Ether {
             self.foreign += 1;
             return;
         };
-        let target = |lane: &Lane| lane.target.as_ref().map(|side| (side.is_there, side.token));
+        let target =
+            |lane: &SimEtherLane| lane.target.as_ref().map(|side| (side.is_there, side.token));
         let lane = self.lanes.values_mut().find(|l| target(l) == Some((true, inquiry.token)));
         if lane.is_some() && !is_stranger {
             return; // that lane has another socket number
@@ -156,7 +157,7 @@ impl Ether {
         match (inquiry.verdict(known), side) {
             (Verdict::Deny, _) => {
                 let (answer, leave) = inquiry.deny(header, &self.endpoint);
-                self.tell(now, link, End::Target, answer, leave.as_bytes());
+                self.tell(now, link, ConnEnd::Target, answer, leave.as_bytes());
             }
             (Verdict::End, Some(side)) => side.over_at = Some(now),
             (Verdict::Acknowledge, Some(side)) => {
@@ -178,7 +179,7 @@ impl Ether {
         &mut self,
         now: Instant,
         link: u8,
-        from: End,
+        from: ConnEnd,
         header: FrameHeader,
         body: &[u8],
     ) {
@@ -191,14 +192,14 @@ impl Ether {
         let Some(lane) = self.lanes.get(&id) else { return };
         let reply = lane.host.socket_number.into();
         for link in 0..self.net.links() {
-            self.tell(now, link, End::Host, FrameHeader { link, reply, ..header }, body);
+            self.tell(now, link, ConnEnd::Host, FrameHeader { link, reply, ..header }, body);
         }
     }
 
     /// Runs a host's steps before it joins.
-    pub(super) fn prepare(&mut self, now: Instant, id: ConnId) -> Result<(), Lost> {
+    pub(super) fn prepare(&mut self, now: Instant, id: ConnId) -> Result<(), ConnectionLost> {
         let is_there = self.has_carrier() && self.silent_until <= now;
-        let Some(lane) = self.lanes.get_mut(&id) else { return Err(Lost) };
+        let Some(lane) = self.lanes.get_mut(&id) else { return Err(ConnectionLost) };
         let fence = self.fences.entry(lane.hostid).or_default();
         if let Some(Before::Finding(at)) = &mut lane.before
             && *at <= now
@@ -225,12 +226,12 @@ impl Ether {
         match fence.state(now) {
             FenceState::Open => (lane.before, lane.word_at) = (None, Some(now + WORD)),
             FenceState::Asking => {}
-            FenceState::Closed => return Err(Lost),
+            FenceState::Closed => return Err(ConnectionLost),
         }
         let (net, reply) = (&mut self.net, lane.host.socket_number.into());
         fence.put(now, |route, header, body| {
             let octets = frame(FrameHeader { reply, ..header }, body);
-            net.send(now, route.port as u8, End::Host, Packet::Frame(octets));
+            net.send(now, route.port as u8, ConnEnd::Host, Packet::Frame(octets));
         });
         Ok(())
     }
@@ -266,16 +267,16 @@ impl Ether {
         &mut self,
         now: Instant,
         id: ConnId,
-        end: End,
+        end: ConnEnd,
     ) -> Option<(Links<R>, u16)> {
         let lane = self.lanes.get_mut(&id)?;
-        if end == End::Host {
+        if end == ConnEnd::Host {
             lane.target.as_ref()?;
             lane.word_at.take_if(|at| *at <= now)?;
         }
         let (ours, theirs) = match end {
-            End::Host => (&lane.host, lane.target.as_ref()?),
-            End::Target => (lane.target.as_ref()?, &lane.host),
+            ConnEnd::Host => (&lane.host, lane.target.as_ref()?),
+            ConnEnd::Target => (lane.target.as_ref()?, &lane.host),
         };
         let mut links = Links::new(ours.token, theirs.token, ours.socket_number);
         for (link, plan) in (0..).zip(&self.plan.ether.links) {
@@ -292,17 +293,17 @@ impl Ether {
     }
 
     /// Returns the plan of the run.
-    pub(super) fn plan(&self) -> &Plan {
+    pub(super) fn plan(&self) -> &SimPlan {
         &self.plan
     }
 }
 
-/// Methods of [`crate::transport::Transport`].
-impl Ether {
+/// Methods of [`crate::transport::SimTransport`].
+impl EtherNetwork {
     /// Makes the network of a run.
-    pub(super) fn new(plan: &Plan, mut rng: Rng) -> Self {
+    pub(super) fn new(plan: &SimPlan, mut rng: SimRng) -> Self {
         let ways: Vec<_> = plan.ether.links.iter().map(|link| link.ways).collect();
-        Ether {
+        EtherNetwork {
             net: Net::new(&ways, plan.ether.ring_frames, rng.fork()),
             foreign: 0,
             made: 0,
@@ -322,13 +323,14 @@ impl Ether {
     }
 
     /// Returns the time of the next event at an end.
-    pub(super) fn next_at(&self, end: End) -> Option<Instant> {
+    pub(super) fn next_at(&self, end: ConnEnd) -> Option<Instant> {
         let words = self.lanes.values().flat_map(|lane| {
-            let is_mine = lane.target.is_some() == (end == End::Host);
-            let side = if end == End::Host { Some(&lane.host) } else { lane.target.as_ref() };
+            let is_mine = lane.target.is_some() == (end == ConnEnd::Host);
+            let side = if end == ConnEnd::Host { Some(&lane.host) } else { lane.target.as_ref() };
             let over_at =
                 side.filter(|side| side.is_there && !side.has_heard).and_then(|side| side.over_at);
-            let before = lane.before.as_ref().filter(|_| end == End::Host && lane.host.is_there);
+            let before =
+                lane.before.as_ref().filter(|_| end == ConnEnd::Host && lane.host.is_there);
             let before = before.and_then(|before| match before {
                 Before::Finding(at) => Some(*at),
                 Before::Fencing => self.fences.get(&lane.hostid)?.deadline(),
@@ -343,12 +345,12 @@ impl Ether {
     }
 
     /// Returns the time before which an end is stalled.
-    pub(super) fn stalled_until(&self, end: End) -> Instant {
-        self.stalled_until[usize::from(end == End::Target)]
+    pub(super) fn stalled_until(&self, end: ConnEnd) -> Instant {
+        self.stalled_until[usize::from(end == ConnEnd::Target)]
     }
 
     /// Sorts packets that have arrived at an end by lanes.
-    pub(super) fn sort(&mut self, now: Instant, end: End) {
+    pub(super) fn sort(&mut self, now: Instant, end: ConnEnd) {
         for (link, packet) in self.net.receive(now, end) {
             let Packet::Frame(octets) = packet else { continue };
             let Ok((header, kind, body)) = parse(&octets) else {
@@ -365,7 +367,7 @@ impl Ether {
             });
             match (side, kind) {
                 (Some(side), _) => side.arrived.push_back(octets),
-                (None, FrameType::Leave | FrameType::Query) if end == End::Target => {
+                (None, FrameType::Leave | FrameType::Query) if end == ConnEnd::Target => {
                     self.answer(now, link, &header, kind, body);
                 }
                 (None, _) => self.foreign += 1,
@@ -385,13 +387,13 @@ impl Ether {
     }
 
     /// Opens a lane for a host.
-    pub(super) fn open(&mut self, now: Instant, queue: Opening) -> ConnId {
+    pub(super) fn open(&mut self, now: Instant, queue: QueueOpening) -> ConnId {
         self.last += 1;
         let id = ConnId(self.last);
-        let host = Side::new(&mut self.rng, self.plan.ether.links.len(), WINDOW as u16);
-        let Opening { hostid, qid, entries, .. } = queue;
+        let host = EtherLaneSide::new(&mut self.rng, self.plan.ether.links.len(), WINDOW as u16);
+        let QueueOpening { hostid, qid, entries, .. } = queue;
         // I/O queues use the target of the admin queue.
-        let is_its = |lane: &&Lane| lane.hostid == hostid && lane.host.is_there;
+        let is_its = |lane: &&SimEtherLane| lane.hostid == hostid && lane.host.is_there;
         let endpoint = self.lanes.values().rfind(is_its).map(|lane| lane.endpoint);
         let (before, word_at) = match qid {
             0 => (Some(Before::Finding(now + WORD)), None),
@@ -399,7 +401,7 @@ impl Ether {
         };
         let endpoint = endpoint.unwrap_or(self.endpoint);
         let (target, proof) = (None, None);
-        let lane = Lane { hostid, entries, endpoint, before, host, target, proof, word_at };
+        let lane = SimEtherLane { hostid, entries, endpoint, before, host, target, proof, word_at };
         self.lanes.insert(id, lane);
         id
     }
@@ -408,7 +410,7 @@ impl Ether {
     pub(super) fn accept(&mut self, now: Instant) -> Option<ConnId> {
         let has_carrier = self.has_carrier();
         let is_due =
-            |lane: &Lane| lane.target.is_none() && lane.word_at.is_some_and(|at| at <= now);
+            |lane: &SimEtherLane| lane.target.is_none() && lane.word_at.is_some_and(|at| at <= now);
         let due: Vec<_> =
             self.lanes.iter().filter(|(_, lane)| is_due(lane)).map(|(&i, _)| i).collect();
         for id in due {
@@ -423,7 +425,8 @@ impl Ether {
                 continue;
             }
             let window = self.rng.pick(&[1, 64, WINDOW as u16]);
-            lane.target = Some(Side::new(&mut self.rng, self.plan.ether.links.len(), window));
+            lane.target =
+                Some(EtherLaneSide::new(&mut self.rng, self.plan.ether.links.len(), window));
             lane.word_at = Some(now + WORD);
             self.made += 1;
             return Some(id);
@@ -432,16 +435,22 @@ impl Ether {
     }
 
     /// Takes a frame that has arrived at `end`.
-    pub(super) fn receive(&mut self, now: Instant, id: ConnId, end: End) -> Option<Arrival> {
+    pub(super) fn receive(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        end: ConnEnd,
+    ) -> Option<ConnectionArrival> {
         let side = self.lanes.get_mut(&id)?.side(end)?;
         if side.is_over(now) {
-            return (!std::mem::replace(&mut side.has_heard, true)).then_some(Arrival::Closed);
+            return (!std::mem::replace(&mut side.has_heard, true))
+                .then_some(ConnectionArrival::Closed);
         }
-        side.arrived.pop_front().map(Arrival::Octets)
+        side.arrived.pop_front().map(ConnectionArrival::Octets)
     }
 
     /// Closes the lane at `end`.
-    pub(super) fn close(&mut self, id: ConnId, end: End) {
+    pub(super) fn close(&mut self, id: ConnId, end: ConnEnd) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if let Some(side) = lane.side(end) {
             side.is_there = false;
@@ -472,11 +481,11 @@ impl Ether {
     }
 
     /// True if the end of the lane has arrived at `end`.
-    pub(super) fn is_closed(&self, now: Instant, id: ConnId, end: End) -> bool {
+    pub(super) fn is_closed(&self, now: Instant, id: ConnId, end: ConnEnd) -> bool {
         let Some(lane) = self.lanes.get(&id) else { return true };
         match end {
-            End::Host => lane.host.is_over(now),
-            End::Target => lane.target.as_ref().is_none_or(|side| side.is_over(now)),
+            ConnEnd::Host => lane.host.is_over(now),
+            ConnEnd::Target => lane.target.as_ref().is_none_or(|side| side.is_over(now)),
         }
     }
 }
@@ -494,6 +503,6 @@ fn frame(header: FrameHeader, body: &[u8]) -> Vec<u8> {
 }
 
 /// Returns a first SEQ, close to the wrap-around every other time.
-fn first_seq(rng: &mut Rng) -> u32 {
+fn first_seq(rng: &mut SimRng) -> u32 {
     if rng.chance(50) { 0u32.wrapping_sub(rng.between(0, 2000) as u32) } else { rng.bits() as u32 }
 }

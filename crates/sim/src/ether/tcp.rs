@@ -2,8 +2,8 @@
 //! growth as the minimum (RFC 9438), selective acknowledgement, fast retransmit, timeouts.
 
 use super::net::Net;
-use super::packet::{Packet, Segment};
-use crate::ends::End;
+use super::packet::{NeighbourSegment, Packet};
+use crate::ends::ConnEnd;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,9 +13,9 @@ const BETA: f64 = 0.7;
 const TIMEOUT_MIN: Duration = Duration::from_millis(200);
 
 /// A connection that sends from one end to the other.
-pub struct Connection {
+pub struct NeighbourConnection {
     link: u8,
-    from: End,
+    from: ConnEnd,
     segment_octets: u64,
     window: f64,
     threshold: f64,
@@ -36,11 +36,11 @@ pub struct Connection {
     pub delivered: u64,
 }
 
-impl Connection {
+impl NeighbourConnection {
     /// Makes an idle connection.
     #[must_use]
-    pub fn new(link: u8, from: End, segment_octets: u64) -> Self {
-        Connection {
+    pub fn new(link: u8, from: ConnEnd, segment_octets: u64) -> Self {
+        NeighbourConnection {
             link,
             from,
             segment_octets,
@@ -63,19 +63,19 @@ impl Connection {
     }
 
     /// Receives a segment at an end.
-    pub fn receive(&mut self, now: Instant, net: &mut Net, segment: &Segment) {
+    pub fn receive(&mut self, now: Instant, net: &mut Net, segment: &NeighbourSegment) {
         match *segment {
-            Segment::Data { number, octets } => {
+            NeighbourSegment::Data { number, octets } => {
                 if number >= self.before && self.received.insert(number) {
                     self.delivered += octets;
                 }
                 while self.received.remove(&self.before) {
                     self.before += 1;
                 }
-                let ack = Segment::Ack { number, before: self.before };
+                let ack = NeighbourSegment::Ack { number, before: self.before };
                 net.send(now, self.link, self.from.peer(), Packet::Segment(ack));
             }
-            Segment::Ack { number, before } => {
+            NeighbourSegment::Ack { number, before } => {
                 self.acknowledged(now, number, before);
                 self.send(now, net);
             }
@@ -162,7 +162,7 @@ impl Connection {
                 self.next - 1
             });
             self.flying.insert(number, now);
-            let segment = Segment::Data { number, octets: self.segment_octets };
+            let segment = NeighbourSegment::Data { number, octets: self.segment_octets };
             net.send(now, self.link, self.from, Packet::Segment(segment));
         }
         self.timeout_at.get_or_insert(now + self.timeout());

@@ -2,12 +2,12 @@
 
 use super::*;
 
-fn written(history: &mut History, id: u64, stamp: Stamp) {
+fn written(history: &mut History, id: u64, stamp: BlockStamp) {
     history.begin_write(id, 0..1, stamp, false);
     history.end(id, &[]).expect("begun");
 }
 
-fn read(history: &mut History, id: u64, stamp: Stamp) -> Result<(), String> {
+fn read(history: &mut History, id: u64, stamp: BlockStamp) -> Result<(), String> {
     history.begin_read(id, 0..1, false);
     history.end(id, &[stamp])
 }

@@ -1,11 +1,11 @@
 //! Express connections of the simulated host; `roadtrain_host_proto::express` decides when they open and close.
 
-use super::Host;
-use super::lane::Lane;
-use crate::ends::Lost;
-use crate::load::Load;
+use super::SimHost;
+use super::lane::SimHostLane;
+use crate::ends::ConnectionLost;
+use crate::load::SimLoad;
 use crate::plan::Sabotage;
-use crate::transport::{HostEnd, Transport};
+use crate::transport::{SimHostEnd, SimTransport};
 use roadtrain_host_proto::express::Wish;
 use roadtrain_host_proto::old_commands::LaneGuard;
 use roadtrain_host_proto::pins::Barred;
@@ -14,17 +14,17 @@ use roadtrain_host_proto::write_verifier::PathWrites;
 use roadtrain_proto::time::Instant;
 
 /// An express connection.
-pub(super) struct Express<L> {
+pub(super) struct ExpressLane<L> {
     /// Queue identifier less one.
     pub(super) number: usize,
     /// Number of its lane.
     pub(super) home: usize,
-    pub(super) lane: Lane<L>,
+    pub(super) lane: SimHostLane<L>,
 }
 
-impl<T: Transport> Host<T> {
+impl<T: SimTransport> SimHost<T> {
     /// Submits a request: over the express connection, if there is one that takes it.
-    pub(super) fn take(&mut self, now: Instant, number: usize, load: &mut Load) {
+    pub(super) fn take(&mut self, now: Instant, number: usize, load: &mut SimLoad) {
         let mut request = load.request(self.hostid[0]);
         request.hides_blocks = self.plan.sabotage == Some(Sabotage::OpenBlocks);
         let lane = &mut self.lanes[number];
@@ -43,19 +43,19 @@ impl<T: Transport> Host<T> {
     }
 
     /// Returns a lane's express connection.
-    pub(super) fn express_of(&self, home: usize) -> Option<&Lane<T::Host>> {
+    pub(super) fn express_of(&self, home: usize) -> Option<&SimHostLane<T::Host>> {
         let mut expresses = self.expresses.iter();
         expresses.find(|express| express.home == home).map(|express| &express.lane)
     }
 
-    pub(super) fn express_of_mut(&mut self, home: usize) -> Option<&mut Lane<T::Host>> {
+    pub(super) fn express_of_mut(&mut self, home: usize) -> Option<&mut SimHostLane<T::Host>> {
         let mut expresses = self.expresses.iter_mut();
         expresses.find(|express| express.home == home).map(|express| &mut express.lane)
     }
 
     /// Returns the number of requests of a lane and its express connection.
     pub(super) fn outstanding(&self, number: usize) -> usize {
-        let on_express = self.express_of(number).map_or(0, Lane::outstanding);
+        let on_express = self.express_of(number).map_or(0, SimHostLane::outstanding);
         (self.lanes[number].outstanding() + on_express) as usize
     }
 
@@ -112,14 +112,14 @@ impl<T: Transport> Host<T> {
         let is_lost = self.lost.extract_if(.., |lost| *lost == qid).count() > 0;
         network.keep(self.hostid, &link);
         link.set_policy(self.plan.host.policy);
-        let mut lane = Lane::new(&self.plan);
+        let mut lane = SimHostLane::new(&self.plan);
         lane.requests.set_barred(barred);
         lane.requests.set_writes(writes);
         lane.attach(now, link, (rules, self.guard(guard, true)));
         self.lanes[home].express.opened(now, may_close);
-        self.expresses.push(Express { number, home, lane });
+        self.expresses.push(ExpressLane { number, home, lane });
         if is_lost {
-            self.association.lane_lost(now, number, Lost);
+            self.association.lane_lost(now, number, ConnectionLost);
         }
     }
 

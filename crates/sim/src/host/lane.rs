@@ -1,10 +1,10 @@
 //! A lane of the simulated host: its requests, and its connection when there is one.
 
-use crate::ends::Lost;
-use crate::load::Load;
-use crate::plan::Plan;
-use crate::request::Request;
-use crate::transport::HostEnd;
+use crate::ends::ConnectionLost;
+use crate::load::SimLoad;
+use crate::plan::SimPlan;
+use crate::request::LoadRequest;
+use crate::transport::SimHostEnd;
 use roadtrain_host_proto::express::Express;
 use roadtrain_host_proto::old_commands::LaneGuard;
 use roadtrain_host_proto::qpair::Data;
@@ -14,11 +14,11 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics;
 
 /// A lane.
-pub(super) struct Lane<L> {
+pub(super) struct SimHostLane<L> {
     /// Its connection.
     pub(super) link: Option<L>,
     /// Its requests.
-    pub(super) requests: Requests<Request>,
+    pub(super) requests: Requests<LoadRequest>,
     slots: u16,
     /// State of its express connection, and the choice of requests for it.
     pub(super) express: Express,
@@ -28,14 +28,14 @@ pub(super) struct Lane<L> {
     pub(super) next_at: Instant,
 }
 
-impl<L: HostEnd> Lane<L> {
+impl<L: SimHostEnd> SimHostLane<L> {
     /// Makes a lane without a connection.
-    pub(super) fn new(plan: &Plan) -> Self {
+    pub(super) fn new(plan: &SimPlan) -> Self {
         let mut requests = Requests::new(plan.queue_entries, plan.io_timeout);
         if plan.paths > 1 {
             requests.share();
         }
-        Lane {
+        SimHostLane {
             link: None,
             requests,
             slots: plan.queue_entries,
@@ -99,8 +99,8 @@ impl<L: HostEnd> Lane<L> {
         &mut self,
         now: Instant,
         network: &mut L::Network,
-        load: &mut Load,
-    ) -> Result<Result<(), Lost>, String> {
+        load: &mut SimLoad,
+    ) -> Result<Result<(), ConnectionLost>, String> {
         let Some(link) = &mut self.link else { return Ok(Ok(())) };
         let mut completed = Vec::new();
         let alive = link.receive(now, network, &mut completed);
@@ -158,7 +158,7 @@ impl<L: HostEnd> Lane<L> {
     }
 
     /// Returns requests that have failed without a response.
-    pub(super) fn failed(&mut self) -> impl Iterator<Item = Ended<Request>> {
+    pub(super) fn failed(&mut self) -> impl Iterator<Item = Ended<LoadRequest>> {
         std::iter::from_fn(|| self.requests.next_failed())
     }
 }

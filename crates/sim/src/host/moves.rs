@@ -1,10 +1,10 @@
 //! Exchange of requests and events between paths of the simulated host.
 
-use super::lane::Lane;
-use super::{Host, rules};
-use crate::load::Load;
-use crate::request::Request;
-use crate::transport::{HostEnd, Transport};
+use super::lane::SimHostLane;
+use super::{SimHost, rules};
+use crate::load::SimLoad;
+use crate::request::LoadRequest;
+use crate::transport::{SimHostEnd, SimTransport};
 use roadtrain_host_proto::association::{Association, Beside, Config};
 use roadtrain_host_proto::express::Traffic;
 use roadtrain_host_proto::old_commands::OldCommands;
@@ -25,11 +25,11 @@ pub(super) struct News {
 }
 
 /// Passes the events of each path to the other paths of a host.
-pub(crate) fn exchange<T: Transport>(
+pub(crate) fn exchange<T: SimTransport>(
     now: Instant,
-    paths: &mut [Host<T>],
+    paths: &mut [SimHost<T>],
     network: &mut T,
-    load: &mut Load,
+    load: &mut SimLoad,
 ) {
     let mut has_news = false;
     for from in 0..paths.len() {
@@ -53,7 +53,7 @@ pub(crate) fn exchange<T: Transport>(
 }
 
 /// Returns the offer of one connection of a lane.
-fn offer_of<L: HostEnd>(now: Instant, lane: &Lane<L>, request: &Request) -> Offer {
+fn offer_of<L: SimHostEnd>(now: Instant, lane: &SimHostLane<L>, request: &LoadRequest) -> Offer {
     let meter = lane.requests.meter().expect("there are other paths");
     Offer {
         room: 1,
@@ -64,7 +64,7 @@ fn offer_of<L: HostEnd>(now: Instant, lane: &Lane<L>, request: &Request) -> Offe
     }
 }
 
-impl<T: Transport> Host<T> {
+impl<T: SimTransport> SimHost<T> {
     /// Ends the hold: requests of lost connections may be tried again.
     pub(super) fn end_hold(&mut self, now: Instant) {
         if let Some(since) = self.held_since.take() {
@@ -94,7 +94,7 @@ impl<T: Transport> Host<T> {
 
     /// Repeats requests to other paths that have begun to connect by now: to end controllers that this one has lost, or
     /// inherited.
-    pub(crate) fn remind(&mut self, now: Instant, network: &mut T, load: &mut Load) {
+    pub(crate) fn remind(&mut self, now: Instant, network: &mut T, load: &mut SimLoad) {
         self.association.remind();
         self.act(now, network, load);
     }
@@ -114,7 +114,7 @@ impl<T: Transport> Host<T> {
     }
 
     /// Returns the offer of a lane for one more request.
-    pub(crate) fn offer(&self, now: Instant, lane: usize, request: &Request) -> Offer {
+    pub(crate) fn offer(&self, now: Instant, lane: usize, request: &LoadRequest) -> Offer {
         let own = offer_of(now, &self.lanes[lane], request);
         let express = self.express_of(lane).filter(|_| request.traffic() == Traffic::Critical);
         let Some(express) = express.map(|express| offer_of(now, express, request)) else {
@@ -130,7 +130,7 @@ impl<T: Transport> Host<T> {
     }
 
     /// Takes requests of an unconnected lane that may move to another path; with `early` also those that may not.
-    pub(crate) fn take_free(&mut self, lane: usize, early: bool) -> Vec<Moved<Request>> {
+    pub(crate) fn take_free(&mut self, lane: usize, early: bool) -> Vec<Moved<LoadRequest>> {
         let lane = &mut self.lanes[lane];
         if lane.link.is_some() {
             return Vec::new();
@@ -142,7 +142,7 @@ impl<T: Transport> Host<T> {
     }
 
     /// Takes requests of a lane, and of its express connection, that its path has refused.
-    pub(crate) fn take_diverted(&mut self, lane: usize) -> Vec<Moved<Request>> {
+    pub(crate) fn take_diverted(&mut self, lane: usize) -> Vec<Moved<LoadRequest>> {
         let mut diverted = self.lanes[lane].requests.take_diverted();
         if let Some(express) = self.express_of_mut(lane) {
             diverted.append(&mut express.requests.take_diverted());
@@ -151,12 +151,12 @@ impl<T: Transport> Host<T> {
     }
 
     /// Puts a request back.
-    pub(crate) fn keep(&mut self, lane: usize, moved: Moved<Request>) {
+    pub(crate) fn keep(&mut self, lane: usize, moved: Moved<LoadRequest>) {
         self.lanes[lane].requests.keep(moved);
     }
 
     /// Takes a request from another path.
-    pub(crate) fn adopt(&mut self, lane: usize, moved: Moved<Request>) {
+    pub(crate) fn adopt(&mut self, lane: usize, moved: Moved<LoadRequest>) {
         self.past.moved += 1;
         self.lanes[lane].requests.adopt(moved);
     }
@@ -169,7 +169,7 @@ impl<T: Transport> Host<T> {
         &mut self,
         now: Instant,
         network: &mut T,
-        load: &mut Load,
+        load: &mut SimLoad,
     ) -> Result<(), String> {
         self.lanes.iter_mut().for_each(|lane| lane.resume(now, network));
         self.complete_failed(load)

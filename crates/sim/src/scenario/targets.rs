@@ -2,8 +2,8 @@
 //! for longer than a keep-alive timeout, and hosts fail requests that may still be executed.
 
 use super::reactors;
-use crate::plan::{Fault, Plan};
-use crate::rng::Rng;
+use crate::plan::{SimFault, SimPlan};
+use crate::rng::SimRng;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_millis(3);
 const SHARE: u64 = 5;
 
 /// A seed's plan as it was drawn: some have several targets, some several reactors.
-pub fn drawn(plan: &mut Plan) {
+pub fn drawn(plan: &mut SimPlan) {
     let mut dice = plan.dice.clone();
     if dice.below(SHARE) == 0 {
         targets(plan);
@@ -26,20 +26,20 @@ pub fn drawn(plan: &mut Plan) {
 /// Longest durations of faults. A write that stays in the store for longer than the quiet time (three keep-alive
 /// timeouts) is not covered if its target cannot be reached meanwhile: so only one of the two is long.
 #[derive(Clone, Copy)]
-struct Limits {
+struct EpisodeLimits {
     /// Time for which a write stays in the store.
     stick: Duration,
     /// Time for which a target cannot be reached, or is paused.
     absence: Duration,
 }
 
-const LONG_STICKS: Limits =
-    Limits { stick: Duration::from_millis(900), absence: Duration::from_millis(60) };
-const LONG_ABSENCES: Limits =
-    Limits { stick: Duration::from_millis(100), absence: Duration::from_millis(900) };
+const LONG_STICKS: EpisodeLimits =
+    EpisodeLimits { stick: Duration::from_millis(900), absence: Duration::from_millis(60) };
+const LONG_ABSENCES: EpisodeLimits =
+    EpisodeLimits { stick: Duration::from_millis(100), absence: Duration::from_millis(900) };
 
 /// All of the following scenarios, in any mixture.
-pub fn targets(plan: &mut Plan) {
+pub fn targets(plan: &mut SimPlan) {
     let Some(mut dice) = several(plan) else { return };
     plan.targets = dice.pick(&[2, 2, 3]);
     plan.paths = dice.pick(&[1, 2, 2, 3]);
@@ -59,7 +59,7 @@ pub fn targets(plan: &mut Plan) {
 
 /// A write stays in the store, and the path that it was sent over is lost. No other path may repeat it while the target
 /// reports that it has it.
-pub fn sticking(plan: &mut Plan) {
+pub fn sticking(plan: &mut SimPlan) {
     let Some(mut dice) = several(plan) else { return };
     (plan.targets, plan.paths) = (1 + plan.depth as u8 % 2, 2);
     draw_episodes(plan, &mut dice, LONG_STICKS, &[stuck_write]);
@@ -67,7 +67,7 @@ pub fn sticking(plan: &mut Plan) {
 
 /// All paths are lost, and requests fail long before the targets detect it. A write that has failed may be executed
 /// until its blocks are written again, and not after.
-pub fn failing_fast(plan: &mut Plan) {
+pub fn failing_fast(plan: &mut SimPlan) {
     let Some(mut dice) = several(plan) else { return };
     (plan.targets, plan.paths) = (2, 2);
     if dice.chance(70) {
@@ -78,21 +78,21 @@ pub fn failing_fast(plan: &mut Plan) {
 }
 
 /// A host's only address leads to another target, while the first one is paused or has a write in its store.
-pub fn moving(plan: &mut Plan) {
+pub fn moving(plan: &mut SimPlan) {
     let Some(mut dice) = several(plan) else { return };
     (plan.targets, plan.paths) = (2, 1);
     draw_episodes(plan, &mut dice, LONG_ABSENCES, &[reroute]);
 }
 
 /// Targets are paused, with received data, until their hosts have switched to other paths.
-pub fn standing_still(plan: &mut Plan) {
+pub fn standing_still(plan: &mut SimPlan) {
     let Some(mut dice) = several(plan) else { return };
     (plan.targets, plan.paths) = (2, 2);
     draw_episodes(plan, &mut dice, LONG_ABSENCES, &[pause]);
 }
 
 /// Prepares a plan with several targets; `None` over Ethernet.
-fn several(plan: &mut Plan) -> Option<Rng> {
+fn several(plan: &mut SimPlan) -> Option<SimRng> {
     if !plan.ether.links.is_empty() {
         return None;
     }
@@ -113,16 +113,21 @@ fn several(plan: &mut Plan) -> Option<Rng> {
 
 /// Plan in the making, from random numbers.
 struct Draw<'a> {
-    plan: &'a Plan,
-    dice: &'a mut Rng,
-    limits: Limits,
-    faults: Vec<(Instant, Fault)>,
+    plan: &'a SimPlan,
+    dice: &'a mut SimRng,
+    limits: EpisodeLimits,
+    faults: Vec<(Instant, SimFault)>,
 }
 
 /// Faults that belong together, from a given time on.
 type Episode = fn(&mut Draw<'_>, Instant);
 
-fn draw_episodes(plan: &mut Plan, dice: &mut Rng, limits: Limits, episodes: &[Episode]) {
+fn draw_episodes(
+    plan: &mut SimPlan,
+    dice: &mut SimRng,
+    limits: EpisodeLimits,
+    episodes: &[Episode],
+) {
     let mut draw = Draw { plan, dice, limits, faults: Vec::new() };
     for _ in 0..draw.dice.between(2, 5) {
         let at = draw.dice.moment(draw.plan.chaos * 3 / 4);
@@ -152,24 +157,24 @@ impl Draw<'_> {
     /// Makes the next write stay in the store.
     fn stick(&mut self, at: Instant) {
         let time = self.time(self.limits.stick);
-        self.faults.push((at, Fault::Stick { time }));
+        self.faults.push((at, SimFault::Stick { time }));
     }
 
     /// Loses a path, which cannot reconnect for a while.
     fn lose(&mut self, path: u8, at: Instant) {
         let time = self.time(self.limits.absence);
-        self.faults.push((at, Fault::Isolate { path, time }));
+        self.faults.push((at, SimFault::Isolate { path, time }));
     }
 
     /// Leaves the data of a path unread at the target for a while.
     fn silence(&mut self, path: u8, at: Instant) {
         let time = self.time(self.limits.absence.min(KEEP_ALIVE * 2));
-        self.faults.push((at, Fault::Silence { path, time }));
+        self.faults.push((at, SimFault::Silence { path, time }));
     }
 
     fn pause(&mut self, at: Instant) {
         let (target, time) = (self.any_target(), self.time(self.limits.absence));
-        self.faults.push((at, Fault::Pause { target, time }));
+        self.faults.push((at, SimFault::Pause { target, time }));
     }
 }
 
@@ -199,7 +204,7 @@ fn reroute(draw: &mut Draw<'_>, at: Instant) {
         1 => draw.pause(at),
         _ => draw.silence(path, at),
     }
-    draw.faults.push((at + SOON, Fault::Reroute { path, target }));
+    draw.faults.push((at + SOON, SimFault::Reroute { path, target }));
     draw.lose(path, at + SOON);
 }
 
@@ -217,14 +222,14 @@ fn all_paths(draw: &mut Draw<'_>, at: Instant) {
 
 fn detach(draw: &mut Draw<'_>, at: Instant) {
     // A host that is detaching ignores another detach.
-    if draw.faults.iter().any(|(_, fault)| matches!(fault, Fault::Detach { .. })) {
+    if draw.faults.iter().any(|(_, fault)| matches!(fault, SimFault::Detach { .. })) {
         return;
     }
     let episode: Episode = draw.dice.pick(&[stuck_write as Episode, all_paths]);
     episode(draw, at);
     let host = draw.dice.below(draw.plan.hosts.into()) as u8;
     let (later, time) = (draw.dice.micros(3_000, 60_000), draw.dice.micros(0, 100_000));
-    draw.faults.push((at + later, Fault::Detach { host, time }));
+    draw.faults.push((at + later, SimFault::Detach { host, time }));
 }
 
 fn deaths(draw: &mut Draw<'_>, at: Instant) {
@@ -233,6 +238,6 @@ fn deaths(draw: &mut Draw<'_>, at: Instant) {
     // would end.
     let is_power_loss = draw.dice.chance(40) && !draw.plan.keep_alive.is_zero();
     let death =
-        if is_power_loss { Fault::PowerLoss { time } } else { Fault::Kill { target, time } };
+        if is_power_loss { SimFault::PowerLoss { time } } else { SimFault::Kill { target, time } };
     draw.faults.push((at, death));
 }

@@ -3,27 +3,27 @@
 
 use crate::cases::examples;
 use core::time::Duration;
-use roadtrain_sim::ether::flow::{Flow, Outcome};
-use roadtrain_sim::ether::net::Manners;
+use roadtrain_sim::ether::flow::{EtherFlow, FlowOutcome};
+use roadtrain_sim::ether::net::LinkBehaviour;
 use roadtrain_sim::ether::settings::LinkPlan;
 
 /// A gigabit link with a delay of 50 us and a queue of 256 KB.
-const GOOD: fn() -> Manners = || Manners::good(50, Some(1000), 256_000);
+const GOOD: fn() -> LinkBehaviour = || LinkBehaviour::good(50, Some(1000), 256_000);
 const GIGABIT: f64 = 125e6;
 
-fn link(frame_bytes: u16, manners: Manners) -> LinkPlan {
+fn link(frame_bytes: u16, manners: LinkBehaviour) -> LinkPlan {
     LinkPlan { frame_bytes, ways: [manners; 2] }
 }
 
 /// Returns a flow of 128 requests of 4 KiB, or 32 of 64 KiB.
-fn flow(links: Vec<LinkPlan>, octets: u32, writes: bool) -> Flow {
+fn flow(links: Vec<LinkPlan>, octets: u32, writes: bool) -> EtherFlow {
     let depth = if octets > 4096 { 32 } else { 128 };
     let (warm_up, time) = (Duration::from_millis(100), Duration::from_millis(400));
-    Flow { links, depth, octets, writes, neighbour: None, warm_up, time }
+    EtherFlow { links, depth, octets, writes, neighbour: None, warm_up, time }
 }
 
-fn with_loss(frame_bytes: u16, lost_ppm: u64, octets: u32, writes: bool) -> Outcome {
-    let manners = Manners { lost_ppm, ..GOOD() };
+fn with_loss(frame_bytes: u16, lost_ppm: u64, octets: u32, writes: bool) -> FlowOutcome {
+    let manners = LinkBehaviour { lost_ppm, ..GOOD() };
     flow(vec![link(frame_bytes, manners)], octets, writes).run(1)
 }
 
@@ -55,7 +55,8 @@ fn one_percent_of_loss_costs_less_than_a_fifth_of_a_fast_link() {
     let links = [(10_000, 10), (10_000, 50), (25_000, 10)];
     for (mbit, delay_us) in links.into_iter().take(examples(1)) {
         let [good, bad] = [0, 10_000].map(|lost_ppm| {
-            let manners = Manners { lost_ppm, ..Manners::good(delay_us, Some(mbit), 1_000_000) };
+            let manners =
+                LinkBehaviour { lost_ppm, ..LinkBehaviour::good(delay_us, Some(mbit), 1_000_000) };
             flow(vec![link(9000, manners)], 65_536, true).run(1)
         });
         let share = bad.octets / good.octets;
@@ -82,9 +83,9 @@ fn tcp_beside_a_lane_gets_its_share() {
         for (octets, writes) in [(4096, false), (65_536, true)] {
             let mut fairness = 0.0;
             for &delay_us in delays_us {
-                let manners = Manners::good(delay_us, Some(1000), queue);
+                let manners = LinkBehaviour::good(delay_us, Some(1000), queue);
                 let alone = flow(vec![link(frame_bytes, manners)], octets, writes);
-                let both = Flow {
+                let both = EtherFlow {
                     neighbour: Some(u64::from(frame_bytes) - 52),
                     warm_up: Duration::from_secs(2),
                     time: Duration::from_secs(4),
@@ -105,8 +106,8 @@ fn tcp_beside_a_lane_gets_its_share() {
 fn tcp_beside_a_lane_gets_its_share_of_a_fast_link_with_short_queues() {
     let links = [(10_000, 10, 128_000), (10_000, 50, 256_000), (25_000, 50, 256_000)];
     for (mbit, delay_us, queue) in links.into_iter().take(examples(1)) {
-        let manners = Manners::good(delay_us, Some(mbit), queue);
-        let both = Flow {
+        let manners = LinkBehaviour::good(delay_us, Some(mbit), queue);
+        let both = EtherFlow {
             neighbour: Some(9000 - 52),
             warm_up: Duration::from_millis(500),
             time: Duration::from_secs(1),
@@ -129,8 +130,8 @@ fn tcp_beside_a_lane_gets_its_share_of_queues_of_a_few_frames() {
         (200, 64_000, 4096, 46e6),
     ];
     for (delay_us, queue, octets, least) in links.into_iter().take(examples(1)) {
-        let manners = Manners::good(delay_us, Some(1000), queue);
-        let both = Flow {
+        let manners = LinkBehaviour::good(delay_us, Some(1000), queue);
+        let both = EtherFlow {
             neighbour: Some(9000 - 52),
             warm_up: Duration::from_secs(2),
             time: Duration::from_secs(4),
@@ -154,8 +155,8 @@ fn links_add_up() {
 /// A slow link and a long one do not hold a good one up.
 #[test]
 fn links_need_not_be_alike() {
-    let slow = link(9000, Manners::good(50, Some(100), 100_000));
-    let long = link(9000, Manners::good(2000, Some(1000), 1_000_000));
+    let slow = link(9000, LinkBehaviour::good(50, Some(100), 100_000));
+    let long = link(9000, LinkBehaviour::good(2000, Some(1000), 1_000_000));
     let good = link(9000, GOOD());
     let alone = flow(vec![good], 4096, false).run(1);
     for other in [slow, long] {

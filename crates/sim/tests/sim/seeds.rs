@@ -2,15 +2,15 @@
 
 use crate::common::{assert_repeatable, sum_of, sum_of_seeds};
 use roadtrain_proto::time::Instant;
-use roadtrain_sim::plan::{Plan, Sabotage};
-use roadtrain_sim::runs::{Lanes, Runs};
+use roadtrain_sim::plan::{Sabotage, SimPlan};
+use roadtrain_sim::runs::{RunNetwork, Runs};
 use roadtrain_sim::scenario::{authenticating, killing, losing, losing_in_turn};
 use roadtrain_sim::{run, run_changed};
 use roadtrain_wire::status::Status;
 
 #[test]
 fn every_seed_ends_well() {
-    let Some(sum) = sum_of("drawn", Lanes::Tcp, 1000) else { return };
+    let Some(sum) = sum_of("drawn", RunNetwork::Tcp, 1000) else { return };
     // The runs exercised their purpose.
     sum.at_least([
         (sum.tally.succeeded, 50_000),
@@ -29,9 +29,9 @@ fn first_failure(sabotage: Sabotage) -> String {
     first_failure_changed(sabotage, |_| {})
 }
 
-fn first_failure_changed(sabotage: Sabotage, change: impl Fn(&mut Plan)) -> String {
+fn first_failure_changed(sabotage: Sabotage, change: impl Fn(&mut SimPlan)) -> String {
     let found = (0..500).find_map(|seed| {
-        let wrong = |plan: &mut Plan| {
+        let wrong = |plan: &mut SimPlan| {
             plan.sabotage = Some(sabotage);
             plan.blocks = 16;
             plan.manners.slow_percent = 30;
@@ -76,13 +76,13 @@ fn ignored_fua_is_found() {
 
 #[test]
 fn a_failed_flush_is_told_to_every_host_that_has_lost_something() {
-    let Some(sum) = sum_of("losing", Lanes::Tcp, 200) else { return };
+    let Some(sum) = sum_of("losing", RunNetwork::Tcp, 200) else { return };
     sum.at_least([(sum.tally.lost, 1000), (sum.tally.succeeded, 10_000)]);
 }
 
 #[test]
 fn a_failed_flush_is_told_though_connections_are_lost() {
-    let Some(sum) = sum_of("losing-in-turn", Lanes::Tcp, 60) else { return };
+    let Some(sum) = sum_of("losing-in-turn", RunNetwork::Tcp, 60) else { return };
     sum.at_least([(sum.tally.lost, 500), (sum.past.retries, 500)]);
 }
 
@@ -102,7 +102,7 @@ fn an_abort_is_answered_though_nothing_else_is_due() {
 #[test]
 fn a_failure_that_is_not_told_to_all_is_found() {
     let found = (0..200).find_map(|seed| {
-        let wrong = |plan: &mut Plan| {
+        let wrong = |plan: &mut SimPlan| {
             losing(plan);
             plan.sabotage = Some(Sabotage::UntoldFailure);
         };
@@ -121,7 +121,7 @@ fn a_forgotten_command_is_found() {
 /// A command without a response is aborted, then submitted again over new connections.
 #[test]
 fn a_target_that_forgets_commands_is_survived() {
-    let Some(sum) = sum_of("forgetting", Lanes::Tcp, 150) else { return };
+    let Some(sum) = sum_of("forgetting", RunNetwork::Tcp, 150) else { return };
     sum.at_least([(sum.past.aborts, 500), (sum.tally.succeeded, 10_000)]);
 }
 
@@ -137,7 +137,7 @@ fn a_namespace_that_cannot_be_reached_is_waited_for() {
         Status::INTERNAL_PATH_ERROR,
     ];
     for status in refusals {
-        let refuse = |plan: &mut Plan| {
+        let refuse = |plan: &mut SimPlan| {
             let third = plan.chaos / 3;
             plan.refusals = vec![(Instant(0) + third..Instant(0) + third * 2, status)];
             (plan.controller_loss_timeout, plan.manners.failing_per_mille) = (None, 0);
@@ -151,7 +151,7 @@ fn a_namespace_that_cannot_be_reached_is_waited_for() {
 
 #[test]
 fn what_a_killed_host_has_sent_does_not_come_behind_its_successor() {
-    let Some(sum) = sum_of("killing", Lanes::Tcp, 150) else { return };
+    let Some(sum) = sum_of("killing", RunNetwork::Tcp, 150) else { return };
     assert_eq!(sum.past.kills, sum.seeds * 9, "{sum:?}");
     sum.at_least([(sum.tally.succeeded, 10_000)]);
 }
@@ -159,7 +159,7 @@ fn what_a_killed_host_has_sent_does_not_come_behind_its_successor() {
 #[test]
 fn what_comes_behind_a_successor_is_found() {
     let found = (0..500).find_map(|seed| {
-        let wrong = |plan: &mut Plan| {
+        let wrong = |plan: &mut SimPlan| {
             killing(plan);
             plan.manners.slow_percent = 50;
             plan.sabotage = Some(Sabotage::NoFence);
@@ -173,7 +173,7 @@ fn what_comes_behind_a_successor_is_found() {
 /// Connections of a few hosts need many times the available buffers; some fall silent and keep theirs.
 #[test]
 fn buffers_that_are_few_are_waited_for() {
-    let Some(sum) = sum_of("starving", Lanes::Tcp, 40) else { return };
+    let Some(sum) = sum_of("starving", RunNetwork::Tcp, 40) else { return };
     sum.at_least([
         (sum.target.starved, 10_000),
         (sum.target.overdue, 5),
@@ -184,7 +184,7 @@ fn buffers_that_are_few_are_waited_for() {
 /// Connections fall silent one after the other, without any notice of an end.
 #[test]
 fn half_open_connections_are_survived() {
-    let Some(sum) = sum_of("half-open", Lanes::Tcp, 150) else { return };
+    let Some(sum) = sum_of("half-open", RunNetwork::Tcp, 150) else { return };
     sum.at_least([
         (sum.past.fenced, 100),
         (sum.past.associations, 300),
@@ -194,14 +194,14 @@ fn half_open_connections_are_survived() {
 
 #[test]
 fn resets_that_only_one_end_hears_of_are_survived() {
-    let Some(sum) = sum_of("lost-resets", Lanes::Tcp, 100) else { return };
+    let Some(sum) = sum_of("lost-resets", RunNetwork::Tcp, 100) else { return };
     sum.at_least([(sum.past.associations, 300), (sum.tally.succeeded, 10_000)]);
 }
 
 /// The target serves another namespace when it restarts: no request that meant the first one reaches it.
 #[test]
 fn requests_do_not_go_to_another_namespace() {
-    let Some(sum) = sum_of("replaced", Lanes::Tcp, 150) else { return };
+    let Some(sum) = sum_of("replaced", RunNetwork::Tcp, 150) else { return };
     sum.at_least([(sum.past.associations, 500), (sum.tally.succeeded, 10_000)]);
 }
 
@@ -209,20 +209,20 @@ fn requests_do_not_go_to_another_namespace() {
 /// either end first.
 #[test]
 fn pauses_as_long_as_the_keep_alive_timeout_are_survived() {
-    let Some(sum) = sum_of("pausing", Lanes::Tcp, 60) else { return };
+    let Some(sum) = sum_of("pausing", RunNetwork::Tcp, 60) else { return };
     sum.at_least([(sum.target.expired, 10), (sum.tally.succeeded, 5_000)]);
 }
 
 /// A path whose old writes have ended continues requests that have waited for them, without any other event.
 #[test]
 fn what_waited_for_old_writes_goes_on_at_once() {
-    Runs::of("drawn", Lanes::Tcp).unwrap().run(3_871_591_641).unwrap();
+    Runs::of("drawn", RunNetwork::Tcp).unwrap().run(3_871_591_641).unwrap();
 }
 
 /// Its commands were on the disk when it was paused, and hosts have switched to other paths meanwhile.
 #[test]
 fn a_target_that_stood_still_begins_no_further_part_of_a_command() {
-    Runs::of("drawn", Lanes::Tcp).unwrap().run(1_800_392_663).unwrap();
+    Runs::of("drawn", RunNetwork::Tcp).unwrap().run(1_800_392_663).unwrap();
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_seed_is_a_run() {
 /// Hosts and target authenticate each other on every queue, in spite of lost connections.
 #[test]
 fn runs_with_authentication_end_well() {
-    let Some(sum) = sum_of("authenticating", Lanes::Tcp, 200) else { return };
+    let Some(sum) = sum_of("authenticating", RunNetwork::Tcp, 200) else { return };
     sum.at_least([(sum.tally.succeeded, 5_000), (sum.past.associations, 200)]);
 }
 

@@ -2,15 +2,15 @@
 
 use crate::cases::is_thorough;
 use crate::common::sum_of;
-use roadtrain_sim::plan::{Plan, Sabotage};
+use roadtrain_sim::plan::{Sabotage, SimPlan};
 use roadtrain_sim::run_changed;
-use roadtrain_sim::runs::Lanes;
-use roadtrain_sim::scenario::{Scenario, drawn, failing_fast, moving, standing_still, sticking};
+use roadtrain_sim::runs::RunNetwork;
+use roadtrain_sim::scenario::{SimScenario, drawn, failing_fast, moving, standing_still, sticking};
 use std::ops::Range;
 
 #[test]
 fn hosts_of_several_targets_end_well() {
-    let Some(sum) = sum_of("targets", Lanes::Tcp, 200) else { return };
+    let Some(sum) = sum_of("targets", RunNetwork::Tcp, 200) else { return };
     sum.at_least([
         (sum.target.expired, 100),
         (sum.past.moved, 200),
@@ -22,25 +22,25 @@ fn hosts_of_several_targets_end_well() {
 
 #[test]
 fn a_write_that_a_target_claims_is_waited_for() {
-    let Some(sum) = sum_of("sticking", Lanes::Tcp, 60) else { return };
+    let Some(sum) = sum_of("sticking", RunNetwork::Tcp, 60) else { return };
     sum.at_least([(sum.past.fenced, 100), (sum.past.moved, 100)]);
 }
 
 #[test]
 fn a_write_that_has_failed_is_not_executed_behind_a_newer_one() {
-    let Some(sum) = sum_of("failing-fast", Lanes::Tcp, 60) else { return };
+    let Some(sum) = sum_of("failing-fast", RunNetwork::Tcp, 60) else { return };
     sum.at_least([(sum.past.surrenders, 60), (sum.past.detached, 10), (sum.tally.failed, 60)]);
 }
 
 #[test]
 fn another_target_at_the_address_proves_nothing() {
-    let Some(sum) = sum_of("moving", Lanes::Tcp, 60) else { return };
+    let Some(sum) = sum_of("moving", RunNetwork::Tcp, 60) else { return };
     sum.at_least([(sum.past.associations, 100), (sum.tally.succeeded, 3_000)]);
 }
 
 #[test]
 fn a_target_that_stood_still_executes_nothing_old() {
-    let Some(sum) = sum_of("standing-still", Lanes::Tcp, 60) else { return };
+    let Some(sum) = sum_of("standing-still", RunNetwork::Tcp, 60) else { return };
     sum.at_least([(sum.target.expired, 60), (sum.past.moved, 200), (sum.tally.succeeded, 5_000)]);
 }
 
@@ -71,7 +71,7 @@ fn an_inherited_write_waits_until_its_target_was_tried() {
 }
 
 /// Rules with the scenario made for each, and a seed after which a run soon fails without the rule.
-const RULES: [(Sabotage, Scenario, u64); 4] = [
+const RULES: [(Sabotage, SimScenario, u64); 4] = [
     (Sabotage::IgnoredClaim, sticking, 0),
     (Sabotage::OpenBlocks, failing_fast, 14),
     (Sabotage::OnePlace, moving, 147),
@@ -79,9 +79,9 @@ const RULES: [(Sabotage, Scenario, u64); 4] = [
 ];
 
 /// Returns the first of these seeds that fails without the rule, and its failure.
-fn first_failure(sabotage: Sabotage, scenario: Scenario, seeds: Range<u64>) -> (u64, String) {
+fn first_failure(sabotage: Sabotage, scenario: SimScenario, seeds: Range<u64>) -> (u64, String) {
     let found = seeds.clone().find_map(|seed| {
-        let wrong = |plan: &mut Plan| {
+        let wrong = |plan: &mut SimPlan| {
             scenario(plan);
             plan.sabotage = Some(sabotage);
         };
