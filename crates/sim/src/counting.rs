@@ -126,7 +126,7 @@ impl CountingJobs {
     /// An increment is lost, or was executed twice.
     pub fn complete(&mut self, number: usize, status: Status, block: &[u8]) -> Result<(), String> {
         let job = &mut self.jobs[number];
-        let (step, before) = job.open.take().ok_or("nothing was under way")?;
+        let (step, before) = job.open.take().ok_or("no request was in flight")?;
         job.next = CountingStep::Read;
         match step {
             CountingStep::Read if status.is_success() => {

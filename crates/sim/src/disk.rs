@@ -147,7 +147,7 @@ struct Storage {
     /// Completions that their processes have not taken yet.
     ended: Vec<(u8, DiskCompletion)>,
     serial: u64,
-    manners: DiskBehaviour,
+    behaviour: DiskBehaviour,
     /// End of a stall, before which nothing happens.
     stalled_until: Instant,
     /// Extra delay of the next write.
@@ -161,9 +161,9 @@ impl Storage {
         if matches!(work, DiskWork::Write { .. }) {
             now += std::mem::take(&mut self.delay);
         }
-        let (shortest, longest) = self.manners.latency_us;
+        let (shortest, longest) = self.behaviour.latency_us;
         let mut takes = self.rng.micros(shortest, longest);
-        if self.rng.chance(self.manners.slow_percent) {
+        if self.rng.chance(self.behaviour.slow_percent) {
             takes *= 10;
         }
         let (slba, blocks) = match &work {
@@ -178,9 +178,9 @@ impl Storage {
         steps.reverse();
         let read = if matches!(work, DiskWork::Read { .. }) { blocks as usize } else { 0 };
         let data = vec![0; read * BLOCK_BYTES];
-        let fails = self.rng.below(1000) < self.manners.failing_per_mille;
+        let fails = self.rng.below(1000) < self.behaviour.failing_per_mille;
         self.serial += 1;
-        let losing = self.manners.losing_percent;
+        let losing = self.behaviour.losing_percent;
         let loses = work == DiskWork::Flush && losing > 0 && self.rng.chance(losing);
         let (ends, flushes) = (now + takes, self.serial);
         let task = DiskCommand { process, work, steps, ends, fails, loses, data, flushes };
@@ -239,7 +239,7 @@ impl Storage {
             ));
         }
         let is_forced = matches!(task.work, DiskWork::Write { fua: true, .. });
-        let is_unforced = is_forced && self.manners.losing_percent > 0;
+        let is_unforced = is_forced && self.behaviour.losing_percent > 0;
         match task.work {
             DiskWork::Write { slba, data, fua: true } if !is_unforced => {
                 let blocks = data.len() / BLOCK_BYTES;
@@ -266,14 +266,14 @@ pub struct SimDisk {
 impl SimDisk {
     /// Makes a storage of `blocks` blocks of zeroes, for process 0.
     #[must_use]
-    pub fn new(blocks: u64, manners: DiskBehaviour, rng: SimRng) -> Self {
+    pub fn new(blocks: u64, behaviour: DiskBehaviour, rng: SimRng) -> Self {
         let cell = DiskBlock { stable: vec![0; BLOCK_BYTES], cached: Vec::new(), lost: 0 };
         let storage = Storage {
             cells: vec![cell; blocks as usize],
             tasks: BTreeMap::new(),
             ended: Vec::new(),
             serial: 0,
-            manners,
+            behaviour,
             stalled_until: Instant::default(),
             delay: Duration::ZERO,
             rng,

@@ -79,13 +79,13 @@ impl Exclusion {
         self.wanted.get(&command).map(|wanted| wanted.range)
     }
 
-    /// Closes the range of a command at a reactor. `under_way` are the commands in flight there that change it.
-    pub(crate) fn close(&mut self, command: u64, reactor: usize, under_way: Vec<u64>) {
+    /// Closes the range of a command at a reactor. `in_flight` are the commands in flight there that change it.
+    pub(crate) fn close(&mut self, command: u64, reactor: usize, in_flight: Vec<u64>) {
         let Some(wanted) = self.wanted.get(&command) else { return };
         let owner = (wanted.reactor == reactor).then_some(command as u32);
-        let under_way = under_way.into_iter().map(|command| command as u32).collect();
+        let in_flight = in_flight.into_iter().map(|command| command as u32).collect();
         let gate = (wanted.lock, (), wanted.range);
-        let acknowledged = self.gates[reactor].close(gate, owner, under_way, command);
+        let acknowledged = self.gates[reactor].close(gate, owner, in_flight, command);
         acknowledged.into_iter().for_each(|command| self.acknowledged(command));
     }
 

@@ -26,10 +26,10 @@ const ANSWER: u64 = 2 * MS;
 /// Interval of a gateway's rounds.
 const ROUND: u64 = 500 * MS;
 /// Interval of checks for free images.
-const LOOK: u64 = 100 * MS;
-/// Shortest interval of changes of the cluster's map (`paxos_propose_interval`); `TOLD` is the time to distribute it.
+const FREE_CHECK: u64 = 100 * MS;
+/// Shortest interval of changes of the cluster's map (`paxos_propose_interval`); `DISTRIBUTE` is the time to distribute it.
 const PROPOSE: u64 = SECOND;
-const TOLD: u64 = 100 * MS;
+const DISTRIBUTE: u64 = 100 * MS;
 /// Time to open and lock an image, one after the other.
 pub const OPEN: u64 = 100 * MS;
 
@@ -126,7 +126,7 @@ fn known(phase: u64, its: u64) -> u64 {
 /// Returns when an observer of an image, with checks from `phase` on, has the owner fenced that sent heartbeats at
 /// phase `its`.
 fn silent(timing: Timing, phase: u64, its: u64) -> u64 {
-    let (beat, look) = (timing.beat.as_nanos() as u64, timing.look.as_nanos() as u64);
+    let (beat, check) = (timing.beat.as_nanos() as u64, timing.look.as_nanos() as u64);
     let mut observer = Observer::new(timing);
     let mut now = phase;
     loop {
@@ -135,7 +135,7 @@ fn silent(timing: Timing, phase: u64, its: u64) -> u64 {
         if verdict == Verdict::Fence {
             return now + ANSWER;
         }
-        now += ANSWER + look;
+        now += ANSWER + check;
     }
 }
 
@@ -155,20 +155,21 @@ pub fn recovery(seed: u64, gateways: usize, images: usize) -> Recovery {
         rest.iter().map(|name| (name.as_str(), known(rng.below(ROUND), its))).collect();
     // Times at which images become free, by the gateway that takes them over.
     let mut free: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
-    let look = timing.look.as_nanos() as u64;
+    let check = timing.look.as_nanos() as u64;
     for (image, _) in before.iter().enumerate().filter(|(_, gateway)| *gateway == dead) {
         let beats = rng.below(SECOND);
         // All standby gateways observe the image; the first one fences the owner.
         let fenced =
-            rest.iter().map(|_| silent(timing, rng.below(look), beats)).min().unwrap_or(DEATH);
-        let fenced = fenced + rng.below(PROPOSE) + TOLD;
-        let seen = fenced + rng.below(look + ANSWER);
+            rest.iter().map(|_| silent(timing, rng.below(check), beats)).min().unwrap_or(DEATH);
+        let fenced = fenced + rng.below(PROPOSE) + DISTRIBUTE;
+        let seen = fenced + rng.below(check + ANSWER);
         let name = format!("disks/image{image}");
-        let heir = preferred(&name, rest.iter().map(String::as_str)).unwrap_or("");
-        free.entry(heir).or_default().push(seen);
+        let successor = preferred(&name, rest.iter().map(String::as_str)).unwrap_or("");
+        free.entry(successor).or_default().push(seen);
     }
-    let served =
-        free.into_iter().flat_map(|(heir, free)| served(known[heir], rng.below(LOOK), free));
+    let served = free
+        .into_iter()
+        .flat_map(|(successor, free)| served(known[successor], rng.below(FREE_CHECK), free));
     let served: Vec<u64> = served.collect();
     let since = |at: Option<u64>| Duration::from_nanos(at.map_or(0, |at| at - DEATH));
     Recovery {
@@ -185,7 +186,7 @@ fn served(known: u64, phase: u64, mut free: Vec<u64>) -> Vec<u64> {
     free.sort_unstable();
     let (mut now, mut served) = (phase, Vec::new());
     while !free.is_empty() {
-        now += LOOK;
+        now += FREE_CHECK;
         let count = if now < known { 0 } else { free.iter().take_while(|at| **at <= now).count() };
         served.extend((1..=count as u64).map(|n| now + n * OPEN));
         now += count as u64 * OPEN;
@@ -198,9 +199,9 @@ fn served(known: u64, phase: u64, mut free: Vec<u64>) -> Vec<u64> {
 /// rounds.
 fn operations(timing: Timing, gateways: usize, images: usize) -> u64 {
     let per_second = |pause: Duration| 1.0 / pause.as_secs_f64();
-    let looks = 2.0 * (gateways - 1) as f64 * per_second(timing.look);
+    let checks = 2.0 * (gateways - 1) as f64 * per_second(timing.look);
     let rounds = 2.0 * gateways as f64 * per_second(Duration::from_nanos(ROUND));
-    (images as f64 * (per_second(timing.beat) + looks) + rounds) as u64
+    (images as f64 * (per_second(timing.beat) + checks) + rounds) as u64
 }
 
 /// Returns the tables of docs/internals/gateways.md.

@@ -162,13 +162,13 @@ pub struct History {
     /// Hosts by request, where they matter.
     hosts: BTreeMap<u64, u8>,
     /// By host: the last request of all at the last reported failure of a flush.
-    told: BTreeMap<u8, u64>,
+    last_reported: BTreeMap<u8, u64>,
     /// By killed host: writes that may happen until a successor is connected.
     orphans: BTreeMap<u8, Vec<u64>>,
     /// By host: its last acknowledged write that no flush of it covers.
     unflushed: BTreeMap<u8, Tick>,
     /// By host: the last such write that a power loss may have taken, while no flush has failed since.
-    untold: BTreeMap<u8, Tick>,
+    unreported: BTreeMap<u8, Tick>,
 }
 
 impl History {
@@ -190,10 +190,10 @@ impl History {
             has_machines: false,
             paths: HistoryPaths::default(),
             hosts: BTreeMap::new(),
-            told: BTreeMap::new(),
+            last_reported: BTreeMap::new(),
             orphans: BTreeMap::new(),
             unflushed: BTreeMap::new(),
-            untold: BTreeMap::new(),
+            unreported: BTreeMap::new(),
         }
     }
 
@@ -232,12 +232,12 @@ impl History {
         }
         let began = self.pending.get(&id).map_or(0, |(began, _)| *began);
         if let Some(host) = self.hosts.get(&id) {
-            self.untold.remove(host);
+            self.unreported.remove(host);
             self.unflushed.retain(|other, last| other != host || *last > began);
         }
         let last = self.hosts.last_key_value().map_or(id, |(last, _)| *last);
         if let Some(host) = self.hosts.get(&id) {
-            self.told.insert(*host, last);
+            self.last_reported.insert(*host, last);
         }
         self.fail(id);
         Ok(())
@@ -252,17 +252,17 @@ impl History {
         self.unflushed.retain(|other, last| other != host || *last > began);
         if began <= self.lost_power_at {
             // The response may be older than the power loss.
-            self.untold.retain(|other, last| other != host || *last > began);
+            self.unreported.retain(|other, last| other != host || *last > began);
         } else if self.paths.is_unaware(*host) {
-            self.untold.retain(|other, _| other != host || !self.has_machines);
-        } else if self.untold.contains_key(host) {
+            self.unreported.retain(|other, _| other != host || !self.has_machines);
+        } else if self.unreported.contains_key(host) {
             return Err("a flush succeeds though the power took acknowledged writes".into());
         }
         Ok(())
     }
 
     /// True if its host has another flush in flight, to which a failure may be reported.
-    fn flushes_beside(&self, id: u64) -> bool {
+    fn has_other_flush(&self, id: u64) -> bool {
         let host = self.hosts.get(&id);
         let is_flush = |pending: &PendingRequest| matches!(pending, PendingRequest::Flush { .. });
         let mut others = self.pending.iter().filter(|(_, (_, pending))| is_flush(pending));
@@ -270,11 +270,12 @@ impl History {
     }
 
     /// True if flush `id` proves that `candidate`, as it was at the flush's begin, is stable.
-    fn speaks_for(&self, id: u64, candidate: &BlockCandidate) -> bool {
+    fn covers(&self, id: u64, candidate: &BlockCandidate) -> bool {
         let BlockCandidate { write, ended, .. } = *candidate;
         let (host, writer) = (self.hosts.get(&id), self.hosts.get(&write));
-        let told = host.and_then(|host| self.told.get(host));
-        let is_kept = host == writer && told.is_none_or(|told| write > *told);
+        let last_reported = host.and_then(|host| self.last_reported.get(host));
+        let is_kept =
+            host == writer && last_reported.is_none_or(|last_reported| write > *last_reported);
         !self.loses || write == 0 || ended.is_some() && is_kept
     }
 
@@ -479,7 +480,7 @@ impl History {
     /// Notes the end of a process of `host`: the next one knows nothing of its writes.
     pub fn end_process(&mut self, host: u8) {
         self.unflushed.remove(&host);
-        self.untold.remove(&host);
+        self.unreported.remove(&host);
         self.paths.forget(host);
     }
 
@@ -527,9 +528,9 @@ impl History {
                 self.end_write(id, change, (began, tick), lost_power)?
             }
             PendingRequest::Flush { before } if !lost_power => {
-                let alone = !self.loses || !self.flushes_beside(id);
+                let alone = !self.loses || !self.has_other_flush(id);
                 for (lba, before) in before.into_iter().enumerate() {
-                    if alone && before.iter().all(|candidate| self.speaks_for(id, candidate)) {
+                    if alone && before.iter().all(|candidate| self.covers(id, candidate)) {
                         self.settle(id, lba, &before);
                     }
                 }
@@ -648,9 +649,9 @@ impl History {
     pub fn lose_power(&mut self) {
         self.lost_power_at = self.tick();
         // Two losses are not judged for a host if one of its paths missed the first.
-        self.untold.retain(|host, _| !self.paths.is_unaware(*host));
+        self.unreported.retain(|host, _| !self.paths.is_unaware(*host));
         self.paths.unaware.clone_from(&self.paths.live);
-        self.untold.append(&mut self.unflushed);
+        self.unreported.append(&mut self.unflushed);
         for register in &mut self.registers {
             register.current.clone_from(&register.stable);
         }

@@ -5,10 +5,10 @@ mod express;
 mod lane;
 mod moves;
 
+use crate::diffie_hellman;
 use crate::ends::ConnectionLost;
 use crate::load::SimLoad;
 use crate::plan::{NQN, Sabotage, SimPlan, host_nqn};
-use crate::powers;
 use crate::rng::SimRng;
 use crate::summary::HostCounts;
 use crate::transport::{QueueOpening, SimHostEnd, SimTransport};
@@ -319,14 +319,14 @@ impl<T: SimTransport> SimHost<T> {
             }
         }
         for at in (0..self.expresses.len()).rev() {
-            let ExpressLane { number, home, lane } = &mut self.expresses[at];
-            let (number, home) = (*number, *home);
+            let ExpressLane { number, lane_number, lane } = &mut self.expresses[at];
+            let (number, lane_number) = (*number, *lane_number);
             let mut is_lost = lane.receive(now, network, load)?.is_err();
             let mut overdue = Vec::new();
             is_lost |= lane.check_overdue(now, |cid| overdue.push(cid));
             self.past.aborts += overdue.len() as u64;
             self.association.overdue(number, overdue);
-            if is_lost && self.lanes[home].express.is_closing() {
+            if is_lost && self.lanes[lane_number].express.is_closing() {
                 self.express_closed(now, network, at);
             } else if is_lost {
                 lane.detach(now, network);
@@ -413,7 +413,7 @@ impl<T: SimTransport> SimHost<T> {
                 self.association.answer(now, sealed.map(|()| Answer::Sealed));
             }
             Ask::Compute(work) => {
-                powers::supply(&work);
+                diffie_hellman::supply(&work);
                 self.association.answer(now, Ok(Answer::Computed));
             }
         }

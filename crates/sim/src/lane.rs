@@ -117,8 +117,8 @@ impl<E: SimTargetEnd> SimTargetLane<E> {
 
     /// True if it receives: not while it waits for a buffer, or for its host to read responses.
     pub fn listens(&self) -> bool {
-        let is_deaf = self.execution.unsent() >= self.unsent_max && self.end.is_blocked();
-        !self.execution.is_stalled() && !is_deaf && !self.placement.is_leaving
+        let is_backlogged = self.execution.unsent() >= self.unsent_max && self.end.is_blocked();
+        !self.execution.is_stalled() && !is_backlogged && !self.placement.is_leaving
     }
 
     /// Takes an arrival, for [`SimTargetLane::handle`].

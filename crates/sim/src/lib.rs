@@ -9,7 +9,7 @@
 //!
 //! ```
 //! let summary = roadtrain_sim::run(7).expect("a seed that passes");
-//! assert!(summary.moments > 0);
+//! assert!(summary.steps > 0);
 //! ```
 //!
 //! Checks of a run:
@@ -34,6 +34,7 @@
 mod commands;
 pub mod connection;
 pub mod counting;
+pub mod diffie_hellman;
 pub mod disk;
 pub mod ends;
 pub mod environment;
@@ -53,7 +54,6 @@ pub mod network;
 pub mod paths;
 pub mod plan;
 pub mod pool;
-pub mod powers;
 pub mod process;
 pub mod reactor;
 pub mod request;

@@ -58,7 +58,7 @@ enum LoadRequestKind {
         what: TenureRequestKind,
     },
     /// Read of the namespace that changes: any valid response is correct, except another namespace's data.
-    Elsewhere {
+    ChangingNamespace {
         /// Store that the request means, if its host has seen one.
         meant: Option<u8>,
     },
@@ -195,7 +195,7 @@ impl SimLoad {
             _ => {
                 let sqe = Sqe::rw(opcode::READ, 2, 0, 1);
                 (
-                    LoadRequestKind::Elsewhere { meant: self.pinned.get(&host).copied() },
+                    LoadRequestKind::ChangingNamespace { meant: self.pinned.get(&host).copied() },
                     request(token, sqe, Data::In(512), vec![0; 512], Urgency::Normal),
                 )
             }
@@ -351,7 +351,7 @@ impl SimLoad {
             if status.is_success() { &mut self.tally.succeeded } else { &mut self.tally.failed };
         *count += 1;
         match kind {
-            LoadRequestKind::Elsewhere { meant } if status.is_success() => {
+            LoadRequestKind::ChangingNamespace { meant } if status.is_success() => {
                 match (meant, buffer.first()) {
                     (Some(meant), Some(&store)) if meant != store => {
                         Err(format!("a read meant namespace {meant} and shows namespace {store}"))
@@ -359,7 +359,7 @@ impl SimLoad {
                     _ => Ok(()),
                 }
             }
-            LoadRequestKind::Elsewhere { .. } => {
+            LoadRequestKind::ChangingNamespace { .. } => {
                 if status.is(Status::INVALID_NAMESPACE) || FAILURES.iter().any(|&s| status.is(s)) {
                     Ok(())
                 } else {

@@ -20,7 +20,7 @@ const EVERY: &str = "all";
 
 /// Simulates host and target over a hostile network, a run a seed.
 #[derive(Parser)]
-struct Options {
+struct SimOptions {
     /// Seeds of each scenario
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
@@ -45,7 +45,7 @@ fn names() -> Vec<&'static str> {
     scenario::ALL.iter().map(|(name, _)| *name).chain([EVERY]).collect()
 }
 
-impl Options {
+impl SimOptions {
     fn runs(&self) -> Vec<Runs> {
         let lanes = match (self.ethernet, self.mixing) {
             (true, _) => RunNetwork::Ethernet,
@@ -107,7 +107,7 @@ fn run_seeds(runs: &Runs, first: u64, seeds: u64, threads: usize) -> u64 {
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = SimOptions::parse();
     let first = options.first.unwrap_or_else(first_seed);
     let threads = options.threads.or_else(|| thread::available_parallelism().ok());
     let threads = threads.map_or(1, NonZero::get);

@@ -14,7 +14,7 @@ const SET_UP_OCTETS: usize = 2048;
 
 /// Behaviour of the network.
 #[derive(Clone, Copy, Debug)]
-pub struct Weather {
+pub struct NetworkBehaviour {
     /// Shortest and longest delay in microseconds.
     pub delay_us: (u64, u64),
     /// Most bytes of a piece; data is cut at random.
@@ -33,7 +33,7 @@ struct ConnectionPipe {
     /// Time before which the receiver reads nothing.
     stalled_until: Instant,
     /// True while the receiver does not read.
-    is_deaf: bool,
+    is_unread: bool,
     /// True if the sender found the window closed.
     sender_blocked: bool,
     /// Time since which a blocked sender can continue.
@@ -58,7 +58,7 @@ impl ConnectionPipe {
     }
 
     fn next_at(&self, held_until: Instant) -> Option<Instant> {
-        let (at, _) = self.flight.front().filter(|_| !self.is_deaf)?;
+        let (at, _) = self.flight.front().filter(|_| !self.is_unread)?;
         Some((*at).max(self.stalled_until).max(held_until))
     }
 
@@ -105,7 +105,7 @@ impl NetworkConnection {
 
 /// The network between hosts and targets.
 pub struct Network {
-    weather: Weather,
+    network_behaviour: NetworkBehaviour,
     rng: SimRng,
     connections: BTreeMap<ConnId, NetworkConnection>,
     next_id: u32,
@@ -130,13 +130,13 @@ impl Network {
     /// Makes a network without connections. `routes` are the targets of the addresses.
     #[must_use]
     pub fn new(
-        weather: Weather,
+        network_behaviour: NetworkBehaviour,
         (routes, targets): (Vec<u8>, u8),
         is_secured: bool,
         rng: SimRng,
     ) -> Self {
         Network {
-            weather,
+            network_behaviour,
             rng,
             connections: BTreeMap::new(),
             next_id: 0,
@@ -176,7 +176,7 @@ impl Network {
     }
 
     fn delay(&mut self) -> Duration {
-        let (shortest, longest) = self.weather.delay_us;
+        let (shortest, longest) = self.network_behaviour.delay_us;
         self.rng.micros(shortest, longest)
     }
 
@@ -193,7 +193,7 @@ impl Network {
 
     /// Sends as much of `octets` as the window takes. Returns that number of bytes.
     pub fn send(&mut self, now: Instant, id: ConnId, from: ConnEnd, octets: &[u8]) -> usize {
-        let window = self.weather.window_bytes;
+        let window = self.network_behaviour.window_bytes;
         let Some(pipe) = self.connections.get_mut(&id).map(|c| c.pipe(from.peer())) else {
             return octets.len();
         };
@@ -209,7 +209,8 @@ impl Network {
         }
         let mut rest = &octets[..taken];
         while !rest.is_empty() {
-            let piece = self.rng.between(1, self.weather.piece_bytes).min(rest.len() as u64);
+            let piece =
+                self.rng.between(1, self.network_behaviour.piece_bytes).min(rest.len() as u64);
             let (now_sent, later) = rest.split_at(piece as usize);
             let at = now + self.delay();
             if let Some(connection) = self.connections.get_mut(&id) {
@@ -344,7 +345,7 @@ impl Network {
     /// Starts or stops reading at `end`.
     pub fn listen(&mut self, id: ConnId, end: ConnEnd, listens: bool) {
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.pipe(end).is_deaf = !listens;
+            connection.pipe(end).is_unread = !listens;
         }
     }
 
@@ -402,19 +403,19 @@ impl Network {
     }
 
     /// Records data that an end has sent.
-    pub fn said(&mut self, id: ConnId, from: ConnEnd, data: &[u8]) {
+    pub fn record_sent(&mut self, id: ConnId, from: ConnEnd, data: &[u8]) {
         self.ledger.entry((id, from == ConnEnd::Host)).or_default().0.extend_from_slice(data);
     }
 
     /// Compares data that an end has received with the data that its peer has sent. True if it matches.
     #[must_use]
-    pub fn heard(&mut self, id: ConnId, at: ConnEnd, data: &[u8]) -> bool {
+    pub fn check_received(&mut self, id: ConnId, at: ConnEnd, data: &[u8]) -> bool {
         if data.is_empty() {
             return true;
         }
-        let (said, heard) = self.ledger.entry((id, at == ConnEnd::Target)).or_default();
-        let is_next = said[*heard..].starts_with(data);
-        *heard += data.len();
+        let (sent, received) = self.ledger.entry((id, at == ConnEnd::Target)).or_default();
+        let is_next = sent[*received..].starts_with(data);
+        *received += data.len();
         is_next
     }
 
@@ -443,7 +444,7 @@ impl Network {
 
     /// Returns the time of the next arrival at an end, or at which a blocked sender there can continue.
     #[must_use]
-    pub fn next_moment(&self, end: ConnEnd) -> Option<Instant> {
+    pub fn next_event_at(&self, end: ConnEnd) -> Option<Instant> {
         let moment = |connection: &NetworkConnection| {
             let held_until = self.held_until(connection.target, end);
             let NetworkConnection { to_host, to_target, .. } = connection;

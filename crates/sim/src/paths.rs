@@ -58,8 +58,8 @@ impl HostPaths {
         for lane in 0..self.selectors.len() {
             let selector = &mut self.selectors[lane];
             for (path, host) in paths.iter().enumerate() {
-                if selector.state(path) != host.way_state(lane) {
-                    selector.set_state(path, host.way_state(lane));
+                if selector.state(path) != host.path_state(lane) {
+                    selector.set_state(path, host.path_state(lane));
                 }
                 selector.set_barred(path, host.barred.clone());
             }
@@ -79,7 +79,7 @@ impl HostPaths {
             }
         }
         if has_moved {
-            paths.iter_mut().try_for_each(|path| path.go_on(now, network, load))?;
+            paths.iter_mut().try_for_each(|path| path.resume_requests(now, network, load))?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use crate::disk::DiskBehaviour;
 use crate::ends::ConnEnd;
 use crate::ether::settings::EtherSettings;
-use crate::network::Weather;
+use crate::network::NetworkBehaviour;
 use crate::rng::SimRng;
 use crate::secure::Security;
 use core::num::NonZeroU64;
@@ -60,12 +60,12 @@ pub enum SimFault {
         /// Duration of the cut.
         time: Duration,
         /// True if the ends are notified of the missing carrier.
-        told: bool,
+        is_notified: bool,
         /// True if frames sent meanwhile wait in the interface, and leave when the link is back.
         sticks: bool,
     },
     /// All frames over a link in one direction are lost for a while.
-    Deaf {
+    DropTowards {
         /// Number of the link.
         link: u8,
         /// Direction of the loss.
@@ -203,7 +203,7 @@ impl SimFault {
             | SimFault::Isolate { time, .. }
             | SimFault::PowerLoss { time }
             | SimFault::Cut { time, .. }
-            | SimFault::Deaf { time, .. }
+            | SimFault::DropTowards { time, .. }
             | SimFault::Echo { time, .. }
             | SimFault::Narrow { time, .. } => time,
             SimFault::Swallow => SWALLOWED,
@@ -237,7 +237,7 @@ impl SimFault {
                 | SimFault::Unread { .. }
                 | SimFault::Silence { .. }
                 | SimFault::Cut { .. }
-                | SimFault::Deaf { .. }
+                | SimFault::DropTowards { .. }
                 | SimFault::Move
                 | SimFault::Narrow { .. }
                 | SimFault::Flood { .. }
@@ -303,7 +303,7 @@ pub struct SimPlan {
     /// True if hosts and target authenticate each other.
     pub authenticates: bool,
     /// Time of a target's Diffie-Hellman computation in microseconds; 0: none.
-    pub power_us: u64,
+    pub dh_compute_us: u64,
     /// True if connections are secured by TLS.
     pub tls: bool,
     /// Parameters of TLS.
@@ -319,9 +319,9 @@ pub struct SimPlan {
     /// Percentage of connections that receive data directly into its destination.
     pub placed_percent: u64,
     /// Behaviour of the network.
-    pub weather: Weather,
+    pub network_behaviour: NetworkBehaviour,
     /// Behaviour of the disk.
-    pub manners: DiskBehaviour,
+    pub behaviour: DiskBehaviour,
     /// Keep-alive timeout; zero: none.
     pub keep_alive: Duration,
     /// Timeout of a command of the control plane.
@@ -357,7 +357,7 @@ pub enum Sabotage {
     /// It responds to a flush at once.
     IdleFlush,
     /// It reports a failed flush only to the host that has flushed.
-    UntoldFailure,
+    UnreportedFailure,
     /// It ignores FUA.
     IgnoredFua,
     /// It writes only the first half of a block.
@@ -389,7 +389,7 @@ pub enum Sabotage {
     /// Its write verifier stays the same after a power loss.
     SameVerifier,
     /// It drops the response to one command of a hundred.
-    ForgottenCommand,
+    DroppedResponse,
     /// Its reactors do not forward events to lanes that have moved.
     LostEvents,
     /// A host that takes a reservation waits for one reactor only.
@@ -433,15 +433,15 @@ fn rates(mut rng: SimRng) -> Rates {
     }
 }
 
-fn weather(rng: &mut SimRng, shortest: u64) -> Weather {
-    Weather {
+fn network_behaviour(rng: &mut SimRng, shortest: u64) -> NetworkBehaviour {
+    NetworkBehaviour {
         delay_us: (shortest, shortest * rng.between(1, 6)),
         piece_bytes: rng.pick(&[40, 1500, 30_000, 200_000]),
         window_bytes: rng.pick(&[2_000, 65_536, 1 << 20]),
     }
 }
 
-fn manners(rng: &mut SimRng, latency: u64) -> DiskBehaviour {
+fn behaviour(rng: &mut SimRng, latency: u64) -> DiskBehaviour {
     DiskBehaviour {
         latency_us: (latency, latency * rng.between(1, 5)),
         slow_percent: rng.pick(&[0, 2, 20]),
@@ -511,7 +511,7 @@ impl SimPlan {
             host,
             sq_flow_control: rng.chance(50),
             authenticates: false,
-            power_us: 0,
+            dh_compute_us: 0,
             tls: false,
             security: Security::new(rng.clone()),
             target,
@@ -519,8 +519,8 @@ impl SimPlan {
             rates,
             pool_bytes: 0,
             placed_percent: rng.pick(&[0, 50, 100]),
-            weather: weather(rng, shortest),
-            manners: manners(rng, latency),
+            network_behaviour: network_behaviour(rng, shortest),
+            behaviour: behaviour(rng, latency),
             keep_alive: Duration::from_millis(keep_alive_ms),
             timeout: Duration::from_millis(100),
             reconnect_delay: Duration::from_millis(rng.pick(&[1, 10])),

@@ -3,10 +3,10 @@
 //! All calls at one time happen one after the other, as behind the engine's lock: their events are sent to all inboxes
 //! before the next call. Each reactor takes its messages in this order, but at its own time.
 
+use crate::diffie_hellman;
 use crate::ends::ConnId;
 use crate::exclusion::ExclusionNotice;
 use crate::plan::{ReactorsPlan, SimPlan};
-use crate::powers;
 use crate::rng::SimRng;
 use core::time::Duration;
 use roadtrain_proto::security::dhchap::Work;
@@ -97,7 +97,7 @@ pub struct TargetProcess<L> {
     pending: Pending<(usize, CommandOwner)>,
     /// Computations with their ends, and the duration of each.
     works: VecDeque<(Instant, Work)>,
-    power: Duration,
+    dh_compute_time: Duration,
     /// Inboxes by reactor.
     pub inboxes: Vec<ReactorInbox<L>>,
     /// Random bytes for authentications.
@@ -123,7 +123,7 @@ impl<L> TargetProcess<L> {
             presences: Presences::default(),
             pending: Pending::default(),
             works: VecDeque::new(),
-            power: Duration::from_micros(plan.power_us),
+            dh_compute_time: Duration::from_micros(plan.dh_compute_us),
             inboxes,
             rng,
             numbers,
@@ -215,13 +215,13 @@ impl<L> TargetProcess<L> {
 
     /// Begins a computation.
     pub fn compute(&mut self, work: Work) {
-        self.works.push_back((self.now + self.power, work));
+        self.works.push_back((self.now + self.dh_compute_time, work));
     }
 
     /// Completes computations that are due: commands that wait for them are tried again.
     pub fn end_computations(&mut self) {
         while let Some((_, work)) = self.works.pop_front_if(|(at, _)| *at <= self.now) {
-            powers::supply(&work);
+            diffie_hellman::supply(&work);
             self.broadcast(Some(Broadcast::TryAgain));
         }
     }

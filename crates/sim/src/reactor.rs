@@ -217,7 +217,7 @@ impl<T: SimTransport> ReactorTurn<'_, T> {
                 service::reserved(self, command, status, &report);
             }
             ReactorMessage::Broadcast(Broadcast::CloseStale(host)) => {
-                self.reactor.counts.swept += service::close_stale(self, &host);
+                self.reactor.counts.stale_closed += service::close_stale(self, &host);
             }
             ReactorMessage::Broadcast(Broadcast::Probe(host)) => self.probe(&host),
             ReactorMessage::Broadcast(Broadcast::TryAgain) => service::try_again(self),
@@ -238,7 +238,9 @@ impl<T: SimTransport> ReactorTurn<'_, T> {
                 self.stores.open(self.reactor.number, lock);
                 service::hold_places(self);
             }
-            ReactorMessage::Exclusion(ExclusionNotice::Alone(command)) => self.go_on_alone(command),
+            ReactorMessage::Exclusion(ExclusionNotice::Alone(command)) => {
+                self.resume_exclusive(command)
+            }
             ReactorMessage::Settle(ticket) => {
                 let lane = self.reactor.lanes.get_mut(&ConnId(ticket as u32));
                 lane.into_iter().for_each(|lane| lane.placement.is_arriving = false);
@@ -263,7 +265,7 @@ impl<T: SimTransport> ReactorTurn<'_, T> {
             if lane.receive(self.now, arrival, self.stores).is_err() {
                 return self.end(conn, true);
             }
-            if lane.end.has_host_answered()
+            if lane.end.has_host_confirmed()
                 && let Some(presence) = lane.session.presence()
             {
                 self.process.answered(presence);
@@ -311,7 +313,7 @@ impl<T: SimTransport> ReactorTurn<'_, T> {
     }
 
     /// Continues a command that has got exclusive access, if it is still admitted.
-    fn go_on_alone(&mut self, command: u64) {
+    fn resume_exclusive(&mut self, command: u64) {
         let Some((conn, slot)) = self.stores.command(command) else { return };
         let admitted = service::admits(self, conn, slot);
         if let Some((conn, slot, outcome)) = self.stores.excluded(command, admitted) {
@@ -391,7 +393,7 @@ impl<T: SimTransport> ReactorTurn<'_, T> {
             |(_, lane): &(&ConnId, &SimTargetLane<T::Target>)| lane.end.is_host_gone(self.now);
         let gone = self.reactor.lanes.iter().filter(is_gone).map(|(&conn, _)| conn);
         let gone: Vec<ConnId> = gone.collect();
-        self.reactor.counts.gone += gone.len() as u64;
+        self.reactor.counts.unconfirmed += gone.len() as u64;
         gone.into_iter().for_each(|conn| self.end(conn, false));
     }
 
@@ -399,9 +401,9 @@ impl<T: SimTransport> ReactorTurn<'_, T> {
     fn probe(&mut self, host: &str) {
         for lane in self.reactor.lanes.values_mut().filter(|lane| lane.session.is_of(host)) {
             let Some(presence) = lane.session.presence() else { continue };
-            match lane.end.ask_host(self.now) {
+            match lane.end.query_host(self.now) {
                 Asked::Harmless => self.process.answered(presence),
-                Asked::Now => self.reactor.counts.asked += 1,
+                Asked::Now => self.reactor.counts.queried += 1,
                 Asked::Already => {}
             }
         }

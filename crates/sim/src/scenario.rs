@@ -74,7 +74,7 @@ fn also(plan: &mut SimPlan, count: u32, fault: impl Fn(u32) -> SimFault) {
 /// Storage whose flushes fail and lose the data they were for, power losses that reveal it, and hosts that share it.
 pub fn losing(plan: &mut SimPlan) {
     (plan.hosts, plan.blocks) = (3, 64);
-    plan.manners.losing_percent = 25;
+    plan.behaviour.losing_percent = 25;
     // A flush that is repeated after the death of the target's process does not get the failure of the first attempt.
     // Nor does a host's process know the failures that its predecessor has received.
     plan.faults
@@ -102,7 +102,7 @@ pub fn losing_paths(plan: &mut SimPlan) {
 /// power loss that took acknowledged writes, and never else.
 pub fn power_loss(plan: &mut SimPlan) {
     (plan.hosts, plan.blocks) = (2, 32);
-    plan.manners.failing_per_mille = 0;
+    plan.behaviour.failing_per_mille = 0;
     also(plan, 10, |part| match part % 2 {
         0 => SimFault::PowerLoss { time: Duration::from_millis(1) },
         _ => SimFault::Kill { target: 0, time: Duration::from_millis(1) },
@@ -111,14 +111,14 @@ pub fn power_loss(plan: &mut SimPlan) {
 
 /// The target does not respond to one command of a hundred: hosts abort it, then reconnect.
 pub fn forgetting(plan: &mut SimPlan) {
-    plan.sabotage = Some(Sabotage::ForgottenCommand);
+    plan.sabotage = Some(Sabotage::DroppedResponse);
     plan.io_timeout.get_or_insert(Duration::from_millis(60));
 }
 
 /// Three hosts on few blocks; their processes die one after the other, with requests in flight.
 pub fn killing(plan: &mut SimPlan) {
     (plan.hosts, plan.blocks) = (3, 16);
-    plan.manners.slow_percent = 20;
+    plan.behaviour.slow_percent = 20;
     let time = Duration::from_micros(100);
     only(plan, 9, |part| SimFault::KillHost { host: (part % 3) as u8, time });
 }
@@ -133,7 +133,7 @@ pub fn half_open(plan: &mut SimPlan) {
 /// unread and without a response.
 pub fn lost_resets(plan: &mut SimPlan) {
     plan.keep_alive = Duration::from_millis(100);
-    (plan.blocks, plan.manners.slow_percent) = (16, 30);
+    (plan.blocks, plan.behaviour.slow_percent) = (16, 30);
     only(plan, 12, |part| match part % 3 {
         0 => SimFault::StallDisk { time: Duration::from_millis(25) },
         _ => {
@@ -164,7 +164,7 @@ pub fn pausing(plan: &mut SimPlan) {
 /// The disk is stalled, and connections are lost meanwhile: hosts reconnect while commands of their lost connections
 /// are still on the disk.
 pub fn stalling(plan: &mut SimPlan) {
-    (plan.blocks, plan.manners.slow_percent) = (16, 30);
+    (plan.blocks, plan.behaviour.slow_percent) = (16, 30);
     plan.controller_loss_timeout = None;
     also(plan, 24, |part| match part % 4 {
         0 => SimFault::StallDisk { time: Duration::from_millis(25) },
@@ -206,7 +206,7 @@ fn without_news(plan: &mut SimPlan) {
     (plan.keep_alive, plan.chaos) =
         (Duration::from_millis(keep_alive_ms), Duration::from_millis(300));
     (plan.reconnect_delay, plan.pause) = (Duration::from_millis(1), Duration::from_micros(500));
-    plan.weather.delay_us = (5, 100);
+    plan.network_behaviour.delay_us = (5, 100);
 }
 
 fn rounds(round: impl Fn(Instant) -> [(Instant, SimFault); 2]) -> Vec<(Instant, SimFault)> {
@@ -215,7 +215,7 @@ fn rounds(round: impl Fn(Instant) -> [(Instant, SimFault); 2]) -> Vec<(Instant, 
 
 /// The namespace in use changes its size all the time, which no request notices.
 pub fn resizing(plan: &mut SimPlan) {
-    (plan.manners.failing_per_mille, plan.controller_loss_timeout) = (0, None);
+    (plan.behaviour.failing_per_mille, plan.controller_loss_timeout) = (0, None);
     only(plan, 40, |part| if part % 5 == 4 { SimFault::Namespace } else { SimFault::Resize });
 }
 
@@ -230,7 +230,7 @@ pub fn starving(plan: &mut SimPlan) {
 /// Hosts and target authenticate each other on every queue, in spite of lost connections.
 pub fn authenticating(plan: &mut SimPlan) {
     plan.authenticates = true;
-    plan.power_us = plan.dice.clone().fork().pick(&[0, 500, 13_000]);
+    plan.dh_compute_us = plan.dice.clone().fork().pick(&[0, 500, 13_000]);
 }
 
 /// Connections have TLS and hosts authenticate, in addition to everything else of a seed. An attacker on the wire
@@ -261,7 +261,7 @@ pub fn renewing(plan: &mut SimPlan) {
     plan.host.queue_entries = 8;
     // More than all requests of a lane have: some are completed before it is used up.
     plan.security.blocks_max = [16_000, 1 << 30];
-    plan.security.talks_per_mille = 0;
+    plan.security.other_sends_per_mille = 0;
     plan.faults.clear();
 }
 
@@ -348,7 +348,7 @@ fn counters(plan: &mut SimPlan) {
 pub fn taking(plan: &mut SimPlan) {
     plan.hosts = 3;
     takers(plan);
-    plan.manners.slow_percent = 20;
+    plan.behaviour.slow_percent = 20;
     also(plan, 24, |part| match part % 4 {
         0 => SimFault::StallDisk { time: Duration::from_millis(3) },
         1 => SimFault::Stall { end: ConnEnd::Target, time: Duration::from_millis(5) },
@@ -370,7 +370,7 @@ pub fn taking_paths(plan: &mut SimPlan) {
 /// know the outcome of a write stop taking, so few faults leave one without a response.
 fn takers(plan: &mut SimPlan) {
     (plan.blocks, plan.reserved, plan.controller_loss_timeout) = (16, 4, None);
-    plan.manners.failing_per_mille = 0;
+    plan.behaviour.failing_per_mille = 0;
     plan.faults
         .retain(|(_, fault)| !matches!(fault, SimFault::Kill { .. } | SimFault::PowerLoss { .. }));
 }

@@ -59,7 +59,7 @@ pub struct Security {
     /// Blocks of AES that a key of a host takes, and one of the target.
     pub blocks_max: [u64; 2],
     /// Sends of 1,000 before which an end sends more than data.
-    pub talks_per_mille: u64,
+    pub other_sends_per_mille: u64,
     /// Bytes of a socket's buffer: records leave in parts of at most that size.
     pub buffer_bytes: usize,
     /// Most bytes sealed at once.
@@ -74,7 +74,7 @@ impl Security {
             suite: rng.pick(&[Suite::Aes128GcmSha256, Suite::Aes256GcmSha384]),
             // More than all requests of a lane have.
             blocks_max: [rng.pick(&[100_000, 1 << 30]), rng.pick(&[100_000, 1 << 30])],
-            talks_per_mille: rng.pick(&[0, 5, 100]),
+            other_sends_per_mille: rng.pick(&[0, 5, 100]),
             buffer_bytes: rng.pick(&[50, 2_000, 100_000]),
             sealed_bytes: rng.pick(&[100, 5_000, SEALED_BYTES]),
         }
@@ -188,8 +188,8 @@ impl TlsEnd {
         if octets.is_empty() || !self.records.drain(&mut self.socket)? {
             return Ok(self.records.drain(&mut self.socket)?.then_some(0));
         }
-        if self.rng.below(1000) < self.security.talks_per_mille {
-            let taken = self.talk(octets)?;
+        if self.rng.below(1000) < self.security.other_sends_per_mille {
+            let taken = self.send_other(octets)?;
             if taken > 0 || !self.records.drain(&mut self.socket)? {
                 return Ok(Some(taken));
             }
@@ -208,7 +208,7 @@ impl TlsEnd {
     }
 
     /// Sends something other than plain data records. Returns how many of `octets` it has taken.
-    fn talk(&mut self, octets: &[u8]) -> Result<usize, Error> {
+    fn send_other(&mut self, octets: &[u8]) -> Result<usize, Error> {
         let padding = vec![0; self.rng.below(PADDED_BYTES as u64) as usize];
         match self.rng.below(6) {
             0 => self.records.update(false),

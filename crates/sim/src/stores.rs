@@ -287,7 +287,7 @@ impl TargetStores {
 
     /// True if the response to a command is to be dropped, as a deliberate fault.
     pub(crate) fn forgets(&mut self) -> bool {
-        self.plan.sabotage == Some(Sabotage::ForgottenCommand) && self.rng.chance(1)
+        self.plan.sabotage == Some(Sabotage::DroppedResponse) && self.rng.chance(1)
     }
 
     /// Returns the status for commands while the target refuses I/O.
@@ -439,8 +439,8 @@ impl TargetStores {
                 self.entries.get(&part.entry).is_some_and(|entry| entry.reactor == reactor);
             is_here && part.op.changed(bytes).is_some_and(|changed| changed.overlaps(&range))
         };
-        let under_way = self.parts.values().filter(changes).map(|part| part.entry).collect();
-        self.exclusion.close(command, reactor, under_way);
+        let in_flight = self.parts.values().filter(changes).map(|part| part.entry).collect();
+        self.exclusion.close(command, reactor, in_flight);
     }
 
     /// Opens a range at a reactor: operations that were held back begin.
@@ -480,7 +480,7 @@ fn flushes(plan: &SimPlan, marks: Extents) -> Rc<DiskFlushes> {
         stability: Rc::default(),
         woken: RefCell::default(),
         marks: RefCell::new(Marks::new(uncorrectable::Place::File, marks)),
-        forgets: plan.sabotage == Some(Sabotage::UntoldFailure),
+        forgets: plan.sabotage == Some(Sabotage::UnreportedFailure),
     })
 }
 
@@ -512,6 +512,6 @@ fn work(op: &Op, data: &[u8]) -> DiskWork {
             DiskWork::Write { slba, data, fua: false }
         }
         Op::Flush => DiskWork::Flush,
-        Op::ReadInPlace { .. } | Op::LookUp { .. } => unreachable!("no host asks for it"),
+        Op::ReadInPlace { .. } | Op::LookUp { .. } => unreachable!("no host requests it"),
     }
 }

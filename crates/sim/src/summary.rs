@@ -83,13 +83,13 @@ roadtrain_proto::counters! {
     /// Counters of targets.
     pub struct TargetCounts {
         /// Stale lanes, which had not detected that their hosts had lost them.
-        swept,
+        stale_closed,
         /// Connects refused because commands of lost connections were on the disk.
         busy,
         /// Lanes whose hosts were queried.
-        asked,
+        queried,
         /// Lanes whose hosts were queried and have not replied.
-        gone,
+        unconfirmed,
         /// Queues closed by the keep-alive timer.
         expired,
         /// Turns at whose end connections waited for buffers.
@@ -129,7 +129,7 @@ pub struct Summary {
     /// Counters of frames.
     pub fates: Fates,
     /// Simulated steps.
-    pub moments: u64,
+    pub steps: u64,
 }
 
 impl AddAssign for Summary {
@@ -146,6 +146,6 @@ impl AddAssign for Summary {
         self.fates += other.fates;
         self.forged += other.forged;
         self.tls += other.tls;
-        self.moments += other.moments;
+        self.steps += other.steps;
     }
 }

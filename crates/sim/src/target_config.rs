@@ -1,7 +1,7 @@
 //! Exports of a simulated target at its start.
 
+use crate::diffie_hellman;
 use crate::plan::{NQN, Sabotage, SimPlan, host_nqn};
-use crate::powers;
 use roadtrain_proto::security::TlsHosts;
 use roadtrain_proto::security::dhchap::{Group, Offer};
 use roadtrain_proto::time::Instant;
@@ -37,7 +37,7 @@ pub(crate) fn control(
     let mut config =
         TargetConfig { subsystems: vec![subsystem], network, ..TargetConfig::default() };
     if plan.authenticates {
-        let group = if plan.power_us > 0 { powers::GROUP } else { Group::Null };
+        let group = if plan.dh_compute_us > 0 { diffie_hellman::GROUP } else { Group::Null };
         let offer = Offer { groups: vec![group], ..Offer::default() };
         config.authentication =
             Authentication { required: true, offer, keys, ..Default::default() };

@@ -27,7 +27,7 @@ impl SimTransport for Network {
     fn new(plan: &SimPlan, rng: SimRng) -> Self {
         let targets = plan.targets;
         let routes = (0..plan.hosts * plan.paths).map(|path| path % plan.paths % targets);
-        Network::new(plan.weather, (routes.collect(), targets), plan.tls, rng)
+        Network::new(plan.network_behaviour, (routes.collect(), targets), plan.tls, rng)
     }
 
     fn route(&self, address: u8) -> u8 {
@@ -39,7 +39,7 @@ impl SimTransport for Network {
     }
 
     fn next_at(&self, end: ConnEnd) -> Option<Instant> {
-        self.next_moment(end)
+        self.next_event_at(end)
     }
 
     fn begin_turn(&mut self, _: Instant, end: ConnEnd) {

@@ -166,7 +166,7 @@ pub trait SimHostEnd: Queue<LoadRequest> {
     ) -> Result<(), ConnectionLost>;
     /// Seals its frames from now on.
     fn seal(&mut self, _secret: &FrameSecret) {
-        unreachable!("nobody is to");
+        unreachable!("this network never seals");
     }
     /// Ends the turn: sends what may be sent.
     fn end_turn(&mut self, now: Instant, network: &mut Self::Network);
@@ -232,11 +232,11 @@ pub trait SimTargetEnd {
     /// Returns the time of its next event.
     fn deadline(&mut self) -> Option<Instant>;
     /// Queries a host that connects again whether it still has this connection.
-    fn ask_host(&mut self, _now: Instant) -> Asked {
+    fn query_host(&mut self, _now: Instant) -> Asked {
         Asked::Harmless
     }
     /// True once if the host has confirmed the connection since the query.
-    fn has_host_answered(&mut self) -> bool {
+    fn has_host_confirmed(&mut self) -> bool {
         false
     }
     /// True if the host has not confirmed it in time.

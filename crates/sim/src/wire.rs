@@ -15,19 +15,19 @@ pub struct TcpWire {
     end: ConnEnd,
     secured: Option<Box<TlsEnd>>,
     /// Received bytes that are not compared yet.
-    heard: Vec<u8>,
-    life: Life,
-    why: TlsEnds,
+    uncompared: Vec<u8>,
+    state: WireState,
+    end_reason: TlsEnds,
 }
 
 /// State of a connection, which received bytes or used-up keys may end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Life {
-    Going,
+enum WireState {
+    Open,
     /// Ended at that time: no data is received or sent any more.
-    Over(Instant),
+    Ended(Instant),
     /// Ended, and reported to its end.
-    Told,
+    Reported,
 }
 
 impl TcpWire {
@@ -39,9 +39,9 @@ impl TcpWire {
             conn,
             end,
             secured,
-            heard: Vec::new(),
-            life: Life::Going,
-            why: TlsEnds::default(),
+            uncompared: Vec::new(),
+            state: WireState::Open,
+            end_reason: TlsEnds::default(),
         }
     }
 
@@ -49,22 +49,22 @@ impl TcpWire {
     pub fn receive(&mut self, now: Instant, octets: Vec<u8>) -> Vec<u8> {
         let Some(secured) = &mut self.secured else { return octets };
         let mut data = Vec::new();
-        if self.life == Life::Going {
+        if self.state == WireState::Open {
             let received = secured.receive(&octets, &mut data);
-            self.why = TlsEnds::of(&received);
+            self.end_reason = TlsEnds::of(&received);
             if !received.unwrap_or(false) {
-                self.life = Life::Over(now);
+                self.state = WireState::Ended(now);
             }
         }
-        self.heard.extend_from_slice(&data);
+        self.uncompared.extend_from_slice(&data);
         data
     }
 
     /// True once if the connection has ended by itself.
     pub fn ends(&mut self) -> bool {
-        let ends = matches!(self.life, Life::Over(_));
+        let ends = matches!(self.state, WireState::Ended(_));
         if ends {
-            self.life = Life::Told;
+            self.state = WireState::Reported;
         }
         ends
     }
@@ -72,9 +72,9 @@ impl TcpWire {
     /// Returns the time of its next event.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        match self.life {
-            Life::Over(at) => Some(at),
-            Life::Going | Life::Told => None,
+        match self.state {
+            WireState::Ended(at) => Some(at),
+            WireState::Open | WireState::Reported => None,
         }
     }
 
@@ -90,11 +90,11 @@ impl TcpWire {
         let Some(secured) = &mut self.secured else {
             return network.send(now, self.conn, self.end, octets);
         };
-        if self.life == Life::Going && network.leaves(self.conn, self.end) {
-            self.life = Life::Over(now);
+        if self.state == WireState::Open && network.leaves(self.conn, self.end) {
+            self.state = WireState::Ended(now);
         }
         let mut taken = 0;
-        while self.life == Life::Going {
+        while self.state == WireState::Open {
             let sent = network.send(now, self.conn, self.end, secured.unsent());
             secured.unsent().drain(..sent);
             if !secured.unsent().is_empty() {
@@ -104,15 +104,15 @@ impl TcpWire {
                 Ok(Some(count)) => taken += count,
                 Ok(None) => {}
                 Err(error) => {
-                    self.why = TlsEnds::of(&Err(error));
-                    self.life = Life::Over(now);
+                    self.end_reason = TlsEnds::of(&Err(error));
+                    self.state = WireState::Ended(now);
                 }
             }
             if taken == octets.len() && secured.unsent().is_empty() {
                 break;
             }
         }
-        network.said(self.conn, self.end, &octets[..taken]);
+        network.record_sent(self.conn, self.end, &octets[..taken]);
         taken
     }
 
@@ -125,14 +125,14 @@ impl TcpWire {
             }
             network.send(now, self.conn, self.end, secured.unsent());
         }
-        network.tls += self.why;
-        network.close(now, self.conn, self.end, orderly || self.life != Life::Going);
+        network.tls += self.end_reason;
+        network.close(now, self.conn, self.end, orderly || self.state != WireState::Open);
     }
 
     fn compare(&mut self, network: &mut Network) {
-        let heard = std::mem::take(&mut self.heard);
+        let uncompared = std::mem::take(&mut self.uncompared);
         assert!(
-            network.heard(self.conn, self.end, &heard),
+            network.check_received(self.conn, self.end, &uncompared),
             "other octets than those that were sent"
         );
     }

@@ -21,9 +21,9 @@ use std::collections::VecDeque;
 
 /// Time after the last fault within which everything completes; else the run is stuck. A namespace that replaces
 /// another one appears after 5 s; a target may first wait 1 s for hosts that are gone.
-const PATIENCE: Duration = Duration::from_secs(12);
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(12);
 /// Most steps of a run.
-const MOMENTS_MAX: u64 = 3_000_000;
+const STEPS_MAX: u64 = 3_000_000;
 
 /// Most turns at one time.
 const TURNS_MAX: u32 = 1000;
@@ -79,7 +79,7 @@ fn load(plan: &SimPlan, rng: SimRng) -> SimLoad {
     (load.marks_percent, load.swaps_percent) = (plan.marks_percent, plan.swaps_percent);
     load.may_mix = plan.lends_memory;
     load.tenures = Tenures::new(plan.hosts, blocks..shared, kind);
-    if plan.manners.losing_percent > 0 {
+    if plan.behaviour.losing_percent > 0 {
         load.history.expect_losses();
     }
     if plan.targets > 1 {
@@ -107,7 +107,7 @@ pub struct SimRun<T: Faults> {
     faults: VecDeque<(Instant, SimFault)>,
     /// Hosts that are detaching, with the durations of their absence.
     detaching: Vec<(u8, Duration)>,
-    moments: u64,
+    steps: u64,
 }
 
 impl<T: Faults> SimRun<T> {
@@ -117,7 +117,7 @@ impl<T: Faults> SimRun<T> {
         let mut rng = SimRng::new(seed);
         let mut plan = T::plan(&mut rng);
         change(&mut plan);
-        let disk = SimDisk::new(plan.blocks, plan.manners, rng.fork());
+        let disk = SimDisk::new(plan.blocks, plan.behaviour, rng.fork());
         let last = plan.faults.iter().map(|(at, fault)| *at + fault.time()).max();
         let mut dice = plan.dice.clone();
         let others = (1..plan.targets)
@@ -140,7 +140,7 @@ impl<T: Faults> SimRun<T> {
             load: load(&plan, rng.fork()),
             faults: plan.faults.iter().copied().collect(),
             detaching: Vec::new(),
-            moments: 0,
+            steps: 0,
             plan,
         }
     }
@@ -163,7 +163,7 @@ impl<T: Faults> SimRun<T> {
             counted: self.load.counting.counted,
             held: self.load.tenures.held,
             past: self.hosts.iter().map(|host| host.past).sum(),
-            moments: self.moments,
+            steps: self.steps,
             ..Summary::default()
         };
         for target in &self.targets {
@@ -178,7 +178,7 @@ impl<T: Faults> SimRun<T> {
             let next = self.next_at();
             let next = next.ok_or_else(|| format!("nothing is due any more: {}", self.state()))?;
             self.step(next)?;
-            if self.now > self.calm_from + PATIENCE {
+            if self.now > self.calm_from + COMPLETION_TIMEOUT {
                 return Err(format!("stuck: {}", self.state()));
             }
         }
@@ -207,8 +207,8 @@ impl<T: Faults> SimRun<T> {
     fn step(&mut self, next: Instant) -> Result<(), String> {
         self.now = self.now.max(next);
         for _ in 0..TURNS_MAX {
-            self.moments += 1;
-            if self.moments > MOMENTS_MAX {
+            self.steps += 1;
+            if self.steps > STEPS_MAX {
                 return Err("it goes round in circles".into());
             }
             self.turn()?;
@@ -383,7 +383,7 @@ impl<T: Faults> SimRun<T> {
         }
         let Summary { forged, tls, .. } = self.summary();
         if tls.refused > forged || tls.alerted > tls.refused {
-            return Err(format!("records were refused that nobody has changed: {forged}, {tls:?}"));
+            return Err(format!("records were refused that were never forged: {forged}, {tls:?}"));
         }
         // Without time limits only a fault ends an association.
         let is_limited = self.plan.io_timeout.is_some() || !self.plan.keep_alive.is_zero();

@@ -13,7 +13,7 @@ use roadtrain_ether_proto::links::Links;
 use roadtrain_proto::time::Instant;
 
 /// Time for which the end of a lane is hidden from its other end.
-const UNHEARD: Duration = Duration::from_millis(1);
+const NOTICE_LOSS: Duration = Duration::from_millis(1);
 
 /// All hosts, and the target.
 struct LaneEnds<'a> {
@@ -75,31 +75,31 @@ fn strike(
         SimFault::Reset => end(network, now, ConnEnd::Host, target),
         SimFault::Leave(at) => end(network, now, at, target),
         SimFault::ResetOne { end: at } => {
-            deafen(network, at.peer(), now + UNHEARD);
+            drop_towards(network, at.peer(), now + NOTICE_LOSS);
             end(network, now, at, target);
         }
         SimFault::Swallow => {
-            [ConnEnd::Host, ConnEnd::Target].iter().for_each(|&to| deafen(network, to, over))
+            [ConnEnd::Host, ConnEnd::Target].iter().for_each(|&to| drop_towards(network, to, over))
         }
         SimFault::Hold { .. } => {
             network.stalled_until = network.stalled_until.map(|at| at.max(over))
         }
         SimFault::Partition => {
-            deafen(network, ConnEnd::Target, now + UNHEARD);
+            drop_towards(network, ConnEnd::Target, now + NOTICE_LOSS);
             network.end_all(now);
         }
         SimFault::Unread { .. } => stall(network, ConnEnd::Target, over),
         SimFault::Stall { end, .. } => stall(network, end, over),
-        SimFault::Cut { link, told, sticks, .. } => {
+        SimFault::Cut { link, is_notified, sticks, .. } => {
             network.net.cut(link, sticks);
-            if told {
+            if is_notified {
                 LaneEnds { hosts, target }.set_carrier(now, link, false);
             }
-            network.reliefs.push((over, Relief::Mend { link, told }));
+            network.reliefs.push((over, Relief::Mend { link, is_notified }));
         }
-        SimFault::Deaf { link, to, .. } => network.net.deafen(link, to, over),
+        SimFault::DropTowards { link, to, .. } => network.net.drop_towards(link, to, over),
         SimFault::Echo { to, .. } => {
-            deafen(network, to, over);
+            drop_towards(network, to, over);
             network.echo_until = over;
             forger::echo(now, over, to, &mut network.net);
         }
@@ -142,9 +142,9 @@ fn end(
 }
 
 /// Drops everything sent towards an end.
-fn deafen(network: &mut EtherNetwork, to: ConnEnd, until: Instant) {
+fn drop_towards(network: &mut EtherNetwork, to: ConnEnd, until: Instant) {
     for link in 0..network.net.links() {
-        network.net.deafen(link, to, until);
+        network.net.drop_towards(link, to, until);
     }
 }
 
@@ -157,9 +157,9 @@ fn relieve(
     let mut ends = LaneEnds { hosts, target };
     for (_, relief) in network.reliefs.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
         match relief {
-            Relief::Mend { link, told } => {
+            Relief::Mend { link, is_notified } => {
                 network.net.mend(now, link);
-                if told {
+                if is_notified {
                     ends.set_carrier(now, link, true);
                 }
             }

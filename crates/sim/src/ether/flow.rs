@@ -105,8 +105,8 @@ impl EtherFlow {
 
 impl<'a> FlowRun<'a> {
     fn new(flow: &'a EtherFlow, seed: u64) -> Self {
-        let ways: Vec<_> = flow.links.iter().map(|link| link.ways).collect();
-        let net = Net::new(&ways, 4096, SimRng::new(seed));
+        let directions: Vec<_> = flow.links.iter().map(|link| link.directions).collect();
+        let net = Net::new(&directions, 4096, SimRng::new(seed));
         let piece_bytes = piece_bytes(&flow.links);
         let policy = PolicyConfig::of(PolicyKind::Auto);
         let packing = Packing::default();

@@ -87,18 +87,18 @@ roadtrain_proto::counters! {
 
 /// One direction of a link.
 struct LinkDirection {
-    manners: LinkBehaviour,
+    behaviour: LinkBehaviour,
     /// Time until which the link sends.
     busy_until: Instant,
     /// Arrival time of the last frame in order.
     last_at: Instant,
     flight: BTreeMap<(Instant, u64), Packet>,
     serial: u64,
-    deaf_until: Instant,
+    drops_until: Instant,
 }
 
 struct SimLink {
-    ways: [LinkDirection; 2],
+    directions: [LinkDirection; 2],
     has_carrier: bool,
     /// True if frames sent without carrier wait in the interface.
     sticks: bool,
@@ -128,16 +128,16 @@ impl Net {
     /// `ring_frames` of each link.
     #[must_use]
     pub fn new(links: &[[LinkBehaviour; 2]], ring_frames: usize, rng: SimRng) -> Self {
-        let way = |&manners: &LinkBehaviour| LinkDirection {
-            manners,
+        let direction = |&behaviour: &LinkBehaviour| LinkDirection {
+            behaviour,
             busy_until: Instant(0),
             last_at: Instant(0),
             flight: BTreeMap::new(),
             serial: 0,
-            deaf_until: Instant(0),
+            drops_until: Instant(0),
         };
-        let link = |ways: &[LinkBehaviour; 2]| SimLink {
-            ways: ways.each_ref().map(way),
+        let link = |directions: &[LinkBehaviour; 2]| SimLink {
+            directions: directions.each_ref().map(direction),
             has_carrier: true,
             sticks: false,
             stuck: Vec::new(),
@@ -164,7 +164,7 @@ impl Net {
         let link = &mut links[usize::from(link)];
         fates.sent += 1;
         if link.has_carrier {
-            link.ways[index(from.peer())].send(now, packet, rng, fates);
+            link.directions[index(from.peer())].send(now, packet, rng, fates);
         } else if link.sticks && link.stuck.len() < 64 {
             link.stuck.push((from, packet));
         } else {
@@ -187,8 +187,8 @@ impl Net {
 
     /// Injects a frame that no end has sent.
     pub fn inject(&mut self, at: Instant, link: u8, to: ConnEnd, octets: Vec<u8>) {
-        let way = &mut self.links[usize::from(link)].ways[index(to)];
-        way.push(at, Packet::Frame(octets));
+        let direction = &mut self.links[usize::from(link)].directions[index(to)];
+        direction.push(at, Packet::Frame(octets));
     }
 
     /// Returns a random recorded frame.
@@ -208,9 +208,11 @@ impl Net {
     pub fn receive(&mut self, now: Instant, end: ConnEnd) -> Vec<(u8, Packet)> {
         let (mut arrived, ring_frames) = (Vec::new(), self.ring_frames);
         for (number, link) in (0..).zip(&mut self.links) {
-            let way = &mut link.ways[index(end)];
+            let direction = &mut link.directions[index(end)];
             let mut count = 0;
-            while let Some(entry) = way.flight.first_entry().filter(|entry| entry.key().0 <= now) {
+            while let Some(entry) =
+                direction.flight.first_entry().filter(|entry| entry.key().0 <= now)
+            {
                 let packet = entry.remove();
                 count += 1;
                 if count <= ring_frames {
@@ -226,15 +228,15 @@ impl Net {
     /// Returns the time of the next arrival at an end.
     #[must_use]
     pub fn next_at(&self, end: ConnEnd) -> Option<Instant> {
-        let ways = self.links.iter().map(|link| &link.ways[index(end)]);
-        ways.filter_map(|way| way.flight.keys().next().map(|(at, _)| *at)).min()
+        let directions = self.links.iter().map(|link| &link.directions[index(end)]);
+        directions.filter_map(|direction| direction.flight.keys().next().map(|(at, _)| *at)).min()
     }
 
     /// Cuts a link: packets in flight are lost. With `sticks`, packets sent meanwhile wait in the interfaces.
     pub fn cut(&mut self, link: u8, sticks: bool) {
         let link = &mut self.links[usize::from(link)];
         (link.has_carrier, link.sticks) = (false, sticks);
-        link.ways.iter_mut().for_each(|way| way.flight.clear());
+        link.directions.iter_mut().for_each(|direction| direction.flight.clear());
     }
 
     /// Restores a link.
@@ -253,8 +255,8 @@ impl Net {
     }
 
     /// Drops everything sent towards `to`, until the given time.
-    pub fn deafen(&mut self, link: u8, to: ConnEnd, until: Instant) {
-        self.links[usize::from(link)].ways[index(to)].deaf_until = until;
+    pub fn drop_towards(&mut self, link: u8, to: ConnEnd, until: Instant) {
+        self.links[usize::from(link)].directions[index(to)].drops_until = until;
     }
 
     /// Restores all links and stops all impairments.
@@ -262,13 +264,16 @@ impl Net {
         for number in 0..self.links() {
             self.mend(now, number);
         }
-        self.links.iter_mut().flat_map(|link| &mut link.ways).for_each(|w| w.manners.behave());
+        self.links
+            .iter_mut()
+            .flat_map(|link| &mut link.directions)
+            .for_each(|w| w.behaviour.behave());
     }
 }
 
 impl LinkDirection {
     fn send(&mut self, now: Instant, mut packet: Packet, rng: &mut SimRng, fates: &mut Fates) {
-        let LinkBehaviour { rate_mbit, queue_octets, .. } = self.manners;
+        let LinkBehaviour { rate_mbit, queue_octets, .. } = self.behaviour;
         let mut left_at = now;
         if let Some(rate_mbit) = rate_mbit {
             let waiting = self.busy_until.since(now).as_nanos() as u64 * rate_mbit / 8000;
@@ -281,21 +286,21 @@ impl LinkDirection {
             left_at = self.busy_until;
         }
         let chance = |rng: &mut SimRng, ppm| rng.below(1_000_000) < ppm;
-        if chance(rng, self.manners.lost_ppm) || now < self.deaf_until {
+        if chance(rng, self.behaviour.lost_ppm) || now < self.drops_until {
             fates.lost += 1;
             return;
         }
-        if chance(rng, self.manners.repeated_ppm) {
+        if chance(rng, self.behaviour.repeated_ppm) {
             fates.repeated += 1;
             let later = rng.micros(0, 2000);
             self.push(left_at + self.delay(rng) + later, packet.clone());
         }
-        if chance(rng, self.manners.damaged_ppm) {
+        if chance(rng, self.behaviour.damaged_ppm) {
             fates.damaged += 1;
-            damage(&mut packet, self.manners.damages_bodies, rng);
+            damage(&mut packet, self.behaviour.damages_bodies, rng);
         }
         let mut at = left_at + self.delay(rng);
-        if chance(rng, self.manners.overtaken_ppm) {
+        if chance(rng, self.behaviour.overtaken_ppm) {
             at += rng.micros(0, 1000);
         } else {
             at = at.max(self.last_at);
@@ -305,7 +310,7 @@ impl LinkDirection {
     }
 
     fn delay(&self, rng: &mut SimRng) -> Duration {
-        let (shortest, more) = self.manners.delay_us;
+        let (shortest, more) = self.behaviour.delay_us;
         rng.micros(shortest, shortest + more)
     }
 

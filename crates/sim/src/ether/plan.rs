@@ -19,7 +19,7 @@ fn sending(rng: &mut SimRng) -> Sending {
     Sending { policy: policy(rng), packing, frames_per_send: rng.pick(&[1, 4, 64, 1000]) }
 }
 
-fn manners(rng: &mut SimRng, frame_bytes: u16, body_crc: bool, calm: bool) -> LinkBehaviour {
+fn behaviour(rng: &mut SimRng, frame_bytes: u16, body_crc: bool, calm: bool) -> LinkBehaviour {
     let longest = rng.pick(&[5, 50, 500, 5000]);
     let delay = rng.between(2, longest);
     let rate_mbit = rng.chance(40).then(|| rng.pick(&[100, 1000, 10_000]));
@@ -46,10 +46,10 @@ pub(super) fn plan(rng: &mut SimRng) -> SimPlan {
     let links: Vec<LinkPlan> = (0..rng.between(1, 4))
         .map(|_| {
             let frame_bytes = rng.pick(&[1500, 4256, 9000, 9000, 65_000]);
-            let mut manners = || manners(rng, frame_bytes, body_crc, is_calm);
-            let to_host = manners();
-            let to_target = if is_asymmetric { manners() } else { to_host };
-            LinkPlan { frame_bytes, ways: [to_host, to_target] }
+            let mut behaviour = || behaviour(rng, frame_bytes, body_crc, is_calm);
+            let to_host = behaviour();
+            let to_target = if is_asymmetric { behaviour() } else { to_host };
+            LinkPlan { frame_bytes, directions: [to_host, to_target] }
         })
         .collect();
     let (count, host) = (links.len() as u64, sending(rng));
@@ -78,8 +78,10 @@ fn faults(rng: &mut SimRng, plan: &SimPlan, links: u64) -> Vec<(Instant, SimFaul
         let link = rng.below(links) as u8;
         let end = rng.pick(&[ConnEnd::Host, ConnEnd::Target]);
         let fault = match rng.below(100) {
-            0..30 => SimFault::Cut { link, time, told: rng.chance(50), sticks: rng.chance(30) },
-            30..42 => SimFault::Deaf { link, to: end, time },
+            0..30 => {
+                SimFault::Cut { link, time, is_notified: rng.chance(50), sticks: rng.chance(30) }
+            }
+            30..42 => SimFault::DropTowards { link, to: end, time },
             42..55 => SimFault::Stall { end, time },
             55..63 => SimFault::Move,
             63..71 => SimFault::Narrow { end, credits: rng.pick(&[0, 1, 5, 60]), time },

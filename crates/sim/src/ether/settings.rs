@@ -11,7 +11,7 @@ pub struct LinkPlan {
     /// Largest frame in bytes: header and body.
     pub frame_bytes: u16,
     /// Behaviour towards the host and towards the target.
-    pub ways: [LinkBehaviour; 2],
+    pub directions: [LinkBehaviour; 2],
 }
 
 /// Send settings of one end.

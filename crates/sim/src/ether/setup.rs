@@ -21,7 +21,7 @@ use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Latency of a direct message.
-const WORD: Duration = Duration::from_micros(500);
+const MESSAGE_LATENCY: Duration = Duration::from_micros(500);
 
 /// One end of a lane.
 struct EtherLaneSide {
@@ -37,7 +37,7 @@ struct EtherLaneSide {
     /// Time at which this end notices that the lane has ended.
     over_at: Option<Instant>,
     /// True once it has noticed.
-    has_heard: bool,
+    has_noticed: bool,
 }
 
 impl EtherLaneSide {
@@ -50,7 +50,7 @@ impl EtherLaneSide {
             arrived: VecDeque::new(),
             is_there: true,
             over_at: None,
-            has_heard: false,
+            has_noticed: false,
         }
     }
 
@@ -60,7 +60,7 @@ impl EtherLaneSide {
 }
 
 /// Step of a host before it joins.
-enum Before {
+enum JoinStep {
     /// Discovery of the target, with the time of the next attempt.
     Finding(Instant),
     /// Ending earlier lanes.
@@ -73,14 +73,14 @@ struct SimEtherLane {
     entries: u16,
     /// Target that the host has discovered.
     endpoint: [u8; 16],
-    before: Option<Before>,
+    join_step: Option<JoinStep>,
     host: EtherLaneSide,
     /// Target end; `None` until the target has made it.
     target: Option<EtherLaneSide>,
     /// Proof with which the host ends a sealed lane.
     proof: Option<[u8; PROOF_BYTES]>,
     /// Arrival time of the next direct message: Join at the target, or Joined at the host.
-    word_at: Option<Instant>,
+    message_at: Option<Instant>,
 }
 
 impl SimEtherLane {
@@ -95,7 +95,7 @@ impl SimEtherLane {
 /// Action at the end of a fault.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Relief {
-    Mend { link: u8, told: bool },
+    Mend { link: u8, is_notified: bool },
     Widen(ConnEnd),
 }
 
@@ -139,17 +139,17 @@ impl EtherNetwork {
         kind: FrameType,
         body: &[u8],
     ) {
-        let is_stranger = header.socket_number.get() == 0;
-        let asked = Inquiry::read(header, kind, body);
-        let asked = asked.filter(|_| is_stranger || kind == FrameType::Leave);
-        let Some((inquiry, _)) = asked.filter(|_| self.silent_until <= now) else {
+        let is_unaddressed = header.socket_number.get() == 0;
+        let received = Inquiry::read(header, kind, body);
+        let received = received.filter(|_| is_unaddressed || kind == FrameType::Leave);
+        let Some((inquiry, _)) = received.filter(|_| self.silent_until <= now) else {
             self.foreign += 1;
             return;
         };
         let target =
             |lane: &SimEtherLane| lane.target.as_ref().map(|side| (side.is_there, side.token));
         let lane = self.lanes.values_mut().find(|l| target(l) == Some((true, inquiry.token)));
-        if lane.is_some() && !is_stranger {
+        if lane.is_some() && !is_unaddressed {
             return; // that lane has another socket number
         }
         let known = lane.as_ref().map(|lane| (lane.host.token, lane.proof));
@@ -157,7 +157,7 @@ impl EtherNetwork {
         match (inquiry.verdict(known), side) {
             (Verdict::Deny, _) => {
                 let (answer, leave) = inquiry.deny(header, &self.endpoint);
-                self.tell(now, link, ConnEnd::Target, answer, leave.as_bytes());
+                self.send_frame(now, link, ConnEnd::Target, answer, leave.as_bytes());
             }
             (Verdict::End, Some(side)) => side.over_at = Some(now),
             (Verdict::Acknowledge, Some(side)) => {
@@ -175,7 +175,7 @@ impl EtherNetwork {
     }
 
     /// Sends a frame that is not of a lane's qpair.
-    pub(super) fn tell(
+    pub(super) fn send_frame(
         &mut self,
         now: Instant,
         link: u8,
@@ -192,7 +192,7 @@ impl EtherNetwork {
         let Some(lane) = self.lanes.get(&id) else { return };
         let reply = lane.host.socket_number.into();
         for link in 0..self.net.links() {
-            self.tell(now, link, ConnEnd::Host, FrameHeader { link, reply, ..header }, body);
+            self.send_frame(now, link, ConnEnd::Host, FrameHeader { link, reply, ..header }, body);
         }
     }
 
@@ -201,11 +201,11 @@ impl EtherNetwork {
         let is_there = self.has_carrier() && self.silent_until <= now;
         let Some(lane) = self.lanes.get_mut(&id) else { return Err(ConnectionLost) };
         let fence = self.fences.entry(lane.hostid).or_default();
-        if let Some(Before::Finding(at)) = &mut lane.before
+        if let Some(JoinStep::Finding(at)) = &mut lane.join_step
             && *at <= now
         {
             if !is_there {
-                *at = now + WORD;
+                *at = now + MESSAGE_LATENCY;
                 return Ok(());
             }
             lane.endpoint = self.endpoint;
@@ -215,16 +215,18 @@ impl EtherNetwork {
                 _ => &[self.endpoint],
             };
             fence.begin(now, self.endpoint, &routes, there);
-            lane.before = Some(Before::Fencing);
+            lane.join_step = Some(JoinStep::Fencing);
         }
-        let Some(Before::Fencing) = lane.before else { return Ok(()) };
+        let Some(JoinStep::Fencing) = lane.join_step else { return Ok(()) };
         for octets in lane.host.arrived.drain(..) {
             if let Ok((header, kind, body)) = parse(&octets) {
                 fence.hear(&header, kind, body);
             }
         }
         match fence.state(now) {
-            FenceState::Open => (lane.before, lane.word_at) = (None, Some(now + WORD)),
+            FenceState::Open => {
+                (lane.join_step, lane.message_at) = (None, Some(now + MESSAGE_LATENCY))
+            }
             FenceState::Asking => {}
             FenceState::Closed => return Err(ConnectionLost),
         }
@@ -272,7 +274,7 @@ impl EtherNetwork {
         let lane = self.lanes.get_mut(&id)?;
         if end == ConnEnd::Host {
             lane.target.as_ref()?;
-            lane.word_at.take_if(|at| *at <= now)?;
+            lane.message_at.take_if(|at| *at <= now)?;
         }
         let (ours, theirs) = match end {
             ConnEnd::Host => (&lane.host, lane.target.as_ref()?),
@@ -302,9 +304,9 @@ impl EtherNetwork {
 impl EtherNetwork {
     /// Makes the network of a run.
     pub(super) fn new(plan: &SimPlan, mut rng: SimRng) -> Self {
-        let ways: Vec<_> = plan.ether.links.iter().map(|link| link.ways).collect();
+        let directions: Vec<_> = plan.ether.links.iter().map(|link| link.directions).collect();
         EtherNetwork {
-            net: Net::new(&ways, plan.ether.ring_frames, rng.fork()),
+            net: Net::new(&directions, plan.ether.ring_frames, rng.fork()),
             foreign: 0,
             made: 0,
             refused: 0,
@@ -324,22 +326,23 @@ impl EtherNetwork {
 
     /// Returns the time of the next event at an end.
     pub(super) fn next_at(&self, end: ConnEnd) -> Option<Instant> {
-        let words = self.lanes.values().flat_map(|lane| {
+        let messages = self.lanes.values().flat_map(|lane| {
             let is_mine = lane.target.is_some() == (end == ConnEnd::Host);
             let side = if end == ConnEnd::Host { Some(&lane.host) } else { lane.target.as_ref() };
-            let over_at =
-                side.filter(|side| side.is_there && !side.has_heard).and_then(|side| side.over_at);
-            let before =
-                lane.before.as_ref().filter(|_| end == ConnEnd::Host && lane.host.is_there);
-            let before = before.and_then(|before| match before {
-                Before::Finding(at) => Some(*at),
-                Before::Fencing => self.fences.get(&lane.hostid)?.deadline(),
+            let over_at = side
+                .filter(|side| side.is_there && !side.has_noticed)
+                .and_then(|side| side.over_at);
+            let join_step =
+                lane.join_step.as_ref().filter(|_| end == ConnEnd::Host && lane.host.is_there);
+            let join_step = join_step.and_then(|join_step| match join_step {
+                JoinStep::Finding(at) => Some(*at),
+                JoinStep::Fencing => self.fences.get(&lane.hostid)?.deadline(),
             });
-            let word_at = lane.word_at.filter(|_| is_mine && lane.host.is_there);
-            [over_at, before, word_at].into_iter().flatten()
+            let message_at = lane.message_at.filter(|_| is_mine && lane.host.is_there);
+            [over_at, join_step, message_at].into_iter().flatten()
         });
         let reliefs = self.reliefs.iter().map(|(at, _)| *at);
-        let due = words.chain(self.net.next_at(end)).min();
+        let due = messages.chain(self.net.next_at(end)).min();
         let due = due.map(|at| at.max(self.stalled_until(end)));
         reliefs.chain(due).min()
     }
@@ -360,10 +363,10 @@ impl EtherNetwork {
             let names = (header.token.get(), header.socket_number.get());
             let side = self.lanes.values_mut().find_map(|lane| {
                 // A host that is fencing receives replies about other lanes.
-                let asks = lane.before.is_some();
+                let is_fencing = lane.join_step.is_some();
                 let side = lane.side(end).filter(|side| side.is_there)?;
                 let is_its = names == (side.token, side.socket_number);
-                (is_its || asks && names.1 == side.socket_number).then_some(side)
+                (is_its || is_fencing && names.1 == side.socket_number).then_some(side)
             });
             match (side, kind) {
                 (Some(side), _) => side.arrived.push_back(octets),
@@ -395,13 +398,14 @@ impl EtherNetwork {
         // I/O queues use the target of the admin queue.
         let is_its = |lane: &&SimEtherLane| lane.hostid == hostid && lane.host.is_there;
         let endpoint = self.lanes.values().rfind(is_its).map(|lane| lane.endpoint);
-        let (before, word_at) = match qid {
-            0 => (Some(Before::Finding(now + WORD)), None),
-            _ => (None, Some(now + WORD)),
+        let (join_step, message_at) = match qid {
+            0 => (Some(JoinStep::Finding(now + MESSAGE_LATENCY)), None),
+            _ => (None, Some(now + MESSAGE_LATENCY)),
         };
         let endpoint = endpoint.unwrap_or(self.endpoint);
         let (target, proof) = (None, None);
-        let lane = SimEtherLane { hostid, entries, endpoint, before, host, target, proof, word_at };
+        let lane =
+            SimEtherLane { hostid, entries, endpoint, join_step, host, target, proof, message_at };
         self.lanes.insert(id, lane);
         id
     }
@@ -409,25 +413,26 @@ impl EtherNetwork {
     /// Accepts the next lane that its host has joined.
     pub(super) fn accept(&mut self, now: Instant) -> Option<ConnId> {
         let has_carrier = self.has_carrier();
-        let is_due =
-            |lane: &SimEtherLane| lane.target.is_none() && lane.word_at.is_some_and(|at| at <= now);
+        let is_due = |lane: &SimEtherLane| {
+            lane.target.is_none() && lane.message_at.is_some_and(|at| at <= now)
+        };
         let due: Vec<_> =
             self.lanes.iter().filter(|(_, lane)| is_due(lane)).map(|(&i, _)| i).collect();
         for id in due {
             let lane = self.lanes.get_mut(&id)?;
             if lane.endpoint != self.endpoint {
-                lane.word_at = None;
-                lane.host.over_at = Some(now + WORD); // no reply
+                lane.message_at = None;
+                lane.host.over_at = Some(now + MESSAGE_LATENCY); // no reply
                 continue;
             }
             if !has_carrier || self.silent_until > now {
-                lane.word_at = Some(now + WORD);
+                lane.message_at = Some(now + MESSAGE_LATENCY);
                 continue;
             }
             let window = self.rng.pick(&[1, 64, WINDOW as u16]);
             lane.target =
                 Some(EtherLaneSide::new(&mut self.rng, self.plan.ether.links.len(), window));
-            lane.word_at = Some(now + WORD);
+            lane.message_at = Some(now + MESSAGE_LATENCY);
             self.made += 1;
             return Some(id);
         }
@@ -443,7 +448,7 @@ impl EtherNetwork {
     ) -> Option<ConnectionArrival> {
         let side = self.lanes.get_mut(&id)?.side(end)?;
         if side.is_over(now) {
-            return (!std::mem::replace(&mut side.has_heard, true))
+            return (!std::mem::replace(&mut side.has_noticed, true))
                 .then_some(ConnectionArrival::Closed);
         }
         side.arrived.pop_front().map(ConnectionArrival::Octets)

@@ -192,11 +192,11 @@ impl SimTargetEnd for TargetLink {
         end.deadline().into_iter().chain(host.deadline()).min()
     }
 
-    fn ask_host(&mut self, now: Instant) -> Asked {
+    fn query_host(&mut self, now: Instant) -> Asked {
         self.qpair.host.ask(now, &mut self.qpair.end.links)
     }
 
-    fn has_host_answered(&mut self) -> bool {
+    fn has_host_confirmed(&mut self) -> bool {
         self.qpair.host.is_answered(&self.qpair.end.links)
     }
 

@@ -93,7 +93,7 @@ fn a_mark_is_there_until_something_is_written() {
     history.begin_read(3, 0..2, false);
     assert!(history.unreadable(3).is_ok());
     history.begin_read(4, 1..2, false);
-    assert!(history.unreadable(4).is_err(), "nobody has marked it");
+    assert!(history.unreadable(4).is_err(), "it was never marked");
     history.begin_discard(5, 0..2);
     history.end(5, &[]).expect("begun");
     history.begin_read(6, 0..1, false);
@@ -194,7 +194,7 @@ fn a_failed_write_clears_a_mark_when_the_target_starts_or_never() {
         let mut history = failed_write(is_killed, None);
         history.start_target();
         assert!(is_unreadable(&mut history, 6), "the start has found the mark");
-        assert!(!is_killed || read(&mut history, 7, 30).is_err(), "nobody writes any more");
+        assert!(!is_killed || read(&mut history, 7, 30).is_err(), "no host writes any more");
     }
 }
 

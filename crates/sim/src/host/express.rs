@@ -18,7 +18,7 @@ pub(super) struct ExpressLane<L> {
     /// Queue identifier less one.
     pub(super) number: usize,
     /// Number of its lane.
-    pub(super) home: usize,
+    pub(super) lane_number: usize,
     pub(super) lane: SimHostLane<L>,
 }
 
@@ -31,7 +31,7 @@ impl<T: SimTransport> SimHost<T> {
         let requests = &lane.requests;
         let is_bulk = |least| requests.is_bulk(least);
         let takes = lane.express.takes(now, request.traffic(), is_bulk);
-        let express = self.expresses.iter_mut().find(|express| express.home == number);
+        let express = self.expresses.iter_mut().find(|express| express.lane_number == number);
         let lane = match express.filter(|express| takes && express.lane.has_room()) {
             Some(express) => {
                 self.past.expressed += 1;
@@ -43,14 +43,19 @@ impl<T: SimTransport> SimHost<T> {
     }
 
     /// Returns a lane's express connection.
-    pub(super) fn express_of(&self, home: usize) -> Option<&SimHostLane<T::Host>> {
+    pub(super) fn express_of(&self, lane_number: usize) -> Option<&SimHostLane<T::Host>> {
         let mut expresses = self.expresses.iter();
-        expresses.find(|express| express.home == home).map(|express| &express.lane)
+        expresses.find(|express| express.lane_number == lane_number).map(|express| &express.lane)
     }
 
-    pub(super) fn express_of_mut(&mut self, home: usize) -> Option<&mut SimHostLane<T::Host>> {
+    pub(super) fn express_of_mut(
+        &mut self,
+        lane_number: usize,
+    ) -> Option<&mut SimHostLane<T::Host>> {
         let mut expresses = self.expresses.iter_mut();
-        expresses.find(|express| express.home == home).map(|express| &mut express.lane)
+        expresses
+            .find(|express| express.lane_number == lane_number)
+            .map(|express| &mut express.lane)
     }
 
     /// Returns the number of requests of a lane and its express connection.
@@ -61,23 +66,23 @@ impl<T: SimTransport> SimHost<T> {
 
     /// Opens and closes express connections, as their state machines request.
     pub(super) fn review_expresses(&mut self, now: Instant, network: &mut T) {
-        for home in 0..self.lanes.len() {
-            if self.lanes[home].link.is_none() {
+        for lane_number in 0..self.lanes.len() {
+            if self.lanes[lane_number].link.is_none() {
                 continue; // the lane is lost, with its express connection
             }
-            let at = self.expresses.iter().position(|express| express.home == home);
+            let at = self.expresses.iter().position(|express| express.lane_number == lane_number);
             let carried = at.map_or(0, |at| self.expresses[at].lane.outstanding());
-            match self.lanes[home].express.poll(now, carried) {
-                Some(Wish::Open) => self.association.want_express(home),
+            match self.lanes[lane_number].express.poll(now, carried) {
+                Some(Wish::Open) => self.association.want_express(lane_number),
                 Some(Wish::Close) => {
                     at.into_iter().for_each(|at| self.expresses[at].lane.disconnect(now));
                 }
                 None => {}
             }
-            let express = &self.lanes[home].express;
+            let express = &self.lanes[lane_number].express;
             if express.is_closing()
                 && let Some(at) = at
-                && (self.expresses[at].lane.has_parted() || express.gives_up(now))
+                && (self.expresses[at].lane.has_disconnected() || express.gives_up(now))
             {
                 self.express_closed(now, network, at);
             }
@@ -89,8 +94,8 @@ impl<T: SimTransport> SimHost<T> {
         if let Some(mut link) = express.lane.link.take() {
             link.close(now, network, true);
         }
-        self.lanes[express.home].express.closed(now);
-        self.association.express_closed(express.home, express.number);
+        self.lanes[express.lane_number].express.closed(now);
+        self.association.express_closed(express.lane_number, express.number);
         self.past.expresses += 1;
     }
 
@@ -99,7 +104,7 @@ impl<T: SimTransport> SimHost<T> {
         &mut self,
         now: Instant,
         network: &mut T,
-        (home, number): (usize, usize),
+        (lane_number, number): (usize, usize),
         (rules, (barred, writes), may_close, guard): (
             RetryRules,
             (Barred, PathWrites),
@@ -116,21 +121,21 @@ impl<T: SimTransport> SimHost<T> {
         lane.requests.set_barred(barred);
         lane.requests.set_writes(writes);
         lane.attach(now, link, (rules, self.guard(guard, true)));
-        self.lanes[home].express.opened(now, may_close);
-        self.expresses.push(ExpressLane { number, home, lane });
+        self.lanes[lane_number].express.opened(now, may_close);
+        self.expresses.push(ExpressLane { number, lane_number, lane });
         if is_lost {
             self.association.lane_lost(now, number, ConnectionLost);
         }
     }
 
     /// Notes that the target has refused the express connection.
-    pub(super) fn refuse_express(&mut self, now: Instant, network: &mut T, home: usize) {
+    pub(super) fn refuse_express(&mut self, now: Instant, network: &mut T, lane_number: usize) {
         for (_, mut link) in self.queues.extract_if(1.., |_, _| true) {
             link.close(now, network, false);
         }
         self.running.take_if(|running| running.0 > 0);
         self.lost.clear();
-        self.lanes[home].express.refused(now);
+        self.lanes[lane_number].express.refused(now);
         self.past.expresses_refused += 1;
     }
 
@@ -139,7 +144,7 @@ impl<T: SimTransport> SimHost<T> {
         for mut express in std::mem::take(&mut self.expresses) {
             express.lane.detach(now, network);
             self.past.express_lost += express.lane.requests.waiting() as u64;
-            self.lanes[express.home].requests.absorb(&mut express.lane.requests);
+            self.lanes[express.lane_number].requests.absorb(&mut express.lane.requests);
         }
         self.lanes.iter_mut().for_each(|lane| lane.express.lost(now));
     }

@@ -23,7 +23,7 @@ pub(super) struct SimHostLane<L> {
     /// State of its express connection, and the choice of requests for it.
     pub(super) express: Express,
     /// Slot of the Disconnect that ends it.
-    parting: Option<u16>,
+    disconnect_slot: Option<u16>,
     /// Time of the next request.
     pub(super) next_at: Instant,
 }
@@ -40,7 +40,7 @@ impl<L: SimHostEnd> SimHostLane<L> {
             requests,
             slots: plan.queue_entries,
             express: Express::new(plan.express_rules()),
-            parting: None,
+            disconnect_slot: None,
             next_at: Instant(0),
         }
     }
@@ -65,13 +65,13 @@ impl<L: SimHostEnd> SimHostLane<L> {
     /// Sends a Disconnect on the idle queue.
     pub(super) fn disconnect(&mut self, now: Instant) {
         let link = self.link.as_mut();
-        self.parting =
+        self.disconnect_slot =
             link.and_then(|link| link.run(now, &fabrics::disconnect(), Data::None, Vec::new()));
     }
 
     /// True if the target has responded to the Disconnect.
-    pub(super) fn has_parted(&self) -> bool {
-        self.parting.is_none()
+    pub(super) fn has_disconnected(&self) -> bool {
+        self.disconnect_slot.is_none()
     }
 
     /// Returns the number of requests without a slot.
@@ -105,7 +105,7 @@ impl<L: SimHostEnd> SimHostLane<L> {
         let mut completed = Vec::new();
         let alive = link.receive(now, network, &mut completed);
         for command in completed {
-            if self.parting.take_if(|slot| *slot == command.slot).is_some() {
+            if self.disconnect_slot.take_if(|slot| *slot == command.slot).is_some() {
                 continue;
             }
             let request = self.requests.get_mut(command.slot);
@@ -117,8 +117,8 @@ impl<L: SimHostEnd> SimHostLane<L> {
             }
             match self.requests.end(now, command.slot, status, command.data_intact) {
                 Some(Outcome::Ended(Ended { request, status, .. })) => {
-                    let told = load.complete(token, status, &request.buffer);
-                    told.map_err(|what| format!("request {token}: {what}"))?;
+                    let checked = load.complete(token, status, &request.buffer);
+                    checked.map_err(|what| format!("request {token}: {what}"))?;
                 }
                 Some(Outcome::Rests { .. }) => load.tally.repeated += 1,
                 None => return Err(format!("request {token}: gone")),

@@ -105,7 +105,7 @@ impl<T: SimTransport> SimHost<T> {
     }
 
     /// Returns the state of a lane's path.
-    pub(crate) fn way_state(&self, lane: usize) -> WayState {
+    pub(crate) fn path_state(&self, lane: usize) -> WayState {
         match &self.lanes[lane].link {
             Some(_) => WayState::Live,
             None if self.is_lost => WayState::Lost,
@@ -165,7 +165,7 @@ impl<T: SimTransport> SimHost<T> {
     ///
     /// # Errors
     /// A violation of the checked rules.
-    pub(crate) fn go_on(
+    pub(crate) fn resume_requests(
         &mut self,
         now: Instant,
         network: &mut T,

@@ -67,7 +67,7 @@ fn several(plan: &mut SimPlan, dice: &mut SimRng) {
 fn lend_memory(plan: &mut SimPlan) {
     let is_possible = plan.ether.links.is_empty()
         && plan.targets == 1
-        && (plan.counters, plan.marks_percent, plan.manners.losing_percent) == (0, 0, 0);
+        && (plan.counters, plan.marks_percent, plan.behaviour.losing_percent) == (0, 0, 0);
     if is_possible {
         plan.lends_memory = true;
         plan.faults.retain(|(_, fault)| !matches!(fault, SimFault::PowerLoss { .. }));

@@ -105,7 +105,7 @@ fn several(plan: &mut SimPlan) -> Option<SimRng> {
     (plan.express, plan.controller_loss_timeout) = (None, None);
     (plan.keep_alive, plan.timeout) = (KEEP_ALIVE, KEEP_ALIVE / 2);
     plan.reconnect_delay = Duration::from_millis(dice.pick(&[1, 10]));
-    // Who has several paths reads the ANA log: no other page is as long, and it has to fit a buffer.
+    // A host with several paths reads the ANA log: no other page is as long, and it has to fit a buffer.
     plan.pool_bytes = plan.pool_bytes.max(64 << 10);
     plan.faults.clear();
     Some(dice)

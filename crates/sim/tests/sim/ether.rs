@@ -41,7 +41,7 @@ fn seeds_with_sealed_frames_and_a_forger_end_well() {
 
 /// Only recorded frames, repeated by an attacker, arrive from the target: hosts detect in time that it is silent.
 #[test]
-fn who_repeats_sealed_frames_hides_no_silence() {
+fn repeated_sealed_frames_hide_no_silence() {
     let silence = |plan: &mut SimPlan| {
         (plan.authenticates, plan.ether.seals, plan.hosts) = (true, true, 1);
         (plan.io_timeout, plan.pool_bytes) = (None, 32 << 20);
@@ -58,12 +58,12 @@ fn who_repeats_sealed_frames_hides_no_silence() {
 fn assert_found(expected: &str, change: impl Fn(&mut SimPlan)) {
     let failures = (0..500).filter_map(|seed| run_changed(seed, &change).err());
     let found = failures.take(50).any(|failure| failure.what.contains(expected));
-    assert!(found, "nobody says: {expected}");
+    assert!(found, "no seed reports: {expected}");
 }
 
 #[test]
 fn a_forgotten_command_is_found() {
-    assert_found("stuck", |plan| plan.sabotage = Some(Sabotage::ForgottenCommand));
+    assert_found("stuck", |plan| plan.sabotage = Some(Sabotage::DroppedResponse));
 }
 
 /// Commands of an old lane overwrite writes that followed their retries.
@@ -72,7 +72,7 @@ fn a_new_lane_without_fence_is_found() {
     assert_found("which is none of", |plan| {
         plan.sabotage = Some(Sabotage::NoFence);
         plan.blocks = 16;
-        plan.manners.slow_percent = 50;
+        plan.behaviour.slow_percent = 50;
         let stall = SimFault::StallDisk { time: Duration::from_millis(15) };
         let faults = [(0, stall), (2_000_000, SimFault::Leave(ConnEnd::Host))];
         let at = |round: u64, after| Instant(round * 20_000_000 + after);
@@ -87,13 +87,15 @@ fn a_new_lane_without_fence_is_found() {
 fn damage_without_check_sum_is_found() {
     assert_found("a block is torn or strange", |plan| {
         plan.ether.body_crc = false;
-        let ways = plan.ether.links.iter_mut().flat_map(|link| &mut link.ways);
-        ways.for_each(|way| (way.damaged_ppm, way.damages_bodies) = (50_000, true));
+        let directions = plan.ether.links.iter_mut().flat_map(|link| &mut link.directions);
+        directions.for_each(|direction| {
+            (direction.damaged_ppm, direction.damages_bodies) = (50_000, true)
+        });
     });
 }
 
 #[test]
-fn a_failed_flush_is_told_to_every_host_that_has_lost_something() {
+fn a_failed_flush_is_reported_to_every_host_that_has_lost_something() {
     let Some(sum) = sum_of("losing", RunNetwork::Ethernet, 100) else { return };
     sum.at_least([(sum.tally.lost, 300), (sum.tally.succeeded, 5_000)]);
 }

@@ -16,7 +16,7 @@ fn assert_found(sabotage: Sabotage, scenario: SimScenario) {
     };
     let failures = (0..500).filter_map(|seed| run_changed(seed, wrong).err());
     let found = failures.take(50).any(|failure| failure.what.contains("which is none of"));
-    assert!(found, "nobody has found {sabotage:?}");
+    assert!(found, "no seed finds {sabotage:?}");
 }
 
 /// Successors of killed hosts are admitted when the target has queried the hosts of their lanes.
@@ -26,14 +26,14 @@ fn what_a_killed_host_has_sent_does_not_come_behind_its_successor() {
     sum.at_least([
         (sum.past.kills, 300),
         (sum.tally.succeeded, 5_000),
-        (sum.target.asked, 100),
-        (sum.target.gone, 100),
+        (sum.target.queried, 100),
+        (sum.target.unconfirmed, 100),
     ]);
 }
 
 /// Hosts die while the store has their commands, without a notice that their lanes have ended.
 fn killing_at_the_store(plan: &mut SimPlan) {
-    (plan.hosts, plan.blocks, plan.manners.slow_percent) = (3, 16, 50);
+    (plan.hosts, plan.blocks, plan.behaviour.slow_percent) = (3, 16, 50);
     let stall = SimFault::StallDisk { time: Duration::from_millis(15) };
     let kill = |host| SimFault::KillHost { host, time: Duration::from_micros(100) };
     let at = |round: u8, after| Instant(u64::from(round) * 20_000_000 + after);
@@ -46,11 +46,11 @@ fn commands_of_killed_hosts_are_waited_for() {
     let Some(sum) = sum_of_seeds(60, |seed| run_changed(seed, killing_at_the_store)) else {
         return;
     };
-    sum.at_least([(sum.target.gone, 100), (sum.tally.succeeded, 5_000)]);
+    sum.at_least([(sum.target.unconfirmed, 100), (sum.tally.succeeded, 5_000)]);
 }
 
 #[test]
-fn a_target_that_does_not_ask_is_found() {
+fn a_target_that_does_not_query_hosts_is_found() {
     assert_found(Sabotage::NoFence, killing_at_the_store);
 }
 
@@ -73,7 +73,7 @@ fn silence_on_all_links_is_survived() {
 }
 
 #[test]
-fn ends_that_only_one_end_hears_of_are_survived() {
+fn ends_reported_to_only_one_end_are_survived() {
     let Some(sum) = sum_of("lost-resets", RunNetwork::Ethernet, 60) else { return };
     sum.at_least([(sum.past.retries, 100)]);
 }

@@ -11,8 +11,8 @@ use roadtrain_sim::ether::settings::LinkPlan;
 const GOOD: fn() -> LinkBehaviour = || LinkBehaviour::good(50, Some(1000), 256_000);
 const GIGABIT: f64 = 125e6;
 
-fn link(frame_bytes: u16, manners: LinkBehaviour) -> LinkPlan {
-    LinkPlan { frame_bytes, ways: [manners; 2] }
+fn link(frame_bytes: u16, behaviour: LinkBehaviour) -> LinkPlan {
+    LinkPlan { frame_bytes, directions: [behaviour; 2] }
 }
 
 /// Returns a flow of 128 requests of 4 KiB, or 32 of 64 KiB.
@@ -23,8 +23,8 @@ fn flow(links: Vec<LinkPlan>, octets: u32, writes: bool) -> EtherFlow {
 }
 
 fn with_loss(frame_bytes: u16, lost_ppm: u64, octets: u32, writes: bool) -> FlowOutcome {
-    let manners = LinkBehaviour { lost_ppm, ..GOOD() };
-    flow(vec![link(frame_bytes, manners)], octets, writes).run(1)
+    let behaviour = LinkBehaviour { lost_ppm, ..GOOD() };
+    flow(vec![link(frame_bytes, behaviour)], octets, writes).run(1)
 }
 
 /// The payload's share of the link, with all headers: 97.6 % at most with frames of 9000 bytes.
@@ -55,9 +55,9 @@ fn one_percent_of_loss_costs_less_than_a_fifth_of_a_fast_link() {
     let links = [(10_000, 10), (10_000, 50), (25_000, 10)];
     for (mbit, delay_us) in links.into_iter().take(examples(1)) {
         let [good, bad] = [0, 10_000].map(|lost_ppm| {
-            let manners =
+            let behaviour =
                 LinkBehaviour { lost_ppm, ..LinkBehaviour::good(delay_us, Some(mbit), 1_000_000) };
-            flow(vec![link(9000, manners)], 65_536, true).run(1)
+            flow(vec![link(9000, behaviour)], 65_536, true).run(1)
         });
         let share = bad.octets / good.octets;
         assert!(share > 0.8, "{mbit} Mbit/s, {delay_us} us: {share}");
@@ -83,8 +83,8 @@ fn tcp_beside_a_lane_gets_its_share() {
         for (octets, writes) in [(4096, false), (65_536, true)] {
             let mut fairness = 0.0;
             for &delay_us in delays_us {
-                let manners = LinkBehaviour::good(delay_us, Some(1000), queue);
-                let alone = flow(vec![link(frame_bytes, manners)], octets, writes);
+                let behaviour = LinkBehaviour::good(delay_us, Some(1000), queue);
+                let alone = flow(vec![link(frame_bytes, behaviour)], octets, writes);
                 let both = EtherFlow {
                     neighbour: Some(u64::from(frame_bytes) - 52),
                     warm_up: Duration::from_secs(2),
@@ -106,12 +106,12 @@ fn tcp_beside_a_lane_gets_its_share() {
 fn tcp_beside_a_lane_gets_its_share_of_a_fast_link_with_short_queues() {
     let links = [(10_000, 10, 128_000), (10_000, 50, 256_000), (25_000, 50, 256_000)];
     for (mbit, delay_us, queue) in links.into_iter().take(examples(1)) {
-        let manners = LinkBehaviour::good(delay_us, Some(mbit), queue);
+        let behaviour = LinkBehaviour::good(delay_us, Some(mbit), queue);
         let both = EtherFlow {
             neighbour: Some(9000 - 52),
             warm_up: Duration::from_millis(500),
             time: Duration::from_secs(1),
-            ..flow(vec![link(9000, manners)], 65_536, true)
+            ..flow(vec![link(9000, behaviour)], 65_536, true)
         };
         let outcome = both.run(1);
         let what = format!("{mbit} Mbit/s, {delay_us} us, {queue}: {outcome:?}");
@@ -130,12 +130,12 @@ fn tcp_beside_a_lane_gets_its_share_of_queues_of_a_few_frames() {
         (200, 64_000, 4096, 46e6),
     ];
     for (delay_us, queue, octets, least) in links.into_iter().take(examples(1)) {
-        let manners = LinkBehaviour::good(delay_us, Some(1000), queue);
+        let behaviour = LinkBehaviour::good(delay_us, Some(1000), queue);
         let both = EtherFlow {
             neighbour: Some(9000 - 52),
             warm_up: Duration::from_secs(2),
             time: Duration::from_secs(4),
-            ..flow(vec![link(9000, manners)], octets, octets > 4096)
+            ..flow(vec![link(9000, behaviour)], octets, octets > 4096)
         };
         let outcome = both.run(1);
         assert!(outcome.neighbour > least, "{delay_us} us, {queue}: {outcome:?}");

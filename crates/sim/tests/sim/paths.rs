@@ -65,7 +65,7 @@ fn without_the_fence_old_writes_come_behind_new_ones() {
 
 /// Losses of a store are reported to a host that writes and flushes by several paths.
 #[test]
-fn what_a_store_loses_is_told_over_several_paths() {
+fn losses_of_a_store_are_reported_over_several_paths() {
     let Some(sum) = sum_of("losing-paths", RunNetwork::Tcp, 40) else { return };
     sum.at_least([(sum.tally.lost, 10), (sum.past.moved, 100)]);
 }

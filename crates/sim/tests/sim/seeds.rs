@@ -34,7 +34,7 @@ fn first_failure_changed(sabotage: Sabotage, change: impl Fn(&mut SimPlan)) -> S
         let wrong = |plan: &mut SimPlan| {
             plan.sabotage = Some(sabotage);
             plan.blocks = 16;
-            plan.manners.slow_percent = 30;
+            plan.behaviour.slow_percent = 30;
             change(plan);
         };
         run_changed(seed, wrong).err()
@@ -75,13 +75,13 @@ fn ignored_fua_is_found() {
 }
 
 #[test]
-fn a_failed_flush_is_told_to_every_host_that_has_lost_something() {
+fn a_failed_flush_is_reported_to_every_host_that_has_lost_something() {
     let Some(sum) = sum_of("losing", RunNetwork::Tcp, 200) else { return };
     sum.at_least([(sum.tally.lost, 1000), (sum.tally.succeeded, 10_000)]);
 }
 
 #[test]
-fn a_failed_flush_is_told_though_connections_are_lost() {
+fn a_failed_flush_is_reported_though_connections_are_lost() {
     let Some(sum) = sum_of("losing-in-turn", RunNetwork::Tcp, 60) else { return };
     sum.at_least([(sum.tally.lost, 500), (sum.past.retries, 500)]);
 }
@@ -89,8 +89,8 @@ fn a_failed_flush_is_told_though_connections_are_lost() {
 /// Two flushes of a host that has lost writes of two failures, of which one was reported: the disk does not carry the
 /// first flush out, and the second one must not succeed.
 #[test]
-fn a_failure_that_was_told_does_not_hide_the_next_one() {
-    run_changed(45, losing_in_turn).expect("the second failure is told");
+fn a_reported_failure_does_not_hide_the_next_one() {
+    run_changed(45, losing_in_turn).expect("the second failure is reported");
 }
 
 /// The target without a keep-alive timer has no other event when a command that is to be aborted has ended already.
@@ -100,11 +100,11 @@ fn an_abort_is_answered_though_nothing_else_is_due() {
 }
 
 #[test]
-fn a_failure_that_is_not_told_to_all_is_found() {
+fn a_failure_that_is_not_reported_to_all_is_found() {
     let found = (0..200).find_map(|seed| {
         let wrong = |plan: &mut SimPlan| {
             losing(plan);
-            plan.sabotage = Some(Sabotage::UntoldFailure);
+            plan.sabotage = Some(Sabotage::UnreportedFailure);
         };
         run_changed(seed, wrong).err()
     });
@@ -114,7 +114,7 @@ fn a_failure_that_is_not_told_to_all_is_found() {
 
 #[test]
 fn a_forgotten_command_is_found() {
-    let what = first_failure_changed(Sabotage::ForgottenCommand, |plan| plan.io_timeout = None);
+    let what = first_failure_changed(Sabotage::DroppedResponse, |plan| plan.io_timeout = None);
     assert!(what.contains("stuck") || what.contains("nothing is due"), "{what}");
 }
 
@@ -140,7 +140,7 @@ fn a_namespace_that_cannot_be_reached_is_waited_for() {
         let refuse = |plan: &mut SimPlan| {
             let third = plan.chaos / 3;
             plan.refusals = vec![(Instant(0) + third..Instant(0) + third * 2, status)];
-            (plan.controller_loss_timeout, plan.manners.failing_per_mille) = (None, 0);
+            (plan.controller_loss_timeout, plan.behaviour.failing_per_mille) = (None, 0);
             plan.faults.clear();
         };
         let Some(sum) = sum_of_seeds(20, |seed| run_changed(seed, refuse)) else { continue };
@@ -161,7 +161,7 @@ fn what_comes_behind_a_successor_is_found() {
     let found = (0..500).find_map(|seed| {
         let wrong = |plan: &mut SimPlan| {
             killing(plan);
-            plan.manners.slow_percent = 50;
+            plan.behaviour.slow_percent = 50;
             plan.sabotage = Some(Sabotage::NoFence);
         };
         run_changed(seed, wrong).err()
@@ -193,7 +193,7 @@ fn half_open_connections_are_survived() {
 }
 
 #[test]
-fn resets_that_only_one_end_hears_of_are_survived() {
+fn resets_reported_to_only_one_end_are_survived() {
     let Some(sum) = sum_of("lost-resets", RunNetwork::Tcp, 100) else { return };
     sum.at_least([(sum.past.associations, 300), (sum.tally.succeeded, 10_000)]);
 }

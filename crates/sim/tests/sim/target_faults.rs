@@ -36,9 +36,9 @@ fn a_target_that_does_not_wait_for_its_store_is_found() {
 
 /// Bytes that are unread when the host is back are never executed.
 #[test]
-fn lanes_that_are_not_read_are_swept() {
+fn stale_unread_lanes_are_closed() {
     let Some(sum) = sum_of("unread", RunNetwork::Tcp, 150) else { return };
-    sum.at_least([(sum.target.swept, 50), (sum.tally.succeeded, 10_000)]);
+    sum.at_least([(sum.target.stale_closed, 50), (sum.tally.succeeded, 10_000)]);
 }
 
 /// Hosts lose their connections while the target does not read them and is not notified. It closes them because the

@@ -46,7 +46,7 @@ fn a_target_that_stood_still_executes_nothing_old() {
 
 /// A process writes, detaches without a response, and then the power fails.
 #[test]
-fn a_process_is_not_told_of_what_the_one_before_has_lost() {
+fn losses_of_a_process_are_not_reported_to_the_next_one() {
     run_changed(3_649_792_919, drawn).expect("no flush of the next process has to fail");
 }
 
