@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 /// Interval between two lines of one kind.
-const ROUND: Duration = Duration::from_secs(10);
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between two checks for lines that are due.
-const LOOK: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Most characters of a peer's text in a line.
 const DETAIL_MAX: usize = 300;
 /// Most kinds at a time; events of further kinds share one.
@@ -29,7 +29,7 @@ pub enum Weight {
 
 /// Rate-limited log. Clones share their counts.
 #[derive(Clone, Default)]
-pub struct Bursts(Arc<Mutex<Counts>>);
+pub struct Bursts(Arc<Mutex<BurstCounts>>);
 
 impl Bursts {
     /// Reports one more event: `what` of `peer`, with its text `detail`.
@@ -56,7 +56,7 @@ impl Bursts {
     /// Logs what is due until all bursts are over.
     fn watch(&self) {
         loop {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHECK_INTERVAL);
             let mut counts = self.lock();
             let due = counts.due(Instant::now());
             counts.has_thread = !counts.of.is_empty();
@@ -69,7 +69,7 @@ impl Bursts {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Counts> {
+    fn lock(&self) -> MutexGuard<'_, BurstCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -82,21 +82,21 @@ fn log(weight: Weight, line: &str) {
 }
 
 #[derive(Default)]
-struct Counts {
-    of: BTreeMap<String, Count>,
+struct BurstCounts {
+    of: BTreeMap<String, BurstCount>,
     has_thread: bool,
 }
 
 /// Events of one kind since its last line.
-struct Count {
+struct BurstCount {
     weight: Weight,
-    told: Instant,
-    more: u64,
+    reported_at: Instant,
+    unreported: u64,
     /// The last event: peer and text.
     last: (String, String),
 }
 
-impl Counts {
+impl BurstCounts {
     /// Counts one more event. True if it is the first of a burst.
     fn add(
         &mut self,
@@ -109,12 +109,15 @@ impl Counts {
         let last = (peer.to_owned(), detail.to_owned());
         match self.of.get_mut(what) {
             Some(count) => {
-                count.more += 1;
+                count.unreported += 1;
                 count.last = last;
                 false
             }
             None => {
-                self.of.insert(what.to_owned(), Count { weight, told: now, more: 0, last });
+                self.of.insert(
+                    what.to_owned(),
+                    BurstCount { weight, reported_at: now, unreported: 0, last },
+                );
                 true
             }
         }
@@ -125,19 +128,20 @@ impl Counts {
     fn due(&mut self, now: Instant) -> Vec<(Weight, String)> {
         let mut lines = Vec::new();
         self.of.retain(|what, count| {
-            let since = now.saturating_duration_since(count.told);
-            if since < ROUND {
+            let since = now.saturating_duration_since(count.reported_at);
+            if since < REPORT_INTERVAL {
                 return true;
             }
-            let (more, (peer, detail)) = (std::mem::take(&mut count.more), &count.last);
-            count.told = now;
-            if more > 0 {
+            let (unreported, (peer, detail)) = (std::mem::take(&mut count.unreported), &count.last);
+            count.reported_at = now;
+            if unreported > 0 {
                 let seconds = since.as_secs();
-                let line =
-                    format!("{what}: {more} more in {seconds} s, the last from {peer}: {detail}");
+                let line = format!(
+                    "{what}: {unreported} more in {seconds} s, the last from {peer}: {detail}"
+                );
                 lines.push((count.weight, line));
             }
-            more > 0
+            unreported > 0
         });
         lines
     }
@@ -164,26 +168,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_is_told_at_once_and_then_counted() {
-        let (mut counts, now) = (Counts::default(), Instant::now());
+    fn a_burst_is_reported_at_once_and_then_counted() {
+        let (mut counts, now) = (BurstCounts::default(), Instant::now());
         let (slow, odd) = ((Weight::Info, "slow"), (Weight::Warning, "odd"));
         assert!(counts.add(slow, ("a", "1"), now));
         for peer in ["a", "b", "c"] {
             assert!(!counts.add(slow, (peer, "2"), now));
         }
         assert!(counts.add(odd, ("a", "x"), now), "each kind by itself");
-        assert_eq!(counts.due(now + ROUND / 2), []);
+        assert_eq!(counts.due(now + REPORT_INTERVAL / 2), []);
         let line = "slow: 3 more in 10 s, the last from c: 2".to_owned();
-        assert_eq!(counts.due(now + ROUND), [(Weight::Info, line)]);
-        assert!(counts.add(odd, ("a", "x"), now + ROUND), "its burst was over");
-        assert!(!counts.add(slow, ("a", "3"), now + ROUND), "this one goes on");
-        assert_eq!(counts.due(now + ROUND * 2).len(), 1);
-        assert_eq!(counts.due(now + ROUND * 3), []);
-        assert!(counts.of.is_empty() && counts.add(slow, ("a", "4"), now + ROUND * 3));
+        assert_eq!(counts.due(now + REPORT_INTERVAL), [(Weight::Info, line)]);
+        assert!(counts.add(odd, ("a", "x"), now + REPORT_INTERVAL), "its burst was over");
+        assert!(!counts.add(slow, ("a", "3"), now + REPORT_INTERVAL), "this one goes on");
+        assert_eq!(counts.due(now + REPORT_INTERVAL * 2).len(), 1);
+        assert_eq!(counts.due(now + REPORT_INTERVAL * 3), []);
+        assert!(counts.of.is_empty() && counts.add(slow, ("a", "4"), now + REPORT_INTERVAL * 3));
     }
 
     #[test]
-    fn what_somebody_sends_is_one_short_line() {
+    fn text_of_a_peer_becomes_one_short_line() {
         assert_eq!(clean("a\nb\u{1b}[2J \u{e4}"), "a\\nb\\u{1b}[2J \u{e4}");
         let long = clean(&"x".repeat(1 << 20));
         assert_eq!(long.len(), DETAIL_MAX + 2);
@@ -191,7 +195,7 @@ mod tests {
 
     #[test]
     fn kinds_are_bounded() {
-        let (mut counts, now) = (Counts::default(), Instant::now());
+        let (mut counts, now) = (BurstCounts::default(), Instant::now());
         for kind in 0..KINDS_MAX * 2 {
             counts.add((Weight::Info, &kind.to_string()), ("a", ""), now);
         }

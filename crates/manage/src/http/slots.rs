@@ -10,87 +10,87 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::AbortHandle;
 
 /// Most connections at once.
-pub(super) const ALL_MAX: usize = 64;
+pub(super) const CONNECTIONS_MAX: usize = 64;
 
 /// All slots. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct Places(Arc<Mutex<Table>>);
+pub(super) struct HttpConnectionSlots(Arc<Mutex<HttpSlotTable>>);
 
 #[derive(Default)]
-struct Table {
+struct HttpSlotTable {
     /// Connections in the order in which they were accepted.
-    entries: Vec<Entry>,
+    entries: Vec<HttpSlotEntry>,
     next: u64,
 }
 
-struct Entry {
+struct HttpSlotEntry {
     number: u64,
     peer: SocketAddr,
-    standing: Standing,
+    credentials: HttpCredentialState,
     task: Option<AbortHandle>,
 }
 
 /// Authentication state of a connection. The lowest is closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+enum HttpCredentialState {
     /// It presented wrong credentials.
     Refused,
     /// It has presented nothing yet.
     New,
     /// It presented valid credentials.
-    Proved,
+    Authenticated,
 }
 
 /// A connection, as its handlers see it.
 #[derive(Clone)]
-pub struct Connection {
+pub struct HttpConnection {
     /// Address of the peer.
     pub peer: SocketAddr,
-    places: Places,
+    slots: HttpConnectionSlots,
     number: u64,
 }
 
 /// Slot of a connection, released on drop.
-pub(super) struct Place(Connection);
+pub(super) struct HttpConnectionSlot(HttpConnection);
 
-impl Connection {
+impl HttpConnection {
     /// Marks the connection as authenticated: no new one replaces it.
-    pub fn prove(&self) {
-        self.set(Standing::Proved);
+    pub fn mark_authenticated(&self) {
+        self.set(HttpCredentialState::Authenticated);
     }
 
     /// Marks the connection as refused: the next new one may replace it.
-    pub fn refuse(&self) {
-        self.set(Standing::Refused);
+    pub fn mark_refused(&self) {
+        self.set(HttpCredentialState::Refused);
     }
 
-    fn set(&self, standing: Standing) {
-        let mut table = self.places.lock();
+    fn set(&self, credentials: HttpCredentialState) {
+        let mut table = self.slots.lock();
         let mut entries = table.entries.iter_mut();
         if let Some(entry) = entries.find(|entry| entry.number == self.number) {
-            entry.standing = standing;
+            entry.credentials = credentials;
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for HttpConnectionSlot {
     fn drop(&mut self) {
-        let Connection { places, number, .. } = &self.0;
-        places.lock().entries.retain(|entry| entry.number != *number);
+        let HttpConnection { slots, number, .. } = &self.0;
+        slots.lock().entries.retain(|entry| entry.number != *number);
     }
 }
 
-impl Places {
+impl HttpConnectionSlots {
     /// Takes a slot for a connection of `peer`. Returns the address of the connection that was closed for it, if any.
     /// `None`: all connections are authenticated.
-    pub(super) fn enter(
+    pub(super) fn take_slot(
         &self,
         peer: SocketAddr,
-    ) -> Option<(Connection, Place, Option<SocketAddr>)> {
-        let (number, gone) = self.lock().enter(peer)?;
-        gone.iter().filter_map(|entry| entry.task.as_ref()).for_each(AbortHandle::abort);
-        let connection = Connection { peer, places: self.clone(), number };
-        Some((connection.clone(), Place(connection), gone.map(|entry| entry.peer)))
+    ) -> Option<(HttpConnection, HttpConnectionSlot, Option<SocketAddr>)> {
+        let (number, replaced) = self.lock().take_slot(peer)?;
+        replaced.iter().filter_map(|entry| entry.task.as_ref()).for_each(AbortHandle::abort);
+        let connection = HttpConnection { peer, slots: self.clone(), number };
+        Some((connection.clone(), HttpConnectionSlot(connection), replaced.map(|entry| entry.peer)))
     }
 
     /// True if the next connection replaces another one.
@@ -99,7 +99,7 @@ impl Places {
     }
 
     /// Registers the task to abort when the connection is closed for another one.
-    pub(super) fn ends_with(&self, connection: &Connection, task: AbortHandle) {
+    pub(super) fn set_task(&self, connection: &HttpConnection, task: AbortHandle) {
         let mut table = self.lock();
         let mut entries = table.entries.iter_mut();
         if let Some(entry) = entries.find(|entry| entry.number == connection.number) {
@@ -107,39 +107,39 @@ impl Places {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, HttpSlotTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
-    fn enter(&mut self, peer: SocketAddr) -> Option<(u64, Option<Entry>)> {
-        let gone = match self.is_full() {
-            true => Some(self.entries.remove(self.first_to_go()?)),
+impl HttpSlotTable {
+    fn take_slot(&mut self, peer: SocketAddr) -> Option<(u64, Option<HttpSlotEntry>)> {
+        let replaced = match self.is_full() {
+            true => Some(self.entries.remove(self.first_to_replace()?)),
             false => None,
         };
-        let (number, standing) = (self.next, Standing::New);
+        let (number, credentials) = (self.next, HttpCredentialState::New);
         self.next += 1;
-        self.entries.push(Entry { number, peer, standing, task: None });
-        Some((number, gone))
+        self.entries.push(HttpSlotEntry { number, peer, credentials, task: None });
+        Some((number, replaced))
     }
 
     fn is_full(&self) -> bool {
-        self.entries.len() >= ALL_MAX
+        self.entries.len() >= CONNECTIONS_MAX
     }
 
-    fn first_to_go(&self) -> Option<usize> {
-        let unproved = || {
+    fn first_to_replace(&self) -> Option<usize> {
+        let unauthenticated = || {
             let all = self.entries.iter().enumerate();
-            all.filter(|(_, entry)| entry.standing != Standing::Proved)
+            all.filter(|(_, entry)| entry.credentials != HttpCredentialState::Authenticated)
         };
         let of_source = |peer: SocketAddr| {
-            unproved()
+            unauthenticated()
                 .filter(|(_, other)| source::of(other.peer.ip()) == source::of(peer.ip()))
                 .count()
         };
-        let first = unproved()
-            .min_by_key(|(at, entry)| (entry.standing, Reverse(of_source(entry.peer)), *at));
+        let first = unauthenticated()
+            .min_by_key(|(at, entry)| (entry.credentials, Reverse(of_source(entry.peer)), *at));
         first.map(|(at, _)| at)
     }
 }
@@ -153,37 +153,37 @@ mod tests {
     }
 
     #[test]
-    fn who_has_proved_nothing_goes_for_others() {
-        let places = Places::default();
+    fn unauthenticated_connections_are_replaced() {
+        let slots = HttpConnectionSlots::default();
         let mut held = Vec::new();
         // A flood from one address, and one connection of another.
         for port in 0..200 {
-            held.push(places.enter(at(1, port)).unwrap());
+            held.push(slots.take_slot(at(1, port)).unwrap());
         }
-        let (quiet, place, gone) = places.enter(at(2, 1)).unwrap();
-        assert_eq!(gone, Some(at(1, 136)), "the oldest that is there");
+        let (quiet, place, replaced) = slots.take_slot(at(2, 1)).unwrap();
+        assert_eq!(replaced, Some(at(1, 136)), "the oldest that is there");
         for port in 200..400 {
-            held.push(places.enter(at(1, port)).unwrap());
+            held.push(slots.take_slot(at(1, port)).unwrap());
             assert_ne!(held.last().unwrap().2, Some(at(2, 1)), "the address with most pays");
         }
-        quiet.prove();
-        let is_there = |peer| places.lock().entries.iter().any(|entry| entry.peer == peer);
-        assert!(is_there(at(2, 1)) && places.lock().entries.len() == ALL_MAX);
+        quiet.mark_authenticated();
+        let is_there = |peer| slots.lock().entries.iter().any(|entry| entry.peer == peer);
+        assert!(is_there(at(2, 1)) && slots.lock().entries.len() == CONNECTIONS_MAX);
         drop(place);
         assert!(!is_there(at(2, 1)));
     }
 
     #[test]
-    fn refused_ones_go_first_and_proved_ones_never() {
-        let places = Places::default();
-        let held: Vec<_> = (0..64).map(|port| places.enter(at(1, port)).unwrap()).collect();
-        held[7].0.refuse();
-        assert_eq!(places.enter(at(2, 1)).unwrap().2, Some(at(1, 7)));
-        held.iter().for_each(|(connection, ..)| connection.prove());
-        let last = places.enter(at(3, 1)).unwrap();
-        last.0.prove();
-        assert!(places.enter(at(3, 2)).is_none(), "all have proved who they are");
+    fn refused_ones_are_replaced_first_and_authenticated_ones_never() {
+        let slots = HttpConnectionSlots::default();
+        let held: Vec<_> = (0..64).map(|port| slots.take_slot(at(1, port)).unwrap()).collect();
+        held[7].0.mark_refused();
+        assert_eq!(slots.take_slot(at(2, 1)).unwrap().2, Some(at(1, 7)));
+        held.iter().for_each(|(connection, ..)| connection.mark_authenticated());
+        let last = slots.take_slot(at(3, 1)).unwrap();
+        last.0.mark_authenticated();
+        assert!(slots.take_slot(at(3, 2)).is_none(), "all have proved who they are");
         drop(held);
-        assert!(places.enter(at(3, 2)).unwrap().2.is_none());
+        assert!(slots.take_slot(at(3, 2)).unwrap().2.is_none());
     }
 }

@@ -40,7 +40,7 @@ impl Format {
 #[must_use]
 pub fn text(snapshot: &Snapshot, managed: Option<&Managed>, format: Format) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Shown(snapshot.clone(), managed.cloned())));
+    registry.register_collector(Box::new(SnapshotCollector(snapshot.clone(), managed.cloned())));
     let mut out = String::new();
     let written = match format {
         Format::Plain => prometheus_text::encode(&mut out, &registry),
@@ -51,9 +51,9 @@ pub fn text(snapshot: &Snapshot, managed: Option<&Managed>, format: Format) -> S
 }
 
 #[derive(Debug)]
-struct Shown(Snapshot, Option<Managed>);
+struct SnapshotCollector(Snapshot, Option<Managed>);
 
-impl Collector for Shown {
+impl Collector for SnapshotCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut out = Out(encoder);
         families::all(&self.0, &mut out)?;

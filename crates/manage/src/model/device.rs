@@ -1,6 +1,6 @@
 //! Devices: stores of blocks, exported or not. SPDK calls them bdevs.
 
-use super::place::{RbdOf, VolumeOf};
+use super::place::{RbdOf, VolumeDevice};
 use crate::volumes::Uuid;
 use roadtrain_store::{OpenError, ReadOnlyStore, Store, StoreKind, StoreSpec, open};
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ pub enum DeviceKind {
     /// An image of a Ceph cluster.
     Rbd(RbdOf),
     /// A volume of a store, which keeps its blocks.
-    Volume(VolumeOf),
+    Volume(VolumeDevice),
 }
 
 /// A device in the state file.

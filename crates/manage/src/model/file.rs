@@ -3,7 +3,7 @@
 //! A new file is written next to the old one and synced, then renamed over it, and the folder is synced. So the file
 //! has the old content or the new one after any crash.
 
-use super::{Device, Key, Model, State};
+use super::{Device, Model, NamedKey, State};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -72,7 +72,7 @@ pub fn load(path: &Path, roots: &[PathBuf]) -> Result<Model, StateError> {
     };
     for spec in state.keys {
         let what = format!("key {}: {}", spec.name, spec.path.display());
-        let key = Key::open(spec).map_err(|error| unfit(format!("{what}: {error}")))?;
+        let key = NamedKey::open(spec).map_err(|error| unfit(format!("{what}: {error}")))?;
         model.keys.push(Arc::new(key));
     }
     model.check_keys().map_err(&unfit)?;
@@ -251,10 +251,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.toml");
         let mut model = Model::default();
-        let opened = |model: &mut Model, name: &str, is_of_start| {
+        let opened = |model: &mut Model, name: &str, is_from_startup| {
             let at = folder.path().join(name);
             let store = Store::open(&at, name, Some(64 << 20), 512).unwrap();
-            model.add_lvstore(LvStore::new(store, Base::Folder(at), is_of_start)).unwrap();
+            model.add_lvstore(LvStore::new(store, Base::Folder(at), is_from_startup)).unwrap();
         };
         opened(&mut model, "start", true);
         opened(&mut model, "made", false);

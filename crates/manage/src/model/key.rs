@@ -28,7 +28,7 @@ pub struct KeySpec {
 
 /// A key that was read.
 #[derive(Debug)]
-pub struct Key {
+pub struct NamedKey {
     /// Name and file.
     pub spec: KeySpec,
     /// The key itself.
@@ -46,7 +46,7 @@ pub enum KeyKind {
 
 /// Reason why a key cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum KeyFileError {
+pub enum NamedKeyError {
     /// The file cannot be read.
     #[error("{0}")]
     Unreadable(io::Error),
@@ -58,47 +58,47 @@ pub enum KeyFileError {
     Unfit(String),
 }
 
-impl Key {
+impl NamedKey {
     /// Reads the key.
     ///
     /// # Errors
     /// The file has no key, or other users can read it.
-    pub fn open(spec: KeySpec) -> Result<Key, KeyFileError> {
+    pub fn open(spec: KeySpec) -> Result<NamedKey, NamedKeyError> {
         // Runs before the first byte of a key is in memory.
-        memory::keep_secret().map_err(KeyFileError::Unreadable)?;
+        memory::keep_secret().map_err(NamedKeyError::Unreadable)?;
         let text = read(&spec.path)?;
         let is_content = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with('#');
         let mut lines = text.lines().filter(is_content).map(str::trim);
         let (Some(line), None) = (lines.next(), lines.next()) else {
-            return Err(KeyFileError::Unfit("a file has one key, in one line".into()));
+            return Err(NamedKeyError::Unfit("a file has one key, in one line".into()));
         };
-        let unfit = |error: &dyn std::fmt::Display| KeyFileError::Unfit(error.to_string());
+        let unfit = |error: &dyn std::fmt::Display| NamedKeyError::Unfit(error.to_string());
         let kind = match line.starts_with("DHHC-1:") {
             true => KeyKind::Dhchap(DhchapKey::parse(line).map_err(|error| unfit(&error))?),
             false => KeyKind::Tls(TlsKey::parse(line).map_err(|error| unfit(&error))?),
         };
-        Ok(Key { spec, kind })
+        Ok(NamedKey { spec, kind })
     }
 }
 
 /// Reads all of the file, which only its owner may read.
-fn read(path: &Path) -> Result<Zeroizing<String>, KeyFileError> {
+fn read(path: &Path) -> Result<Zeroizing<String>, NamedKeyError> {
     // NONBLOCK: opening a pipe must not wait; the check below refuses it.
     let mut options = File::options();
     options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-    let file = options.open(path).map_err(KeyFileError::Unreadable)?;
+    let file = options.open(path).map_err(NamedKeyError::Unreadable)?;
     // Checks the open file: the name may belong to another file by now.
-    let metadata = file.metadata().map_err(KeyFileError::Unreadable)?;
+    let metadata = file.metadata().map_err(NamedKeyError::Unreadable)?;
     let own = rustix::process::geteuid().as_raw();
     if metadata.mode() & 0o077 != 0 || metadata.uid() != own || !metadata.is_file() {
-        return Err(KeyFileError::Exposed);
+        return Err(NamedKeyError::Exposed);
     }
     // One allocation: a buffer that grows would leave copies of the key behind.
     let mut octets = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX + 2));
     let most = FILE_BYTES_MAX as u64 + 1;
-    file.take(most).read_to_end(&mut octets).map_err(KeyFileError::Unreadable)?;
+    file.take(most).read_to_end(&mut octets).map_err(NamedKeyError::Unreadable)?;
     let text = std::str::from_utf8(&octets).ok().filter(|_| octets.len() <= FILE_BYTES_MAX);
-    let text = text.ok_or_else(|| KeyFileError::Unfit("it is no key".into()))?;
+    let text = text.ok_or_else(|| NamedKeyError::Unfit("it is no key".into()))?;
     Ok(Zeroizing::new(text.to_owned()))
 }
 
@@ -132,7 +132,7 @@ impl HostKeys {
 impl Model {
     /// Returns the key with that name.
     #[must_use]
-    pub fn key(&self, name: &str) -> Option<&Key> {
+    pub fn key(&self, name: &str) -> Option<&NamedKey> {
         self.keys.iter().find(|key| key.spec.name == name).map(|key| &**key)
     }
 
@@ -248,15 +248,15 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
-    fn open(path: &Path) -> Result<Key, KeyFileError> {
-        Key::open(KeySpec { name: "k".into(), path: path.into() })
+    fn open(path: &Path) -> Result<NamedKey, NamedKeyError> {
+        NamedKey::open(KeySpec { name: "k".into(), path: path.into() })
     }
 
     #[test]
-    fn a_key_is_read_if_nobody_else_can() {
+    fn a_key_is_read_if_no_other_user_can_read_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
-        assert!(matches!(open(&path), Err(KeyFileError::Unreadable(_))));
+        assert!(matches!(open(&path), Err(NamedKeyError::Unreadable(_))));
         let line = DhchapKey::new(None, &[7; 32]).unwrap().print();
         fs::write(&path, format!("# a comment\n{}\n", *line)).unwrap();
         for (mode, is_good) in [(0o644, false), (0o660, false), (0o600, true), (0o400, true)] {
@@ -266,12 +266,12 @@ mod tests {
                 Err(error) => assert!(!is_good, "{error}"),
             }
         }
-        assert!(matches!(open(folder.path()), Err(KeyFileError::Exposed)));
+        assert!(matches!(open(folder.path()), Err(NamedKeyError::Exposed)));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         for text in [String::new(), "DHHC-1:00:short:".into(), "secret".into(), "a".repeat(5000)] {
             fs::write(&path, &text).unwrap();
             let error = open(&path).unwrap_err();
-            assert!(matches!(error, KeyFileError::Unfit(_)), "{error}");
+            assert!(matches!(error, NamedKeyError::Unfit(_)), "{error}");
             assert!(text.is_empty() || !error.to_string().contains(&text), "{error}");
         }
     }

@@ -1,6 +1,6 @@
 //! Stores of volumes in the model: each volume is a device whose name is its UUID.
 
-use super::place::VolumeOf;
+use super::place::VolumeDevice;
 use super::{Device, DeviceKind, Model};
 use crate::volumes::{Store, Uuid, Volume};
 use roadtrain_store::{OpenError, StoreKind, StoreSpec, open};
@@ -21,7 +21,7 @@ pub struct LvStore {
     /// Location of its volumes.
     pub base: Base,
     /// True if the store was named when the target was started, so that RPC does not remove it.
-    pub is_of_start: bool,
+    pub is_from_startup: bool,
 }
 
 /// Location of a store's volumes.
@@ -58,9 +58,9 @@ impl std::fmt::Debug for LvStore {
 impl LvStore {
     /// Wraps a store that is open.
     #[must_use]
-    pub fn new(store: Store, base: Base, is_of_start: bool) -> LvStore {
+    pub fn new(store: Store, base: Base, is_from_startup: bool) -> LvStore {
         let (name, uuid) = store.identity();
-        LvStore { store: Arc::new(store), name, uuid, base, is_of_start }
+        LvStore { store: Arc::new(store), name, uuid, base, is_from_startup }
     }
 
     /// Returns its entry for the state file; `None`: the command line or the configuration file names the store.
@@ -71,7 +71,7 @@ impl LvStore {
             Base::Device(name) => (None, Some(name.clone())),
         };
         let spec = LvStoreSpec { name: self.name.clone(), path, device, lba: self.store.lba() };
-        (!self.is_of_start).then_some(spec)
+        (!self.is_from_startup).then_some(spec)
     }
 
     /// Returns the alias of a volume: `store/volume`.
@@ -92,7 +92,7 @@ impl LvStore {
             name: volume.uuid.to_string(),
             aliases: vec![self.alias(&volume.name)],
             uuid: volume.uuid.0,
-            kind: DeviceKind::Volume(VolumeOf { store: self.store.clone(), uuid: volume.uuid }),
+            kind: DeviceKind::Volume(VolumeDevice { store: self.store.clone(), uuid: volume.uuid }),
             file: self.store.lasting_file(volume.uuid),
             store: open(&StoreSpec { kind, lba_bytes, read_only })?,
         })
@@ -115,7 +115,7 @@ impl Model {
 
     /// Returns the store that a volume is in.
     #[must_use]
-    pub fn lvstore_of(&self, volume: &VolumeOf) -> Option<&Arc<LvStore>> {
+    pub fn lvstore_of(&self, volume: &VolumeDevice) -> Option<&Arc<LvStore>> {
         self.lvstore_with(&volume.store)
     }
 
@@ -128,13 +128,13 @@ impl Model {
     /// Renames a store, and updates the aliases of its volumes.
     pub fn rename_lvstore(&mut self, store: &Arc<Store>, name: &str) {
         for lvstore in self.lvstores.iter_mut().filter(|one| Arc::ptr_eq(&one.store, store)) {
-            let LvStore { store, uuid, base, is_of_start, .. } = &**lvstore;
+            let LvStore { store, uuid, base, is_from_startup, .. } = &**lvstore;
             *lvstore = Arc::new(LvStore {
                 store: store.clone(),
                 name: name.to_owned(),
                 uuid: *uuid,
                 base: base.clone(),
-                is_of_start: *is_of_start,
+                is_from_startup: *is_from_startup,
             });
         }
         self.name_volumes(store);
@@ -144,7 +144,9 @@ impl Model {
     pub fn name_volumes(&mut self, store: &Arc<Store>) {
         let Some(lvstore) = self.lvstore_with(store).cloned() else { return };
         for device in &mut self.devices {
-            let DeviceKind::Volume(VolumeOf { store: of, uuid }) = &device.kind else { continue };
+            let DeviceKind::Volume(VolumeDevice { store: of, uuid }) = &device.kind else {
+                continue;
+            };
             let volume = of.volume(*uuid).filter(|_| Arc::ptr_eq(of, store));
             if let Some(volume) = volume {
                 *device = Arc::new(device.with_aliases(vec![lvstore.alias(&volume.name)]));
@@ -184,10 +186,10 @@ impl Model {
     /// Returns the names of all devices, if their order differs from that in which they are opened.
     pub(super) fn order_to_keep(&self) -> Vec<String> {
         // The command line's stores are opened last.
-        let store_at = |volume: &VolumeOf| {
+        let store_at = |volume: &VolumeDevice| {
             let mut lvstores = self.lvstores.iter().enumerate();
             let (at, one) = lvstores.find(|(_, one)| Arc::ptr_eq(&one.store, &volume.store))?;
-            Some((one.is_of_start, at))
+            Some((one.is_from_startup, at))
         };
         let opened = |device: &Arc<Device>| match &device.kind {
             DeviceKind::Volume(volume) => store_at(volume),

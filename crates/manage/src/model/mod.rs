@@ -14,12 +14,12 @@ mod subsystem;
 
 pub use device::{Device, DeviceKind, new_uuid, parse_uuid, show_uuid};
 pub use file::{StateError, load, read, save};
-pub use key::{HostKeys, Key, KeyFileError, KeyKind, KeySpec};
+pub use key::{HostKeys, KeyKind, KeySpec, NamedKey, NamedKeyError};
 pub use limits::Limits;
 pub(crate) use limits::MIB;
 pub use lvstore::{Base, LvStore, LvStoreSpec};
-pub use place::{RbdAccess, RbdCluster, RbdOf, VolumeOf};
-pub use referral::ReferralSpec;
+pub use place::{RbdAccess, RbdCluster, RbdOf, VolumeDevice};
+pub use referral::SavedReferral;
 pub use subsystem::{AnaWord, ListenerSpec, NamespaceSpec, SubsystemSpec};
 
 use roadtrain_target_engine::{Subsystem, TlsUse};
@@ -32,7 +32,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     /// Keys in the order of their creation.
-    pub keys: Vec<Arc<Key>>,
+    pub keys: Vec<Arc<NamedKey>>,
     /// Devices in the order of their creation.
     pub devices: Vec<Arc<Device>>,
     /// Device names in the saved order, until [`Model::order_devices`] has applied it.
@@ -46,7 +46,7 @@ pub struct Model {
     /// Subsystems, sorted by NQN.
     pub subsystems: Vec<SubsystemSpec>,
     /// Other discovery controllers, for referrals to hosts.
-    pub referrals: Vec<ReferralSpec>,
+    pub referrals: Vec<SavedReferral>,
     /// True once a client has created the transport, which always exists.
     pub has_tcp: bool,
     /// NQNs that the configuration file has as well: its subsystems are served, those here are kept for later.
@@ -57,7 +57,7 @@ pub struct Model {
 
 /// A removed device, with its limits and namespaces.
 #[derive(Clone, Debug, Default)]
-pub struct Removed {
+pub struct RemovedDevice {
     devices: Vec<Arc<Device>>,
     limits: Option<(String, Limits)>,
     /// Namespaces by the NQNs of their subsystems.
@@ -98,7 +98,7 @@ pub struct State {
     pub subsystems: Vec<SubsystemSpec>,
     /// Other discovery controllers.
     #[serde(rename = "referral", skip_serializing_if = "Vec::is_empty")]
-    pub referrals: Vec<ReferralSpec>,
+    pub referrals: Vec<SavedReferral>,
 }
 
 impl Model {
@@ -167,8 +167,8 @@ impl Model {
     }
 
     /// Removes a device and its namespace.
-    pub fn remove_device(&mut self, name: &str) -> Removed {
-        let mut removed = Removed::default();
+    pub fn remove_device(&mut self, name: &str) -> RemovedDevice {
+        let mut removed = RemovedDevice::default();
         for subsystem in &mut self.subsystems {
             let of_it = subsystem.namespaces.extract_if(.., |one| one.device == name);
             removed.namespaces.extend(of_it.map(|namespace| (subsystem.nqn.clone(), namespace)));
@@ -179,7 +179,7 @@ impl Model {
     }
 
     /// Restores a removed device, except namespaces whose NSID is taken by now.
-    pub fn put_back(&mut self, removed: Removed) {
+    pub fn put_back(&mut self, removed: RemovedDevice) {
         self.devices.extend(removed.devices);
         self.limits.extend(removed.limits);
         for (nqn, namespace) in removed.namespaces {

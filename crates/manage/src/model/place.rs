@@ -8,24 +8,24 @@ use std::sync::Arc;
 
 /// A volume of a store, as the kind of a device.
 #[derive(Clone)]
-pub struct VolumeOf {
+pub struct VolumeDevice {
     /// Store of the volume.
     pub store: Arc<Store>,
     /// UUID of the volume.
     pub uuid: Uuid,
 }
 
-impl PartialEq for VolumeOf {
-    fn eq(&self, other: &VolumeOf) -> bool {
+impl PartialEq for VolumeDevice {
+    fn eq(&self, other: &VolumeDevice) -> bool {
         self.uuid == other.uuid
     }
 }
 
-impl Eq for VolumeOf {}
+impl Eq for VolumeDevice {}
 
-impl std::fmt::Debug for VolumeOf {
+impl std::fmt::Debug for VolumeDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("VolumeOf").field(&self.uuid).finish()
+        f.debug_tuple("VolumeDevice").field(&self.uuid).finish()
     }
 }
 

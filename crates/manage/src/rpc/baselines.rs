@@ -1,6 +1,6 @@
 //! Counters since a reset. Reactors' counters only grow, so their values at the reset are subtracted.
 
-use super::histogram::Shape;
+use super::histogram::HistogramShape;
 use roadtrain_reactor::metrics::{Io, Latency};
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(super) struct Baseline {
     /// Latencies of reads and writes at the last reset of the extremes.
     extremes: [Latency; 2],
     /// A running histogram, with the latencies of reads and writes at its start.
-    pub(super) histogram: Option<(Shape, [Latency; 2])>,
+    pub(super) histogram: Option<(HistogramShape, [Latency; 2])>,
 }
 
 /// Counters since a reset.

@@ -90,7 +90,7 @@ impl Methods for Caller<'_> {
     fn refused(&self, error: &RpcError, bytes: &[u8]) {
         const SHOWN: usize = 80;
         let begin = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]);
-        let what = format!("what is no request ({})", error.code);
+        let what = format!("an invalid request ({})", error.code);
         self.log(Weight::Info, &what, &format!("{}: {begin}", error.message));
     }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 /// Counters of all methods.
 #[derive(Debug, Default)]
-pub(super) struct CallCounts(Mutex<BTreeMap<&'static str, Of>>);
+pub(super) struct CallCounts(Mutex<BTreeMap<&'static str, MethodCounts>>);
 
 #[derive(Debug, Default)]
-struct Of {
+struct MethodCounts {
     codes: BTreeMap<i32, u64>,
     latency: Latency,
 }
@@ -20,7 +20,7 @@ impl CallCounts {
     /// Counts a call of an existing method with its response code (0: success) and its duration.
     pub(super) fn count(&self, method: &'static str, code: i32, took: Duration) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Of { codes, latency } = all.entry(method).or_default();
+        let MethodCounts { codes, latency } = all.entry(method).or_default();
         *codes.entry(code).or_default() += 1;
         let seconds = took.as_secs_f64();
         latency.buckets.resize(BUCKETS, 0);
@@ -31,7 +31,7 @@ impl CallCounts {
     /// Returns the counters.
     pub(super) fn all(&self) -> Vec<Calls> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let calls = all.iter().map(|(method, Of { codes, latency })| Calls {
+        let calls = all.iter().map(|(method, MethodCounts { codes, latency })| Calls {
             method: (*method).to_owned(),
             codes: codes.iter().map(|(code, count)| (*code, *count)).collect(),
             latency: latency.clone(),

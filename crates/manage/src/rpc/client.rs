@@ -14,15 +14,15 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const REPLY_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Deserialize)]
-struct Answer {
+struct ClientReply {
     #[serde(default)]
     result: Option<Value>,
     #[serde(default)]
-    error: Option<Failure>,
+    error: Option<ClientReplyError>,
 }
 
 #[derive(Deserialize)]
-struct Failure {
+struct ClientReplyError {
     code: i32,
     message: String,
     #[serde(default)]
@@ -113,9 +113,9 @@ pub fn receive(mut stream: &UnixStream, patience: Duration) -> io::Result<Rpc<Va
 /// Invalid JSON, or JSON of another form.
 pub fn reply(bytes: &[u8]) -> serde_json::Result<Rpc<Value>> {
     Ok(match serde_json::from_slice(bytes)? {
-        Answer { error: Some(Failure { code, message, data }), .. } => {
+        ClientReply { error: Some(ClientReplyError { code, message, data }), .. } => {
             Err(RpcError { code, message, data })
         }
-        Answer { result, error: None } => Ok(result.unwrap_or_default()),
+        ClientReply { result, error: None } => Ok(result.unwrap_or_default()),
     })
 }

@@ -39,12 +39,12 @@ pub struct Framer {
     at: usize,
     depth: usize,
     values: usize,
-    place: Place,
+    place: ScannerState,
 }
 
 /// State of the scanner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum ScannerState {
     /// Between tokens.
     #[default]
     Between,
@@ -105,19 +105,19 @@ impl Framer {
     /// Scans one byte. True if it ends the value.
     fn step(&mut self, octet: u8) -> Result<bool, Unframed> {
         match (self.place, octet) {
-            (Place::Escape, _) | (Place::String, _)
-                if octet != b'"' || self.place == Place::Escape =>
+            (ScannerState::Escape, _) | (ScannerState::String, _)
+                if octet != b'"' || self.place == ScannerState::Escape =>
             {
-                let is_escape = self.place == Place::String && octet == b'\\';
-                self.place = if is_escape { Place::Escape } else { Place::String };
+                let is_escape = self.place == ScannerState::String && octet == b'\\';
+                self.place = if is_escape { ScannerState::Escape } else { ScannerState::String };
             }
-            (Place::String, _) => self.place = Place::Between,
+            (ScannerState::String, _) => self.place = ScannerState::Between,
             (_, b'"') => {
-                self.place = Place::String;
+                self.place = ScannerState::String;
                 self.count()?;
             }
             (_, b'{' | b'[') => {
-                self.place = Place::Between;
+                self.place = ScannerState::Between;
                 self.depth += 1;
                 if self.depth > DEPTH_MAX {
                     return Err(Unframed::TooDeep);
@@ -125,14 +125,14 @@ impl Framer {
                 self.count()?;
             }
             (_, b'}' | b']') => {
-                self.place = Place::Between;
+                self.place = ScannerState::Between;
                 self.depth = self.depth.saturating_sub(1);
                 return Ok(self.depth == 0);
             }
-            (_, b' ' | b'\t' | b'\r' | b'\n' | b',' | b':') => self.place = Place::Between,
-            (Place::Word, _) => {}
+            (_, b' ' | b'\t' | b'\r' | b'\n' | b',' | b':') => self.place = ScannerState::Between,
+            (ScannerState::Word, _) => {}
             _ => {
-                self.place = Place::Word;
+                self.place = ScannerState::Word;
                 self.count()?;
             }
         }

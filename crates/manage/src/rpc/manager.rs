@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use tracing::{error, warn};
 
 /// Interval between two queries of stores for metrics. Free space is read from the file system, for each volume.
-const STORES_LOOK: Duration = Duration::from_secs(10);
+const STORES_QUERY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Keys of hosts for TLS, by the NQNs of host and subsystem.
 pub type Psks = BTreeMap<(String, String), TlsKey>;
@@ -161,8 +161,8 @@ impl Manager {
     #[must_use]
     pub fn managed(&self) -> Managed {
         let mut seen = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.0.is_none_or(|at| at.elapsed() >= STORES_LOOK) {
-            *seen = (Some(Instant::now()), self.look_at_stores());
+        if seen.0.is_none_or(|at| at.elapsed() >= STORES_QUERY_INTERVAL) {
+            *seen = (Some(Instant::now()), self.query_stores());
         }
         Managed {
             calls: self.calls.all(),
@@ -171,7 +171,7 @@ impl Manager {
         }
     }
 
-    fn look_at_stores(&self) -> Vec<StoreSample> {
+    fn query_stores(&self) -> Vec<StoreSample> {
         let model = self.model();
         let stores = model.lvstores.iter().filter_map(|lvstore| {
             let info = lvstore.store.info().ok()?;
@@ -309,7 +309,7 @@ impl Manager {
         let switch = |resize: &Resize| {
             device.store.switch(resize);
             device.store.settle(resize);
-            self.look_again(&model, &device.name)
+            self.update_namespace(&model, &device.name)
         };
         let done = switch(resize).and_then(|()| self.save(&was, &model.state()));
         if done.is_err() && model.state() != was {
@@ -321,16 +321,16 @@ impl Manager {
     }
 
     /// Updates the namespace of a device after a change of its size.
-    fn look_again(&self, model: &Model, device: &str) -> Rpc<()> {
+    fn update_namespace(&self, model: &Model, device: &str) -> Rpc<()> {
         let exports = model.exports();
         let Some((nqn, nsid)) = model.claim(device) else { return Ok(()) };
         let namespaces =
             exports.iter().filter(|one| one.nqn == nqn).flat_map(|one| &one.namespaces);
-        let looked = namespaces.filter(|one| one.nsid == nsid).map(|namespace| {
+        let replacements = namespaces.filter(|one| one.nsid == nsid).map(|namespace| {
             Operation::ReplaceNamespace { nqn: nqn.to_owned(), namespace: namespace.clone() }
         });
-        let looked: Vec<_> = looked.collect();
-        let done = self.plane.apply(&looked, None);
+        let replacements: Vec<_> = replacements.collect();
+        let done = self.plane.apply(&replacements, None);
         done.map(drop).map_err(|error| refusal(error, &|e| RpcError::internal(e)))
     }
 

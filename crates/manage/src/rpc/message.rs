@@ -66,7 +66,7 @@ impl Params<'_> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Request<'a> {
+struct RpcRequest<'a> {
     #[serde(borrow)]
     method: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -78,17 +78,17 @@ struct Request<'a> {
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct RpcReply<'a> {
     jsonrpc: &'static str,
     id: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Failure>,
+    error: Option<RpcReplyError>,
 }
 
 #[derive(Serialize)]
-struct Failure {
+struct RpcReplyError {
     code: i32,
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -144,7 +144,7 @@ pub fn broken(why: impl std::fmt::Display, octets: &[u8], methods: &impl Methods
 
 /// Returns the request whose reply comes later, if `text` is one.
 fn kept(text: &str, methods: &impl Methods) -> Option<KeptRequest> {
-    let request: Request<'_> = serde_json::from_str(text).ok()?;
+    let request: RpcRequest<'_> = serde_json::from_str(text).ok()?;
     let id = serde_json::from_str(request.id?.get()).ok()?;
     let has_id = matches!(id, Value::String(_) | Value::Number(_));
     let is_kept = has_id && methods.keeps_stream(&request.method);
@@ -157,14 +157,14 @@ pub fn reply_line(id: &Value, reply: Rpc<Value>) -> String {
     let id = serde_json::value::to_raw_value(id).ok();
     let (result, error) = match reply {
         Ok(result) => (Some(result), None),
-        Err(error) => (None, Some(Failure::from(error))),
+        Err(error) => (None, Some(RpcReplyError::from(error))),
     };
-    line(Answer { jsonrpc: "2.0", id: id.as_deref(), result, error }) + "\n"
+    line(RpcReply { jsonrpc: "2.0", id: id.as_deref(), result, error }) + "\n"
 }
 
-impl From<RpcError> for Failure {
-    fn from(RpcError { code, message, data }: RpcError) -> Failure {
-        Failure { code, message, data: data.map(|data| *data) }
+impl From<RpcError> for RpcReplyError {
+    fn from(RpcError { code, message, data }: RpcError) -> RpcReplyError {
+        RpcReplyError { code, message, data: data.map(|data| *data) }
     }
 }
 
@@ -197,7 +197,7 @@ fn batch(text: &str, methods: &impl Methods) -> Option<String> {
 }
 
 fn single(text: &str, methods: &impl Methods) -> Option<String> {
-    let request: Request<'_> = match serde_json::from_str(text) {
+    let request: RpcRequest<'_> = match serde_json::from_str(text) {
         Ok(request) => request,
         Err(error) => {
             let why = match error.classify() {
@@ -221,7 +221,7 @@ fn single(text: &str, methods: &impl Methods) -> Option<String> {
     }
     match methods.call(&request.method, Params(request.params)) {
         Ok(result) => id.map(|id| {
-            line(Answer { jsonrpc: "2.0", id: Some(id), result: Some(result), error: None })
+            line(RpcReply { jsonrpc: "2.0", id: Some(id), result: Some(result), error: None })
         }),
         Err(error) => Some(error_line(id, error)),
     }
@@ -239,10 +239,10 @@ fn id_of(text: &str) -> Option<&RawValue> {
 }
 
 fn error_line(id: Option<&RawValue>, error: RpcError) -> String {
-    line(Answer { jsonrpc: "2.0", id, result: None, error: Some(error.into()) })
+    line(RpcReply { jsonrpc: "2.0", id, result: None, error: Some(error.into()) })
 }
 
-fn line(answer: Answer<'_>) -> String {
+fn line(answer: RpcReply<'_>) -> String {
     serde_json::to_string(&answer).unwrap_or_default()
 }
 
@@ -263,36 +263,37 @@ mod tests {
         fn refused(&self, _: &RpcError, _: &[u8]) {}
     }
 
-    fn ask(text: &str) -> String {
+    fn reply_to(text: &str) -> String {
         answer(text.as_bytes(), &Echo).text.unwrap_or_default()
     }
 
     #[test]
     fn requests_are_answered() {
         assert_eq!(
-            ask(r#"{"method":"echo","params":{"a":1},"id":7}"#),
+            reply_to(r#"{"method":"echo","params":{"a":1},"id":7}"#),
             "{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":1}}\n"
         );
         assert_eq!(
-            ask(r#"{"jsonrpc":"2.0","method":"eat","id":"x"}"#),
+            reply_to(r#"{"jsonrpc":"2.0","method":"eat","id":"x"}"#),
             "{\"jsonrpc\":\"2.0\",\"id\":\"x\",\"error\":{\"code\":-32601,\"message\":\"Method not found\"}}\n"
         );
-        assert_eq!(ask(r#"{"method":"echo"}"#), "", "a notification");
-        assert_eq!(ask(r#"{"method":"echo","id":null}"#), "");
-        assert!(ask(r#"{"method":"eat"}"#).contains("\"id\":null"), "only errors are told");
+        assert_eq!(reply_to(r#"{"method":"echo"}"#), "", "a notification");
+        assert_eq!(reply_to(r#"{"method":"echo","id":null}"#), "");
+        assert!(reply_to(r#"{"method":"eat"}"#).contains("\"id\":null"), "only errors get a reply");
     }
 
     #[test]
     fn batches_are_answered_as_one() {
         assert_eq!(
-            ask(r#"[{"method":"echo","id":1},{"method":"echo"},3,{"method":"echo","id":2}]"#),
+            reply_to(r#"[{"method":"echo","id":1},{"method":"echo"},3,{"method":"echo","id":2}]"#),
             "[{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}},\
              {\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600,\"message\":\"Invalid request: a request is an object\"}},\
              {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}]\n"
         );
-        assert_eq!(ask(r#"[{"method":"echo"}]"#), "");
+        assert_eq!(reply_to(r#"[{"method":"echo"}]"#), "");
         assert!(
-            ask("[]").starts_with("{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600")
+            reply_to("[]")
+                .starts_with("{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600")
         );
     }
 

@@ -43,7 +43,7 @@ pub struct UnixServer {
 
 /// Methods and the rights of all callers of a socket.
 #[derive(Clone)]
-struct Endpoint {
+struct UnixRpcEndpoint {
     table: Arc<dyn Table>,
     access: Access,
 }
@@ -61,7 +61,7 @@ impl UnixServer {
             Ok(_) => return Err(io::Error::other("there is something else than a socket")),
             Err(_) => {}
         }
-        let endpoint = Endpoint { table, access: Access::Client };
+        let endpoint = UnixRpcEndpoint { table, access: Access::Client };
         let mut server = UnixServer::spawn(bind(path)?, endpoint)?;
         (server.path, server._lock) = (Some(path.into()), Some(lock));
         Ok(server)
@@ -72,10 +72,10 @@ impl UnixServer {
     /// # Errors
     /// The socket cannot be created.
     pub fn start_control(path: &Path, table: Arc<dyn Table>) -> io::Result<UnixServer> {
-        UnixServer::spawn(bind(path)?, Endpoint { table, access: Access::Owner })
+        UnixServer::spawn(bind(path)?, UnixRpcEndpoint { table, access: Access::Owner })
     }
 
-    fn spawn(socket: Socket, endpoint: Endpoint) -> io::Result<UnixServer> {
+    fn spawn(socket: Socket, endpoint: UnixRpcEndpoint) -> io::Result<UnixServer> {
         socket.set_nonblocking(true)?;
         let runtime = runtime(CONNECTIONS_MAX)?;
         let (stop, stopped) = oneshot::channel();
@@ -105,7 +105,7 @@ pub fn serve_stream(
     table: Arc<dyn Table>,
 ) -> io::Result<()> {
     stream.set_nonblocking(true)?;
-    let endpoint = Endpoint { table, access: Access::Owner };
+    let endpoint = UnixRpcEndpoint { table, access: Access::Owner };
     runtime(1)?.block_on(async {
         let stream = UnixStream::from_std(stream)?;
         let peer = peer_of(&stream);
@@ -155,7 +155,7 @@ fn bind(path: &Path) -> io::Result<Socket> {
 /// Serves until `stopped` is dropped.
 async fn serve(
     socket: Socket,
-    endpoint: Endpoint,
+    endpoint: UnixRpcEndpoint,
     mut stopped: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(socket)?;
@@ -169,7 +169,7 @@ async fn serve(
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                let what = "a connection that cannot be accepted";
+                let what = "a failure of accept";
                 caller("the socket").log(Weight::Warning, what, &error.to_string());
                 tokio::time::sleep(PAUSE).await; // out of descriptors, perhaps
                 continue;
@@ -177,8 +177,8 @@ async fn serve(
         };
         let peer = peer_of(&stream);
         let Ok(place) = places.clone().try_acquire_owned() else {
-            let detail = format!("{CONNECTIONS_MAX} are there");
-            caller(&peer).log(Weight::Warning, "a connection too many", &detail);
+            let detail = format!("{CONNECTIONS_MAX} are open");
+            caller(&peer).log(Weight::Warning, "too many connections", &detail);
             continue;
         };
         let endpoint = endpoint.clone();
@@ -199,7 +199,7 @@ fn peer_of(stream: &UnixStream) -> Arc<str> {
 }
 
 /// Serves requests one after the other, until the stream ends.
-async fn connection(mut stream: UnixStream, endpoint: &Endpoint, peer: Arc<str>) {
+async fn connection(mut stream: UnixStream, endpoint: &UnixRpcEndpoint, peer: Arc<str>) {
     let caller = endpoint.caller(&peer);
     let log = |what: &str, detail: String| caller.log(Weight::Info, what, &detail);
     let mut framer = Framer::default();
@@ -219,8 +219,8 @@ async fn connection(mut stream: UnixStream, endpoint: &Endpoint, peer: Arc<str>)
                     Ok(Ok(count)) => framer.feed(&piece[..count]),
                     Err(_) => {
                         let seen = framer.seen().len();
-                        let detail = format!("{seen} bytes of it came within {PATIENCE:?}");
-                        return log("a request that does not end", detail);
+                        let detail = format!("{seen} bytes of it arrived within {PATIENCE:?}");
+                        return log("an incomplete request", detail);
                     }
                 }
                 continue;
@@ -244,7 +244,7 @@ async fn connection(mut stream: UnixStream, endpoint: &Endpoint, peer: Arc<str>)
                 Ok(Err(_)) => return,
                 Err(_) => {
                     let detail = format!("{} bytes of it in {PATIENCE:?}", text.len());
-                    return log("an answer that is not read", detail);
+                    return log("an unread reply", detail);
                 }
             }
         }
@@ -256,7 +256,7 @@ async fn connection(mut stream: UnixStream, endpoint: &Endpoint, peer: Arc<str>)
 }
 
 /// Hands the stream over to a method that replies later.
-fn keep(stream: UnixStream, endpoint: &Endpoint, request: KeptRequest) {
+fn keep(stream: UnixStream, endpoint: &UnixRpcEndpoint, request: KeptRequest) {
     let stream = stream.into_std();
     match stream.and_then(|stream| stream.set_nonblocking(false).map(|()| stream)) {
         Ok(stream) => endpoint.table.keep(request, stream),
@@ -264,7 +264,7 @@ fn keep(stream: UnixStream, endpoint: &Endpoint, request: KeptRequest) {
     }
 }
 
-impl Endpoint {
+impl UnixRpcEndpoint {
     fn caller<'a>(&'a self, peer: &'a str) -> Caller<'a> {
         Caller { table: &*self.table, access: self.access, peer }
     }

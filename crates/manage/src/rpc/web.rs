@@ -4,7 +4,7 @@ use super::caller::{Access, Caller, Table};
 use super::framing::{Framer, REQUEST_BYTES_MAX};
 use super::message::{self, Answered};
 use crate::bursts::Weight;
-use crate::http::Connection;
+use crate::http::HttpConnection;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
@@ -112,16 +112,16 @@ pub fn router(table: Arc<dyn Table>, credentials: Credentials) -> Router {
 
 async fn answer(
     State(state): State<Arc<WebState>>,
-    Extension(connection): Extension<Connection>,
+    Extension(connection): Extension<HttpConnection>,
     request: Request,
 ) -> Response {
     let peer = format!("{} over HTTP", connection.peer);
     let caller = state.caller(&peer);
     if !state.credentials.has(request.headers()) {
-        connection.refuse();
+        connection.mark_refused();
         return refuse(&state, caller, request.headers()).await;
     }
-    connection.prove();
+    connection.mark_authenticated();
     if request.method() != Method::POST {
         let detail = format!("the method is {}, and POST is expected", request.method());
         caller.log(Weight::Info, "HTTP 405", &detail);
@@ -190,7 +190,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn credentials_are_those_of_a_file_that_nobody_else_reads() {
+    fn credentials_are_those_of_a_file_that_no_other_user_reads() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("credentials");
         fs::write(&path, "# who\nada:love:lace\n\nbob:x\n").unwrap();
@@ -210,9 +210,9 @@ mod tests {
             assert!(!has(scheme, text), "{scheme} {text}");
         }
         assert!(!credentials.has(&HeaderMap::new()));
-        for nobody in ["", "# who\n", "ada\n", "ada:\n", ":x\n"] {
-            fs::write(&path, nobody).unwrap();
-            assert!(Credentials::read(&path).is_err(), "{nobody:?}");
+        for invalid in ["", "# who\n", "ada\n", "ada:\n", ":x\n"] {
+            fs::write(&path, invalid).unwrap();
+            assert!(Credentials::read(&path).is_err(), "{invalid:?}");
         }
     }
 

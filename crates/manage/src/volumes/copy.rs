@@ -1,9 +1,9 @@
 //! Copies a volume's content to a second file: shared if the file system can, else byte by byte.
 
 use super::VolumeError;
-use super::figures;
-use super::gate::Step;
-use super::home::Home;
+use super::step_hook::StoreFileStep;
+use super::store_files::StoreFiles;
+use super::volume_space;
 use rustix::fs::{SeekFrom, copy_file_range, seek};
 use rustix::io::Errno;
 use std::fs::File;
@@ -20,14 +20,14 @@ pub(crate) type Quiet<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Progress {
+pub struct CopyProgress {
     /// Bytes copied.
     pub copied: u64,
     /// Bytes to copy.
     pub of: u64,
 }
 
-impl Progress {
+impl CopyProgress {
     /// Returns the progress in percent.
     #[must_use]
     pub fn percent(&self) -> u64 {
@@ -41,21 +41,21 @@ impl Progress {
 /// # Errors
 /// The source changed during the copy, or the file system failed.
 pub(crate) fn copy(
-    home: &Home,
+    store_files: &StoreFiles,
     (from, to, bytes): (&File, &File, u64),
     quiet: Quiet<'_>,
     busy: impl Fn() -> VolumeError,
     mut each: impl FnMut(u64),
 ) -> Result<(), VolumeError> {
-    let failed = |source| VolumeError::io(home.path(), "copy in", source);
+    let failed = |source| VolumeError::io(store_files.path(), "copy in", source);
     if !quiet() {
         return Err(busy());
     }
     // Data that is only in the page cache has its timestamp already, but maybe no extents.
-    home.sync(from).map_err(failed)?;
+    store_files.sync(from).map_err(failed)?;
     let stamp = || from.metadata().map(|m| (m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()));
     let before = stamp().map_err(failed)?;
-    pieces(home, (from, to), bytes, &mut each).map_err(failed)?;
+    pieces(store_files, (from, to), bytes, &mut each).map_err(failed)?;
     if !quiet() || stamp().map_err(failed)? != before {
         return Err(busy());
     }
@@ -65,11 +65,11 @@ pub(crate) fn copy(
 /// Returns the bytes that a copy of at most `bytes` takes.
 pub(crate) fn needed(from: &File, bytes: u64) -> io::Result<u64> {
     // A block device does not report holes.
-    if from.metadata()?.is_file() { figures::content(from) } else { Ok(bytes) }
+    if from.metadata()?.is_file() { volume_space::content(from) } else { Ok(bytes) }
 }
 
 fn pieces(
-    home: &Home,
+    store_files: &StoreFiles,
     (from, to): (&File, &File),
     bytes: u64,
     each: &mut dyn FnMut(u64),
@@ -85,21 +85,21 @@ fn pieces(
             Err(error) => return Err(error.into()),
         };
         let hole = seek(from, SeekFrom::Hole(data)).unwrap_or(end).min(end);
-        piece(home, from, to, (data, hole), each)?;
+        piece(store_files, from, to, (data, hole), each)?;
         at = hole;
     }
     Ok(())
 }
 
 fn piece(
-    home: &Home,
+    store_files: &StoreFiles,
     from: &File,
     to: &File,
     (mut at, end): (u64, u64),
     each: &mut dyn FnMut(u64),
 ) -> io::Result<()> {
     while at < end {
-        home.gate.pass(Step::Copy)?;
+        store_files.step_hook.pass(StoreFileStep::Copy)?;
         let (mut off_in, mut off_out) = (at, at);
         let len = (end - at).min(PIECE) as usize;
         match copy_file_range(from, Some(&mut off_in), to, Some(&mut off_out), len) {

@@ -16,23 +16,23 @@
 //! | `store` | a store: opening it, and coordinating concurrent operations |
 //! | `operations` | operations on volumes |
 //! | `store/background` | background work: removing files, allocating space of inflated volumes |
-//! | `figures` | space of volumes, each shared byte counted once |
-//! | `home` | the files: each change is a step that tests can intercept |
+//! | `volume_space` | space of volumes, each shared byte counted once |
+//! | `store_files` | the files: each change is a step that tests can intercept |
 
 mod contents;
 mod copy;
 mod error;
-mod figures;
-mod gate;
-mod home;
 mod operations;
+mod step_hook;
 mod store;
+mod store_files;
 #[cfg(test)]
 mod tests;
 mod uuid;
+mod volume_space;
 
 pub use contents::{CLUSTER_BYTES, Volume, clusters};
-pub use copy::Progress;
+pub use copy::CopyProgress;
 pub use error::VolumeError;
 pub use operations::{Deletion, Destruction};
 pub use store::{Store, StoreInfo, VolumeInfo};

@@ -2,10 +2,12 @@
 
 use super::VolumeError;
 use super::contents::{CLUSTER_BYTES, Volume, clusters};
-use super::copy::{self, Progress, Quiet};
-use super::figures;
-use super::store::{Claim, Claimed, Reserved, Shared, Store, check_name};
+use super::copy::{self, CopyProgress, Quiet};
+use super::store::{
+    ClaimedVolume, ReservedVolume, SharedStore, Store, VolumeClaimKind, check_name,
+};
 use super::uuid::Uuid;
+use super::volume_space;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 /// Interval between two log lines about one copy.
-const SAY_EACH: Duration = Duration::from_secs(10);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Store {
     /// Creates a volume of `bytes`, rounded up to clusters, that reads as zeroes. A thin volume takes space when it is
@@ -27,8 +29,8 @@ impl Store {
         let reserved = shared.reserve(name, if thin { 0 } else { clusters(size) })?;
         let volume = Volume { thin, ..shared.new_volume(name, size)? };
         let file = shared.make(&volume, |file| match thin {
-            true => shared.home.set_size(file, size),
-            false => shared.home.allocate(file, 0, size),
+            true => shared.store_files.set_size(file, size),
+            false => shared.store_files.allocate(file, 0, size),
         })?;
         drop(file);
         shared.add(reserved, volume, |_, _| {})
@@ -43,7 +45,7 @@ impl Store {
         let shared = &self.shared;
         // Reserves the name first: a repeated request fails at once and does not wait.
         let reserved = shared.reserve(name, 0)?;
-        let claimed = shared.claim(uuid, Claim::Change)?;
+        let claimed = shared.claim(uuid, VolumeClaimKind::Change)?;
         let source = &claimed.volume;
         if source.snapshot {
             let name = &source.name;
@@ -67,7 +69,7 @@ impl Store {
     pub fn clone_snapshot(&self, uuid: Uuid, name: &str) -> Result<Uuid, VolumeError> {
         let shared = &self.shared;
         let reserved = shared.reserve(name, 0)?;
-        let claimed = shared.claim(uuid, Claim::Read)?;
+        let claimed = shared.claim(uuid, VolumeClaimKind::Read)?;
         let source = &claimed.volume;
         if !source.is_read_only() {
             let name = &source.name;
@@ -88,7 +90,7 @@ impl Store {
     /// The volume is a snapshot, or there is too little space.
     pub fn inflate(&self, uuid: Uuid) -> Result<(), VolumeError> {
         let shared = &self.shared;
-        let claimed = shared.claim(uuid, Claim::Change)?;
+        let claimed = shared.claim(uuid, VolumeClaimKind::Change)?;
         let volume = &claimed.volume;
         if volume.snapshot {
             return Err(VolumeError::ReadOnly(volume.name.clone()));
@@ -107,7 +109,7 @@ impl Store {
     /// The volume is a snapshot, or has no parent, or there is too little space.
     pub fn decouple(&self, uuid: Uuid) -> Result<(), VolumeError> {
         let shared = &self.shared;
-        let claimed = shared.claim(uuid, Claim::Change)?;
+        let claimed = shared.claim(uuid, VolumeClaimKind::Change)?;
         let volume = &claimed.volume;
         let name = &volume.name;
         if volume.snapshot {
@@ -116,8 +118,8 @@ impl Store {
         if volume.parent.is_none() {
             return Err(VolumeError::Invalid(format!("{name} did not begin as a snapshot")));
         }
-        let failed = |e| VolumeError::io(&shared.home.file(uuid), "examine", e);
-        let content = shared.home.open(uuid).and_then(|file| figures::content(&file));
+        let failed = |e| VolumeError::io(&shared.store_files.file(uuid), "examine", e);
+        let content = shared.store_files.open(uuid).and_then(|file| volume_space::content(&file));
         let needed = clusters(content.map_err(failed)?);
         shared.detach(volume, needed, |volume| volume.detaching = true)
     }
@@ -153,7 +155,8 @@ impl Store {
         let reserved = shared.reserve(name, 0)?;
         let file = File::open(from).map_err(|e| VolumeError::io(from, "read", e))?;
         let volume = Volume { thin: true, ..shared.new_volume(name, whole(bytes)?)? };
-        let source = Source { file: &file, path: from, name: &from.display().to_string(), bytes };
+        let source =
+            CopySource { file: &file, path: from, name: &from.display().to_string(), bytes };
         shared.fill_with(&source, (&reserved, &volume), quiet, (|| Ok(()), || {}))?;
         shared.add(reserved, volume, |_, _| {})
     }
@@ -164,7 +167,7 @@ impl Store {
     /// The file system fails.
     pub fn grow(&self) -> Result<(), VolumeError> {
         let mut state = self.shared.lock();
-        let growable = self.shared.figures(&state)?.growable * CLUSTER_BYTES;
+        let growable = self.shared.store_space(&state)?.growable * CLUSTER_BYTES;
         if growable <= state.contents.size {
             return Ok(());
         }
@@ -186,7 +189,7 @@ impl Store {
     /// The volume is larger, or a snapshot, or there is too little space.
     pub fn resize(&self, uuid: Uuid, bytes: u64) -> Result<u64, VolumeError> {
         let shared = &self.shared;
-        let claimed = shared.claim(uuid, Claim::Change)?;
+        let claimed = shared.claim(uuid, VolumeClaimKind::Change)?;
         let (volume, size) = (&claimed.volume, whole(bytes)?);
         let (name, old) = (&volume.name, volume.size);
         if volume.is_read_only() {
@@ -203,21 +206,21 @@ impl Store {
         if !volume.thin {
             shared.check_space(&shared.lock(), clusters(size - old))?;
         }
-        let path = shared.home.file(uuid);
+        let path = shared.store_files.file(uuid);
         let failed = |e| VolumeError::io(&path, "grow", e);
-        let file = shared.home.open(uuid).map_err(failed)?;
+        let file = shared.store_files.open(uuid).map_err(failed)?;
         let grown = match volume.thin {
-            true => shared.home.set_size(&file, size),
-            false => shared.home.allocate(&file, old, size),
+            true => shared.store_files.set_size(&file, size),
+            false => shared.store_files.allocate(&file, old, size),
         };
-        let grown = grown.and_then(|()| shared.home.sync(&file)).map_err(failed);
+        let grown = grown.and_then(|()| shared.store_files.sync(&file)).map_err(failed);
         let known = grown.and_then(|()| {
             shared.commit(&mut shared.lock(), |contents| {
                 contents.find_mut(uuid).into_iter().for_each(|volume| volume.size = size);
             })
         });
         if known.is_err()
-            && let Err(error) = shared.home.set_size(&file, old)
+            && let Err(error) = shared.store_files.set_size(&file, old)
         {
             warn!(volume = name, "cannot cut its file back: {error}");
         }
@@ -255,7 +258,7 @@ impl Store {
     /// # Errors
     /// As [`Store::delete`].
     pub fn begin_delete(&self, uuid: Uuid) -> Result<Deletion<'_>, VolumeError> {
-        let claimed = self.shared.claim(uuid, Claim::Change)?;
+        let claimed = self.shared.claim(uuid, VolumeClaimKind::Change)?;
         Ok(Deletion { shared: &self.shared, claimed })
     }
 
@@ -272,7 +275,7 @@ impl Store {
     /// # Errors
     /// As [`Store::destroy`].
     pub fn begin_destroy(&self) -> Result<Destruction<'_>, VolumeError> {
-        let claim = |volume: &Volume| self.shared.claim(volume.uuid, Claim::Change);
+        let claim = |volume: &Volume| self.shared.claim(volume.uuid, VolumeClaimKind::Change);
         let claimed = self.list().iter().map(claim).collect::<Result<_, _>>()?;
         Ok(Destruction { shared: &self.shared, claimed })
     }
@@ -281,8 +284,8 @@ impl Store {
 /// A volume that is claimed for deletion, and exists until [`Deletion::end`].
 #[must_use = "nothing is deleted before its end"]
 pub struct Deletion<'a> {
-    shared: &'a Arc<Shared>,
-    claimed: Claimed<'a>,
+    shared: &'a Arc<SharedStore>,
+    claimed: ClaimedVolume<'a>,
 }
 
 impl Deletion<'_> {
@@ -293,8 +296,8 @@ impl Deletion<'_> {
     pub fn end(self) -> Result<(), VolumeError> {
         let Deletion { shared, claimed } = &self;
         let uuid = claimed.volume.uuid;
-        let file = shared.home.open(uuid);
-        let bytes = file.and_then(|file| figures::alone(&file, None)).unwrap_or(0);
+        let file = shared.store_files.open(uuid);
+        let bytes = file.and_then(|file| volume_space::alone(&file, None)).unwrap_or(0);
         let mut state = shared.lock();
         shared.commit(&mut state, |contents| drop(contents.take(uuid)))?;
         state.background.remove(uuid, bytes);
@@ -306,8 +309,8 @@ impl Deletion<'_> {
 /// A store whose volumes are claimed for deletion, and that exists until [`Destruction::end`].
 #[must_use = "nothing is removed before its end"]
 pub struct Destruction<'a> {
-    shared: &'a Arc<Shared>,
-    claimed: Vec<Claimed<'a>>,
+    shared: &'a Arc<SharedStore>,
+    claimed: Vec<ClaimedVolume<'a>>,
 }
 
 impl Destruction<'_> {
@@ -328,19 +331,20 @@ impl Destruction<'_> {
         }
         shared.commit(&mut state, |contents| contents.volumes.clear())?;
         state.gone = true;
-        let path = shared.home.path();
+        let path = shared.store_files.path();
         // The store is empty by now: the next start removes files that are left over.
-        let removed = self.volumes().try_for_each(|uuid| shared.home.remove(uuid));
-        removed.and_then(|()| shared.home.forget()).unwrap_or_else(|error| {
+        let removed = self.volumes().try_for_each(|uuid| shared.store_files.remove(uuid));
+        removed.and_then(|()| shared.store_files.forget()).unwrap_or_else(|error| {
             warn!("{}: is not cleared: {error}", path.display());
         });
         Ok(())
     }
 }
 
-impl Shared {
+impl SharedStore {
     fn new_volume(&self, name: &str, size: u64) -> Result<Volume, VolumeError> {
-        let uuid = Uuid::random().map_err(|e| VolumeError::io(self.home.path(), "name", e))?;
+        let uuid =
+            Uuid::random().map_err(|e| VolumeError::io(self.store_files.path(), "name", e))?;
         Ok(Volume {
             uuid,
             name: name.into(),
@@ -364,7 +368,7 @@ impl Shared {
     ) -> Result<(), VolumeError> {
         let uuid = volume.uuid;
         let mut state = self.lock();
-        let held = figures::held(&self.home, &state.contents.volumes);
+        let held = volume_space::held(&self.store_files, &state.contents.volumes);
         let at = state.contents.volumes.iter().position(|volume| volume.uuid == uuid);
         let held = at.and_then(|at| held.get(at)).map_or(0, |held| held.clusters);
         self.check_space(&state, needed.saturating_sub(held))?;
@@ -385,9 +389,10 @@ impl Shared {
         volume: &Volume,
         fill: impl FnOnce(&File) -> std::io::Result<()>,
     ) -> Result<File, VolumeError> {
-        let path = self.home.file(volume.uuid);
-        let file = self.home.create(volume.uuid).map_err(|e| VolumeError::io(&path, "make", e))?;
-        let made = fill(&file).and_then(|()| self.home.sync_new(&file));
+        let path = self.store_files.file(volume.uuid);
+        let file =
+            self.store_files.create(volume.uuid).map_err(|e| VolumeError::io(&path, "make", e))?;
+        let made = fill(&file).and_then(|()| self.store_files.sync_new(&file));
         if let Err(error) = made {
             self.unmake(volume.uuid);
             return Err(VolumeError::io(&path, "make", error));
@@ -398,17 +403,17 @@ impl Shared {
     /// Creates a volume's file with another volume's content.
     fn fill(
         &self,
-        from: &Claimed<'_>,
-        reserved: &Reserved<'_>,
+        from: &ClaimedVolume<'_>,
+        reserved: &ReservedVolume<'_>,
         volume: &Volume,
         quiet: Quiet<'_>,
     ) -> Result<(), VolumeError> {
-        let (home, uuid) = (&self.home, from.volume.uuid);
-        let path = home.file(uuid);
-        let file = home.open(uuid).map_err(|e| VolumeError::io(&path, "read", e))?;
+        let (store_files, uuid) = (&self.store_files, from.volume.uuid);
+        let path = store_files.file(uuid);
+        let file = store_files.open(uuid).map_err(|e| VolumeError::io(&path, "read", e))?;
         let (name, bytes) = (from.volume.name.as_str(), from.volume.size);
-        let source = Source { file: &file, path: &path, name, bytes };
-        let marks = || home.copy_marks(uuid, volume.uuid);
+        let source = CopySource { file: &file, path: &path, name, bytes };
+        let marks = || store_files.copy_marks(uuid, volume.uuid);
         self.fill_with(&source, (reserved, volume), quiet, (marks, || from.takes_long()))
     }
 
@@ -416,21 +421,21 @@ impl Shared {
     /// runs before a slow copy.
     fn fill_with(
         &self,
-        source: &Source<'_>,
-        (reserved, volume): (&Reserved<'_>, &Volume),
+        source: &CopySource<'_>,
+        (reserved, volume): (&ReservedVolume<'_>, &Volume),
         quiet: Quiet<'_>,
         (marks, long): (impl FnOnce() -> std::io::Result<()>, impl FnOnce()),
     ) -> Result<(), VolumeError> {
-        let Source { file: from, path, name, bytes } = *source;
-        let home = &self.home;
+        let CopySource { file: from, path, name, bytes } = *source;
+        let store_files = &self.store_files;
         let failed = |e| VolumeError::io(path, "read", e);
         let mut is_shared = false;
         let file = self.make(volume, |file| {
             marks()?;
-            home.set_size(file, volume.size)?;
-            is_shared = home.share(from, file)?;
+            store_files.set_size(file, volume.size)?;
+            is_shared = store_files.share(from, file)?;
             // Sharing has set the source's size.
-            if is_shared { home.set_size(file, volume.size) } else { Ok(()) }
+            if is_shared { store_files.set_size(file, volume.size) } else { Ok(()) }
         })?;
         if is_shared {
             return Ok(());
@@ -450,17 +455,20 @@ impl Shared {
                 bytes = needed,
                 "its content is copied: this file system cannot share it"
             );
-            let (mut progress, mut said_at) = (Progress { copied: 0, of: needed }, Instant::now());
-            reserved.tell(progress);
-            copy::copy(home, (from, &file, bytes), quiet, busy, |copied| {
+            let (mut progress, mut logged_at) =
+                (CopyProgress { copied: 0, of: needed }, Instant::now());
+            reserved.record_progress(progress);
+            copy::copy(store_files, (from, &file, bytes), quiet, busy, |copied| {
                 progress.copied += copied;
-                reserved.tell(progress);
-                if said_at.elapsed() >= SAY_EACH {
-                    said_at = Instant::now();
+                reserved.record_progress(progress);
+                if logged_at.elapsed() >= PROGRESS_INTERVAL {
+                    logged_at = Instant::now();
                     info!(volume = name, to = reserved.name, "copied {} %", progress.percent());
                 }
             })?;
-            home.sync(&file).map_err(|e| VolumeError::io(&home.file(volume.uuid), "sync", e))
+            store_files
+                .sync(&file)
+                .map_err(|e| VolumeError::io(&store_files.file(volume.uuid), "sync", e))
         };
         copied().inspect_err(|_| self.unmake(volume.uuid))
     }
@@ -468,7 +476,7 @@ impl Shared {
     /// Adds a volume whose file exists; removes the file on failure.
     fn add(
         &self,
-        reserved: Reserved<'_>,
+        reserved: ReservedVolume<'_>,
         volume: Volume,
         change: impl FnOnce(&mut [Volume], Uuid),
     ) -> Result<Uuid, VolumeError> {
@@ -485,15 +493,15 @@ impl Shared {
     }
 
     fn unmake(&self, uuid: Uuid) {
-        if let Err(error) = self.home.remove(uuid) {
-            let path = self.home.file(uuid);
+        if let Err(error) = self.store_files.remove(uuid) {
+            let path = self.store_files.file(uuid);
             warn!("cannot remove {}, which the next start does: {error}", path.display());
         }
     }
 }
 
 /// Content for a new volume.
-struct Source<'a> {
+struct CopySource<'a> {
     file: &'a File,
     path: &'a Path,
     /// Name for messages.

@@ -4,7 +4,7 @@ use std::io;
 
 /// A change of the file system, by one system call or by several of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum StoreFileStep {
     /// Creates a volume's file.
     Create,
     /// Sets its size without allocating space.
@@ -30,17 +30,17 @@ pub(crate) enum Step {
 }
 
 /// Hook that runs before each step.
-pub(crate) trait Gate: Send + Sync {
+pub(crate) trait StoreStepHook: Send + Sync {
     /// # Errors
     /// The step must not run, and fails with this error.
-    fn pass(&self, step: Step) -> io::Result<()>;
+    fn pass(&self, step: StoreFileStep) -> io::Result<()>;
 }
 
 /// Hook that lets every step run.
-pub(crate) struct Open;
+pub(crate) struct NoStepHook;
 
-impl Gate for Open {
-    fn pass(&self, _: Step) -> io::Result<()> {
+impl StoreStepHook for NoStepHook {
+    fn pass(&self, _: StoreFileStep) -> io::Result<()> {
         Ok(())
     }
 }

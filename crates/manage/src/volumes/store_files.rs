@@ -2,7 +2,7 @@
 
 use super::VolumeError;
 use super::contents::Contents;
-use super::gate::{Gate, Step};
+use super::step_hook::{StoreFileStep, StoreStepHook};
 use super::uuid::Uuid;
 use roadtrain_target_engine::marks_beside;
 use rustix::fs::{
@@ -30,12 +30,12 @@ const LOCK_WAIT: Duration = Duration::from_secs(1);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Files of a store.
-pub(crate) struct Home {
-    place: Place,
-    pub(crate) gate: Box<dyn Gate>,
+pub(crate) struct StoreFiles {
+    place: StoreLocation,
+    pub(crate) step_hook: Box<dyn StoreStepHook>,
 }
 
-enum Place {
+enum StoreLocation {
     /// A folder with a file of each volume, and the index.
     Folder {
         path: PathBuf,
@@ -46,32 +46,35 @@ enum Place {
     Memory(Mutex<BTreeMap<Uuid, File>>),
 }
 
-impl Home {
+impl StoreFiles {
     /// Opens and locks the folder at `path`.
-    pub(crate) fn folder(path: &Path, gate: Box<dyn Gate>) -> Result<Home, VolumeError> {
+    pub(crate) fn folder(
+        path: &Path,
+        step_hook: Box<dyn StoreStepHook>,
+    ) -> Result<StoreFiles, VolumeError> {
         let folder = File::open(path).map_err(|e| VolumeError::io(path, "open", e))?;
         if !folder.metadata().is_ok_and(|metadata| metadata.is_dir()) {
             return Err(VolumeError::Invalid(format!("{}: is not a folder", path.display())));
         }
         lock(path, &folder)?;
-        Ok(Home { place: Place::Folder { path: path.into(), folder }, gate })
+        Ok(StoreFiles { place: StoreLocation::Folder { path: path.into(), folder }, step_hook })
     }
 
-    pub(crate) fn memory(gate: Box<dyn Gate>) -> Home {
-        Home { place: Place::Memory(Mutex::default()), gate }
+    pub(crate) fn memory(step_hook: Box<dyn StoreStepHook>) -> StoreFiles {
+        StoreFiles { place: StoreLocation::Memory(Mutex::default()), step_hook }
     }
 
     /// Returns the folder, or "memory" for messages.
     pub(crate) fn path(&self) -> &Path {
         match &self.place {
-            Place::Folder { path, .. } => path,
-            Place::Memory(_) => Path::new("memory"),
+            StoreLocation::Folder { path, .. } => path,
+            StoreLocation::Memory(_) => Path::new("memory"),
         }
     }
 
     /// Reads the index; `None`: there is none yet.
     pub(crate) fn load(&self) -> io::Result<Option<Vec<u8>>> {
-        let Place::Folder { path, .. } = &self.place else { return Ok(None) };
+        let StoreLocation::Folder { path, .. } = &self.place else { return Ok(None) };
         match std::fs::read(path.join(INDEX)) {
             Ok(image) => Ok(Some(image)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -81,11 +84,11 @@ impl Home {
 
     /// Writes `contents` to the index, on stable storage.
     pub(crate) fn save(&self, contents: &Contents) -> io::Result<()> {
-        let Place::Folder { path, folder } = &self.place else { return Ok(()) };
+        let StoreLocation::Folder { path, folder } = &self.place else { return Ok(()) };
         let new = path.join(INDEX_NEW);
         let image = contents.image();
         let write = || -> io::Result<()> {
-            self.gate.pass(Step::Write)?;
+            self.step_hook.pass(StoreFileStep::Write)?;
             let mut options = OpenOptions::new();
             let mut file =
                 options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -100,9 +103,9 @@ impl Home {
             }
             _ => Err(error),
         })?;
-        self.gate.pass(Step::Rename)?;
+        self.step_hook.pass(StoreFileStep::Rename)?;
         std::fs::rename(&new, path.join(INDEX))?;
-        self.gate.pass(Step::SyncFolder)?;
+        self.step_hook.pass(StoreFileStep::SyncFolder)?;
         folder.sync_all()?;
         keep_spare(&spare, image.len() as u64);
         Ok(())
@@ -110,17 +113,17 @@ impl Home {
 
     /// Removes the index, which ends the store.
     pub(crate) fn forget(&self) -> io::Result<()> {
-        let Place::Folder { path, folder } = &self.place else { return Ok(()) };
-        self.gate.pass(Step::Remove)?;
+        let StoreLocation::Folder { path, folder } = &self.place else { return Ok(()) };
+        self.step_hook.pass(StoreFileStep::Remove)?;
         let _ = std::fs::remove_file(path.join(INDEX_SPARE)); // there may be none
         std::fs::remove_file(path.join(INDEX))?;
-        self.gate.pass(Step::SyncFolder)?;
+        self.step_hook.pass(StoreFileStep::SyncFolder)?;
         folder.sync_all()
     }
 
     /// Removes files that the index does not name. Returns the number of removed volumes.
     pub(crate) fn sweep(&self, contents: &Contents) -> io::Result<usize> {
-        let Place::Folder { path, .. } = &self.place else { return Ok(0) };
+        let StoreLocation::Folder { path, .. } = &self.place else { return Ok(0) };
         let mut removed = 0;
         for entry in std::fs::read_dir(path)? {
             let name = entry?.file_name();
@@ -129,7 +132,7 @@ impl Home {
             let volume = name.split_once('.').map_or(&*name, |(volume, _)| volume);
             let is_orphan = volume.parse().is_ok_and(|uuid| contents.find(uuid).is_none());
             if is_orphan || name == INDEX_NEW {
-                self.gate.pass(Step::Remove)?;
+                self.step_hook.pass(StoreFileStep::Remove)?;
                 remove_at_once(&path.join(&*name))?;
                 removed += usize::from(is_orphan && volume == name);
             }
@@ -140,8 +143,8 @@ impl Home {
     /// Returns the path of a volume's file, for opening it.
     pub(crate) fn file(&self, uuid: Uuid) -> PathBuf {
         match &self.place {
-            Place::Folder { path, .. } => path.join(uuid.to_string()),
-            Place::Memory(files) => {
+            StoreLocation::Folder { path, .. } => path.join(uuid.to_string()),
+            StoreLocation::Memory(files) => {
                 let files = files.lock().unwrap_or_else(PoisonError::into_inner);
                 let number = files.get(&uuid).map_or(-1, AsRawFd::as_raw_fd);
                 PathBuf::from(format!("/proc/self/fd/{number}"))
@@ -151,7 +154,7 @@ impl Home {
 
     /// Returns the path of a volume's file, if it outlives the process.
     pub(crate) fn lasting_file(&self, uuid: Uuid) -> Option<PathBuf> {
-        matches!(self.place, Place::Folder { .. }).then(|| self.file(uuid))
+        matches!(self.place, StoreLocation::Folder { .. }).then(|| self.file(uuid))
     }
 
     /// Returns the path of the file with a volume's unreadable blocks.
@@ -167,7 +170,7 @@ impl Home {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             image => image?,
         };
-        self.gate.pass(Step::Copy)?;
+        self.step_hook.pass(StoreFileStep::Copy)?;
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create_new(true).mode(0o600).open(to)?;
         file.write_all(&image)?;
@@ -175,15 +178,15 @@ impl Home {
     }
 
     pub(crate) fn create(&self, uuid: Uuid) -> io::Result<File> {
-        self.gate.pass(Step::Create)?;
+        self.step_hook.pass(StoreFileStep::Create)?;
         match &self.place {
-            Place::Folder { path, .. } => OpenOptions::new()
+            StoreLocation::Folder { path, .. } => OpenOptions::new()
                 .read(true)
                 .write(true)
                 .create_new(true)
                 .mode(0o600)
                 .open(path.join(uuid.to_string())),
-            Place::Memory(files) => {
+            StoreLocation::Memory(files) => {
                 let file = File::from(memfd_create(uuid.to_string(), MemfdFlags::CLOEXEC)?);
                 let kept = file.try_clone()?;
                 files.lock().unwrap_or_else(PoisonError::into_inner).insert(uuid, kept);
@@ -194,10 +197,10 @@ impl Home {
 
     pub(crate) fn open(&self, uuid: Uuid) -> io::Result<File> {
         match &self.place {
-            Place::Folder { path, .. } => {
+            StoreLocation::Folder { path, .. } => {
                 OpenOptions::new().read(true).write(true).open(path.join(uuid.to_string()))
             }
-            Place::Memory(files) => {
+            StoreLocation::Memory(files) => {
                 let files = files.lock().unwrap_or_else(PoisonError::into_inner);
                 files.get(&uuid).ok_or(io::ErrorKind::NotFound)?.try_clone()
             }
@@ -205,16 +208,16 @@ impl Home {
     }
 
     pub(crate) fn remove(&self, uuid: Uuid) -> io::Result<()> {
-        self.gate.pass(Step::Remove)?;
+        self.step_hook.pass(StoreFileStep::Remove)?;
         match &self.place {
-            Place::Folder { path, .. } => {
+            StoreLocation::Folder { path, .. } => {
                 remove_at_once(&path.join(uuid.to_string()))?;
                 match self.marks(uuid).map_or(Ok(()), std::fs::remove_file) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                     _ => Ok(()),
                 }
             }
-            Place::Memory(files) => {
+            StoreLocation::Memory(files) => {
                 files.lock().unwrap_or_else(PoisonError::into_inner).remove(&uuid);
                 Ok(())
             }
@@ -223,13 +226,13 @@ impl Home {
 
     /// Sets the size of `file`; new space reads as zeroes and is not allocated.
     pub(crate) fn set_size(&self, file: &File, bytes: u64) -> io::Result<()> {
-        self.gate.pass(Step::Size)?;
+        self.step_hook.pass(StoreFileStep::Size)?;
         file.set_len(bytes)
     }
 
     /// Allocates a range of `file`, and extends the file if it is shorter.
     pub(crate) fn allocate(&self, file: &File, from: u64, to: u64) -> io::Result<()> {
-        self.gate.pass(Step::Allocate)?;
+        self.step_hook.pass(StoreFileStep::Allocate)?;
         if from < to {
             fallocate(file, FallocateFlags::empty(), from, to - from)?;
         }
@@ -239,7 +242,7 @@ impl Home {
     /// Gives a range of `file` its own extents; `false`: the file system cannot.
     pub(crate) fn unshare(&self, file: &File, from: u64, to: u64) -> io::Result<bool> {
         use rustix::io::Errno;
-        self.gate.pass(Step::Unshare)?;
+        self.step_hook.pass(StoreFileStep::Unshare)?;
         match fallocate(file, FallocateFlags::UNSHARE_RANGE, from, to - from) {
             Ok(()) => Ok(true),
             Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => Ok(false),
@@ -265,7 +268,7 @@ impl Home {
     /// Shares all extents of `from` with `to`; `false`: the file system cannot.
     pub(crate) fn share(&self, from: &File, to: &File) -> io::Result<bool> {
         use rustix::io::Errno;
-        self.gate.pass(Step::Share)?;
+        self.step_hook.pass(StoreFileStep::Share)?;
         match ioctl_ficlone(to, from) {
             Ok(()) => Ok(true),
             Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOTTY | Errno::XDEV) => Ok(false),
@@ -275,18 +278,18 @@ impl Home {
 
     /// Syncs a new file and its folder.
     pub(crate) fn sync_new(&self, file: &File) -> io::Result<()> {
-        let Place::Folder { folder, .. } = &self.place else { return Ok(()) };
+        let StoreLocation::Folder { folder, .. } = &self.place else { return Ok(()) };
         self.sync(file)?;
-        self.gate.pass(Step::SyncFolder)?;
+        self.step_hook.pass(StoreFileStep::SyncFolder)?;
         folder.sync_all()
     }
 
     /// Syncs a file.
     pub(crate) fn sync(&self, file: &File) -> io::Result<()> {
-        if matches!(self.place, Place::Memory(_)) {
+        if matches!(self.place, StoreLocation::Memory(_)) {
             return Ok(());
         }
-        self.gate.pass(Step::SyncFile)?;
+        self.step_hook.pass(StoreFileStep::SyncFile)?;
         file.sync_all()
     }
 
@@ -298,7 +301,7 @@ impl Home {
 
     /// Returns total and free bytes of the file system; `None` in memory.
     pub(crate) fn space(&self) -> io::Result<Option<(u64, u64)>> {
-        let Place::Folder { folder, .. } = &self.place else { return Ok(None) };
+        let StoreLocation::Folder { folder, .. } = &self.place else { return Ok(None) };
         let answer = fstatvfs(folder.as_fd())?;
         Ok(Some((answer.f_blocks * answer.f_frsize, answer.f_bavail * answer.f_frsize)))
     }

@@ -5,7 +5,7 @@ mod model;
 mod sharing;
 mod together;
 
-use super::{CLUSTER_BYTES, Progress, Store, Uuid, VolumeError};
+use super::{CLUSTER_BYTES, CopyProgress, Store, Uuid, VolumeError};
 use roadtrain_target_engine::marks_beside;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -17,31 +17,31 @@ const CLUSTER: u64 = CLUSTER_BYTES;
 const BLOCK: usize = 4096;
 
 /// A folder for a store, on a file system of a given kind.
-pub(super) struct Lab {
+pub(super) struct StoreLab {
     pub(super) folder: PathBuf,
     /// Mount point of a file system made for the test.
     mounted: Option<PathBuf>,
     _directory: TempDir,
 }
 
-impl Lab {
+impl StoreLab {
     /// Uses the folder for temporary files: mostly ext4, which shares nothing.
-    pub(super) fn plain() -> Lab {
+    pub(super) fn plain() -> StoreLab {
         let directory = tempfile::tempdir().unwrap();
         let folder = directory.path().join("store");
-        Lab { folder, mounted: None, _directory: directory }
+        StoreLab { folder, mounted: None, _directory: directory }
     }
 
     /// Uses a file system in memory, where syncs are free.
-    pub(super) fn quick() -> Lab {
+    pub(super) fn quick() -> StoreLab {
         let shm = tempfile::tempdir_in("/dev/shm");
         let directory = shm.unwrap_or_else(|_| tempfile::tempdir().unwrap());
         let folder = directory.path().join("store");
-        Lab { folder, mounted: None, _directory: directory }
+        StoreLab { folder, mounted: None, _directory: directory }
     }
 
     /// Makes an XFS, which shares extents; `None`, with a message, if the machine cannot.
-    pub(super) fn xfs() -> Option<Lab> {
+    pub(super) fn xfs() -> Option<StoreLab> {
         let directory = tempfile::tempdir().unwrap();
         let (image, mounted) = (directory.path().join("xfs.img"), directory.path().join("xfs"));
         std::fs::create_dir(&mounted).unwrap();
@@ -62,7 +62,7 @@ impl Lab {
             return None;
         }
         let folder = mounted.join("store");
-        Some(Lab { folder, mounted: Some(mounted), _directory: directory })
+        Some(StoreLab { folder, mounted: Some(mounted), _directory: directory })
     }
 
     pub(super) fn open(&self) -> Store {
@@ -84,7 +84,7 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
+impl Drop for StoreLab {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
         if let Some(mounted) = &self.mounted {
@@ -119,10 +119,10 @@ pub(super) fn free(store: &Store) -> u64 {
 
 /// Runs a test on all kinds of file systems that this machine has.
 fn everywhere(test: impl Fn(&Store)) {
-    test(&Lab::plain().open());
-    test(&Lab::quick().open());
+    test(&StoreLab::plain().open());
+    test(&StoreLab::quick().open());
     test(&Store::memory("vols", 400 << 20, 512).unwrap());
-    if let Some(lab) = Lab::xfs() {
+    if let Some(lab) = StoreLab::xfs() {
         let store = lab.open();
         test(&store);
     }
@@ -183,7 +183,7 @@ fn snapshots_and_clones_go_ways_of_their_own() {
 /// Snapshots and clones keep the marks of unreadable blocks.
 #[test]
 fn marks_go_along_with_snapshots_and_clones() {
-    let lab = Lab::quick();
+    let lab = StoreLab::quick();
     let store = lab.open();
     let volume = store.create("disk", CLUSTER, true).unwrap();
     let marks = |uuid| std::fs::read(marks_beside(&store.file(uuid))).ok();
@@ -250,7 +250,7 @@ fn names_are_unique_and_plain() {
 
 #[test]
 fn a_folder_is_one_target_s_and_one_store_s() {
-    let lab = Lab::plain();
+    let lab = StoreLab::plain();
     let store = lab.open();
     let uuid = store.create("kept", 1, true).unwrap();
     let identity = store.identity();
@@ -271,7 +271,7 @@ fn a_folder_is_one_target_s_and_one_store_s() {
 
 #[test]
 fn a_store_takes_another_name_and_what_its_file_system_has() {
-    let lab = Lab::plain();
+    let lab = StoreLab::plain();
     let store = lab.open_sized(40 << 20);
     let growable = store.info().unwrap().growable_clusters;
     assert!(growable > 10);
@@ -294,7 +294,7 @@ fn a_store_takes_another_name_and_what_its_file_system_has() {
 
 #[test]
 fn a_read_only_volume_stays_so_and_can_be_cloned() {
-    let lab = Lab::plain();
+    let lab = StoreLab::plain();
     let store = lab.open();
     let disk = store.create("disk", 1, false).unwrap();
     write(&store, disk, 0, 5);
@@ -311,7 +311,7 @@ fn a_read_only_volume_stays_so_and_can_be_cloned() {
 
 #[test]
 fn a_store_goes_with_its_volumes_and_the_folder_stays() {
-    let lab = Lab::plain();
+    let lab = StoreLab::plain();
     let store = lab.open();
     let uuid = store.create("one", 1, false).unwrap();
     std::fs::write(lab.folder.join("notes"), "mine").unwrap();

@@ -1,6 +1,6 @@
 //! Families that ceph-nvmeof has as well: the same names, labels and meanings, apart from the prefix.
 
-use super::{Of, numbers};
+use super::{SampleGetter, numbers};
 use crate::metrics::out::Out;
 use roadtrain_reactor::metrics::{DeviceSample, Io, NamespaceSample, Snapshot, SubsystemSample};
 use std::collections::BTreeSet;
@@ -122,7 +122,7 @@ fn bdevs(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     out.gauges(("roadtrain_bdev_metadata", "A device"), metadata)?;
     let capacity = all.iter().map(|bdev| ([("bdev_name", bdev.name)], bdev.capacity_bytes));
     out.gauges(("roadtrain_bdev_capacity_bytes", "Capacity of a device"), capacity)?;
-    let counters: [(&str, &str, Of<Io, u64>); 4] = [
+    let counters: [(&str, &str, SampleGetter<Io, u64>); 4] = [
         ("roadtrain_bdev_reads_completed", "Reads completed", |io| io.reads),
         ("roadtrain_bdev_writes_completed", "Writes completed", |io| io.writes),
         ("roadtrain_bdev_read_bytes", "Octets read", |io| io.read_bytes),
@@ -132,7 +132,7 @@ fn bdevs(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
         let rows = all.iter().map(|bdev| ([("bdev_name", bdev.name)], value(bdev.io)));
         out.counters((name, help), rows)?;
     }
-    let seconds: [(&str, &str, Of<Io, f64>); 2] = [
+    let seconds: [(&str, &str, SampleGetter<Io, f64>); 2] = [
         ("roadtrain_bdev_read_seconds", "Sum of the latencies of reads", |io| {
             io.read_latency.seconds
         }),
@@ -191,7 +191,7 @@ fn subsystems(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
         (labels, 1u64)
     });
     out.gauges(("roadtrain_subsystem_metadata", "A subsystem"), metadata)?;
-    let gauges: [(&str, &str, Of<SubsystemSample, u64>); 4] = [
+    let gauges: [(&str, &str, SampleGetter<SubsystemSample, u64>); 4] = [
         ("roadtrain_subsystem_listener_count", "Listeners of a subsystem", |s| s.listeners),
         ("roadtrain_subsystem_host_count", "Hosts that are named for a subsystem", |s| {
             s.hosts.len() as u64

@@ -273,7 +273,7 @@ fn devices_and_subsystems_are_said_as_ceph_nvmeof_says_them() {
 }
 
 #[test]
-fn ways_are_in_one_state_each() {
+fn listeners_are_in_one_ana_state_each() {
     let mut shown = full(Kind::Target);
     shown.subsystems[0].nqn = "n:a".into();
     shown.subsystems[0].ana[0].state = "non-optimized".into();
@@ -285,7 +285,7 @@ fn ways_are_in_one_state_each() {
 }
 
 #[test]
-fn paths_are_told_apart_by_where_they_lead() {
+fn paths_are_distinguished_by_their_addresses() {
     let path = |address: &str, state: &str, ana: Option<&str>| PathSample {
         address: address.into(),
         state: state.into(),
@@ -314,8 +314,12 @@ fn paths_are_told_apart_by_where_they_lead() {
     let [id, at] = of("a:1");
     has(&text, "roadtrain_path_ana_state", &[id, at, ("state", "optimized")], "1");
     has(&text, "roadtrain_path_ana_state", &[id, at, ("state", "change")], "0");
-    let told = text.lines().filter(|line| line.starts_with("roadtrain_path_ana_state{"));
-    assert_eq!(told.count(), AnaState::ALL.len(), "nothing of what was not told");
+    let reported = text.lines().filter(|line| line.starts_with("roadtrain_path_ana_state{"));
+    assert_eq!(
+        reported.count(),
+        AnaState::ALL.len(),
+        "no samples of a state that was not reported"
+    );
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! The RPC calls that restore what RPC has created.
 
-use super::{Method, Params, look, lvstore, params_of};
+use super::{Method, Params, lvstore, params_of, query};
 use crate::model::{
-    Base, Device, DeviceKind, HostKeys, KeySpec, Limits, LvStore, Model, SubsystemSpec, VolumeOf,
-    show_uuid,
+    Base, Device, DeviceKind, HostKeys, KeySpec, Limits, LvStore, Model, SubsystemSpec,
+    VolumeDevice, show_uuid,
 };
 use crate::rpc::methods::{devices, place, qos, rbd};
 use crate::rpc::{Rpc, RpcError, Session};
@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 pub(super) const METHODS: &[Method] =
-    &[look("framework_get_config", "The calls that make again what RPC has made.", get)];
+    &[query("framework_get_config", "The calls that make again what RPC has made.", get)];
 
 fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct FrameworkGetConfigParams {
         name: String,
         #[allow(dead_code, reason = "no call needs a batch here")]
         with_batches: Option<bool>,
     }
-    let Asked { name, .. } = params_of(&params)?;
+    let FrameworkGetConfigParams { name, .. } = params_of(&params)?;
     let model = manager.model();
     let calls = match name.as_str() {
         "keyring" => {
@@ -53,7 +53,7 @@ fn call(method: &str, params: Value) -> Value {
 /// keeps its volumes; those of a store in memory are created anew, as its memory device is.
 fn device_calls(model: &Model) -> Vec<Value> {
     let mut stores: Vec<&Arc<LvStore>> =
-        model.lvstores.iter().filter(|one| !one.is_of_start).collect();
+        model.lvstores.iter().filter(|one| !one.is_from_startup).collect();
     let mut calls = Vec::new();
     for device in &model.devices {
         calls.extend(device_call(device));
@@ -74,7 +74,7 @@ fn store_call(lvstore: &Arc<LvStore>) -> Value {
 }
 
 /// Returns the call for a volume in memory, without its content.
-fn volume_call(lvstore: &LvStore, volume: &VolumeOf) -> Option<Value> {
+fn volume_call(lvstore: &LvStore, volume: &VolumeDevice) -> Option<Value> {
     let volume = lvstore.store.volume(volume.uuid)?;
     let params = json!({
         "lvs_name": lvstore.name, "lvol_name": volume.name, "size": volume.size,

@@ -104,7 +104,7 @@ pub(super) fn block_size_of(given: Option<u32>) -> Rpc<u32> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Named {
+pub(super) struct DeviceNameParams {
     pub(super) name: String,
 }
 
@@ -139,7 +139,7 @@ pub(super) fn delete(
     params: Params<'_>,
     is_it: fn(&DeviceKind) -> bool,
 ) -> Rpc<Value> {
-    let Named { name } = device_params(&params)?;
+    let DeviceNameParams { name } = device_params(&params)?;
     find(manager, &name, is_it)?;
     manager.change(RpcError::internal, |model| {
         let device = model.device(&name).filter(|device| is_it(&device.kind));

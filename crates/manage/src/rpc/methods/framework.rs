@@ -1,22 +1,22 @@
 //! Methods that report versions, reactors and buffers of the target.
 
-use super::devices::{Named, find_any};
-use super::{Method, device_params, look, none};
+use super::devices::{DeviceNameParams, find_any};
+use super::{Method, device_params, none, query};
 use crate::rpc::{Rpc, Session};
 use roadtrain_reactor::metrics::ReactorSample;
 use serde_json::{Value, json};
 
 pub(super) const METHODS: &[Method] = &[
-    look("spdk_get_version", "The version of SPDK whose methods these are.", version),
-    look("framework_get_subsystems", "What framework_get_config can be asked for.", subsystems),
-    look("framework_wait_init", "Nothing: everything is there when the socket is.", nothing),
-    look("bdev_wait_for_examine", "Nothing: a device is there when it is made.", nothing),
-    look("bdev_examine", "Nothing: what a device has is found when it is made.", examine),
-    look("framework_get_reactors", "The reactors and their CPU time.", reactors),
-    look("framework_get_scheduler", "The scheduler: each reactor stays on its core.", scheduler),
-    look("thread_get_stats", "The reactors, as SPDK shows threads.", threads),
-    look("thread_get_pollers", "The loop of each reactor, as SPDK shows pollers.", pollers),
-    look("iobuf_get_stats", "How often a command has waited for a buffer.", buffers),
+    query("spdk_get_version", "The version of SPDK whose methods these are.", version),
+    query("framework_get_subsystems", "Names that framework_get_config accepts.", subsystems),
+    query("framework_wait_init", "Nothing: everything is there when the socket is.", nothing),
+    query("bdev_wait_for_examine", "Nothing: a device is there when it is made.", nothing),
+    query("bdev_examine", "Nothing: what a device has is found when it is made.", examine),
+    query("framework_get_reactors", "The reactors and their CPU time.", reactors),
+    query("framework_get_scheduler", "The scheduler: each reactor stays on its core.", scheduler),
+    query("thread_get_stats", "The reactors, as SPDK shows threads.", threads),
+    query("thread_get_pollers", "The loop of each reactor, as SPDK shows pollers.", pollers),
+    query("iobuf_get_stats", "How often a command has waited for a buffer.", buffers),
 ];
 
 /// Ticks per second: a tick is a nanosecond.
@@ -49,7 +49,7 @@ fn nothing(_: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
 }
 
 fn examine(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
-    let Named { name } = device_params(&params)?;
+    let DeviceNameParams { name } = device_params(&params)?;
     find_any(manager, &name)?;
     Ok(json!(true))
 }

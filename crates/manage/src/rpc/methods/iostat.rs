@@ -1,25 +1,25 @@
 //! Counters and latencies of devices.
 
 use super::devices::find_any;
-use super::look::{TICK_RATE, ticks};
-use super::{Method, Params, change, device_params, look};
+use super::framework::{TICK_RATE, ticks};
+use super::{Method, Params, change, device_params, query};
 use crate::model::Model;
 use crate::rpc::baselines::{Baselines, ResetMode, Since};
-use crate::rpc::histogram::{Operations, Shape};
+use crate::rpc::histogram::{HistogramOperations, HistogramShape};
 use crate::rpc::{Rpc, RpcError, Session};
 use roadtrain_reactor::metrics::{Io, Latency, NamespaceSample, Snapshot};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub(super) const METHODS: &[Method] = &[
-    look("bdev_get_iostat", "Counters of devices.", iostat),
+    query("bdev_get_iostat", "Counters of devices.", iostat),
     change("bdev_reset_iostat", "Counts from 0 again, for all clients.", reset),
     change(
         "bdev_enable_histogram",
         "Begins or ends a histogram of a device's latencies.",
         enable_histogram,
     ),
-    look("bdev_get_histogram", "Latencies since the histogram was begun.", histogram),
+    query("bdev_get_histogram", "Latencies since the histogram was begun.", histogram),
 ];
 
 /// Returns all devices with their counters, and removes the baselines of deleted devices.
@@ -157,16 +157,16 @@ fn enable_histogram(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let mut baselines = manager.baselines();
     let (name, io) = one(manager, &mut baselines, &given.name)?;
     let operations = match given.opc.as_deref() {
-        None => Operations::Both,
-        Some("read") => Operations::Reads,
-        Some("write") => Operations::Writes,
+        None => HistogramOperations::Both,
+        Some("read") => HistogramOperations::Reads,
+        Some("write") => HistogramOperations::Writes,
         Some(other) => {
             let more = format!("{other:?}: read and write are timed");
             return Err(RpcError::new(-32603, "Invalid Io type", more));
         }
     };
     let range = (given.min_nsec, given.max_nsec);
-    let shape = Shape::new(operations, given.granularity, range)?;
+    let shape = HistogramShape::new(operations, given.granularity, range)?;
     baselines.with(&name, &io, |baseline| {
         let from = [io.read_latency.clone(), io.write_latency.clone()];
         baseline.histogram = given.enable.then_some((shape, from));

@@ -1,7 +1,7 @@
 //! Volumes. A volume is a device, whose name is its UUID.
 
 use super::lvstore::{self, ClearMethod, in_use, refused, used_at};
-use super::{Method, Params, change, device_params, look};
+use super::{Method, Params, change, device_params, query};
 use crate::model::{Device, DeviceKind, LvStore, Model};
 use crate::rpc::{Rpc, RpcError, Session};
 use crate::volumes::{Uuid, VolumeError, VolumeInfo};
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) const METHODS: &[Method] = &[
-    look("bdev_lvol_get_lvols", "Volumes, by store in the order in which they were made.", get),
+    query("bdev_lvol_get_lvols", "Volumes, by store in the order in which they were made.", get),
     change("bdev_lvol_create", "Makes a volume, which is a device.", create),
     change("bdev_lvol_snapshot", "Makes a read-only volume of what a volume has by now.", snapshot),
     change("bdev_lvol_clone", "Makes a volume that begins as a snapshot.", clone),
@@ -30,7 +30,7 @@ pub(super) const METHODS: &[Method] = &[
         clone_device,
     ),
     change("bdev_lvol_set_read_only", "Makes a volume read-only, for ever.", set_read_only),
-    change("bdev_lvol_resize", "Makes a volume larger; hosts are told.", resize),
+    change("bdev_lvol_resize", "Makes a volume larger; hosts are notified.", resize),
     change("bdev_lvol_rename", "Gives a volume another name.", rename),
     change(
         "bdev_lvol_delete",
@@ -43,19 +43,19 @@ pub(super) const METHODS: &[Method] = &[
 static RESIZES: Mutex<()> = Mutex::new(());
 
 /// A volume that a request names.
-struct Found {
+struct FoundLvol {
     device: Arc<Device>,
     lvstore: Arc<LvStore>,
     uuid: Uuid,
 }
 
 /// Finds a volume by its UUID, or by the names of its store and its own.
-fn find(manager: &Session<'_>, name: &str) -> Rpc<Found> {
+fn find(manager: &Session<'_>, name: &str) -> Rpc<FoundLvol> {
     let model = manager.model();
     let found = model.device(name).and_then(|device| match &device.kind {
         DeviceKind::Volume(volume) => {
             let (lvstore, uuid) = (model.lvstore_of(volume)?.clone(), volume.uuid);
-            Some(Found { device: device.clone(), lvstore, uuid })
+            Some(FoundLvol { device: device.clone(), lvstore, uuid })
         }
         _ => None,
     });
@@ -64,13 +64,13 @@ fn find(manager: &Session<'_>, name: &str) -> Rpc<Found> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Listed {
+struct GetLvolsParams {
     lvs_uuid: Option<String>,
     lvs_name: Option<String>,
 }
 
 fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Listed { lvs_uuid, lvs_name } = device_params(&params)?;
+    let GetLvolsParams { lvs_uuid, lvs_name } = device_params(&params)?;
     let stores = match (&lvs_uuid, &lvs_name) {
         (None, None) => manager.model().lvstores.clone(),
         (uuid, name) => vec![lvstore::find(manager, uuid.as_deref(), name.as_deref())?],
@@ -142,7 +142,7 @@ fn octets(mib: Option<u64>, octets: Option<u64>) -> Rpc<u64> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct New {
+struct CreateLvolParams {
     lvol_name: String,
     size_in_mib: Option<u64>,
     size: Option<u64>,
@@ -154,7 +154,7 @@ struct New {
 }
 
 fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let new: New = device_params(&params)?;
+    let new: CreateLvolParams = device_params(&params)?;
     let bytes = octets(new.size_in_mib, new.size)?;
     let lvstore = lvstore::find(manager, new.uuid.as_deref(), new.lvs_name.as_deref())?;
     let made = lvstore.store.create(&new.lvol_name, bytes, new.thin_provision.unwrap_or(false));
@@ -190,12 +190,12 @@ fn show(manager: &Session<'_>, lvstore: &Arc<LvStore>, uuid: Uuid) -> Rpc<Value>
 fn snapshot(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct SnapshotLvolParams {
         lvol_name: String,
         snapshot_name: String,
     }
-    let Asked { lvol_name, snapshot_name } = device_params(&params)?;
-    let Found { device, lvstore, uuid } = find(manager, &lvol_name)?;
+    let SnapshotLvolParams { lvol_name, snapshot_name } = device_params(&params)?;
+    let FoundLvol { device, lvstore, uuid } = find(manager, &lvol_name)?;
     let quiet = || in_use(manager, &device).is_none();
     let made = lvstore.store.snapshot(uuid, &snapshot_name, &quiet);
     show(manager, &lvstore, made.map_err(|error| refused(&error))?)
@@ -204,25 +204,25 @@ fn snapshot(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn clone(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct CloneLvolParams {
         snapshot_name: String,
         clone_name: String,
     }
-    let Asked { snapshot_name, clone_name } = device_params(&params)?;
-    let Found { lvstore, uuid, .. } = find(manager, &snapshot_name)?;
+    let CloneLvolParams { snapshot_name, clone_name } = device_params(&params)?;
+    let FoundLvol { lvstore, uuid, .. } = find(manager, &snapshot_name)?;
     let made = lvstore.store.clone_snapshot(uuid, &clone_name);
     show(manager, &lvstore, made.map_err(|error| refused(&error))?)
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Named {
+struct LvolNameParams {
     name: String,
 }
 
 fn inflate(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Named { name } = device_params(&params)?;
-    let Found { lvstore, uuid, .. } = find(manager, &name)?;
+    let LvolNameParams { name } = device_params(&params)?;
+    let FoundLvol { lvstore, uuid, .. } = find(manager, &name)?;
     lvstore.store.inflate(uuid).map_err(|error| refused(&error))?;
     Ok(json!(true))
 }
@@ -230,14 +230,14 @@ fn inflate(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn resize(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct ResizeLvolParams {
         name: String,
         size_in_mib: Option<u64>,
         size: Option<u64>,
     }
-    let Asked { name, size_in_mib, size } = device_params(&params)?;
+    let ResizeLvolParams { name, size_in_mib, size } = device_params(&params)?;
     let bytes = octets(size_in_mib, size)?;
-    let Found { device, lvstore, uuid } = find(manager, &name)?;
+    let FoundLvol { device, lvstore, uuid } = find(manager, &name)?;
     // Serialised, so that the last resize is also the last one that hosts see.
     let _turn = RESIZES.lock().unwrap_or_else(PoisonError::into_inner);
     lvstore.store.resize(uuid, bytes).map_err(|error| refused(&error))?;
@@ -248,12 +248,12 @@ fn resize(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn rename(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct RenameLvolParams {
         old_name: String,
         new_name: String,
     }
-    let Asked { old_name, new_name } = device_params(&params)?;
-    let Found { lvstore, uuid, .. } = find(manager, &old_name)?;
+    let RenameLvolParams { old_name, new_name } = device_params(&params)?;
+    let FoundLvol { lvstore, uuid, .. } = find(manager, &old_name)?;
     lvstore.store.rename(uuid, &new_name).map_err(|error| refused(&error))?;
     manager.change(RpcError::internal, |model| {
         // Takes the present names: another rename may have been faster.
@@ -263,16 +263,16 @@ fn rename(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 }
 
 fn decouple(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Named { name } = device_params(&params)?;
-    let Found { lvstore, uuid, .. } = find(manager, &name)?;
+    let LvolNameParams { name } = device_params(&params)?;
+    let FoundLvol { lvstore, uuid, .. } = find(manager, &name)?;
     lvstore.store.decouple(uuid).map_err(|error| refused(&error))?;
     Ok(json!(true))
 }
 
 /// Makes a volume read-only. Hosts lose write access before the store records it.
 fn set_read_only(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Named { name } = device_params(&params)?;
-    let Found { device, lvstore, uuid } = find(manager, &name)?;
+    let LvolNameParams { name } = device_params(&params)?;
+    let FoundLvol { device, lvstore, uuid } = find(manager, &name)?;
     let put = |new: &Arc<Device>| {
         manager.change(RpcError::internal, |model| {
             let mut all = model.devices.iter_mut();
@@ -329,12 +329,12 @@ fn clone_device(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct DeleteLvolParams {
         name: String,
         force: Option<bool>,
     }
-    let Asked { name, force } = device_params(&params)?;
-    let Found { device, lvstore, uuid } = find(manager, &name)?;
+    let DeleteLvolParams { name, force } = device_params(&params)?;
+    let FoundLvol { device, lvstore, uuid } = find(manager, &name)?;
     if let Some(nqn) = in_use(manager, &device).filter(|_| force != Some(true)) {
         return Err(used_at(&nqn, "a host uses it"));
     }

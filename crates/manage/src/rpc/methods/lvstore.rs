@@ -1,16 +1,16 @@
 //! Stores of volumes.
 
-use super::{Method, Params, change, device_params, look};
-use crate::model::{Base, Device, DeviceKind, LvStore, Model, Removed};
+use super::{Method, Params, change, device_params, query};
+use crate::model::{Base, Device, DeviceKind, LvStore, Model, RemovedDevice};
 use crate::rpc::{Rpc, RpcError, Session};
-use crate::volumes::{CLUSTER_BYTES, Progress, Store, VolumeError};
+use crate::volumes::{CLUSTER_BYTES, CopyProgress, Store, VolumeError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 
 pub(super) const METHODS: &[Method] = &[
-    look("bdev_lvol_get_lvstores", "Stores of volumes, with what is free.", get),
+    query("bdev_lvol_get_lvstores", "Stores of volumes, with what is free.", get),
     change(
         "bdev_lvol_create_lvstore",
         "Makes a store of volumes in a folder, or of a device of memory.",
@@ -28,7 +28,7 @@ pub(super) const METHODS: &[Method] = &[
 /// Name of a store: one of both.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Named {
+struct LvstoreNameParams {
     uuid: Option<String>,
     lvs_name: Option<String>,
 }
@@ -66,7 +66,7 @@ pub(super) fn refused(error: &VolumeError) -> RpcError {
 }
 
 fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Named { uuid, lvs_name } = device_params(&params)?;
+    let LvstoreNameParams { uuid, lvs_name } = device_params(&params)?;
     let stores = match (&uuid, &lvs_name) {
         (None, None) => manager.model().lvstores.clone(),
         (uuid, name) => vec![find(manager, uuid.as_deref(), name.as_deref())?],
@@ -91,7 +91,7 @@ fn view(lvstore: &LvStore) -> Rpc<Value> {
         "block_size": info.lba, "cluster_size": CLUSTER_BYTES,
         "max_growable_size": info.growable_clusters * CLUSTER_BYTES,
     });
-    let copy = |(name, Progress { copied, of }): (String, Progress)| {
+    let copy = |(name, CopyProgress { copied, of }): (String, CopyProgress)| {
         json!({
             "lvol_name": name, "copied_bytes": copied, "total_bytes": of,
         })
@@ -105,7 +105,7 @@ fn view(lvstore: &LvStore) -> Rpc<Value> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct New {
+struct CreateLvstoreParams {
     bdev_name: String,
     lvs_name: String,
     cluster_sz: Option<u64>,
@@ -130,7 +130,7 @@ pub(super) enum ClearMethod {
 }
 
 fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let New { bdev_name, lvs_name, cluster_sz, .. } = device_params(&params)?;
+    let CreateLvstoreParams { bdev_name, lvs_name, cluster_sz, .. } = device_params(&params)?;
     if cluster_sz.is_some_and(|bytes| bytes != 0 && bytes != CLUSTER_BYTES) {
         return Err(RpcError::invalid(format!(
             "clusters have {CLUSTER_BYTES} octets: leave cluster_sz out"
@@ -218,11 +218,11 @@ pub(super) fn used_at(nqn: &str, what: &str) -> RpcError {
 fn rename(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct RenameParams {
+    struct RenameLvstoreParams {
         old_name: String,
         new_name: String,
     }
-    let RenameParams { old_name, new_name } = device_params(&params)?;
+    let RenameLvstoreParams { old_name, new_name } = device_params(&params)?;
     let missing = || RpcError::new(-2, &format!("Lvol store {old_name} not found"), "");
     let lvstore = manager.model().lvstore(&old_name).cloned().ok_or_else(missing)?;
     check_owner(&lvstore)?;
@@ -245,7 +245,7 @@ fn rename(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 }
 
 fn grow(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Named { uuid, lvs_name } = device_params(&params)?;
+    let LvstoreNameParams { uuid, lvs_name } = device_params(&params)?;
     let lvstore = find(manager, uuid.as_deref(), lvs_name.as_deref())?;
     lvstore.store.grow().map_err(|error| late(&error))?;
     Ok(json!(true))
@@ -254,7 +254,7 @@ fn grow(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 /// Refuses to change a store that was named when the target was started.
 fn check_owner(lvstore: &LvStore) -> Rpc<()> {
     let name = &lvstore.name;
-    match lvstore.is_of_start {
+    match lvstore.is_from_startup {
         false => Ok(()),
         true => Err(RpcError::not_permitted(format!(
             "{name} is of the start (--lvstore, [[lvstore]]): change the command line or the configuration file"
@@ -265,12 +265,12 @@ fn check_owner(lvstore: &LvStore) -> Rpc<()> {
 fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct DeleteLvstoreParams {
         uuid: Option<String>,
         lvs_name: Option<String>,
         force: Option<bool>,
     }
-    let Asked { uuid, lvs_name, force } = device_params(&params)?;
+    let DeleteLvstoreParams { uuid, lvs_name, force } = device_params(&params)?;
     let lvstore = find(manager, uuid.as_deref(), lvs_name.as_deref())?;
     let name = &lvstore.name;
     check_owner(&lvstore)?;
@@ -280,7 +280,7 @@ fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     // All refusals come before hosts lose anything.
     let destruction = lvstore.store.begin_destroy().map_err(|error| refused(&error))?;
     // The store leaves the model before its volumes, so that no new ones are created. A second delete finds no store.
-    let removed: Vec<Removed> = manager.change(RpcError::internal, |model| {
+    let removed: Vec<RemovedDevice> = manager.change(RpcError::internal, |model| {
         if model.lvstore_with(&lvstore.store).is_none() {
             return Err(RpcError::no_device(format!("no store {name}")));
         }

@@ -3,10 +3,10 @@
 mod bdev;
 mod config;
 mod devices;
+mod framework;
 mod host;
 mod iostat;
 mod keyring;
-mod look;
 mod lvol;
 mod lvstore;
 mod nvmf;
@@ -41,7 +41,7 @@ pub struct Method {
 
 /// Tables of all modules.
 const TABLES: &[&[Method]] = &[
-    look::METHODS,
+    framework::METHODS,
     process::METHODS,
     config::METHODS,
     keyring::METHODS,
@@ -71,7 +71,7 @@ pub fn find(name: &str) -> Option<&'static Method> {
 }
 
 /// Makes a method that changes nothing.
-const fn look(
+const fn query(
     name: &'static str,
     about: &'static str,
     run: fn(&Session<'_>, Params<'_>) -> Rpc<Value>,

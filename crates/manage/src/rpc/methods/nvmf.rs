@@ -3,7 +3,7 @@
 use super::devices::of_file;
 use super::place;
 use super::transport::check_target;
-use super::{Method, Params, change, look, params_of};
+use super::{Method, Params, change, params_of, query};
 use crate::model::{Limits, ListenerSpec, Model, SubsystemSpec, show_uuid};
 use crate::rpc::{Rpc, RpcError, Session};
 use roadtrain_reactor::metrics::name_in_file;
@@ -20,7 +20,7 @@ use tracing::warn;
 pub(super) const METHODS: &[Method] = &[
     change("nvmf_create_subsystem", "Makes a subsystem.", create),
     change("nvmf_delete_subsystem", "Removes a subsystem; its connections end.", delete),
-    look("nvmf_get_subsystems", "Subsystems, discovery first, then by NQN.", get),
+    query("nvmf_get_subsystems", "Subsystems, discovery first, then by NQN.", get),
 ];
 
 /// NQN of the discovery service.
@@ -30,7 +30,7 @@ const NAMESPACES: u32 = 32;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct New {
+struct CreateSubsystemParams {
     nqn: String,
     tgt_name: Option<String>,
     serial_number: Option<String>,
@@ -49,7 +49,7 @@ struct New {
     admin_label: Option<String>,
 }
 
-impl New {
+impl CreateSubsystemParams {
     fn check(&self, manager: &Session<'_>) -> Rpc<()> {
         check_target(self.tgt_name.as_deref())?;
         let bad = |what: &str| Err(RpcError::params(what));
@@ -121,7 +121,7 @@ fn cntlids(min: Option<u16>, max: Option<u16>) -> RangeInclusive<u16> {
 }
 
 fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let new: New = params_of(&params)?;
+    let new: CreateSubsystemParams = params_of(&params)?;
     new.check(manager)?;
     let unable =
         |why: &str| RpcError::new(-32603, &format!("Unable to create subsystem {}", new.nqn), why);
@@ -166,13 +166,13 @@ fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Named {
+struct DeleteSubsystemParams {
     nqn: String,
     tgt_name: Option<String>,
 }
 
 fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Named { nqn, tgt_name } = params_of(&params)?;
+    let DeleteSubsystemParams { nqn, tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
     if nqn == DISCOVERY {
         warn!("nvmf_delete_subsystem: the discovery service stays");
@@ -191,11 +191,11 @@ fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct GetSubsystemsParams {
         nqn: Option<String>,
         tgt_name: Option<String>,
     }
-    let Asked { nqn, tgt_name } = params_of(&params)?;
+    let GetSubsystemsParams { nqn, tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
     let wanted = |one: &str| nqn.as_deref().is_none_or(|nqn| nqn == one);
     let (model, (seen, _)) = (manager.model(), manager.server().view());

@@ -32,16 +32,17 @@ pub(super) const METHODS: &[Method] = &[
 fn set(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct SetQosLimitParams {
         name: String,
         rw_ios_per_sec: Option<u64>,
         rw_mbytes_per_sec: Option<u64>,
         r_mbytes_per_sec: Option<u64>,
         w_mbytes_per_sec: Option<u64>,
     }
-    let asked: Asked = device_params(&params)?;
-    let mbytes = [asked.rw_mbytes_per_sec, asked.r_mbytes_per_sec, asked.w_mbytes_per_sec];
-    if asked.rw_ios_per_sec.is_none() && mbytes.iter().all(Option::is_none) {
+    let requested: SetQosLimitParams = device_params(&params)?;
+    let mbytes =
+        [requested.rw_mbytes_per_sec, requested.r_mbytes_per_sec, requested.w_mbytes_per_sec];
+    if requested.rw_ios_per_sec.is_none() && mbytes.iter().all(Option::is_none) {
         return Err(RpcError::invalid("no limit was given"));
     }
     let octets = |mbytes: u64| {
@@ -49,8 +50,8 @@ fn set(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
         octets.ok_or_else(|| RpcError::invalid("a bandwidth is in MiB per second"))
     };
     let [both, read, write] = mbytes.map(|mbytes| mbytes.map(octets).transpose());
-    let given = [asked.rw_ios_per_sec, both?, read?, write?];
-    change_device(manager, &asked.name, |limits| {
+    let given = [requested.rw_ios_per_sec, both?, read?, write?];
+    change_device(manager, &requested.name, |limits| {
         // A limit that is not named stays.
         let Limits { iops, bandwidth, read_bandwidth, write_bandwidth, .. } = limits;
         let places = [iops, bandwidth, read_bandwidth, write_bandwidth];
@@ -88,24 +89,24 @@ fn change_device(manager: &Session<'_>, name: &str, edit: impl FnOnce(&mut Limit
 fn set_of_device(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct SetDeviceLimitsParams {
         name: String,
         limits: Limits,
     }
-    let Asked { name, limits } = params_of(&params)?;
+    let SetDeviceLimitsParams { name, limits } = params_of(&params)?;
     change_device(manager, &name, |place| *place = limits)
 }
 
 fn set_of_host(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct SetHostLimitsParams {
         nqn: String,
         host: String,
         limits: Limits,
         tgt_name: Option<String>,
     }
-    let Asked { nqn, host, limits, tgt_name } = params_of(&params)?;
+    let SetHostLimitsParams { nqn, host, limits, tgt_name } = params_of(&params)?;
     if !is_nqn(&host) {
         return Err(RpcError::params(format!("host {host:?} is no NQN")));
     }

@@ -1,8 +1,8 @@
 //! Background work of a store: removing files of deleted volumes, and allocating the space of inflated volumes.
 
-use super::{Claim, Shared, State};
+use super::{SharedStore, StoreState, VolumeClaimKind};
 use crate::volumes::contents::Volume;
-use crate::volumes::home::Home;
+use crate::volumes::store_files::StoreFiles;
 use crate::volumes::uuid::Uuid;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
@@ -34,8 +34,8 @@ pub(in crate::volumes) struct Background {
 
 impl Background {
     /// Returns the bytes that pending removals will free.
-    pub(in crate::volumes) fn leaving(&self, home: &Home) -> u64 {
-        self.leaving.iter().map(|(uuid, bytes)| home.allocated(*uuid).min(*bytes)).sum()
+    pub(in crate::volumes) fn leaving(&self, store_files: &StoreFiles) -> u64 {
+        self.leaving.iter().map(|(uuid, bytes)| store_files.allocated(*uuid).min(*bytes)).sum()
     }
 
     pub(in crate::volumes) fn remove(&mut self, uuid: Uuid, bytes: u64) {
@@ -51,7 +51,7 @@ impl Background {
     }
 }
 
-impl State {
+impl StoreState {
     fn has_work(&self) -> bool {
         !self.background.leaving.is_empty() || self.to_inflate().is_some()
     }
@@ -71,9 +71,9 @@ struct Inflation {
     at: u64,
 }
 
-impl Shared {
+impl SharedStore {
     /// Starts the worker thread if there is work.
-    pub(in crate::volumes) fn wake(self: &Arc<Shared>, state: &mut State) {
+    pub(in crate::volumes) fn wake(self: &Arc<SharedStore>, state: &mut StoreState) {
         if state.background.is_running || !state.has_work() {
             return;
         }
@@ -94,8 +94,8 @@ impl Shared {
             let mut state = self.lock();
             if let Some((uuid, _)) = state.background.leaving.front().copied() {
                 drop(state);
-                if let Err(error) = self.home.remove(uuid) {
-                    warn!("cannot remove {}: {error}", self.home.file(uuid).display());
+                if let Err(error) = self.store_files.remove(uuid) {
+                    warn!("cannot remove {}: {error}", self.store_files.file(uuid).display());
                 }
                 self.lock().background.leaving.pop_front();
                 continue;
@@ -122,7 +122,7 @@ impl Shared {
     }
 
     fn begin(&self, volume: &Volume) -> io::Result<Inflation> {
-        let file = self.home.open(volume.uuid)?;
+        let file = self.store_files.open(volume.uuid)?;
         Ok(Inflation { uuid: volume.uuid, file, at: 0 })
     }
 
@@ -136,21 +136,21 @@ impl Shared {
         let to = (*at + CHUNK).min(volume.size);
         if *at < to {
             // A concurrent copy would see the source change.
-            let Ok(_claimed) = self.claim(*uuid, Claim::Change) else {
+            let Ok(_claimed) = self.claim(*uuid, VolumeClaimKind::Change) else {
                 sleep(PAUSE);
                 return Ok(Some(inflation));
             };
             // A file system that cannot unshare shares nothing, or finds space for later writes.
             if volume.detaching {
-                self.home.unshare_content(file, *at, to)?;
+                self.store_files.unshare_content(file, *at, to)?;
             } else {
-                self.home.unshare(file, *at, to)?;
-                self.home.allocate(file, *at, to)?;
+                self.store_files.unshare(file, *at, to)?;
+                self.store_files.allocate(file, *at, to)?;
             }
             *at = to;
             return Ok(Some(inflation));
         }
-        self.home.sync(file)?;
+        self.store_files.sync(file)?;
         let mut state = self.lock();
         let is_all = state.contents.find(*uuid).is_some_and(|now| now.size <= *at);
         if state.background.inflating != Some((*uuid, true)) || !is_all {

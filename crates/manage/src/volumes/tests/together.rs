@@ -4,8 +4,8 @@ use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[test]
-fn many_threads_at_once_leave_what_they_were_told() {
-    let lab = Lab::quick();
+fn concurrent_threads_leave_exactly_their_volumes() {
+    let lab = StoreLab::quick();
     let store = lab.open_sized(64 * CLUSTER);
     std::thread::scope(|scope| {
         for thread in 0..8 {
