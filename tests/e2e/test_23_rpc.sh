@@ -314,13 +314,13 @@ test_rpc_hostile() {
     for _ in $(seq 50); do
         wrong -19 'No such device: none' bdev_get_bdevs '{"name": "none"}'
     done
-    is_logged 'RPC: what is no request (-32700) from process [0-9]* of user [0-9]*: Parse error: .*: GET . HTTP'
-    is_logged 'RPC: what is no request (-32600) from process [0-9]* of user [0-9]*: Invalid request: .*: {}'
-    is_logged 'RPC: a request that does not end from process .*: [0-9]* bytes of it came within 30s; more of that are counted'
-    is_logged 'RPC: a connection too many from process .*: 64 are there'
+    is_logged 'RPC: an invalid request (-32700) from process [0-9]* of user [0-9]*: Parse error: .*: GET . HTTP'
+    is_logged 'RPC: an invalid request (-32600) from process [0-9]* of user [0-9]*: Invalid request: .*: {}'
+    is_logged 'RPC: an incomplete request from process .*: [0-9]* bytes of it arrived within 30s; more of that are counted'
+    is_logged 'RPC: too many connections from process .*: 64 are open'
     is_logged 'RPC: bdev_get_bdevs refused (-19) from process .*: No such device: none; more'
     until_line target.log 'RPC: bdev_get_bdevs refused \(-19\): [0-9]* more in [0-9]* s, the last from process' "$target"
-    until_line target.log 'RPC: a request that does not end: [0-9]* more in' "$target"
+    until_line target.log 'RPC: an incomplete request: [0-9]* more in' "$target"
     [ "$(grep -c 'RPC: ' target.log)" -lt 40 ] || fail 'everything is logged'
 }
 
@@ -341,10 +341,10 @@ test_rpc_http() {
     # The sum comes after ten seconds.
     [ "${THOROUGH-}" != 1 ] ||
         until_line target.log 'RPC: wrong credentials: [0-9]* more in [0-9]* s, the last from 127\.0\.0\.1:[0-9]* over HTTP' "$target"
-    is_logged 'RPC: what is no request (-32700) from 127.0.0.1:[0-9]* over HTTP: Parse error'
+    is_logged 'RPC: an invalid request (-32700) from 127.0.0.1:[0-9]* over HTTP: Parse error'
     is_logged 'RPC: HTTP 405 from 127.0.0.1:[0-9]* over HTTP: the method is GET, and POST is expected'
     is_logged 'RPC: HTTP 413 from 127.0.0.1:[0-9]* over HTTP: Content-Length Some("52[0-9]*"), at most 262144'
-    is_logged "HTTP at $at: a connection closed for another one from 127.0.0.1:[0-9]*"
+    is_logged "HTTP at $at: an unauthenticated connection closed for another one from 127.0.0.1:[0-9]*"
     ! grep -qE 'guess|lovelace' target.log || fail 'what may be a password is in the log'
 }
 

@@ -1,5 +1,6 @@
-//! What a scrape of many namespaces costs: `cargo run --release -p roadtrain-manage --example scrape [NAMESPACES]`.
-//! Each has been read and written, so that each has all of its metrics. Prints CPU time of the thread that scrapes.
+//! Measures a scrape of many namespaces: `cargo run --release -p roadtrain-manage --example scrape [NAMESPACES]`. Reads
+//! and writes each namespace first, so that each has all of its metrics. Prints the CPU time of the thread that
+//! scrapes.
 
 use roadtrain_host_engine::{Client, HostConfig};
 use roadtrain_manage::metrics::{Format, text};

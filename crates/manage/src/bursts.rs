@@ -1,5 +1,5 @@
-//! Log lines of what anybody may cause as often as they like: the first of a kind at once, then how many more there were,
-//! every ten seconds, until none comes for so long.
+//! Rate-limited log lines for events that peers can cause at any rate. The first event of a kind is logged at once.
+//! Further ones are counted and reported every ten seconds, until none arrives for that long.
 
 use roadtrain_wire::text::is_printable;
 use std::collections::BTreeMap;
@@ -9,30 +9,30 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// Between two lines of one kind.
-const ROUND: Duration = Duration::from_secs(10);
-/// Between two looks at what is to be told.
-const LOOK: Duration = Duration::from_secs(2);
-/// Most characters of what somebody has sent.
+/// Interval between two lines of one kind.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval between two checks for lines that are due.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// Most characters of a peer's text in a line.
 const DETAIL_MAX: usize = 300;
-/// Most kinds at a time; what is of none of them is of one that they share.
+/// Most kinds at a time; events of further kinds share one.
 const KINDS_MAX: usize = 1024;
 
-/// How much it matters.
+/// Severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// It is the caller's.
+    /// Affects only the caller that caused it.
     Info,
-    /// Others may suffer from it.
+    /// May affect others.
     Warning,
 }
 
-/// Tells of bursts. Clones are the same one.
+/// Rate-limited log. Clones share their counts.
 #[derive(Clone, Default)]
-pub struct Bursts(Arc<Mutex<Counts>>);
+pub struct Bursts(Arc<Mutex<BurstCounts>>);
 
 impl Bursts {
-    /// It has happened once more: `what` of `peer`, with what it said.
+    /// Reports one more event: `what` of `peer`, with its text `detail`.
     pub fn tell(&self, weight: Weight, what: &str, peer: &str, detail: &str) {
         let detail = clean(detail);
         let (is_first, needs_thread) = {
@@ -46,17 +46,17 @@ impl Bursts {
         if needs_thread {
             let bursts = self.clone();
             let watch = move || bursts.watch();
-            // Without it the count is told when the next one comes.
+            // Without the thread the count is reported with the next event.
             if Builder::new().name("roadtrain-bursts".into()).spawn(watch).is_err() {
                 self.lock().has_thread = false;
             }
         }
     }
 
-    /// Until all bursts are over.
+    /// Logs what is due until all bursts are over.
     fn watch(&self) {
         loop {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHECK_INTERVAL);
             let mut counts = self.lock();
             let due = counts.due(Instant::now());
             counts.has_thread = !counts.of.is_empty();
@@ -69,7 +69,7 @@ impl Bursts {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Counts> {
+    fn lock(&self) -> MutexGuard<'_, BurstCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -82,22 +82,22 @@ fn log(weight: Weight, line: &str) {
 }
 
 #[derive(Default)]
-struct Counts {
-    of: BTreeMap<String, Count>,
+struct BurstCounts {
+    of: BTreeMap<String, BurstCount>,
     has_thread: bool,
 }
 
-/// Of one kind, since its last line.
-struct Count {
+/// Events of one kind since its last line.
+struct BurstCount {
     weight: Weight,
-    told: Instant,
-    more: u64,
-    /// The last one: who, and what it said.
+    reported_at: Instant,
+    unreported: u64,
+    /// The last event: peer and text.
     last: (String, String),
 }
 
-impl Counts {
-    /// One more. Whether it is the first of a burst.
+impl BurstCounts {
+    /// Counts one more event. True if it is the first of a burst.
     fn add(
         &mut self,
         (weight, what): (Weight, &str),
@@ -109,40 +109,45 @@ impl Counts {
         let last = (peer.to_owned(), detail.to_owned());
         match self.of.get_mut(what) {
             Some(count) => {
-                count.more += 1;
+                count.unreported += 1;
                 count.last = last;
                 false
             }
             None => {
-                self.of.insert(what.to_owned(), Count { weight, told: now, more: 0, last });
+                self.of.insert(
+                    what.to_owned(),
+                    BurstCount { weight, reported_at: now, unreported: 0, last },
+                );
                 true
             }
         }
     }
 
-    /// What is to be told by now. A kind of which nothing came is forgotten: its next one is a first one.
+    /// Returns the lines that are due. A kind without events since its last line is removed: its next event starts a
+    /// burst.
     fn due(&mut self, now: Instant) -> Vec<(Weight, String)> {
         let mut lines = Vec::new();
         self.of.retain(|what, count| {
-            let since = now.saturating_duration_since(count.told);
-            if since < ROUND {
+            let since = now.saturating_duration_since(count.reported_at);
+            if since < REPORT_INTERVAL {
                 return true;
             }
-            let (more, (peer, detail)) = (std::mem::take(&mut count.more), &count.last);
-            count.told = now;
-            if more > 0 {
+            let (unreported, (peer, detail)) = (std::mem::take(&mut count.unreported), &count.last);
+            count.reported_at = now;
+            if unreported > 0 {
                 let seconds = since.as_secs();
-                let line =
-                    format!("{what}: {more} more in {seconds} s, the last from {peer}: {detail}");
+                let line = format!(
+                    "{what}: {unreported} more in {seconds} s, the last from {peer}: {detail}"
+                );
                 lines.push((count.weight, line));
             }
-            more > 0
+            unreported > 0
         });
         lines
     }
 }
 
-/// In one line, and not too long.
+/// Returns the text as one line of limited length.
 fn clean(detail: &str) -> String {
     let mut text = String::new();
     for (at, c) in detail.chars().enumerate() {
@@ -163,26 +168,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_is_told_at_once_and_then_counted() {
-        let (mut counts, now) = (Counts::default(), Instant::now());
+    fn a_burst_is_reported_at_once_and_then_counted() {
+        let (mut counts, now) = (BurstCounts::default(), Instant::now());
         let (slow, odd) = ((Weight::Info, "slow"), (Weight::Warning, "odd"));
         assert!(counts.add(slow, ("a", "1"), now));
         for peer in ["a", "b", "c"] {
             assert!(!counts.add(slow, (peer, "2"), now));
         }
         assert!(counts.add(odd, ("a", "x"), now), "each kind by itself");
-        assert_eq!(counts.due(now + ROUND / 2), []);
+        assert_eq!(counts.due(now + REPORT_INTERVAL / 2), []);
         let line = "slow: 3 more in 10 s, the last from c: 2".to_owned();
-        assert_eq!(counts.due(now + ROUND), [(Weight::Info, line)]);
-        assert!(counts.add(odd, ("a", "x"), now + ROUND), "its burst was over");
-        assert!(!counts.add(slow, ("a", "3"), now + ROUND), "this one goes on");
-        assert_eq!(counts.due(now + ROUND * 2).len(), 1);
-        assert_eq!(counts.due(now + ROUND * 3), []);
-        assert!(counts.of.is_empty() && counts.add(slow, ("a", "4"), now + ROUND * 3));
+        assert_eq!(counts.due(now + REPORT_INTERVAL), [(Weight::Info, line)]);
+        assert!(counts.add(odd, ("a", "x"), now + REPORT_INTERVAL), "its burst was over");
+        assert!(!counts.add(slow, ("a", "3"), now + REPORT_INTERVAL), "this one goes on");
+        assert_eq!(counts.due(now + REPORT_INTERVAL * 2).len(), 1);
+        assert_eq!(counts.due(now + REPORT_INTERVAL * 3), []);
+        assert!(counts.of.is_empty() && counts.add(slow, ("a", "4"), now + REPORT_INTERVAL * 3));
     }
 
     #[test]
-    fn what_somebody_sends_is_one_short_line() {
+    fn text_of_a_peer_becomes_one_short_line() {
         assert_eq!(clean("a\nb\u{1b}[2J \u{e4}"), "a\\nb\\u{1b}[2J \u{e4}");
         let long = clean(&"x".repeat(1 << 20));
         assert_eq!(long.len(), DETAIL_MAX + 2);
@@ -190,7 +195,7 @@ mod tests {
 
     #[test]
     fn kinds_are_bounded() {
-        let (mut counts, now) = (Counts::default(), Instant::now());
+        let (mut counts, now) = (BurstCounts::default(), Instant::now());
         for kind in 0..KINDS_MAX * 2 {
             counts.add((Weight::Info, &kind.to_string()), ("a", ""), now);
         }

@@ -1,12 +1,12 @@
-//! HTTP on a thread of its own: a listening socket and the answers to requests.
+//! HTTP on a thread of its own: a listening socket and the responses to requests.
 //!
-//! Answers come from the one thread of a single-threaded runtime, so a handler must not block it: what takes long goes
-//! to `tokio::task::spawn_blocking`.
+//! Responses come from the one thread of a single-threaded runtime, so a handler must not block it: long work goes to
+//! `tokio::task::spawn_blocking`.
 
 mod guard;
-mod places;
+mod slots;
 
-pub use places::Connection;
+pub use slots::HttpConnection;
 
 use crate::bursts::{Bursts, Weight};
 use axum::extract::Request;
@@ -16,8 +16,8 @@ use guard::guard;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use places::{ALL_MAX, Places};
 use rustix::net::sockopt::set_tcp_user_timeout;
+use slots::{CONNECTIONS_MAX, HttpConnectionSlots};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::thread::{Builder, JoinHandle};
@@ -27,10 +27,10 @@ use tokio::runtime;
 use tokio::sync::oneshot;
 use tracing::warn;
 
-/// How long a request's head may take, and a connection be idle.
+/// Timeout for a request's head, and for an idle connection.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
-/// How long an answer may wait for a peer that takes nothing of it.
-const TAKEN_WITHIN: Duration = Duration::from_secs(30);
+/// Timeout of a response that the peer does not read.
+const READ_WITHIN: Duration = Duration::from_secs(30);
 /// Longest head of a request.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Pause after a connection that could not be accepted.
@@ -44,11 +44,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `address` and answers with `router`; `name` is the thread's.
+    /// Listens at `address` and serves `router`; `name` is the thread's.
     ///
     /// # Errors
     ///
-    /// The address cannot be listened on, or there is no thread to be had.
+    /// The address cannot be listened on, or no thread can be started.
     pub fn start(name: &str, address: SocketAddr, router: Router) -> io::Result<Server> {
         let socket = TcpListener::bind(address)?;
         socket.set_nonblocking(true)?;
@@ -64,7 +64,7 @@ impl Server {
         Ok(Server { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens, with the port that the system has chosen if it was asked for 0.
+    /// Returns the listening address, with the port that the system chose for port 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -80,15 +80,16 @@ impl Drop for Server {
     }
 }
 
-/// Until `stopped` is dropped or told; connections that are open then are closed.
+/// Serves until `stopped` is dropped or receives a value; connections that are open then are closed.
 async fn serve(
     socket: TcpListener,
     router: Router,
     mut stopped: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(socket)?;
-    let (places, bursts, here) = (Places::default(), Bursts::default(), listener.local_addr()?);
-    let tell = move |weight, what: &str, peer: SocketAddr, detail: &str| {
+    let (slots, bursts, here) =
+        (HttpConnectionSlots::default(), Bursts::default(), listener.local_addr()?);
+    let report = move |weight, what: &str, peer: SocketAddr, detail: &str| {
         bursts.tell(weight, &format!("HTTP at {here}: {what}"), &peer.to_string(), detail);
     };
     loop {
@@ -99,45 +100,50 @@ async fn serve(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                let what = "a connection that cannot be accepted";
-                tell(Weight::Warning, what, here, &error.to_string());
+                let what = "a failure of accept";
+                report(Weight::Warning, what, here, &error.to_string());
                 tokio::time::sleep(PAUSE).await; // out of descriptors, perhaps
                 continue;
             }
         };
-        if places.is_full() {
-            // Others may have sent by now what proves who they are.
+        if slots.is_full() {
+            // Other connections may have sent their credentials by now.
             tokio::task::yield_now().await;
         }
-        let Some((connection, place, gone)) = places.enter(peer) else {
-            let detail = format!("{ALL_MAX} are there");
-            tell(Weight::Warning, "a connection too many", peer, &detail);
+        let Some((connection, slot, gone)) = slots.take_slot(peer) else {
+            let detail = format!("{CONNECTIONS_MAX} are open");
+            report(Weight::Warning, "too many connections", peer, &detail);
             continue;
         };
         if let Some(gone) = gone {
-            let detail = format!("it has shown no credentials, and {peer} came");
-            tell(Weight::Warning, "a connection closed for another one", gone, &detail);
+            let detail = format!("it has sent no valid credentials, and {peer} has connected");
+            report(
+                Weight::Warning,
+                "an unauthenticated connection closed for another one",
+                gone,
+                &detail,
+            );
         }
         let guard = from_fn(move |request: Request, next: Next| guard(here, request, next));
         let router = router.clone().layer(Extension(connection.clone())).layer(guard);
-        let tell = tell.clone();
+        let report = report.clone();
         let task = tokio::spawn(async move {
-            if let Err(error) = answer(stream, router, TAKEN_WITHIN).await
+            if let Err(error) = answer(stream, router, READ_WITHIN).await
                 && error.is_parse()
             {
-                tell(Weight::Info, "what is no HTTP", peer, &error.to_string());
+                report(Weight::Info, "an invalid HTTP request", peer, &error.to_string());
             }
-            drop(place);
+            drop(slot);
         });
-        places.ends_with(&connection, task.abort_handle());
+        slots.set_task(&connection, task.abort_handle());
     }
 }
 
-/// Answers on one connection until its end. Head and body of an answer leave in one send. A peer that takes nothing for
-/// `taken_within` while there is something for it loses its connection, and the answer's memory is free.
-async fn answer(stream: TcpStream, router: Router, taken_within: Duration) -> hyper::Result<()> {
+/// Serves one connection until its end. Head and body of a response leave in one send. A peer that reads nothing for
+/// `read_within` while data waits for it loses its connection, which frees the response's memory.
+async fn answer(stream: TcpStream, router: Router, read_within: Duration) -> hyper::Result<()> {
     let _ = stream.set_nodelay(true);
-    let milliseconds = taken_within.as_millis().try_into().unwrap_or(u32::MAX);
+    let milliseconds = read_within.as_millis().try_into().unwrap_or(u32::MAX);
     if let Err(error) = set_tcp_user_timeout(&stream, milliseconds) {
         warn!("HTTP: a peer that takes nothing would keep its answer: TCP_USER_TIMEOUT: {error}");
     }
@@ -155,11 +161,11 @@ mod tests {
     use std::net::TcpStream;
 
     #[test]
-    fn it_answers_until_it_is_dropped() {
+    fn it_serves_until_it_is_dropped() {
         let router = Router::new().route("/healthz", get(|| async { "well\n" }));
         let server = Server::start("http", ([127, 0, 0, 1], 0).into(), router).unwrap();
         let address = server.address();
-        let ask = || -> io::Result<String> {
+        let get_health = || -> io::Result<String> {
             let mut stream = TcpStream::connect(address)?;
             stream.write_all(
                 b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
@@ -168,16 +174,16 @@ mod tests {
             stream.read_to_string(&mut answer)?;
             Ok(answer)
         };
-        let answer = ask().unwrap();
+        let answer = get_health().unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         assert!(answer.ends_with("well\n"), "{answer}");
         drop(server);
-        assert!(ask().is_err());
+        assert!(get_health().is_err());
     }
 
-    /// Its answer would keep its memory for ever.
+    /// Without the timeout the response would keep its memory for ever.
     #[test]
-    fn a_peer_that_takes_nothing_loses_its_connection() {
+    fn a_peer_that_reads_nothing_loses_its_connection() {
         const ANSWER_BYTES: usize = 64 << 20;
         let router = Router::new().route("/", get(|| async { vec![b'x'; ANSWER_BYTES] }));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

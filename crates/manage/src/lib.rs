@@ -1,4 +1,4 @@
-//! What existing tools speak with running targets and attachments. Nothing here is on the data path: it has threads
+//! Management of running targets and attachments with existing tools. Nothing here is on the data path: it has threads
 //! of its own, and reads what reactors have stored.
 #![deny(unsafe_code)]
 

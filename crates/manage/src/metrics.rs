@@ -1,11 +1,11 @@
-//! Counters over HTTP: for Prometheus, for people, for whoever asks whether all is well. Read only.
+//! Counters over HTTP: for Prometheus, a page for browsers, and a health check. Read only.
 //!
 //! | path | |
 //! |---|---|
 //! | `/` | a page with live charts |
-//! | `/metrics` | OpenMetrics if the asker takes it, else Prometheus' text format |
-//! | `/snapshot.json` | what both are made of |
-//! | `/healthz` | 200, or 503 with what is wrong |
+//! | `/metrics` | OpenMetrics if the client accepts it, else Prometheus' text format |
+//! | `/snapshot.json` | the snapshot that both are made of |
+//! | `/healthz` | 200, or 503 with the problems |
 
 mod encode;
 mod families;
@@ -32,24 +32,24 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 const PAGE: &str = include_str!("metrics/page.html");
-/// The page brings everything along, and may load nothing else.
+/// Content-Security-Policy of the page, which contains everything it needs and may load nothing else.
 const PAGE_MAY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:";
 
-/// What is shown.
+/// Source of the data.
 pub trait Source: Send + Sync + 'static {
-    /// All counters. It must not wait for reactors.
+    /// Returns all counters. It must not wait for reactors.
     fn snapshot(&self) -> Snapshot;
 
-    /// What its management has come to, if it is managed.
+    /// Returns the counters of its management, if it is managed.
     fn managed(&self) -> Option<Managed> {
         None
     }
 
-    /// What is wrong; nothing when all is well. It may wait a second for reactors that do not answer.
+    /// Returns the problems; none if the source is healthy. It may wait a second for reactors that do not respond.
     fn problems(&self) -> Vec<String>;
 }
 
-/// Answers at `address` until it is dropped.
+/// Serves at `address` until the server is dropped.
 ///
 /// # Errors
 /// The address cannot be listened on.
@@ -57,9 +57,9 @@ pub fn serve(address: SocketAddr, source: impl Source) -> io::Result<Server> {
     Server::start("roadtrain-http", address, router(source))
 }
 
-/// The answers.
+/// Returns the routes.
 fn router(source: impl Source) -> Router {
-    let source: Shared = Arc::new(source);
+    let source: SharedMetricsSource = Arc::new(source);
     Router::new()
         .route("/", get(page))
         .route("/metrics", get(metrics))
@@ -68,7 +68,7 @@ fn router(source: impl Source) -> Router {
         .with_state(source)
 }
 
-type Shared = Arc<dyn Source>;
+type SharedMetricsSource = Arc<dyn Source>;
 
 async fn page() -> Response {
     let headers = [
@@ -78,7 +78,7 @@ async fn page() -> Response {
     (headers, PAGE).into_response()
 }
 
-async fn metrics(State(source): State<Shared>, headers: HeaderMap) -> Response {
+async fn metrics(State(source): State<SharedMetricsSource>, headers: HeaderMap) -> Response {
     let accepts = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
     let format = Format::of(accepts);
     answer(format.content_type(), move || {
@@ -87,14 +87,14 @@ async fn metrics(State(source): State<Shared>, headers: HeaderMap) -> Response {
     .await
 }
 
-async fn snapshot(State(source): State<Shared>) -> Response {
+async fn snapshot(State(source): State<SharedMetricsSource>) -> Response {
     answer("application/json", move || {
         serde_json::to_string(&source.snapshot()).unwrap_or_default()
     })
     .await
 }
 
-async fn health(State(source): State<Shared>) -> Response {
+async fn health(State(source): State<SharedMetricsSource>) -> Response {
     let Ok(problems) = spawn_blocking(move || source.problems()).await else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
@@ -104,7 +104,7 @@ async fn health(State(source): State<Shared>) -> Response {
     }
 }
 
-/// What is made on a thread that may take its time.
+/// Returns a response whose body is made on a blocking thread.
 async fn answer(
     content_type: &'static str,
     make: impl FnOnce() -> String + Send + 'static,
@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    fn ask(address: SocketAddr, path: &str, more: &str) -> String {
+    fn get_path(address: SocketAddr, path: &str, more: &str) -> String {
         let mut stream = TcpStream::connect(address).unwrap();
         let request =
             format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n");
@@ -150,19 +150,19 @@ mod tests {
     #[test]
     fn each_path_has_its_answer() {
         let server = serve(([127, 0, 0, 1], 0).into(), Sick(false)).unwrap();
-        let ask = |path, more| ask(server.address(), path, more);
-        let plain = ask("/metrics", "");
+        let get_path = |path, more| get_path(server.address(), path, more);
+        let plain = get_path("/metrics", "");
         assert!(plain.contains("text/plain; version=0.0.4"), "{plain}");
         assert!(!plain.contains("# EOF"), "{plain}");
-        let open = ask("/metrics", "Accept: application/openmetrics-text; version=1.0.0\r\n");
+        let open = get_path("/metrics", "Accept: application/openmetrics-text; version=1.0.0\r\n");
         assert!(open.contains("application/openmetrics-text"), "{open}");
         assert!(open.ends_with("# EOF\n") || open.contains("# EOF"), "{open}");
-        assert!(ask("/snapshot.json", "").contains("\"id\":\"disk\""));
-        assert!(ask("/", "").contains("<!doctype html>"));
-        assert!(ask("/healthz", "").ends_with("ok\n"));
-        assert!(ask("/other", "").starts_with("HTTP/1.1 404"));
+        assert!(get_path("/snapshot.json", "").contains("\"id\":\"disk\""));
+        assert!(get_path("/", "").contains("<!doctype html>"));
+        assert!(get_path("/healthz", "").ends_with("ok\n"));
+        assert!(get_path("/other", "").starts_with("HTTP/1.1 404"));
         let sick = serve(([127, 0, 0, 1], 0).into(), Sick(true)).unwrap();
-        let answer = super::tests::ask(sick.address(), "/healthz", "");
+        let answer = super::tests::get_path(sick.address(), "/healthz", "");
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
         assert!(answer.ends_with("reactor 0 has ended\n"), "{answer}");
     }

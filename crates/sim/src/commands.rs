@@ -1,7 +1,7 @@
 //! Driver of [`roadtrain_target_proto::service`] in the simulation.
 
 use crate::ends::ConnId;
-use crate::process::Process;
+use crate::process::TargetProcess;
 use core::time::Duration;
 use roadtrain_proto::security::GeneratedPsk;
 use roadtrain_proto::security::dhchap::Work;
@@ -10,28 +10,28 @@ use roadtrain_target_proto::Connected;
 use roadtrain_target_proto::service::{Broadcast, Computing, Driver, Note, Plane};
 
 /// Network, as the target sees the ends of its connections.
-pub(crate) trait Ends {
+pub(crate) trait ConnectionLiveness {
     /// True if the host has ended the connection, though bytes that it sent before may be unread.
     fn is_lost(&self, now: Instant, connection: ConnId) -> bool;
 }
 
 /// Control plane for the commands of one connection.
-pub(crate) struct Commands<'a, L, N> {
+pub(crate) struct CommandDriver<'a, L, N> {
     pub(crate) network: &'a N,
-    pub(crate) process: &'a mut Process<L>,
+    pub(crate) process: &'a mut TargetProcess<L>,
 }
 
-impl<L, N> Commands<'_, L, N> {
-    pub(crate) fn reborrow(&mut self) -> Commands<'_, L, N> {
-        Commands { network: self.network, process: self.process }
+impl<L, N> CommandDriver<'_, L, N> {
+    pub(crate) fn reborrow(&mut self) -> CommandDriver<'_, L, N> {
+        CommandDriver { network: self.network, process: self.process }
     }
 }
 
-impl<L, N: Ends> Driver for Commands<'_, L, N> {
+impl<L, N: ConnectionLiveness> Driver for CommandDriver<'_, L, N> {
     type Connection = ConnId;
 
     fn control<R>(&mut self, call: impl FnOnce(Plane<'_, ConnId>) -> (R, Option<Broadcast>)) -> R {
-        let Process { now, control, presences, .. } = &mut *self.process;
+        let TargetProcess { now, control, presences, .. } = &mut *self.process;
         let is_lost = |connection: &ConnId| self.network.is_lost(*now, *connection);
         let any_lost = |connections: &[ConnId]| connections.iter().any(is_lost);
         let (result, message) = call(Plane { target: control, presences, any_lost: &any_lost });

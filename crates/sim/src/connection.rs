@@ -1,10 +1,10 @@
-//! The target's end of a TCP connection: queue pair, received octets, and the caravan under way.
+//! Target end of a TCP connection: queue pair, received bytes, and the caravan in flight.
 
-use crate::ends::{Arrival, ConnId, End, Lost};
+use crate::ends::{ConnEnd, ConnId, ConnectionArrival, ConnectionLost};
 use crate::network::Network;
-use crate::plan::Plan;
-use crate::transport::{Event, Hold, TargetEnd};
-use crate::wire::Wire;
+use crate::plan::SimPlan;
+use crate::transport::{LaneData, SimTargetEnd, TargetEndEvent};
+use crate::wire::TcpWire;
 use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
@@ -13,27 +13,27 @@ use roadtrain_target_proto::qpair::{Qpair, RxEvent};
 use roadtrain_wire::status::Status;
 use std::borrow::Cow;
 
-/// The target's end of a connection.
-pub struct Connection {
-    wire: Wire,
+/// Target end of a connection.
+pub struct TcpTargetEnd {
+    wire: TcpWire,
     qpair: Qpair,
-    /// Received, and not looked at.
+    /// Received bytes that are not offered yet.
     input: Vec<u8>,
-    /// Of that, what the queue pair is offered, from `at` on.
+    /// Bytes that are offered to the queue pair, from `at` on.
     offered: Vec<u8>,
     at: usize,
-    /// The rest of the caravan that is being sent.
+    /// Unsent rest of the present caravan.
     outbox: Vec<u8>,
     placed: bool,
     caravan_parts: usize,
 }
 
-impl Connection {
-    /// Just accepted; with `placed` data goes straight into its place.
+impl TcpTargetEnd {
+    /// Wraps an accepted connection; with `placed` data is received directly into its destination.
     #[must_use]
-    pub fn new(plan: &Plan, id: ConnId, placed: bool) -> Self {
-        Connection {
-            wire: Wire::new(plan, id, End::Target),
+    pub fn new(plan: &SimPlan, id: ConnId, placed: bool) -> Self {
+        TcpTargetEnd {
+            wire: TcpWire::new(plan, id, ConnEnd::Target),
             qpair: Qpair::new(plan.target),
             input: Vec::new(),
             offered: Vec::new(),
@@ -44,9 +44,9 @@ impl Connection {
         }
     }
 
-    /// Puts what comes next into its place, if it is placed and there is one, or before the queue pair.
-    fn offer(&mut self, hold: &mut Hold<'_>) {
-        // A part of a block that was offered already comes before what is received next.
+    /// Moves received bytes to their destination, if placement is on and there is one, or to the queue pair.
+    fn offer(&mut self, hold: &mut LaneData<'_>) {
+        // A part of a block that was offered already precedes the bytes received next.
         let is_aligned = self.placed && self.at == self.offered.len();
         let whole = self.qpair.wanted_whole(self.input.len()).filter(|_| is_aligned);
         if let Some((slot, offset, length)) = whole
@@ -65,27 +65,36 @@ impl Connection {
             buffer[offset as usize..][..length].copy_from_slice(&data);
             return self.qpair.placed(&data);
         }
-        // While placing, no more than a header at once, so that data is wanted.
+        // With placement, at most a header at once, so that the queue pair names the destination of data.
         let length = if self.placed { self.input.len().min(24) } else { self.input.len() };
         self.offered.drain(..std::mem::take(&mut self.at));
         self.offered.extend(self.input.drain(..length));
     }
 }
 
-impl TargetEnd for Connection {
+impl SimTargetEnd for TcpTargetEnd {
     type Network = Network;
 
     fn keeps_order(&self) -> bool {
         true
     }
 
-    fn take(&mut self, now: Instant, arrival: Arrival, _hold: &mut Hold<'_>) -> Result<(), Lost> {
-        let Arrival::Octets(octets) = arrival else { return Err(Lost) };
+    fn take(
+        &mut self,
+        now: Instant,
+        arrival: ConnectionArrival,
+        _hold: &mut LaneData<'_>,
+    ) -> Result<(), ConnectionLost> {
+        let ConnectionArrival::Octets(octets) = arrival else { return Err(ConnectionLost) };
         self.input.extend(self.wire.receive(now, octets));
         Ok(())
     }
 
-    fn poll(&mut self, now: Instant, hold: &mut Hold<'_>) -> Result<Option<Event>, Lost> {
+    fn poll(
+        &mut self,
+        now: Instant,
+        hold: &mut LaneData<'_>,
+    ) -> Result<Option<TargetEndEvent>, ConnectionLost> {
         loop {
             let fill = |slot, offset, data: &[u8]| match hold.execution.data_mut(slot) {
                 Data::Buffer(buffer) => {
@@ -95,18 +104,20 @@ impl TargetEnd for Connection {
                 _ => {}
             };
             let event = self.qpair.poll_rx(now, &self.offered, &mut self.at, fill);
-            let event = event.map_err(|_| Lost)?;
+            let event = event.map_err(|_| ConnectionLost)?;
             return Ok(Some(match event {
-                Some(RxEvent::Initialized) => Event::Initialized,
+                Some(RxEvent::Initialized) => TargetEndEvent::Initialized,
                 Some(RxEvent::Command { slot, sqe, in_capsule_bytes }) => {
                     let payload = match in_capsule_bytes {
                         0 => Payload::Asked,
                         bytes => Payload::Follows(bytes),
                     };
-                    Event::Command(slot, *sqe, payload)
+                    TargetEndEvent::Command(slot, *sqe, payload)
                 }
-                Some(RxEvent::SplitBlock { slot, offset }) => Event::SplitBlock(slot, offset),
-                Some(RxEvent::DataDone { slot, intact }) => Event::DataDone(slot, intact),
+                Some(RxEvent::SplitBlock { slot, offset }) => {
+                    TargetEndEvent::SplitBlock(slot, offset)
+                }
+                Some(RxEvent::DataDone { slot, intact }) => TargetEndEvent::DataDone(slot, intact),
                 None if self.input.is_empty() => return Ok(None),
                 None => {
                     self.offer(hold);
@@ -116,7 +127,13 @@ impl TargetEnd for Connection {
         }
     }
 
-    fn end_turn(&mut self, now: Instant, _: ConnId, network: &mut Network, hold: &mut Hold<'_>) {
+    fn end_turn(
+        &mut self,
+        now: Instant,
+        _: ConnId,
+        network: &mut Network,
+        hold: &mut LaneData<'_>,
+    ) {
         self.qpair.batcher().expire(now);
         self.qpair.batcher().drained(now);
         loop {
@@ -148,7 +165,7 @@ impl TargetEnd for Connection {
         now: Instant,
         id: ConnId,
         network: &mut Network,
-        hold: &mut Hold<'_>,
+        hold: &mut LaneData<'_>,
         orderly: bool,
     ) {
         if orderly {

@@ -1,14 +1,13 @@
-//! Hosts that count with Compare and Write: each of their jobs adds one to a counter, again and again. What has become of
-//! an attempt whose outcome nobody knows, a job finds out by reading.
+//! Counters that hosts increment with Compare and Write: each of their jobs adds one to a counter, again and again.
+//! After an attempt with an unknown outcome, a job reads the counter.
 //!
-//! A counter is a block of words: how often it was counted, and for each job which of its increments was the last. So a
-//! block says itself whether it is right: what all jobs have counted is what was counted. An increment that falls
-//! between the comparison and the write of another one is lost, and its job's word with it; one that is executed twice
-//! is counted and not accounted for.
+//! A counter is a block of words: its value, and for each job the number of the job's last increment. So a block is
+//! self-checking: the value equals the sum over all jobs. An increment that falls between the comparison and the write
+//! of another one is lost, with its job's word; one that is executed twice is in the value, but not in the sum.
 
 use crate::disk::BLOCK_BYTES;
-use crate::request::Request;
-use crate::rng::Rng;
+use crate::request::LoadRequest;
+use crate::rng::SimRng;
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
@@ -17,74 +16,86 @@ use roadtrain_wire::status::Status;
 /// Jobs of each host.
 const JOBS: u8 = 3;
 
-/// What a job does next.
+/// Next request of a job.
 #[derive(Clone, Debug)]
-enum Step {
+enum CountingStep {
     Read,
     Swap(Vec<u8>),
 }
 
 #[derive(Debug)]
-struct Job {
+struct CountingJob {
     host: u8,
-    /// Its counter.
+    /// Block of its counter.
     lba: u64,
     /// Increments that are known to be done.
     done: u64,
-    /// Nobody knows whether the next one is.
+    /// True if the outcome of the next increment is unknown.
     in_doubt: bool,
-    next: Step,
-    /// Its request under way, with what all jobs had done when it began.
-    open: Option<(Step, Vec<u64>)>,
+    next: CountingStep,
+    /// Request in flight, with the increments of all jobs when it began.
+    open: Option<(CountingStep, Vec<u64>)>,
 }
 
 /// All jobs.
 #[derive(Debug, Default)]
-pub struct Counting {
-    jobs: Vec<Job>,
-    /// What has become of their attempts.
-    pub counted: Counted,
+pub struct CountingJobs {
+    jobs: Vec<CountingJob>,
+    /// Outcomes of their attempts.
+    pub counted: CountingOutcomes,
 }
 
 roadtrain_proto::counters! {
-    /// Attempts to count.
-    pub struct Counted {
+    /// Outcomes of attempts to count.
+    pub struct CountingOutcomes {
         /// Increments that are done.
         done,
-        /// Outcomes that were not known.
+        /// Attempts with an unknown outcome.
         unknown,
-        /// Increments that were done among these.
+        /// Unknown outcomes that proved to be done.
         resolved,
-        /// Attempts that another increment was ahead of.
+        /// Attempts that lost to another increment.
         refused,
     }
 }
 
-impl Counting {
-    /// Jobs of so many hosts, on blocks `lbas`.
+impl CountingJobs {
+    /// Makes jobs for the hosts 1 to `hosts`, on blocks `lbas`.
     #[must_use]
     pub fn new(hosts: u8, lbas: std::ops::Range<u64>) -> Self {
-        let mut counting = Counting::default();
+        let mut counting = CountingJobs::default();
         if lbas.is_empty() {
             return counting;
         }
         for (number, host) in (0..).zip((1..=hosts).flat_map(|host| [host; JOBS as usize])) {
             let lba = lbas.start + number % (lbas.end - lbas.start);
-            let job = Job { host, lba, done: 0, in_doubt: false, next: Step::Read, open: None };
+            let job = CountingJob {
+                host,
+                lba,
+                done: 0,
+                in_doubt: false,
+                next: CountingStep::Read,
+                open: None,
+            };
             counting.jobs.push(job);
         }
         counting
     }
 
-    /// Whether there is a counter.
+    /// True if there is a counter.
     #[must_use]
     pub fn is_used(&self) -> bool {
         !self.jobs.is_empty()
     }
 
-    /// What a job of `host` does next, if one has nothing under way: its number and request.
-    pub fn request(&mut self, host: u8, rng: &mut Rng, token: u64) -> Option<(usize, Request)> {
-        let idle = |(_, job): &(usize, &Job)| job.host == host && job.open.is_none();
+    /// Returns number and request of an idle job of `host`, if there is one.
+    pub fn request(
+        &mut self,
+        host: u8,
+        rng: &mut SimRng,
+        token: u64,
+    ) -> Option<(usize, LoadRequest)> {
+        let idle = |(_, job): &(usize, &CountingJob)| job.host == host && job.open.is_none();
         let idle: Vec<usize> = self.jobs.iter().enumerate().filter(idle).map(|(n, _)| n).collect();
         let number = *idle.get(rng.below(idle.len().max(1) as u64) as usize)?;
         let before = self.jobs.iter().map(|job| job.done).collect();
@@ -92,8 +103,8 @@ impl Counting {
         let mut sqe = Sqe::rw(opcode::READ, 1, job.lba, 1);
         let mut compare = None;
         let (data, buffer) = match &job.next {
-            Step::Read => (Data::In(BLOCK_BYTES as u32), vec![0xee; BLOCK_BYTES]),
-            Step::Swap(old) => {
+            CountingStep::Read => (Data::In(BLOCK_BYTES as u32), vec![0xee; BLOCK_BYTES]),
+            CountingStep::Swap(old) => {
                 let mut new = old.clone();
                 put(&mut new, 0, word(old, 0) + 1);
                 put(&mut new, number + 1, job.done + 1);
@@ -102,28 +113,28 @@ impl Counting {
                 (Data::Out(BLOCK_BYTES as u32), [&old[..], &new].concat())
             }
         };
-        // What is read is stable, and so is what was counted: a power loss takes nothing back.
+        // FUA makes read contents and increments stable: a power loss takes none back.
         sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();
         job.open = Some((job.next.clone(), before));
         let (urgency, hides_blocks) = (Urgency::Urgent, false);
-        Some((number, Request { token, sqe, compare, data, buffer, urgency, hides_blocks }))
+        Some((number, LoadRequest { token, sqe, compare, data, buffer, urgency, hides_blocks }))
     }
 
-    /// A job's request has ended.
+    /// Completes a job's request.
     ///
     /// # Errors
     /// An increment is lost, or was executed twice.
     pub fn complete(&mut self, number: usize, status: Status, block: &[u8]) -> Result<(), String> {
         let job = &mut self.jobs[number];
-        let (step, before) = job.open.take().ok_or("nothing was under way")?;
-        job.next = Step::Read;
+        let (step, before) = job.open.take().ok_or("no request was in flight")?;
+        job.next = CountingStep::Read;
         match step {
-            Step::Read if status.is_success() => {
+            CountingStep::Read if status.is_success() => {
                 let lba = job.lba;
                 self.check(lba, block, &before)?;
                 let job = &mut self.jobs[number];
                 if word(block, number + 1) == job.done {
-                    (job.next, job.in_doubt) = (Step::Swap(block.to_vec()), false);
+                    (job.next, job.in_doubt) = (CountingStep::Swap(block.to_vec()), false);
                 } else if std::mem::take(&mut job.in_doubt) {
                     job.done += 1;
                     self.counted.done += 1;
@@ -132,31 +143,33 @@ impl Counting {
                     return Err(format!("job {number}: what was refused is counted"));
                 }
             }
-            Step::Swap(_) if status.is_success() => {
+            CountingStep::Swap(_) if status.is_success() => {
                 job.done += 1;
                 self.counted.done += 1;
             }
-            Step::Swap(_) if status.is(Status::COMPARE_FAILURE) => self.counted.refused += 1,
-            Step::Swap(_) => {
+            CountingStep::Swap(_) if status.is(Status::COMPARE_FAILURE) => {
+                self.counted.refused += 1
+            }
+            CountingStep::Swap(_) => {
                 job.in_doubt = true;
                 self.counted.unknown += 1;
             }
-            Step::Read => {}
+            CountingStep::Read => {}
         }
         Ok(())
     }
 
-    /// The process of `host` was killed. Its successor knows what it was at, and not what has become of that.
+    /// Ends the process of `host`. Its successor knows the requests that were in flight, but not their outcomes.
     pub fn kill(&mut self, host: u8) {
         for job in self.jobs.iter_mut().filter(|job| job.host == host) {
             if let Some((step, _)) = job.open.take() {
-                job.in_doubt |= matches!(step, Step::Swap(_));
-                job.next = Step::Read;
+                job.in_doubt |= matches!(step, CountingStep::Swap(_));
+                job.next = CountingStep::Read;
             }
         }
     }
 
-    /// Whether a counter shows what it must: every increment of `before`, and none that nobody has tried.
+    /// Checks a counter: it has every increment of `before`, and none that was never tried.
     fn check(&self, lba: u64, block: &[u8], before: &[u64]) -> Result<(), String> {
         let (mut sum, count) = (0, word(block, 0));
         for (number, job) in self.jobs.iter().enumerate().filter(|(_, job)| job.lba == lba) {
@@ -176,10 +189,10 @@ impl Counting {
         }
     }
 
-    /// What is on the disk at the end.
+    /// Checks the final contents of the disk.
     ///
     /// # Errors
-    /// As [`Counting::complete`].
+    /// As [`CountingJobs::complete`].
     pub fn judge(&self, content: impl Fn(u64) -> Vec<u8>) -> Result<(), String> {
         let done: Vec<u64> = self.jobs.iter().map(|job| job.done).collect();
         for job in &self.jobs {

@@ -1,27 +1,27 @@
-//! Storage with a volatile cache: commands take their time, touch their blocks one by one in between, and a
-//! power loss takes back whatever was not flushed, block by block. A flush that fails loses what it was for,
-//! and the next one succeeds nevertheless: as with write-back errors of real systems. Several processes may serve the
-//! same storage: each gets the completions of its own commands.
+//! Storage with a volatile cache: commands take their time and touch their blocks one by one in between. A power loss
+//! takes back data that was not flushed, block by block. A flush that fails loses the data it was for, and the next one
+//! succeeds nevertheless, like write-back errors of real systems. Several processes may serve the same storage: each
+//! gets the completions of its own commands.
 
-use crate::rng::Rng;
+use crate::rng::SimRng;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Octets of a logical block.
+/// Bytes of a logical block.
 pub const BLOCK_BYTES: usize = 512;
 
-/// Longest time in microseconds until a command goes on after a stall.
+/// Longest time in microseconds until a command continues after a stall.
 const AFTER_STALL_US: u64 = 5_000;
 
-/// Content of a block: which write it is of; 0 for zeroes.
-pub type Stamp = u64;
+/// Content of a block, by the number of its write; 0 for zeroes.
+pub type BlockStamp = u64;
 
-/// The octets of a block.
+/// Returns the bytes of a block.
 #[must_use]
-pub fn block(stamp: Stamp, lba: u64) -> [u8; BLOCK_BYTES] {
+pub fn block(stamp: BlockStamp, lba: u64) -> [u8; BLOCK_BYTES] {
     let mut octets = [0; BLOCK_BYTES];
     if stamp != 0 {
         let (words, _) = octets.as_chunks_mut::<8>();
@@ -32,81 +32,81 @@ pub fn block(stamp: Stamp, lba: u64) -> [u8; BLOCK_BYTES] {
     octets
 }
 
-/// What a block's octets are of; `None` when they belong to no write of that block.
+/// Returns the stamp of a block's bytes; `None` if no write of that block has these bytes.
 #[must_use]
-pub fn stamp_of(octets: &[u8], lba: u64) -> Option<Stamp> {
+pub fn stamp_of(octets: &[u8], lba: u64) -> Option<BlockStamp> {
     let stamp = u64::from_le_bytes(*octets.first_chunk()?);
     (octets == block(stamp, lba)).then_some(stamp)
 }
 
-/// What a command does.
+/// Effect of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum DiskWork {
     /// Read blocks.
     Read {
-        /// The first.
+        /// First block.
         slba: u64,
-        /// How many.
+        /// Number of blocks.
         blocks: u64,
     },
     /// Write blocks.
     Write {
-        /// The first.
+        /// First block.
         slba: u64,
-        /// Their octets.
+        /// Bytes of the blocks.
         data: Vec<u8>,
-        /// To stable storage.
+        /// True if the write goes to stable storage.
         fua: bool,
     },
-    /// Everything that was written is stable.
+    /// Make everything stable that was written.
     Flush,
 }
 
-/// A command under way.
-struct Task {
-    /// The process that has started it.
+/// A command in flight.
+struct DiskCommand {
+    /// Process that has started it.
     process: u8,
-    work: Work,
-    /// Blocks still to be touched: when, and which.
+    work: DiskWork,
+    /// Blocks still to be touched, with their times.
     steps: Vec<(Instant, u64)>,
     ends: Instant,
     fails: bool,
-    /// A flush that loses what it was for.
+    /// True for a flush that fails and loses the data it was for.
     loses: bool,
-    /// Read so far, or nothing.
+    /// Bytes read so far; empty for other commands.
     data: Vec<u8>,
-    /// Flush: what was written before it.
+    /// Serial number up to which a flush makes writes stable.
     flushes: u64,
 }
 
-/// A command that has ended.
+/// A completed command.
 #[derive(Debug)]
-pub struct Done {
-    /// As [`SimDisk::start`] has numbered it.
+pub struct DiskCompletion {
+    /// Number that [`SimDisk::start`] has returned.
     pub task: u64,
-    /// It went well; what it has read.
+    /// Bytes that it has read, or a failure.
     pub result: Result<Vec<u8>, ()>,
-    /// It has failed, and lost what was not flushed.
+    /// True if it has failed, and lost the data that was not flushed.
     pub lost: bool,
-    /// A write that was to be forced, and is stable after a flush.
+    /// True for a FUA write that becomes stable only by a flush.
     pub is_unforced: bool,
 }
 
 #[derive(Clone)]
-struct Cell {
+struct DiskBlock {
     stable: Vec<u8>,
-    /// Written since, in order: serial number and content.
+    /// Later writes in order: serial number and content.
     cached: Vec<(u64, Vec<u8>)>,
-    /// Up to here no flush reaches what is cached, though it can be read.
+    /// Serial number up to which flushes do not reach cached writes, though they can be read.
     lost: u64,
 }
 
-impl Cell {
+impl DiskBlock {
     fn now(&self) -> &Vec<u8> {
         self.cached.last().map_or(&self.stable, |(_, content)| content)
     }
 
-    /// Everything up to `serial` becomes stable.
+    /// Makes every write up to `serial` stable.
     fn settle(&mut self, serial: u64) {
         let count = self.cached.partition_point(|(written, _)| *written <= serial);
         if self.cached[..count].last().is_some_and(|(written, _)| *written > self.lost) {
@@ -116,7 +116,7 @@ impl Cell {
     }
 }
 
-/// First block and number of blocks.
+/// Returns the first block and the number of blocks.
 fn blocks_of(offset: u64, bytes: usize) -> (usize, usize) {
     let offset = offset as usize;
     assert!(
@@ -126,69 +126,69 @@ fn blocks_of(offset: u64, bytes: usize) -> (usize, usize) {
     (offset / BLOCK_BYTES, bytes / BLOCK_BYTES)
 }
 
-/// How long commands take and how often they fail.
+/// Latency and failure rates of commands.
 #[derive(Clone, Copy, Debug)]
-pub struct Manners {
-    /// Shortest and longest time in microseconds.
+pub struct DiskBehaviour {
+    /// Shortest and longest latency in microseconds.
     pub latency_us: (u64, u64),
-    /// Commands of 100 that take ten times as long.
+    /// Percentage of commands that take ten times as long.
     pub slow_percent: u64,
     /// Commands of 1,000 that fail.
     pub failing_per_mille: u64,
-    /// Flushes of 100 that fail and lose what was not flushed. Where some do, the disk forces no write by itself, which
-    /// could hide such a failure from a flush.
+    /// Percentage of flushes that fail and lose the data that was not flushed. With such flushes, the disk does not
+    /// force FUA writes itself, since that could hide a failure from a flush.
     pub losing_percent: u64,
 }
 
-/// The storage, as all processes share it.
+/// The storage that all processes share.
 struct Storage {
-    cells: Vec<Cell>,
-    tasks: BTreeMap<u64, Task>,
-    /// Completions that their processes have not taken.
-    ended: Vec<(u8, Done)>,
+    cells: Vec<DiskBlock>,
+    tasks: BTreeMap<u64, DiskCommand>,
+    /// Completions that their processes have not taken yet.
+    ended: Vec<(u8, DiskCompletion)>,
     serial: u64,
-    manners: Manners,
-    /// Nothing happens before.
+    behaviour: DiskBehaviour,
+    /// End of a stall, before which nothing happens.
     stalled_until: Instant,
-    /// The next write begins so much later.
+    /// Extra delay of the next write.
     delay: Duration,
-    rng: Rng,
+    rng: SimRng,
 }
 
 impl Storage {
-    fn start(&mut self, now: Instant, process: u8, work: Work) -> u64 {
+    fn start(&mut self, now: Instant, process: u8, work: DiskWork) -> u64 {
         let mut now = now.max(self.stalled_until);
-        if matches!(work, Work::Write { .. }) {
+        if matches!(work, DiskWork::Write { .. }) {
             now += std::mem::take(&mut self.delay);
         }
-        let (shortest, longest) = self.manners.latency_us;
+        let (shortest, longest) = self.behaviour.latency_us;
         let mut takes = self.rng.micros(shortest, longest);
-        if self.rng.chance(self.manners.slow_percent) {
+        if self.rng.chance(self.behaviour.slow_percent) {
             takes *= 10;
         }
         let (slba, blocks) = match &work {
-            Work::Read { slba, blocks } => (*slba, *blocks),
-            Work::Write { slba, data, .. } => (*slba, (data.len() / BLOCK_BYTES) as u64),
-            Work::Flush => (0, 0),
+            DiskWork::Read { slba, blocks } => (*slba, *blocks),
+            DiskWork::Write { slba, data, .. } => (*slba, (data.len() / BLOCK_BYTES) as u64),
+            DiskWork::Flush => (0, 0),
         };
         let rng = &mut self.rng;
         let mut moment = || now + Duration::from_nanos(rng.below(takes.as_nanos() as u64 + 1));
         let mut steps: Vec<_> = (slba..slba + blocks).map(|lba| (moment(), lba)).collect();
         steps.sort_unstable();
         steps.reverse();
-        let read = if matches!(work, Work::Read { .. }) { blocks as usize } else { 0 };
+        let read = if matches!(work, DiskWork::Read { .. }) { blocks as usize } else { 0 };
         let data = vec![0; read * BLOCK_BYTES];
-        let fails = self.rng.below(1000) < self.manners.failing_per_mille;
+        let fails = self.rng.below(1000) < self.behaviour.failing_per_mille;
         self.serial += 1;
-        let losing = self.manners.losing_percent;
-        let loses = work == Work::Flush && losing > 0 && self.rng.chance(losing);
+        let losing = self.behaviour.losing_percent;
+        let loses = work == DiskWork::Flush && losing > 0 && self.rng.chance(losing);
         let (ends, flushes) = (now + takes, self.serial);
-        let task = Task { process, work, steps, ends, fails, loses, data, flushes };
+        let task = DiskCommand { process, work, steps, ends, fails, loses, data, flushes };
         self.tasks.insert(self.serial, task);
         self.serial
     }
 
-    /// Lets the time pass until `now`, for all processes.
+    /// Advances the time to `now`, for all processes.
     fn advance(&mut self, now: Instant) {
         let mut steps: Vec<(Instant, u64, u64)> = Vec::new();
         for (&number, task) in &mut self.tasks {
@@ -213,47 +213,50 @@ impl Storage {
         let Some(task) = self.tasks.get_mut(&number) else { return };
         let cell = &mut self.cells[lba as usize];
         match &task.work {
-            Work::Read { slba, .. } => {
+            DiskWork::Read { slba, .. } => {
                 let at = (lba - slba) as usize * BLOCK_BYTES;
                 task.data[at..at + BLOCK_BYTES].copy_from_slice(cell.now());
             }
-            Work::Write { slba, data, .. } => {
+            DiskWork::Write { slba, data, .. } => {
                 let at = (lba - slba) as usize * BLOCK_BYTES;
                 self.serial += 1;
                 cell.cached.push((self.serial, data[at..at + BLOCK_BYTES].to_vec()));
             }
-            Work::Flush => {}
+            DiskWork::Flush => {}
         }
     }
 
-    fn end(&mut self, number: u64) -> Option<(u8, Done)> {
+    fn end(&mut self, number: u64) -> Option<(u8, DiskCompletion)> {
         let task = self.tasks.remove(&number)?;
         if task.loses {
             self.cells.iter_mut().for_each(|cell| cell.lost = self.serial);
         }
         if task.fails || task.loses {
             let (result, lost) = (Err(()), task.loses);
-            return Some((task.process, Done { task: number, result, lost, is_unforced: false }));
+            return Some((
+                task.process,
+                DiskCompletion { task: number, result, lost, is_unforced: false },
+            ));
         }
-        let is_forced = matches!(task.work, Work::Write { fua: true, .. });
-        let is_unforced = is_forced && self.manners.losing_percent > 0;
+        let is_forced = matches!(task.work, DiskWork::Write { fua: true, .. });
+        let is_unforced = is_forced && self.behaviour.losing_percent > 0;
         match task.work {
-            Work::Write { slba, data, fua: true } if !is_unforced => {
+            DiskWork::Write { slba, data, fua: true } if !is_unforced => {
                 let blocks = data.len() / BLOCK_BYTES;
                 self.cells[slba as usize..][..blocks].iter_mut().for_each(|c| {
-                    c.lost = 0; // what it has written goes there by itself
+                    c.lost = 0; // a forced write reaches stable storage without a flush
                     c.settle(self.serial);
                 });
             }
-            Work::Flush => self.cells.iter_mut().for_each(|cell| cell.settle(task.flushes)),
+            DiskWork::Flush => self.cells.iter_mut().for_each(|cell| cell.settle(task.flushes)),
             _ => {}
         }
         let result = Ok(task.data);
-        Some((task.process, Done { task: number, result, lost: false, is_unforced }))
+        Some((task.process, DiskCompletion { task: number, result, lost: false, is_unforced }))
     }
 }
 
-/// The storage, as one process has it.
+/// The storage, as one process uses it.
 #[derive(Clone)]
 pub struct SimDisk {
     storage: Rc<RefCell<Storage>>,
@@ -261,16 +264,16 @@ pub struct SimDisk {
 }
 
 impl SimDisk {
-    /// `blocks` blocks of zeroes, as process 0 has them.
+    /// Makes a storage of `blocks` blocks of zeroes, for process 0.
     #[must_use]
-    pub fn new(blocks: u64, manners: Manners, rng: Rng) -> Self {
-        let cell = Cell { stable: vec![0; BLOCK_BYTES], cached: Vec::new(), lost: 0 };
+    pub fn new(blocks: u64, behaviour: DiskBehaviour, rng: SimRng) -> Self {
+        let cell = DiskBlock { stable: vec![0; BLOCK_BYTES], cached: Vec::new(), lost: 0 };
         let storage = Storage {
             cells: vec![cell; blocks as usize],
             tasks: BTreeMap::new(),
             ended: Vec::new(),
             serial: 0,
-            manners,
+            behaviour,
             stalled_until: Instant::default(),
             delay: Duration::ZERO,
             rng,
@@ -278,33 +281,33 @@ impl SimDisk {
         SimDisk { storage: Rc::new(RefCell::new(storage)), process: 0 }
     }
 
-    /// The same storage, as another process has it.
+    /// Returns the same storage for another process.
     #[must_use]
     pub fn shared_with(&self, process: u8) -> Self {
         SimDisk { storage: self.storage.clone(), process }
     }
 
-    /// Starts a command within the namespace; its number comes back in [`Done`].
-    pub fn start(&mut self, now: Instant, work: Work) -> u64 {
+    /// Starts a command within the namespace. Returns its number, which [`DiskCompletion`] repeats.
+    pub fn start(&mut self, now: Instant, work: DiskWork) -> u64 {
         self.storage.borrow_mut().start(now, self.process, work)
     }
 
-    /// Lets the time pass until `now`; the commands of this process that have ended meanwhile.
-    pub fn advance(&mut self, now: Instant) -> Vec<Done> {
+    /// Advances the time to `now`. Returns the commands of this process that have completed.
+    pub fn advance(&mut self, now: Instant) -> Vec<DiskCompletion> {
         let mut storage = self.storage.borrow_mut();
         storage.advance(now);
         let own = storage.ended.extract_if(.., |(process, _)| *process == self.process);
         own.map(|(_, done)| done).collect()
     }
 
-    /// Commands of this process end nowhere.
+    /// Drops the commands of this process without completions.
     pub fn abandon(&mut self) {
         let mut storage = self.storage.borrow_mut();
         storage.tasks.retain(|_, task| task.process != self.process);
         storage.ended.retain(|(process, _)| *process != self.process);
     }
 
-    /// The power fails: of every block any version since the last stable one is left.
+    /// Simulates a power loss: each block keeps any version since the last stable one.
     pub fn lose_power(&mut self) {
         self.abandon();
         let Storage { cells, rng, .. } = &mut *self.storage.borrow_mut();
@@ -318,13 +321,13 @@ impl SimDisk {
         }
     }
 
-    /// The octets of a block.
+    /// Returns the bytes of a block.
     #[must_use]
     pub fn content(&self, lba: u64) -> Vec<u8> {
         self.storage.borrow().cells[lba as usize].now().clone()
     }
 
-    /// Bytes as they are now, where the storage is memory that is lent.
+    /// Returns present bytes, for storage that lends its memory.
     #[must_use]
     pub fn bytes(&self, offset: u64, length: u32) -> Vec<u8> {
         let (first, blocks) = blocks_of(offset, length as usize);
@@ -332,10 +335,10 @@ impl SimDisk {
         storage.cells[first..][..blocks].iter().flat_map(|cell| cell.now().clone()).collect()
     }
 
-    /// Changes blocks at once, where the storage is memory that is lent.
+    /// Changes blocks at once, for storage that lends its memory.
     ///
     /// # Panics
-    /// These are not whole blocks: a connection that ends here would leave one half written.
+    /// The range is not whole blocks: a connection that ends here would leave one half written.
     pub fn put(&self, offset: u64, octets: &[u8]) {
         let (first, _) = blocks_of(offset, octets.len());
         let Storage { cells, serial, .. } = &mut *self.storage.borrow_mut();
@@ -345,7 +348,7 @@ impl SimDisk {
         }
     }
 
-    /// When the next command of this process ends.
+    /// Returns the time at which the next command of this process completes.
     #[must_use]
     pub fn next_at(&self) -> Option<Instant> {
         let storage = self.storage.borrow();
@@ -356,12 +359,12 @@ impl SimDisk {
         own.map(|task| task.ends).min()
     }
 
-    /// The next write takes so much longer, as one that a device retries.
+    /// Delays the next write, like a retry of the device.
     pub fn stick(&mut self, time: Duration) {
         self.storage.borrow_mut().delay = time;
     }
 
-    /// Nothing happens before `until`, then what is under way goes on in another order.
+    /// Stalls everything until `until`; commands in flight continue in another order.
     pub fn stall(&mut self, now: Instant, until: Instant) {
         let Storage { tasks, stalled_until, rng, .. } = &mut *self.storage.borrow_mut();
         *stalled_until = (*stalled_until).max(until);

@@ -1,4 +1,4 @@
-//! Connections by number, their two ends, and what arrives there.
+//! Connections by number, their two ends, and arrivals there.
 
 /// A connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -6,35 +6,35 @@ pub struct ConnId(pub u32);
 
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// It has connected.
+pub enum ConnEnd {
+    /// End that has connected.
     Host,
-    /// It has accepted.
+    /// End that has accepted.
     Target,
 }
 
-impl End {
-    /// The other end.
+impl ConnEnd {
+    /// Returns the other end.
     #[must_use]
-    pub fn peer(self) -> End {
+    pub fn peer(self) -> ConnEnd {
         match self {
-            End::Host => End::Target,
-            End::Target => End::Host,
+            ConnEnd::Host => ConnEnd::Target,
+            ConnEnd::Target => ConnEnd::Host,
         }
     }
 }
 
 /// An arrival at an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Arrival {
+pub enum ConnectionArrival {
     /// A new connection (at the target).
     Accept,
     /// Octets.
     Octets(Vec<u8>),
-    /// The connection is over: closed or reset.
+    /// End of the connection: closed or reset.
     Closed,
 }
 
-/// The connection is over.
+/// Error: the connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost;
+pub struct ConnectionLost;

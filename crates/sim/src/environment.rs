@@ -1,11 +1,11 @@
-//! Environment of a connection's commands: its end answers them, and the stores execute them.
+//! Environment of a connection's commands: its end sends their responses, and the stores execute them.
 
 use crate::ends::ConnId;
-use crate::execution::Namespace;
-use crate::pool::Buffer;
-use crate::process::Process;
-use crate::stores::Stores;
-use crate::transport::TargetEnd;
+use crate::execution::SimNamespace;
+use crate::pool::SimBuffer;
+use crate::process::TargetProcess;
+use crate::stores::TargetStores;
+use crate::transport::SimTargetEnd;
 use roadtrain_proto::op::ByteRange;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
@@ -19,25 +19,25 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Environment of a connection's commands.
-pub struct Env<'a, E, L> {
+pub struct CommandEnv<'a, E, L> {
     pub(crate) now: Instant,
     pub(crate) reactor: usize,
     pub(crate) conn: ConnId,
     pub(crate) end: &'a mut E,
     pub(crate) session: &'a mut Session,
-    pub(crate) namespaces: &'a HashMap<u32, Rc<Namespace>>,
+    pub(crate) namespaces: &'a HashMap<u32, Rc<SimNamespace>>,
     pub(crate) refused: &'a Option<NamespaceTable>,
-    pub(crate) stores: &'a mut Stores,
-    pub(crate) process: &'a mut Process<L>,
+    pub(crate) stores: &'a mut TargetStores,
+    pub(crate) process: &'a mut TargetProcess<L>,
 }
 
-impl<E, L> Env<'_, E, L> {
-    /// Controller and queue.
+impl<E, L> CommandEnv<'_, E, L> {
+    /// Returns controller and queue.
     fn ids(&self) -> Option<(u16, u16)> {
         self.session.queue().map(|connected| (connected.cntlid, connected.qid))
     }
 
-    /// True if the answer to a command is lost.
+    /// True if the response to a command is to be dropped.
     fn forgets(&mut self) -> bool {
         self.ids().is_some_and(|(_, qid)| qid > 0) && self.stores.forgets()
     }
@@ -46,9 +46,9 @@ impl<E, L> Env<'_, E, L> {
         &mut self,
         slot: u16,
         commands: (&IoCommand, &IoCommand),
-        namespace: &Namespace,
-        buffers: (Buffer, Buffer),
-    ) -> Option<Outcome<Buffer>> {
+        namespace: &SimNamespace,
+        buffers: (SimBuffer, SimBuffer),
+    ) -> Option<Outcome<SimBuffer>> {
         let bytes = buffers.0.len() + buffers.1.len();
         if let Some(status) = self.stores.refusal(self.now) {
             let (expected, data) = buffers;
@@ -61,13 +61,13 @@ impl<E, L> Env<'_, E, L> {
         self.stores.start(self.now, (self.reactor, self.conn, slot), bytes, task)
     }
 
-    fn flush(&mut self, slot: u16) -> Option<Outcome<Buffer>> {
+    fn flush(&mut self, slot: u16) -> Option<Outcome<SimBuffer>> {
         let task = Task::flush_all(vec![self.stores.flushes()], self.session.user().cloned());
         self.stores.start(self.now, (self.reactor, self.conn, slot), 0, task)
     }
 }
 
-impl<E: TargetEnd, L> Environment<Namespace, Buffer> for Env<'_, E, L> {
+impl<E: SimTargetEnd, L> Environment<SimNamespace, SimBuffer> for CommandEnv<'_, E, L> {
     const BUFFER_BYTES_MAX: u32 = 1 << 20;
 
     fn now(&self) -> Instant {
@@ -82,11 +82,11 @@ impl<E: TargetEnd, L> Environment<Namespace, Buffer> for Env<'_, E, L> {
         self.end.keeps_order()
     }
 
-    fn is_closed(&self, namespace: &Namespace, is_it: impl Fn(&ByteRange) -> bool) -> bool {
+    fn is_closed(&self, namespace: &SimNamespace, is_it: impl Fn(&ByteRange) -> bool) -> bool {
         namespace.memory.is_some() && self.stores.is_closed(self.reactor, is_it)
     }
 
-    fn namespace(&mut self, nsid: u32) -> Option<Rc<Namespace>> {
+    fn namespace(&mut self, nsid: u32) -> Option<Rc<SimNamespace>> {
         self.namespaces.get(&nsid).cloned()
     }
 
@@ -94,19 +94,19 @@ impl<E: TargetEnd, L> Environment<Namespace, Buffer> for Env<'_, E, L> {
         self.refused.as_ref()?.refusal(nsid)
     }
 
-    fn take(&mut self, bytes: u32) -> Option<Buffer> {
+    fn take(&mut self, bytes: u32) -> Option<SimBuffer> {
         self.stores.pool(self.reactor).take(bytes)
     }
 
-    fn take_reserved(&mut self, bytes: u32) -> Option<Buffer> {
+    fn take_reserved(&mut self, bytes: u32) -> Option<SimBuffer> {
         self.stores.pool(self.reactor).take_reserved(bytes)
     }
 
-    fn make(&mut self, bytes: u32) -> Buffer {
+    fn make(&mut self, bytes: u32) -> SimBuffer {
         self.stores.pool(self.reactor).make(bytes)
     }
 
-    fn give(&mut self, buffer: Buffer) {
+    fn give(&mut self, buffer: SimBuffer) {
         self.stores.pool(self.reactor).give(buffer);
     }
 
@@ -155,12 +155,16 @@ impl<E: TargetEnd, L> Environment<Namespace, Buffer> for Env<'_, E, L> {
         self.end.set_in_store(commands);
     }
 
-    fn start(&mut self, slot: u16, job: Job<'_, Namespace, Buffer>) -> Option<Outcome<Buffer>> {
+    fn start(
+        &mut self,
+        slot: u16,
+        job: Job<'_, SimNamespace, SimBuffer>,
+    ) -> Option<Outcome<SimBuffer>> {
         if let Job::CompareAndWrite { compare, write, namespace, buffers } = job {
             return self.compare_and_write(slot, (&compare, &write), namespace, buffers);
         }
         if let Job::LookUp { wanted, mut buffer } = job {
-            // The disk does not know.
+            // The disk does not track allocation.
             buffer.iter_mut().for_each(|buffer| wanted.call_allocated(buffer));
             return Some(Outcome::new(Ok(()), buffer));
         }

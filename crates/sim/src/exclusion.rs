@@ -1,15 +1,15 @@
-//! Commands that are alone with their blocks, over all reactors of a target. [`roadtrain_target_proto::exclusion`] decides
-//! which ones wait; here are the notices between reactors.
+//! Exclusive access of commands to their blocks, over all reactors of a target. [`roadtrain_target_proto::exclusion`]
+//! decides which commands wait; this module carries the notices between reactors.
 
-use crate::pool::Buffer;
+use crate::pool::SimBuffer;
 use roadtrain_proto::op::{ByteRange, Op};
 use roadtrain_target_proto::exclusion::{Gates, RangeLocks};
 use std::collections::BTreeMap;
 
 /// Notice to reactors.
 #[derive(Clone, Copy, Debug)]
-pub enum Notice {
-    /// To all: this command is to be alone with its range.
+pub enum ExclusionNotice {
+    /// To all: this command gets exclusive access to its range.
     Close(u64),
     /// To all: the range of this lock is open.
     Open(u64),
@@ -17,29 +17,29 @@ pub enum Notice {
     Alone(u64),
 }
 
-/// A command that wants to be alone.
-struct Wanted {
+/// A command that requests exclusive access.
+struct ExclusionRequest {
     reactor: usize,
     lock: u64,
     range: ByteRange,
-    /// Reactors that have not acknowledged.
+    /// Number of reactors that have not acknowledged.
     missing: usize,
 }
 
-/// Ranges of commands that are alone with them. Commands have numbers.
+/// Ranges with exclusive access, by command number.
 pub(crate) struct Exclusion {
     locks: RangeLocks<u64>,
-    /// By reactor; acknowledgements are numbers of commands.
+    /// Gates by reactor; acknowledgements are numbers of commands.
     gates: Vec<Gates<(), u64>>,
-    wanted: BTreeMap<u64, Wanted>,
+    wanted: BTreeMap<u64, ExclusionRequest>,
     /// Writes that are held back.
-    held: BTreeMap<u64, (Op, Option<Buffer>)>,
-    /// Notices that are not sent.
-    notices: Vec<Notice>,
+    held: BTreeMap<u64, (Op, Option<SimBuffer>)>,
+    /// Notices to send.
+    notices: Vec<ExclusionNotice>,
 }
 
 impl Exclusion {
-    /// No command is alone, at this number of reactors.
+    /// Makes the state without exclusive commands, for this number of reactors.
     pub(crate) fn new(reactors: usize) -> Self {
         Exclusion {
             locks: RangeLocks::default(),
@@ -50,57 +50,57 @@ impl Exclusion {
         }
     }
 
-    /// Takes the notices that are to be sent, in their order.
-    pub(crate) fn take_notices(&mut self) -> Vec<Notice> {
+    /// Takes the notices to send, in their order.
+    pub(crate) fn take_notices(&mut self) -> Vec<ExclusionNotice> {
         core::mem::take(&mut self.notices)
     }
 
-    /// Reactor of a command that wants to be alone.
+    /// Returns the reactor of a command that requests exclusive access.
     pub(crate) fn reactor_of(&self, command: u64) -> Option<usize> {
         self.wanted.get(&command).map(|wanted| wanted.reactor)
     }
 
-    /// A command of a reactor wants to be alone with a range.
+    /// Requests exclusive access to a range for a command of a reactor.
     pub(crate) fn enter(&mut self, command: u64, reactor: usize, range: ByteRange) {
         let (lock, is_held) = self.locks.lock(range, command);
         let missing = self.gates.len();
-        self.wanted.insert(command, Wanted { reactor, lock, range, missing });
-        self.notices.extend(is_held.then_some(Notice::Close(command)));
+        self.wanted.insert(command, ExclusionRequest { reactor, lock, range, missing });
+        self.notices.extend(is_held.then_some(ExclusionNotice::Close(command)));
     }
 
-    /// A command goes on as if it were alone, which is wrong.
+    /// Lets a command continue without exclusive access, as a deliberate fault.
     pub(crate) fn pretend(&mut self, command: u64, reactor: usize, range: ByteRange) {
-        self.wanted.insert(command, Wanted { reactor, lock: 0, range, missing: 0 });
-        self.notices.push(Notice::Alone(command));
+        self.wanted.insert(command, ExclusionRequest { reactor, lock: 0, range, missing: 0 });
+        self.notices.push(ExclusionNotice::Alone(command));
     }
 
-    /// Range of a command that is to be alone.
+    /// Returns the range of an exclusive command.
     pub(crate) fn range(&self, command: u64) -> Option<ByteRange> {
         self.wanted.get(&command).map(|wanted| wanted.range)
     }
 
-    /// A reactor closes the range of a command. Commands of this reactor that are `under_way` change it.
-    pub(crate) fn close(&mut self, command: u64, reactor: usize, under_way: Vec<u64>) {
+    /// Closes the range of a command at a reactor. `in_flight` are the commands in flight there that change it.
+    pub(crate) fn close(&mut self, command: u64, reactor: usize, in_flight: Vec<u64>) {
         let Some(wanted) = self.wanted.get(&command) else { return };
         let owner = (wanted.reactor == reactor).then_some(command as u32);
-        let under_way = under_way.into_iter().map(|command| command as u32).collect();
+        let in_flight = in_flight.into_iter().map(|command| command as u32).collect();
         let gate = (wanted.lock, (), wanted.range);
-        let acknowledged = self.gates[reactor].close(gate, owner, under_way, command);
+        let acknowledged = self.gates[reactor].close(gate, owner, in_flight, command);
         acknowledged.into_iter().for_each(|command| self.acknowledged(command));
     }
 
     fn acknowledged(&mut self, command: u64) {
         let Some(wanted) = self.wanted.get_mut(&command) else { return };
         wanted.missing -= 1;
-        self.notices.extend((wanted.missing == 0).then_some(Notice::Alone(command)));
+        self.notices.extend((wanted.missing == 0).then_some(ExclusionNotice::Alone(command)));
     }
 
-    /// Keeps the next operation of a command until its blocks are open; gives it back if they are.
+    /// Holds back the next operation of a command while its blocks are closed; returns it if they are open.
     pub(crate) fn hold_back(
         &mut self,
         (command, reactor): (u64, usize),
-        (op, buffer): (Op, Option<Buffer>),
-    ) -> Option<(Op, Option<Buffer>)> {
+        (op, buffer): (Op, Option<SimBuffer>),
+    ) -> Option<(Op, Option<SimBuffer>)> {
         let bytes = buffer.as_deref().map_or(0, <[u8]>::len) as u64;
         let gates = &mut self.gates[reactor];
         let holds = |range| gates.holds(&(), &range, Some(command as u32));
@@ -111,28 +111,32 @@ impl Exclusion {
         None
     }
 
-    /// True if a command is alone with a range that `is_it`, as far as a reactor knows.
+    /// True if a reactor has closed a range that `is_it` accepts.
     pub(crate) fn is_closed(&self, reactor: usize, is_it: impl Fn(&ByteRange) -> bool) -> bool {
         self.gates[reactor].any(|(), closed| is_it(closed))
     }
 
-    /// A part of a command has ended.
+    /// Notes the end of one operation of a command.
     pub(crate) fn ended(&mut self, command: u64, reactor: usize) {
         for command in self.gates[reactor].ended(command as u32) {
             self.acknowledged(command);
         }
     }
 
-    /// A command has ended: its range is open, and the next one has the lock.
+    /// Releases the range of a completed command; the next one gets the lock.
     pub(crate) fn release(&mut self, command: u64) {
-        let Some(Wanted { lock, .. }) = self.wanted.remove(&command) else { return };
-        self.notices.push(Notice::Open(lock));
+        let Some(ExclusionRequest { lock, .. }) = self.wanted.remove(&command) else { return };
+        self.notices.push(ExclusionNotice::Open(lock));
         let next = self.locks.unlock(lock).into_iter();
-        self.notices.extend(next.map(|(_, command)| Notice::Close(command)));
+        self.notices.extend(next.map(|(_, command)| ExclusionNotice::Close(command)));
     }
 
-    /// A reactor opens a range: commands that were held back, each with its next operation.
-    pub(crate) fn open(&mut self, lock: u64, reactor: usize) -> Vec<(u64, (Op, Option<Buffer>))> {
+    /// Opens a range at a reactor. Returns the commands that were held back, with their next operations.
+    pub(crate) fn open(
+        &mut self,
+        lock: u64,
+        reactor: usize,
+    ) -> Vec<(u64, (Op, Option<SimBuffer>))> {
         let opened = self.gates[reactor].open(&(), lock).into_iter().map(u64::from);
         opened.filter_map(|command| Some((command, self.held.remove(&command)?))).collect()
     }

@@ -1,7 +1,7 @@
 //! Commands of a connection in execution, and a namespace as they see it.
 
 use crate::disk::SimDisk;
-use crate::pool::Buffer;
+use crate::pool::SimBuffer;
 use roadtrain_proto::op::ByteRange;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
@@ -14,20 +14,20 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The commands of a connection.
-pub type Execution = execution::Execution<Namespace, Buffer>;
+/// Commands of a connection in execution.
+pub type SimExecution = execution::Execution<SimNamespace, SimBuffer>;
 
 /// A namespace, as a connection sees it.
-pub struct Namespace {
-    /// Its number: the first is on the disk, of others each octet says which store it is.
+pub struct SimNamespace {
+    /// Namespace identifier: 1 is the disk; each byte of others identifies their store.
     pub nsid: u32,
-    /// Its size.
+    /// Size.
     pub geometry: Geometry,
-    /// Access of its host, as reservations leave it.
+    /// Access rights of the host, by reservations.
     pub access: Option<Arc<Access>>,
-    /// Limit of the work that it does in a second.
+    /// Limit of its work per second.
     pub limit: Option<Rc<RateLimit>>,
-    /// Mark of writes of the connection that nobody has flushed.
+    /// Mark of unflushed writes of the connection.
     pub mark: Option<Arc<Mark>>,
     /// Epochs of flushes.
     pub stability: Rc<RefCell<Stability<u64>>>,
@@ -35,23 +35,23 @@ pub struct Namespace {
     pub memory: Option<SimDisk>,
 }
 
-/// Place in the memory that the storage lends, in bytes.
+/// Destination in the memory that the storage lends.
 #[derive(Clone, Copy)]
-pub struct Place {
-    /// From the namespace's start.
+pub struct MemoryDestination {
+    /// Offset from the namespace's start in bytes.
     pub offset: u64,
-    /// Length of the command.
+    /// Length of the command in bytes.
     pub length: u32,
 }
 
-impl execution::Place for Place {
+impl execution::Place for MemoryDestination {
     fn length(&self) -> u32 {
         self.length
     }
 }
 
-impl execution::Namespace for Namespace {
-    type Place = Place;
+impl execution::Namespace for SimNamespace {
+    type Place = MemoryDestination;
 
     fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -61,11 +61,11 @@ impl execution::Namespace for Namespace {
         None
     }
 
-    fn in_place(&self, command: &IoCommand) -> Option<Place> {
+    fn in_place(&self, command: &IoCommand) -> Option<MemoryDestination> {
         self.memory.as_ref()?;
         match *command {
             IoCommand::Read { offset, length, .. } | IoCommand::Write { offset, length, .. } => {
-                Some(Place { offset, length })
+                Some(MemoryDestination { offset, length })
             }
             _ => None,
         }
@@ -92,12 +92,12 @@ impl execution::Namespace for Namespace {
         which(self) == which(other)
     }
 
-    /// Nobody marks blocks where the storage lends its memory.
+    /// Storage that lends its memory has no marked blocks.
     fn is_marked(&self, _command: &IoCommand) -> bool {
         false
     }
 
-    fn holds(&self, place: Place, range: &ByteRange) -> bool {
+    fn holds(&self, place: MemoryDestination, range: &ByteRange) -> bool {
         range.overlaps(&ByteRange { offset: place.offset, len: place.length.into() })
     }
 
@@ -105,7 +105,7 @@ impl execution::Namespace for Namespace {
         false
     }
 
-    fn put(&self, place: Place, from: u32, octets: &[u8]) {
+    fn put(&self, place: MemoryDestination, from: u32, octets: &[u8]) {
         let memory = self.memory.as_ref().expect("it has lent the place");
         memory.put(place.offset + u64::from(from), octets);
     }

@@ -1,22 +1,27 @@
-//! Faults of networks: each network has its own, as some of them reach into hosts and targets.
+//! Faults of networks. Each network has its own, as some of them reach into hosts and targets.
 
-use crate::host::Host;
-use crate::plan::Fault;
-use crate::target::Target;
-use crate::transport::Transport;
+use crate::host::SimHost;
+use crate::plan::SimFault;
+use crate::target::SimTarget;
+use crate::transport::SimTransport;
 use roadtrain_proto::time::Instant;
 
-/// A network that faults happen to.
-pub trait Faults: Transport {
-    /// A fault that is the network's.
+/// A network with faults.
+pub trait Faults: SimTransport {
+    /// Applies a fault of the network.
     fn strike(
         &mut self,
         now: Instant,
-        fault: &Fault,
-        hosts: &mut [Host<Self>],
-        targets: &mut [Target<Self>],
+        fault: &SimFault,
+        hosts: &mut [SimHost<Self>],
+        targets: &mut [SimTarget<Self>],
     );
-    /// Faults may be over.
-    fn relieve(&mut self, _now: Instant, _hosts: &mut [Host<Self>], _targets: &mut [Target<Self>]) {
+    /// Ends faults that are due.
+    fn relieve(
+        &mut self,
+        _now: Instant,
+        _hosts: &mut [SimHost<Self>],
+        _targets: &mut [SimTarget<Self>],
+    ) {
     }
 }

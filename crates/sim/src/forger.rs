@@ -1,16 +1,16 @@
-//! Somebody between the ends of a TCP connection, who sees its records and changes what is under way: bits, octets, and
-//! records that are left out, repeated, put in another place or made up.
+//! An attacker between the ends of a TCP connection that sees its records and changes bytes in flight: it flips bits,
+//! and drops, repeats, reorders or makes up bytes and records.
 
-use crate::rng::Rng;
+use crate::rng::SimRng;
 
-/// Octets of a record's header.
+/// Bytes of a record's header.
 const HEADER_BYTES: usize = 5;
-/// Most octets that are left out or put in.
+/// Most bytes that are dropped or inserted.
 const OCTETS_MAX: u64 = 60;
 
-/// Changes `pieces`, which follow the first `arrived` octets of all that was `sent`: whether they differ now.
+/// Changes `pieces`, which follow the first `arrived` bytes of all that was `sent`. True if they differ now.
 pub(crate) fn forge(
-    rng: &mut Rng,
+    rng: &mut SimRng,
     sent: &[u8],
     arrived: usize,
     mut pieces: Vec<&mut Vec<u8>>,
@@ -26,7 +26,7 @@ pub(crate) fn forge(
         1 => octets_changed(rng, &before),
         _ => records_changed(rng, sent, arrived, &before),
     };
-    // What there is more of comes with the last piece.
+    // Additional bytes arrive with the last piece.
     let last = pieces.len() - 1;
     let mut rest = &after[..];
     for (number, piece) in pieces.iter_mut().enumerate() {
@@ -38,8 +38,8 @@ pub(crate) fn forge(
     after != before
 }
 
-/// Some are left out, some are put in.
-fn octets_changed(rng: &mut Rng, before: &[u8]) -> Vec<u8> {
+/// Drops some bytes, and inserts some.
+fn octets_changed(rng: &mut SimRng, before: &[u8]) -> Vec<u8> {
     let at = rng.below(before.len() as u64) as usize;
     let (head, tail) = before.split_at(at);
     let skipped = (rng.below(OCTETS_MAX) as usize).min(tail.len());
@@ -47,7 +47,7 @@ fn octets_changed(rng: &mut Rng, before: &[u8]) -> Vec<u8> {
     [head, &made_up, &tail[skipped..]].concat()
 }
 
-/// The records that `sent` consists of: where each begins and ends.
+/// Returns the begin and end of each record of `sent`.
 fn records(sent: &[u8]) -> Vec<(usize, usize)> {
     let (mut records, mut at) = (Vec::new(), 0);
     while let Some(&[_, _, _, high, low]) = sent[at..].first_chunk::<HEADER_BYTES>() {
@@ -61,8 +61,8 @@ fn records(sent: &[u8]) -> Vec<(usize, usize)> {
     records
 }
 
-/// Whole records are changed; all that was sent before may come again.
-fn records_changed(rng: &mut Rng, sent: &[u8], arrived: usize, before: &[u8]) -> Vec<u8> {
+/// Changes whole records; all that were sent before may be repeated.
+fn records_changed(rng: &mut SimRng, sent: &[u8], arrived: usize, before: &[u8]) -> Vec<u8> {
     let all = records(sent);
     let flies =
         |&&(start, end): &&(usize, usize)| start >= arrived && end <= arrived + before.len();
@@ -95,7 +95,7 @@ fn records_changed(rng: &mut Rng, sent: &[u8], arrived: usize, before: &[u8]) ->
 mod tests {
     use super::*;
 
-    /// What it does to records shows that it finds them: all but two kinds of changes keep whole ones.
+    /// All but two kinds of changes keep whole records, which shows that the records are found.
     #[test]
     fn records_are_moved_as_a_whole() {
         let record = |fill: u8| [&[23, 3, 3, 0, 3][..], &[fill; 3]].concat();
@@ -104,7 +104,7 @@ mod tests {
             |octets: &[u8]| octets.chunks(8).all(|r| r.len() == 8 && r[..5] == record(0)[..5]);
         let mut lengths = Vec::new();
         for seed in 0..50 {
-            let changed = records_changed(&mut Rng::new(seed), &sent, 9, &sent[9..]);
+            let changed = records_changed(&mut SimRng::new(seed), &sent, 9, &sent[9..]);
             assert!(is_whole(&changed[7..]), "{changed:?}");
             lengths.push(changed.len());
         }

@@ -1,10 +1,10 @@
-//! Placement and failover of a group of gateways, with more of them than a machine has: how even images are shared out,
-//! what moves when a gateway leaves or comes, and how long it takes until all images are served again when one dies.
+//! Placement and failover of a group of gateways, larger than a machine can run: how evenly images are distributed, how
+//! many move when a gateway leaves or joins, and how long the recovery from a failed gateway takes.
 //!
-//! What decides is the product's: [`preferred`], [`Members`] and [`Observer`] with their timing. Modelled are the times at
-//! which gateways look, what the cluster takes for a fence, and what a gateway takes to open an image.
+//! The decisions are the product's: [`preferred`], [`Members`] and [`Observer`] with their timing. The model adds the
+//! polling times of gateways, the cluster's time for a fence, and the time to open an image.
 
-use crate::rng::Rng;
+use crate::rng::SimRng;
 use core::time::Duration;
 use roadtrain_proto::custody::{Observer, Seen, Timing, Verdict};
 use roadtrain_proto::time::Instant;
@@ -12,32 +12,32 @@ use roadtrain_target_proto::gateways::{Members, preferred};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Numbers of gateways that are tried.
+/// Group sizes.
 pub const GATEWAYS: [usize; 5] = [2, 3, 8, 16, 32];
 /// Numbers of images.
 pub const IMAGES: [usize; 4] = [10, 100, 1000, 10_000];
 
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
-/// When the gateway dies.
+/// Time at which the gateway fails.
 const DEATH: u64 = 20 * SECOND;
-/// What a question to the cluster takes.
+/// Latency of a request to the cluster.
 const ANSWER: u64 = 2 * MS;
-/// Between a gateway's rounds.
+/// Interval of a gateway's rounds.
 const ROUND: u64 = 500 * MS;
-/// Between looks at what may have become free.
-const LOOK: u64 = 100 * MS;
-/// The cluster changes its map so often at most (`paxos_propose_interval`), and takes as long as that to tell it.
+/// Interval of checks for free images.
+const FREE_CHECK: u64 = 100 * MS;
+/// Shortest interval of changes of the cluster's map (`paxos_propose_interval`); `DISTRIBUTE` is the time to distribute it.
 const PROPOSE: u64 = SECOND;
-const TOLD: u64 = 100 * MS;
-/// Until an image is open and locked: one after the other.
+const DISTRIBUTE: u64 = 100 * MS;
+/// Time to open and lock an image, one after the other.
 pub const OPEN: u64 = 100 * MS;
 
 fn names(gateways: usize) -> Vec<String> {
     (0..gateways).map(|n| format!("gate{n}")).collect()
 }
 
-/// The gateway that serves each image.
+/// Returns the gateway that serves each image.
 fn place(images: usize, members: &[String]) -> Vec<&str> {
     let of = |image| {
         preferred(&format!("disks/image{image}"), members.iter().map(String::as_str)).unwrap_or("")
@@ -45,24 +45,24 @@ fn place(images: usize, members: &[String]) -> Vec<&str> {
     (0..images).map(of).collect()
 }
 
-/// How even it is, and what moves.
+/// Balance of a placement, and its moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
-    /// Images of the gateway that has the fewest, and of the one that has the most.
+pub struct GatewayPlacement {
+    /// Images of the gateway with the fewest.
     pub fewest: usize,
-    /// As above.
+    /// Images of the gateway with the most.
     pub most: usize,
-    /// Images that move when a gateway leaves: at least, at most, whichever it is.
+    /// Least and most images that move when a gateway leaves, over all gateways.
     pub leaves: (usize, usize),
-    /// Images that move when one more comes.
+    /// Images that move when a gateway joins.
     pub comes: usize,
-    /// Images that move in either case though neither gateway is the one that leaves or comes.
+    /// Images that move in either case between gateways that stay.
     pub needless: usize,
 }
 
-/// Shares `images` out among `gateways`, has each of them leave, and one more come.
+/// Distributes `images` over `gateways`, lets each of them leave, and one more join.
 #[must_use]
-pub fn placement(gateways: usize, images: usize) -> Placement {
+pub fn placement(gateways: usize, images: usize) -> GatewayPlacement {
     let members = names(gateways);
     let before = place(images, &members);
     let mut shares: BTreeMap<&str, usize> = members.iter().map(|name| (name.as_str(), 0)).collect();
@@ -84,25 +84,31 @@ pub fn placement(gateways: usize, images: usize) -> Placement {
     };
     let counts: Vec<usize> = shares.into_values().collect();
     let (fewest, most) = least_and_most(&counts);
-    Placement { fewest, most, leaves: least_and_most(&moved), comes: moves.count(), needless }
+    GatewayPlacement {
+        fewest,
+        most,
+        leaves: least_and_most(&moved),
+        comes: moves.count(),
+        needless,
+    }
 }
 
-/// When the images of a gateway that dies are served again, after its death.
+/// Recovery of the images of a failed gateway; times are after its failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// How many it had.
+    /// Images that it had.
     pub images: usize,
-    /// When all others knew that it was away.
+    /// Time at which all others have noticed the failure.
     pub known: Duration,
-    /// When the first image, and when the last one was served again.
+    /// Time at which the first image is served again.
     pub first: Duration,
-    /// As above.
+    /// Time at which the last image is served again.
     pub last: Duration,
-    /// What all gateways ask and tell the cluster in a second, before.
+    /// Requests of all gateways to the cluster per second, before the failure.
     pub operations: u64,
 }
 
-/// When a gateway that begins its rounds at `phase` knows that the one that beats at `its` phase until its death is away.
+/// Returns when a gateway with rounds at `phase` notices that one with heartbeats at phase `its` has failed.
 fn known(phase: u64, its: u64) -> u64 {
     let mut members = Members::default();
     let beat_at = |now: u64| 1 + (now.min(DEATH).saturating_sub(its)) / (ROUND + ANSWER);
@@ -117,9 +123,10 @@ fn known(phase: u64, its: u64) -> u64 {
     }
 }
 
-/// When who looks at an image from `phase` on has it fenced, whose owner beats at `its` phase until its death.
+/// Returns when an observer of an image, with checks from `phase` on, has the owner fenced that sent heartbeats at
+/// phase `its`.
 fn silent(timing: Timing, phase: u64, its: u64) -> u64 {
-    let (beat, look) = (timing.beat.as_nanos() as u64, timing.look.as_nanos() as u64);
+    let (beat, check) = (timing.beat.as_nanos() as u64, timing.look.as_nanos() as u64);
     let mut observer = Observer::new(timing);
     let mut now = phase;
     loop {
@@ -128,14 +135,14 @@ fn silent(timing: Timing, phase: u64, its: u64) -> u64 {
         if verdict == Verdict::Fence {
             return now + ANSWER;
         }
-        now += ANSWER + look;
+        now += ANSWER + check;
     }
 }
 
-/// Has the gateway that has the most images die in a group of `gateways`.
+/// Simulates the failure of the gateway with the most images in a group of `gateways`.
 #[must_use]
 pub fn recovery(seed: u64, gateways: usize, images: usize) -> Recovery {
-    let (mut rng, timing) = (Rng::new(seed), Timing::default());
+    let (mut rng, timing) = (SimRng::new(seed), Timing::default());
     let members = names(gateways);
     let before = place(images, &members);
     let count = |name: &str| before.iter().filter(|gateway| **gateway == name).count();
@@ -146,22 +153,23 @@ pub fn recovery(seed: u64, gateways: usize, images: usize) -> Recovery {
     let its = rng.below(ROUND);
     let known: BTreeMap<&str, u64> =
         rest.iter().map(|name| (name.as_str(), known(rng.below(ROUND), its))).collect();
-    // When each image is free, by who is to have it.
+    // Times at which images become free, by the gateway that takes them over.
     let mut free: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
-    let look = timing.look.as_nanos() as u64;
+    let check = timing.look.as_nanos() as u64;
     for (image, _) in before.iter().enumerate().filter(|(_, gateway)| *gateway == dead) {
         let beats = rng.below(SECOND);
-        // All that stand by look; the first one has it fenced.
+        // All standby gateways observe the image; the first one fences the owner.
         let fenced =
-            rest.iter().map(|_| silent(timing, rng.below(look), beats)).min().unwrap_or(DEATH);
-        let fenced = fenced + rng.below(PROPOSE) + TOLD;
-        let seen = fenced + rng.below(look + ANSWER);
+            rest.iter().map(|_| silent(timing, rng.below(check), beats)).min().unwrap_or(DEATH);
+        let fenced = fenced + rng.below(PROPOSE) + DISTRIBUTE;
+        let seen = fenced + rng.below(check + ANSWER);
         let name = format!("disks/image{image}");
-        let heir = preferred(&name, rest.iter().map(String::as_str)).unwrap_or("");
-        free.entry(heir).or_default().push(seen);
+        let successor = preferred(&name, rest.iter().map(String::as_str)).unwrap_or("");
+        free.entry(successor).or_default().push(seen);
     }
-    let served =
-        free.into_iter().flat_map(|(heir, free)| served(known[heir], rng.below(LOOK), free));
+    let served = free
+        .into_iter()
+        .flat_map(|(successor, free)| served(known[successor], rng.below(FREE_CHECK), free));
     let served: Vec<u64> = served.collect();
     let since = |at: Option<u64>| Duration::from_nanos(at.map_or(0, |at| at - DEATH));
     Recovery {
@@ -173,13 +181,12 @@ pub fn recovery(seed: u64, gateways: usize, images: usize) -> Recovery {
     }
 }
 
-/// When an heir serves each image: those that are free when it looks it opens one after the other, and serves each when it
-/// is open.
+/// Returns when a successor serves each image: it opens those that are free at a check one after the other.
 fn served(known: u64, phase: u64, mut free: Vec<u64>) -> Vec<u64> {
     free.sort_unstable();
     let (mut now, mut served) = (phase, Vec::new());
     while !free.is_empty() {
-        now += LOOK;
+        now += FREE_CHECK;
         let count = if now < known { 0 } else { free.iter().take_while(|at| **at <= now).count() };
         served.extend((1..=count as u64).map(|n| now + n * OPEN));
         now += count as u64 * OPEN;
@@ -188,15 +195,16 @@ fn served(known: u64, phase: u64, mut free: Vec<u64>) -> Vec<u64> {
     served
 }
 
-/// An owner's beats; lock and beat as those read who stand by; each gateway's own beat and its look at all.
+/// Returns requests per second: owners' heartbeats, reads of lock and heartbeat by standby gateways, and gateways' own
+/// rounds.
 fn operations(timing: Timing, gateways: usize, images: usize) -> u64 {
     let per_second = |pause: Duration| 1.0 / pause.as_secs_f64();
-    let looks = 2.0 * (gateways - 1) as f64 * per_second(timing.look);
+    let checks = 2.0 * (gateways - 1) as f64 * per_second(timing.look);
     let rounds = 2.0 * gateways as f64 * per_second(Duration::from_nanos(ROUND));
-    (images as f64 * (per_second(timing.beat) + looks) + rounds) as u64
+    (images as f64 * (per_second(timing.beat) + checks) + rounds) as u64
 }
 
-/// The tables of docs/internals/gateways.md.
+/// Returns the tables of docs/internals/gateways.md.
 #[must_use]
 pub fn tables() -> String {
     let mut text = String::from(
@@ -206,7 +214,7 @@ pub fn tables() -> String {
     let pairs =
         || GATEWAYS.into_iter().flat_map(|gateways| IMAGES.map(|images| (gateways, images)));
     for (gateways, images) in pairs() {
-        let Placement { fewest, most, leaves: (least, largest), comes, needless } =
+        let GatewayPlacement { fewest, most, leaves: (least, largest), comes, needless } =
             placement(gateways, images);
         let _ = writeln!(
             text,

@@ -1,98 +1,98 @@
-//! What may be read: every block is a register that concurrent writes and reads must be linearisable on, and
-//! that may lose what was not flushed in a power loss, nothing else.
+//! Checker of reads: every block is a register on which concurrent writes and reads must be linearisable, and that may
+//! lose unflushed data in a power loss, and nothing else.
 //!
-//! Soundness: for each block there is a set of candidates for its content now, and one for its stable
-//! content. A write is a candidate from the moment it is asked for. It leaves the set once another write or
-//! read, begun after it was acknowledged, has ended with another content. A write that failed stays a
-//! candidate until its host has written the block again: it may have happened, and may still happen. Nothing allowed is
-//! ever reported as wrong.
+//! Soundness: for each block there is a set of candidates for its content now, and one for its stable content. A write
+//! is a candidate from its submission. It leaves the set once another write or read, begun after its acknowledgement,
+//! has ended with another content. A write that failed stays a candidate until its host has written the block again: it
+//! may have happened, and may still happen. Nothing allowed is ever reported as wrong.
 //!
-//! On storage that loses what a failed flush was for, a flush speaks for its own host's writes only, and only
-//! for those since the last failure that this host was told of; and not at all beside another flush of the
-//! host, whose answer may tell of a failure and come later. Nor does it speak for a write that is not answered
-//! yet, even if others have read it: a failed flush may take that back without a word to its host, which was
-//! promised nothing, and which repeats it when the connection was lost.
+//! On storage that loses data with a failed flush, a flush covers its own host's writes only, and only those since the
+//! last failure that was reported to this host. It covers none if the host has another flush in flight, since that one
+//! may report a failure later. Nor does it cover a write that is not acknowledged, even if others have read it: a
+//! failed flush may take that back without a report, as its host was promised nothing and repeats it after losing the
+//! connection.
 //!
-//! A block that is marked as uncorrectable has [`MARK`] as its content. Whoever marks it has that on stable storage, and
-//! a discard leaves it.
+//! A block that is marked as uncorrectable has [`MARK`] as its content. A mark is on stable storage at once, and a
+//! discard leaves it.
 //!
-//! A mark that failed is not in force, but the next start of the target may find it saved. So no read that the target may
-//! have executed before that start rules the mark out. A later write does, because it clears the mark. NVM Command Set
-//! 1.1, section 2.1.4, allows old and new content after a command that failed, and no read decides between them.
+//! A mark that failed is not in force, but the next start of the target may find it saved. So no read that the target
+//! may have executed before that start rules the mark out. A later write does, because it clears the mark. NVM Command
+//! Set 1.1, section 2.1.4, allows old and new content after a command that failed, and no read decides between them.
 //!
-//! The same holds for a failed write to a marked block: the mark is in force, but the next start may find it cleared. So no
-//! such read that shows the mark rules out the write, nor a discard behind it, whose zeroes are then under the mark.
+//! The same holds for a failed write to a marked block: the mark is in force, but the next start may find it cleared.
+//! So no such read that shows the mark rules out the write, nor a discard behind it, whose zeroes are then under the
+//! mark.
 
-use crate::disk::{Stamp, block};
+use crate::disk::{BlockStamp, block};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// What a block shows that cannot be read: no write has it.
-pub const MARK: Stamp = Stamp::MAX;
+/// Stamp of a block that is marked as uncorrectable; no write has it.
+pub const MARK: BlockStamp = BlockStamp::MAX;
 
-/// Content of a block that a read and a write move at the same time, where storage lends its memory.
-pub const MIXTURE: Stamp = Stamp::MAX - 1;
+/// Stamp of a block that a read and a write transfer at the same time, where storage lends its memory.
+pub const MIXTURE: BlockStamp = BlockStamp::MAX - 1;
 
-/// Counts events: orders what happens at the same instant.
+/// Number of an event, which orders events of the same instant.
 type Tick = u64;
 
 #[derive(Clone, Copy, Debug)]
-struct Candidate {
-    stamp: Stamp,
+struct BlockCandidate {
+    stamp: BlockStamp,
     write: u64,
-    /// When it was acknowledged, or could have no effect any more.
+    /// Event at which it was acknowledged, or could have no effect any more.
     ended: Option<Tick>,
-    /// It was acknowledged.
+    /// True once it was acknowledged.
     is_done: bool,
-    /// Time at which the write was acknowledged whose content this one, an acknowledged Compare and Write, has found.
+    /// Event that acknowledged the write whose content this one, an acknowledged Compare and Write, has found.
     found: Option<Tick>,
-    /// When its host was told that it has failed.
+    /// Event that reported its failure to the host.
     failed: Option<Tick>,
 }
 
-impl Candidate {
-    fn new(stamp: Stamp, write: u64) -> Self {
-        Candidate { stamp, write, ended: None, is_done: false, found: None, failed: None }
+impl BlockCandidate {
+    fn new(stamp: BlockStamp, write: u64) -> Self {
+        BlockCandidate { stamp, write, ended: None, is_done: false, found: None, failed: None }
     }
 
-    /// Whether it may have taken effect after `tick`.
+    /// True if it may have taken effect after `tick`.
     fn may_follow(&self, tick: Tick) -> bool {
         self.ended.is_none_or(|ended| ended > tick)
     }
 }
 
 #[derive(Clone, Debug)]
-struct Register {
-    current: Vec<Candidate>,
-    stable: Vec<Candidate>,
+struct BlockRegister {
+    current: Vec<BlockCandidate>,
+    stable: Vec<BlockCandidate>,
     /// Writes that have not succeeded: a start of the target may find that they have cleared the mark.
     clears: Vec<u64>,
 }
 
 /// A change of blocks that has begun.
 #[derive(Clone, Debug)]
-struct Change {
+struct BlockChange {
     lbas: Range<u64>,
     fua: bool,
-    /// Blocks that are marked stay so.
+    /// True if marked blocks stay marked.
     leaves_marks: bool,
-    /// Time at which the write was acknowledged whose content this one, a Compare and Write, expects.
+    /// Event that acknowledged the write whose content this one, a Compare and Write, expects.
     expects: Option<Tick>,
 }
 
 #[derive(Clone, Debug)]
-enum Pending {
-    Write(Change),
-    /// What each block may show.
+enum PendingRequest {
+    Write(BlockChange),
+    /// A read.
     Read {
         lbas: Range<u64>,
-        allowed: Vec<Vec<Stamp>>,
-        /// With Force Unit Access: what each block might hold when it began.
-        before: Vec<Vec<Candidate>>,
+        allowed: Vec<Vec<BlockStamp>>,
+        /// With Force Unit Access: possible contents of each block at its begin.
+        before: Vec<Vec<BlockCandidate>>,
     },
-    /// What each block might hold when it began.
+    /// A flush, with the possible contents of each block at its begin.
     Flush {
-        before: Vec<Vec<Candidate>>,
+        before: Vec<Vec<BlockCandidate>>,
     },
 }
 
@@ -100,34 +100,34 @@ enum Pending {
 #[derive(Clone, Copy, Debug)]
 struct Unsaved {
     failed: Tick,
-    /// When the target started next.
+    /// Next start of the target.
     started: Option<Tick>,
 }
 
 impl Unsaved {
-    /// Returns true if a start after `tick` decides what it has done.
+    /// True if a start after `tick` decides its effect.
     fn is_undecided(self, tick: Tick) -> bool {
         self.started.is_none_or(|started| started > tick)
     }
 }
 
-/// Paths by host and number: a path that seems to be live when the power has failed reports the loss once it is connected
+/// Paths by host and number. A path that seems to be live when the power fails reports the loss once it is connected
 /// again. Until then Flushes of its host may succeed.
 #[derive(Default)]
-struct Paths {
-    /// Connected before, by this process.
+struct HistoryPaths {
+    /// Paths that this process has connected before.
     known: BTreeSet<(u8, u8)>,
     live: BTreeSet<(u8, u8)>,
-    /// Seemed live when the power failed, and have not been connected since.
+    /// Paths that seemed live when the power failed, and have not been connected since.
     unaware: BTreeSet<(u8, u8)>,
 }
 
-impl Paths {
+impl HistoryPaths {
     fn connected(&mut self, path: (u8, u8)) {
         self.unaware.remove(&path);
         self.live.insert(path);
         if !self.known.insert(path) {
-            // It reports the loss of those that have no connection, too.
+            // It reports the loss for paths without a connection as well.
             self.unaware.retain(|other| other.0 != path.0 || self.live.contains(other));
         }
     }
@@ -136,7 +136,7 @@ impl Paths {
         self.unaware.iter().any(|path| path.0 == host)
     }
 
-    /// The host's process has ended.
+    /// Removes the paths of a host process that has ended.
     fn forget(&mut self, host: u8) {
         for paths in [&mut self.known, &mut self.live, &mut self.unaware] {
             paths.retain(|path| path.0 != host);
@@ -144,39 +144,40 @@ impl Paths {
     }
 }
 
-/// The history of a namespace.
+/// History of a namespace.
 pub struct History {
-    registers: Vec<Register>,
-    pending: BTreeMap<u64, (Tick, Pending)>,
+    registers: Vec<BlockRegister>,
+    pending: BTreeMap<u64, (Tick, PendingRequest)>,
     tick: Tick,
-    /// By command that changes blocks: when it began, and whether it leaves marks.
+    /// By command that changes blocks: its begin, and whether it leaves marks.
     changes: BTreeMap<u64, (Tick, bool)>,
     /// By failed command.
     unsaved: BTreeMap<u64, Unsaved>,
     lost_power_at: Tick,
-    /// The storage loses something with flushes that fail.
+    /// True if the storage loses data with flushes that fail.
     loses: bool,
-    /// Targets run on several machines: a Flush over one of them counts for the writes of all.
+    /// True if targets run on several machines: a Flush over one of them covers the writes of all.
     has_machines: bool,
-    paths: Paths,
-    /// Whose requests are, when it does.
+    paths: HistoryPaths,
+    /// Hosts by request, where they matter.
     hosts: BTreeMap<u64, u8>,
-    /// The last request of all when a host was told that a flush has failed.
-    told: BTreeMap<u8, u64>,
-    /// Of hosts that were killed: writes that may happen until a successor is connected.
+    /// By host: the last request of all at the last reported failure of a flush.
+    last_reported: BTreeMap<u8, u64>,
+    /// By killed host: writes that may happen until a successor is connected.
     orphans: BTreeMap<u8, Vec<u64>>,
     /// By host: its last acknowledged write that no flush of it covers.
     unflushed: BTreeMap<u8, Tick>,
-    /// The same of hosts that a power loss may have taken it from, and whose flushes have not failed since.
-    untold: BTreeMap<u8, Tick>,
+    /// By host: the last such write that a power loss may have taken, while no flush has failed since.
+    unreported: BTreeMap<u8, Tick>,
 }
 
 impl History {
-    /// `blocks` blocks of zeroes.
+    /// Makes the history of `blocks` blocks of zeroes.
     #[must_use]
     pub fn new(blocks: u64) -> Self {
-        let zero = Candidate { ended: Some(0), ..Candidate::new(0, 0) };
-        let register = Register { current: vec![zero], stable: vec![zero], clears: Vec::new() };
+        let zero = BlockCandidate { ended: Some(0), ..BlockCandidate::new(0, 0) };
+        let register =
+            BlockRegister { current: vec![zero], stable: vec![zero], clears: Vec::new() };
         let registers = vec![register; blocks as usize];
         History {
             registers,
@@ -187,62 +188,62 @@ impl History {
             lost_power_at: 0,
             loses: false,
             has_machines: false,
-            paths: Paths::default(),
+            paths: HistoryPaths::default(),
             hosts: BTreeMap::new(),
-            told: BTreeMap::new(),
+            last_reported: BTreeMap::new(),
             orphans: BTreeMap::new(),
             unflushed: BTreeMap::new(),
-            untold: BTreeMap::new(),
+            unreported: BTreeMap::new(),
         }
     }
 
-    /// From now on the storage loses something with each flush that fails.
+    /// Expects storage that loses data with each flush that fails.
     pub fn expect_losses(&mut self) {
         self.loses = true;
     }
 
-    /// From now on paths lead to several machines, which lose power together.
+    /// Expects paths to several machines, which lose power together.
     pub fn expect_machines(&mut self) {
         self.has_machines = true;
     }
 
-    /// A path of `host` is connected.
+    /// Notes that a path of `host` is connected.
     pub fn path_connected(&mut self, host: u8, path: u8) {
         self.paths.connected((host, path));
     }
 
-    /// A path has lost its connections.
+    /// Notes that a path has lost its connections.
     pub fn path_lost(&mut self, host: u8, path: u8) {
         self.paths.live.remove(&(host, path));
     }
 
-    /// Request `id` is of `host`.
+    /// Assigns request `id` to `host`.
     pub fn belongs(&mut self, id: u64, host: u8) {
         self.hosts.insert(id, host);
     }
 
-    /// Flush `id` has failed for good: its host has to write again what it wants to keep.
+    /// Ends flush `id`, which has failed for good: its host has to repeat the writes that it needs.
     ///
     /// # Errors
-    /// Nothing can have been lost.
+    /// There was nothing that could be lost.
     pub fn lose(&mut self, id: u64) -> Result<(), String> {
         if !self.loses && self.lost_power_at == 0 {
             return Err("a flush has failed, and nothing was lost".into());
         }
         let began = self.pending.get(&id).map_or(0, |(began, _)| *began);
         if let Some(host) = self.hosts.get(&id) {
-            self.untold.remove(host);
+            self.unreported.remove(host);
             self.unflushed.retain(|other, last| other != host || *last > began);
         }
         let last = self.hosts.last_key_value().map_or(id, |(last, _)| *last);
         if let Some(host) = self.hosts.get(&id) {
-            self.told.insert(*host, last);
+            self.last_reported.insert(*host, last);
         }
         self.fail(id);
         Ok(())
     }
 
-    /// A flush that began at that time has succeeded.
+    /// Ends a flush that began at `began` with success.
     ///
     /// # Errors
     /// Acknowledged writes of its host may be lost, and no flush has failed.
@@ -250,30 +251,31 @@ impl History {
         let Some(host) = self.hosts.get(&id) else { return Ok(()) };
         self.unflushed.retain(|other, last| other != host || *last > began);
         if began <= self.lost_power_at {
-            // It may have been answered before.
-            self.untold.retain(|other, last| other != host || *last > began);
+            // The response may be older than the power loss.
+            self.unreported.retain(|other, last| other != host || *last > began);
         } else if self.paths.is_unaware(*host) {
-            self.untold.retain(|other, _| other != host || !self.has_machines);
-        } else if self.untold.contains_key(host) {
+            self.unreported.retain(|other, _| other != host || !self.has_machines);
+        } else if self.unreported.contains_key(host) {
             return Err("a flush succeeds though the power took acknowledged writes".into());
         }
         Ok(())
     }
 
-    /// Whether its host has another flush under way, which may be the one that is told of a failure.
-    fn flushes_beside(&self, id: u64) -> bool {
+    /// True if its host has another flush in flight, to which a failure may be reported.
+    fn has_other_flush(&self, id: u64) -> bool {
         let host = self.hosts.get(&id);
-        let is_flush = |pending: &Pending| matches!(pending, Pending::Flush { .. });
+        let is_flush = |pending: &PendingRequest| matches!(pending, PendingRequest::Flush { .. });
         let mut others = self.pending.iter().filter(|(_, (_, pending))| is_flush(pending));
         others.any(|(other, _)| self.hosts.get(other) == host)
     }
 
-    /// Whether flush `id` says that `candidate`, as it was when the flush began, is stable.
-    fn speaks_for(&self, id: u64, candidate: &Candidate) -> bool {
-        let Candidate { write, ended, .. } = *candidate;
+    /// True if flush `id` proves that `candidate`, as it was at the flush's begin, is stable.
+    fn covers(&self, id: u64, candidate: &BlockCandidate) -> bool {
+        let BlockCandidate { write, ended, .. } = *candidate;
         let (host, writer) = (self.hosts.get(&id), self.hosts.get(&write));
-        let told = host.and_then(|host| self.told.get(host));
-        let is_kept = host == writer && told.is_none_or(|told| write > *told);
+        let last_reported = host.and_then(|host| self.last_reported.get(host));
+        let is_kept =
+            host == writer && last_reported.is_none_or(|last_reported| write > *last_reported);
         !self.loses || write == 0 || ended.is_some() && is_kept
     }
 
@@ -282,48 +284,59 @@ impl History {
         self.tick
     }
 
-    /// Request `id` (above 0) will write `stamp`.
-    pub fn begin_write(&mut self, id: u64, lbas: Range<u64>, stamp: Stamp, fua: bool) {
-        self.begin_change(id, stamp, Change { lbas, fua, leaves_marks: false, expects: None });
+    /// Begins request `id` (above 0), a write of `stamp`.
+    pub fn begin_write(&mut self, id: u64, lbas: Range<u64>, stamp: BlockStamp, fua: bool) {
+        self.begin_change(id, stamp, BlockChange { lbas, fua, leaves_marks: false, expects: None });
     }
 
-    /// Request `id` will write zeroes, but for blocks that are marked.
+    /// Begins request `id`, which writes zeroes except to marked blocks.
     pub fn begin_discard(&mut self, id: u64, lbas: Range<u64>) {
-        self.begin_change(id, 0, Change { lbas, fua: false, leaves_marks: true, expects: None });
+        self.begin_change(
+            id,
+            0,
+            BlockChange { lbas, fua: false, leaves_marks: true, expects: None },
+        );
     }
 
-    /// Contents of a block that Compare and Write may expect: of acknowledged writes that no other one equals, each with the
-    /// time of its acknowledgement.
+    /// Returns contents of a block that Compare and Write may expect: those of acknowledged writes that no other one
+    /// equals, each with the event of its acknowledgement.
     #[must_use]
-    pub fn contents(&self, lba: u64) -> Vec<(Stamp, Tick)> {
-        let is_known = |c: &&Candidate| c.is_done && c.stamp != 0 && c.stamp != MARK;
+    pub fn contents(&self, lba: u64) -> Vec<(BlockStamp, Tick)> {
+        let is_known = |c: &&BlockCandidate| c.is_done && c.stamp != 0 && c.stamp != MARK;
         let known = self.registers[lba as usize].current.iter().filter(is_known);
         known.filter_map(|c| Some((c.stamp, c.ended?))).collect()
     }
 
-    /// Request `id` will write `stamp` if it finds content that was acknowledged at `expects`.
-    pub fn begin_swap(&mut self, id: u64, lba: u64, stamp: Stamp, (fua, expects): (bool, Tick)) {
+    /// Begins request `id`, which writes `stamp` if it finds the content that was acknowledged at `expects`.
+    pub fn begin_swap(
+        &mut self,
+        id: u64,
+        lba: u64,
+        stamp: BlockStamp,
+        (fua, expects): (bool, Tick),
+    ) {
         let (lbas, expects) = (lba..lba + 1, Some(expects));
-        self.begin_change(id, stamp, Change { lbas, fua, leaves_marks: false, expects });
+        self.begin_change(id, stamp, BlockChange { lbas, fua, leaves_marks: false, expects });
     }
 
-    /// Request `id`, a Compare and Write, has found other content: it has written nothing.
+    /// Ends request `id`, a Compare and Write that found other content: it has written nothing.
     pub fn refuse(&mut self, id: u64) {
         self.tick();
-        let Some((_, Pending::Write(Change { lbas, .. }))) = self.pending.remove(&id) else {
+        let Some((_, PendingRequest::Write(BlockChange { lbas, .. }))) = self.pending.remove(&id)
+        else {
             return;
         };
         for lba in lbas {
-            let Register { current, stable, clears } = &mut self.registers[lba as usize];
+            let BlockRegister { current, stable, clears } = &mut self.registers[lba as usize];
             current.retain(|c| c.write != id);
             stable.retain(|c| c.write != id);
             clears.retain(|other| *other != id);
         }
     }
 
-    fn begin_change(&mut self, id: u64, stamp: Stamp, change: Change) {
+    fn begin_change(&mut self, id: u64, stamp: BlockStamp, change: BlockChange) {
         let tick = self.tick();
-        let candidate = Candidate::new(stamp, id);
+        let candidate = BlockCandidate::new(stamp, id);
         let (lbas, leaves_marks) = (change.lbas.clone(), change.leaves_marks);
         for lba in lbas.clone() {
             let register = &mut self.registers[lba as usize];
@@ -332,40 +345,41 @@ impl History {
             register.clears.extend((stamp != MARK && !leaves_marks).then_some(id));
         }
         for (_, pending) in self.pending.values_mut() {
-            if let Pending::Read { lbas: read, allowed, .. } = pending {
+            if let PendingRequest::Read { lbas: read, allowed, .. } = pending {
                 for lba in lbas.start.max(read.start)..lbas.end.min(read.end) {
                     allowed[(lba - read.start) as usize].push(stamp);
                 }
             }
         }
         self.changes.insert(id, (tick, leaves_marks));
-        self.pending.insert(id, (tick, Pending::Write(change)));
+        self.pending.insert(id, (tick, PendingRequest::Write(change)));
     }
 
-    /// Request `id` will read; with `fua` what it reads is stable before.
+    /// Begins request `id`, a read; with `fua` the content is stable before it is read.
     pub fn begin_read(&mut self, id: u64, lbas: Range<u64>, fua: bool) {
         let tick = self.tick();
         let registers = &self.registers[lbas.start as usize..lbas.end as usize];
-        let stamps = |register: &Register| register.current.iter().map(|c| c.stamp).collect();
+        let stamps = |register: &BlockRegister| register.current.iter().map(|c| c.stamp).collect();
         let allowed = registers.iter().map(stamps).collect();
         let forced = if fua { registers } else { &[] };
         let before = forced.iter().map(|register| register.current.clone()).collect();
-        self.pending.insert(id, (tick, Pending::Read { lbas, allowed, before }));
+        self.pending.insert(id, (tick, PendingRequest::Read { lbas, allowed, before }));
     }
 
-    /// Request `id` will flush.
+    /// Begins request `id`, a flush.
     pub fn begin_flush(&mut self, id: u64) {
         let tick = self.tick();
         let before = self.registers.iter().map(|register| register.current.clone()).collect();
-        self.pending.insert(id, (tick, Pending::Flush { before }));
+        self.pending.insert(id, (tick, PendingRequest::Flush { before }));
     }
 
-    /// Request `id` has failed: it may have had any part of its effect, and may still have it until its host has written
-    /// the blocks again.
+    /// Ends request `id`, which has failed. It may have had any part of its effect, and may still have it until its
+    /// host has written the blocks again.
     pub fn fail(&mut self, id: u64) {
         let tick = self.tick();
         self.unsaved.insert(id, Unsaved { failed: tick, started: None });
-        if let Some((_, Pending::Write(Change { lbas, .. }))) = self.pending.remove(&id) {
+        if let Some((_, PendingRequest::Write(BlockChange { lbas, .. }))) = self.pending.remove(&id)
+        {
             for lba in lbas {
                 let register = &mut self.registers[lba as usize];
                 let candidates = register.current.iter_mut().chain(&mut register.stable);
@@ -374,22 +388,22 @@ impl History {
         }
     }
 
-    /// What is on the disk when nothing is under way any more.
+    /// Checks the content of a block on the disk, when no request is in flight any more.
     ///
     /// # Errors
-    /// What cannot be.
-    pub fn judge(&self, lba: u64, stamp: Stamp) -> Result<(), String> {
+    /// The content is impossible.
+    pub fn judge(&self, lba: u64, stamp: BlockStamp) -> Result<(), String> {
         let current = &self.registers[lba as usize].current;
-        let stamps: Vec<Stamp> = current.iter().map(|candidate| candidate.stamp).collect();
-        // What is below a mark does not matter.
+        let stamps: Vec<BlockStamp> = current.iter().map(|candidate| candidate.stamp).collect();
+        // The content under a mark does not matter.
         if stamps.contains(&stamp) || stamps.contains(&MARK) {
             return Ok(());
         }
         Err(format!("block {lba} has {stamp:#x} at the end, which is none of {stamps:x?}"))
     }
 
-    /// Request `id`, which marks, was answered that it has failed: it has had its effect, or has it when the target starts
-    /// again, but not on what is written from now on.
+    /// Ends request `id`, a mark that has failed. It has taken effect, or does when the target starts again, but not on
+    /// later writes.
     pub fn fail_mark(&mut self, id: u64) {
         let tick = self.tick();
         self.pending.remove(&id);
@@ -400,16 +414,17 @@ impl History {
         }
     }
 
-    /// Request `id`, which reads, was answered that a block is marked.
+    /// Ends request `id`, a read that has reported a marked block.
     ///
     /// # Errors
-    /// None can be.
+    /// No block can be marked.
     pub fn unreadable(&mut self, id: u64) -> Result<(), String> {
         self.tick();
-        let Some((began, Pending::Read { lbas, allowed, .. })) = self.pending.remove(&id) else {
+        let Some((began, PendingRequest::Read { lbas, allowed, .. })) = self.pending.remove(&id)
+        else {
             return Err("it is no read, or has ended".into());
         };
-        let may_be = |(_, allowed): &(u64, Vec<Stamp>)| allowed.contains(&MARK);
+        let may_be = |(_, allowed): &(u64, Vec<BlockStamp>)| allowed.contains(&MARK);
         let marked: Vec<u64> =
             lbas.clone().zip(allowed).filter(may_be).map(|(lba, _)| lba).collect();
         match marked[..] {
@@ -422,19 +437,21 @@ impl History {
         Ok(())
     }
 
-    /// A read that began at `began` has shown that the block has `stamp`.
-    fn show(&mut self, lba: u64, stamp: Stamp, began: Tick) {
+    /// Applies the result of a read that began at `began`: the block has `stamp`.
+    fn show(&mut self, lba: u64, stamp: BlockStamp, began: Tick) {
         let (changes, unsaved) = (&self.changes, &self.unsaved);
-        let leaves_marks = |c: &Candidate| changes.get(&c.write).is_some_and(|change| change.1);
-        let Register { current, clears, .. } = &mut self.registers[lba as usize];
-        // When the first write began that a start may find to have cleared the mark.
+        let leaves_marks =
+            |c: &BlockCandidate| changes.get(&c.write).is_some_and(|change| change.1);
+        let BlockRegister { current, clears, .. } = &mut self.registers[lba as usize];
+        // Begin of the first write that a start may find to have cleared the mark.
         let is_undecided =
             |id: &&u64| unsaved.get(id).is_none_or(|unsaved| unsaved.is_undecided(began));
         let undecided = clears.iter().filter(is_undecided).filter_map(|id| changes.get(id));
         let cleared = undecided.map(|change| change.0).min().filter(|_| stamp == MARK);
-        let is_under_mark =
-            |c: &Candidate| leaves_marks(c) && cleared.is_some_and(|cleared| c.may_follow(cleared));
-        let depends_on_start = |c: &Candidate| {
+        let is_under_mark = |c: &BlockCandidate| {
+            leaves_marks(c) && cleared.is_some_and(|cleared| c.may_follow(cleared))
+        };
+        let depends_on_start = |c: &BlockCandidate| {
             let is_undecided = unsaved.get(&c.write).is_some_and(|u| u.is_undecided(began));
             is_undecided && (c.stamp == MARK) != (stamp == MARK) && !leaves_marks(c)
         };
@@ -443,7 +460,7 @@ impl History {
         });
     }
 
-    /// The target starts again: what a failed command has made of the marks is in force from now on, or never will be.
+    /// Notes a start of the target: the effect of failed commands on marks is decided.
     pub fn start_target(&mut self) {
         let tick = self.tick();
         for unsaved in self.unsaved.values_mut() {
@@ -451,7 +468,7 @@ impl History {
         }
     }
 
-    /// The host of request `id` was killed: it may have its effect until [`History::succeed`], and not later.
+    /// Notes that the host of request `id` was killed: it may take effect until [`History::succeed`], and not later.
     pub fn orphan(&mut self, id: u64) {
         if let Some(&host) = self.hosts.get(&id) {
             self.orphans.entry(host).or_default().push(id);
@@ -460,14 +477,14 @@ impl History {
         self.pending.remove(&id);
     }
 
-    /// The process of `host` was killed or has detached: the next one knows nothing of what it has written.
+    /// Notes the end of a process of `host`: the next one knows nothing of its writes.
     pub fn end_process(&mut self, host: u8) {
         self.unflushed.remove(&host);
-        self.untold.remove(&host);
+        self.unreported.remove(&host);
         self.paths.forget(host);
     }
 
-    /// A new process of `host` is connected: what the one before has written is written, or never will be.
+    /// Notes that a new process of `host` is connected: earlier writes have taken effect, or never will.
     pub fn succeed(&mut self, host: u8) {
         let tick = self.tick();
         let Some(orphans) = self.orphans.remove(&host) else { return };
@@ -485,7 +502,7 @@ impl History {
     /// True if the bytes of a block that request `id` has read are a mixture of contents that it may show.
     #[must_use]
     pub fn is_mixture(&self, id: u64, lba: u64, octets: &[u8]) -> bool {
-        let Some((_, Pending::Read { lbas, allowed, .. })) = self.pending.get(&id) else {
+        let Some((_, PendingRequest::Read { lbas, allowed, .. })) = self.pending.get(&id) else {
             return false;
         };
         let Some(allowed) = allowed.get((lba - lbas.start) as usize) else { return false };
@@ -494,32 +511,34 @@ impl History {
         octets.iter().enumerate().all(is_of_one)
     }
 
-    /// Request `id` has succeeded; `read` is what a read has shown.
+    /// Ends request `id` with success; `read` is the content that a read has returned.
     ///
     /// # Errors
-    /// What cannot be.
-    pub fn end(&mut self, id: u64, read: &[Stamp]) -> Result<(), String> {
+    /// The result is impossible.
+    pub fn end(&mut self, id: u64, read: &[BlockStamp]) -> Result<(), String> {
         let tick = self.tick();
         let (began, pending) =
             self.pending.remove(&id).ok_or("it was never begun, or has ended")?;
         let lost_power = self.lost_power_at > began;
-        if matches!(pending, Pending::Flush { .. }) {
+        if matches!(pending, PendingRequest::Flush { .. }) {
             self.end_flush(id, began)?;
         }
         match pending {
-            Pending::Write(change) => self.end_write(id, change, (began, tick), lost_power)?,
-            Pending::Flush { before } if !lost_power => {
-                let alone = !self.loses || !self.flushes_beside(id);
+            PendingRequest::Write(change) => {
+                self.end_write(id, change, (began, tick), lost_power)?
+            }
+            PendingRequest::Flush { before } if !lost_power => {
+                let alone = !self.loses || !self.has_other_flush(id);
                 for (lba, before) in before.into_iter().enumerate() {
-                    if alone && before.iter().all(|candidate| self.speaks_for(id, candidate)) {
+                    if alone && before.iter().all(|candidate| self.covers(id, candidate)) {
                         self.settle(id, lba, &before);
                     }
                 }
             }
-            // It may have been answered before, or tried again.
-            Pending::Flush { .. } => {}
-            Pending::Read { lbas, allowed, before } => {
-                // It is told of no failure but its own.
+            // The response may be older than the power loss, or of a retry.
+            PendingRequest::Flush { .. } => {}
+            PendingRequest::Read { lbas, allowed, before } => {
+                // A read reports no failure but its own.
                 if !lost_power && !self.loses {
                     let blocks = (lbas.start as usize..).zip(before);
                     blocks.for_each(|(lba, before)| self.settle(id, lba, &before));
@@ -542,8 +561,8 @@ impl History {
         Ok(())
     }
 
-    /// What the block might hold when request `id` began is stable.
-    fn settle(&mut self, id: u64, lba: usize, before: &[Candidate]) {
+    /// Notes that the possible contents of the block at the begin of request `id` are stable.
+    fn settle(&mut self, id: u64, lba: usize, before: &[BlockCandidate]) {
         let is_before = |write| before.iter().any(|other| other.write == write);
         self.registers[lba].stable.retain(|c| is_before(c.write) || c.write > id);
     }
@@ -551,7 +570,7 @@ impl History {
     fn end_write(
         &mut self,
         id: u64,
-        Change { lbas, fua, leaves_marks, expects }: Change,
+        BlockChange { lbas, fua, leaves_marks, expects }: BlockChange,
         (began, now): (Tick, Tick),
         lost_power: bool,
     ) -> Result<(), String> {
@@ -559,7 +578,7 @@ impl History {
             self.unflushed.insert(host, now);
         }
         let own = self.hosts.get(&id);
-        let is_over = |c: &Candidate| {
+        let is_over = |c: &BlockCandidate| {
             c.failed.is_some_and(|failed| failed < began) && self.hosts.get(&c.write) == own
         };
         for lba in lbas.clone() {
@@ -570,9 +589,10 @@ impl History {
                     candidate.found = expects;
                 }
             }
-            let is_left = |c: &Candidate| leaves_marks && c.stamp == MARK;
-            let stays =
-                |c: &Candidate| c.write == id || c.may_follow(began) && !is_over(c) || is_left(c);
+            let is_left = |c: &BlockCandidate| leaves_marks && c.stamp == MARK;
+            let stays = |c: &BlockCandidate| {
+                c.write == id || c.may_follow(began) && !is_over(c) || is_left(c)
+            };
             if fua {
                 register.stable.retain(stays);
             }
@@ -580,7 +600,7 @@ impl History {
                 register.current.retain(stays);
             }
             if !leaves_marks {
-                // Its own change of the marks is saved, and so says what earlier ones have done.
+                // Its own change of the marks is saved, and with it those of earlier writes.
                 let unsaved = &self.unsaved;
                 let is_later = |other: &u64| unsaved.get(other).is_none_or(|u| u.failed > began);
                 register.clears.retain(|other| *other != id && is_later(other));
@@ -592,8 +612,8 @@ impl History {
         }
     }
 
-    /// Write `id`, which began at `began`, has succeeded: a Compare and Write was executed before every write that began
-    /// after the one was acknowledged whose content it has found.
+    /// Orders write `id`, which began at `began` and has succeeded. A Compare and Write was executed before every write
+    /// that began after the acknowledgement of the content that it found.
     ///
     /// # Errors
     /// Two have found the same content.
@@ -605,16 +625,17 @@ impl History {
         expects: Option<Tick>,
     ) -> Result<(), String> {
         let (changes, lost_power_at) = (&self.changes, self.lost_power_at);
-        // After a power loss the content that is found may be older than that of lost writes.
+        // After a power loss the found content may be older than that of lost writes.
         let is_kept = |found: &Tick| lost_power_at < *found;
         let current = &mut self.registers[lba as usize].current;
         let found = expects.filter(is_kept);
         if found.is_some() && current.iter().any(|c| c.write != id && c.found == found) {
             return Err(format!("block {lba}: two Compare and Write have found the same content"));
         }
-        let is_ahead = |c: &Candidate| c.found.filter(is_kept).is_some_and(|found| found < began);
+        let is_ahead =
+            |c: &BlockCandidate| c.found.filter(is_kept).is_some_and(|found| found < began);
         current.retain(|c| c.write == id || !is_ahead(c));
-        let began_after = |c: &Candidate, found: Tick| {
+        let began_after = |c: &BlockCandidate, found: Tick| {
             c.is_done && changes.get(&c.write).is_some_and(|(began, _)| *began > found)
         };
         let is_behind = |found| current.iter().any(|c| c.write != id && began_after(c, found));
@@ -624,18 +645,18 @@ impl History {
         Ok(())
     }
 
-    /// The power has failed: each block shows something it may have had on stable storage.
+    /// Notes a power loss: each block has any content that may have been stable.
     pub fn lose_power(&mut self) {
         self.lost_power_at = self.tick();
-        // Nobody judges two losses of which a path misses the first.
-        self.untold.retain(|host, _| !self.paths.is_unaware(*host));
+        // Two losses are not judged for a host if one of its paths missed the first.
+        self.unreported.retain(|host, _| !self.paths.is_unaware(*host));
         self.paths.unaware.clone_from(&self.paths.live);
-        self.untold.append(&mut self.unflushed);
+        self.unreported.append(&mut self.unflushed);
         for register in &mut self.registers {
             register.current.clone_from(&register.stable);
         }
         for (_, pending) in self.pending.values_mut() {
-            if let Pending::Read { lbas, allowed, .. } = pending {
+            if let PendingRequest::Read { lbas, allowed, .. } = pending {
                 for (lba, allowed) in lbas.clone().zip(allowed) {
                     allowed.extend(self.registers[lba as usize].stable.iter().map(|c| c.stamp));
                 }

@@ -1,20 +1,20 @@
-//! The simulated host: an association and its lanes over the simulated network. What is to be done and when is decided
-//! by `roadtrain_host_proto`; here it is done.
+//! The simulated host: an association and its lanes over the simulated network. `roadtrain_host_proto` decides all
+//! actions and their times; this module carries them out.
 
 mod express;
 mod lane;
 mod moves;
 
-use crate::ends::Lost;
-use crate::load::Load;
-use crate::plan::{NQN, Plan, Sabotage, host_nqn};
-use crate::powers;
-use crate::rng::Rng;
-use crate::summary::Past;
-use crate::transport::{HostEnd, Opening, Transport};
+use crate::diffie_hellman;
+use crate::ends::ConnectionLost;
+use crate::load::SimLoad;
+use crate::plan::{NQN, Sabotage, SimPlan, host_nqn};
+use crate::rng::SimRng;
+use crate::summary::HostCounts;
+use crate::transport::{QueueOpening, SimHostEnd, SimTransport};
 use core::time::Duration;
-use express::Express;
-use lane::Lane;
+use express::ExpressLane;
+use lane::SimHostLane;
 use moves::News;
 use roadtrain_host_proto::association::{self, Action, Association, Beside};
 use roadtrain_host_proto::bringup::{Fencing, Wants};
@@ -35,85 +35,85 @@ const RECONNECT_DELAY_MAX: Duration = Duration::from_millis(100);
 
 pub(crate) use moves::exchange;
 
-/// How far a host is that detaches.
+/// Progress of a host that detaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Ending {
+enum DetachState {
     #[default]
     No,
-    /// It takes no requests any more.
+    /// It accepts no further requests.
     Finishing,
-    /// None is left.
+    /// No request is left.
     Finished,
     /// Its connections are closed.
     Over,
 }
 
-/// A host.
-pub struct Host<T: Transport> {
-    /// Its identifier.
+/// A path of a host: a whole host, if it has one path.
+pub struct SimHost<T: SimTransport> {
+    /// Host identifier.
     hostid: [u8; 16],
-    /// Its path's number, over all hosts, and the target that this leads to.
+    /// Number of its path, over all hosts, and the target of that path.
     number: u8,
     target: u8,
-    plan: Plan,
-    rng: Rng,
-    association: Association<Lost>,
-    /// It connects when the host's first path has: that path tells what namespaces the others have to lead to.
+    plan: SimPlan,
+    rng: SimRng,
+    association: Association<ConnectionLost>,
+    /// True while it waits for the host's first path to connect: that path determines the namespaces of the others.
     waits_for_first: bool,
-    /// What all paths mean by an NSID.
+    /// Expected namespace identity of each NSID, for all paths.
     pinned: Pinned,
     /// Writes that may still be executed, over all paths.
     old: OldCommands,
-    /// When lost controllers would have ended if nobody claimed to have them.
+    /// Times at which lost controllers would have ended without claims of targets.
     quiet_until: BTreeMap<ControllerSerial, Instant>,
-    /// What was acknowledged over all paths.
+    /// Acknowledged writes over all paths.
     writes: WriteVerifiers,
-    /// Its connections that lanes do not have: the admin queue, and what is being connected for them.
+    /// Connections outside of lanes: the admin queue, and those being connected for lanes.
     queues: BTreeMap<u16, T::Host>,
-    /// Queue and slot of the command that the association waits for; without a slot, for the connection.
+    /// Queue and slot of the command that the association waits for; without a slot, a pending connect.
     running: Option<(u16, Option<u16>)>,
-    /// The slot of the Asynchronous Event Request.
+    /// Slot of the Asynchronous Event Request.
     listening: Option<u16>,
-    /// The slot of an Abort.
+    /// Slot of an Abort.
     aborting: Option<u16>,
     /// Queues whose connections were lost before their lanes got them.
     lost: Vec<u16>,
-    lanes: Vec<Lane<T::Host>>,
-    /// Their express connections.
-    expresses: Vec<Express<T::Host>>,
-    /// What it must not ask for.
+    lanes: Vec<SimHostLane<T::Host>>,
+    /// Express connections of the lanes.
+    expresses: Vec<ExpressLane<T::Host>>,
+    /// Stale NSIDs, which requests must not use.
     pub(crate) barred: Barred,
-    /// It is to end.
-    ending: Ending,
-    /// Its requests fail.
+    /// Progress of its detaching.
+    ending: DetachState,
+    /// True while its requests fail.
     pub(crate) is_lost: bool,
-    /// Another path of the host works.
+    /// True while another path of the host works.
     pub(crate) has_help: bool,
-    /// It can make no connections before.
+    /// Time before which it can make no connections.
     isolated_until: Instant,
-    /// Since then what was sent over its lost connections has had to wait.
+    /// Begin of the present hold of requests of lost connections.
     held_since: Option<Instant>,
-    /// What its other paths have not heard.
+    /// Events that its other paths have not received yet.
     news: News,
-    /// Namespaces as the host knows them.
+    /// NSIDs that the host knows.
     pub namespaces: Vec<u32>,
-    /// Counts.
-    pub past: Past,
+    /// Counters.
+    pub past: HostCounts,
 }
 
-impl<T: Transport> Host<T> {
-    /// A host that is about to connect.
+impl<T: SimTransport> SimHost<T> {
+    /// Makes a host that is about to connect.
     #[must_use]
-    pub fn new(now: Instant, plan: &Plan, number: u8, rng: Rng) -> Self {
-        Host::after(now, plan, number, rng, OldCommands::default())
+    pub fn new(now: Instant, plan: &SimPlan, number: u8, rng: SimRng) -> Self {
+        SimHost::after(now, plan, number, rng, OldCommands::default())
     }
 
-    /// The same, after one that has left controllers behind.
-    fn after(now: Instant, plan: &Plan, number: u8, rng: Rng, old: OldCommands) -> Self {
+    /// Makes a host that is the successor of one with lost controllers.
+    fn after(now: Instant, plan: &SimPlan, number: u8, rng: SimRng, old: OldCommands) -> Self {
         let hostid = [number / plan.paths + 1; 16];
         let (pinned, writes) = Default::default();
         let rules = rules(plan, hostid, &pinned, (&old, &writes));
-        Host {
+        SimHost {
             hostid,
             number,
             target: 0,
@@ -128,25 +128,25 @@ impl<T: Transport> Host<T> {
             listening: None,
             aborting: None,
             lost: Vec::new(),
-            lanes: (0..plan.lanes).map(|_| Lane::new(plan)).collect(),
+            lanes: (0..plan.lanes).map(|_| SimHostLane::new(plan)).collect(),
             expresses: Vec::new(),
             plan: plan.clone(),
             rng,
             barred: Barred::default(),
-            ending: Ending::default(),
+            ending: DetachState::default(),
             is_lost: false,
             has_help: false,
             isolated_until: Instant(0),
             held_since: None,
             news: News::default(),
             namespaces: Vec::new(),
-            past: Past::default(),
+            past: HostCounts::default(),
         }
     }
 
-    /// Its process dies: the kernel resets its connections, and nobody hears of its requests again. Another one begins
+    /// Kills its process: the kernel resets its connections, and its requests get no responses. Another process starts
     /// at `until`.
-    pub fn kill(&mut self, now: Instant, network: &mut T, load: &mut Load, until: Instant) {
+    pub fn kill(&mut self, now: Instant, network: &mut T, load: &mut SimLoad, until: Instant) {
         let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
         let lanes = self.lanes.iter_mut().chain(expresses);
         lanes.filter_map(|l| l.link.take()).for_each(|mut l| l.kill(now, network));
@@ -155,16 +155,21 @@ impl<T: Transport> Host<T> {
         network.forget(self.hostid);
         load.kill(self.hostid[0]);
         let (number, rng, past) = (self.number, self.rng.fork(), self.past);
-        *self = Host { past, ..Host::new(until, &self.plan.clone(), number, rng) };
+        *self = SimHost { past, ..SimHost::new(until, &self.plan.clone(), number, rng) };
         self.lanes.iter_mut().for_each(|lane| lane.next_at = until);
         self.past.kills += 1;
     }
 
-    /// One turn: everything that has arrived or is due by now.
+    /// Runs one turn: handles everything that has arrived or is due by now.
     ///
     /// # Errors
-    /// What may not be.
-    pub fn turn(&mut self, now: Instant, network: &mut T, load: &mut Load) -> Result<(), String> {
+    /// A violation of the checked rules.
+    pub fn turn(
+        &mut self,
+        now: Instant,
+        network: &mut T,
+        load: &mut SimLoad,
+    ) -> Result<(), String> {
         if self.waits_for_first {
             return Ok(());
         }
@@ -183,7 +188,8 @@ impl<T: Transport> Host<T> {
         Ok(())
     }
 
-    /// Lets each lost controller have its quiet time, and no more. Wrong: a target may say that it still has it.
+    /// Ends each lost controller after its quiet time. A deliberate fault: a target may report that it still has the
+    /// controller.
     fn ignore_claims(&mut self, now: Instant) {
         for (serial, quiet) in self.old.lost_controllers() {
             let Some(quiet) = quiet else { continue };
@@ -194,52 +200,52 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    /// It is to detach.
+    /// Begins to detach.
     pub fn detach(&mut self, now: Instant) {
         if self.waits_for_first {
-            self.ending = Ending::Over;
+            self.ending = DetachState::Over;
         } else {
             self.association.stop(now, self.has_help);
         }
     }
 
-    /// Whether it has.
+    /// True once it has detached.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.ending == Ending::Over
+        self.ending == DetachState::Over
     }
 
-    /// Another process attaches in its place at `until`.
-    pub fn attach_again(&mut self, now: Instant, until: Instant, load: &mut Load) {
+    /// Attaches another process in its place at `until`.
+    pub fn attach_again(&mut self, now: Instant, until: Instant, load: &mut SimLoad) {
         let (number, rng, past) = (self.number, self.rng.fork(), self.past);
         let old = OldCommands::default();
         load.end_process(self.hostid[0]);
         if number.is_multiple_of(self.plan.paths) {
-            // What the first process has left in its entry.
+            // Entry that the first process has left.
             self.old.open(now).into_iter().for_each(|open| _ = old.inherit(until, open));
         }
-        *self = Host { past, ..Host::after(until, &self.plan.clone(), number, rng, old) };
+        *self = SimHost { past, ..SimHost::after(until, &self.plan.clone(), number, rng, old) };
         self.lanes.iter_mut().for_each(|lane| lane.next_at = until);
         self.past.detached += 1;
     }
 
-    /// Whether it has no request.
+    /// True if it has no request.
     #[must_use]
     pub fn has_ended_all(&self) -> bool {
         (0..self.lanes.len()).all(|lane| self.outstanding(lane) == 0)
     }
 
-    /// Requests of all paths have come to an end, as they were to.
-    pub fn finish(&mut self, now: Instant, network: &mut T, load: &mut Load) {
-        if self.ending == Ending::Finishing {
-            self.ending = Ending::Finished;
+    /// Notes that the requests of all paths have ended, as detaching needs.
+    pub fn finish(&mut self, now: Instant, network: &mut T, load: &mut SimLoad) {
+        if self.ending == DetachState::Finishing {
+            self.ending = DetachState::Finished;
             self.association.ended(now);
             self.act(now, network, load);
         }
     }
 
-    /// Does what its association wants.
-    fn act(&mut self, now: Instant, network: &mut T, load: &mut Load) {
+    /// Carries out the actions of its association.
+    fn act(&mut self, now: Instant, network: &mut T, load: &mut SimLoad) {
         while let Some(action) = self.association.poll(now) {
             let (host, path) = (self.hostid[0], self.number);
             match action {
@@ -257,18 +263,18 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    /// Whether its path works.
+    /// True if its path works.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.association.is_live()
     }
 
-    /// It can make no connections before `until`.
+    /// Prevents new connections before `until`.
     pub fn isolate(&mut self, until: Instant) {
         self.isolated_until = until;
     }
 
-    /// What has arrived on the admin queue, and on queues that lanes do not have yet.
+    /// Receives on the admin queue, and on queues that lanes do not have yet.
     fn receive_answers(&mut self, now: Instant, network: &mut T) {
         for (&qid, link) in &mut self.queues {
             let mut completed = Vec::new();
@@ -291,16 +297,16 @@ impl<T: Transport> Host<T> {
             }
             if received.is_err() {
                 match self.running.take_if(|running| running.0 == qid) {
-                    Some(_) => self.association.answer(now, Err(Lost)),
-                    None if qid == 0 => self.association.admin_lost(now, Lost),
-                    None => self.lost.push(qid), // its lane will notice
+                    Some(_) => self.association.answer(now, Err(ConnectionLost)),
+                    None if qid == 0 => self.association.admin_lost(now, ConnectionLost),
+                    None => self.lost.push(qid), // its lane will detect the loss
                 }
             }
         }
     }
 
-    /// What has arrived on the lanes, and what has not.
-    fn receive(&mut self, now: Instant, network: &mut T, load: &mut Load) -> Result<(), String> {
+    /// Receives on the lanes, and checks their timeouts.
+    fn receive(&mut self, now: Instant, network: &mut T, load: &mut SimLoad) -> Result<(), String> {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             let mut is_lost = lane.receive(now, network, load)?.is_err();
             let mut overdue = Vec::new();
@@ -309,28 +315,28 @@ impl<T: Transport> Host<T> {
             self.association.overdue(number, overdue);
             if is_lost {
                 lane.detach(now, network);
-                self.association.lane_lost(now, number, Lost);
+                self.association.lane_lost(now, number, ConnectionLost);
             }
         }
         for at in (0..self.expresses.len()).rev() {
-            let Express { number, home, lane } = &mut self.expresses[at];
-            let (number, home) = (*number, *home);
+            let ExpressLane { number, lane_number, lane } = &mut self.expresses[at];
+            let (number, lane_number) = (*number, *lane_number);
             let mut is_lost = lane.receive(now, network, load)?.is_err();
             let mut overdue = Vec::new();
             is_lost |= lane.check_overdue(now, |cid| overdue.push(cid));
             self.past.aborts += overdue.len() as u64;
             self.association.overdue(number, overdue);
-            if is_lost && self.lanes[home].express.is_closing() {
+            if is_lost && self.lanes[lane_number].express.is_closing() {
                 self.express_closed(now, network, at);
             } else if is_lost {
                 lane.detach(now, network);
-                self.association.lane_lost(now, number, Lost);
+                self.association.lane_lost(now, number, ConnectionLost);
             }
         }
         Ok(())
     }
 
-    fn carry_out(&mut self, now: Instant, network: &mut T, action: Action<Lost>) {
+    fn carry_out(&mut self, now: Instant, network: &mut T, action: Action<ConnectionLost>) {
         match action {
             Action::Ask { ask, .. } => self.run_step(now, network, ask),
             Action::Listen { sqe, .. } => self.listening = self.post(now, &sqe),
@@ -384,15 +390,15 @@ impl<T: Transport> Host<T> {
             }
             Action::EndedFor { .. } | Action::LookedUp { .. } => {}
             Action::SetAna { .. } | Action::LateTransition { .. } => {}
-            Action::Finish => self.ending = Ending::Finishing,
+            Action::Finish => self.ending = DetachState::Finishing,
             Action::End { shut_down } => {
-                self.ending = Ending::Over;
+                self.ending = DetachState::Over;
                 self.end_connections(now, network, matches!(shut_down, Some(Ok(()))));
             }
         }
     }
 
-    /// Runs a step of a procedure; the association gets its result, maybe later.
+    /// Runs a step of a procedure; the association receives its result, maybe later.
     fn run_step(&mut self, now: Instant, network: &mut T, step: Ask) {
         match step {
             Ask::Open { qid, entries, .. } => self.open(now, network, qid, entries),
@@ -403,17 +409,17 @@ impl<T: Transport> Host<T> {
             }
             Ask::Seal { qid, secret } => {
                 let link = self.queues.get_mut(&qid);
-                let sealed = link.map(|link| link.seal(&secret)).ok_or(Lost);
+                let sealed = link.map(|link| link.seal(&secret)).ok_or(ConnectionLost);
                 self.association.answer(now, sealed.map(|()| Answer::Sealed));
             }
             Ask::Compute(work) => {
-                powers::supply(&work);
+                diffie_hellman::supply(&work);
                 self.association.answer(now, Ok(Answer::Computed));
             }
         }
     }
 
-    /// What writes have to wait for; nothing where requests move early, which is wrong.
+    /// Returns the writes that a lane has to wait for; none where requests move early, as a deliberate fault.
     pub(super) fn guard(&self, guard: LaneGuard, is_express: bool) -> LaneGuard {
         let is_early = match self.plan.sabotage {
             Some(Sabotage::EarlyMove) => true,
@@ -423,7 +429,7 @@ impl<T: Transport> Host<T> {
         if is_early { LaneGuard::default() } else { guard }
     }
 
-    /// Lanes get the connections that were made for them.
+    /// Gives the lanes the connections that were made for them.
     fn attach(
         &mut self,
         now: Instant,
@@ -448,11 +454,11 @@ impl<T: Transport> Host<T> {
         for qid in std::mem::take(&mut self.lost) {
             let lane = usize::from(qid) - 1;
             self.lanes[lane].detach(now, network);
-            self.association.lane_lost(now, lane, Lost);
+            self.association.lane_lost(now, lane, ConnectionLost);
         }
     }
 
-    /// The requests of a lane or of all fail, and those of express connections likewise.
+    /// Fails the requests of a lane or of all, with those of express connections.
     fn fail(&mut self, now: Instant, network: &mut T, lane: Option<usize>) {
         self.past.surrenders += u64::from(lane.is_none());
         self.is_lost |= lane.is_none();
@@ -469,12 +475,12 @@ impl<T: Transport> Host<T> {
 
     fn open(&mut self, now: Instant, network: &mut T, qid: u16, entries: u16) {
         if now < self.isolated_until {
-            return self.association.answer(now, Err(Lost));
+            return self.association.answer(now, Err(ConnectionLost));
         }
         if qid == 0 {
             self.target = network.route(self.number);
         }
-        let opening = Opening { hostid: self.hostid, qid, entries, target: self.target };
+        let opening = QueueOpening { hostid: self.hostid, qid, entries, target: self.target };
         let link = network.open(now, &self.plan, opening, &mut self.rng);
         match link.opened() {
             Some(data_bytes_max) => {
@@ -489,7 +495,7 @@ impl<T: Transport> Host<T> {
 
     fn run(&mut self, now: Instant, qid: u16, command: Command) {
         let Some(link) = self.queues.get_mut(&qid) else {
-            return self.association.answer(now, Err(Lost));
+            return self.association.answer(now, Err(ConnectionLost));
         };
         let (data, buffer) = match (command.out.len() as u32, command.bytes_in) {
             (0, 0) => (Data::None, Vec::new()),
@@ -498,15 +504,15 @@ impl<T: Transport> Host<T> {
         };
         match link.run(now, &command.sqe, data, buffer) {
             Some(slot) => self.running = Some((qid, Some(slot))),
-            None => self.association.answer(now, Err(Lost)),
+            None => self.association.answer(now, Err(ConnectionLost)),
         }
     }
 
-    /// Sends a command on the admin queue whose answer is not waited for: its slot.
+    /// Sends a command on the admin queue without waiting for its response. Returns its slot.
     fn post(&mut self, now: Instant, sqe: &Sqe) -> Option<u16> {
         let slot = self.queues.get_mut(&0)?.run(now, sqe, Data::None, Vec::new());
         if slot.is_none() {
-            self.association.admin_lost(now, Lost);
+            self.association.admin_lost(now, ConnectionLost);
         }
         slot
     }
@@ -521,19 +527,19 @@ impl<T: Transport> Host<T> {
         self.lost.clear();
     }
 
-    /// Requests that have failed without an answer.
-    fn complete_failed(&mut self, load: &mut Load) -> Result<(), String> {
+    /// Completes requests that have failed without a response.
+    fn complete_failed(&mut self, load: &mut SimLoad) -> Result<(), String> {
         let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
         let lanes = self.lanes.iter_mut().chain(expresses);
-        for Ended { request, status, .. } in lanes.flat_map(Lane::failed) {
+        for Ended { request, status, .. } in lanes.flat_map(SimHostLane::failed) {
             load.complete(request.token, status, &request.buffer)?;
         }
         Ok(())
     }
 
-    /// New requests of a lane: one, or a burst, then a pause that makes up for it.
-    fn submit(&mut self, now: Instant, number: usize, load: &mut Load) {
-        let is_ending = self.ending != Ending::No;
+    /// Submits new requests of a lane: one, or a burst, then a pause that makes up for it.
+    fn submit(&mut self, now: Instant, number: usize, load: &mut SimLoad) {
+        let is_ending = self.ending != DetachState::No;
         if now >= Instant(0) + self.plan.chaos || now < self.lanes[number].next_at || is_ending {
             return;
         }
@@ -554,31 +560,30 @@ impl<T: Transport> Host<T> {
         lane.next_at = lane.next_at.max(now + Duration::from_nanos(1));
     }
 
-    /// When something is due.
+    /// Returns the time of its next event.
     pub fn next_at(&mut self, now: Instant) -> Option<Instant> {
         if self.waits_for_first || self.is_over() {
             return None;
         }
         let end = Instant(0) + self.plan.chaos;
-        let (association, takes) = (self.association.deadline(), self.ending == Ending::No);
+        let (association, takes) = (self.association.deadline(), self.ending == DetachState::No);
         let lanes = self.lanes.iter_mut().flat_map(|lane| {
             let next = (now < end && takes).then_some(lane.next_at);
             next.into_iter().chain(lane.deadline())
         });
-        let queues = self.queues.values_mut().filter_map(HostEnd::deadline);
+        let queues = self.queues.values_mut().filter_map(SimHostEnd::deadline);
         let expresses = self.expresses.iter_mut().filter_map(|express| express.lane.deadline());
         lanes.chain(expresses).chain(queues).chain(association).min()
     }
 
-    /// Its ends of connections.
+    /// Returns its ends of connections.
     pub fn links(&mut self) -> impl Iterator<Item = &mut T::Host> {
         let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
         let lanes = self.lanes.iter_mut().chain(expresses).filter_map(|lane| lane.link.as_mut());
         lanes.chain(self.queues.values_mut())
     }
 
-    /// Whether the association is complete, nothing is under way on the admin queue, and the host knows
-    /// the namespaces.
+    /// True if the association is complete, the admin queue is idle, and the host knows the namespaces.
     #[must_use]
     pub fn is_settled(&self, namespaces: &[u32]) -> bool {
         self.lanes.iter().all(|lane| lane.link.is_some())
@@ -588,7 +593,7 @@ impl<T: Transport> Host<T> {
             && self.namespaces == namespaces
     }
 
-    /// For the report of a failure.
+    /// Describes the state for the report of a failure.
     #[must_use]
     pub fn state(&self) -> String {
         let (slots, pending) = self.held();
@@ -601,18 +606,18 @@ impl<T: Transport> Host<T> {
         )
     }
 
-    /// Commands that occupy slots, and requests that wait.
+    /// Returns the number of commands in slots, and of requests that wait.
     #[must_use]
     pub fn held(&self) -> (u32, usize) {
         let lanes = || self.lanes.iter().chain(self.expresses.iter().map(|express| &express.lane));
         let slots = lanes().filter_map(|l| l.link.as_ref()).map(Queue::in_flight).sum();
-        (slots, lanes().map(Lane::waiting).sum())
+        (slots, lanes().map(SimHostLane::waiting).sum())
     }
 }
 
-/// How a path of a host is kept, whose NSIDs mean what is `pinned`.
+/// Returns the configuration of a host's path, with the expected namespace identities in `pinned`.
 fn rules(
-    plan: &Plan,
+    plan: &SimPlan,
     host_id: [u8; 16],
     pinned: &Pinned,
     (old, writes): (&OldCommands, &WriteVerifiers),

@@ -1,14 +1,14 @@
-//! A lane of the target: a connection's end, what may be done over it, and the commands in execution.
+//! A lane of the target: the end of a connection, its session, and the commands in execution.
 
-use crate::commands::Commands;
-use crate::ends::{Arrival, ConnId, Lost};
-use crate::environment::Env;
-use crate::execution::{Execution, Namespace};
-use crate::plan::{Plan, Sabotage};
-use crate::pool::{Buffer, Pool};
-use crate::process::Process;
-use crate::stores::Stores;
-use crate::transport::{Event, TargetEnd, Transport};
+use crate::commands::CommandDriver;
+use crate::ends::{ConnId, ConnectionArrival, ConnectionLost};
+use crate::environment::CommandEnv;
+use crate::execution::{SimExecution, SimNamespace};
+use crate::plan::{Sabotage, SimPlan};
+use crate::pool::{SimBuffer, SimPool};
+use crate::process::TargetProcess;
+use crate::stores::TargetStores;
+use crate::transport::{SimTargetEnd, SimTransport, TargetEndEvent};
 use core::convert::Infallible;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use roadtrain_proto::policy::Class;
@@ -27,45 +27,45 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Where the target listens.
+/// Address of the target.
 const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 
-/// A connection.
-pub struct Lane<E> {
-    /// The reactor that has it.
+/// A lane of the target.
+pub struct SimTargetLane<E> {
+    /// Reactor that owns it.
     pub reactor: usize,
-    /// Relation to this reactor.
+    /// Placement on this reactor.
     pub placement: Placement,
-    /// Its end.
+    /// End of its connection.
     pub end: E,
-    /// What may be done.
+    /// Session: host, controller and queue.
     pub session: Session,
-    /// Its commands.
-    pub execution: Execution,
-    /// Of an I/O queue: what it has written and nobody has flushed.
+    /// Commands in execution.
+    pub execution: SimExecution,
+    /// Mark of unflushed writes of an I/O queue.
     pub mark: Option<Arc<Mark>>,
     /// Namespaces for its I/O commands.
-    namespaces: HashMap<u32, Rc<Namespace>>,
-    /// Those that are not in reach; there are no others then.
+    namespaces: HashMap<u32, Rc<SimNamespace>>,
+    /// Namespaces that are out of reach, instead of others.
     refused: Option<NamespaceTable>,
-    /// With so many octets unsent nothing is received.
+    /// Unsent bytes above which nothing is received.
     unsent_max: usize,
     sabotage: Option<Sabotage>,
 }
 
-impl<E: TargetEnd> Lane<E> {
-    /// A connection just accepted.
-    pub fn new(plan: &Plan, reactor: usize, end: E, secured_as: Option<SecuredAs>) -> Self {
+impl<E: SimTargetEnd> SimTargetLane<E> {
+    /// Makes a lane for a new connection.
+    pub fn new(plan: &SimPlan, reactor: usize, end: E, secured_as: Option<SecuredAs>) -> Self {
         let seals = if plan.ether.seals { SealUse::Required } else { SealUse::Off };
         let secures = secured_as.is_some();
         let mut session = Session::new(Settings { secures, seals, ..Settings::default() });
         secured_as.into_iter().for_each(|secured_as| session.secured(secured_as));
-        Lane {
+        SimTargetLane {
             reactor,
             placement: Placement::default(),
             end,
             session,
-            execution: Execution::default(),
+            execution: SimExecution::default(),
             mark: None,
             namespaces: HashMap::new(),
             refused: None,
@@ -74,8 +74,12 @@ impl<E: TargetEnd> Lane<E> {
         }
     }
 
-    /// The namespaces of its subsystem are others.
-    pub fn refresh(&mut self, stores: &Stores, process: &mut Process<Lane<E>>) {
+    /// Updates the namespaces from its subsystem.
+    pub fn refresh(
+        &mut self,
+        stores: &TargetStores,
+        process: &mut TargetProcess<SimTargetLane<E>>,
+    ) {
         let control = &mut process.control;
         let connected = self.session.queue();
         let table = connected.and_then(|own| control.namespaces_for(&own.subnqn, own.cntlid));
@@ -88,7 +92,7 @@ impl<E: TargetEnd> Lane<E> {
             let stability = stores.stability.clone();
             let memory = stores.memory().filter(|_| nsid == 1);
             let limit = (nsid == 1 && stores.is_limited).then(|| stores.limit.clone());
-            (nsid, Rc::new(Namespace { nsid, geometry, access, limit, mark, stability, memory }))
+            (nsid, Rc::new(SimNamespace { nsid, geometry, access, limit, mark, stability, memory }))
         };
         let usable = table.filter(|table| table.is_usable());
         self.namespaces =
@@ -96,68 +100,71 @@ impl<E: TargetEnd> Lane<E> {
         self.refused = table.filter(|table| !table.is_usable()).cloned();
     }
 
-    /// Its commands, and what they are executed with.
+    /// Returns its commands, and their environment.
     pub fn parts<'a>(
         &'a mut self,
         now: Instant,
         conn: ConnId,
-        stores: &'a mut Stores,
-        process: &'a mut Process<Lane<E>>,
-    ) -> (&'a mut Execution, Env<'a, E, Lane<E>>) {
-        let Lane { reactor, end, session, execution, namespaces, refused, .. } = self;
+        stores: &'a mut TargetStores,
+        process: &'a mut TargetProcess<SimTargetLane<E>>,
+    ) -> (&'a mut SimExecution, CommandEnv<'a, E, SimTargetLane<E>>) {
+        let SimTargetLane { reactor, end, session, execution, namespaces, refused, .. } = self;
         let reactor = *reactor;
-        let env = Env { now, reactor, conn, end, session, namespaces, refused, stores, process };
+        let env =
+            CommandEnv { now, reactor, conn, end, session, namespaces, refused, stores, process };
         (execution, env)
     }
 
-    /// Whether it takes what arrives: not while it waits for a buffer, or for its host to take answers.
+    /// True if it receives: not while it waits for a buffer, or for its host to read responses.
     pub fn listens(&self) -> bool {
-        let is_deaf = self.execution.unsent() >= self.unsent_max && self.end.is_blocked();
-        !self.execution.is_stalled() && !is_deaf && !self.placement.is_leaving
+        let is_backlogged = self.execution.unsent() >= self.unsent_max && self.end.is_blocked();
+        !self.execution.is_stalled() && !is_backlogged && !self.placement.is_leaving
     }
 
-    /// Takes what has arrived; [`Lane::handle`] looks at it.
+    /// Takes an arrival, for [`SimTargetLane::handle`].
     pub fn receive(
         &mut self,
         now: Instant,
-        arrival: Arrival,
-        stores: &mut Stores,
-    ) -> Result<(), Lost> {
+        arrival: ConnectionArrival,
+        stores: &mut TargetStores,
+    ) -> Result<(), ConnectionLost> {
         self.end.take(now, arrival, &mut stores.hold(self.reactor, &mut self.execution))
     }
 
-    /// Handles what has arrived, as far as that is possible now, or until an admin command is to be executed
-    /// (`Some`). `Err` when the connection is over.
+    /// Handles received data as far as possible, or until an admin command is to be executed (`Some`). `Err` when the
+    /// connection has ended.
     pub fn handle(
         &mut self,
         now: Instant,
         conn: ConnId,
-        stores: &mut Stores,
-        process: &mut Process<Lane<E>>,
-    ) -> Result<Option<u16>, Lost> {
+        stores: &mut TargetStores,
+        process: &mut TargetProcess<SimTargetLane<E>>,
+    ) -> Result<Option<u16>, ConnectionLost> {
         while !self.execution.is_stalled() {
             let mut hold = stores.hold(self.reactor, &mut self.execution);
             let Some(event) = self.end.poll(now, &mut hold)? else { break };
-            let skips = matches!(&event, Event::Command(_, sqe, _) if self.skips(sqe));
+            let skips = matches!(&event, TargetEndEvent::Command(_, sqe, _) if self.skips(sqe));
             let (execution, mut env) = self.parts(now, conn, stores, process);
             let admin = match event {
-                Event::Initialized => {
+                TargetEndEvent::Initialized => {
                     self.session.initialized();
                     None
                 }
-                // Its host may be granted its queue by that, before anything else comes.
-                Event::Sealed => match self.session.sealed() {
+                // Sealing may grant the queue to its host, which happens before any command.
+                TargetEndEvent::Sealed => match self.session.sealed() {
                     true => return Ok(None),
                     false => None,
                 },
-                Event::Command(slot, sqe, payload) => {
+                TargetEndEvent::Command(slot, sqe, payload) => {
                     execution.command(&mut env, slot, &sqe, payload)
                 }
-                Event::SplitBlock(slot, offset) => {
+                TargetEndEvent::SplitBlock(slot, offset) => {
                     execution.split_block(&mut env, slot, offset);
                     None
                 }
-                Event::DataDone(slot, intact) => execution.data_done(&mut env, slot, intact),
+                TargetEndEvent::DataDone(slot, intact) => {
+                    execution.data_done(&mut env, slot, intact)
+                }
             };
             if let Some(slot) = admin.filter(|_| skips) {
                 let (execution, mut env) = self.parts(now, conn, stores, process);
@@ -171,24 +178,29 @@ impl<E: TargetEnd> Lane<E> {
         Ok(None)
     }
 
-    /// True if a wrong target answers the command, and does not execute it.
+    /// True if a faulty target responds to the command without executing it.
     fn skips(&self, sqe: &Sqe) -> bool {
         self.session.queue().is_some() && self.sabotage.is_some_and(|wrong| wrong.skips(sqe))
     }
 
-    /// Controller and queue.
+    /// Returns controller and queue.
     pub fn ids(&self) -> Option<(u16, u16)> {
         self.session.queue().map(|connected| (connected.cntlid, connected.qid))
     }
 
-    /// Leaves its reactor: the buffers of its commands go back, and their bytes come along.
-    pub fn pack(&mut self, pool: &mut Pool) {
+    /// Leaves its reactor: buffers of its commands return to the pool, and their bytes move along.
+    pub fn pack(&mut self, pool: &mut SimPool) {
         self.execution.replace_buffers(|buffer| pool.detach(buffer));
         self.execution.leave_share();
     }
 
-    /// Comes to a reactor: buffers of its commands are of this one's pool, if there are any.
-    pub fn unpack(&mut self, reactor: usize, stores: &mut Stores, process: &mut Process<Lane<E>>) {
+    /// Arrives at a reactor, whose pool provides the buffers for its commands, if there are any.
+    pub fn unpack(
+        &mut self,
+        reactor: usize,
+        stores: &mut TargetStores,
+        process: &mut TargetProcess<SimTargetLane<E>>,
+    ) {
         self.reactor = reactor;
         let (pool, shares) = &mut stores.buffers[reactor];
         self.execution.replace_buffers(|buffer| pool.attach(buffer));
@@ -199,13 +211,13 @@ impl<E: TargetEnd> Lane<E> {
         self.refresh(stores, process);
     }
 
-    /// Sends what may be sent.
+    /// Sends everything that may be sent.
     pub fn send(
         &mut self,
         now: Instant,
         conn: ConnId,
         network: &mut E::Network,
-        stores: &mut Stores,
+        stores: &mut TargetStores,
     ) {
         let mut hold = stores.hold(self.reactor, &mut self.execution);
         self.end.end_turn(now, conn, network, &mut hold);
@@ -213,17 +225,17 @@ impl<E: TargetEnd> Lane<E> {
 }
 
 /// A lane and its target, for the service.
-pub(crate) struct Lent<'a, T: Transport> {
+pub(crate) struct LentLane<'a, T: SimTransport> {
     pub(crate) now: Instant,
     pub(crate) conn: ConnId,
-    pub(crate) lane: &'a mut Lane<T::Target>,
-    pub(crate) stores: &'a mut Stores,
-    pub(crate) commands: Commands<'a, Lane<T::Target>, T>,
+    pub(crate) lane: &'a mut SimTargetLane<T::Target>,
+    pub(crate) stores: &'a mut TargetStores,
+    pub(crate) commands: CommandDriver<'a, SimTargetLane<T::Target>, T>,
 }
 
-impl<'a, T: Transport> service::Lane for Lent<'a, T> {
-    type Namespace = Namespace;
-    type Buffer = Buffer;
+impl<'a, T: SimTransport> service::Lane for LentLane<'a, T> {
+    type Namespace = SimNamespace;
+    type Buffer = SimBuffer;
     type Connection = ConnId;
     type Error = Infallible;
 
@@ -235,7 +247,7 @@ impl<'a, T: Transport> service::Lane for Lent<'a, T> {
         &mut self.lane.session
     }
 
-    fn parts(&mut self) -> (&mut Execution, impl Environment<Namespace, Buffer>) {
+    fn parts(&mut self) -> (&mut SimExecution, impl Environment<SimNamespace, SimBuffer>) {
         self.lane.parts(self.now, self.conn, self.stores, self.commands.process)
     }
 
@@ -257,7 +269,7 @@ impl<'a, T: Transport> service::Lane for Lent<'a, T> {
     }
 
     fn granted(&mut self) {
-        let Lent { now, lane, stores, .. } = self;
+        let LentLane { now, lane, stores, .. } = self;
         if let Some(connected) = lane.session.queue().filter(|connected| connected.qid > 0) {
             let user = connected.user();
             lane.mark = Some(stores.stability.borrow_mut().enter(*now, &user));
@@ -270,7 +282,7 @@ impl<'a, T: Transport> service::Lane for Lent<'a, T> {
         self.lane.refresh(self.stores, self.commands.process);
     }
 
-    /// The network ends it, as it knows in which way.
+    /// Leaves the end of the connection to the network.
     fn hang_up(&mut self) {}
 
     fn slot_of(&mut self, cid: u16) -> Option<u16> {

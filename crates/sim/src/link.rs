@@ -1,12 +1,12 @@
-//! A host's connection: queue pair, received octets, the caravan under way, and the commands' data.
+//! A host's connection: queue pair, received bytes, the caravan in flight, and the data of commands.
 
 use crate::disk::BLOCK_BYTES;
-use crate::ends::{Arrival, ConnId, End, Lost};
+use crate::ends::{ConnEnd, ConnId, ConnectionArrival, ConnectionLost};
 use crate::network::Network;
-use crate::plan::Plan;
-use crate::request::Request;
-use crate::transport::{Completed, HostEnd, Opening};
-use crate::wire::Wire;
+use crate::plan::SimPlan;
+use crate::request::LoadRequest;
+use crate::transport::{CompletedCommand, QueueOpening, SimHostEnd};
+use crate::wire::TcpWire;
 use roadtrain_host_proto::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_host_proto::requests::Queue;
 use roadtrain_proto::manifest::Manifest;
@@ -14,11 +14,11 @@ use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 
-/// A connection.
-pub struct Link {
+/// Host end of a connection.
+pub struct TcpHostEnd {
     conn: ConnId,
-    wire: Wire,
-    /// The queue pair.
+    wire: TcpWire,
+    /// Queue pair.
     pub qpair: Qpair,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
@@ -27,8 +27,8 @@ pub struct Link {
     caravan_parts: usize,
 }
 
-/// The queue of a lane: the request's buffer is the link's while its command is under way.
-impl Queue<Request> for Link {
+/// Queue of a lane: the link holds the request's buffer while its command is in flight.
+impl Queue<LoadRequest> for TcpHostEnd {
     fn room(&self) -> u32 {
         self.qpair.room()
     }
@@ -37,7 +37,7 @@ impl Queue<Request> for Link {
         self.qpair.in_flight()
     }
 
-    fn submit(&mut self, now: Instant, request: &mut Request) -> Option<u16> {
+    fn submit(&mut self, now: Instant, request: &mut LoadRequest) -> Option<u16> {
         let slot = match &request.compare {
             Some(compare) => {
                 let sqes = (compare, &request.sqe);
@@ -50,24 +50,24 @@ impl Queue<Request> for Link {
     }
 }
 
-impl Link {
-    /// Its connection.
+impl TcpHostEnd {
+    /// Returns its connection.
     pub fn id(&self) -> ConnId {
         self.conn
     }
 
     /// Connects to a target.
     pub fn new(
-        (now, queue): (Instant, Opening),
+        (now, queue): (Instant, QueueOpening),
         config: Config,
         network: &mut Network,
-        plan: &Plan,
+        plan: &SimPlan,
         placed: bool,
     ) -> Self {
         let conn = network.connect(now, queue.target, queue.hostid);
-        Link {
+        TcpHostEnd {
             conn,
-            wire: Wire::new(plan, conn, End::Host),
+            wire: TcpWire::new(plan, conn, ConnEnd::Host),
             qpair: Qpair::new(now, config),
             inbox: Vec::new(),
             outbox: Vec::new(),
@@ -77,19 +77,24 @@ impl Link {
         }
     }
 
-    fn poll(&mut self, now: Instant, completed: &mut Vec<Completed>) -> Result<(), Lost> {
+    fn poll(
+        &mut self,
+        now: Instant,
+        completed: &mut Vec<CompletedCommand>,
+    ) -> Result<(), ConnectionLost> {
         let mut at = 0;
         let input = std::mem::take(&mut self.inbox);
         loop {
             let buffers = &mut self.buffers;
             let fill = |slot, offset, data: &[u8]| place(buffers, slot, offset, data);
-            let event = self.qpair.poll_rx(now, &input, &mut at, fill).map_err(|_| Lost)?;
+            let event =
+                self.qpair.poll_rx(now, &input, &mut at, fill).map_err(|_| ConnectionLost)?;
             let Some(event) = event else { break };
             match event {
                 RxEvent::Ready => {}
                 RxEvent::Complete { slot, cqe, data_intact } => {
                     let data = self.take_buffer(slot);
-                    completed.push(Completed { slot, cqe, data_intact, data });
+                    completed.push(CompletedCommand { slot, cqe, data_intact, data });
                 }
             }
         }
@@ -98,12 +103,12 @@ impl Link {
     }
 }
 
-/// Puts data where a command wants it.
+/// Copies data to its destination in a command's buffer.
 fn place(buffers: &mut [Vec<u8>], slot: u16, offset: u32, data: &[u8]) {
     buffers[usize::from(slot)][offset as usize..][..data.len()].copy_from_slice(data);
 }
 
-impl HostEnd for Link {
+impl SimHostEnd for TcpHostEnd {
     type Network = Network;
 
     fn opened(&self) -> Option<u32> {
@@ -136,10 +141,10 @@ impl HostEnd for Link {
         &mut self,
         now: Instant,
         network: &mut Network,
-        completed: &mut Vec<Completed>,
-    ) -> Result<(), Lost> {
-        while let Some(arrival) = network.receive(now, self.conn, End::Host) {
-            let Arrival::Octets(octets) = arrival else { return Err(Lost) };
+        completed: &mut Vec<CompletedCommand>,
+    ) -> Result<(), ConnectionLost> {
+        while let Some(arrival) = network.receive(now, self.conn, ConnEnd::Host) {
+            let ConnectionArrival::Octets(octets) = arrival else { return Err(ConnectionLost) };
             let octets = self.wire.receive(now, octets);
             let mut octets = &octets[..];
             while !octets.is_empty() {
@@ -157,7 +162,7 @@ impl HostEnd for Link {
                 self.poll(now, completed)?;
             }
         }
-        if self.wire.ends() { Err(Lost) } else { Ok(()) }
+        if self.wire.ends() { Err(ConnectionLost) } else { Ok(()) }
     }
 
     fn end_turn(&mut self, now: Instant, network: &mut Network) {

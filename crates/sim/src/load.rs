@@ -1,11 +1,11 @@
-//! The load: requests at random, and what is known about each until it completes.
+//! The load: random requests, and their records until they complete.
 
-use crate::counting::Counting;
-use crate::disk::{BLOCK_BYTES, Stamp, block, stamp_of};
+use crate::counting::CountingJobs;
+use crate::disk::{BLOCK_BYTES, BlockStamp, block, stamp_of};
 use crate::history::{History, MARK, MIXTURE};
-use crate::request::Request;
-use crate::rng::Rng;
-use crate::tenures::{Tenures, What};
+use crate::request::LoadRequest;
+use crate::rng::SimRng;
+use crate::tenures::{TenureRequestKind, Tenures};
 use roadtrain_host_proto::bringup::NamespaceInfo;
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::{Class, Urgency};
@@ -15,13 +15,13 @@ use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Stores that may be behind the namespace that changes: 1 to that number.
+/// Number of stores that the namespace 2 may have, counted from 1.
 pub const STORES: u8 = 3;
-/// Requests of 100 that count, where there are counters.
+/// Percentage of requests to counters, where there are some.
 const COUNTING_PERCENT: u64 = 50;
-/// The same of requests of hosts that take the namespace from one another.
+/// Percentage of requests of hosts that take the namespace from one another.
 const TENURES_PERCENT: u64 = 50;
-/// What a request may fail with: no connection, the disk, bits changed or no answer in every try.
+/// Permitted failures of a request: no connection, the disk, or changed bits or no response in every attempt.
 const FAILURES: [Status; 5] = [
     Status::HOST_PATH_ERROR,
     Status::INTERNAL_ERROR,
@@ -31,7 +31,7 @@ const FAILURES: [Status; 5] = [
 ];
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum LoadRequestKind {
     Read {
         lbas: Range<u64>,
         fua: bool,
@@ -47,79 +47,79 @@ enum Kind {
     /// Write Uncorrectable.
     Mark,
     Flush,
-    /// Of a job that counts.
+    /// Request of a job of [`CountingJobs`].
     Counting {
-        /// Which.
+        /// Number of the job.
         job: usize,
     },
-    /// Of a host that takes the namespace from others.
+    /// Request of a host that takes the namespace from others.
     Tenure {
-        /// What.
-        what: What,
+        /// Kind of the request.
+        what: TenureRequestKind,
     },
-    /// On the namespace that changes: any honest answer will do, but not another namespace's data.
-    Elsewhere {
-        /// The store that the request means, if its host has seen one.
+    /// Read of the namespace that changes: any valid response is correct, except another namespace's data.
+    ChangingNamespace {
+        /// Store that the request means, if its host has seen one.
         meant: Option<u8>,
     },
 }
 
 roadtrain_proto::counters! {
-    /// What has become of the requests.
-    pub struct Tally {
-        /// Submitted.
+    /// Outcomes of requests.
+    pub struct LoadTally {
+        /// Submitted requests.
         submitted,
-        /// Succeeded.
+        /// Successful requests.
         succeeded,
-        /// Failed.
+        /// Failed requests.
         failed,
-        /// Completions with a status that permits another try.
+        /// Completions with a status that permits another attempt.
         repeated,
         /// Flushes that have failed for good.
         lost,
         /// Reads of blocks that are marked.
         unreadable,
-        /// Compare and Write that have replaced what they expected.
+        /// Compare and Write that have replaced the expected content.
         swapped,
         /// Compare and Write that have found other content.
         refused,
     }
 }
 
-/// The load and its judge.
-pub struct Load {
+/// The load and its checker.
+pub struct SimLoad {
     blocks: u64,
-    rng: Rng,
-    /// Requests that have not completed, and their hosts.
-    open: BTreeMap<u64, (u8, Kind)>,
-    /// By host, the store of the namespace that changes when the host first saw it.
+    rng: SimRng,
+    /// Requests that have not completed, with their hosts.
+    open: BTreeMap<u64, (u8, LoadRequestKind)>,
+    /// By host: store of the namespace that changes, when the host first saw it.
     pinned: BTreeMap<u8, u8>,
-    /// Who counts.
-    pub counting: Counting,
-    /// Who takes the namespace from others.
+    /// Jobs that count.
+    pub counting: CountingJobs,
+    /// Hosts that take the namespace from others.
     pub tenures: Tenures,
-    /// Writes have classes, too, as there are express connections.
+    /// True if writes have classes as well, with express connections.
     pub classes: bool,
-    /// Requests of 100 that mark blocks.
+    /// Percentage of requests that mark blocks.
     pub marks_percent: u64,
-    /// Requests of 100 that replace a block by Compare and Write.
+    /// Percentage of requests that replace a block by Compare and Write.
     pub swaps_percent: u64,
-    /// Reads may show mixtures of what is written at the same time.
+    /// True if reads may show mixtures with concurrent writes.
     pub may_mix: bool,
-    /// The judge of what is read.
+    /// Checker of reads.
     pub history: History,
-    /// Counts.
-    pub tally: Tally,
+    /// Counters.
+    pub tally: LoadTally,
 }
 
-impl Load {
-    /// A load on a namespace of so many blocks, behind which there may be counters.
+impl SimLoad {
+    /// Makes a load on a namespace of so many blocks, which counters may follow.
     #[must_use]
-    pub fn new(blocks: u64, counting: Counting, rng: Rng) -> Self {
+    pub fn new(blocks: u64, counting: CountingJobs, rng: SimRng) -> Self {
         let history = History::new(blocks);
-        let (open, pinned, tally) = (BTreeMap::new(), BTreeMap::new(), Tally::default());
+        let (open, pinned, tally) = (BTreeMap::new(), BTreeMap::new(), LoadTally::default());
         let (tenures, classes, marks_percent, swaps_percent) = (Tenures::default(), false, 0, 0);
-        Load {
+        SimLoad {
             blocks,
             rng,
             open,
@@ -135,20 +135,20 @@ impl Load {
         }
     }
 
-    /// Requests that have not completed.
+    /// Returns the number of requests that have not completed.
     #[must_use]
     pub fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// Requests of `host` that have not completed.
+    /// Returns the number of requests of `host` that have not completed.
     #[must_use]
     pub fn open_of(&self, host: u8) -> usize {
         self.open.values().filter(|(of, _)| *of == host).count()
     }
 
-    /// The next request, of `host`.
-    pub fn request(&mut self, host: u8) -> Request {
+    /// Returns the next request of `host`.
+    pub fn request(&mut self, host: u8) -> LoadRequest {
         self.tally.submitted += 1;
         let token = self.tally.submitted;
         if self.counting.is_used()
@@ -156,7 +156,7 @@ impl Load {
             && let Some((job, request)) = self.counting.request(host, &mut self.rng, token)
         {
             self.history.belongs(token, host);
-            self.open.insert(token, (host, Kind::Counting { job }));
+            self.open.insert(token, (host, LoadRequestKind::Counting { job }));
             return request;
         }
         if self.tenures.is_used()
@@ -164,12 +164,12 @@ impl Load {
             && let Some((what, request)) = self.tenures.request(host, &mut self.rng, token)
         {
             self.history.belongs(token, host);
-            self.open.insert(token, (host, Kind::Tenure { what }));
+            self.open.insert(token, (host, LoadRequestKind::Tenure { what }));
             return request;
         }
         self.history.belongs(token, host);
         if self.marks_percent > 0 && self.rng.chance(self.marks_percent) {
-            self.open.insert(token, (host, Kind::Mark));
+            self.open.insert(token, (host, LoadRequestKind::Mark));
             return self.mark(token);
         }
         if self.swaps_percent > 0
@@ -187,12 +187,15 @@ impl Load {
             90..97 => {
                 self.history.begin_flush(token);
                 let sqe = Sqe::new(opcode::FLUSH, 1);
-                (Kind::Flush, request(token, sqe, Data::None, Vec::new(), Urgency::Urgent))
+                (
+                    LoadRequestKind::Flush,
+                    request(token, sqe, Data::None, Vec::new(), Urgency::Urgent),
+                )
             }
             _ => {
                 let sqe = Sqe::rw(opcode::READ, 2, 0, 1);
                 (
-                    Kind::Elsewhere { meant: self.pinned.get(&host).copied() },
+                    LoadRequestKind::ChangingNamespace { meant: self.pinned.get(&host).copied() },
                     request(token, sqe, Data::In(512), vec![0; 512], Urgency::Normal),
                 )
             }
@@ -201,7 +204,7 @@ impl Load {
             request.urgency = Urgency::Urgent;
         }
         let has_class = match request.sqe.opcode {
-            opcode::READ => matches!(kind, Kind::Read { .. }),
+            opcode::READ => matches!(kind, LoadRequestKind::Read { .. }),
             opcode::WRITE => self.classes,
             _ => false,
         };
@@ -214,7 +217,7 @@ impl Load {
         request
     }
 
-    /// A host sees what is under the NSID that changes; what it saw first is what its requests mean.
+    /// Notes the namespaces that a host sees; requests mean the store that it saw first under the NSID that changes.
     pub fn sees(&mut self, host: u8, namespaces: &[NamespaceInfo]) {
         let Some(namespace) = namespaces.iter().find(|namespace| namespace.nsid == 2) else {
             return;
@@ -225,13 +228,13 @@ impl Load {
         }
     }
 
-    /// The process of `host` was killed or has detached: the next one does not know what it has seen and written.
+    /// Notes the end of a process of `host`: the next one does not know what it has seen and written.
     pub fn end_process(&mut self, host: u8) {
         self.pinned.remove(&host);
         self.history.end_process(host);
     }
 
-    /// The process of `host` was killed, with all its requests.
+    /// Notes that the process of `host` was killed, with all its requests.
     pub fn kill(&mut self, host: u8) {
         let open = self.open.iter().filter(|(_, (of, _))| *of == host);
         let tokens: Vec<u64> = open.map(|(&token, _)| token).collect();
@@ -252,7 +255,7 @@ impl Load {
         slba..slba + blocks
     }
 
-    fn read(&mut self, token: u64) -> (Kind, Request) {
+    fn read(&mut self, token: u64) -> (LoadRequestKind, LoadRequest) {
         let (lbas, fua) = (self.lbas(), self.rng.chance(10));
         self.history.begin_read(token, lbas.clone(), fua);
         let blocks = lbas.end - lbas.start;
@@ -260,11 +263,11 @@ impl Load {
         force(&mut sqe, fua);
         let buffer = vec![0xee; blocks as usize * BLOCK_BYTES];
         let data = Data::In(buffer.len() as u32);
-        (Kind::Read { lbas, fua }, request(token, sqe, data, buffer, Urgency::Normal))
+        (LoadRequestKind::Read { lbas, fua }, request(token, sqe, data, buffer, Urgency::Normal))
     }
 
-    /// With its token as stamp.
-    fn write(&mut self, token: u64) -> (Kind, Request) {
+    /// Begins a write, with its token as stamp.
+    fn write(&mut self, token: u64) -> (LoadRequestKind, LoadRequest) {
         let (lbas, fua) = (self.lbas(), self.rng.chance(10));
         self.history.begin_write(token, lbas.clone(), token, fua);
         let mut sqe = Sqe::rw(opcode::WRITE, 1, lbas.start, (lbas.end - lbas.start) as u32);
@@ -272,11 +275,11 @@ impl Load {
         let buffer: Vec<u8> = lbas.flat_map(|lba| block(token, lba)).collect();
         let data = Data::Out(buffer.len() as u32);
         let urgency = if fua { Urgency::Urgent } else { Urgency::Normal };
-        (Kind::Write { fua }, request(token, sqe, data, buffer, urgency))
+        (LoadRequestKind::Write { fua }, request(token, sqe, data, buffer, urgency))
     }
 
     /// Replaces a block, if there is one with content that can be expected.
-    fn swap(&mut self, token: u64) -> Option<(Kind, Request)> {
+    fn swap(&mut self, token: u64) -> Option<(LoadRequestKind, LoadRequest)> {
         let (lba, fua) = (self.rng.below(self.blocks), self.rng.chance(10));
         let contents = self.history.contents(lba);
         let at = self.rng.below(contents.len().max(1) as u64) as usize;
@@ -288,18 +291,21 @@ impl Load {
         let buffer = [block(expected, lba), block(token, lba)].concat();
         let data = Data::Out(BLOCK_BYTES as u32);
         let swap = request(token, sqe, data, buffer, Urgency::Urgent);
-        Some((Kind::Swap { fua }, Request { compare, ..swap }))
+        Some((LoadRequestKind::Swap { fua }, LoadRequest { compare, ..swap }))
     }
 
-    fn zeroes(&mut self, token: u64) -> (Kind, Request) {
+    fn zeroes(&mut self, token: u64) -> (LoadRequestKind, LoadRequest) {
         let (lbas, fua) = (self.lbas(), self.rng.chance(20));
         self.history.begin_write(token, lbas.clone(), 0, fua);
         let mut sqe = Sqe::rw(opcode::WRITE_ZEROES, 1, lbas.start, (lbas.end - lbas.start) as u32);
         force(&mut sqe, fua);
-        (Kind::Write { fua }, request(token, sqe, Data::None, Vec::new(), Urgency::Urgent))
+        (
+            LoadRequestKind::Write { fua },
+            request(token, sqe, Data::None, Vec::new(), Urgency::Urgent),
+        )
     }
 
-    fn mark(&mut self, token: u64) -> Request {
+    fn mark(&mut self, token: u64) -> LoadRequest {
         let lbas = self.lbas();
         self.history.begin_write(token, lbas.clone(), MARK, true);
         let blocks = (lbas.end - lbas.start) as u32;
@@ -307,10 +313,10 @@ impl Load {
         request(token, sqe, Data::None, Vec::new(), Urgency::Urgent)
     }
 
-    fn discard(&mut self, token: u64) -> (Kind, Request) {
+    fn discard(&mut self, token: u64) -> (LoadRequestKind, LoadRequest) {
         let lbas = self.lbas();
         self.history.begin_discard(token, lbas.clone());
-        // In two ranges, of which the first may be empty.
+        // Splits the range in two, of which the first may be empty.
         let middle = self.rng.between(lbas.start, lbas.end - 1);
         let range = |lbas: Range<u64>| {
             let blocks = (lbas.end - lbas.start) as u32;
@@ -320,13 +326,13 @@ impl Load {
         let mut sqe = Sqe::new(opcode::DATASET_MANAGEMENT, 1);
         (sqe.cdw10, sqe.cdw11) = (1.into(), 4.into());
         let data = Data::Out(ranges.len() as u32);
-        (Kind::Write { fua: false }, request(token, sqe, data, ranges, Urgency::Urgent))
+        (LoadRequestKind::Write { fua: false }, request(token, sqe, data, ranges, Urgency::Urgent))
     }
 
-    /// What is on the disk at the end.
+    /// Checks the final contents of the disk.
     ///
     /// # Errors
-    /// What cannot be.
+    /// A block has impossible content.
     pub fn judge(&self, content: impl Fn(u64) -> Vec<u8>) -> Result<(), String> {
         for lba in 0..self.blocks {
             let stamp = stamp_of(&content(lba), lba).ok_or("a block is torn or strange")?;
@@ -335,37 +341,39 @@ impl Load {
         Ok(())
     }
 
-    /// A request has completed.
+    /// Completes a request.
     ///
     /// # Errors
-    /// It has completed before, or shows what cannot be.
+    /// It has completed before, or its result is impossible.
     pub fn complete(&mut self, token: u64, status: Status, buffer: &[u8]) -> Result<(), String> {
         let (host, kind) = self.open.remove(&token).ok_or("completed twice")?;
         let count =
             if status.is_success() { &mut self.tally.succeeded } else { &mut self.tally.failed };
         *count += 1;
         match kind {
-            Kind::Elsewhere { meant } if status.is_success() => match (meant, buffer.first()) {
-                (Some(meant), Some(&store)) if meant != store => {
-                    Err(format!("a read meant namespace {meant} and shows namespace {store}"))
+            LoadRequestKind::ChangingNamespace { meant } if status.is_success() => {
+                match (meant, buffer.first()) {
+                    (Some(meant), Some(&store)) if meant != store => {
+                        Err(format!("a read meant namespace {meant} and shows namespace {store}"))
+                    }
+                    _ => Ok(()),
                 }
-                _ => Ok(()),
-            },
-            Kind::Elsewhere { .. } => {
+            }
+            LoadRequestKind::ChangingNamespace { .. } => {
                 if status.is(Status::INVALID_NAMESPACE) || FAILURES.iter().any(|&s| status.is(s)) {
                     Ok(())
                 } else {
                     Err(format!("namespace 2 answers {status}"))
                 }
             }
-            Kind::Counting { job } => {
+            LoadRequestKind::Counting { job } => {
                 let is_known = status.is_success() || status.is(Status::COMPARE_FAILURE);
                 match is_known || FAILURES.iter().any(|&s| status.is(s)) {
                     true => self.counting.complete(job, status, buffer),
                     false => Err(format!("a counter answers {status}")),
                 }
             }
-            Kind::Tenure { what } => {
+            LoadRequestKind::Tenure { what } => {
                 self.tenures.complete(host, what, status);
                 let is_known = status.is_success() || status.is(Status::RESERVATION_CONFLICT);
                 match is_known || FAILURES.iter().any(|&s| status.is(s)) {
@@ -373,40 +381,42 @@ impl Load {
                     false => Err(format!("who takes the namespace is answered {status}")),
                 }
             }
-            // Whether an earlier try was executed, nobody knows.
+            // The outcome of an earlier attempt is unknown.
             _ if self.tenures.is_used() && status.is(Status::RESERVATION_CONFLICT) => {
                 self.history.fail(token);
                 Ok(())
             }
-            Kind::Flush if status.is(Status::WRITE_FAULT) && status.is_dnr() => {
+            LoadRequestKind::Flush if status.is(Status::WRITE_FAULT) && status.is_dnr() => {
                 self.tally.lost += 1;
                 self.history.lose(token)
             }
-            Kind::Read { .. } if status.is(Status::UNRECOVERED_READ_ERROR) => {
+            LoadRequestKind::Read { .. } if status.is(Status::UNRECOVERED_READ_ERROR) => {
                 self.tally.unreadable += 1;
                 self.history.unreadable(token)
             }
-            Kind::Mark if status.is(Status::INTERNAL_ERROR) => {
+            LoadRequestKind::Mark if status.is(Status::INTERNAL_ERROR) => {
                 self.history.fail_mark(token);
                 Ok(())
             }
-            Kind::Swap { .. } if status.is(Status::COMPARE_FAILURE) => {
+            LoadRequestKind::Swap { .. } if status.is(Status::COMPARE_FAILURE) => {
                 self.tally.refused += 1;
                 self.history.refuse(token);
                 Ok(())
             }
             _ if !status.is_success() => self.fail(token, &kind, status),
-            Kind::Swap { .. } => {
+            LoadRequestKind::Swap { .. } => {
                 self.tally.swapped += 1;
                 self.history.end(token, &[])
             }
-            Kind::Read { lbas, .. } => self.end_read(token, lbas, buffer),
-            Kind::Write { .. } | Kind::Mark | Kind::Flush => self.history.end(token, &[]),
+            LoadRequestKind::Read { lbas, .. } => self.end_read(token, lbas, buffer),
+            LoadRequestKind::Write { .. } | LoadRequestKind::Mark | LoadRequestKind::Flush => {
+                self.history.end(token, &[])
+            }
         }
     }
 }
 
-impl Load {
+impl SimLoad {
     fn end_read(&mut self, token: u64, lbas: Range<u64>, data: &[u8]) -> Result<(), String> {
         let blocks = data.chunks_exact(BLOCK_BYTES);
         let mixture = |lba, block: &[u8]| {
@@ -414,17 +424,19 @@ impl Load {
             is_one.then_some(MIXTURE)
         };
         let stamp = |(lba, block)| stamp_of(block, lba).or_else(|| mixture(lba, block));
-        let stamps: Option<Vec<Stamp>> = lbas.zip(blocks).map(stamp).collect();
+        let stamps: Option<Vec<BlockStamp>> = lbas.zip(blocks).map(stamp).collect();
         self.history.end(token, &stamps.ok_or("a block is torn or strange")?)
     }
 
-    /// A request has failed, which it may.
-    fn fail(&mut self, token: u64, kind: &Kind, status: Status) -> Result<(), String> {
+    /// Fails a request with a permitted status.
+    fn fail(&mut self, token: u64, kind: &LoadRequestKind, status: Status) -> Result<(), String> {
         self.history.fail(token);
-        // Its own flush has failed.
+        // The flush of the command itself has failed.
         let is_forced = matches!(
             kind,
-            Kind::Read { fua: true, .. } | Kind::Write { fua: true } | Kind::Swap { fua: true }
+            LoadRequestKind::Read { fua: true, .. }
+                | LoadRequestKind::Write { fua: true }
+                | LoadRequestKind::Swap { fua: true }
         );
         let is_due = is_forced && status.is(Status::WRITE_FAULT);
         match is_due || FAILURES.iter().any(|&s| status.is(s)) {
@@ -434,14 +446,14 @@ impl Load {
     }
 }
 
-/// Force Unit Access.
+/// Sets Force Unit Access.
 fn force(sqe: &mut Sqe, fua: bool) {
     if fua {
         sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();
     }
 }
 
-fn request(token: u64, sqe: Sqe, data: Data, buffer: Vec<u8>, urgency: Urgency) -> Request {
+fn request(token: u64, sqe: Sqe, data: Data, buffer: Vec<u8>, urgency: Urgency) -> LoadRequest {
     let (compare, hides_blocks) = (None, false);
-    Request { token, sqe, compare, data, buffer, urgency, hides_blocks }
+    LoadRequest { token, sqe, compare, data, buffer, urgency, hides_blocks }
 }

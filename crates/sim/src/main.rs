@@ -2,10 +2,10 @@
 //! losing,killing`.
 
 use clap::Parser;
-use roadtrain_sim::runs::{Lanes, Runs, first_seed};
+use roadtrain_sim::runs::{RunNetwork, Runs, first_seed};
 use roadtrain_sim::scenario;
 use roadtrain_sim::summary::Summary;
-use roadtrain_sim::world::Failure;
+use roadtrain_sim::world::RunFailure;
 use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 /// Time between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
-/// The name that stands for all scenarios.
+/// Name that selects all scenarios.
 const EVERY: &str = "all";
 
 /// Simulates host and target over a hostile network, a run a seed.
 #[derive(Parser)]
-struct Options {
+struct SimOptions {
     /// Seeds of each scenario
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
@@ -45,12 +45,12 @@ fn names() -> Vec<&'static str> {
     scenario::ALL.iter().map(|(name, _)| *name).chain([EVERY]).collect()
 }
 
-impl Options {
+impl SimOptions {
     fn runs(&self) -> Vec<Runs> {
         let lanes = match (self.ethernet, self.mixing) {
-            (true, _) => Lanes::Ethernet,
-            (_, true) => Lanes::Mixing,
-            _ => Lanes::Tcp,
+            (true, _) => RunNetwork::Ethernet,
+            (_, true) => RunNetwork::Mixing,
+            _ => RunNetwork::Tcp,
         };
         if self.scenario.iter().any(|name| name == EVERY) {
             return Runs::all(lanes).collect();
@@ -59,16 +59,16 @@ impl Options {
     }
 }
 
-/// Counts of a scenario's seeds that have ended.
-struct Counts {
+/// Counters of a scenario's completed seeds.
+struct SeedCounts {
     ended: u64,
     requests: u64,
     failures: u64,
     printed_at: Instant,
 }
 
-impl Counts {
-    fn add(&mut self, runs: &Runs, seed: u64, seeds: u64, outcome: Result<Summary, Failure>) {
+impl SeedCounts {
+    fn add(&mut self, runs: &Runs, seed: u64, seeds: u64, outcome: Result<Summary, RunFailure>) {
         self.ended += 1;
         match outcome {
             Ok(sum) => self.requests += sum.tally.submitted,
@@ -85,9 +85,9 @@ impl Counts {
     }
 }
 
-/// Runs a scenario's seeds on all threads, and returns how many have failed.
+/// Runs a scenario's seeds on all threads, and returns the number of failures.
 fn run_seeds(runs: &Runs, first: u64, seeds: u64, threads: usize) -> u64 {
-    let counts = Counts { ended: 0, requests: 0, failures: 0, printed_at: Instant::now() };
+    let counts = SeedCounts { ended: 0, requests: 0, failures: 0, printed_at: Instant::now() };
     let (next, counts) = (AtomicU64::new(0), Mutex::new(counts));
     let work = || loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
@@ -99,14 +99,15 @@ fn run_seeds(runs: &Runs, first: u64, seeds: u64, threads: usize) -> u64 {
         counts.lock().expect("no panic under the lock").add(runs, seed, seeds, outcome);
     };
     thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
-    let Counts { requests, failures, .. } = counts.into_inner().expect("no panic under the lock");
+    let SeedCounts { requests, failures, .. } =
+        counts.into_inner().expect("no panic under the lock");
     let name = runs.name();
     println!("{name}: {seeds} seeds from {first} on, {requests} requests, {failures} failures");
     failures
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = SimOptions::parse();
     let first = options.first.unwrap_or_else(first_seed);
     let threads = options.threads.or_else(|| thread::available_parallelism().ok());
     let threads = threads.map_or(1, NonZero::get);

@@ -1,8 +1,8 @@
-//! Where the simulated target keeps its marks of Write Uncorrectable: a file that outlives the process, whose saves take
-//! their time and fail sometimes. What a failed save, or one that a crash came into, has left, only the next process
-//! finds out.
+//! File with the marks of Write Uncorrectable of the simulated target. It outlives the process, and its saves take
+//! their time and fail sometimes. Only the next process finds out what a save left that has failed, or was interrupted
+//! by a crash.
 
-use crate::rng::Rng;
+use crate::rng::SimRng;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::uncorrectable::{Extents, parse_image};
 
@@ -11,48 +11,48 @@ const SAVE_US: (u64, u64) = (10, 600);
 /// Saves of 100 that fail.
 const FAILING_PERCENT: u64 = 20;
 
-/// A save under way.
-struct Save {
+/// A save in flight.
+struct MarksSave {
     image: Extents,
     ends: Instant,
     fails: bool,
 }
 
-/// The file.
+/// The file of marks.
 pub(crate) struct MarksFile {
-    /// What a process finds that begins.
+    /// Content that the next process finds.
     found: Extents,
-    save: Option<Save>,
-    rng: Rng,
+    save: Option<MarksSave>,
+    rng: SimRng,
 }
 
 impl MarksFile {
-    /// A file without marks.
-    pub(crate) fn new(rng: Rng) -> Self {
+    /// Makes a file without marks.
+    pub(crate) fn new(rng: SimRng) -> Self {
         MarksFile { found: Extents::default(), save: None, rng }
     }
 
-    /// Begins to save what the target has made of its marks.
+    /// Begins to save the target's marks.
     pub(crate) fn save(&mut self, now: Instant, image: &[u8]) {
         assert!(self.save.is_none(), "one save at a time");
         let image = parse_image(image).expect("the target reads what it has written");
         let ends = now + self.rng.micros(SAVE_US.0, SAVE_US.1);
         let fails = self.rng.chance(FAILING_PERCENT);
-        self.save = Some(Save { image, ends, fails });
+        self.save = Some(MarksSave { image, ends, fails });
     }
 
-    /// Whether the save that has ended by now went well.
+    /// Completes a save that is due. True if it has succeeded.
     pub(crate) fn advance(&mut self, now: Instant) -> Option<bool> {
-        let Save { image, fails, .. } = self.save.take_if(|save| save.ends <= now)?;
+        let MarksSave { image, fails, .. } = self.save.take_if(|save| save.ends <= now)?;
         if !fails || self.rng.chance(50) {
             self.found = image;
         }
         Some(!fails)
     }
 
-    /// The process ends. What the next one finds.
+    /// Ends the process. Returns the content that the next one finds.
     pub(crate) fn crash(&mut self) -> Extents {
-        if let Some(Save { image, .. }) = self.save.take()
+        if let Some(MarksSave { image, .. }) = self.save.take()
             && self.rng.chance(50)
         {
             self.found = image;
@@ -60,7 +60,7 @@ impl MarksFile {
         self.found.clone()
     }
 
-    /// When the save ends.
+    /// Returns the time at which the save ends.
     pub(crate) fn next_at(&self) -> Option<Instant> {
         self.save.as_ref().map(|save| save.ends)
     }

@@ -1,55 +1,55 @@
-//! Connections over a network that splits what is sent at any octet, delays it, holds it back, and resets
-//! connections with any part of it lost. What arrives, arrives in order: TCP has seen to that.
+//! Connections over a network that splits data at any byte, delays it, holds it back, and resets connections with any
+//! part of it lost. Data that arrives is in order, as TCP ensures.
 
-use crate::ends::{Arrival, ConnId, End};
+use crate::ends::{ConnEnd, ConnId, ConnectionArrival};
 use crate::forger;
-use crate::rng::Rng;
+use crate::rng::SimRng;
 use crate::secure::TlsEnds;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 
-/// More octets than the set-up of a connection has in either direction.
+/// Upper bound of the bytes that the set-up of a connection takes in either direction.
 const SET_UP_OCTETS: usize = 2048;
 
-/// How the network behaves.
+/// Behaviour of the network.
 #[derive(Clone, Copy, Debug)]
-pub struct Weather {
+pub struct NetworkBehaviour {
     /// Shortest and longest delay in microseconds.
     pub delay_us: (u64, u64),
-    /// Most octets that stay together; they are cut at random.
+    /// Most bytes of a piece; data is cut at random.
     pub piece_bytes: u64,
-    /// Octets under way in one direction before a sender blocks.
+    /// Bytes in flight in one direction at which a sender blocks.
     pub window_bytes: usize,
 }
 
 /// One direction of a connection, named by the end that receives.
 #[derive(Default)]
-struct Pipe {
-    flight: VecDeque<(Instant, Arrival)>,
+struct ConnectionPipe {
+    flight: VecDeque<(Instant, ConnectionArrival)>,
     octets: usize,
-    /// Octets that have arrived.
+    /// Bytes that have arrived.
     arrived: usize,
-    /// The receiver reads nothing before.
+    /// Time before which the receiver reads nothing.
     stalled_until: Instant,
-    /// The receiver does not read.
-    is_deaf: bool,
-    /// The sender found the window closed.
+    /// True while the receiver does not read.
+    is_unread: bool,
+    /// True if the sender found the window closed.
     sender_blocked: bool,
-    /// The sender was blocked and may go on since then.
+    /// Time since which a blocked sender can continue.
     writable_at: Option<Instant>,
-    /// The receiver is gone: what arrives is lost.
+    /// True once the receiver is gone: arriving data is lost.
     dead: bool,
-    /// The network loses everything, and nobody knows.
+    /// True while the network silently drops everything.
     swallows: bool,
-    /// Everything that was sent.
+    /// Bytes that were sent.
     sent: Vec<u8>,
-    /// Somebody has changed it.
+    /// True if the data was forged.
     is_forged: bool,
 }
 
-impl Pipe {
-    fn push(&mut self, at: Instant, arrival: Arrival) {
+impl ConnectionPipe {
+    fn push(&mut self, at: Instant, arrival: ConnectionArrival) {
         if self.dead || self.swallows {
             return;
         }
@@ -58,15 +58,15 @@ impl Pipe {
     }
 
     fn next_at(&self, held_until: Instant) -> Option<Instant> {
-        let (at, _) = self.flight.front().filter(|_| !self.is_deaf)?;
+        let (at, _) = self.flight.front().filter(|_| !self.is_unread)?;
         Some((*at).max(self.stalled_until).max(held_until))
     }
 
-    /// Loses the last octets of what is under way, cut anywhere.
-    fn cut(&mut self, rng: &mut Rng) {
+    /// Drops the end of the data in flight, cut at any byte.
+    fn cut(&mut self, rng: &mut SimRng) {
         let mut keep = rng.between(0, self.octets as u64) as usize;
         self.flight.retain_mut(|(_, arrival)| {
-            if let Arrival::Octets(octets) = arrival {
+            if let ConnectionArrival::Octets(octets) = arrival {
                 octets.truncate(keep);
                 keep -= octets.len();
                 return !octets.is_empty();
@@ -77,66 +77,66 @@ impl Pipe {
     }
 }
 
-fn length(arrival: &Arrival) -> usize {
+fn length(arrival: &ConnectionArrival) -> usize {
     match arrival {
-        Arrival::Octets(octets) => octets.len(),
+        ConnectionArrival::Octets(octets) => octets.len(),
         _ => 0,
     }
 }
 
 #[derive(Default)]
-struct Connection {
-    /// The target that it leads to.
+struct NetworkConnection {
+    /// Target that it leads to.
     target: u8,
-    /// The host that has opened it.
+    /// Host that has opened it.
     hostid: [u8; 16],
-    to_host: Pipe,
-    to_target: Pipe,
+    to_host: ConnectionPipe,
+    to_target: ConnectionPipe,
 }
 
-impl Connection {
-    fn pipe(&mut self, receiver: End) -> &mut Pipe {
+impl NetworkConnection {
+    fn pipe(&mut self, receiver: ConnEnd) -> &mut ConnectionPipe {
         match receiver {
-            End::Host => &mut self.to_host,
-            End::Target => &mut self.to_target,
+            ConnEnd::Host => &mut self.to_host,
+            ConnEnd::Target => &mut self.to_target,
         }
     }
 }
 
 /// The network between hosts and targets.
 pub struct Network {
-    weather: Weather,
-    rng: Rng,
-    connections: BTreeMap<ConnId, Connection>,
+    network_behaviour: NetworkBehaviour,
+    rng: SimRng,
+    connections: BTreeMap<ConnId, NetworkConnection>,
     next_id: u32,
     held_until: Instant,
-    /// The target that each address leads to now.
+    /// Target of each address at present.
     routes: Vec<u8>,
-    /// Targets that stand still until then.
+    /// Times until which targets are paused.
     paused_until: Vec<Instant>,
-    /// What the ends of connections have said, and how much of it was heard.
+    /// Bytes that the ends of connections have sent, and how many were received and compared.
     ledger: BTreeMap<(ConnId, bool), (Vec<u8>, usize)>,
-    /// An end is about to leave it.
-    leaving: Option<(ConnId, End)>,
-    /// Connections have TLS: somebody on the wire knows their records.
+    /// Connection that an end is about to close.
+    leaving: Option<(ConnId, ConnEnd)>,
+    /// True if connections have TLS, whose records can be forged.
     is_secured: bool,
-    /// How often octets under way were changed.
+    /// Number of changes to bytes in flight.
     pub forged: u64,
-    /// Why ends of connections with TLS were over.
+    /// Reasons why ends of connections with TLS have ended.
     pub tls: TlsEnds,
 }
 
 impl Network {
-    /// A network without connections. Address by address, `routes` are the targets that these lead to.
+    /// Makes a network without connections. `routes` are the targets of the addresses.
     #[must_use]
     pub fn new(
-        weather: Weather,
+        network_behaviour: NetworkBehaviour,
         (routes, targets): (Vec<u8>, u8),
         is_secured: bool,
-        rng: Rng,
+        rng: SimRng,
     ) -> Self {
         Network {
-            weather,
+            network_behaviour,
             rng,
             connections: BTreeMap::new(),
             next_id: 0,
@@ -151,49 +151,49 @@ impl Network {
         }
     }
 
-    /// The target that an address leads to now.
+    /// Returns the target of an address at present.
     #[must_use]
     pub fn route(&self, address: u8) -> u8 {
         self.routes[usize::from(address)]
     }
 
-    /// From now on an address leads to another target.
+    /// Routes an address to another target.
     pub fn set_route(&mut self, address: u8, target: u8) {
         let route = self.routes.get_mut(usize::from(address));
         route.into_iter().for_each(|route| *route = target);
     }
 
-    /// A target takes nothing before `until`.
+    /// Pauses a target until `until`.
     pub fn pause(&mut self, target: u8, until: Instant) {
         self.paused_until[usize::from(target)] = until;
     }
 
-    /// An end is about to have a turn: its senders that were blocked try again without a wake-up.
-    pub fn begin_turn(&mut self, end: End) {
+    /// Begins a turn of an end: its blocked senders retry without a wake-up.
+    pub fn begin_turn(&mut self, end: ConnEnd) {
         for connection in self.connections.values_mut() {
             connection.pipe(end.peer()).writable_at = None;
         }
     }
 
     fn delay(&mut self) -> Duration {
-        let (shortest, longest) = self.weather.delay_us;
+        let (shortest, longest) = self.network_behaviour.delay_us;
         self.rng.micros(shortest, longest)
     }
 
-    /// The host connects; the target hears of it later.
+    /// Connects a host; the target accepts later.
     pub fn connect(&mut self, now: Instant, target: u8, hostid: [u8; 16]) -> ConnId {
         self.next_id += 1;
         let id = ConnId(self.next_id);
         let at = now + self.delay();
-        let mut connection = Connection { target, hostid, ..Connection::default() };
-        connection.to_target.push(at, Arrival::Accept);
+        let mut connection = NetworkConnection { target, hostid, ..NetworkConnection::default() };
+        connection.to_target.push(at, ConnectionArrival::Accept);
         self.connections.insert(id, connection);
         id
     }
 
-    /// Sends as much of `octets` as the window takes; how much that was.
-    pub fn send(&mut self, now: Instant, id: ConnId, from: End, octets: &[u8]) -> usize {
-        let window = self.weather.window_bytes;
+    /// Sends as much of `octets` as the window takes. Returns that number of bytes.
+    pub fn send(&mut self, now: Instant, id: ConnId, from: ConnEnd, octets: &[u8]) -> usize {
+        let window = self.network_behaviour.window_bytes;
         let Some(pipe) = self.connections.get_mut(&id).map(|c| c.pipe(from.peer())) else {
             return octets.len();
         };
@@ -209,19 +209,20 @@ impl Network {
         }
         let mut rest = &octets[..taken];
         while !rest.is_empty() {
-            let piece = self.rng.between(1, self.weather.piece_bytes).min(rest.len() as u64);
+            let piece =
+                self.rng.between(1, self.network_behaviour.piece_bytes).min(rest.len() as u64);
             let (now_sent, later) = rest.split_at(piece as usize);
             let at = now + self.delay();
             if let Some(connection) = self.connections.get_mut(&id) {
-                connection.pipe(from.peer()).push(at, Arrival::Octets(now_sent.to_vec()));
+                connection.pipe(from.peer()).push(at, ConnectionArrival::Octets(now_sent.to_vec()));
             }
             rest = later;
         }
         taken
     }
 
-    /// What has arrived at `end` of `id`, one piece a call.
-    pub fn receive(&mut self, now: Instant, id: ConnId, end: End) -> Option<Arrival> {
+    /// Returns the next piece that has arrived at `end` of `id`.
+    pub fn receive(&mut self, now: Instant, id: ConnId, end: ConnEnd) -> Option<ConnectionArrival> {
         let held_until = self.held_until(self.connections.get(&id)?.target, end);
         let pipe = self.connections.get_mut(&id)?.pipe(end);
         if pipe.next_at(held_until)? > now {
@@ -233,55 +234,55 @@ impl Network {
         if std::mem::take(&mut pipe.sender_blocked) {
             pipe.writable_at = Some(now);
         }
-        if arrival == Arrival::Closed {
+        if arrival == ConnectionArrival::Closed {
             self.forget(id, end);
         }
         Some(arrival)
     }
 
-    /// Connections a target has not accepted yet, and may now.
+    /// Accepts a connection of a target that is due.
     pub fn accept(&mut self, now: Instant, target: u8) -> Option<ConnId> {
-        let held_until = self.held_until(target, End::Target);
+        let held_until = self.held_until(target, ConnEnd::Target);
         let waiting = self.connections.iter().find(|(_, connection)| {
             let pipe = &connection.to_target;
             connection.target == target
-                && matches!(pipe.flight.front(), Some((_, Arrival::Accept)))
+                && matches!(pipe.flight.front(), Some((_, ConnectionArrival::Accept)))
                 && pipe.next_at(held_until).is_some_and(|at| at <= now)
         });
         let id = *waiting?.0;
-        self.receive(now, id, End::Target);
+        self.receive(now, id, ConnEnd::Target);
         Some(id)
     }
 
-    /// `end` closes its side: with `orderly` all it has sent arrives first, else maybe only a part.
-    pub fn close(&mut self, now: Instant, id: ConnId, end: End, orderly: bool) {
+    /// Closes the side of `end`: with `orderly` all data sent arrives first, else maybe only a part.
+    pub fn close(&mut self, now: Instant, id: ConnId, end: ConnEnd, orderly: bool) {
         let at = now + self.delay();
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let pipe = connection.pipe(end.peer());
         if !orderly {
             pipe.cut(&mut self.rng);
         }
-        pipe.push(at, Arrival::Closed);
+        pipe.push(at, ConnectionArrival::Closed);
         self.forget(id, end);
     }
 
-    /// The network resets the connection: both ends lose what has not arrived, from any octet on.
+    /// Resets the connection: both ends lose the data in flight, from any byte on.
     pub fn reset(&mut self, now: Instant, id: ConnId) {
-        for receiver in [End::Host, End::Target] {
+        for receiver in [ConnEnd::Host, ConnEnd::Target] {
             let at = now + self.delay();
             let Some(connection) = self.connections.get_mut(&id) else { return };
             let pipe = connection.pipe(receiver);
             pipe.cut(&mut self.rng);
-            pipe.push(at, Arrival::Closed);
+            pipe.push(at, ConnectionArrival::Closed);
         }
     }
 
-    /// From now on the network swallows what is sent over the connection, in both directions, and what is under way:
-    /// neither end is told, not even when the other one ends it. What has arrived is still to be read.
+    /// Drops all later data of the connection in both directions, and data in flight. Neither end is notified, not even
+    /// when the other one closes. Data that has arrived can still be read.
     pub fn swallow(&mut self, now: Instant, id: ConnId) {
         let held_until = self.held_until;
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        for end in [End::Host, End::Target] {
+        for end in [ConnEnd::Host, ConnEnd::Target] {
             let pipe = connection.pipe(end);
             pipe.swallows = true;
             pipe.flight.retain(|(at, _)| (*at).max(held_until) <= now);
@@ -290,21 +291,21 @@ impl Network {
         }
     }
 
-    /// The network resets the connection, but only `end` hears of it.
-    pub fn reset_one(&mut self, now: Instant, id: ConnId, end: End) {
+    /// Resets the connection with notice to `end` only.
+    pub fn reset_one(&mut self, now: Instant, id: ConnId, end: ConnEnd) {
         self.swallow(now, id);
         let at = now + self.delay();
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        // A target that has not heard of the connection never will.
-        let is_known = end == End::Host || connection.to_target.arrived > 0;
+        // A target that has not accepted the connection never will.
+        let is_known = end == ConnEnd::Host || connection.to_target.arrived > 0;
         let pipe = connection.pipe(end);
         if is_known && !pipe.dead {
-            pipe.flight.push_back((at, Arrival::Closed));
+            pipe.flight.push_back((at, ConnectionArrival::Closed));
         }
     }
 
-    /// `end` receives no more.
-    fn forget(&mut self, id: ConnId, end: End) {
+    /// Stops receiving at `end`.
+    fn forget(&mut self, id: ConnId, end: ConnEnd) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let pipe = connection.pipe(end);
         pipe.dead = true;
@@ -315,16 +316,16 @@ impl Network {
         }
     }
 
-    /// Whether the end of the connection has arrived at `end`, maybe behind octets not read yet.
+    /// True if the end of the connection has arrived at `end`, maybe behind unread bytes.
     #[must_use]
-    pub fn is_closed(&self, now: Instant, id: ConnId, end: End) -> bool {
+    pub fn is_closed(&self, now: Instant, id: ConnId, end: ConnEnd) -> bool {
         let Some(connection) = self.connections.get(&id) else { return true };
         let pipe = match end {
-            End::Host => &connection.to_host,
-            End::Target => &connection.to_target,
+            ConnEnd::Host => &connection.to_host,
+            ConnEnd::Target => &connection.to_target,
         };
         pipe.dead
-            || matches!(pipe.flight.back(), Some((at, Arrival::Closed))
+            || matches!(pipe.flight.back(), Some((at, ConnectionArrival::Closed))
                 if (*at).max(self.held_until) <= now)
     }
 
@@ -334,41 +335,40 @@ impl Network {
         self.connections.get(&id).is_some_and(|connection| !connection.to_host.dead)
     }
 
-    /// The host that has opened a connection with TLS.
+    /// Returns the host that has opened a connection with TLS.
     #[must_use]
     pub fn secured_host(&self, id: ConnId) -> Option<[u8; 16]> {
         let connection = self.connections.get(&id).filter(|_| self.is_secured)?;
         Some(connection.hostid)
     }
 
-    /// From now on `end` reads what arrives, or does not.
-    pub fn listen(&mut self, id: ConnId, end: End, listens: bool) {
+    /// Starts or stops reading at `end`.
+    pub fn listen(&mut self, id: ConnId, end: ConnEnd, listens: bool) {
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.pipe(end).is_deaf = !listens;
+            connection.pipe(end).is_unread = !listens;
         }
     }
 
-    /// `end` does not read before `until`.
-    pub fn stall(&mut self, id: ConnId, end: End, until: Instant) {
+    /// Stops reading at `end` before `until`.
+    pub fn stall(&mut self, id: ConnId, end: ConnEnd, until: Instant) {
         if let Some(connection) = self.connections.get_mut(&id) {
             let pipe = connection.pipe(end);
             pipe.stalled_until = pipe.stalled_until.max(until);
         }
     }
 
-    /// Nothing arrives anywhere before `until`.
+    /// Holds all arrivals until `until`.
     pub fn hold(&mut self, until: Instant) {
         self.held_until = self.held_until.max(until);
     }
 
-    /// Changes a bit of something under way, of a connection whose set-up, which no digest protects, is
-    /// over for long.
+    /// Flips a bit in flight, on a connection that has long completed its set-up, which no digest protects.
     pub fn corrupt(&mut self) {
         let pipes = self.connections.values_mut().flat_map(|c| [&mut c.to_host, &mut c.to_target]);
         let pipes = pipes.filter(|pipe| pipe.arrived > SET_UP_OCTETS);
         let pieces =
             pipes.flat_map(|pipe| &mut pipe.flight).filter_map(|(_, arrival)| match arrival {
-                Arrival::Octets(octets) if !octets.is_empty() => Some(octets),
+                ConnectionArrival::Octets(octets) if !octets.is_empty() => Some(octets),
                 _ => None,
             });
         let mut pieces: Vec<&mut Vec<u8>> = pieces.collect();
@@ -381,10 +381,10 @@ impl Network {
         self.forged += 1;
     }
 
-    /// Changes what is under way over a connection in one direction, in any way; each only once.
+    /// Forges the data in flight over a connection in one direction, at most once for each.
     pub fn forge(&mut self) {
         let pipes = self.connections.values_mut().flat_map(|c| [&mut c.to_host, &mut c.to_target]);
-        let mut pipes: Vec<&mut Pipe> =
+        let mut pipes: Vec<&mut ConnectionPipe> =
             pipes.filter(|pipe| pipe.octets > 0 && !pipe.is_forged).collect();
         if pipes.is_empty() {
             return;
@@ -392,7 +392,7 @@ impl Network {
         let number = self.rng.below(pipes.len() as u64) as usize;
         let pipe = &mut *pipes[number];
         let pieces = pipe.flight.iter_mut().filter_map(|(_, arrival)| match arrival {
-            Arrival::Octets(octets) => Some(octets),
+            ConnectionArrival::Octets(octets) => Some(octets),
             _ => None,
         });
         if forger::forge(&mut self.rng, &pipe.sent, pipe.arrived, pieces.collect()) {
@@ -402,64 +402,64 @@ impl Network {
         }
     }
 
-    /// An end has said so much more.
-    pub fn said(&mut self, id: ConnId, from: End, data: &[u8]) {
-        self.ledger.entry((id, from == End::Host)).or_default().0.extend_from_slice(data);
+    /// Records data that an end has sent.
+    pub fn record_sent(&mut self, id: ConnId, from: ConnEnd, data: &[u8]) {
+        self.ledger.entry((id, from == ConnEnd::Host)).or_default().0.extend_from_slice(data);
     }
 
-    /// An end has heard so much more: whether its peer has said that.
+    /// Compares data that an end has received with the data that its peer has sent. True if it matches.
     #[must_use]
-    pub fn heard(&mut self, id: ConnId, at: End, data: &[u8]) -> bool {
+    pub fn check_received(&mut self, id: ConnId, at: ConnEnd, data: &[u8]) -> bool {
         if data.is_empty() {
             return true;
         }
-        let (said, heard) = self.ledger.entry((id, at == End::Target)).or_default();
-        let is_next = said[*heard..].starts_with(data);
-        *heard += data.len();
+        let (sent, received) = self.ledger.entry((id, at == ConnEnd::Target)).or_default();
+        let is_next = sent[*received..].starts_with(data);
+        *received += data.len();
         is_next
     }
 
-    /// An end is to leave a connection.
-    pub fn leave(&mut self, id: ConnId, end: End) {
+    /// Requests that an end closes a connection.
+    pub fn leave(&mut self, id: ConnId, end: ConnEnd) {
         self.leaving = Some((id, end));
     }
 
-    /// Whether an end is to leave a connection now.
-    pub fn leaves(&mut self, id: ConnId, end: End) -> bool {
+    /// True if an end is to close the connection now.
+    pub fn leaves(&mut self, id: ConnId, end: ConnEnd) -> bool {
         self.leaving.take_if(|leaving| *leaving == (id, end)).is_some()
     }
 
-    /// A connection at random.
+    /// Returns a random connection.
     pub fn any(&mut self) -> Option<ConnId> {
         let count = self.connections.len() as u64;
         let index = if count > 0 { self.rng.below(count) } else { return None };
         self.connections.keys().nth(index as usize).copied()
     }
 
-    /// Every connection that there is.
+    /// Applies a change to every connection.
     pub fn each(&mut self, mut change: impl FnMut(&mut Self, ConnId)) {
         let conns: Vec<ConnId> = self.connections.keys().copied().collect();
         conns.into_iter().for_each(|conn| change(self, conn));
     }
 
-    /// When something arrives at an end, or a blocked sender there may go on.
+    /// Returns the time of the next arrival at an end, or at which a blocked sender there can continue.
     #[must_use]
-    pub fn next_moment(&self, end: End) -> Option<Instant> {
-        let moment = |connection: &Connection| {
+    pub fn next_event_at(&self, end: ConnEnd) -> Option<Instant> {
+        let moment = |connection: &NetworkConnection| {
             let held_until = self.held_until(connection.target, end);
-            let Connection { to_host, to_target, .. } = connection;
+            let NetworkConnection { to_host, to_target, .. } = connection;
             let (arrives, sends) = match end {
-                End::Host => (to_host, to_target.writable_at),
-                End::Target => (to_target, to_host.writable_at.map(|at| at.max(held_until))),
+                ConnEnd::Host => (to_host, to_target.writable_at),
+                ConnEnd::Target => (to_target, to_host.writable_at.map(|at| at.max(held_until))),
             };
             arrives.next_at(held_until).into_iter().chain(sends).min()
         };
         self.connections.values().filter_map(moment).min()
     }
 
-    /// Nothing is taken before at that end of a target's connections.
-    fn held_until(&self, target: u8, end: End) -> Instant {
-        let paused = self.paused_until.get(usize::from(target)).filter(|_| end == End::Target);
+    /// Returns the time before which nothing arrives at that end of a target's connections.
+    fn held_until(&self, target: u8, end: ConnEnd) -> Instant {
+        let paused = self.paused_until.get(usize::from(target)).filter(|_| end == ConnEnd::Target);
         self.held_until.max(paused.copied().unwrap_or_default())
     }
 }

@@ -1,44 +1,44 @@
-//! Hosts with several paths: each path is a [`Host`] with an association of its own, and what one cannot carry goes to
-//! another one as `roadtrain_host_proto::paths` says.
+//! Hosts with several paths: each path is a [`SimHost`] with an association of its own. Requests that one cannot carry
+//! move to another one by the rules of `roadtrain_host_proto::paths`.
 
-use crate::host::{Host, exchange};
-use crate::load::Load;
-use crate::plan::{Plan, Sabotage};
-use crate::request::Request;
-use crate::transport::Transport;
+use crate::host::{SimHost, exchange};
+use crate::load::SimLoad;
+use crate::plan::{Sabotage, SimPlan};
+use crate::request::LoadRequest;
+use crate::transport::SimTransport;
 use roadtrain_host_proto::paths::{Choice, PathPolicy, Selector};
 use roadtrain_host_proto::requests::{Addressed, Moved};
 use roadtrain_proto::time::Instant;
 
-/// The paths of a host.
-pub struct Paths {
-    /// One for each lane.
+/// Paths of a host.
+pub struct HostPaths {
+    /// Selectors of the lanes.
     selectors: Vec<Selector>,
-    /// Everything goes to other paths at once, and nobody has what was lost ended, which is wrong.
+    /// True for a deliberate fault: requests move to other paths at once, and lost controllers are not ended.
     is_early: bool,
 }
 
-impl Paths {
-    /// Of a host of that plan.
+impl HostPaths {
+    /// Makes the paths of a host of that plan.
     #[must_use]
-    pub fn new(plan: &Plan, number: usize) -> Self {
+    pub fn new(plan: &SimPlan, number: usize) -> Self {
         let policies = [PathPolicy::Latency, PathPolicy::RoundRobin, PathPolicy::QueueDepth];
         let policy = policies[number % policies.len()];
         let selector = |_| Selector::new(policy, plan.paths.into());
         let is_early = plan.sabotage == Some(Sabotage::EarlyMove);
-        Paths { selectors: (0..plan.lanes).map(selector).collect(), is_early }
+        HostPaths { selectors: (0..plan.lanes).map(selector).collect(), is_early }
     }
 
-    /// After the turn of all of them.
+    /// Moves requests and events between the paths, after their turns.
     ///
     /// # Errors
-    /// What may not be.
-    pub fn turn<T: Transport>(
+    /// A violation of the checked rules.
+    pub fn turn<T: SimTransport>(
         &mut self,
         now: Instant,
-        paths: &mut [Host<T>],
+        paths: &mut [SimHost<T>],
         network: &mut T,
-        load: &mut Load,
+        load: &mut SimLoad,
     ) -> Result<(), String> {
         if let Some((first, others)) = paths.split_first_mut()
             && others.iter().any(|other| other.waits_for_first())
@@ -58,8 +58,8 @@ impl Paths {
         for lane in 0..self.selectors.len() {
             let selector = &mut self.selectors[lane];
             for (path, host) in paths.iter().enumerate() {
-                if selector.state(path) != host.way_state(lane) {
-                    selector.set_state(path, host.way_state(lane));
+                if selector.state(path) != host.path_state(lane) {
+                    selector.set_state(path, host.path_state(lane));
                 }
                 selector.set_barred(path, host.barred.clone());
             }
@@ -79,19 +79,19 @@ impl Paths {
             }
         }
         if has_moved {
-            paths.iter_mut().try_for_each(|path| path.go_on(now, network, load))?;
+            paths.iter_mut().try_for_each(|path| path.resume_requests(now, network, load))?;
         }
         Ok(())
     }
 
-    /// Whether a request has gone elsewhere.
-    fn place<T: Transport>(
+    /// Places requests on paths. True if one has moved to another path.
+    fn place<T: SimTransport>(
         &mut self,
         now: Instant,
-        paths: &mut [Host<T>],
+        paths: &mut [SimHost<T>],
         lane: usize,
         from: usize,
-        moved: Vec<Moved<Request>>,
+        moved: Vec<Moved<LoadRequest>>,
     ) -> bool {
         let mut has_moved = false;
         for moved in moved {

@@ -1,10 +1,10 @@
-//! What a seed stands for: settings of both ends, the network, the disk, the load and the faults.
+//! Plan of a seed: settings of both ends, the network, the disk, the load and the faults.
 
-use crate::disk::Manners;
-use crate::ends::End;
-use crate::ether::settings::Settings;
-use crate::network::Weather;
-use crate::rng::Rng;
+use crate::disk::DiskBehaviour;
+use crate::ends::ConnEnd;
+use crate::ether::settings::EtherSettings;
+use crate::network::NetworkBehaviour;
+use crate::rng::SimRng;
 use crate::secure::Security;
 use core::num::NonZeroU64;
 use core::ops::Range;
@@ -22,222 +22,225 @@ use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 
-/// The subsystem.
+/// NQN of the subsystem.
 pub const NQN: &str = "nqn.2026-11.test:sim";
-/// Everything over Ethernet is lost for so long, if anything is: longer than a keep-alive timeout.
+/// Duration for which everything over Ethernet is lost: longer than a keep-alive timeout.
 pub(crate) const SWALLOWED: Duration = Duration::from_millis(150);
-/// The host.
+/// Begin of the hosts' NQNs.
 pub const HOST_NQN: &str = "nqn.2026-11.test:host";
 
-/// NQN of one of several hosts.
+/// Returns the NQN of one of several hosts.
 pub(crate) fn host_nqn(hostid: [u8; 16]) -> String {
     format!("{HOST_NQN}-{}", hostid[0])
 }
 
 /// A fault, or another event from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum SimFault {
     /// The network resets a connection.
     Reset,
-    /// The network resets a connection, but only one end hears of it.
+    /// The network resets a connection, with notice to one end only.
     ResetOne {
-        /// Which.
-        end: End,
+        /// End that is notified.
+        end: ConnEnd,
     },
     /// An end does not read a connection for a while; over Ethernet it does nothing at all.
     Stall {
-        /// Which.
-        end: End,
-        /// How long.
+        /// Stalled end.
+        end: ConnEnd,
+        /// Duration of the stall.
         time: Duration,
     },
-    /// An end ends a connection.
-    Leave(End),
-    /// A link is cut for a while. This and what follows happens to links of Ethernet only.
+    /// An end closes a connection.
+    Leave(ConnEnd),
+    /// A link is cut for a while. This fault and the following ones apply to links of Ethernet only.
     Cut {
-        /// Which.
+        /// Number of the link.
         link: u8,
-        /// How long.
+        /// Duration of the cut.
         time: Duration,
-        /// The ends are told that there is no carrier.
-        told: bool,
-        /// What is sent meanwhile waits in the interface, and leaves when the link is back.
+        /// True if the ends are notified of the missing carrier.
+        is_notified: bool,
+        /// True if frames sent meanwhile wait in the interface, and leave when the link is back.
         sticks: bool,
     },
-    /// Nothing arrives over a link in one direction for a while.
-    Deaf {
-        /// Which.
+    /// All frames over a link in one direction are lost for a while.
+    DropTowards {
+        /// Number of the link.
         link: u8,
-        /// In which direction.
-        to: End,
-        /// How long.
+        /// Direction of the loss.
+        to: ConnEnd,
+        /// Duration of the loss.
         time: Duration,
     },
     /// The hosts' lanes move to other socket numbers.
     Move,
-    /// An end says that it has little room, or none, for a while.
+    /// An end advertises little room, or none, for a while.
     Narrow {
-        /// Which.
-        end: End,
-        /// Room.
+        /// Advertising end.
+        end: ConnEnd,
+        /// Advertised credits.
         credits: u16,
-        /// How long.
+        /// Duration.
         time: Duration,
     },
-    /// Somebody on the segment sends frames: replayed, truncated, changed, random.
+    /// An attacker on the segment sends frames: replayed, truncated, changed, random.
     Flood {
-        /// So many.
+        /// Number of frames.
         frames: u32,
     },
-    /// Nothing that is sent over Ethernet arrives at an end for a while, but frames of the past, which somebody repeats.
+    /// All frames to an end are lost for a while, except recorded ones that an attacker repeats.
     Echo {
-        /// Which.
-        to: End,
-        /// How long.
+        /// Receiving end.
+        to: ConnEnd,
+        /// Duration.
         time: Duration,
     },
-    /// Nothing arrives anywhere for a while.
+    /// All arrivals are held for a while.
     Hold {
-        /// How long.
+        /// Duration.
         time: Duration,
     },
-    /// A target's process dies and comes back.
+    /// A target's process dies and restarts.
     Kill {
-        /// Which.
+        /// Number of the target.
         target: u8,
-        /// How long it is away.
+        /// Duration of the absence.
         time: Duration,
     },
-    /// A target's process stands still: it executes nothing, its timers do not run, and what is sent to it arrives.
+    /// A target's process is paused: it executes nothing and its timers do not run, but data sent to it arrives.
     Pause {
-        /// Which.
+        /// Number of the target.
         target: u8,
-        /// How long.
+        /// Duration of the pause.
         time: Duration,
     },
-    /// A host detaches: what is not answered in time fails. Then another process attaches in its place.
+    /// A host detaches: requests without a timely response fail. Then another process attaches in its place.
     Detach {
-        /// Which.
+        /// Number of the host.
         host: u8,
         /// Time between the two.
         time: Duration,
     },
-    /// From now on an address leads to another target; connections that are there stay.
+    /// An address leads to another target from now on; existing connections stay.
     Reroute {
-        /// Which path's, over all hosts.
+        /// Number of the path, over all hosts.
         path: u8,
-        /// The target.
+        /// New target.
         target: u8,
     },
     /// The next write takes longer in the store.
     Stick {
-        /// How much longer.
+        /// Extra duration.
         time: Duration,
     },
     /// The machine of all targets loses power and comes back.
     PowerLoss {
-        /// How long it is away.
+        /// Duration of the absence.
         time: Duration,
     },
-    /// A host's process dies, whatever it has under way, and another takes its place: its connections are reset.
+    /// A host's process dies with its requests, and another takes its place: its connections are reset.
     KillHost {
-        /// Which.
+        /// Number of the host.
         host: u8,
-        /// How long it is away.
+        /// Duration of the absence.
         time: Duration,
     },
-    /// The network swallows all that is sent over a connection from then on, its end as well. Both ends find out
-    /// because nothing comes. Over Ethernet it swallows everything for a while.
+    /// The network drops all that is sent over a connection from then on, its end as well. Both ends detect that by
+    /// timeouts. Over Ethernet it drops everything for a while.
     Swallow,
-    /// The target reads none of the connections that are there for a while; over Ethernet it does nothing at all.
+    /// The target reads none of the present connections for a while; over Ethernet it is stalled.
     Unread {
-        /// How long.
+        /// Duration.
         time: Duration,
     },
-    /// All connections are over, but only hosts hear of it.
+    /// All connections end, with notice to hosts only.
     Partition,
-    /// One path of a host fails, over TCP. At first the target reads nothing of it for a while.
+    /// One path of a host fails, over TCP. At first the target does not read its connections for a while.
     Silence {
-        /// Which, over all hosts.
+        /// Number of the path, over all hosts.
         path: u8,
-        /// How long.
+        /// Duration.
         time: Duration,
     },
-    /// Then its connections are over, of which only the host hears, and it can make no others for a while.
+    /// Then its connections end, with notice to the host only, and it can make no others for a while.
     Isolate {
-        /// Which, over all hosts.
+        /// Number of the path, over all hosts.
         path: u8,
-        /// How long.
+        /// Duration.
         time: Duration,
     },
-    /// The network changes a bit: with both digests on, whatever it is must be found.
+    /// The network flips a bit: both digests are on and must detect it.
     Corrupt,
-    /// Somebody on the wire changes what is under way: octets are altered, left out, put in, or come again.
+    /// An attacker on the wire changes bytes in flight: they are altered, dropped, inserted, or repeated.
     Forge,
     /// A namespace without data changes.
     Namespace,
-    /// The disk does nothing for a while, as one whose path fails over.
+    /// The disk is stalled for a while, like one whose path fails over.
     StallDisk {
-        /// How long.
+        /// Duration of the stall.
         time: Duration,
     },
-    /// The namespace that is used grows, or shrinks to what it was.
+    /// The namespace in use grows, or shrinks to its previous size.
     Resize,
 }
 
-impl Fault {
-    /// How long it lasts.
+impl SimFault {
+    /// Returns the duration of the fault.
     #[must_use]
     pub fn time(&self) -> Duration {
         match *self {
-            Fault::Stall { time, .. }
-            | Fault::Hold { time }
-            | Fault::Kill { time, .. }
-            | Fault::Pause { time, .. }
-            | Fault::Detach { time, .. }
-            | Fault::Stick { time }
-            | Fault::KillHost { time, .. }
-            | Fault::StallDisk { time }
-            | Fault::Unread { time }
-            | Fault::Silence { time, .. }
-            | Fault::Isolate { time, .. }
-            | Fault::PowerLoss { time }
-            | Fault::Cut { time, .. }
-            | Fault::Deaf { time, .. }
-            | Fault::Echo { time, .. }
-            | Fault::Narrow { time, .. } => time,
-            Fault::Swallow => SWALLOWED,
-            Fault::Flood { .. } => Duration::from_millis(25),
-            Fault::Reset
-            | Fault::ResetOne { .. }
-            | Fault::Leave(_)
-            | Fault::Partition
-            | Fault::Move
-            | Fault::Corrupt
-            | Fault::Forge
-            | Fault::Reroute { .. }
-            | Fault::Namespace
-            | Fault::Resize => Duration::ZERO,
+            SimFault::Stall { time, .. }
+            | SimFault::Hold { time }
+            | SimFault::Kill { time, .. }
+            | SimFault::Pause { time, .. }
+            | SimFault::Detach { time, .. }
+            | SimFault::Stick { time }
+            | SimFault::KillHost { time, .. }
+            | SimFault::StallDisk { time }
+            | SimFault::Unread { time }
+            | SimFault::Silence { time, .. }
+            | SimFault::Isolate { time, .. }
+            | SimFault::PowerLoss { time }
+            | SimFault::Cut { time, .. }
+            | SimFault::DropTowards { time, .. }
+            | SimFault::Echo { time, .. }
+            | SimFault::Narrow { time, .. } => time,
+            SimFault::Swallow => SWALLOWED,
+            SimFault::Flood { .. } => Duration::from_millis(25),
+            SimFault::Reset
+            | SimFault::ResetOne { .. }
+            | SimFault::Leave(_)
+            | SimFault::Partition
+            | SimFault::Move
+            | SimFault::Corrupt
+            | SimFault::Forge
+            | SimFault::Reroute { .. }
+            | SimFault::Namespace
+            | SimFault::Resize => Duration::ZERO,
         }
     }
 
-    /// Whether connections may end by it.
+    /// True if the fault may end connections.
     #[must_use]
     pub fn ends(&self) -> bool {
         let harmless = matches!(
             self,
-            Fault::Namespace | Fault::Resize | Fault::StallDisk { .. } | Fault::Stick { .. }
+            SimFault::Namespace
+                | SimFault::Resize
+                | SimFault::StallDisk { .. }
+                | SimFault::Stick { .. }
         );
         let is_survived = matches!(
             self,
-            Fault::Stall { .. }
-                | Fault::Unread { .. }
-                | Fault::Silence { .. }
-                | Fault::Cut { .. }
-                | Fault::Deaf { .. }
-                | Fault::Move
-                | Fault::Narrow { .. }
-                | Fault::Flood { .. }
+            SimFault::Stall { .. }
+                | SimFault::Unread { .. }
+                | SimFault::Silence { .. }
+                | SimFault::Cut { .. }
+                | SimFault::DropTowards { .. }
+                | SimFault::Move
+                | SimFault::Narrow { .. }
+                | SimFault::Flood { .. }
         );
         !harmless && !is_survived
     }
@@ -245,165 +248,165 @@ impl Fault {
 
 /// Reactors of a target.
 #[derive(Clone, Copy, Debug)]
-pub struct Reactors {
-    /// How many.
+pub struct ReactorsPlan {
+    /// Number of reactors.
     pub count: usize,
-    /// Longest time for which one leaves a message in its inbox, where there are several.
+    /// Longest time in microseconds for which a reactor leaves a message in its inbox, if there are several.
     pub inbox_delay_us: u64,
-    /// Moves of lanes to another one that begin in a second.
+    /// Moves of lanes to another reactor per second.
     pub moves: u32,
 }
 
-impl Default for Reactors {
+impl Default for ReactorsPlan {
     fn default() -> Self {
-        Reactors { count: 1, inbox_delay_us: 0, moves: 0 }
+        ReactorsPlan { count: 1, inbox_delay_us: 0, moves: 0 }
     }
 }
 
-/// Everything a seed decides.
+/// Everything that a seed decides.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SimPlan {
     /// Hosts that share the namespace.
     pub hosts: u8,
     /// Targets that serve the namespace from one disk. At first a host's path leads to the target of its number.
     pub targets: u8,
     /// Reactors of each target.
-    pub reactors: Reactors,
-    /// The storage is memory that is lent: data of reads and writes moves in place.
+    pub reactors: ReactorsPlan,
+    /// True if the storage lends its memory: data of reads and writes is transferred in place.
     pub lends_memory: bool,
-    /// Paths of each host. Nobody kills hosts with several.
+    /// Paths of each host. Hosts with several are not killed.
     pub paths: u8,
     /// Lanes of a host.
     pub lanes: usize,
     /// Entries of the I/O queues.
     pub queue_entries: u16,
-    /// Requests outstanding a lane.
+    /// Requests outstanding per lane.
     pub depth: usize,
-    /// Requests begin before then; faults happen before then.
+    /// Time before which requests and faults begin.
     pub chaos: Duration,
     /// Mean time between two requests of a lane.
     pub pause: Duration,
     /// Blocks of the namespace.
     pub blocks: u64,
-    /// The last so many of them are counters.
+    /// Number of blocks at the end of the namespace that are counters.
     pub counters: u64,
-    /// The last so many of those before are written by hosts that take the namespace from one another by reservations.
+    /// Number of blocks before those that hosts write which take the namespace from one another by reservations.
     pub reserved: u64,
-    /// Requests of 100 that mark blocks as uncorrectable.
+    /// Percentage of requests that mark blocks as uncorrectable.
     pub marks_percent: u64,
-    /// Requests of 100 that replace a block by Compare and Write.
+    /// Percentage of requests that replace a block by Compare and Write.
     pub swaps_percent: u64,
     /// Settings of the host's I/O queue pairs.
     pub host: host::qpair::Config,
-    /// The host asks for SQ flow control.
+    /// True if the host requests SQ flow control.
     pub sq_flow_control: bool,
-    /// Hosts and target authenticate each other.
+    /// True if hosts and target authenticate each other.
     pub authenticates: bool,
-    /// Time of a target's Diffie-Hellman computation in microseconds; 0: there is none.
-    pub power_us: u64,
-    /// Connections are secured by TLS.
+    /// Time of a target's Diffie-Hellman computation in microseconds; 0: none.
+    pub dh_compute_us: u64,
+    /// True if connections are secured by TLS.
     pub tls: bool,
-    /// How, if they are.
+    /// Parameters of TLS.
     pub security: Security,
     /// Settings of the target's queue pairs.
     pub target: target::qpair::Config,
     /// Parts of a caravan (a PDU has one or two).
     pub caravan_parts: usize,
-    /// Octets of the target's buffers.
+    /// Bytes of the target's buffers.
     pub pool_bytes: usize,
-    /// What the namespace in use may do in a second; its limits come and go with changes of the other one.
+    /// Rate limits of the namespace in use; they come and go with changes of the other namespace.
     pub rates: Rates,
-    /// Connections of 100 that receive data straight into its place.
+    /// Percentage of connections that receive data directly into its destination.
     pub placed_percent: u64,
-    /// The network.
-    pub weather: Weather,
-    /// The disk.
-    pub manners: Manners,
-    /// Keep alive timeout; zero: none.
+    /// Behaviour of the network.
+    pub network_behaviour: NetworkBehaviour,
+    /// Behaviour of the disk.
+    pub behaviour: DiskBehaviour,
+    /// Keep-alive timeout; zero: none.
     pub keep_alive: Duration,
-    /// A command of the control plane is given up after that.
+    /// Timeout of a command of the control plane.
     pub timeout: Duration,
     /// First pause before connecting again.
     pub reconnect_delay: Duration,
-    /// Requests fail after that time without a connection.
+    /// Time without a connection after which requests fail.
     pub controller_loss_timeout: Option<Duration>,
-    /// The same, before that.
+    /// Earlier time without a connection after which requests fail fast.
     pub fast_io_fail_timeout: Option<Duration>,
-    /// The host aborts commands that take longer, then gives the connection up.
+    /// Time after which the host aborts a command, and then resets the connection.
     pub io_timeout: Option<Duration>,
-    /// Times at which the target does no I/O, and what it says then.
+    /// Times at which the target refuses I/O, with the status of its responses.
     pub refusals: Vec<(Range<Instant>, Status)>,
-    /// Lanes over Ethernet and their links; nothing over TCP.
-    pub ether: Settings,
-    /// Lanes may have express connections.
+    /// Settings of lanes over Ethernet and their links; empty over TCP.
+    pub ether: EtherSettings,
+    /// Rules of express connections; `None`: lanes have none.
     pub express: Option<Rules>,
-    /// Faults, in order of time.
-    pub faults: Vec<(Instant, Fault)>,
-    /// What scenarios draw from.
-    pub dice: Rng,
-    /// What the target does wrong, to see that it is found.
+    /// Faults, sorted by time.
+    pub faults: Vec<(Instant, SimFault)>,
+    /// Random numbers for scenarios.
+    pub dice: SimRng,
+    /// Deliberate fault of a state machine, which the checker must find.
     pub sabotage: Option<Sabotage>,
 }
 
-/// A wrong target.
+/// A deliberate fault, of the target unless it says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
-    /// It does not hold new associations back until what old ones have started has ended, nor does it reset those that
-    /// the host names.
+    /// It does not delay new associations until commands of old ones have ended, nor does it reset controllers that the
+    /// host names.
     NoFence,
-    /// It answers a flush at once.
+    /// It responds to a flush at once.
     IdleFlush,
-    /// It tells of a failed flush only who has flushed.
-    UntoldFailure,
-    /// It takes no notice of FUA.
+    /// It reports a failed flush only to the host that has flushed.
+    UnreportedFailure,
+    /// It ignores FUA.
     IgnoredFua,
-    /// It writes the first half of a block only.
+    /// It writes only the first half of a block.
     TornBlock,
-    /// It does not wait for commands of connections that are over.
+    /// It does not wait for commands of ended connections.
     NoDrain,
-    /// Not the target: hosts try everything on another path at once when one is lost, and do not have it ended there.
+    /// Hosts: they retry everything on another path at once when one is lost, without having the lost controller ended.
     EarlyMove,
-    /// Not the target: hosts try at once on another path what a lost express connection had.
+    /// Hosts: they retry requests of a lost express connection on another path at once.
     EarlyExpress,
-    /// It only says that it has reset another controller of the host.
+    /// It reports the reset of another controller of the host without doing it.
     NoReset,
-    /// Commands that have to be alone with their blocks are not.
+    /// Commands that need exclusive access to their blocks do not get it.
     NotAlone,
-    /// While a command is alone with blocks, data of writes goes on to memory that is lent.
+    /// While a command has exclusive access to blocks, data of writes still reaches memory that is lent.
     OpenPlaces,
-    /// It answers Write Uncorrectable before the mark is saved.
+    /// It responds to Write Uncorrectable before the mark is saved.
     EarlyMark,
-    /// Who takes a reservation does not wait for what others have in the store.
+    /// Taking a reservation does not wait for others' commands in the store.
     NoWait,
-    /// Not the target: hosts go on after the quiet time though a target says that it still has the controller.
+    /// Hosts: they continue after the quiet time though a target reports that it still has the controller.
     IgnoredClaim,
-    /// Not the target: of a write that may still be executed hosts hold back other tries of it, but no other writes.
+    /// Hosts: while a write may still be executed they hold back its retries, but not other writes.
     OpenBlocks,
-    /// All targets say that they are in one place, as if each had taken that of another one.
+    /// All targets report the same location, as if each had replaced another one.
     OnePlace,
-    /// After a pause it executes what it has received before it checks keep-alive timers.
+    /// After a pause it executes received commands before it checks keep-alive timers.
     LateCheck,
-    /// Its write verifier stays the same when it loses power.
+    /// Its write verifier stays the same after a power loss.
     SameVerifier,
-    /// It forgets the answer to one command of a hundred.
-    ForgottenCommand,
-    /// Its reactors do not send events after lanes that have moved.
+    /// It drops the response to one command of a hundred.
+    DroppedResponse,
+    /// Its reactors do not forward events to lanes that have moved.
     LostEvents,
     /// A host that takes a reservation waits for one reactor only.
     OneReactor,
-    /// Not the target: hosts have no identifier.
+    /// Hosts: they have no host identifier.
     NoHostId,
 }
 
 impl Sabotage {
-    /// True if the command resets another controller of the host, and is answered without being executed.
+    /// True if the command resets another controller of the host, and gets a response without being executed.
     pub(crate) fn skips(self, sqe: &Sqe) -> bool {
         let skips_resets = matches!(self, Sabotage::NoFence | Sabotage::NoReset);
         skips_resets && sqe.opcode == opcode::CROSS_CONTROLLER_RESET
     }
 }
 
-pub(crate) fn policy(rng: &mut Rng) -> PolicyConfig {
+pub(crate) fn policy(rng: &mut SimRng) -> PolicyConfig {
     let kinds =
         [PolicyKind::None, PolicyKind::I10, PolicyKind::Pinof, PolicyKind::Tyche, PolicyKind::Auto];
     let mut policy = PolicyConfig::of(rng.pick(&kinds));
@@ -416,8 +419,8 @@ pub(crate) fn policy(rng: &mut Rng) -> PolicyConfig {
     policy
 }
 
-/// One namespace of five is limited.
-fn rates(mut rng: Rng) -> Rates {
+/// Returns rate limits, for one namespace of five.
+fn rates(mut rng: SimRng) -> Rates {
     if !rng.chance(20) {
         return Rates::UNLIMITED;
     }
@@ -430,16 +433,16 @@ fn rates(mut rng: Rng) -> Rates {
     }
 }
 
-fn weather(rng: &mut Rng, shortest: u64) -> Weather {
-    Weather {
+fn network_behaviour(rng: &mut SimRng, shortest: u64) -> NetworkBehaviour {
+    NetworkBehaviour {
         delay_us: (shortest, shortest * rng.between(1, 6)),
         piece_bytes: rng.pick(&[40, 1500, 30_000, 200_000]),
         window_bytes: rng.pick(&[2_000, 65_536, 1 << 20]),
     }
 }
 
-fn manners(rng: &mut Rng, latency: u64) -> Manners {
-    Manners {
+fn behaviour(rng: &mut SimRng, latency: u64) -> DiskBehaviour {
+    DiskBehaviour {
         latency_us: (latency, latency * rng.between(1, 5)),
         slow_percent: rng.pick(&[0, 2, 20]),
         failing_per_mille: rng.pick(&[0, 0, 20]),
@@ -447,18 +450,18 @@ fn manners(rng: &mut Rng, latency: u64) -> Manners {
     }
 }
 
-fn digests(rng: &mut Rng) -> Digests {
+fn digests(rng: &mut SimRng) -> Digests {
     Digests { header: rng.chance(50), data: rng.chance(50) }
 }
 
-impl Plan {
-    /// Most requests of a host that have not completed.
+impl SimPlan {
+    /// Returns the most requests of a host that have not completed.
     #[must_use]
     pub fn requests_max(&self) -> usize {
         usize::from(self.paths) * self.lanes * self.depth
     }
 
-    /// What hosts and target have to authenticate with.
+    /// Returns the authentication keys of hosts and target.
     #[must_use]
     pub fn keys(&self) -> Keys {
         if !self.authenticates {
@@ -468,11 +471,11 @@ impl Plan {
         Keys { host: key(1), controller: key(2) }
     }
 
-    /// The plan of a seed.
+    /// Returns the plan of a seed.
     #[must_use]
-    pub fn new(rng: &mut Rng) -> Self {
-        let rates = rates(rng.clone().fork()); // aside: the rest of the plan stays what it was
-        let dice = Rng::new(rng.clone().bits());
+    pub fn new(rng: &mut SimRng) -> Self {
+        let rates = rates(rng.clone().fork()); // drawn from a fork, which leaves the rest of the plan unchanged
+        let dice = SimRng::new(rng.clone().bits());
         let chaos = Duration::from_millis(rng.between(20, 400));
         let hosts = rng.pick(&[1, 1, 2, 3]);
         let (lanes, requests) = (rng.between(1, 4) as usize, rng.between(100, 1200) as u32);
@@ -493,7 +496,7 @@ impl Plan {
             in_capsule_bytes_max: in_capsule_bytes.max(1024),
             policy: policy(rng),
         };
-        Plan {
+        SimPlan {
             hosts,
             lanes,
             queue_entries,
@@ -508,7 +511,7 @@ impl Plan {
             host,
             sq_flow_control: rng.chance(50),
             authenticates: false,
-            power_us: 0,
+            dh_compute_us: 0,
             tls: false,
             security: Security::new(rng.clone()),
             target,
@@ -516,8 +519,8 @@ impl Plan {
             rates,
             pool_bytes: 0,
             placed_percent: rng.pick(&[0, 50, 100]),
-            weather: weather(rng, shortest),
-            manners: manners(rng, latency),
+            network_behaviour: network_behaviour(rng, shortest),
+            behaviour: behaviour(rng, latency),
             keep_alive: Duration::from_millis(keep_alive_ms),
             timeout: Duration::from_millis(100),
             reconnect_delay: Duration::from_millis(rng.pick(&[1, 10])),
@@ -525,10 +528,10 @@ impl Plan {
             fast_io_fail_timeout: None,
             io_timeout: Some(Duration::from_millis(60)),
             refusals: Vec::new(),
-            ether: Settings::default(),
+            ether: EtherSettings::default(),
             express: None,
             targets: 1,
-            reactors: Reactors::default(),
+            reactors: ReactorsPlan::default(),
             lends_memory: false,
             paths: 1,
             faults: faults(rng, chaos, host.digests),
@@ -538,24 +541,24 @@ impl Plan {
         .with_host_faults(rng)
     }
 
-    /// When lanes have express connections: not over Ethernet.
+    /// Returns the rules of express connections, which lanes over Ethernet do not have.
     #[must_use]
     pub fn express_rules(&self) -> Option<Rules> {
         self.express.filter(|_| self.ether.links.is_empty())
     }
 
-    /// What happens to hosts and to connections that nobody hears of.
-    fn with_host_faults(mut self, rng: &mut Rng) -> Self {
+    /// Adds faults of hosts, and silent losses of connections.
+    fn with_host_faults(mut self, rng: &mut SimRng) -> Self {
         for _ in 0..rng.below(4) {
             let host = rng.below(self.hosts.into()) as u8;
-            let fault = Fault::KillHost { host, time: rng.micros(0, 20_000) };
+            let fault = SimFault::KillHost { host, time: rng.micros(0, 20_000) };
             self.faults.push((rng.moment(self.chaos), fault));
         }
-        // Without a Keep Alive Timer a target keeps such a connection for ever.
+        // Without a keep-alive timer a target keeps such a connection for ever.
         if !self.keep_alive.is_zero() {
             for _ in 0..rng.below(4) {
-                let reset = Fault::ResetOne { end: end(rng, 50) };
-                let fault = if rng.chance(50) { Fault::Swallow } else { reset };
+                let reset = SimFault::ResetOne { end: end(rng, 50) };
+                let fault = if rng.chance(50) { SimFault::Swallow } else { reset };
                 self.faults.push((rng.moment(self.chaos), fault));
             }
         }
@@ -566,29 +569,29 @@ impl Plan {
     }
 }
 
-/// An end: the target `percent` times of 100.
-fn end(rng: &mut Rng, percent: u64) -> End {
-    if rng.chance(percent) { End::Target } else { End::Host }
+/// Returns an end: the target `percent` times of 100.
+fn end(rng: &mut SimRng, percent: u64) -> ConnEnd {
+    if rng.chance(percent) { ConnEnd::Target } else { ConnEnd::Host }
 }
 
-fn faults(rng: &mut Rng, chaos: Duration, digests: Digests) -> Vec<(Instant, Fault)> {
+fn faults(rng: &mut SimRng, chaos: Duration, digests: Digests) -> Vec<(Instant, SimFault)> {
     let mut faults = Vec::new();
     if digests.header && digests.data {
         for _ in 0..rng.below(30) {
-            faults.push((rng.moment(chaos), Fault::Corrupt));
+            faults.push((rng.moment(chaos), SimFault::Corrupt));
         }
     }
     for _ in 0..rng.below(12) {
         let time = rng.micros(0, 30_000);
         let fault = match rng.below(100) {
-            0..40 => Fault::Reset,
-            40..65 => Fault::Stall { end: end(rng, 70), time },
-            65..75 => Fault::Hold { time: time * rng.pick(&[1, 20]) },
-            75..83 => Fault::Kill { target: 0, time },
-            83..88 => Fault::PowerLoss { time },
-            88..93 => Fault::StallDisk { time },
-            93..96 => Fault::Resize,
-            _ => Fault::Namespace,
+            0..40 => SimFault::Reset,
+            40..65 => SimFault::Stall { end: end(rng, 70), time },
+            65..75 => SimFault::Hold { time: time * rng.pick(&[1, 20]) },
+            75..83 => SimFault::Kill { target: 0, time },
+            83..88 => SimFault::PowerLoss { time },
+            88..93 => SimFault::StallDisk { time },
+            93..96 => SimFault::Resize,
+            _ => SimFault::Namespace,
         };
         faults.push((rng.moment(chaos), fault));
     }

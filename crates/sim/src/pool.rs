@@ -1,16 +1,16 @@
-//! The buffers of the simulated target: few, and each is counted.
+//! Buffers of the simulated target: few, and each is counted.
 
 use core::ops::{Deref, DerefMut};
 use roadtrain_proto::cut::Cut;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Buffers besides the budget.
+/// Most buffers beyond the budget.
 const RESERVED_MAX: usize = 16;
 
-/// Where a buffer goes back to.
+/// Accounting of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+enum BufferOrigin {
     Budget,
     Reserve,
     Connection,
@@ -18,14 +18,14 @@ enum Origin {
     Detached,
 }
 
-/// Octets where the host has placed them: who drops them has given them back.
+/// Bytes in the place where the host has put them; dropping this returns them.
 #[derive(Debug)]
-struct Lent {
+struct LentBytes {
     bytes: usize,
     out: Rc<Cell<usize>>,
 }
 
-impl Drop for Lent {
+impl Drop for LentBytes {
     fn drop(&mut self) {
         self.out.update(|out| out - self.bytes);
     }
@@ -33,13 +33,13 @@ impl Drop for Lent {
 
 /// A buffer.
 #[derive(Debug)]
-pub struct Buffer {
+pub struct SimBuffer {
     octets: Vec<u8>,
-    origin: Origin,
-    _lent: Option<Lent>,
+    origin: BufferOrigin,
+    _lent: Option<LentBytes>,
 }
 
-impl Deref for Buffer {
+impl Deref for SimBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -47,77 +47,77 @@ impl Deref for Buffer {
     }
 }
 
-impl DerefMut for Buffer {
+impl DerefMut for SimBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.octets
     }
 }
 
-/// Nobody copies blocks.
-impl Cut for Buffer {
+/// No blocks are copied.
+impl Cut for SimBuffer {
     fn cut(&mut self, bytes: usize) {
         self.octets.resize(bytes, 0);
     }
 }
 
-/// The buffers of a target.
+/// Buffers of a target.
 #[derive(Debug)]
-pub struct Pool {
+pub struct SimPool {
     budget: usize,
     taken: usize,
     reserved: usize,
-    /// Octets of all buffers that are out.
+    /// Bytes of all buffers in use.
     out: usize,
-    /// Octets that are lent.
+    /// Bytes that are lent.
     lent: Rc<Cell<usize>>,
 }
 
-impl Pool {
+impl SimPool {
     pub(crate) fn new(budget: usize) -> Self {
-        Pool { budget, taken: 0, reserved: 0, out: 0, lent: Rc::default() }
+        SimPool { budget, taken: 0, reserved: 0, out: 0, lent: Rc::default() }
     }
 
-    /// A copy of what lies elsewhere.
-    pub(crate) fn copy(&mut self, octets: &[u8]) -> Buffer {
-        let lent = Lent { bytes: octets.len(), out: self.lent.clone() };
+    /// Returns a buffer with a copy of bytes that lie elsewhere.
+    pub(crate) fn copy(&mut self, octets: &[u8]) -> SimBuffer {
+        let lent = LentBytes { bytes: octets.len(), out: self.lent.clone() };
         self.lent.update(|out| out + lent.bytes);
-        Buffer { octets: octets.to_vec(), origin: Origin::Lent, _lent: Some(lent) }
+        SimBuffer { octets: octets.to_vec(), origin: BufferOrigin::Lent, _lent: Some(lent) }
     }
 
-    /// One of the budget, while it lasts.
-    pub(crate) fn take(&mut self, bytes: u32) -> Option<Buffer> {
+    /// Takes a buffer of the budget, while it lasts.
+    pub(crate) fn take(&mut self, bytes: u32) -> Option<SimBuffer> {
         if self.taken + bytes as usize > self.budget {
             return None;
         }
         self.taken += bytes as usize;
-        Some(self.out(bytes, Origin::Budget))
+        Some(self.out(bytes, BufferOrigin::Budget))
     }
 
-    /// One besides the budget, of which there are few.
-    pub(crate) fn take_reserved(&mut self, bytes: u32) -> Option<Buffer> {
+    /// Takes a buffer beyond the budget, of which there are few.
+    pub(crate) fn take_reserved(&mut self, bytes: u32) -> Option<SimBuffer> {
         if self.reserved == RESERVED_MAX {
             return None;
         }
         self.reserved += 1;
-        Some(self.out(bytes, Origin::Reserve))
+        Some(self.out(bytes, BufferOrigin::Reserve))
     }
 
-    /// A connection's own.
-    pub(crate) fn make(&mut self, bytes: u32) -> Buffer {
-        self.out(bytes, Origin::Connection)
+    /// Makes a buffer for a connection's own use.
+    pub(crate) fn make(&mut self, bytes: u32) -> SimBuffer {
+        self.out(bytes, BufferOrigin::Connection)
     }
 
-    fn out(&mut self, bytes: u32, origin: Origin) -> Buffer {
+    fn out(&mut self, bytes: u32, origin: BufferOrigin) -> SimBuffer {
         self.out += bytes as usize;
-        Buffer { octets: vec![0xdb; bytes as usize], origin, _lent: None }
+        SimBuffer { octets: vec![0xdb; bytes as usize], origin, _lent: None }
     }
 
-    /// Octets that are out; `held` of them should be.
+    /// Checks that `held` bytes are in use.
     ///
     /// # Errors
-    /// They are not, or more are out than may be.
+    /// Another number of bytes is in use, or more than permitted.
     pub(crate) fn check(&self, held: usize) -> Result<(), String> {
-        let Pool { budget, taken, reserved, .. } = self;
+        let SimPool { budget, taken, reserved, .. } = self;
         if taken > budget || *reserved > RESERVED_MAX {
             return Err(format!(
                 "{taken} octets of {budget} are taken, and {reserved} buffers more"
@@ -130,15 +130,19 @@ impl Pool {
         }
     }
 
-    /// Takes a buffer back, and returns its bytes in one that is no pool's.
-    pub(crate) fn detach(&mut self, buffer: Buffer) -> Buffer {
-        let own = Buffer { octets: buffer.octets.clone(), origin: Origin::Detached, _lent: None };
+    /// Takes a buffer back, and returns its bytes in a buffer without a pool.
+    pub(crate) fn detach(&mut self, buffer: SimBuffer) -> SimBuffer {
+        let own = SimBuffer {
+            octets: buffer.octets.clone(),
+            origin: BufferOrigin::Detached,
+            _lent: None,
+        };
         self.give(buffer);
         own
     }
 
-    /// Takes the bytes of a buffer that is no pool's: into one of the budget, while it lasts.
-    pub(crate) fn attach(&mut self, buffer: Buffer) -> Buffer {
+    /// Moves the bytes of a buffer without a pool to one of the budget, while it lasts.
+    pub(crate) fn attach(&mut self, buffer: SimBuffer) -> SimBuffer {
         let bytes = buffer.len() as u32;
         let mut own = self.take(bytes).unwrap_or_else(|| self.make(bytes));
         own.octets = buffer.octets;
@@ -146,12 +150,12 @@ impl Pool {
     }
 
     /// Takes a buffer back.
-    pub fn give(&mut self, buffer: Buffer) {
+    pub fn give(&mut self, buffer: SimBuffer) {
         match buffer.origin {
-            Origin::Budget => self.taken -= buffer.len(),
-            Origin::Reserve => self.reserved -= 1,
-            Origin::Connection => {}
-            Origin::Lent | Origin::Detached => return,
+            BufferOrigin::Budget => self.taken -= buffer.len(),
+            BufferOrigin::Reserve => self.reserved -= 1,
+            BufferOrigin::Connection => {}
+            BufferOrigin::Lent | BufferOrigin::Detached => return,
         }
         self.out -= buffer.len();
     }

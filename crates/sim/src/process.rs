@@ -1,13 +1,13 @@
 //! The control plane of a simulated target, and the inboxes of its reactors.
 //!
-//! All calls of a moment happen one after the other, as behind the engine's lock: what a call leaves is sent to all
-//! inboxes before another call is made. Each reactor takes its messages in this order, but in its own time.
+//! All calls at one time happen one after the other, as behind the engine's lock: their events are sent to all inboxes
+//! before the next call. Each reactor takes its messages in this order, but at its own time.
 
+use crate::diffie_hellman;
 use crate::ends::ConnId;
-use crate::exclusion::Notice;
-use crate::plan::{Plan, Reactors};
-use crate::powers;
-use crate::rng::Rng;
+use crate::exclusion::ExclusionNotice;
+use crate::plan::{ReactorsPlan, SimPlan};
+use crate::rng::SimRng;
 use core::time::Duration;
 use roadtrain_proto::security::dhchap::Work;
 use roadtrain_proto::time::Instant;
@@ -20,43 +20,43 @@ use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A command: its connection and slot.
-pub type Owner = (ConnId, u16);
+/// Owner of a command: connection and slot.
+pub type CommandOwner = (ConnId, u16);
 
 /// Message to a reactor.
-pub enum Message<L> {
-    /// A connection has come.
+pub enum ReactorMessage<L> {
+    /// New connection.
     Adopt(ConnId),
-    /// An event of the control plane.
+    /// Event of the control plane.
     Event(TargetEvent),
-    /// A reservation has taken access away.
+    /// Revocation of access by a reservation.
     Fence(TurnOf, bool),
-    /// A command about reservations has ended, with its report.
-    Reserved(Owner, Status, Arc<[u8]>),
-    /// For the lanes of a host, or for postponed commands.
+    /// End of a reservation command, with its report.
+    Reserved(CommandOwner, Status, Arc<[u8]>),
+    /// Broadcast for the lanes of a host, or for postponed commands.
     Broadcast(Broadcast),
-    /// A command is to be alone with its blocks.
-    Exclusion(Notice),
-    /// A lane comes from another reactor.
+    /// Notice about exclusive access of a command to its blocks.
+    Exclusion(ExclusionNotice),
+    /// Lane that moves here from another reactor.
     Arrive(ConnId, Box<L>),
-    /// A lane has left, and so has every event from before.
+    /// Departure of a lane, after every earlier event.
     Departed(u64),
-    /// An event from before the lane of this ticket came.
+    /// Event from before the arrival of the lane with this ticket.
     Passed(u64, TargetEvent),
-    /// No such event comes any more.
+    /// End of such events.
     Settle(u64),
 }
 
 /// Messages to a reactor, with the times at which it takes them.
-pub struct Inbox<L> {
-    messages: VecDeque<(Instant, Message<L>)>,
-    /// Longest time between two messages that the reactor takes.
+pub struct ReactorInbox<L> {
+    messages: VecDeque<(Instant, ReactorMessage<L>)>,
+    /// Longest time in microseconds between two messages that the reactor takes.
     delay_us: u64,
-    rng: Rng,
+    rng: SimRng,
 }
 
-impl<L> Inbox<L> {
-    fn send(&mut self, now: Instant, message: Message<L>) {
+impl<L> ReactorInbox<L> {
+    fn send(&mut self, now: Instant, message: ReactorMessage<L>) {
         let delay = match self.delay_us {
             0 => Duration::ZERO,
             longest => self.rng.micros(0, longest),
@@ -65,65 +65,65 @@ impl<L> Inbox<L> {
         self.messages.push_back((at, message));
     }
 
-    /// The next message, if its time has come.
-    pub fn take(&mut self, now: Instant) -> Option<Message<L>> {
+    /// Takes the next message, if it is due.
+    pub fn take(&mut self, now: Instant) -> Option<ReactorMessage<L>> {
         self.messages.pop_front_if(|(at, _)| *at <= now).map(|(_, message)| message)
     }
 
-    /// The time of the next message.
+    /// Returns the time of the next message.
     #[must_use]
     pub fn next_at(&self) -> Option<Instant> {
         self.messages.front().map(|(at, _)| *at)
     }
 
-    /// Lanes that are on their way.
+    /// Returns the lanes that are moving here.
     pub fn lanes(&self) -> impl Iterator<Item = (ConnId, &L)> {
         self.messages.iter().filter_map(|(_, message)| match message {
-            Message::Arrive(conn, lane) => Some((*conn, &**lane)),
+            ReactorMessage::Arrive(conn, lane) => Some((*conn, &**lane)),
             _ => None,
         })
     }
 }
 
 /// The control plane and the inboxes.
-pub struct Process<L> {
-    /// Time of this moment.
+pub struct TargetProcess<L> {
+    /// Present time.
     pub now: Instant,
     /// Subsystems and controllers.
     pub control: Control,
     /// Connections of every host.
     pub presences: Presences<ConnId>,
-    /// Commands about reservations: the reactor that has each, and its owner there.
-    pending: Pending<(usize, Owner)>,
-    /// Computations, and the time that each takes.
+    /// Pending reservation commands: reactor and owner of each.
+    pending: Pending<(usize, CommandOwner)>,
+    /// Computations with their ends, and the duration of each.
     works: VecDeque<(Instant, Work)>,
-    power: Duration,
-    /// By reactor.
-    pub inboxes: Vec<Inbox<L>>,
-    /// Bytes of authentications.
-    pub rng: Rng,
+    dh_compute_time: Duration,
+    /// Inboxes by reactor.
+    pub inboxes: Vec<ReactorInbox<L>>,
+    /// Random bytes for authentications.
+    pub rng: SimRng,
     /// Numbers that no host can guess.
-    pub numbers: Rng,
-    /// Connects refused as commands of lost connections were on the disk.
+    pub numbers: SimRng,
+    /// Connects refused because commands of lost connections were on the disk.
     pub busy: u64,
 }
 
-impl<L> Process<L> {
-    /// A process that begins. Its reactors take messages at once if there is one of them.
+impl<L> TargetProcess<L> {
+    /// Makes a process that starts. A single reactor takes its messages at once.
     #[must_use]
-    pub fn new(plan: &Plan, control: Control, (rng, numbers): (Rng, Rng)) -> Self {
-        let Reactors { count, inbox_delay_us, .. } = plan.reactors;
+    pub fn new(plan: &SimPlan, control: Control, (rng, numbers): (SimRng, SimRng)) -> Self {
+        let ReactorsPlan { count, inbox_delay_us, .. } = plan.reactors;
         let delay_us = if count == 1 { 0 } else { inbox_delay_us };
         let mut dice = numbers.clone().fork();
-        let inbox = |_| Inbox { messages: VecDeque::new(), delay_us, rng: dice.fork() };
+        let inbox = |_| ReactorInbox { messages: VecDeque::new(), delay_us, rng: dice.fork() };
         let inboxes = (0..count).map(inbox).collect();
-        Process {
+        TargetProcess {
             now: Instant(0),
             control,
             presences: Presences::default(),
             pending: Pending::default(),
             works: VecDeque::new(),
-            power: Duration::from_micros(plan.power_us),
+            dh_compute_time: Duration::from_micros(plan.dh_compute_us),
             inboxes,
             rng,
             numbers,
@@ -131,7 +131,7 @@ impl<L> Process<L> {
         }
     }
 
-    /// The process ends, and another one begins.
+    /// Ends the process and starts another one.
     pub fn restart(&mut self) {
         self.presences = Presences::default();
         self.pending = Pending::default();
@@ -140,7 +140,7 @@ impl<L> Process<L> {
     }
 
     /// Sends a message to a reactor.
-    pub fn send(&mut self, reactor: usize, message: Message<L>) {
+    pub fn send(&mut self, reactor: usize, message: ReactorMessage<L>) {
         self.publish();
         self.inboxes[reactor].send(self.now, message);
     }
@@ -149,60 +149,63 @@ impl<L> Process<L> {
     pub fn broadcast(&mut self, message: Option<Broadcast>) {
         let Some(message) = message else { return };
         for reactor in 0..self.inboxes.len() {
-            self.inboxes[reactor].send(self.now, Message::Broadcast(message.clone()));
+            self.inboxes[reactor].send(self.now, ReactorMessage::Broadcast(message.clone()));
         }
     }
 
-    /// Sends what calls have left.
+    /// Sends the events that calls have left.
     pub fn publish(&mut self) {
         while let Some(event) = self.presences.next_event(&mut self.control) {
             match event {
-                // No reservation outlives the process here.
+                // Reservations do not outlive the process in the simulation.
                 TargetEvent::Save { turn, .. } => self.control.saved(&turn, false),
                 TargetEvent::Fence { turn, aborts } => {
                     self.pending.begin(turn.clone(), self.inboxes.len());
-                    self.send_all(|| Message::Fence(turn.clone(), aborts));
+                    self.send_all(|| ReactorMessage::Fence(turn.clone(), aborts));
                 }
                 TargetEvent::Reserved { token, status, report } => {
                     if let Some((reactor, owner)) = self.pending.take(token) {
-                        let message = Message::Reserved(owner, status, report);
+                        let message = ReactorMessage::Reserved(owner, status, report);
                         self.inboxes[reactor].send(self.now, message);
                     }
                 }
-                event => self.send_all(|| Message::Event(event.clone())),
+                event => self.send_all(|| ReactorMessage::Event(event.clone())),
             }
         }
     }
 
     /// Sends a notice to a reactor, or to all.
-    pub fn notify(&mut self, to: Option<usize>, notice: Notice) {
+    pub fn notify(&mut self, to: Option<usize>, notice: ExclusionNotice) {
         match to {
-            Some(reactor) => self.inboxes[reactor].send(self.now, Message::Exclusion(notice)),
-            None => self.send_all(|| Message::Exclusion(notice)),
+            Some(reactor) => {
+                self.inboxes[reactor].send(self.now, ReactorMessage::Exclusion(notice))
+            }
+            None => self.send_all(|| ReactorMessage::Exclusion(notice)),
         }
     }
 
-    fn send_all(&mut self, message: impl Fn() -> Message<L>) {
+    fn send_all(&mut self, message: impl Fn() -> ReactorMessage<L>) {
         let now = self.now;
         self.inboxes.iter_mut().for_each(|inbox| inbox.send(now, message()));
     }
 
-    /// A command about reservations of that reactor.
-    pub fn reserve(&mut self, cntlid: u16, sqe: &Sqe, data: &[u8], command: (usize, Owner)) {
+    /// Begins a reservation command of a reactor.
+    pub fn reserve(&mut self, cntlid: u16, sqe: &Sqe, data: &[u8], command: (usize, CommandOwner)) {
         let token = self.pending.enter(command);
         self.control.reserve(cntlid, sqe, data, token);
         self.publish();
     }
 
-    /// Commands about reservations whose lanes have not taken the answer.
+    /// Returns the number of reservation commands whose lanes have not taken the response.
     #[must_use]
     pub fn reserving(&self) -> usize {
         let messages = self.inboxes.iter().flat_map(|inbox| &inbox.messages);
-        let answers = messages.filter(|(_, message)| matches!(message, Message::Reserved(..)));
+        let answers =
+            messages.filter(|(_, message)| matches!(message, ReactorMessage::Reserved(..)));
         self.pending.count() + answers.count()
     }
 
-    /// A reactor executes nothing more that this turn has forbidden; with `all` none does.
+    /// Notes that a reactor executes no commands any more that this turn has forbidden; with `all` none does.
     pub fn fenced(&mut self, turn: &TurnOf, all: bool) {
         if self.pending.fenced(turn) || all {
             self.control.fenced(turn);
@@ -212,44 +215,44 @@ impl<L> Process<L> {
 
     /// Begins a computation.
     pub fn compute(&mut self, work: Work) {
-        self.works.push_back((self.now + self.power, work));
+        self.works.push_back((self.now + self.dh_compute_time, work));
     }
 
-    /// Ends computations whose time is over: commands that wait for them are tried again.
+    /// Completes computations that are due: commands that wait for them are tried again.
     pub fn end_computations(&mut self) {
         while let Some((_, work)) = self.works.pop_front_if(|(at, _)| *at <= self.now) {
-            powers::supply(&work);
+            diffie_hellman::supply(&work);
             self.broadcast(Some(Broadcast::TryAgain));
         }
     }
 
-    /// Time at which the next computation ends.
+    /// Returns the time at which the next computation ends.
     #[must_use]
     pub fn computed_at(&self) -> Option<Instant> {
         self.works.front().map(|(at, _)| *at)
     }
 
-    /// The controller shuts down: `false` while commands of it are in a store.
+    /// Shuts down a controller; `false` while its commands are in a store.
     pub fn quiesce(&mut self, cntlid: u16) -> bool {
         let is_quiet = service::quiesce(&mut self.control, &mut self.presences, cntlid);
         self.publish();
         is_quiet
     }
 
-    /// No command of a queue whose controller shuts down is in a store any more.
+    /// Notes that no command of a queue is in a store any more, whose controller shuts down.
     pub fn quiesced(&mut self, connected: &Connected) {
         let message = service::quiesced(&mut self.control, &mut self.presences, connected);
         self.broadcast(message);
         self.publish();
     }
 
-    /// Outcome of an Abort.
+    /// Reports the outcome of an Abort.
     pub fn aborted(&mut self, cntlid: u16, id: u32, aborted: bool) {
         self.control.aborted(cntlid, id, aborted);
         self.publish();
     }
 
-    /// The host has a lane that it was queried for.
+    /// Notes that the host has confirmed a lane that it was queried for.
     pub fn answered(&mut self, presence: &Presence) {
         let message = service::answered(&mut self.presences, presence);
         self.broadcast(message);

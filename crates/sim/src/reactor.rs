@@ -1,17 +1,17 @@
 //! A reactor of a simulated target: its lanes, and their turns. The rules for its lanes are the product's
 //! ([`roadtrain_target_proto::service`]).
 
-use crate::commands::Commands;
-use crate::ends::{ConnId, End, Lost};
-use crate::exclusion::Notice;
-use crate::lane::{Lane, Lent};
-use crate::plan::{Plan, Sabotage};
-use crate::pool::Buffer;
-use crate::process::{Message, Process};
-use crate::rng::Rng;
-use crate::stores::{Ended, Stores};
-use crate::summary::Counts;
-use crate::transport::{TargetEnd, Transport};
+use crate::commands::CommandDriver;
+use crate::ends::{ConnEnd, ConnId, ConnectionLost};
+use crate::exclusion::ExclusionNotice;
+use crate::lane::{LentLane, SimTargetLane};
+use crate::plan::{Sabotage, SimPlan};
+use crate::pool::SimBuffer;
+use crate::process::{ReactorMessage, TargetProcess};
+use crate::rng::SimRng;
+use crate::stores::{EndedCommand, TargetStores};
+use crate::summary::TargetCounts;
+use crate::transport::{SimTargetEnd, SimTransport};
 use core::time::Duration;
 use roadtrain_ether_proto::target_queue::Asked;
 use roadtrain_proto::time::Instant;
@@ -22,40 +22,40 @@ use roadtrain_target_proto::service::{self, Broadcast, Closing, Rules};
 use roadtrain_target_proto::{CloseReason, ConnectRefused, TurnOf};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Longest time of a connection without a queue.
+/// Timeout of a connection without a queue.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// A host that keeps a buffer for so long while others wait for one loses its connection.
+/// Timeout of a host's data transfer while other connections wait for buffers.
 const TRANSFER_TIMEOUT: Duration = Duration::from_millis(80);
-/// Longest time for which a lane receives nothing because it is to move.
+/// Longest time for which a lane receives nothing before a move.
 const LEAVE_WAIT: Duration = Duration::from_millis(2);
 
 /// A reactor.
-pub struct Reactor<T: Transport> {
+pub struct SimReactor<T: SimTransport> {
     number: usize,
     /// Lanes whose connections are open.
-    pub lanes: BTreeMap<ConnId, Lane<T::Target>>,
-    /// Lanes whose connections are over, while commands of them are on the disk.
-    pub ended: BTreeMap<ConnId, Lane<T::Target>>,
+    pub lanes: BTreeMap<ConnId, SimTargetLane<T::Target>>,
+    /// Lanes whose connections have ended, while their commands are on the disk.
+    pub ended: BTreeMap<ConnId, SimTargetLane<T::Target>>,
     rules: Rules<ConnId>,
     pauses: PauseDetector,
-    /// Its thread does not run before.
+    /// Time before which its thread does not run.
     pub paused_until: Instant,
-    /// It has had no turn since it was paused.
+    /// True until its first turn after a pause.
     is_paused: bool,
-    /// Commands that the disk has ended.
-    finished: VecDeque<Ended>,
+    /// Commands that the disk has completed.
+    finished: VecDeque<EndedCommand>,
     departures: Departures,
-    /// Lanes that are to move, the reactors to which they move, and the times at which they stay.
+    /// Lanes that are to move, with their new reactors and the deadlines of the moves.
     leaving: Vec<(ConnId, usize, Instant)>,
-    /// Events that it has counted.
-    pub counts: Counts,
+    /// Counters.
+    pub counts: TargetCounts,
 }
 
-impl<T: Transport> Reactor<T> {
-    /// A reactor of a process that begins.
+impl<T: SimTransport> SimReactor<T> {
+    /// Makes a reactor of a process that starts.
     #[must_use]
     pub fn new(now: Instant, number: usize) -> Self {
-        Reactor {
+        SimReactor {
             number,
             lanes: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -66,33 +66,33 @@ impl<T: Transport> Reactor<T> {
             finished: VecDeque::new(),
             departures: Departures::default(),
             leaving: Vec::new(),
-            counts: Counts::default(),
+            counts: TargetCounts::default(),
         }
     }
 
-    /// Lanes, also those whose connections are over.
-    pub fn all(&self) -> impl Iterator<Item = &Lane<T::Target>> {
+    /// Returns all lanes, including those whose connections have ended.
+    pub fn all(&self) -> impl Iterator<Item = &SimTargetLane<T::Target>> {
         self.lanes.values().chain(self.ended.values())
     }
 
-    /// True if the lane is here.
+    /// True if the reactor has the lane.
     #[must_use]
     pub fn has(&self, conn: ConnId) -> bool {
         self.lanes.contains_key(&conn) || self.ended.contains_key(&conn)
     }
 
-    /// The disk has ended a command of one of its lanes.
-    pub fn ended(&mut self, ended: Ended) {
+    /// Queues a command of one of its lanes that the disk has completed.
+    pub fn ended(&mut self, ended: EndedCommand) {
         self.finished.push_back(ended);
     }
 
-    /// Commands that the disk has ended, and that are not finished.
+    /// Returns the number of commands that the disk has completed and that are not finished.
     #[must_use]
     pub fn unfinished(&self) -> usize {
         self.finished.len()
     }
 
-    /// Bytes of their buffers.
+    /// Returns the bytes of their buffers.
     #[must_use]
     pub fn unfinished_bytes(&self) -> usize {
         let buffers = self.finished.iter().flat_map(|(_, _, outcome)| {
@@ -107,7 +107,7 @@ impl<T: Transport> Reactor<T> {
         starved.map(|(&conn, _)| conn)
     }
 
-    /// Time at which something is due.
+    /// Returns the time of its next event.
     pub fn next_at(&mut self) -> Option<Instant> {
         let starves = self.starving().next().is_some();
         let finished = (!self.finished.is_empty()).then_some(Instant(0));
@@ -120,26 +120,26 @@ impl<T: Transport> Reactor<T> {
     }
 }
 
-/// A reactor in its turn.
-pub(crate) struct Turn<'a, T: Transport> {
+/// A turn of a reactor.
+pub(crate) struct ReactorTurn<'a, T: SimTransport> {
     /// Time of this turn.
     pub(crate) now: Instant,
     /// Plan of its target.
-    pub(crate) plan: &'a Plan,
+    pub(crate) plan: &'a SimPlan,
     /// Connections.
     pub(crate) network: &'a mut T,
     /// The reactor.
-    pub(crate) reactor: &'a mut Reactor<T>,
+    pub(crate) reactor: &'a mut SimReactor<T>,
     /// The control plane.
-    pub(crate) process: &'a mut Process<Lane<T::Target>>,
+    pub(crate) process: &'a mut TargetProcess<SimTargetLane<T::Target>>,
     /// The disk and the buffers.
-    pub(crate) stores: &'a mut Stores,
-    /// Settings of connections are drawn from it.
-    pub(crate) rng: &'a mut Rng,
+    pub(crate) stores: &'a mut TargetStores,
+    /// Random numbers for the settings of connections.
+    pub(crate) rng: &'a mut SimRng,
 }
 
-impl<T: Transport> Turn<'_, T> {
-    /// The time is another one: before anything goes on the reactor notices that it stood still.
+impl<T: SimTransport> ReactorTurn<'_, T> {
+    /// Begins a turn: first of all the reactor detects a pause.
     pub(crate) fn begin(&mut self) {
         if let Some(pause) = self.reactor.pauses.begin_turn(self.now)
             && self.plan.sabotage != Some(Sabotage::LateCheck)
@@ -150,7 +150,7 @@ impl<T: Transport> Turn<'_, T> {
         self.reactor.is_paused = false;
     }
 
-    /// One turn: everything that has arrived or ended by now.
+    /// Runs one turn: handles everything that has arrived or ended by now.
     pub(crate) fn run(&mut self) {
         self.take_messages();
         for conn in self.connections() {
@@ -168,7 +168,7 @@ impl<T: Transport> Turn<'_, T> {
         self.take_messages();
         self.end_turns();
         self.close_overdue();
-        // The turns of lanes end Aborts and lanes: events for the control plane.
+        // The turns of lanes complete Aborts and end lanes, which causes events of the control plane.
         while self.take_messages() {
             self.end_turns();
         }
@@ -184,7 +184,7 @@ impl<T: Transport> Turn<'_, T> {
         self.process.publish();
     }
 
-    /// Takes messages whose time has come: `true` if there were any.
+    /// Takes messages that are due. True if there were any.
     pub(crate) fn take_messages(&mut self) -> bool {
         let mut has_any = false;
         self.send_notices();
@@ -196,50 +196,52 @@ impl<T: Transport> Turn<'_, T> {
         has_any
     }
 
-    fn take_message(&mut self, message: Message<Lane<T::Target>>) {
+    fn take_message(&mut self, message: ReactorMessage<SimTargetLane<T::Target>>) {
         match message {
-            Message::Adopt(conn) => self.adopt(conn),
-            Message::Event(event) => {
+            ReactorMessage::Adopt(conn) => self.adopt(conn),
+            ReactorMessage::Event(event) => {
                 let after = self.reactor.departures.followed_by(&event);
                 let after = after.filter(|_| self.plan.sabotage != Some(Sabotage::LostEvents));
                 for (to, ticket) in after.collect::<Vec<_>>() {
-                    self.process.send(to, Message::Passed(ticket, event.clone()));
+                    self.process.send(to, ReactorMessage::Passed(ticket, event.clone()));
                 }
                 service::handle_event(self, &event);
             }
-            Message::Fence(turn, aborts) => {
+            ReactorMessage::Fence(turn, aborts) => {
                 service::fence(self, turn.clone(), aborts);
                 if self.plan.sabotage == Some(Sabotage::NoWait) {
                     self.process.fenced(&turn, true);
                 }
             }
-            Message::Reserved(command, status, report) => {
+            ReactorMessage::Reserved(command, status, report) => {
                 service::reserved(self, command, status, &report);
             }
-            Message::Broadcast(Broadcast::CloseStale(host)) => {
-                self.reactor.counts.swept += service::close_stale(self, &host);
+            ReactorMessage::Broadcast(Broadcast::CloseStale(host)) => {
+                self.reactor.counts.stale_closed += service::close_stale(self, &host);
             }
-            Message::Broadcast(Broadcast::Probe(host)) => self.probe(&host),
-            Message::Broadcast(Broadcast::TryAgain) => service::try_again(self),
-            Message::Arrive(conn, lane) => self.arrive(conn, *lane),
-            Message::Departed(ticket) => {
+            ReactorMessage::Broadcast(Broadcast::Probe(host)) => self.probe(&host),
+            ReactorMessage::Broadcast(Broadcast::TryAgain) => service::try_again(self),
+            ReactorMessage::Arrive(conn, lane) => self.arrive(conn, *lane),
+            ReactorMessage::Departed(ticket) => {
                 if let Some(to) = self.reactor.departures.settle(ticket) {
-                    self.process.send(to, Message::Settle(ticket));
+                    self.process.send(to, ReactorMessage::Settle(ticket));
                 }
             }
-            Message::Passed(ticket, event) => {
+            ReactorMessage::Passed(ticket, event) => {
                 service::handle_event_of(self, ConnId(ticket as u32), &event);
             }
-            Message::Exclusion(Notice::Close(command)) => {
+            ReactorMessage::Exclusion(ExclusionNotice::Close(command)) => {
                 self.stores.close(self.reactor.number, command);
                 service::hold_places(self);
             }
-            Message::Exclusion(Notice::Open(lock)) => {
+            ReactorMessage::Exclusion(ExclusionNotice::Open(lock)) => {
                 self.stores.open(self.reactor.number, lock);
                 service::hold_places(self);
             }
-            Message::Exclusion(Notice::Alone(command)) => self.go_on_alone(command),
-            Message::Settle(ticket) => {
+            ReactorMessage::Exclusion(ExclusionNotice::Alone(command)) => {
+                self.resume_exclusive(command)
+            }
+            ReactorMessage::Settle(ticket) => {
                 let lane = self.reactor.lanes.get_mut(&ConnId(ticket as u32));
                 lane.into_iter().for_each(|lane| lane.placement.is_arriving = false);
             }
@@ -249,19 +251,21 @@ impl<T: Transport> Turn<'_, T> {
     fn adopt(&mut self, conn: ConnId) {
         let end = self.network.target_end(self.now, conn, self.plan, self.rng);
         let secured_as = self.network.secured_as(conn);
-        let lane = Lane::new(self.plan, self.reactor.number, end, secured_as);
+        let lane = SimTargetLane::new(self.plan, self.reactor.number, end, secured_as);
         self.reactor.lanes.insert(conn, lane);
         self.reactor.rules.newcomers.enter(self.now, conn);
-        self.network.listen(conn, End::Target, true);
+        self.network.listen(conn, ConnEnd::Target, true);
     }
 
     fn receive(&mut self, conn: ConnId) {
         while let Some(lane) = self.reactor.lanes.get_mut(&conn).filter(|lane| lane.listens()) {
-            let Some(arrival) = self.network.receive(self.now, conn, End::Target) else { return };
+            let Some(arrival) = self.network.receive(self.now, conn, ConnEnd::Target) else {
+                return;
+            };
             if lane.receive(self.now, arrival, self.stores).is_err() {
                 return self.end(conn, true);
             }
-            if lane.end.has_host_answered()
+            if lane.end.has_host_confirmed()
                 && let Some(presence) = lane.session.presence()
             {
                 self.process.answered(presence);
@@ -270,7 +274,7 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// Handles what a connection has received.
+    /// Handles the data that a connection has received.
     fn handle(&mut self, conn: ConnId) {
         while let Some(lane) = self.reactor.lanes.get_mut(&conn) {
             match lane.handle(self.now, conn, self.stores, self.process) {
@@ -280,17 +284,17 @@ impl<T: Transport> Turn<'_, T> {
                     Ok(false) => return,
                     Err(_) => self.end(conn, true),
                 },
-                Err(Lost) => self.end(conn, true),
+                Err(ConnectionLost) => self.end(conn, true),
             }
         }
     }
 
-    /// Grants the host of a connection the queue that it has claimed, if it may have it. An error ends the connection.
+    /// Grants the host of a connection the queue that it has claimed, if possible. An error ends the connection.
     fn grant(&mut self, conn: ConnId) -> Result<bool, ConnectRefused> {
         self.lend_live(conn).map_or(Ok(false), |mut lane| service::grant(&mut lane))
     }
 
-    /// Buffers may have come back: connections that wait for one go on, in turn.
+    /// Continues connections that wait for buffers, in turn.
     fn feed(&mut self) {
         for conn in self.reactor.starving().collect::<Vec<_>>() {
             self.feed_lane(conn);
@@ -308,8 +312,8 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// A command that wanted to be alone with its blocks is alone: it goes on if it is still admitted.
-    fn go_on_alone(&mut self, command: u64) {
+    /// Continues a command that has got exclusive access, if it is still admitted.
+    fn resume_exclusive(&mut self, command: u64) {
         let Some((conn, slot)) = self.stores.command(command) else { return };
         let admitted = service::admits(self, conn, slot);
         if let Some((conn, slot, outcome)) = self.stores.excluded(command, admitted) {
@@ -317,7 +321,7 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// Sends notices about commands that are alone.
+    /// Sends notices about exclusive access.
     fn send_notices(&mut self) {
         for (to, notice) in self.stores.take_notices() {
             self.process.notify(to, notice);
@@ -342,13 +346,14 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// Sends what lanes have to send, and ends those whose connections have ended.
+    /// Sends pending data of lanes, and ends those whose connections have ended.
     fn end_turns(&mut self) {
         for conn in self.connections() {
             self.end_lane_turn(conn);
         }
-        let has_ended =
-            |(&conn, lane): (&ConnId, &mut Lane<T::Target>)| lane.end.ends().then_some(conn);
+        let has_ended = |(&conn, lane): (&ConnId, &mut SimTargetLane<T::Target>)| {
+            lane.end.ends().then_some(conn)
+        };
         let ended: Vec<ConnId> = self.reactor.lanes.iter_mut().filter_map(has_ended).collect();
         ended.into_iter().for_each(|conn| self.end(conn, true));
     }
@@ -357,14 +362,14 @@ impl<T: Transport> Turn<'_, T> {
         self.lend_live(conn).iter_mut().for_each(service::before_sending);
         let Some(lane) = self.reactor.lanes.get_mut(&conn) else { return };
         lane.send(self.now, conn, self.network, self.stores);
-        self.network.listen(conn, End::Target, lane.listens());
+        self.network.listen(conn, ConnEnd::Target, lane.listens());
         let lent = self.lend_live(conn);
         if lent.is_some_and(|mut lane| service::after_sending(&mut lane).is_err()) {
             self.end(conn, true);
         }
     }
 
-    /// The connection is over; with `orderly` a TermReq may still be on its way.
+    /// Ends a connection; with `orderly` a TermReq may still be sent.
     pub(crate) fn end(&mut self, conn: ConnId, orderly: bool) {
         let Some(lane) = self.reactor.lanes.get_mut(&conn) else { return };
         let mut hold = self.stores.hold(self.reactor.number, &mut lane.execution);
@@ -382,53 +387,54 @@ impl<T: Transport> Turn<'_, T> {
         service::Reactor::vacate(self, conn);
     }
 
-    /// Ends lanes whose hosts were asked for them and have not answered.
+    /// Ends lanes whose hosts were queried and have not replied.
     fn close_gone(&mut self) {
-        let is_gone = |(_, lane): &(&ConnId, &Lane<T::Target>)| lane.end.is_host_gone(self.now);
+        let is_gone =
+            |(_, lane): &(&ConnId, &SimTargetLane<T::Target>)| lane.end.is_host_gone(self.now);
         let gone = self.reactor.lanes.iter().filter(is_gone).map(|(&conn, _)| conn);
         let gone: Vec<ConnId> = gone.collect();
-        self.reactor.counts.gone += gone.len() as u64;
+        self.reactor.counts.unconfirmed += gone.len() as u64;
         gone.into_iter().for_each(|conn| self.end(conn, false));
     }
 
-    /// Asks a host for its lanes.
+    /// Queries a host about its lanes.
     fn probe(&mut self, host: &str) {
         for lane in self.reactor.lanes.values_mut().filter(|lane| lane.session.is_of(host)) {
             let Some(presence) = lane.session.presence() else { continue };
-            match lane.end.ask_host(self.now) {
+            match lane.end.query_host(self.now) {
                 Asked::Harmless => self.process.answered(presence),
-                Asked::Now => self.reactor.counts.asked += 1,
+                Asked::Now => self.reactor.counts.queried += 1,
                 Asked::Already => {}
             }
         }
     }
 
-    /// A lane whose connection is open, for the service.
-    fn lend_live(&mut self, conn: ConnId) -> Option<Lent<'_, T>> {
+    /// Returns a lane with an open connection, for the service.
+    fn lend_live(&mut self, conn: ConnId) -> Option<LentLane<'_, T>> {
         let lane = self.reactor.lanes.get_mut(&conn)?;
-        let commands = Commands { network: &*self.network, process: &mut *self.process };
-        Some(Lent { now: self.now, conn, lane, stores: &mut *self.stores, commands })
+        let commands = CommandDriver { network: &*self.network, process: &mut *self.process };
+        Some(LentLane { now: self.now, conn, lane, stores: &mut *self.stores, commands })
     }
 
-    /// Its thread waits for a core until then: nothing is read meanwhile.
+    /// Pauses its thread: nothing is read meanwhile.
     pub(crate) fn pause(&mut self, until: Instant) {
         (self.reactor.paused_until, self.reactor.is_paused) = (until, true);
         for conn in self.connections() {
-            self.network.listen(conn, End::Target, false);
+            self.network.listen(conn, ConnEnd::Target, false);
         }
     }
 
-    /// A lane is to move: it receives nothing more.
+    /// Prepares the move of a lane: it receives nothing more.
     pub(crate) fn begin_move(&mut self, conn: ConnId, to: usize) {
         let Some(lane) = self.reactor.lanes.get_mut(&conn) else { return };
         if lane.placement.is_movable(&lane.session) && !lane.placement.is_leaving {
             lane.placement.is_leaving = true;
-            self.network.listen(conn, End::Target, false);
+            self.network.listen(conn, ConnEnd::Target, false);
             self.reactor.leaving.push((conn, to, self.now + LEAVE_WAIT));
         }
     }
 
-    /// Lanes leave that can, and stay that could not in time.
+    /// Moves the lanes that can move, and keeps those that could not in time.
     fn move_lanes(&mut self) {
         for (conn, to, until) in core::mem::take(&mut self.reactor.leaving) {
             let Some(lane) = self.reactor.lanes.get_mut(&conn) else { continue };
@@ -442,7 +448,7 @@ impl<T: Transport> Turn<'_, T> {
                 self.reactor.leaving.push((conn, to, until));
             } else {
                 lane.placement.is_leaving = false;
-                self.network.listen(conn, End::Target, lane.listens());
+                self.network.listen(conn, ConnEnd::Target, lane.listens());
             }
         }
     }
@@ -451,27 +457,27 @@ impl<T: Transport> Turn<'_, T> {
         let number = self.reactor.number;
         let Some(mut lane) = self.reactor.lanes.remove(&conn) else { return };
         lane.pack(self.stores.pool(number));
-        self.process.send(to, Message::Arrive(conn, Box::new(lane)));
-        self.process.send(number, Message::Departed(conn.0.into()));
+        self.process.send(to, ReactorMessage::Arrive(conn, Box::new(lane)));
+        self.process.send(number, ReactorMessage::Departed(conn.0.into()));
         self.reactor.counts.moved += 1;
     }
 
-    fn arrive(&mut self, conn: ConnId, mut lane: Lane<T::Target>) {
+    fn arrive(&mut self, conn: ConnId, mut lane: SimTargetLane<T::Target>) {
         lane.unpack(self.reactor.number, self.stores, self.process);
         self.reactor.lanes.insert(conn, lane);
         service::arrived(self, conn);
         if let Some(lane) = self.reactor.lanes.get(&conn) {
-            self.network.listen(conn, End::Target, lane.listens());
+            self.network.listen(conn, ConnEnd::Target, lane.listens());
             self.handle(conn);
         }
     }
 }
 
-impl<T: Transport> service::Reactor for Turn<'_, T> {
+impl<T: SimTransport> service::Reactor for ReactorTurn<'_, T> {
     type Id = ConnId;
-    type Buffer = Buffer;
+    type Buffer = SimBuffer;
     type Lane<'b>
-        = Lent<'b, T>
+        = LentLane<'b, T>
     where
         Self: 'b;
 
@@ -490,18 +496,18 @@ impl<T: Transport> service::Reactor for Turn<'_, T> {
         }
     }
 
-    fn lend(&mut self, conn: ConnId) -> Option<Lent<'_, T>> {
-        let Reactor { lanes, ended, .. } = &mut *self.reactor;
+    fn lend(&mut self, conn: ConnId) -> Option<LentLane<'_, T>> {
+        let SimReactor { lanes, ended, .. } = &mut *self.reactor;
         let lane = lanes.get_mut(&conn).or_else(|| ended.get_mut(&conn))?;
-        let commands = Commands { network: &*self.network, process: &mut *self.process };
-        Some(Lent { now: self.now, conn, lane, stores: &mut *self.stores, commands })
+        let commands = CommandDriver { network: &*self.network, process: &mut *self.process };
+        Some(LentLane { now: self.now, conn, lane, stores: &mut *self.stores, commands })
     }
 
     fn run_admin(&mut self, conn: ConnId, slot: u16) {
         self.admin(conn, slot);
     }
 
-    /// All lanes that are open send at the end of the reactor's turn.
+    /// Open lanes send at the end of the reactor's turn.
     fn end_turn(&mut self, _: ConnId) {}
 
     fn feed(&mut self, conn: ConnId) {
@@ -519,7 +525,7 @@ impl<T: Transport> service::Reactor for Turn<'_, T> {
         if ended.get(&conn).is_some_and(|lane| lane.session.is_gone())
             && let Some(lane) = ended.remove(&conn)
         {
-            let commands = Commands { network: &*self.network, process: &mut *self.process };
+            let commands = CommandDriver { network: &*self.network, process: &mut *self.process };
             service::leave(&mut { commands }, lane.session);
         }
     }
@@ -529,7 +535,7 @@ impl<T: Transport> service::Reactor for Turn<'_, T> {
     }
 
     fn is_hung_up(&mut self, conn: ConnId) -> bool {
-        self.network.is_closed(self.now, conn, End::Target)
+        self.network.is_closed(self.now, conn, ConnEnd::Target)
     }
 
     fn do_others_starve(&mut self, conn: ConnId) -> bool {

@@ -1,4 +1,4 @@
-//! A request of the load, as lanes and connections see it.
+//! A request of the load, as lanes and connections use it.
 
 use crate::disk::BLOCK_BYTES;
 use roadtrain_host_proto::express::Traffic;
@@ -11,24 +11,24 @@ use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 
 /// A request that a lane has taken.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct LoadRequest {
     /// Its number, in order of submission.
     pub token: u64,
     /// Its command.
     pub sqe: Sqe,
-    /// The first command of a Compare and Write, of which the other one is the second.
+    /// First command of a Compare and Write, whose second is `sqe`.
     pub compare: Option<Sqe>,
     /// Its data.
     pub data: Data,
     /// Its buffer.
     pub buffer: Vec<u8>,
-    /// Urgency: one that is urgent waits for no company.
+    /// Urgency: an urgent request does not wait to be batched.
     pub urgency: Urgency,
-    /// It does not say what blocks it changes, which is wrong.
+    /// True for a deliberate fault: the request does not report the blocks that it changes.
     pub hides_blocks: bool,
 }
 
-impl Addressed for Request {
+impl Addressed for LoadRequest {
     fn nsid(&self) -> u32 {
         self.sqe.nsid.get()
     }
@@ -48,7 +48,7 @@ impl Addressed for Request {
     fn changes(&self) -> BlockRange {
         match self.sqe.opcode {
             _ if self.hides_blocks => {
-                BlockRange { nsid: self.nsid(), first: self.token, count: 1 } // nobody else's
+                BlockRange { nsid: self.nsid(), first: self.token, count: 1 } // a range of its own
             }
             opcode::DATASET_MANAGEMENT | opcode::COPY => BlockRange::all(self.nsid()),
             _ => {
@@ -68,18 +68,18 @@ impl Addressed for Request {
     }
 }
 
-impl Request {
-    /// Traffic that it is to others on its lane.
+impl LoadRequest {
+    /// Returns its kind of traffic.
     pub fn traffic(&self) -> Traffic {
         let class = Class::from_dsm(self.sqe.cdw13.get()).unwrap_or_default();
-        // Its buffer may be with its command.
+        // The buffer may be with its command.
         let octets = ((self.sqe.cdw12.get() & 0xffff) + 1) * BLOCK_BYTES as u32;
         match self.sqe.opcode {
             opcode::READ => match Traffic::of(class, octets) {
-                Traffic::Plain => Traffic::Critical, // so that express connections have something to do
+                Traffic::Plain => Traffic::Critical, // gives express connections traffic
                 other => other,
             },
-            // A namespace of the simulation has no large writes: any is bulk that is not latency-critical.
+            // The simulation's namespaces have no large writes: any write is bulk that is not latency-critical.
             opcode::WRITE => match class {
                 Class::Latency => Traffic::Critical,
                 Class::Bulk | Class::Normal => Traffic::Bulk(octets),

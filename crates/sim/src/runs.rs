@@ -1,10 +1,10 @@
 //! Runs of named scenarios: tests run some seeds of each, the program many.
 
-use crate::scenario::{ALL, Scenario, mixing};
+use crate::scenario::{ALL, SimScenario, mixing};
 use crate::summary::Summary;
-use crate::world::Failure;
+use crate::world::RunFailure;
 
-/// Scenarios without an effect of their own over Ethernet.
+/// Scenarios without a separate effect over Ethernet.
 const TCP_ONLY: [&str; 16] = [
     "losing-paths",
     "forging",
@@ -24,9 +24,9 @@ const TCP_ONLY: [&str; 16] = [
     "standing-still",
 ];
 
-/// The network below the lanes of a run.
+/// Network of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lanes {
+pub enum RunNetwork {
     /// TCP.
     Tcp,
     /// TCP, with express connections that open and close all the time.
@@ -35,25 +35,25 @@ pub enum Lanes {
     Ethernet,
 }
 
-/// A named scenario over a network: tests run some seeds of it, the program many.
+/// A named scenario over a network.
 #[derive(Clone, Copy, Debug)]
 pub struct Runs {
     name: &'static str,
-    change: Scenario,
-    lanes: Lanes,
+    change: SimScenario,
+    lanes: RunNetwork,
 }
 
 impl Runs {
-    /// The scenario of that name; none if there is no such one.
+    /// Returns the scenario of that name, if there is one.
     #[must_use]
-    pub fn of(name: &str, lanes: Lanes) -> Option<Self> {
+    pub fn of(name: &str, lanes: RunNetwork) -> Option<Self> {
         let (name, change) = *ALL.iter().find(|(known, _)| *known == name)?;
         Some(Runs { name, change, lanes })
     }
 
-    /// Every scenario that has an effect over that network.
-    pub fn all(lanes: Lanes) -> impl Iterator<Item = Self> {
-        let applies = move |name| lanes != Lanes::Ethernet || !TCP_ONLY.contains(&name);
+    /// Returns every scenario that has an effect over that network.
+    pub fn all(lanes: RunNetwork) -> impl Iterator<Item = Self> {
+        let applies = move |name| lanes != RunNetwork::Ethernet || !TCP_ONLY.contains(&name);
         ALL.into_iter().filter(move |(name, _)| applies(*name)).map(move |(name, change)| Runs {
             name,
             change,
@@ -61,34 +61,34 @@ impl Runs {
         })
     }
 
-    /// Name of the scenario.
+    /// Returns the name of the scenario.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The run of a seed.
+    /// Runs a seed.
     ///
     /// # Errors
-    /// The first thing that may not be; assertions of the state machines included.
-    pub fn run(&self, seed: u64) -> Result<Summary, Failure> {
+    /// The first violation found; assertions of the state machines included.
+    pub fn run(&self, seed: u64) -> Result<Summary, RunFailure> {
         match self.lanes {
-            Lanes::Tcp => crate::run_changed(seed, self.change),
-            Lanes::Ethernet => crate::ether::run_changed(seed, self.change),
-            Lanes::Mixing => crate::run_changed(seed, |plan| {
+            RunNetwork::Tcp => crate::run_changed(seed, self.change),
+            RunNetwork::Ethernet => crate::ether::run_changed(seed, self.change),
+            RunNetwork::Mixing => crate::run_changed(seed, |plan| {
                 (self.change)(plan);
                 mixing(plan);
             }),
         }
     }
 
-    /// The command that runs a seed again.
+    /// Returns the command that runs a seed again.
     #[must_use]
     pub fn command(&self, seed: u64) -> String {
         let lanes = match self.lanes {
-            Lanes::Tcp => "",
-            Lanes::Mixing => " --mixing",
-            Lanes::Ethernet => " --ethernet",
+            RunNetwork::Tcp => "",
+            RunNetwork::Mixing => " --mixing",
+            RunNetwork::Ethernet => " --ethernet",
         };
         let name = self.name;
         format!(
@@ -97,19 +97,19 @@ impl Runs {
     }
 }
 
-/// The first seed to run: `FIRST_SEED`, or 0.
+/// Returns the first seed to run: `FIRST_SEED`, or 0.
 ///
 /// # Panics
-/// If that is no number.
+/// `FIRST_SEED` is no number.
 #[must_use]
 pub fn first_seed() -> u64 {
     number("FIRST_SEED").unwrap_or(0)
 }
 
-/// A number from the environment.
+/// Reads a number from the environment.
 ///
 /// # Panics
-/// If it is no number.
+/// It is no number.
 #[must_use]
 pub fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;

@@ -1,9 +1,9 @@
-//! TLS between the ends of a connection: the real record layer over a socket whose buffers are small, between peers
-//! that say more than data. The handshake is left out, as its library draws its own random numbers: both ends derive
-//! what it would have made from the connection's number.
+//! TLS between the ends of a connection: the real record layer over a socket with small buffers, between peers that
+//! send more than data. The handshake is left out, as its library draws its own random numbers: both ends derive its
+//! results from the connection's number.
 
-use crate::ends::{ConnId, End};
-use crate::rng::Rng;
+use crate::ends::{ConnEnd, ConnId};
+use crate::rng::SimRng;
 use roadtrain_proto::security::Suite;
 use roadtrain_tls::{
     CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, Error, Incoming, Keys, Opener, RECORD_BYTES_MAX,
@@ -11,13 +11,13 @@ use roadtrain_tls::{
 };
 use std::cell::RefCell;
 
-/// What a receive has room for at most.
+/// Most bytes that a receive has room for.
 const RECEIVED_BYTES: usize = 80 << 10;
-/// Most octets sealed at once.
+/// Most bytes sealed at once.
 const SEALED_BYTES: usize = 48 << 10;
-/// A ticket for a next session: hosts get some of OpenSSL and do not want them.
+/// Ticket for a later session: hosts receive such tickets from OpenSSL and ignore them.
 const TICKET: [u8; 9] = [4, 0, 0, 5, 1, 2, 3, 4, 5];
-/// Most octets that a padded record has of data, and of padding.
+/// Most data bytes of a padded record, and most bytes of padding.
 const PADDED_BYTES: usize = 200;
 
 thread_local! {
@@ -26,15 +26,15 @@ thread_local! {
 }
 
 roadtrain_proto::counters! {
-    /// Why ends of connections were over.
+    /// Reasons why ends of connections have ended.
     pub struct TlsEnds {
-        /// Bytes came that no peer sends.
+        /// Invalid bytes arrived.
         refused,
-        /// The peer has refused what we sent.
+        /// The peer has refused our bytes.
         alerted,
         /// Keys were used up.
         used_up,
-        /// The peer has ended it in order.
+        /// The peer has closed in order.
         closed,
     }
 }
@@ -51,44 +51,45 @@ impl TlsEnds {
     }
 }
 
-/// How connections are secured.
+/// Parameters of TLS.
 #[derive(Clone, Copy, Debug)]
 pub struct Security {
-    /// The cipher suite.
+    /// Cipher suite.
     pub suite: Suite,
     /// Blocks of AES that a key of a host takes, and one of the target.
     pub blocks_max: [u64; 2],
-    /// Sends of 1000 before which an end says more than data.
-    pub talks_per_mille: u64,
-    /// Octets of a socket's buffer: records leave in parts of so many at most.
+    /// Sends of 1,000 before which an end sends more than data.
+    pub other_sends_per_mille: u64,
+    /// Bytes of a socket's buffer: records leave in parts of at most that size.
     pub buffer_bytes: usize,
-    /// Octets sealed at once.
+    /// Most bytes sealed at once.
     pub sealed_bytes: usize,
 }
 
 impl Security {
-    /// How a seed secures its connections, if it does.
+    /// Draws the parameters of a seed.
     #[must_use]
-    pub fn new(mut rng: Rng) -> Self {
+    pub fn new(mut rng: SimRng) -> Self {
         Security {
             suite: rng.pick(&[Suite::Aes128GcmSha256, Suite::Aes256GcmSha384]),
             // More than all requests of a lane have.
             blocks_max: [rng.pick(&[100_000, 1 << 30]), rng.pick(&[100_000, 1 << 30])],
-            talks_per_mille: rng.pick(&[0, 5, 100]),
+            other_sends_per_mille: rng.pick(&[0, 5, 100]),
             buffer_bytes: rng.pick(&[50, 2_000, 100_000]),
             sealed_bytes: rng.pick(&[100, 5_000, SEALED_BYTES]),
         }
     }
 
-    /// What a handshake would have made.
-    fn keys(&self, conn: ConnId, end: End) -> Result<Keys, Error> {
-        let secret = |sender: End| {
-            let mut octets = Rng::new(u64::from(conn.0) << 1 | u64::from(sender == End::Host));
+    /// Returns the keys that a handshake would have made.
+    fn keys(&self, conn: ConnId, end: ConnEnd) -> Result<Keys, Error> {
+        let secret = |sender: ConnEnd| {
+            let mut octets =
+                SimRng::new(u64::from(conn.0) << 1 | u64::from(sender == ConnEnd::Host));
             let octets: Vec<u8> =
                 (0..self.suite.hash().bytes()).map(|_| octets.bits() as u8).collect();
             TrafficSecret::new(self.suite, &octets)
         };
-        let is_host = end == End::Host;
+        let is_host = end == ConnEnd::Host;
         let blocks_max = self.blocks_max[usize::from(!is_host)];
         Ok(Keys {
             sealer: Sealer::new(secret(end)?, blocks_max)?,
@@ -102,17 +103,17 @@ impl Security {
     }
 }
 
-/// The buffers of a socket.
-struct Buffers {
+/// Buffers of a socket.
+struct SocketBuffers {
     received: Vec<u8>,
-    /// What the network has not taken.
+    /// Bytes that the network has not taken.
     unsent: Vec<u8>,
-    /// Octets that it holds.
+    /// Capacity in bytes.
     room: usize,
-    rng: Rng,
+    rng: SimRng,
 }
 
-impl Socket for Buffers {
+impl Socket for SocketBuffers {
     type Error = Error;
 
     fn send(&mut self, octets: &[u8]) -> Result<Option<usize>, Error> {
@@ -136,25 +137,25 @@ impl Socket for Buffers {
     }
 }
 
-/// An end of a connection with TLS.
-pub(crate) struct Secured {
+/// End of a connection with TLS.
+pub(crate) struct TlsEnd {
     records: Records,
-    socket: Buffers,
+    socket: SocketBuffers,
     security: Security,
-    end: End,
-    rng: Rng,
+    end: ConnEnd,
+    rng: SimRng,
 }
 
-impl Secured {
-    pub(crate) fn new(security: Security, conn: ConnId, end: End) -> Self {
-        let mut rng = Rng::new(u64::from(conn.0) << 1 | u64::from(end == End::Host)).fork();
+impl TlsEnd {
+    pub(crate) fn new(security: Security, conn: ConnId, end: ConnEnd) -> Self {
+        let mut rng = SimRng::new(u64::from(conn.0) << 1 | u64::from(end == ConnEnd::Host)).fork();
         let keys = security.keys(conn, end).expect("the secrets are as long as the suite's hash");
         let (received, unsent, room) = (Vec::new(), Vec::new(), security.buffer_bytes);
-        let socket = Buffers { received, unsent, room, rng: rng.fork() };
-        Secured { records: Records::new(keys), socket, security, end, rng }
+        let socket = SocketBuffers { received, unsent, room, rng: rng.fork() };
+        TlsEnd { records: Records::new(keys), socket, security, end, rng }
     }
 
-    /// What the network is to take.
+    /// Returns the bytes for the network.
     pub(crate) fn unsent(&mut self) -> &mut Vec<u8> {
         &mut self.socket.unsent
     }
@@ -163,7 +164,7 @@ impl Secured {
         !self.socket.unsent.is_empty()
     }
 
-    /// Opens what has arrived into `data`: whether more may come.
+    /// Opens received bytes into `data`. True if more may come.
     pub(crate) fn receive(&mut self, octets: &[u8], data: &mut Vec<u8>) -> Result<bool, Error> {
         self.socket.received.extend_from_slice(octets);
         SCRATCH.with_borrow_mut(|[_, buffer, place]| {
@@ -182,13 +183,13 @@ impl Secured {
         })
     }
 
-    /// How many of `octets` it has taken; `None`: not before the network has.
+    /// Seals a part of `octets`. Returns the number of bytes taken; `None`: the network has to take earlier ones first.
     pub(crate) fn send(&mut self, octets: &[u8]) -> Result<Option<usize>, Error> {
         if octets.is_empty() || !self.records.drain(&mut self.socket)? {
             return Ok(self.records.drain(&mut self.socket)?.then_some(0));
         }
-        if self.rng.below(1000) < self.security.talks_per_mille {
-            let taken = self.talk(octets)?;
+        if self.rng.below(1000) < self.security.other_sends_per_mille {
+            let taken = self.send_other(octets)?;
             if taken > 0 || !self.records.drain(&mut self.socket)? {
                 return Ok(Some(taken));
             }
@@ -206,13 +207,13 @@ impl Secured {
         })
     }
 
-    /// Says something that other peers say: how many of `octets` it had in it.
-    fn talk(&mut self, octets: &[u8]) -> Result<usize, Error> {
+    /// Sends something other than plain data records. Returns how many of `octets` it has taken.
+    fn send_other(&mut self, octets: &[u8]) -> Result<usize, Error> {
         let padding = vec![0; self.rng.below(PADDED_BYTES as u64) as usize];
         match self.rng.below(6) {
             0 => self.records.update(false),
             1 => self.records.update(true),
-            2 if self.end == End::Target => {
+            2 if self.end == ConnEnd::Target => {
                 self.records.say(&mut self.socket, CONTENT_TYPE_HANDSHAKE, &TICKET)?;
             }
             2 | 3 => self.records.say(&mut self.socket, CONTENT_TYPE_DATA, &[])?,
@@ -230,7 +231,7 @@ impl Secured {
         Ok(0)
     }
 
-    /// Says that nothing more comes.
+    /// Sends close_notify.
     pub(crate) fn close_notify(&mut self) {
         self.records.close_notify(&mut self.socket);
     }

@@ -1,14 +1,14 @@
-//! Stores of a simulated target: a disk that takes its time, commands under way there, and few buffers.
+//! Stores of a simulated target: a slow disk, commands in flight there, and few buffers.
 
-use crate::disk::{BLOCK_BYTES, Done, SimDisk, Work};
+use crate::disk::{BLOCK_BYTES, DiskCompletion, DiskWork, SimDisk};
 use crate::ends::ConnId;
-use crate::exclusion::{Exclusion, Notice};
-use crate::execution::Execution;
+use crate::exclusion::{Exclusion, ExclusionNotice};
+use crate::execution::SimExecution;
 use crate::marks_file::MarksFile;
-use crate::plan::{Plan, Sabotage};
-use crate::pool::{Buffer, Pool};
-use crate::rng::Rng;
-use crate::transport::Hold;
+use crate::plan::{Sabotage, SimPlan};
+use crate::pool::{SimBuffer, SimPool};
+use crate::rng::SimRng;
+use crate::transport::LaneData;
 use roadtrain_proto::op::{ByteRange, Op};
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::buffer_shares::BufferShares;
@@ -21,21 +21,21 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Blocks that cannot be read, by numbers of commands that wait for a change.
+/// Marked blocks, with the commands that wait for a change.
 type MarksOf = Marks<u64>;
 
-/// Flushes of the disk, which all commands share, and marks on it.
-pub(crate) struct Flushes {
+/// Flushes of the disk, which all commands share, and its marks.
+pub(crate) struct DiskFlushes {
     now: Cell<Instant>,
     stability: Rc<RefCell<Stability<u64>>>,
-    /// Commands that waited for a flush.
+    /// Commands that have waited for a flush.
     woken: RefCell<Vec<(u64, Wake)>>,
     marks: RefCell<MarksOf>,
-    /// A host that did not flush itself gets no error, which is wrong.
+    /// True for a deliberate fault: a host that did not flush itself gets no error.
     forgets: bool,
 }
 
-impl execution::Flushes for Flushes {
+impl execution::Flushes for DiskFlushes {
     fn epoch(&self) -> Epoch {
         self.stability.borrow().epoch()
     }
@@ -53,10 +53,10 @@ impl execution::Flushes for Flushes {
     }
 }
 
-impl execution::Store for Flushes {
-    type Flushes = Flushes;
+impl execution::Store for DiskFlushes {
+    type Flushes = DiskFlushes;
 
-    fn flushes(&self) -> Option<&Flushes> {
+    fn flushes(&self) -> Option<&DiskFlushes> {
         Some(self)
     }
 
@@ -69,63 +69,63 @@ impl execution::Store for Flushes {
     }
 }
 
-/// A command, until it is answered.
-struct Entry {
+/// A command until its response.
+struct SimStoreCommand {
     reactor: usize,
     conn: ConnId,
     slot: u16,
-    /// Octets of its buffer.
+    /// Bytes of its buffer.
     bytes: usize,
-    task: Task<Rc<Flushes>, Buffer>,
+    task: Task<Rc<DiskFlushes>, SimBuffer>,
 }
 
-/// A part of a command that the disk has.
-struct Part {
+/// An operation of a command that is on the disk.
+struct DiskOperation {
     entry: u64,
     op: Op,
-    buffer: Option<Buffer>,
+    buffer: Option<SimBuffer>,
 }
 
-/// A command that a store has ended.
-pub type Ended = (ConnId, u16, Outcome<Buffer>);
+/// A command that a store has completed.
+pub type EndedCommand = (ConnId, u16, Outcome<SimBuffer>);
 
-/// The disk, what is under way there, and the buffers.
-pub struct Stores {
-    /// It outlives the target's process.
+/// The disk, its commands in flight, and the buffers.
+pub struct TargetStores {
+    /// Disk, which outlives the target's process.
     pub disk: SimDisk,
-    /// As does this.
+    /// File of marks, which outlives the process as well.
     marks_file: MarksFile,
-    /// Buffers of each reactor, and the shares of them that may wait for hosts.
-    pub buffers: Vec<(Pool, BufferShares)>,
+    /// Buffers of each reactor, and the hosts' shares of waiting commands.
+    pub buffers: Vec<(SimPool, BufferShares)>,
     /// Store of the namespaces that are not on the disk: another one each time the process dies.
     pub extra_store: u8,
-    /// Power losses so far: the write verifier.
+    /// Number of power losses, which is the write verifier.
     pub boots: u64,
     /// Hosts that get the error of a failed flush; the waiters are numbers of `entries`.
     pub stability: Rc<RefCell<Stability<u64>>>,
-    flushes: Rc<Flushes>,
-    /// Limit of the namespace in use, and how much of it is used.
+    flushes: Rc<DiskFlushes>,
+    /// Limiter of the namespace in use.
     pub(crate) limit: Rc<RateLimit>,
     /// True if it is limited now.
     pub(crate) is_limited: bool,
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, SimStoreCommand>,
     entry_last: u64,
-    /// By the disk's number.
-    parts: BTreeMap<u64, Part>,
-    /// Completions of reactors that stand still.
-    untaken: Vec<Done>,
-    /// Commands that are alone with their blocks.
+    /// Operations by number of the disk.
+    parts: BTreeMap<u64, DiskOperation>,
+    /// Completions of paused reactors.
+    untaken: Vec<DiskCompletion>,
+    /// Commands with exclusive access to their blocks.
     exclusion: Exclusion,
-    plan: Plan,
-    rng: Rng,
+    plan: SimPlan,
+    rng: SimRng,
 }
 
-impl Stores {
-    pub(crate) fn new(plan: &Plan, disk: SimDisk, rng: Rng) -> Self {
+impl TargetStores {
+    pub(crate) fn new(plan: &SimPlan, disk: SimDisk, rng: SimRng) -> Self {
         let flushes = flushes(plan, Extents::default());
-        // Aside: the rest of a seed's run stays what it was.
+        // Forked, so that the rest of a seed's run stays the same.
         let marks_file = MarksFile::new(rng.clone().fork());
-        Stores {
+        TargetStores {
             disk,
             marks_file,
             buffers: buffers(plan),
@@ -145,35 +145,39 @@ impl Stores {
         }
     }
 
-    /// The namespace in use is limited, or not any more; hosts hear nothing of it.
+    /// Limits the namespace in use, or lifts the limit, without notice to hosts.
     pub(crate) fn change_limit(&mut self, rates: &Rates) {
         self.is_limited = !self.is_limited;
         let rates = if self.is_limited { rates } else { &Rates::UNLIMITED };
         self.limit = Rc::new(RateLimit::new(rates));
     }
 
-    /// Commands under way.
+    /// Returns the number of commands in flight.
     #[must_use]
     pub fn tasks(&self) -> usize {
         self.entries.len()
     }
 
-    /// Memory that the storage lends, if it does.
+    /// Returns the memory that the storage lends, if it does.
     pub(crate) fn memory(&self) -> Option<SimDisk> {
         self.plan.lends_memory.then(|| self.disk.clone())
     }
 
-    /// Data of commands in execution of a reactor's lane.
-    pub(crate) fn hold<'a>(&'a mut self, reactor: usize, execution: &'a mut Execution) -> Hold<'a> {
-        Hold { execution, pool: &mut self.buffers[reactor].0, disk: &self.disk }
+    /// Returns the data of commands in execution of a reactor's lane.
+    pub(crate) fn hold<'a>(
+        &'a mut self,
+        reactor: usize,
+        execution: &'a mut SimExecution,
+    ) -> LaneData<'a> {
+        LaneData { execution, pool: &mut self.buffers[reactor].0, disk: &self.disk }
     }
 
-    /// The buffers of a reactor.
-    pub(crate) fn pool(&mut self, reactor: usize) -> &mut Pool {
+    /// Returns the buffers of a reactor.
+    pub(crate) fn pool(&mut self, reactor: usize) -> &mut SimPool {
         &mut self.buffers[reactor].0
     }
 
-    /// Nothing more of a connection's commands is begun.
+    /// Prevents further operations of a connection's commands.
     pub(crate) fn cancel_all(&mut self, conn: ConnId) {
         let own = self.entries.values_mut().filter(|entry| entry.conn == conn);
         own.for_each(|entry| entry.task.cancel());
@@ -182,16 +186,16 @@ impl Stores {
     /// Checks the bytes of a reactor's buffers: its lanes hold `buffered` of them.
     ///
     /// # Errors
-    /// The rule that does not hold.
+    /// The violated rule.
     pub fn check(&self, reactor: usize, buffered: usize) -> Result<(), String> {
         let own = self.entries.values().filter(|entry| entry.reactor == reactor);
         let in_store: usize = own.map(|entry| entry.bytes).sum();
         self.buffers[reactor].0.check(buffered + in_store)
     }
 
-    /// The process ends: nothing is remembered but the disk.
+    /// Ends the process: only the disk keeps its state.
     pub(crate) fn crash(&mut self, now: Instant, power_loss: bool) {
-        // Commands that have not ended by now end with the process.
+        // Commands in flight end with the process.
         self.disk.advance(now);
         self.disk.abandon();
         if power_loss {
@@ -208,18 +212,18 @@ impl Stores {
         self.extra_store = self.rng.between(1, crate::load::STORES.into()) as u8;
     }
 
-    /// When the next operation ends.
+    /// Returns the time at which the next operation ends.
     #[must_use]
     pub(crate) fn next_at(&self) -> Option<Instant> {
         self.disk.next_at().into_iter().chain(self.marks_file.next_at()).min()
     }
 
-    /// Advances to `now`: commands that have ended by then. A reactor that stands still takes no completion.
+    /// Advances to `now`, and returns commands that have completed. A paused reactor takes no completion.
     pub(crate) fn advance(
         &mut self,
         now: Instant,
         is_running: impl Fn(usize) -> bool,
-    ) -> Vec<Ended> {
+    ) -> Vec<EndedCommand> {
         self.flushes.now.set(now);
         let mut ended = Vec::new();
         let mut done = std::mem::take(&mut self.untaken);
@@ -230,8 +234,10 @@ impl Stores {
                 self.untaken.push(done);
                 continue;
             }
-            let Done { task, result, lost, is_unforced } = done;
-            let Some(Part { entry, op, mut buffer }) = self.parts.remove(&task) else { continue };
+            let DiskCompletion { task, result, lost, is_unforced } = done;
+            let Some(DiskOperation { entry, op, mut buffer }) = self.parts.remove(&task) else {
+                continue;
+            };
             let mut is_equal = true;
             if let (Ok(data), Some(buffer)) = (&result, &mut buffer)
                 && !data.is_empty()
@@ -257,71 +263,73 @@ impl Stores {
         ended
     }
 
-    /// Commands go on for whose flush another one has ended.
-    fn wake(&mut self, ended: &mut Vec<Ended>) {
+    /// Continues commands that have waited for the flush of another one.
+    fn wake(&mut self, ended: &mut Vec<EndedCommand>) {
         loop {
             let woken = self.flushes.woken.take();
             if woken.is_empty() {
                 return;
             }
             for (entry, wake) in woken {
-                let Some(Entry { task, .. }) = self.entries.get_mut(&entry) else { continue };
+                let Some(SimStoreCommand { task, .. }) = self.entries.get_mut(&entry) else {
+                    continue;
+                };
                 let step = task.woken(wake);
                 ended.extend(self.take(entry, step));
             }
         }
     }
 
-    /// Flushes that all its commands share.
-    pub(crate) fn flushes(&self) -> Rc<Flushes> {
+    /// Returns the flushes that all its commands share.
+    pub(crate) fn flushes(&self) -> Rc<DiskFlushes> {
         self.flushes.clone()
     }
 
-    /// True if the answer to a command is lost, which is wrong.
+    /// True if the response to a command is to be dropped, as a deliberate fault.
     pub(crate) fn forgets(&mut self) -> bool {
-        self.plan.sabotage == Some(Sabotage::ForgottenCommand) && self.rng.chance(1)
+        self.plan.sabotage == Some(Sabotage::DroppedResponse) && self.rng.chance(1)
     }
 
-    /// Answer to commands while the target does no I/O.
+    /// Returns the status for commands while the target refuses I/O.
     pub(crate) fn refusal(&self, now: Instant) -> Option<Status> {
         let mut refusals = self.plan.refusals.iter();
         refusals.find(|(times, _)| times.contains(&now)).map(|(_, status)| *status)
     }
 
-    /// Cancels a command, if the disk has it. It is not to be hurried: only what has not begun ends by that.
+    /// Cancels a command, if the disk has it. Operations that have begun are completed.
     pub(crate) fn cancel(&mut self, conn: ConnId, slot: u16) -> bool {
-        let is_it = |entry: &&mut Entry| (entry.conn, entry.slot) == (conn, slot);
+        let is_it = |entry: &&mut SimStoreCommand| (entry.conn, entry.slot) == (conn, slot);
         let entry = self.entries.values_mut().find(is_it);
         entry.map(|entry| entry.task.cancel()).is_some()
     }
 
-    /// Starts a command, or says at once what has become of it.
+    /// Starts a command, or returns its outcome at once.
     pub(crate) fn start(
         &mut self,
         now: Instant,
         (reactor, conn, slot): (usize, ConnId, u16),
         bytes: usize,
-        task: Result<Task<Rc<Flushes>, Buffer>, Outcome<Buffer>>,
-    ) -> Option<Outcome<Buffer>> {
+        task: Result<Task<Rc<DiskFlushes>, SimBuffer>, Outcome<SimBuffer>>,
+    ) -> Option<Outcome<SimBuffer>> {
         let task = match task {
             Ok(task) => task,
             Err(outcome) => return Some(outcome),
         };
         self.flushes.now.set(now);
         self.entry_last += 1;
-        self.entries.insert(self.entry_last, Entry { reactor, conn, slot, bytes, task });
+        self.entries.insert(self.entry_last, SimStoreCommand { reactor, conn, slot, bytes, task });
         self.begin(self.entry_last).map(|(_, _, outcome)| outcome)
     }
 
-    /// Begins the next part of a command.
-    fn begin(&mut self, entry: u64) -> Option<Ended> {
+    /// Begins the next operation of a command.
+    fn begin(&mut self, entry: u64) -> Option<EndedCommand> {
         let task = &mut self.entries.get_mut(&entry)?.task;
         let step = task.begin(|flushes| flushes.stability.borrow_mut().join(entry));
         self.take(entry, step)
     }
 
-    /// Does what a command wants.
-    fn take(&mut self, entry: u64, step: Step<Buffer>) -> Option<Ended> {
+    /// Carries out a step of a command.
+    fn take(&mut self, entry: u64, step: Step<SimBuffer>) -> Option<EndedCommand> {
         match step {
             Step::Submit(Op::Flush, _) if self.plan.sabotage == Some(Sabotage::IdleFlush) => {
                 self.end_part(entry, Ok(()), None, false)
@@ -332,7 +340,7 @@ impl Stores {
                 let work = work(&op, buffer.as_deref().unwrap_or_default());
                 let work = sabotaged(work, self.plan.sabotage);
                 let task = self.disk.start(self.flushes.now.get(), work);
-                self.parts.insert(task, Part { entry, op, buffer });
+                self.parts.insert(task, DiskOperation { entry, op, buffer });
                 None
             }
             Step::Wait => None,
@@ -349,8 +357,8 @@ impl Stores {
         }
     }
 
-    /// A command changes the marks.
-    fn mark(&mut self, entry: u64, change: Change) -> Option<Ended> {
+    /// Changes the marks for a command.
+    fn mark(&mut self, entry: u64, change: Change) -> Option<EndedCommand> {
         let mut steps = Vec::new();
         self.flushes.marks.borrow_mut().submit(change, entry, &mut steps);
         let answer = self.save_marks(steps).pop();
@@ -360,8 +368,8 @@ impl Stores {
         answer.and_then(|(entry, result)| self.end_part(entry, result, None, false))
     }
 
-    /// A save of marks may have ended.
-    fn end_save(&mut self, now: Instant, ended: &mut Vec<Ended>) {
+    /// Completes a save of marks that is due.
+    fn end_save(&mut self, now: Instant, ended: &mut Vec<EndedCommand>) {
         while let Some(is_saved) = self.marks_file.advance(now) {
             let mut steps = Vec::new();
             self.flushes.marks.borrow_mut().saved(is_saved, &mut steps);
@@ -372,7 +380,7 @@ impl Stores {
         }
     }
 
-    /// Does what follows from a change of marks; commands that are answered.
+    /// Carries out the steps of a change of marks. Returns the commands that have ended.
     fn save_marks(
         &mut self,
         steps: Vec<uncorrectable::Step<u64>>,
@@ -393,10 +401,10 @@ impl Stores {
         &mut self,
         number: u64,
         result: Result<(), Status>,
-        buffer: Option<Buffer>,
+        buffer: Option<SimBuffer>,
         is_unforced: bool,
-    ) -> Option<Ended> {
-        let Entry { reactor, conn, slot, task, .. } = self.entries.get_mut(&number)?;
+    ) -> Option<EndedCommand> {
+        let SimStoreCommand { reactor, conn, slot, task, .. } = self.entries.get_mut(&number)?;
         let (conn, slot) = (*conn, *slot);
         self.exclusion.ended(number, *reactor);
         let Some(outcome) = task.ended(result, buffer, is_unforced) else {
@@ -407,35 +415,35 @@ impl Stores {
         Some((conn, slot, outcome))
     }
 
-    /// Takes notices that are to be sent, in their order; each with its reactor, or for all.
-    pub(crate) fn take_notices(&mut self) -> Vec<(Option<usize>, Notice)> {
+    /// Takes the notices to send, in their order; each with its reactor, or for all.
+    pub(crate) fn take_notices(&mut self) -> Vec<(Option<usize>, ExclusionNotice)> {
         let notices = self.exclusion.take_notices().into_iter();
-        let to = |notice: Notice| match notice {
-            Notice::Alone(command) => (self.exclusion.reactor_of(command), notice),
-            Notice::Close(_) | Notice::Open(_) => (None, notice),
+        let to = |notice: ExclusionNotice| match notice {
+            ExclusionNotice::Alone(command) => (self.exclusion.reactor_of(command), notice),
+            ExclusionNotice::Close(_) | ExclusionNotice::Open(_) => (None, notice),
         };
         notices.map(to).collect()
     }
 
-    /// True if a command is alone with a range that `is_it`, as far as a reactor knows.
+    /// True if a reactor has closed a range that `is_it` accepts.
     pub(crate) fn is_closed(&self, reactor: usize, is_it: impl Fn(&ByteRange) -> bool) -> bool {
         self.plan.sabotage != Some(Sabotage::OpenPlaces) && self.exclusion.is_closed(reactor, is_it)
     }
 
-    /// A reactor closes the range of a command that is to be alone with it.
+    /// Closes the range of an exclusive command at a reactor.
     pub(crate) fn close(&mut self, reactor: usize, command: u64) {
         let Some(range) = self.exclusion.range(command) else { return };
-        let changes = |part: &&Part| {
+        let changes = |part: &&DiskOperation| {
             let bytes = part.buffer.as_deref().map_or(0, <[u8]>::len) as u64;
             let is_here =
                 self.entries.get(&part.entry).is_some_and(|entry| entry.reactor == reactor);
             is_here && part.op.changed(bytes).is_some_and(|changed| changed.overlaps(&range))
         };
-        let under_way = self.parts.values().filter(changes).map(|part| part.entry).collect();
-        self.exclusion.close(command, reactor, under_way);
+        let in_flight = self.parts.values().filter(changes).map(|part| part.entry).collect();
+        self.exclusion.close(command, reactor, in_flight);
     }
 
-    /// A reactor opens a range: what was held back begins.
+    /// Opens a range at a reactor: operations that were held back begin.
     pub(crate) fn open(&mut self, reactor: usize, lock: u64) {
         for (entry, (op, buffer)) in self.exclusion.open(lock, reactor) {
             let ended = self.take(entry, Step::Submit(op, buffer));
@@ -443,61 +451,67 @@ impl Stores {
         }
     }
 
-    /// Connection and slot of a command that is alone with its blocks by now.
+    /// Returns connection and slot of a command that has exclusive access by now.
     pub(crate) fn command(&self, number: u64) -> Option<(ConnId, u16)> {
         self.entries.get(&number).map(|entry| (entry.conn, entry.slot))
     }
 
-    /// A command is alone with its blocks: it goes on, if it is still `admitted`.
-    pub(crate) fn excluded(&mut self, number: u64, admitted: Result<(), Status>) -> Option<Ended> {
+    /// Continues a command that has got exclusive access, if it is still `admitted`.
+    pub(crate) fn excluded(
+        &mut self,
+        number: u64,
+        admitted: Result<(), Status>,
+    ) -> Option<EndedCommand> {
         self.entries.get_mut(&number)?.task.excluded(admitted);
         self.begin(number)
     }
 }
 
-/// Buffers of the reactors of a process that begins.
-fn buffers(plan: &Plan) -> Vec<(Pool, BufferShares)> {
-    let new = |_| (Pool::new(plan.pool_bytes), BufferShares::new(plan.pool_bytes));
+/// Makes the buffers of the reactors of a process that starts.
+fn buffers(plan: &SimPlan) -> Vec<(SimPool, BufferShares)> {
+    let new = |_| (SimPool::new(plan.pool_bytes), BufferShares::new(plan.pool_bytes));
     (0..plan.reactors.count).map(new).collect()
 }
 
-/// Flushes of a process that begins, with the marks that it has found.
-fn flushes(plan: &Plan, marks: Extents) -> Rc<Flushes> {
-    Rc::new(Flushes {
+/// Makes the flushes of a process that starts, with the marks that it has found.
+fn flushes(plan: &SimPlan, marks: Extents) -> Rc<DiskFlushes> {
+    Rc::new(DiskFlushes {
         now: Cell::default(),
         stability: Rc::default(),
         woken: RefCell::default(),
         marks: RefCell::new(Marks::new(uncorrectable::Place::File, marks)),
-        forgets: plan.sabotage == Some(Sabotage::UntoldFailure),
+        forgets: plan.sabotage == Some(Sabotage::UnreportedFailure),
     })
 }
 
-fn sabotaged(work: Work, sabotage: Option<Sabotage>) -> Work {
+fn sabotaged(work: DiskWork, sabotage: Option<Sabotage>) -> DiskWork {
     match (work, sabotage) {
-        (Work::Write { slba, data, .. }, Some(Sabotage::IgnoredFua)) => {
-            Work::Write { slba, data, fua: false }
+        (DiskWork::Write { slba, data, .. }, Some(Sabotage::IgnoredFua)) => {
+            DiskWork::Write { slba, data, fua: false }
         }
-        (Work::Write { slba, mut data, fua }, Some(Sabotage::TornBlock)) => {
+        (DiskWork::Write { slba, mut data, fua }, Some(Sabotage::TornBlock)) => {
             data[BLOCK_BYTES / 2..BLOCK_BYTES].fill(0);
-            Work::Write { slba, data, fua }
+            DiskWork::Write { slba, data, fua }
         }
         (work, _) => work,
     }
 }
 
-/// Work of the disk for an operation with `data`.
-fn work(op: &Op, data: &[u8]) -> Work {
+/// Returns the disk's work for an operation with `data`.
+fn work(op: &Op, data: &[u8]) -> DiskWork {
     let lba = |offset: u64| offset / BLOCK_BYTES as u64;
     match *op {
         Op::Read { offset } | Op::Compare { offset } => {
-            Work::Read { slba: lba(offset), blocks: lba(data.len() as u64) }
+            DiskWork::Read { slba: lba(offset), blocks: lba(data.len() as u64) }
         }
-        Op::Write { offset, fua } => Work::Write { slba: lba(offset), data: data.to_vec(), fua },
+        Op::Write { offset, fua } => {
+            DiskWork::Write { slba: lba(offset), data: data.to_vec(), fua }
+        }
         Op::WriteZeroes { range, .. } | Op::Discard { range } => {
             let (slba, data) = (lba(range.offset), vec![0; range.len as usize]);
-            Work::Write { slba, data, fua: false }
+            DiskWork::Write { slba, data, fua: false }
         }
-        Op::Flush => Work::Flush,
-        Op::ReadInPlace { .. } | Op::LookUp { .. } => unreachable!("no host asks for it"),
+        Op::Flush => DiskWork::Flush,
+        Op::ReadInPlace { .. } | Op::LookUp { .. } => unreachable!("no host requests it"),
     }
 }

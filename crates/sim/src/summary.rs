@@ -1,55 +1,55 @@
-//! Counts of a run: those of its hosts and of its targets' reactors, and the sum of all.
+//! Counters of a run: those of its hosts and of its targets' reactors, and their sum.
 
-use crate::counting::Counted;
+use crate::counting::CountingOutcomes;
 use crate::ether::net::Fates;
-use crate::load::Tally;
+use crate::load::LoadTally;
 use crate::secure::TlsEnds;
-use crate::tenures::Held;
+use crate::tenures::TenureCounts;
 use core::iter::Sum;
 use core::ops::AddAssign;
 use core::time::Duration;
 
-/// Past of a host.
+/// Counters of a host.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Past {
-    /// Associations that were complete.
+pub struct HostCounts {
+    /// Complete associations.
     pub associations: u64,
     /// Requests submitted again.
     pub retries: u64,
-    /// Commands aborted because they were not answered in time.
+    /// Commands aborted by a timeout.
     pub aborts: u64,
-    /// Times its requests were failed.
+    /// Number of times its requests were failed.
     pub surrenders: u64,
     /// Asynchronous events.
     pub events: u64,
-    /// Times its process was killed.
+    /// Number of times its process was killed.
     pub kills: u64,
-    /// Times it was detached.
+    /// Number of times it was detached.
     pub detached: u64,
-    /// Requests that went to another path.
+    /// Requests that moved to another path.
     pub moved: u64,
-    /// Times when what a lost path had could go to others.
+    /// Number of times that requests of a lost path were released to others.
     pub released: u64,
-    /// Controllers that it has lost and had the target end.
+    /// Lost controllers that it had the target end.
     pub fenced: u64,
-    /// The same, over another path.
+    /// Lost controllers of other paths that it had the target end.
     pub helped: u64,
     /// Reconnects that found acknowledged writes lost.
     pub writes_lost: u64,
-    /// The longest time for which what was sent over a path that was lost had to wait.
+    /// Longest hold of requests of a lost path.
     pub longest_hold: Duration,
     /// Express connections that were closed in order.
     pub expresses: u64,
-    /// Express connections that were not to be had.
+    /// Express connections that were refused.
     pub expresses_refused: u64,
-    /// Requests that took one.
+    /// Requests over express connections.
     pub expressed: u64,
-    /// Those of them that had not ended when their connection was lost.
+    /// Requests over express connections that were lost.
     pub express_lost: u64,
 }
 
-impl AddAssign for Past {
-    fn add_assign(&mut self, other: Past) {
+impl AddAssign for HostCounts {
+    fn add_assign(&mut self, other: HostCounts) {
         self.associations += other.associations;
         self.retries += other.retries;
         self.aborts += other.aborts;
@@ -70,9 +70,9 @@ impl AddAssign for Past {
     }
 }
 
-impl Sum for Past {
-    fn sum<I: Iterator<Item = Past>>(pasts: I) -> Past {
-        pasts.fold(Past::default(), |mut sum, past| {
+impl Sum for HostCounts {
+    fn sum<I: Iterator<Item = HostCounts>>(pasts: I) -> HostCounts {
+        pasts.fold(HostCounts::default(), |mut sum, past| {
             sum += past;
             sum
         })
@@ -80,56 +80,56 @@ impl Sum for Past {
 }
 
 roadtrain_proto::counters! {
-    /// Events that runs count.
-    pub struct Counts {
-        /// Lanes that had not noticed that their hosts had lost them.
-        swept,
-        /// Connects refused as commands of lost connections were on the disk.
+    /// Counters of targets.
+    pub struct TargetCounts {
+        /// Stale lanes, which had not detected that their hosts had lost them.
+        stale_closed,
+        /// Connects refused because commands of lost connections were on the disk.
         busy,
-        /// Lanes whose hosts were asked for them, and those whose hosts have not answered.
-        asked,
-        /// See there.
-        gone,
-        /// Queues closed because the keep alive timer ran out.
+        /// Lanes whose hosts were queried.
+        queried,
+        /// Lanes whose hosts were queried and have not replied.
+        unconfirmed,
+        /// Queues closed by the keep-alive timer.
         expired,
         /// Turns at whose end connections waited for buffers.
         starved,
-        /// Connections ended as they kept buffers that others waited for.
+        /// Connections closed because they kept buffers that others waited for.
         overdue,
         /// Lanes that have moved to another reactor.
         moved,
     }
 }
 
-/// Counts of a run.
+/// Counters of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {
-    /// Requests.
-    pub tally: Tally,
-    /// Counters that hosts increment.
-    pub counted: Counted,
+    /// Outcomes of requests.
+    pub tally: LoadTally,
+    /// Outcomes of attempts to count.
+    pub counted: CountingOutcomes,
     /// Tenures of hosts that take the namespace from one another.
-    pub held: Held,
-    /// The host's past.
-    pub past: Past,
-    /// Events that the targets' reactors have counted.
-    pub target: Counts,
+    pub held: TenureCounts,
+    /// Counters of hosts.
+    pub past: HostCounts,
+    /// Counters of the targets' reactors.
+    pub target: TargetCounts,
     /// Lanes over Ethernet that were made.
     pub made: u64,
-    /// Octets that were no frame, or of no lane.
+    /// Received frames that were invalid, or of no lane.
     pub foreign: u64,
-    /// How often octets under way were changed.
+    /// Number of changes to bytes in flight.
     pub forged: u64,
-    /// Why ends of connections with TLS were over.
+    /// Reasons why ends of connections with TLS have ended.
     pub tls: TlsEnds,
     /// Frames that sealed lanes have refused.
     pub refused: u64,
-    /// Lanes that their hosts gave up because nothing but an echo came.
+    /// Lanes that hosts abandoned because only an echo arrived.
     pub silent: u64,
-    /// Fates of frames.
+    /// Counters of frames.
     pub fates: Fates,
-    /// Moments at which something happened.
-    pub moments: u64,
+    /// Simulated steps.
+    pub steps: u64,
 }
 
 impl AddAssign for Summary {
@@ -146,6 +146,6 @@ impl AddAssign for Summary {
         self.fates += other.fates;
         self.forged += other.forged;
         self.tls += other.tls;
-        self.moments += other.moments;
+        self.steps += other.steps;
     }
 }

@@ -1,63 +1,63 @@
 //! The simulated target: the real control plane, service and queue pairs, on a simulated network and disk.
 
 use crate::disk::SimDisk;
-use crate::ends::{ConnId, End};
-use crate::lane::Lane;
-use crate::plan::{Fault, NQN, Plan, Sabotage};
-use crate::process::{Message, Process};
-use crate::reactor::{Reactor, Turn};
-use crate::rng::Rng;
-use crate::stores::Stores;
-use crate::summary::Counts;
+use crate::ends::{ConnEnd, ConnId};
+use crate::lane::SimTargetLane;
+use crate::plan::{NQN, Sabotage, SimFault, SimPlan};
+use crate::process::{ReactorMessage, TargetProcess};
+use crate::reactor::{ReactorTurn, SimReactor};
+use crate::rng::SimRng;
+use crate::stores::TargetStores;
+use crate::summary::TargetCounts;
 use crate::target_config::{control, extra};
-use crate::transport::{TargetEnd, Transport};
+use crate::transport::{SimTargetEnd, SimTransport};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::Operation;
 
-/// Writes that stay in the store for longer may outlast the quiet time beside a long pause.
+/// Longest time in the store that a write may have in runs with long pauses: longer writes outlast the quiet time.
 const STICK_MAX: Duration = Duration::from_millis(100);
 /// Entries of the admin queue.
 const ADMIN_ENTRIES: u32 = 32;
 
 /// A target.
-pub struct Target<T: Transport> {
+pub struct SimTarget<T: SimTransport> {
     number: u8,
-    plan: Plan,
-    process: Process<Lane<T::Target>>,
-    reactors: Vec<Reactor<T>>,
-    /// The disk, commands under way there, and the buffers.
-    pub stores: Stores,
-    rng: Rng,
-    /// Down until then.
+    plan: SimPlan,
+    process: TargetProcess<SimTargetLane<T::Target>>,
+    reactors: Vec<SimReactor<T>>,
+    /// The disk, its commands in flight, and the buffers.
+    pub stores: TargetStores,
+    rng: SimRng,
+    /// Time until which it is down.
     down_until: Option<Instant>,
-    /// It stands still until then.
+    /// Time until which it is paused.
     paused_until: Instant,
-    /// Sizes of the namespace that changes: 0 when it is not there.
+    /// Size of the namespace that changes; 0 without it.
     extra_blocks: u64,
-    /// Blocks that the namespace in use has beyond those that are used.
+    /// Blocks of the namespace in use beyond those that the load uses.
     more_blocks: u64,
-    /// Time of the next move of a lane, and of the next pause of a reactor's thread.
+    /// Time of the next move of a lane, or pause of a reactor's thread.
     move_at: Option<Instant>,
-    /// Draws them.
-    dice: Rng,
-    /// A reactor's thread does not run for this long, from then on: once.
+    /// Random numbers for moves and pauses.
+    dice: SimRng,
+    /// Begin and duration of a single long pause of a reactor's thread.
     long_pause: Option<(Instant, Duration)>,
-    /// Events that processes before this one have counted.
-    past: Counts,
+    /// Counters of earlier processes.
+    past: TargetCounts,
 }
 
-impl<T: Transport> Target<T> {
-    /// A target that listens; several have numbers from 0 on.
+impl<T: SimTransport> SimTarget<T> {
+    /// Makes a target that accepts connections; several have numbers from 0 on.
     #[must_use]
-    pub fn new(plan: &Plan, number: u8, disk: SimDisk, mut rng: Rng) -> Self {
-        let stores = Stores::new(plan, disk, rng.fork());
-        let numbers = Rng::new(1 + u64::from(number));
+    pub fn new(plan: &SimPlan, number: u8, disk: SimDisk, mut rng: SimRng) -> Self {
+        let stores = TargetStores::new(plan, disk, rng.fork());
+        let numbers = SimRng::new(1 + u64::from(number));
         let control = control(Instant(0), plan, number, (0, 0, 1), 0);
-        let mut dice = rng.clone().fork(); // aside: the rest of a seed's run stays what it was
-        Target {
+        let mut dice = rng.clone().fork(); // forked, so that the rest of a seed's run stays the same
+        SimTarget {
             number,
-            process: Process::new(plan, control, (rng.clone(), numbers)),
+            process: TargetProcess::new(plan, control, (rng.clone(), numbers)),
             plan: plan.clone(),
             reactors: reactors(plan, Instant(0)),
             stores,
@@ -69,11 +69,11 @@ impl<T: Transport> Target<T> {
             move_at: (plan.reactors.moves > 0 && plan.reactors.count > 1).then_some(Instant(0)),
             long_pause: (plan.reactors.count > 1).then(|| long_pause(plan, &mut dice)),
             dice,
-            past: Counts::default(),
+            past: TargetCounts::default(),
         }
     }
 
-    /// One turn: everything that has arrived or ended by now.
+    /// Runs one turn: handles everything that has arrived or ended by now.
     pub fn turn(&mut self, now: Instant, network: &mut T) {
         if now < self.paused_until {
             return;
@@ -102,9 +102,14 @@ impl<T: Transport> Target<T> {
         }
     }
 
-    fn turn_of<'a>(&'a mut self, now: Instant, network: &'a mut T, number: usize) -> Turn<'a, T> {
-        let Target { plan, process, reactors, stores, rng, .. } = self;
-        Turn { now, plan, network, reactor: &mut reactors[number], process, stores, rng }
+    fn turn_of<'a>(
+        &'a mut self,
+        now: Instant,
+        network: &'a mut T,
+        number: usize,
+    ) -> ReactorTurn<'a, T> {
+        let SimTarget { plan, process, reactors, stores, rng, .. } = self;
+        ReactorTurn { now, plan, network, reactor: &mut reactors[number], process, stores, rng }
     }
 
     fn accept(&mut self, now: Instant, network: &mut T) {
@@ -116,17 +121,17 @@ impl<T: Transport> Target<T> {
         }
         while let Some(conn) = network.accept(now, self.number) {
             if self.down_until.is_some() {
-                network.close(now, conn, End::Target, false);
+                network.close(now, conn, ConnEnd::Target, false);
                 continue;
             }
             let reactor = conn.0 as usize % self.reactors.len();
-            // Nothing of it is read before its reactor has it.
-            network.listen(conn, End::Target, false);
-            self.process.send(reactor, Message::Adopt(conn));
+            // Nothing is read before the reactor has the connection.
+            network.listen(conn, ConnEnd::Target, false);
+            self.process.send(reactor, ReactorMessage::Adopt(conn));
         }
     }
 
-    /// Moves a lane, and lets a reactor's thread wait for its core.
+    /// Moves a lane, or pauses a reactor's thread, when that is due.
     fn disturb(&mut self, now: Instant, network: &mut T) {
         if let Some((_, time)) = self.long_pause.take_if(|(at, _)| *at <= now) {
             let reactor = self.dice.below(self.reactors.len() as u64) as usize;
@@ -155,7 +160,7 @@ impl<T: Transport> Target<T> {
         self.turn_of(now, network, from).begin_move(conn, to);
     }
 
-    /// The process stands still until then.
+    /// Pauses the process until `until`.
     pub fn pause(&mut self, network: &mut T, until: Instant) {
         if self.down_until.is_none() {
             self.paused_until = until.max(self.paused_until);
@@ -163,11 +168,10 @@ impl<T: Transport> Target<T> {
         }
     }
 
-    /// The process ends, with `power_loss` the machine: every connection is gone, nothing is remembered
-    /// but the disk.
+    /// Ends the process, with `power_loss` the machine: every connection is lost, and only the disk keeps its state.
     pub fn crash(&mut self, now: Instant, network: &mut T, power_loss: bool, until: Instant) {
         for conn in self.open().map(|(conn, _)| conn).collect::<Vec<_>>() {
-            network.close(now, conn, End::Target, false);
+            network.close(now, conn, ConnEnd::Target, false);
         }
         self.past = self.counts();
         self.stores.crash(now, power_loss);
@@ -178,32 +182,32 @@ impl<T: Transport> Target<T> {
         network.pause(self.number, now);
     }
 
-    /// Events that it has counted.
+    /// Returns its counters.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> TargetCounts {
         let counts = self.reactors.iter().fold(self.past, |sum, reactor| sum + reactor.counts);
-        Counts { busy: self.process.busy, ..counts }
+        TargetCounts { busy: self.process.busy, ..counts }
     }
 
-    /// Lanes whose connections are open, those on their way to another reactor included.
-    fn open(&self) -> impl Iterator<Item = (ConnId, &Lane<T::Target>)> {
+    /// Returns lanes with open connections, including those that are moving to another reactor.
+    fn open(&self) -> impl Iterator<Item = (ConnId, &SimTargetLane<T::Target>)> {
         let lanes = self.reactors.iter().flat_map(|reactor| &reactor.lanes);
         let moving = self.process.inboxes.iter().flat_map(|inbox| inbox.lanes());
         lanes.map(|(&conn, lane)| (conn, lane)).chain(moving)
     }
 
-    fn all(&self) -> impl Iterator<Item = &Lane<T::Target>> {
+    fn all(&self) -> impl Iterator<Item = &SimTargetLane<T::Target>> {
         let ended = self.reactors.iter().flat_map(|reactor| reactor.ended.values());
         self.open().map(|(_, lane)| lane).chain(ended)
     }
 
-    /// Ends of its connections.
+    /// Returns the ends of its connections.
     pub fn ends(&mut self) -> impl Iterator<Item = &mut T::Target> {
         let lanes = self.reactors.iter_mut().flat_map(|reactor| reactor.lanes.values_mut());
         lanes.map(|lane| &mut lane.end)
     }
 
-    /// Ends one of its connections.
+    /// Closes a random connection.
     pub fn close_any(&mut self, now: Instant, network: &mut T) {
         let lanes: Vec<(usize, ConnId)> = (0..)
             .zip(&self.reactors)
@@ -215,7 +219,7 @@ impl<T: Transport> Target<T> {
         }
     }
 
-    /// Adds, removes or resizes the namespace that no data is kept in.
+    /// Adds, removes or resizes the namespace without data.
     pub fn change_namespace(&mut self) {
         let blocks = self.rng.pick(&[0, 8, 64, 128]);
         let nqn = NQN.to_owned();
@@ -236,7 +240,7 @@ impl<T: Transport> Target<T> {
         }
     }
 
-    /// The namespace in use grows, or is what it was.
+    /// Grows the namespace in use, or restores its size.
     pub fn resize(&mut self) {
         self.more_blocks = self.rng.pick(&[0, 8, 64]);
         let bytes = (self.plan.blocks + self.more_blocks) * 512;
@@ -245,10 +249,10 @@ impl<T: Transport> Target<T> {
         self.process.publish();
     }
 
-    /// What holds after every step: nothing is held for nobody, and nobody holds more than it may.
+    /// Checks the invariants after every step: buffers and slots have owners, within the limits.
     ///
     /// # Errors
-    /// What does not hold.
+    /// The violated invariant.
     pub fn check(&self) -> Result<(), String> {
         let sessions = || self.all().map(|lane| &lane.session);
         let in_store: usize = sessions().map(|session| session.in_store() as usize).sum();
@@ -274,7 +278,7 @@ impl<T: Transport> Target<T> {
         }
         for (_, lane) in self.open() {
             let (held, entries) = (lane.end.in_flight(), u32::from(self.plan.queue_entries));
-            // The commands of a caravan that is being sent may be followed by as many.
+            // The commands of a caravan in flight may be followed by as many.
             let most = 2 * entries.max(ADMIN_ENTRIES);
             if held > most {
                 return Err(format!("{held} commands of a connection, {most} are the most"));
@@ -283,27 +287,28 @@ impl<T: Transport> Target<T> {
         Ok(())
     }
 
-    /// Octets of the buffers that these connections hold.
+    /// Returns the bytes of the buffers that the given connections hold.
     #[must_use]
     pub fn buffered(&self, of: impl Fn(ConnId) -> bool) -> usize {
         let lanes = self.open().filter(|(conn, _)| of(*conn));
         lanes.map(|(_, lane)| lane.execution.buffered()).sum()
     }
 
-    /// Commands in stores, those that wait for the control plane, and those that a reactor has not finished.
+    /// Returns the number of commands in stores, of those that wait for the control plane, and of those that a reactor
+    /// has not finished.
     fn tasks(&self) -> usize {
-        let unfinished: usize = self.reactors.iter().map(Reactor::unfinished).sum();
+        let unfinished: usize = self.reactors.iter().map(SimReactor::unfinished).sum();
         self.stores.tasks() + self.process.reserving() + unfinished
     }
 
-    /// Active namespaces.
+    /// Returns the active namespaces.
     #[must_use]
     pub fn namespaces(&self) -> Vec<u32> {
         let table = self.process.control.namespaces(NQN);
         table.map_or(Vec::new(), |table| table.iter().map(|(n, _)| n).collect())
     }
 
-    /// When something is due.
+    /// Returns the time of its next event.
     pub fn next_at(&mut self) -> Option<Instant> {
         let from = self.paused_until;
         if self.down_until.is_some() {
@@ -315,7 +320,7 @@ impl<T: Transport> Target<T> {
         let messages = messages.min();
         let timers = self.process.control.poll_timeout();
         let timers = timers.map(|at| at.max(self.reactors[0].paused_until));
-        let lanes = self.reactors.iter_mut().filter_map(Reactor::next_at).min();
+        let lanes = self.reactors.iter_mut().filter_map(SimReactor::next_at).min();
         let moves = self.move_at;
         let computed = self.process.computed_at();
         let pause = self.long_pause.map(|(at, _)| at);
@@ -323,7 +328,7 @@ impl<T: Transport> Target<T> {
         others.into_iter().flatten().min().map(|at| at.max(from))
     }
 
-    /// Commands of I/O queues that have not been answered, connections, and tasks.
+    /// Returns the numbers of I/O commands without a response, of connections, and of tasks.
     #[must_use]
     pub fn held(&self) -> (u32, usize, usize) {
         let lanes = self.open().map(|(_, lane)| lane);
@@ -332,16 +337,16 @@ impl<T: Transport> Target<T> {
     }
 }
 
-/// Draws a pause that may be longer than a keep-alive timeout. A write that stays in the store for longer than the quiet
-/// time is covered only while its target can be reached: where there are such writes, the pause is short.
-fn long_pause(plan: &Plan, dice: &mut Rng) -> (Instant, Duration) {
-    let is_long = |fault: &Fault| matches!(fault, Fault::Stick { time } if *time > STICK_MAX);
+/// Draws a pause that may be longer than a keep-alive timeout. A write that stays in the store for longer than the
+/// quiet time is covered only while its target can be reached: with such writes, the pause is short.
+fn long_pause(plan: &SimPlan, dice: &mut SimRng) -> (Instant, Duration) {
+    let is_long = |fault: &SimFault| matches!(fault, SimFault::Stick { time } if *time > STICK_MAX);
     let sticks = plan.faults.iter().any(|(_, fault)| is_long(fault));
     let longest = if sticks { 60_000 } else { 400_000 };
     (dice.moment(plan.chaos), dice.micros(0, longest))
 }
 
-/// Reactors of a process that begins.
-fn reactors<T: Transport>(plan: &Plan, now: Instant) -> Vec<Reactor<T>> {
-    (0..plan.reactors.count).map(|number| Reactor::new(now, number)).collect()
+/// Makes the reactors of a process that starts.
+fn reactors<T: SimTransport>(plan: &SimPlan, now: Instant) -> Vec<SimReactor<T>> {
+    (0..plan.reactors.count).map(|number| SimReactor::new(now, number)).collect()
 }

@@ -1,7 +1,7 @@
-//! What a simulated target exports when it begins.
+//! Exports of a simulated target at its start.
 
-use crate::plan::{NQN, Plan, Sabotage, host_nqn};
-use crate::powers;
+use crate::diffie_hellman;
+use crate::plan::{NQN, Sabotage, SimPlan, host_nqn};
 use roadtrain_proto::security::TlsHosts;
 use roadtrain_proto::security::dhchap::{Group, Offer};
 use roadtrain_proto::time::Instant;
@@ -9,16 +9,16 @@ use roadtrain_target_proto::{
     Authentication, NamespaceConfig, NamespaceId, SubsystemConfig, Target as Control, TargetConfig,
 };
 
-/// The namespace that changes.
+/// Returns the namespace that changes.
 pub(crate) fn extra(blocks: u64, store: u8) -> NamespaceConfig {
     let id = Some(NamespaceId::of_store(store.into()));
     NamespaceConfig { id, ..NamespaceConfig::new(2, blocks, 9) }
 }
 
-/// The control plane of a target that begins.
+/// Makes the control plane of a target that starts.
 pub(crate) fn control(
     now: Instant,
-    plan: &Plan,
+    plan: &SimPlan,
     number: u8,
     (more_blocks, extra_blocks, extra_store): (u64, u64, u8),
     boot: u64,
@@ -31,13 +31,13 @@ pub(crate) fn control(
         subsystem.namespaces.push(extra(extra_blocks, extra_store));
     }
     let keys = (0..=u8::MAX).map(|number| (host_nqn([number; 16]), plan.keys())).collect();
-    // Each listens in a place of its own, and says so.
+    // Each target reports a location of its own.
     let place = if plan.sabotage == Some(Sabotage::OnePlace) { 0 } else { number };
     let network = 1 + u128::from(place);
     let mut config =
         TargetConfig { subsystems: vec![subsystem], network, ..TargetConfig::default() };
     if plan.authenticates {
-        let group = if plan.power_us > 0 { powers::GROUP } else { Group::Null };
+        let group = if plan.dh_compute_us > 0 { diffie_hellman::GROUP } else { Group::Null };
         let offer = Offer { groups: vec![group], ..Offer::default() };
         config.authentication =
             Authentication { required: true, offer, keys, ..Default::default() };

@@ -1,14 +1,14 @@
-//! Hosts that take the namespace from one another by reservations: each registers, acquires or preempts, and writes until
-//! it is refused, several blocks at once. Blocks say in whose tenure they were written.
+//! Hosts that take the namespace from one another by reservations. Each registers, acquires or preempts, and then
+//! writes until it is refused, several blocks at once. Each block names the tenure in which it was written.
 //!
-//! Tenures are numbered as their hosts hear of them. A host writes only after that, and the one before was preempted by
-//! then, so what is on the disk never goes back: an earlier number behind a later one is a write of a host that was shut
-//! out. Nothing else may follow from what a host does not know: one that does not know what has become of a write never
-//! acquires again, and nobody releases what it holds, which would let everybody in.
+//! A tenure is the time of one holder. Tenures are numbered in the order in which their hosts learn of them. A host
+//! writes only after that, when the previous holder has been preempted, so numbers on the disk never decrease: a lower
+//! number after a higher one is a write of a preempted host. Unknown outcomes must not weaken this: a host with an
+//! unknown write never acquires again, and hosts never release a reservation, which would admit all others.
 
 use crate::disk::BLOCK_BYTES;
-use crate::request::Request;
-use crate::rng::Rng;
+use crate::request::LoadRequest;
+use crate::rng::SimRng;
 use core::ops::Range;
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::Urgency;
@@ -19,112 +19,117 @@ use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
 
-/// Times of 100 that a host preempts another one when it may.
+/// Probability in percent that a host preempts another one when it may.
 const PREEMPTING_PERCENT: u64 = 20;
 
-/// What a host does next.
+/// Next step of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Step {
+enum TenureStep {
     #[default]
     Register,
     Acquire,
     Preempt,
     Write,
-    /// It was refused: what it has under way ends first.
+    /// Refused: requests in flight end first.
     Leave,
-    /// It does not know what has become of a write.
+    /// Stopped: the outcome of a write is unknown.
     Over,
 }
 
-/// What a request was.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// A command about reservations.
+pub enum TenureRequestKind {
+    /// Reservation command.
     Claim,
-    /// A write of one of the blocks.
+    /// Write of one of the blocks.
     Write(usize),
 }
 
 #[derive(Debug, Default)]
-struct Job {
-    step: Step,
-    /// The last one it has heard of.
+struct TenureJob {
+    step: TenureStep,
+    /// Last tenure of this host.
     tenure: u64,
-    /// A command about reservations is under way.
+    /// True while a reservation command is in flight.
     claims: bool,
-    /// Blocks that it has writes of under way.
+    /// Blocks with writes in flight.
     open: Vec<usize>,
 }
 
-/// All hosts' parts, and the judge.
+/// The jobs of all hosts, and their checker.
 #[derive(Debug, Default)]
 pub struct Tenures {
-    jobs: Vec<Job>,
+    jobs: Vec<TenureJob>,
     kind: Option<ReservationType>,
     lbas: Range<u64>,
-    /// The last tenure that a host has heard of.
+    /// Last tenure of any host.
     last: u64,
-    /// By block, the tenure that it was last written in.
+    /// Tenure of the last write of each block.
     seen: Vec<u64>,
-    /// What has become of the attempts.
-    pub held: Held,
+    /// Outcomes of the attempts.
+    pub held: TenureCounts,
 }
 
 roadtrain_proto::counters! {
-    /// What tenures came to.
-    pub struct Held {
+    /// Outcomes of tenures.
+    pub struct TenureCounts {
         /// Tenures.
         tenures,
-        /// Times that a block was written in a later tenure than before.
+        /// Blocks written in a later tenure than before.
         written,
-        /// Writes that were executed, as far as their hosts know.
+        /// Writes that were acknowledged.
         writes,
         /// Writes that were refused.
         refused,
-        /// Writes of which nobody knows.
+        /// Writes with an unknown outcome.
         unknown,
     }
 }
 
 impl Tenures {
-    /// Of so many hosts, on blocks `lbas`; none without blocks.
+    /// Makes jobs for a number of hosts, on blocks `lbas`; no jobs without blocks.
     #[must_use]
     pub fn new(hosts: u8, lbas: Range<u64>, kind: ReservationType) -> Self {
         let hosts = if lbas.is_empty() { 0 } else { hosts };
         Tenures {
-            jobs: (0..hosts).map(|_| Job::default()).collect(),
+            jobs: (0..hosts).map(|_| TenureJob::default()).collect(),
             kind: Some(kind),
             seen: vec![0; (lbas.end - lbas.start) as usize],
             lbas,
             last: 0,
-            held: Held::default(),
+            held: TenureCounts::default(),
         }
     }
 
-    /// Whether hosts do that.
+    /// True if hosts do that.
     #[must_use]
     pub fn is_used(&self) -> bool {
         !self.jobs.is_empty()
     }
 
-    /// What `host` (from 1) does next, if it does not wait: what it is, and the request.
-    pub fn request(&mut self, host: u8, rng: &mut Rng, token: u64) -> Option<(What, Request)> {
+    /// Returns kind and request of the next step of `host` (from 1), if it does not wait.
+    pub fn request(
+        &mut self,
+        host: u8,
+        rng: &mut SimRng,
+        token: u64,
+    ) -> Option<(TenureRequestKind, LoadRequest)> {
         let (hosts, own) = (self.jobs.len() as u64, u64::from(host));
         let kind = self.kind;
         let acquire = |action| Acquire { action: Some(action), ignores_key: false, kind }.emit(1);
         let job = self.jobs.get_mut(usize::from(host) - 1).filter(|job| !job.claims)?;
-        if job.step == Step::Leave && job.open.is_empty() {
-            job.step = Step::Register;
+        if job.step == TenureStep::Leave && job.open.is_empty() {
+            job.step = TenureStep::Register;
         }
         let (sqe, other) = match job.step {
-            Step::Register => (register(), own),
-            Step::Acquire => (acquire(AcquireAction::Acquire), 0),
-            Step::Preempt if rng.chance(PREEMPTING_PERCENT) => {
+            TenureStep::Register => (register(), own),
+            TenureStep::Acquire => (acquire(AcquireAction::Acquire), 0),
+            TenureStep::Preempt if rng.chance(PREEMPTING_PERCENT) => {
                 let other = (own + rng.below(hosts - 1)) % hosts + 1;
                 let actions = [AcquireAction::Preempt, AcquireAction::PreemptAndAbort];
                 (acquire(rng.pick(&actions)), other)
             }
-            Step::Write => {
+            TenureStep::Write => {
                 let block = rng.below(self.seen.len() as u64) as usize;
                 if job.open.contains(&block) {
                     return None;
@@ -132,61 +137,65 @@ impl Tenures {
                 job.open.push(block);
                 let sqe = Sqe::rw(opcode::WRITE, 1, self.lbas.start + block as u64, 1);
                 let data = job.tenure.to_le_bytes().repeat(BLOCK_BYTES / 8);
-                return Some((What::Write(block), out(token, sqe, data)));
+                return Some((TenureRequestKind::Write(block), out(token, sqe, data)));
             }
-            Step::Preempt | Step::Leave | Step::Over => return None,
+            TenureStep::Preempt | TenureStep::Leave | TenureStep::Over => return None,
         };
         job.claims = true;
         let keys = TwoKeys { current: own.into(), other: other.into() };
-        Some((What::Claim, out(token, sqe, keys.as_bytes().to_vec())))
+        Some((TenureRequestKind::Claim, out(token, sqe, keys.as_bytes().to_vec())))
     }
 
-    /// A request of `host` has ended.
-    pub fn complete(&mut self, host: u8, what: What, status: Status) {
+    /// Completes a request of `host`.
+    pub fn complete(&mut self, host: u8, what: TenureRequestKind, status: Status) {
         let Some(job) = self.jobs.get_mut(usize::from(host) - 1) else { return };
         let is_refused = status.is(Status::RESERVATION_CONFLICT);
         match what {
-            What::Claim => {
+            TenureRequestKind::Claim => {
                 job.claims = false;
                 job.step = match job.step {
-                    Step::Register if status.is_success() => Step::Acquire,
-                    Step::Acquire if status.is_success() => {
+                    TenureStep::Register if status.is_success() => TenureStep::Acquire,
+                    TenureStep::Acquire if status.is_success() => {
                         self.last += 1;
                         job.tenure = self.last;
-                        Step::Write
+                        TenureStep::Write
                     }
-                    Step::Acquire if is_refused => Step::Preempt,
-                    Step::Preempt if status.is_success() => Step::Acquire,
-                    _ => Step::Register, // preempted meanwhile, or not known
+                    TenureStep::Acquire if is_refused => TenureStep::Preempt,
+                    TenureStep::Preempt if status.is_success() => TenureStep::Acquire,
+                    _ => TenureStep::Register, // preempted meanwhile, or unknown
                 };
             }
-            What::Write(block) => {
+            TenureRequestKind::Write(block) => {
                 job.open.retain(|open| *open != block);
                 if status.is_success() {
                     self.held.writes += 1;
                 } else if is_refused {
                     self.held.refused += 1;
-                    job.step = if job.step == Step::Over { Step::Over } else { Step::Leave };
+                    job.step = if job.step == TenureStep::Over {
+                        TenureStep::Over
+                    } else {
+                        TenureStep::Leave
+                    };
                 } else {
                     self.held.unknown += 1;
-                    job.step = Step::Over;
+                    job.step = TenureStep::Over;
                 }
             }
         }
         self.held.tenures = self.last;
     }
 
-    /// The process of `host` was killed. What it has under way ends before its successor is connected.
+    /// Notes that the process of `host` was killed. Its requests in flight end before its successor is connected.
     pub fn kill(&mut self, host: u8) {
         if let Some(job) = self.jobs.get_mut(usize::from(host) - 1) {
-            *job = Job::default();
+            *job = TenureJob::default();
         }
     }
 
-    /// Looks at the disk.
+    /// Checks the blocks on the disk.
     ///
     /// # Errors
-    /// A write of a host that was shut out was executed.
+    /// A write of a preempted host was executed.
     pub fn watch(&mut self, content: impl Fn(u64) -> Vec<u8>) -> Result<(), String> {
         for (lba, seen) in self.lbas.clone().zip(&mut self.seen) {
             let content = content(lba);
@@ -207,14 +216,14 @@ impl Tenures {
     }
 }
 
-/// Whatever the host's key is by now.
+/// Returns a Register command that replaces any key of the host.
 fn register() -> Sqe {
     let (action, persistence) = (Some(RegisterAction::Replace), Some(ChangePersistence::Keep));
     Register { action, ignores_key: true, persistence }.emit(1)
 }
 
-fn out(token: u64, sqe: Sqe, buffer: Vec<u8>) -> Request {
+fn out(token: u64, sqe: Sqe, buffer: Vec<u8>) -> LoadRequest {
     let data = Data::Out(buffer.len() as u32);
     let (compare, urgency, hides_blocks) = (None, Urgency::Urgent, false);
-    Request { token, sqe, compare, data, buffer, urgency, hides_blocks }
+    LoadRequest { token, sqe, compare, data, buffer, urgency, hides_blocks }
 }

@@ -1,93 +1,100 @@
-//! A TCP connection as the queue pairs at its ends see it: octets, whether or not there are records of TLS below them.
+//! A TCP connection as the queue pairs at its ends use it: bytes, with or without records of TLS below them.
 //!
-//! What an end hears is compared with what its peer has said: it is the beginning of that, whatever happens between
-//! them.
+//! Bytes that an end receives are compared with those that its peer has sent: they have to be a prefix, under any
+//! interference.
 
-use crate::ends::{ConnId, End};
+use crate::ends::{ConnEnd, ConnId};
 use crate::network::Network;
-use crate::plan::Plan;
-use crate::secure::{Secured, TlsEnds};
+use crate::plan::SimPlan;
+use crate::secure::{TlsEnd, TlsEnds};
 use roadtrain_proto::time::Instant;
 
 /// An end of a connection.
-pub struct Wire {
+pub struct TcpWire {
     conn: ConnId,
-    end: End,
-    secured: Option<Box<Secured>>,
-    /// Heard and not compared.
-    heard: Vec<u8>,
-    life: Life,
-    why: TlsEnds,
+    end: ConnEnd,
+    secured: Option<Box<TlsEnd>>,
+    /// Received bytes that are not compared yet.
+    uncompared: Vec<u8>,
+    state: WireState,
+    end_reason: TlsEnds,
 }
 
-/// What becomes of a connection because of what came, or of keys that are used up.
+/// State of a connection, which received bytes or used-up keys may end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Life {
-    Going,
-    /// Nothing more comes or goes since then.
-    Over(Instant),
-    /// Its end was told so.
-    Told,
+enum WireState {
+    Open,
+    /// Ended at that time: no data is received or sent any more.
+    Ended(Instant),
+    /// Ended, and reported to its end.
+    Reported,
 }
 
-impl Wire {
-    /// An end of a connection that is just made.
+impl TcpWire {
+    /// Makes an end of a new connection.
     #[must_use]
-    pub fn new(plan: &Plan, conn: ConnId, end: End) -> Self {
-        let secured = plan.tls.then(|| Box::new(Secured::new(plan.security, conn, end)));
-        Wire { conn, end, secured, heard: Vec::new(), life: Life::Going, why: TlsEnds::default() }
+    pub fn new(plan: &SimPlan, conn: ConnId, end: ConnEnd) -> Self {
+        let secured = plan.tls.then(|| Box::new(TlsEnd::new(plan.security, conn, end)));
+        TcpWire {
+            conn,
+            end,
+            secured,
+            uncompared: Vec::new(),
+            state: WireState::Open,
+            end_reason: TlsEnds::default(),
+        }
     }
 
-    /// The octets that have arrived, if they were not sealed; those that were are opened.
+    /// Returns received bytes, opened if they were sealed.
     pub fn receive(&mut self, now: Instant, octets: Vec<u8>) -> Vec<u8> {
         let Some(secured) = &mut self.secured else { return octets };
         let mut data = Vec::new();
-        if self.life == Life::Going {
+        if self.state == WireState::Open {
             let received = secured.receive(&octets, &mut data);
-            self.why = TlsEnds::of(&received);
+            self.end_reason = TlsEnds::of(&received);
             if !received.unwrap_or(false) {
-                self.life = Life::Over(now);
+                self.state = WireState::Ended(now);
             }
         }
-        self.heard.extend_from_slice(&data);
+        self.uncompared.extend_from_slice(&data);
         data
     }
 
-    /// Whether it has ended by itself; the first time it is asked.
+    /// True once if the connection has ended by itself.
     pub fn ends(&mut self) -> bool {
-        let ends = matches!(self.life, Life::Over(_));
+        let ends = matches!(self.state, WireState::Ended(_));
         if ends {
-            self.life = Life::Told;
+            self.state = WireState::Reported;
         }
         ends
     }
 
-    /// When something is due.
+    /// Returns the time of its next event.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        match self.life {
-            Life::Over(at) => Some(at),
-            Life::Going | Life::Told => None,
+        match self.state {
+            WireState::Ended(at) => Some(at),
+            WireState::Open | WireState::Reported => None,
         }
     }
 
-    /// Whether it has taken octets that the network has not.
+    /// True if it holds bytes that the network has not taken.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.secured.as_ref().is_some_and(|secured| secured.is_blocked())
     }
 
-    /// Sends what the network and the buffers take of `octets`: how many they have taken.
+    /// Sends as much of `octets` as the network and the buffers take. Returns that number of bytes.
     pub fn send(&mut self, now: Instant, network: &mut Network, octets: &[u8]) -> usize {
         self.compare(network);
         let Some(secured) = &mut self.secured else {
             return network.send(now, self.conn, self.end, octets);
         };
-        if self.life == Life::Going && network.leaves(self.conn, self.end) {
-            self.life = Life::Over(now);
+        if self.state == WireState::Open && network.leaves(self.conn, self.end) {
+            self.state = WireState::Ended(now);
         }
         let mut taken = 0;
-        while self.life == Life::Going {
+        while self.state == WireState::Open {
             let sent = network.send(now, self.conn, self.end, secured.unsent());
             secured.unsent().drain(..sent);
             if !secured.unsent().is_empty() {
@@ -97,19 +104,19 @@ impl Wire {
                 Ok(Some(count)) => taken += count,
                 Ok(None) => {}
                 Err(error) => {
-                    self.why = TlsEnds::of(&Err(error));
-                    self.life = Life::Over(now);
+                    self.end_reason = TlsEnds::of(&Err(error));
+                    self.state = WireState::Ended(now);
                 }
             }
             if taken == octets.len() && secured.unsent().is_empty() {
                 break;
             }
         }
-        network.said(self.conn, self.end, &octets[..taken]);
+        network.record_sent(self.conn, self.end, &octets[..taken]);
         taken
     }
 
-    /// Ends the connection; with `orderly` what was sent arrives. A peer that did wrong hears of it.
+    /// Closes the connection; with `orderly` all data sent arrives. A peer that caused an error is notified.
     pub fn close(&mut self, now: Instant, network: &mut Network, orderly: bool) {
         self.compare(network);
         if let Some(secured) = &mut self.secured {
@@ -118,14 +125,14 @@ impl Wire {
             }
             network.send(now, self.conn, self.end, secured.unsent());
         }
-        network.tls += self.why;
-        network.close(now, self.conn, self.end, orderly || self.life != Life::Going);
+        network.tls += self.end_reason;
+        network.close(now, self.conn, self.end, orderly || self.state != WireState::Open);
     }
 
     fn compare(&mut self, network: &mut Network) {
-        let heard = std::mem::take(&mut self.heard);
+        let uncompared = std::mem::take(&mut self.uncompared);
         assert!(
-            network.heard(self.conn, self.end, &heard),
+            network.check_received(self.conn, self.end, &uncompared),
             "other octets than those that were sent"
         );
     }

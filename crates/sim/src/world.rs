@@ -1,16 +1,16 @@
-//! The simulation itself: moments in order, both ends' turns, faults, and the judgement at the end.
+//! The simulation itself: steps in order of time, turns of both ends, faults, and the final checks.
 
-use crate::counting::Counting;
+use crate::counting::CountingJobs;
 use crate::disk::SimDisk;
-use crate::ends::End;
+use crate::ends::ConnEnd;
 use crate::faults::Faults;
-use crate::host::Host;
-use crate::load::Load;
-use crate::paths::Paths;
-use crate::plan::{Fault, Plan};
-use crate::rng::Rng;
-use crate::summary::{Past, Summary};
-use crate::target::Target;
+use crate::host::SimHost;
+use crate::load::SimLoad;
+use crate::paths::HostPaths;
+use crate::plan::{SimFault, SimPlan};
+use crate::rng::SimRng;
+use crate::summary::{HostCounts, Summary};
+use crate::target::SimTarget;
 use crate::tenures::Tenures;
 use core::any::Any;
 use core::fmt;
@@ -19,66 +19,67 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::reservation::ReservationType;
 use std::collections::VecDeque;
 
-/// Everything has completed that long after the last fault, or something is stuck. A namespace that takes the place of
-/// another one appears after 5 s; before, a target may wait 1 s for hosts that are gone.
-const PATIENCE: Duration = Duration::from_secs(12);
-/// More moments than any run has.
-const MOMENTS_MAX: u64 = 3_000_000;
+/// Time after the last fault within which everything completes; else the run is stuck. A namespace that replaces
+/// another one appears after 5 s; a target may first wait 1 s for hosts that are gone.
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(12);
+/// Most steps of a run.
+const STEPS_MAX: u64 = 3_000_000;
 
-/// More turns than any moment needs.
+/// Most turns at one time.
 const TURNS_MAX: u32 = 1000;
-/// Idle connections are watched for so long.
+/// Time for which idle connections are observed.
 const IDLE: Duration = Duration::from_secs(3);
-/// Frames of an idle link of a lane in a second, both ways: questions and answers.
+/// Most frames of an idle link of a lane per second, both ways: queries and replies.
 const IDLE_FRAMES: u64 = 8;
-/// The same of a lane whose host has left it: each of its links is suspect, and gets an empty frame every 100 ms.
+/// Most frames of a link of an orphaned lane per second: each of its links is suspect, and gets an empty frame every
+/// 100 ms.
 const SUSPECT_FRAMES: u64 = 12;
 
-/// Connections of a host that the target has at most: those that it does not know to be dead, too.
+/// Most connections of a host at the target, including those that it does not know to be dead.
 const CONNECTIONS_MAX: usize = 60;
 
-/// What went wrong in a run.
+/// Failure of a run.
 #[derive(Clone, Debug)]
-pub struct Failure {
-    /// The run.
+pub struct RunFailure {
+    /// Seed of the run.
     pub seed: u64,
-    /// When.
+    /// Time of the failure.
     pub at: Instant,
-    /// What.
+    /// Description.
     pub what: String,
 }
 
-impl Failure {
-    /// The run has panicked.
+impl RunFailure {
+    /// Makes the failure of a run that has panicked.
     #[must_use]
     pub fn of_panic(seed: u64, panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         let what = format!("panic: {}", text.unwrap_or("of an unknown kind"));
-        Failure { seed, at: Instant(0), what }
+        RunFailure { seed, at: Instant(0), what }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RunFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = self.at.0 / 1000;
         write!(f, "seed {} fails after {us} us: {}", self.seed, self.what)
     }
 }
 
-/// The load of a run.
-fn load(plan: &Plan, rng: Rng) -> Load {
+/// Makes the load of a run.
+fn load(plan: &SimPlan, rng: SimRng) -> SimLoad {
     let shared = plan.blocks - plan.counters;
     let blocks = shared - plan.reserved;
     let kinds = [ReservationType::WriteExclusive, ReservationType::ExclusiveAccess];
     let kind = kinds[plan.depth % kinds.len()];
-    let counting = Counting::new(plan.hosts, shared..plan.blocks);
-    let mut load = Load::new(blocks, counting, rng);
+    let counting = CountingJobs::new(plan.hosts, shared..plan.blocks);
+    let mut load = SimLoad::new(blocks, counting, rng);
     load.classes = plan.express_rules().is_some();
     (load.marks_percent, load.swaps_percent) = (plan.marks_percent, plan.swaps_percent);
     load.may_mix = plan.lends_memory;
     load.tenures = Tenures::new(plan.hosts, blocks..shared, kind);
-    if plan.manners.losing_percent > 0 {
+    if plan.behaviour.losing_percent > 0 {
         load.history.expect_losses();
     }
     if plan.targets > 1 {
@@ -88,71 +89,71 @@ fn load(plan: &Plan, rng: Rng) -> Load {
 }
 
 /// A run.
-pub struct World<T: Faults> {
+pub struct SimRun<T: Faults> {
     seed: u64,
-    plan: Plan,
+    plan: SimPlan,
     now: Instant,
     calm_from: Instant,
     is_calm: bool,
     network: T,
-    /// When hosts and targets have something to do.
+    /// Times of the next events of hosts and of targets.
     due: [Option<Instant>; 2],
-    /// Several share the first one's disk.
-    targets: Vec<Target<T>>,
-    hosts: Vec<Host<T>>,
-    /// What each host's paths have of each other.
-    paths: Vec<Paths>,
-    load: Load,
-    faults: VecDeque<(Instant, Fault)>,
-    /// Hosts that detach, and how long they are away.
+    /// Targets, which share the disk of the first one.
+    targets: Vec<SimTarget<T>>,
+    hosts: Vec<SimHost<T>>,
+    /// States shared by the paths of each host.
+    paths: Vec<HostPaths>,
+    load: SimLoad,
+    faults: VecDeque<(Instant, SimFault)>,
+    /// Hosts that are detaching, with the durations of their absence.
     detaching: Vec<(u8, Duration)>,
-    moments: u64,
+    steps: u64,
 }
 
-impl<T: Faults> World<T> {
-    /// The world of a seed; `change` may depart from its plan.
+impl<T: Faults> SimRun<T> {
+    /// Makes the run of a seed; `change` may alter its plan.
     #[must_use]
-    pub fn new(seed: u64, change: impl FnOnce(&mut Plan)) -> Self {
-        let mut rng = Rng::new(seed);
+    pub fn new(seed: u64, change: impl FnOnce(&mut SimPlan)) -> Self {
+        let mut rng = SimRng::new(seed);
         let mut plan = T::plan(&mut rng);
         change(&mut plan);
-        let disk = SimDisk::new(plan.blocks, plan.manners, rng.fork());
+        let disk = SimDisk::new(plan.blocks, plan.behaviour, rng.fork());
         let last = plan.faults.iter().map(|(at, fault)| *at + fault.time()).max();
         let mut dice = plan.dice.clone();
         let others = (1..plan.targets)
-            .map(|number| Target::new(&plan, number, disk.shared_with(number), dice.fork()));
-        let others: Vec<Target<T>> = others.collect();
-        World {
+            .map(|number| SimTarget::new(&plan, number, disk.shared_with(number), dice.fork()));
+        let others: Vec<SimTarget<T>> = others.collect();
+        SimRun {
             seed,
             now: Instant(0),
             calm_from: last.unwrap_or_default().max(Instant(0) + plan.chaos),
             is_calm: false,
             network: T::new(&plan, rng.fork()),
             due: [Some(Instant(0)); 2],
-            targets: std::iter::once(Target::new(&plan, 0, disk, rng.fork()))
+            targets: std::iter::once(SimTarget::new(&plan, 0, disk, rng.fork()))
                 .chain(others)
                 .collect(),
             hosts: (0..plan.hosts * plan.paths)
-                .map(|number| Host::new(Instant(0), &plan, number, rng.fork()))
+                .map(|number| SimHost::new(Instant(0), &plan, number, rng.fork()))
                 .collect(),
-            paths: (0..plan.hosts.into()).map(|number| Paths::new(&plan, number)).collect(),
+            paths: (0..plan.hosts.into()).map(|number| HostPaths::new(&plan, number)).collect(),
             load: load(&plan, rng.fork()),
             faults: plan.faults.iter().copied().collect(),
             detaching: Vec::new(),
-            moments: 0,
+            steps: 0,
             plan,
         }
     }
 
-    /// Runs it to its end.
+    /// Runs to the end.
     ///
     /// # Errors
-    /// The first thing that may not be.
-    pub fn run(mut self) -> Result<Summary, Failure> {
+    /// The first violation found.
+    pub fn run(mut self) -> Result<Summary, RunFailure> {
         let outcome = self.live().and_then(|()| self.judge()).and_then(|()| self.idle());
         match outcome {
             Ok(()) => Ok(self.summary()),
-            Err(what) => Err(Failure { seed: self.seed, at: self.now, what }),
+            Err(what) => Err(RunFailure { seed: self.seed, at: self.now, what }),
         }
     }
 
@@ -162,7 +163,7 @@ impl<T: Faults> World<T> {
             counted: self.load.counting.counted,
             held: self.load.tenures.held,
             past: self.hosts.iter().map(|host| host.past).sum(),
-            moments: self.moments,
+            steps: self.steps,
             ..Summary::default()
         };
         for target in &self.targets {
@@ -177,37 +178,37 @@ impl<T: Faults> World<T> {
             let next = self.next_at();
             let next = next.ok_or_else(|| format!("nothing is due any more: {}", self.state()))?;
             self.step(next)?;
-            if self.now > self.calm_from + PATIENCE {
+            if self.now > self.calm_from + COMPLETION_TIMEOUT {
                 return Err(format!("stuck: {}", self.state()));
             }
         }
         Ok(())
     }
 
-    /// Time of the next moment.
+    /// Returns the time of the next step.
     fn next_at(&self) -> Option<Instant> {
         let fault = self.faults.front().map(|(at, _)| *at);
         let calm = (!self.is_calm).then_some(self.calm_from);
         self.due.into_iter().chain([fault, calm]).flatten().min()
     }
 
-    /// When hosts or targets have something to do, but not before they may.
-    fn due(&mut self, end: End) -> Option<Instant> {
+    /// Returns the time of the next event of hosts or targets, but not before their stall ends.
+    fn due(&mut self, end: ConnEnd) -> Option<Instant> {
         let from = self.network.stalled_until(end);
         let timers = match end {
-            End::Host => self.hosts.iter_mut().filter_map(|host| host.next_at(self.now)).min(),
-            End::Target => self.targets.iter_mut().filter_map(Target::next_at).min(),
+            ConnEnd::Host => self.hosts.iter_mut().filter_map(|host| host.next_at(self.now)).min(),
+            ConnEnd::Target => self.targets.iter_mut().filter_map(SimTarget::next_at).min(),
         };
         let timers = timers.map(|at| at.max(from));
         self.network.next_at(end).into_iter().chain(timers).min()
     }
 
-    /// The next moment: again, while something is due at once.
+    /// Runs the next step, again while events are due at the same time.
     fn step(&mut self, next: Instant) -> Result<(), String> {
         self.now = self.now.max(next);
         for _ in 0..TURNS_MAX {
-            self.moments += 1;
-            if self.moments > MOMENTS_MAX {
+            self.steps += 1;
+            if self.steps > STEPS_MAX {
                 return Err("it goes round in circles".into());
             }
             self.turn()?;
@@ -218,7 +219,7 @@ impl<T: Faults> World<T> {
         Err(format!("a moment does not end: {}", self.state()))
     }
 
-    /// One turn of hosts, of targets, or of both.
+    /// Runs one turn of hosts, of targets, or of both.
     fn turn(&mut self) -> Result<(), String> {
         let now = self.now;
         let mut is_due = self.due.map(|due| due.is_some_and(|at| at <= now));
@@ -231,21 +232,21 @@ impl<T: Faults> World<T> {
             self.network.behave(now);
         }
         let [hosts_are_due, targets_are_due] = is_due;
-        if targets_are_due && now >= self.network.stalled_until(End::Target) {
+        if targets_are_due && now >= self.network.stalled_until(ConnEnd::Target) {
             self.turn_of_targets()?;
         }
-        if hosts_are_due && now >= self.network.stalled_until(End::Host) {
+        if hosts_are_due && now >= self.network.stalled_until(ConnEnd::Host) {
             self.turn_of_hosts()?;
         }
         self.attach_again();
         self.check_bounds()?;
-        self.due = [self.due(End::Host), self.due(End::Target)];
+        self.due = [self.due(ConnEnd::Host), self.due(ConnEnd::Target)];
         Ok(())
     }
 
     fn turn_of_targets(&mut self) -> Result<(), String> {
         let now = self.now;
-        self.network.begin_turn(now, End::Target);
+        self.network.begin_turn(now, ConnEnd::Target);
         for target in &mut self.targets {
             target.turn(now, &mut self.network);
             target.check()?;
@@ -255,7 +256,7 @@ impl<T: Faults> World<T> {
 
     fn turn_of_hosts(&mut self) -> Result<(), String> {
         let now = self.now;
-        self.network.begin_turn(now, End::Host);
+        self.network.begin_turn(now, ConnEnd::Host);
         for host in &mut self.hosts {
             host.turn(now, &mut self.network, &mut self.load)?;
         }
@@ -269,16 +270,16 @@ impl<T: Faults> World<T> {
         Ok(())
     }
 
-    /// Processes of hosts that have detached have successors.
+    /// Attaches the successors of host processes that have detached.
     fn attach_again(&mut self) {
         let (now, paths) = (self.now, usize::from(self.plan.paths));
         let (hosts, network, load) = (&mut self.hosts, &mut self.network, &mut self.load);
         self.detaching.retain(|&(number, time)| {
             let of = &mut hosts[usize::from(number) * paths..][..paths];
-            if of.iter().all(Host::has_ended_all) {
+            if of.iter().all(SimHost::has_ended_all) {
                 of.iter_mut().for_each(|path| path.finish(now, network, load));
             }
-            let is_over = of.iter().all(Host::is_over);
+            let is_over = of.iter().all(SimHost::is_over);
             if is_over {
                 of.iter_mut().for_each(|path| path.attach_again(now, now + time, load));
             }
@@ -286,7 +287,7 @@ impl<T: Faults> World<T> {
         });
     }
 
-    /// Nothing grows without bounds, whatever happens.
+    /// Checks that nothing grows without bounds.
     fn check_bounds(&self) -> Result<(), String> {
         let (connections, open) = (self.held().1, self.load.open());
         let requests_max = usize::from(self.plan.hosts) * self.plan.requests_max();
@@ -296,15 +297,15 @@ impl<T: Faults> World<T> {
         Ok(())
     }
 
-    /// What all targets hold: commands of I/O queues, connections and tasks.
+    /// Returns the sums over all targets: I/O commands, connections and tasks.
     fn held(&self) -> (u32, usize, usize) {
-        let held = self.targets.iter().map(Target::held);
+        let held = self.targets.iter().map(SimTarget::held);
         held.fold((0, 0, 0), |sum, held| (sum.0 + held.0, sum.1 + held.1, sum.2 + held.2))
     }
 
     fn state(&self) -> String {
         let (commands, connections, tasks) = self.held();
-        let hosts: Vec<String> = self.hosts.iter().map(Host::state).collect();
+        let hosts: Vec<String> = self.hosts.iter().map(SimHost::state).collect();
         format!(
             "{} requests open; {}; target: {commands} commands, {connections} connections, {tasks} \
              tasks, namespaces {:?}",
@@ -314,7 +315,7 @@ impl<T: Faults> World<T> {
         )
     }
 
-    /// All requests have completed, and every host knows what the target has.
+    /// True if all requests have completed, and every host knows the target's namespaces.
     fn is_over(&self) -> bool {
         self.now >= self.calm_from
             && self.load.open() == 0
@@ -323,19 +324,19 @@ impl<T: Faults> World<T> {
             && matches!(self.held(), (0, _, 0))
     }
 
-    /// Lets faults happen whose time has come: `true` if there were any.
+    /// Applies faults that are due. True if there were any.
     fn strike(&mut self) -> bool {
         let mut has_any = false;
         while let Some((_, fault)) = self.faults.pop_front_if(|(at, _)| *at <= self.now) {
             has_any = true;
             let (now, over) = (self.now, self.now + fault.time());
             match fault {
-                Fault::Kill { target, .. } => {
+                SimFault::Kill { target, .. } => {
                     self.targets[usize::from(target)].crash(now, &mut self.network, false, over);
                     self.network.silence(over);
                     self.load.history.start_target();
                 }
-                Fault::PowerLoss { .. } => {
+                SimFault::PowerLoss { .. } => {
                     for target in &mut self.targets {
                         target.crash(now, &mut self.network, true, over);
                     }
@@ -343,24 +344,24 @@ impl<T: Faults> World<T> {
                     self.load.history.start_target();
                     self.load.history.lose_power();
                 }
-                Fault::Pause { target, .. } => {
+                SimFault::Pause { target, .. } => {
                     self.targets[usize::from(target)].pause(&mut self.network, over);
                 }
-                Fault::KillHost { host, .. } => {
+                SimFault::KillHost { host, .. } => {
                     if let Some(host) = self.hosts.get_mut(usize::from(host)) {
                         host.kill(now, &mut self.network, &mut self.load, over);
                     }
                 }
-                Fault::Detach { host, time } => {
+                SimFault::Detach { host, time } => {
                     let paths = usize::from(self.plan.paths);
                     let of = self.hosts[usize::from(host) * paths..][..paths].iter_mut();
                     of.for_each(|path| path.detach(now));
                     self.detaching.push((host, time));
                 }
-                Fault::Namespace => self.targets[0].change_namespace(),
-                Fault::StallDisk { .. } => self.targets[0].stores.disk.stall(now, over),
-                Fault::Stick { time } => self.targets[0].stores.disk.stick(time),
-                Fault::Resize => self.targets[0].resize(),
+                SimFault::Namespace => self.targets[0].change_namespace(),
+                SimFault::StallDisk { .. } => self.targets[0].stores.disk.stall(now, over),
+                SimFault::Stick { time } => self.targets[0].stores.disk.stick(time),
+                SimFault::Resize => self.targets[0].resize(),
                 _ => self.network.strike(now, &fault, &mut self.hosts, &mut self.targets),
             }
         }
@@ -382,28 +383,28 @@ impl<T: Faults> World<T> {
         }
         let Summary { forged, tls, .. } = self.summary();
         if tls.refused > forged || tls.alerted > tls.refused {
-            return Err(format!("records were refused that nobody has changed: {forged}, {tls:?}"));
+            return Err(format!("records were refused that were never forged: {forged}, {tls:?}"));
         }
         // Without time limits only a fault ends an association.
         let is_limited = self.plan.io_timeout.is_some() || !self.plan.keep_alive.is_zero();
         let is_limited = is_limited || self.plan.tls;
         let is_provoked = is_limited || self.plan.faults.iter().any(|(_, fault)| fault.ends());
-        let past: Past = self.hosts.iter().map(|host| host.past).sum();
+        let past: HostCounts = self.hosts.iter().map(|host| host.past).sum();
         if !is_provoked && past.associations > self.hosts.len() as u64 {
             return Err(format!("an association has ended for no reason: {}", self.state()));
         }
         Ok(())
     }
 
-    /// Idle connections are almost silent, and hold nothing.
+    /// Checks that idle connections are almost silent, and hold nothing.
     fn idle(&mut self) -> Result<(), String> {
-        // What is still under way, and suspect links that are asked until they are back.
+        // Lets pending work end, and suspect links recover.
         self.pass(Duration::from_secs(1))?;
         let sent = self.summary().fates.sent;
         self.pass(IDLE)?;
         let sent = self.summary().fates.sent - sent;
-        // Lanes that their hosts have left and that the target does not know to be over send, too.
-        // Each Keep Alive is a frame, and so is its answer, and what acknowledges them.
+        // Orphaned lanes that the target does not know to have ended send as well. Each Keep Alive is a frame, and so
+        // are its response and the acknowledgement of both.
         let lanes = self.plan.hosts as usize * (self.plan.lanes + 1);
         let left = self.held().1.saturating_sub(lanes) as u64;
         let links = self.plan.ether.links.len() as u64;

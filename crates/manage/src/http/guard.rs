@@ -1,8 +1,8 @@
-//! Requests that a page in somebody's browser makes are no business of this server, whatever the browser adds to them.
+//! Refuses requests that a web page makes through a user's browser, whatever the browser adds to them.
 //!
-//! A browser sends forms anywhere without a question, and says from where (Origin). A page whose name leads to this
-//! machine (DNS rebinding) says the page's name (Host). Programs send neither: a request without Origin and without a
-//! Content-Type is taken.
+//! A browser sends forms to any site without confirmation, and names the page's site (Origin). A page whose name
+//! resolves to this machine (DNS rebinding) sends that name (Host). Programs send neither: a request without Origin and
+//! without a Content-Type is accepted.
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -10,11 +10,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::net::{IpAddr, SocketAddr};
 
-/// Types of a form, which browsers send without a question.
+/// Content types of forms, which browsers send without a preflight request.
 const FORM_TYPES: [&str; 3] =
     ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain"];
 
-/// Answers what may be answered at the address `here`.
+/// Serves the requests that are allowed at the address `here`.
 pub(super) async fn guard(here: SocketAddr, request: Request, next: Next) -> Response {
     match check(here, request.headers()) {
         Ok(()) => next.run(request).await,
@@ -22,7 +22,7 @@ pub(super) async fn guard(here: SocketAddr, request: Request, next: Next) -> Res
     }
 }
 
-/// Whether a request with these fields is answered.
+/// Checks that a request with these header fields is allowed.
 fn check(here: SocketAddr, fields: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
     let text = |name: header::HeaderName| {
         fields.get(name).map(|value| value.to_str().unwrap_or("?").trim())
@@ -46,7 +46,7 @@ fn check(here: SocketAddr, fields: &HeaderMap) -> Result<(), (StatusCode, &'stat
     Ok(())
 }
 
-/// Whether a Host field is of this machine, and not a name that others let lead here.
+/// True if a Host field names this machine by address, as localhost or by its own name, not by a foreign DNS name.
 fn is_own_name(host: &str) -> bool {
     let name = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
         Some((address, _)) => address,
@@ -58,7 +58,7 @@ fn is_own_name(host: &str) -> bool {
         || own_name().is_some_and(|own| name.eq_ignore_ascii_case(&own))
 }
 
-/// The machine's name.
+/// Returns the machine's name.
 fn own_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())

@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use roadtrain_reactor::metrics::Snapshot;
 use std::fmt;
 
-/// How metrics are written.
+/// Text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus' own text format, version 0.0.4.
@@ -19,7 +19,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// What an asker takes who says this.
+    /// Chooses the format by a client's Accept headers.
     pub(super) fn of<'a>(mut accepts: impl Iterator<Item = &'a str>) -> Format {
         match accepts.any(|accept| accept.contains("application/openmetrics-text")) {
             true => Format::OpenMetrics,
@@ -27,7 +27,7 @@ impl Format {
         }
     }
 
-    /// Its media type.
+    /// Returns its media type.
     pub(super) fn content_type(self) -> &'static str {
         match self {
             Format::Plain => prometheus_text::CONTENT_TYPE,
@@ -36,11 +36,11 @@ impl Format {
     }
 }
 
-/// All metrics of a target, with those of its management if it is managed, or of an attachment.
+/// Returns all metrics of a target, with those of its management if it is managed, or of an attachment.
 #[must_use]
 pub fn text(snapshot: &Snapshot, managed: Option<&Managed>, format: Format) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Shown(snapshot.clone(), managed.cloned())));
+    registry.register_collector(Box::new(SnapshotCollector(snapshot.clone(), managed.cloned())));
     let mut out = String::new();
     let written = match format {
         Format::Plain => prometheus_text::encode(&mut out, &registry),
@@ -51,9 +51,9 @@ pub fn text(snapshot: &Snapshot, managed: Option<&Managed>, format: Format) -> S
 }
 
 #[derive(Debug)]
-struct Shown(Snapshot, Option<Managed>);
+struct SnapshotCollector(Snapshot, Option<Managed>);
 
-impl Collector for Shown {
+impl Collector for SnapshotCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut out = Out(encoder);
         families::all(&self.0, &mut out)?;

@@ -1,10 +1,10 @@
-//! The families of metrics: names, what they mean, labels. docs/reference/metrics.md has them all.
+//! Families of metrics: names, help, labels. docs/reference/metrics.md lists them.
 
 mod attachment;
 mod ceph;
 
 use super::out::{Buckets, Out};
-use super::process::Process;
+use super::process::ProcessCounters;
 use roadtrain_reactor::metrics::{
     Batching, FrameCount, HostSample, Io, Kind, Latency, LatencyOf, NamespaceSample, ReactorSample,
     Snapshot, StatusCount, SubsystemSample,
@@ -12,10 +12,10 @@ use roadtrain_reactor::metrics::{
 use roadtrain_target_engine::AnaState;
 use std::fmt;
 
-/// What a family shows of a thing.
-type Of<T, V> = fn(&T) -> V;
+/// Getter of one value of a sample.
+type SampleGetter<T, V> = fn(&T) -> V;
 
-/// All of a snapshot.
+/// Writes all families of a snapshot.
 pub(super) fn all(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     let revision = option_env!("ROADTRAIN_REVISION").unwrap_or("unknown");
     let build = [("version", shown.version.as_str()), ("revision", revision)];
@@ -55,7 +55,7 @@ fn target(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     let help = "From when a command was received until its answer has left";
     out.latencies(("roadtrain_io_seconds", help), Buckets::Fine, rows)?;
     ceph::ceph(shown, out)?;
-    ways(&shown.subsystems, out)?;
+    listener_ana_states(&shown.subsystems, out)?;
     namespaces(&shown.namespaces, out)?;
     hosts(&shown.hosts, out)?;
     transport(shown, out)
@@ -75,7 +75,7 @@ fn reactors(reactors: &[ReactorSample], out: &mut Out<'_>) -> fmt::Result {
         ([("reactor", name.as_str()), ("core", core.as_str()), ("node", node.as_str())], 1u64)
     });
     out.gauges(("roadtrain_reactor_info", "A reactor with its core and memory node"), info)?;
-    let modes: [(&str, Of<ReactorSample, f64>); 3] =
+    let modes: [(&str, SampleGetter<ReactorSample, f64>); 3] =
         [("busy", |r| r.busy_seconds), ("idle", |r| r.idle_seconds), ("spin", |r| r.spin_seconds)];
     let seconds = of().flat_map(|([name, ..], r)| {
         modes.map(|(mode, value)| ([("name", name.as_str()), ("mode", mode)], value(r)))
@@ -87,7 +87,7 @@ fn reactors(reactors: &[ReactorSample], out: &mut Out<'_>) -> fmt::Result {
         modes.map(|(mode, seconds)| ([("reactor", name.as_str()), ("mode", mode)], seconds))
     });
     out.counters(("roadtrain_reactor_cpu_seconds", "CPU time of a reactor's thread"), cpu)?;
-    let gauges: [(&str, &str, Of<ReactorSample, u64>); 3] = [
+    let gauges: [(&str, &str, SampleGetter<ReactorSample, u64>); 3] = [
         ("roadtrain_reactor_lanes", "Lanes on a reactor", |r| r.lanes),
         ("roadtrain_reactor_buffer_bytes", "Memory of data in flight", |r| r.buffer_bytes),
         ("roadtrain_reactor_buffer_limit_bytes", "The most that may be", |r| r.buffer_limit_bytes),
@@ -96,7 +96,7 @@ fn reactors(reactors: &[ReactorSample], out: &mut Out<'_>) -> fmt::Result {
         let (name, rows) = one(name, help, value);
         out.gauges(name, rows)?;
     }
-    let counters: [(&str, &str, Of<ReactorSample, u64>); 4] = [
+    let counters: [(&str, &str, SampleGetter<ReactorSample, u64>); 4] = [
         ("roadtrain_reactor_turns", "Turns of a reactor", |r| r.turns),
         ("roadtrain_reactor_waits", "Sleeps of a reactor", |r| r.waits),
         ("roadtrain_reactor_buffer_waits", "Requests that waited for a buffer", |r| r.buffer_waits),
@@ -120,9 +120,9 @@ fn names(reactor: &ReactorSample) -> [String; 3] {
     ]
 }
 
-/// How requests travel, by one label.
+/// Writes batching counters with one label.
 fn batching(rows: &[([(&'static str, &str); 1], Batching)], out: &mut Out<'_>) -> fmt::Result {
-    let counters: [(&str, &str, Of<Batching, u64>); 6] = [
+    let counters: [(&str, &str, SampleGetter<Batching, u64>); 6] = [
         ("roadtrain_requests", "Requests answered, admin commands among them", |b| b.requests),
         ("roadtrain_caravans", "Caravans sent", |b| b.caravans),
         ("roadtrain_caravan_requests", "Requests or answers in caravans", |b| b.caravan_requests),
@@ -158,14 +158,14 @@ fn sizes_of<'a>(
     out.sizes(("roadtrain_caravan_size_requests", "Requests or answers in a caravan"), rows)
 }
 
-/// What subsystems tell hosts of the ways to them.
-fn ways(subsystems: &[SubsystemSample], out: &mut Out<'_>) -> fmt::Result {
+/// Writes the ANA states that subsystems report to hosts, by listener.
+fn listener_ana_states(subsystems: &[SubsystemSample], out: &mut Out<'_>) -> fmt::Result {
     let states = subsystems.iter().flat_map(|one| {
-        one.ana.iter().flat_map(|way| {
+        one.ana.iter().flat_map(|listener_state| {
             AnaState::ALL.map(|state| {
-                let (nqn, listener) = (one.nqn.as_str(), way.listener.as_str());
+                let (nqn, listener) = (one.nqn.as_str(), listener_state.listener.as_str());
                 let labels = [("nqn", nqn), ("listener", listener), ("state", state.name())];
-                (labels, u64::from(way.state == state.name()))
+                (labels, u64::from(listener_state.state == state.name()))
             })
         })
     });
@@ -183,7 +183,7 @@ fn namespaces(all: &[NamespaceSample], out: &mut Out<'_>) -> fmt::Result {
     let rows = |value: fn(&NamespaceSample) -> u64| {
         all.iter().enumerate().map(move |(at, n)| (at, value(n)))
     };
-    let gauges: [(&str, &str, Of<NamespaceSample, u64>); 3] = [
+    let gauges: [(&str, &str, SampleGetter<NamespaceSample, u64>); 3] = [
         ("roadtrain_namespace_capacity_bytes", "Capacity of a namespace", |n| n.capacity_bytes),
         ("roadtrain_namespace_in_flight", "Commands under way", |n| n.io.in_flight.max(0) as u64),
         ("roadtrain_namespace_accessible", "Whether hosts can use it here", |n| {
@@ -193,7 +193,7 @@ fn namespaces(all: &[NamespaceSample], out: &mut Out<'_>) -> fmt::Result {
     for (name, help, value) in gauges {
         out.gauges((name, help), rows(value).map(|(at, value)| (labels(at), value)))?;
     }
-    let counters: [(&str, &str, Of<NamespaceSample, u64>); 7] = [
+    let counters: [(&str, &str, SampleGetter<NamespaceSample, u64>); 7] = [
         ("roadtrain_namespace_reads_completed", "Reads that ended well", |n| n.io.reads),
         ("roadtrain_namespace_writes_completed", "Writes that ended well", |n| n.io.writes),
         ("roadtrain_namespace_flushes_completed", "Flushes that ended well", |n| n.io.flushes),
@@ -230,14 +230,14 @@ fn hosts(hosts: &[HostSample], out: &mut Out<'_>) -> fmt::Result {
     let labels = |h: &'_ HostSample| -> [(&'static str, String); 2] {
         [("nqn", h.nqn.clone()), ("host_nqn", h.host_nqn.clone())]
     };
-    let gauges: [(&str, &str, Of<HostSample, u64>); 2] = [
+    let gauges: [(&str, &str, SampleGetter<HostSample, u64>); 2] = [
         ("roadtrain_host_io_queues", "I/O queues of a host", |h| h.io_queues),
         ("roadtrain_host_in_flight", "Commands under way", |h| h.io.in_flight.max(0) as u64),
     ];
     for (name, help, value) in gauges {
         out.gauges((name, help), hosts.iter().map(|h| (labels(h), value(h))))?;
     }
-    let counters: [(&str, &str, Of<HostSample, u64>); 3] = [
+    let counters: [(&str, &str, SampleGetter<HostSample, u64>); 3] = [
         ("roadtrain_host_read_bytes", "Octets read by a host", |h| h.io.read_bytes),
         ("roadtrain_host_written_bytes", "Octets written by a host", |h| h.io.written_bytes),
         ("roadtrain_host_connects", "Controllers that a host has connected", |h| h.connects),
@@ -305,7 +305,7 @@ fn transport(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
 }
 
 fn process(out: &mut Out<'_>) -> fmt::Result {
-    let now = Process::now();
+    let now = ProcessCounters::now();
     let none = [("", ""); 0];
     let cpu = ("process_cpu_seconds", "CPU time of the process");
     out.counters(cpu, [(none, now.cpu_seconds)])?;

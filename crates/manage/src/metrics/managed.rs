@@ -1,13 +1,13 @@
-//! What JSON-RPC requests and stores of volumes have come to: the families of a target that is managed.
+//! Families of a managed target: JSON-RPC requests and stores of volumes.
 
 use super::out::{Buckets, Out};
 use roadtrain_reactor::metrics::Latency;
 use std::fmt;
 
-/// What there is to show of the management of a target.
+/// Counters of the management of a target.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Managed {
-    /// By method.
+    /// Requests by method.
     pub calls: Vec<Calls>,
     /// Changes that could not be written to the state file.
     pub state_write_errors: u64,
@@ -15,31 +15,31 @@ pub struct Managed {
     pub stores: Vec<StoreSample>,
 }
 
-/// Calls of one method.
+/// Requests of one method.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calls {
-    /// Its name.
+    /// Name of the method.
     pub method: String,
-    /// How often each code was answered; 0: it was done.
+    /// Responses by code; 0: success.
     pub codes: Vec<(i32, u64)>,
-    /// How long they took.
+    /// Latency of the requests.
     pub latency: Latency,
 }
 
 /// A store of volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreSample {
-    /// Its name.
+    /// Name of the store.
     pub name: String,
-    /// Octets that it may have.
+    /// Capacity in bytes.
     pub capacity_bytes: u64,
-    /// Octets that new volumes may have.
+    /// Bytes left for new volumes.
     pub free_bytes: u64,
     /// Volumes, snapshots among them.
     pub volumes: u64,
 }
 
-/// All of it.
+/// Writes the families.
 pub(super) fn all(shown: &Managed, out: &mut Out<'_>) -> fmt::Result {
     let codes: Vec<_> = shown
         .calls

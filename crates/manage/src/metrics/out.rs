@@ -1,4 +1,4 @@
-//! Families of metrics as Prometheus reads them.
+//! Writer for families of metrics in Prometheus' formats.
 
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet,
@@ -13,11 +13,11 @@ type NoLabels = [(&'static str, &'static str); 0];
 const NO_EXEMPLAR: Option<&Exemplar<NoLabels, u64>> = None;
 const NO_EXEMPLARS: Option<&HashMap<usize, Exemplar<NoLabels, f64>>> = None;
 
-/// Takes families of metrics: a name without its suffix, what it is, and for each set of labels a value.
+/// Writes families of metrics: a name without its suffix, a help text, and a value for each set of labels.
 pub(super) struct Out<'a>(pub(super) DescriptorEncoder<'a>);
 
 impl Out<'_> {
-    /// Counters; their names end in `_total`.
+    /// Writes counters; their names end in `_total`.
     pub(super) fn counters<V: EncodeCounterValue, L: EncodeLabelSet>(
         &mut self,
         (name, help): (&str, &str),
@@ -34,7 +34,7 @@ impl Out<'_> {
         Ok(())
     }
 
-    /// Gauges.
+    /// Writes gauges.
     pub(super) fn gauges<V: EncodeGaugeValue, L: EncodeLabelSet>(
         &mut self,
         (name, help): (&str, &str),
@@ -51,7 +51,7 @@ impl Out<'_> {
         Ok(())
     }
 
-    /// Histograms of latencies: all buckets, or every second one from the third on.
+    /// Writes histograms of latencies: all buckets, or every second one from the third on.
     pub(super) fn latencies<'a, L: EncodeLabelSet>(
         &mut self,
         (name, help): (&str, &str),
@@ -71,7 +71,7 @@ impl Out<'_> {
         Ok(())
     }
 
-    /// A histogram of counts.
+    /// Writes a histogram of counts.
     pub(super) fn sizes<L: EncodeLabelSet>(
         &mut self,
         (name, help): (&str, &str),
@@ -90,7 +90,7 @@ impl Out<'_> {
     }
 }
 
-/// Which buckets of a latency are shown.
+/// Choice of the latency buckets to write.
 #[derive(Clone, Copy)]
 pub(super) enum Buckets {
     /// 4 us x 2^n.
@@ -100,7 +100,7 @@ pub(super) enum Buckets {
 }
 
 impl Buckets {
-    /// Upper bounds and what is in each bucket.
+    /// Returns upper bounds and counts of the buckets.
     fn of(self, latency: &Latency) -> Vec<(f64, u64)> {
         let bounds = bounds();
         let count = |at: usize| latency.buckets.get(at).copied().unwrap_or_default();

@@ -1,14 +1,14 @@
-//! What the kernel counts of this process, under the names that every exporter uses.
+//! The kernel's counters of this process, under the names that every exporter uses.
 
 use std::fs;
 
-/// Clock ticks of the kernel in a second, as it shows them to programs.
+/// Clock ticks per second, as the kernel reports them to programs.
 const TICKS_PER_SECOND: f64 = 100.0;
 const PAGE_BYTES: u64 = 4096;
 
-/// A process at a moment.
+/// Counters of a process at one time.
 #[derive(Debug, Default)]
-pub(super) struct Process {
+pub(super) struct ProcessCounters {
     pub(super) cpu_seconds: f64,
     pub(super) resident_bytes: u64,
     pub(super) virtual_bytes: u64,
@@ -18,9 +18,9 @@ pub(super) struct Process {
     pub(super) start_seconds: f64,
 }
 
-impl Process {
-    /// This one. What the kernel does not tell is 0.
-    pub(super) fn now() -> Process {
+impl ProcessCounters {
+    /// Reads the counters of this process. Those that the kernel does not report are 0.
+    pub(super) fn now() -> ProcessCounters {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         // The name, in brackets, may hold anything.
         let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
@@ -28,7 +28,7 @@ impl Process {
             fields.split_whitespace().map(|field| field.parse().unwrap_or_default()).collect();
         let field = |number: usize| fields.get(number - 3).copied().unwrap_or_default();
         let seconds = |ticks: u64| ticks as f64 / TICKS_PER_SECOND;
-        Process {
+        ProcessCounters {
             cpu_seconds: seconds(field(14) + field(15)),
             threads: field(20),
             start_seconds: boot_seconds() + seconds(field(22)),
@@ -40,7 +40,7 @@ impl Process {
     }
 }
 
-/// When the machine was started.
+/// Returns the boot time of the machine in seconds since 1970.
 fn boot_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = stat.lines().find_map(|line| line.strip_prefix("btime "));
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn this_process_is_seen() {
-        let process = Process::now();
+        let process = ProcessCounters::now();
         assert!(process.threads >= 1 && process.open_fds > 2, "{process:?}");
         assert!(process.resident_bytes > 100_000, "{process:?}");
         assert!(process.virtual_bytes >= process.resident_bytes, "{process:?}");

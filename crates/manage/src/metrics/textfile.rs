@@ -1,11 +1,11 @@
-//! Several processes in one file for node_exporter's textfile collector.
+//! Metrics of several processes in one file for node_exporter's textfile collector.
 
 use super::encode::{Format, text};
 use roadtrain_reactor::metrics::Snapshot;
 use std::collections::BTreeMap;
 
-/// All metrics of several targets and attachments: every sample has a label `id`. Those of the processes themselves are
-/// left out, as node_exporter has some of the same names.
+/// Returns all metrics of several targets and attachments: every sample has a label `id`. Those of the processes
+/// themselves are left out, as node_exporter has some of the same names.
 #[must_use]
 pub fn textfile(snapshots: &[Snapshot]) -> String {
     let mut families: BTreeMap<String, (String, String)> = BTreeMap::new();
@@ -30,7 +30,7 @@ pub fn textfile(snapshots: &[Snapshot]) -> String {
     families.into_values().map(|(header, samples)| header + &samples).collect()
 }
 
-/// The same sample with a label `id`, if it has none.
+/// Returns the sample with a label `id`, if it has none.
 fn with_id(line: &str, id: &str) -> String {
     let label = format!("id=\"{}\"", id.replace('\\', "\\\\").replace('"', "\\\""));
     let Some((name, rest)) = line.split_once('{') else {

@@ -1,6 +1,6 @@
-//! Devices: what blocks are kept in, exported or not. SPDK calls them bdevs.
+//! Devices: stores of blocks, exported or not. SPDK calls them bdevs.
 
-use super::place::{RbdOf, VolumeOf};
+use super::place::{RbdOf, VolumeDevice};
 use crate::volumes::Uuid;
 use roadtrain_store::{OpenError, ReadOnlyStore, Store, StoreKind, StoreSpec, open};
 use serde::{Deserialize, Serialize};
@@ -8,87 +8,87 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A device that is open.
+/// An open device.
 #[derive(Debug)]
 pub struct Device {
-    /// Unique.
+    /// Unique name.
     pub name: String,
-    /// Other names of it, but for its UUID.
+    /// Other names, without its UUID.
     pub aliases: Vec<String>,
-    /// What hosts know it by.
+    /// UUID that hosts see.
     pub uuid: [u8; 16],
-    /// What it is.
+    /// Kind, with its parameters.
     pub kind: DeviceKind,
-    /// The file that they are in, if one may be kept beside it.
+    /// File of the blocks, if another file may be kept next to it.
     pub file: Option<PathBuf>,
-    /// Its blocks.
+    /// Store of its blocks.
     pub store: Arc<dyn Store>,
 }
 
-/// What a device is.
+/// Kind of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
-    /// Memory that is gone with the process.
+    /// Memory, lost when the process ends.
     Malloc,
-    /// Nothing: reads give zeroes.
+    /// No storage: reads return zeroes.
     Null,
-    /// A file or block device, as somebody has asked for it with `bdev_aio_create`.
+    /// A file or block device, created with `bdev_aio_create`.
     Aio(PathBuf),
-    /// The same with `bdev_uring_create`.
+    /// A file or block device, created with `bdev_uring_create`.
     Uring(PathBuf),
     /// An image of a Ceph cluster.
     Rbd(RbdOf),
-    /// A volume of a store, which keeps it.
-    Volume(VolumeOf),
+    /// A volume of a store, which keeps its blocks.
+    Volume(VolumeDevice),
 }
 
-/// How a device is written down.
+/// A device in the state file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceSpec {
     /// Its name.
     pub name: String,
-    /// What it is: `mem`, `null`, `aio`, `uring` or `rbd`.
+    /// Kind: `mem`, `null`, `aio`, `uring` or `rbd`.
     pub kind: KindWord,
-    /// Its file or device node.
+    /// File or device node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
-    /// Octets, of what has no size of its own.
+    /// Size in bytes, for kinds without a size of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// Octets of a block.
+    /// Block size in bytes.
     pub lba: u32,
-    /// Writes are refused.
+    /// True if writes are refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
     /// Its UUID.
     pub uuid: String,
-    /// Its image.
+    /// Image of a Ceph cluster, for `rbd`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rbd: Option<RbdOf>,
 }
 
-/// What a device is, in the file.
+/// Kind of a device in the state file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KindWord {
     /// Memory.
     Mem,
-    /// Nothing.
+    /// No storage.
     Null,
     /// A file or block device.
     Aio,
-    /// The same by another name.
+    /// A file or block device, created by SPDK's other name.
     Uring,
     /// An image of a Ceph cluster.
     Rbd,
 }
 
 impl Device {
-    /// Opens the blocks of `kind`. `bytes` are given for what has no size of its own.
+    /// Opens the store of `kind`. `bytes` is the size for kinds without a size of their own.
     ///
     /// # Errors
-    /// They cannot be had.
+    /// The store cannot be opened.
     pub fn open(
         (name, uuid): (String, [u8; 16]),
         kind: DeviceKind,
@@ -114,10 +114,10 @@ impl Device {
         Ok(Device { name, aliases: Vec::new(), uuid, kind, file, store })
     }
 
-    /// Opens what is written down.
+    /// Opens a device of the state file.
     ///
     /// # Errors
-    /// It cannot be had, or what is written makes no sense.
+    /// The store cannot be opened, or the entry is invalid.
     pub fn from_spec(spec: &DeviceSpec) -> Result<Device, String> {
         let path = || spec.path.clone().ok_or_else(|| "it needs a path".to_owned());
         let kind = match spec.kind {
@@ -135,7 +135,7 @@ impl Device {
         Device::open((spec.name.clone(), uuid), kind, shape).map_err(|error| error.to_string())
     }
 
-    /// The same with other aliases.
+    /// Returns the same device with other aliases.
     #[must_use]
     pub fn with_aliases(&self, aliases: Vec<String>) -> Device {
         Device {
@@ -148,14 +148,14 @@ impl Device {
         }
     }
 
-    /// The same, which hosts cannot write any more.
+    /// Returns the same device, read-only for hosts.
     #[must_use]
     pub fn read_only(&self) -> Device {
         let store = Arc::new(ReadOnlyStore::new(self.store.clone()));
         Device { store, ..self.with_aliases(self.aliases.clone()) }
     }
 
-    /// How it is written down; `None`: somebody else does that.
+    /// Returns its entry for the state file; `None` for a volume, which its store keeps.
     #[must_use]
     pub fn spec(&self) -> Option<DeviceSpec> {
         let geometry = self.store.geometry();
@@ -184,7 +184,7 @@ impl Device {
         })
     }
 
-    /// What SPDK calls its kind.
+    /// Returns SPDK's name of its kind.
     #[must_use]
     pub fn product(&self) -> &'static str {
         match &self.kind {
@@ -197,7 +197,7 @@ impl Device {
         }
     }
 
-    /// Where its blocks are, for people.
+    /// Returns the location of its blocks, as text for users.
     #[must_use]
     pub fn place(&self) -> String {
         match &self.kind {
@@ -209,28 +209,28 @@ impl Device {
         }
     }
 
-    /// Whether `name` is an alias of it or its UUID.
+    /// True if `name` is an alias or the UUID of the device.
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         self.aliases.iter().any(|alias| alias == name) || parse_uuid(name) == Some(self.uuid)
     }
 }
 
-/// A UUID that nobody has.
+/// Returns a random UUID.
 ///
 /// # Errors
-/// There are no random numbers.
+/// The system returns no random numbers.
 pub fn new_uuid() -> io::Result<[u8; 16]> {
     Uuid::random().map(|uuid| uuid.0)
 }
 
-/// As everybody writes it.
+/// Formats a UUID with hyphens.
 #[must_use]
 pub fn show_uuid(uuid: &[u8; 16]) -> String {
     Uuid(*uuid).to_string()
 }
 
-/// With or without hyphens; zeroes are none.
+/// Parses a UUID with or without hyphens; `None` for the nil UUID as well.
 #[must_use]
 pub fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let hex: String = text.chars().filter(|c| *c != '-').collect();

@@ -1,9 +1,9 @@
-//! The state file: what RPC has made, and stays when the process ends in any way.
+//! The state file: the objects that RPC created, kept however the process ends.
 //!
-//! A file is written anew, beside the old one, brought to stable storage, and then given the old one's name, which is
-//! brought to stable storage as well. So it has the old content or the new one, whatever happens.
+//! A new file is written next to the old one and synced, then renamed over it, and the folder is synced. So the file
+//! has the old content or the new one after any crash.
 
-use super::{Device, Key, Model, State};
+use super::{Device, Model, NamedKey, State};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,10 +11,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Longest state that is read: some 100,000 namespaces.
+/// Largest file that is read, in bytes: some 100,000 namespaces.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Why a state file cannot be used.
+/// Reason why a state file cannot be used.
 #[derive(Debug)]
 pub struct StateError {
     path: PathBuf,
@@ -29,10 +29,10 @@ impl std::fmt::Display for StateError {
 
 impl std::error::Error for StateError {}
 
-/// What the file at `path` says; a file that is not there is empty.
+/// Reads the file at `path`; a missing file is empty.
 ///
 /// # Errors
-/// It cannot be read or makes no sense.
+/// The file cannot be read or is invalid.
 pub fn read(path: &Path) -> Result<State, StateError> {
     let unfit = |problem: String| StateError { path: path.into(), problem };
     let text = match fs::metadata(path) {
@@ -45,11 +45,11 @@ pub fn read(path: &Path) -> Result<State, StateError> {
     toml::from_str(&text).map_err(|error| unfit(error.to_string()))
 }
 
-/// Opens everything that the file at `path` names, all of it below one of `roots`. What else is opened is added, and then
-/// [`Model::order_devices`] called.
+/// Opens everything that the file at `path` names; every path has to be below one of `roots`. The caller adds what it
+/// opens itself, and then calls [`Model::order_devices`].
 ///
 /// # Errors
-/// It cannot be read or makes no sense, or something that it names cannot be opened, or is elsewhere.
+/// The file cannot be read or is invalid, or an object cannot be opened, or a path is outside of `roots`.
 pub fn load(path: &Path, roots: &[PathBuf]) -> Result<Model, StateError> {
     let unfit = |problem: String| StateError { path: path.into(), problem };
     let state = read(path)?;
@@ -72,7 +72,7 @@ pub fn load(path: &Path, roots: &[PathBuf]) -> Result<Model, StateError> {
     };
     for spec in state.keys {
         let what = format!("key {}: {}", spec.name, spec.path.display());
-        let key = Key::open(spec).map_err(|error| unfit(format!("{what}: {error}")))?;
+        let key = NamedKey::open(spec).map_err(|error| unfit(format!("{what}: {error}")))?;
         model.keys.push(Arc::new(key));
     }
     model.check_keys().map_err(&unfit)?;
@@ -88,7 +88,8 @@ pub fn load(path: &Path, roots: &[PathBuf]) -> Result<Model, StateError> {
     Ok(model)
 }
 
-/// Whether RPC may open what is there. What is not there yet is in a folder; what has none cannot be opened anyway.
+/// True if RPC may open `path`. A file that does not exist yet is judged by its folder; a path without a folder cannot
+/// be opened anyway.
 fn may_be_opened(roots: &[PathBuf], path: &Path) -> bool {
     let real = path.canonicalize().or_else(|error| path.parent().ok_or(error)?.canonicalize());
     let Ok(real) = real else { return true };
@@ -97,7 +98,8 @@ fn may_be_opened(roots: &[PathBuf], path: &Path) -> bool {
 }
 
 impl State {
-    /// The same with the paths outside of `roots`: clients open none there, so the owner has. Paths have no links.
+    /// Adds the paths outside of `roots`: clients open none there, so the owner has opened them. The paths are free of
+    /// symbolic links.
     #[must_use]
     pub fn with_owner_paths(mut self, roots: &[PathBuf]) -> State {
         let roots: Vec<_> = roots.iter().filter_map(|root| root.canonicalize().ok()).collect();
@@ -107,7 +109,7 @@ impl State {
         self
     }
 
-    /// Files, devices and folders that it names, and what they are for.
+    /// Returns the files, devices and folders that the state names, each with the object it belongs to.
     fn paths(&self) -> Vec<(String, &Path)> {
         let mut paths: Vec<(String, &Path)> = Vec::new();
         paths.extend(self.keys.iter().map(|key| (format!("key {}", key.name), &*key.path)));
@@ -132,10 +134,10 @@ impl State {
     }
 }
 
-/// Writes `state` down, so that it is there whatever happens afterwards.
+/// Writes `state` to stable storage.
 ///
 /// # Errors
-/// It is not; the file is as it was.
+/// Writing failed; the file is unchanged.
 pub fn save(path: &Path, state: &State) -> io::Result<()> {
     let text = toml::to_string(state).map_err(io::Error::other)?;
     let new = beside(path);
@@ -243,16 +245,16 @@ mod tests {
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
     }
 
-    /// Volumes between other devices, and of two stores by turns, stay where they are.
+    /// Volumes keep their positions between other devices and between volumes of another store.
     #[test]
     fn devices_and_volumes_keep_their_order() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.toml");
         let mut model = Model::default();
-        let opened = |model: &mut Model, name: &str, is_of_start| {
+        let opened = |model: &mut Model, name: &str, is_from_startup| {
             let at = folder.path().join(name);
             let store = Store::open(&at, name, Some(64 << 20), 512).unwrap();
-            model.add_lvstore(LvStore::new(store, Base::Folder(at), is_of_start)).unwrap();
+            model.add_lvstore(LvStore::new(store, Base::Folder(at), is_from_startup)).unwrap();
         };
         opened(&mut model, "start", true);
         opened(&mut model, "made", false);
@@ -301,7 +303,7 @@ mod tests {
         }
     }
 
-    /// The file may be older than the configuration, or somebody else's.
+    /// The file may be older than the configuration, or written by another user.
     #[test]
     fn what_is_not_below_a_root_is_not_opened() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Keys that RPC has named. Each is in a file: what is written down is where, never the key.
+//! Keys that RPC has named. Each is in a file of its own: the state file has the path, never the key.
 
 use super::Model;
 use roadtrain_proto::security::dhchap::Keys;
@@ -13,10 +13,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
-/// Longest file of a key, with comments.
+/// Longest file of a key in bytes, with comments.
 const FILE_BYTES_MAX: usize = 4096;
 
-/// A key as it is written down.
+/// A key in the state file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeySpec {
@@ -28,77 +28,77 @@ pub struct KeySpec {
 
 /// A key that was read.
 #[derive(Debug)]
-pub struct Key {
-    /// What it is called, and where it is.
+pub struct NamedKey {
+    /// Name and file.
     pub spec: KeySpec,
-    /// What it is.
+    /// The key itself.
     pub kind: KeyKind,
 }
 
-/// What a key is for.
+/// A key, by its use.
 #[derive(Debug)]
 pub enum KeyKind {
-    /// TLS.
+    /// For TLS.
     Tls(TlsKey),
-    /// Authentication.
+    /// For DH-HMAC-CHAP authentication.
     Dhchap(DhchapKey),
 }
 
-/// Why there is no key.
+/// Reason why a key cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum KeyFileError {
+pub enum NamedKeyError {
     /// The file cannot be read.
     #[error("{0}")]
     Unreadable(io::Error),
-    /// It is not safe there.
+    /// Other users can read or change the file.
     #[error("others can read or change it: it has to be this process's user's, with mode 0600")]
     Exposed,
-    /// It is no key.
+    /// The content is no key.
     #[error("{0}")]
     Unfit(String),
 }
 
-impl Key {
-    /// Reads it.
+impl NamedKey {
+    /// Reads the key.
     ///
     /// # Errors
-    /// There is no key, or others can read it.
-    pub fn open(spec: KeySpec) -> Result<Key, KeyFileError> {
-        // Before the first octet of a key is in memory.
-        memory::keep_secret().map_err(KeyFileError::Unreadable)?;
+    /// The file has no key, or other users can read it.
+    pub fn open(spec: KeySpec) -> Result<NamedKey, NamedKeyError> {
+        // Runs before the first byte of a key is in memory.
+        memory::keep_secret().map_err(NamedKeyError::Unreadable)?;
         let text = read(&spec.path)?;
         let is_content = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with('#');
         let mut lines = text.lines().filter(is_content).map(str::trim);
         let (Some(line), None) = (lines.next(), lines.next()) else {
-            return Err(KeyFileError::Unfit("a file has one key, in one line".into()));
+            return Err(NamedKeyError::Unfit("a file has one key, in one line".into()));
         };
-        let unfit = |error: &dyn std::fmt::Display| KeyFileError::Unfit(error.to_string());
+        let unfit = |error: &dyn std::fmt::Display| NamedKeyError::Unfit(error.to_string());
         let kind = match line.starts_with("DHHC-1:") {
             true => KeyKind::Dhchap(DhchapKey::parse(line).map_err(|error| unfit(&error))?),
             false => KeyKind::Tls(TlsKey::parse(line).map_err(|error| unfit(&error))?),
         };
-        Ok(Key { spec, kind })
+        Ok(NamedKey { spec, kind })
     }
 }
 
-/// All of the file, which only its user can read.
-fn read(path: &Path) -> Result<Zeroizing<String>, KeyFileError> {
-    // A pipe is refused below, and must not be waited for here.
+/// Reads all of the file, which only its owner may read.
+fn read(path: &Path) -> Result<Zeroizing<String>, NamedKeyError> {
+    // NONBLOCK: opening a pipe must not wait; the check below refuses it.
     let mut options = File::options();
     options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-    let file = options.open(path).map_err(KeyFileError::Unreadable)?;
-    // Of the open file: the name may be another one's by now.
-    let metadata = file.metadata().map_err(KeyFileError::Unreadable)?;
+    let file = options.open(path).map_err(NamedKeyError::Unreadable)?;
+    // Checks the open file: the name may belong to another file by now.
+    let metadata = file.metadata().map_err(NamedKeyError::Unreadable)?;
     let own = rustix::process::geteuid().as_raw();
     if metadata.mode() & 0o077 != 0 || metadata.uid() != own || !metadata.is_file() {
-        return Err(KeyFileError::Exposed);
+        return Err(NamedKeyError::Exposed);
     }
-    // All at once: a buffer that grows would leave copies behind.
+    // One allocation: a buffer that grows would leave copies of the key behind.
     let mut octets = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX + 2));
     let most = FILE_BYTES_MAX as u64 + 1;
-    file.take(most).read_to_end(&mut octets).map_err(KeyFileError::Unreadable)?;
+    file.take(most).read_to_end(&mut octets).map_err(NamedKeyError::Unreadable)?;
     let text = std::str::from_utf8(&octets).ok().filter(|_| octets.len() <= FILE_BYTES_MAX);
-    let text = text.ok_or_else(|| KeyFileError::Unfit("it is no key".into()))?;
+    let text = text.ok_or_else(|| NamedKeyError::Unfit("it is no key".into()))?;
     Ok(Zeroizing::new(text.to_owned()))
 }
 
@@ -106,19 +106,19 @@ fn read(path: &Path) -> Result<Zeroizing<String>, KeyFileError> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostKeys {
-    /// By which the host proves who it is.
+    /// Key by which the host authenticates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dhchap_key: Option<String>,
-    /// By which the target proves who it is.
+    /// Key by which the controller authenticates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dhchap_ctrlr_key: Option<String>,
-    /// For TLS.
+    /// Pre-shared key for TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub psk: Option<String>,
 }
 
 impl HostKeys {
-    /// Whether there are none.
+    /// True if the host has no keys.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == HostKeys::default()
@@ -130,9 +130,9 @@ impl HostKeys {
 }
 
 impl Model {
-    /// The key with that name.
+    /// Returns the key with that name.
     #[must_use]
-    pub fn key(&self, name: &str) -> Option<&Key> {
+    pub fn key(&self, name: &str) -> Option<&NamedKey> {
         self.keys.iter().find(|key| key.spec.name == name).map(|key| &**key)
     }
 
@@ -154,14 +154,14 @@ impl Model {
         keyed(self.subsystems.iter().map(|one| (&one.nqn, &one.host_keys)))
     }
 
-    /// The same of subsystems that are served.
+    /// Returns hosts with keys, of served subsystems only.
     fn served_hosts_with_keys(
         &self,
     ) -> impl Iterator<Item = (&SubsystemName, &HostName, &HostKeys)> {
         keyed(self.served().map(|one| (&one.nqn, &one.host_keys)))
     }
 
-    /// How many hosts of subsystems use a key, and the first of them.
+    /// Returns how many hosts of subsystems use a key, and the first of them.
     #[must_use]
     pub fn users_of_key(&self, name: &str) -> (usize, Option<(&str, &str)>) {
         let uses = self.hosts_with_keys().filter(|(.., keys)| keys.names().any(|one| one == name));
@@ -170,10 +170,10 @@ impl Model {
         (usize::from(first.is_some()) + uses.count(), first)
     }
 
-    /// Whether what a host is to have are keys of the right kind.
+    /// Checks that all keys exist and have the right kind.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// A description of the first problem.
     pub fn check_host_keys(&self, keys: &HostKeys) -> Result<(), String> {
         let unknown = |name: &String| self.key(name).is_none();
         if let Some(name) = keys.names().find(|name| unknown(name)) {
@@ -195,17 +195,17 @@ impl Model {
         }
     }
 
-    /// The same of all hosts.
+    /// Checks the keys of all hosts.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// A description of the first problem.
     pub(super) fn check_keys(&self) -> Result<(), String> {
         self.hosts_with_keys().try_for_each(|(nqn, host, keys)| {
             self.check_host_keys(keys).map_err(|error| format!("host {host} of {nqn}: {error}"))
         })
     }
 
-    /// Keys for authentication, by subsystem and host.
+    /// Returns the authentication keys, by subsystem and host.
     #[must_use]
     pub fn keys_at(&self) -> BTreeMap<String, BTreeMap<String, Keys>> {
         let mut all = BTreeMap::<String, BTreeMap<String, Keys>>::new();
@@ -220,7 +220,7 @@ impl Model {
         all
     }
 
-    /// Keys for TLS, by host and subsystem.
+    /// Returns the TLS keys, by host and subsystem.
     #[must_use]
     pub fn psks(&self) -> BTreeMap<(String, String), TlsKey> {
         let psk = |(nqn, host, names): (&SubsystemName, &HostName, &HostKeys)| {
@@ -231,7 +231,7 @@ impl Model {
     }
 }
 
-/// Hosts that have keys, of subsystems with all their hosts' keys.
+/// Returns the hosts that have keys.
 fn keyed<'a>(
     subsystems: impl Iterator<Item = (&'a SubsystemName, &'a BTreeMap<HostName, HostKeys>)>,
 ) -> impl Iterator<Item = (&'a SubsystemName, &'a HostName, &'a HostKeys)> {
@@ -248,15 +248,15 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
-    fn open(path: &Path) -> Result<Key, KeyFileError> {
-        Key::open(KeySpec { name: "k".into(), path: path.into() })
+    fn open(path: &Path) -> Result<NamedKey, NamedKeyError> {
+        NamedKey::open(KeySpec { name: "k".into(), path: path.into() })
     }
 
     #[test]
-    fn a_key_is_read_if_nobody_else_can() {
+    fn a_key_is_read_if_no_other_user_can_read_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
-        assert!(matches!(open(&path), Err(KeyFileError::Unreadable(_))));
+        assert!(matches!(open(&path), Err(NamedKeyError::Unreadable(_))));
         let line = DhchapKey::new(None, &[7; 32]).unwrap().print();
         fs::write(&path, format!("# a comment\n{}\n", *line)).unwrap();
         for (mode, is_good) in [(0o644, false), (0o660, false), (0o600, true), (0o400, true)] {
@@ -266,12 +266,12 @@ mod tests {
                 Err(error) => assert!(!is_good, "{error}"),
             }
         }
-        assert!(matches!(open(folder.path()), Err(KeyFileError::Exposed)));
+        assert!(matches!(open(folder.path()), Err(NamedKeyError::Exposed)));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         for text in [String::new(), "DHHC-1:00:short:".into(), "secret".into(), "a".repeat(5000)] {
             fs::write(&path, &text).unwrap();
             let error = open(&path).unwrap_err();
-            assert!(matches!(error, KeyFileError::Unfit(_)), "{error}");
+            assert!(matches!(error, NamedKeyError::Unfit(_)), "{error}");
             assert!(text.is_empty() || !error.to_string().contains(&text), "{error}");
         }
     }

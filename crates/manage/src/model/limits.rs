@@ -1,36 +1,36 @@
-//! What a device, or a host at a subsystem, may do in a second.
+//! Rate limits of a device, or of a host at a subsystem.
 
 use roadtrain_target_proto::rate::{BURST_MAX, Rates};
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// Octets of a MiB, in which SPDK's clients say bandwidths.
+/// Bytes of a MiB, the unit of bandwidth in SPDK's RPC.
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Zero is no limit.
+/// Rate limits; zero is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Reads and writes.
+    /// Reads and writes per second.
     #[serde(skip_serializing_if = "is_zero")]
     pub iops: u64,
-    /// Reads.
+    /// Reads per second.
     #[serde(skip_serializing_if = "is_zero")]
     pub read_iops: u64,
-    /// Writes.
+    /// Writes per second.
     #[serde(skip_serializing_if = "is_zero")]
     pub write_iops: u64,
-    /// Octets that are read or written.
+    /// Bytes read or written per second.
     #[serde(skip_serializing_if = "is_zero")]
     pub bandwidth: u64,
-    /// Octets that are read.
+    /// Bytes read per second.
     #[serde(skip_serializing_if = "is_zero")]
     pub read_bandwidth: u64,
-    /// Octets that are written.
+    /// Bytes written per second.
     #[serde(skip_serializing_if = "is_zero")]
     pub write_bandwidth: u64,
-    /// So many microseconds of that may be caught up on at once; `None`: as many as usual.
+    /// Longest burst in microseconds at the limits; `None`: the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst_us: Option<u64>,
 }
@@ -40,7 +40,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Limits {
-    /// What the engine keeps.
+    /// Returns the rates for the engine.
     #[must_use]
     pub fn rates(&self) -> Rates {
         Rates {
@@ -54,16 +54,16 @@ impl Limits {
         }
     }
 
-    /// Whether anything is limited.
+    /// True if anything is limited.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.rates().is_limited()
     }
 
-    /// Whether it can be kept, and written down.
+    /// Checks that the engine and the state file can hold the limits.
     ///
     /// # Errors
-    /// What is too much.
+    /// A description of the limit that is too large.
     pub fn check(&self) -> Result<(), String> {
         let all = [self.iops, self.read_iops, self.write_iops];
         let all =
@@ -80,7 +80,7 @@ impl Limits {
         }
     }
 
-    /// Whether SPDK's clients can say all of it.
+    /// True if SPDK's RPC can express all limits.
     #[must_use]
     pub fn is_of_spdk(&self) -> bool {
         let is_whole = |bandwidth: u64| bandwidth.is_multiple_of(MIB);

@@ -1,6 +1,6 @@
-//! Stores of volumes in the model: each volume is a device, whose name is its UUID.
+//! Stores of volumes in the model: each volume is a device whose name is its UUID.
 
-use super::place::VolumeOf;
+use super::place::VolumeDevice;
 use super::{Device, DeviceKind, Model};
 use crate::volumes::{Store, Uuid, Volume};
 use roadtrain_store::{OpenError, StoreKind, StoreSpec, open};
@@ -10,30 +10,30 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tracing::error;
 
-/// A store of volumes that is open.
+/// An open store of volumes.
 pub struct LvStore {
-    /// Its volumes.
+    /// Store with its volumes.
     pub store: Arc<Store>,
     /// Its name.
     pub name: String,
-    /// Its UUID, which it keeps.
+    /// UUID of the store, stored with it.
     pub uuid: Uuid,
-    /// Where its volumes are.
+    /// Location of its volumes.
     pub base: Base,
-    /// Was named when the target was started, so RPC does not remove it.
-    pub is_of_start: bool,
+    /// True if the store was named when the target was started, so that RPC does not remove it.
+    pub is_from_startup: bool,
 }
 
-/// Where a store's volumes are.
+/// Location of a store's volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Base {
     /// In a folder.
     Folder(PathBuf),
-    /// In memory, in the place of a device of memory.
+    /// In memory; the store replaces that memory device.
     Device(String),
 }
 
-/// How a store is written down. Its folder has all else.
+/// A store in the state file. Its folder has everything else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LvStoreSpec {
@@ -42,10 +42,10 @@ pub struct LvStoreSpec {
     /// Its folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
-    /// Or the device in whose place it is.
+    /// Memory device that the store replaces, if it has no folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Octets of a block of its volumes.
+    /// Block size of its volumes in bytes.
     pub lba: u32,
 }
 
@@ -56,14 +56,14 @@ impl std::fmt::Debug for LvStore {
 }
 
 impl LvStore {
-    /// Of a store that is open.
+    /// Wraps a store that is open.
     #[must_use]
-    pub fn new(store: Store, base: Base, is_of_start: bool) -> LvStore {
+    pub fn new(store: Store, base: Base, is_from_startup: bool) -> LvStore {
         let (name, uuid) = store.identity();
-        LvStore { store: Arc::new(store), name, uuid, base, is_of_start }
+        LvStore { store: Arc::new(store), name, uuid, base, is_from_startup }
     }
 
-    /// How it is written down; `None`: the command line has it, or the configuration file.
+    /// Returns its entry for the state file; `None`: the command line or the configuration file names the store.
     #[must_use]
     pub fn spec(&self) -> Option<LvStoreSpec> {
         let (path, device) = match &self.base {
@@ -71,16 +71,16 @@ impl LvStore {
             Base::Device(name) => (None, Some(name.clone())),
         };
         let spec = LvStoreSpec { name: self.name.clone(), path, device, lba: self.store.lba() };
-        (!self.is_of_start).then_some(spec)
+        (!self.is_from_startup).then_some(spec)
     }
 
-    /// What people call a volume of it.
+    /// Returns the alias of a volume: `store/volume`.
     #[must_use]
     pub fn alias(&self, volume: &str) -> String {
         format!("{}/{volume}", self.name)
     }
 
-    /// The device that a volume is.
+    /// Opens a volume as a device.
     ///
     /// # Errors
     /// Its file cannot be opened.
@@ -92,7 +92,7 @@ impl LvStore {
             name: volume.uuid.to_string(),
             aliases: vec![self.alias(&volume.name)],
             uuid: volume.uuid.0,
-            kind: DeviceKind::Volume(VolumeOf { store: self.store.clone(), uuid: volume.uuid }),
+            kind: DeviceKind::Volume(VolumeDevice { store: self.store.clone(), uuid: volume.uuid }),
             file: self.store.lasting_file(volume.uuid),
             store: open(&StoreSpec { kind, lba_bytes, read_only })?,
         })
@@ -100,51 +100,53 @@ impl LvStore {
 }
 
 impl Model {
-    /// The store with that name.
+    /// Returns the store with that name.
     #[must_use]
     pub fn lvstore(&self, name: &str) -> Option<&Arc<LvStore>> {
         self.lvstores.iter().find(|store| store.name == name)
     }
 
-    /// The store in the place of that device.
+    /// Returns the store that replaces that memory device.
     #[must_use]
     pub fn lvstore_on(&self, device: &str) -> Option<&Arc<LvStore>> {
         let is_it = |base: &Base| matches!(base, Base::Device(name) if name == device);
         self.lvstores.iter().find(|store| is_it(&store.base))
     }
 
-    /// The store that a volume is in.
+    /// Returns the store that a volume is in.
     #[must_use]
-    pub fn lvstore_of(&self, volume: &VolumeOf) -> Option<&Arc<LvStore>> {
+    pub fn lvstore_of(&self, volume: &VolumeDevice) -> Option<&Arc<LvStore>> {
         self.lvstore_with(&volume.store)
     }
 
-    /// The store whose volumes are there.
+    /// Returns the entry of an open store.
     #[must_use]
     pub fn lvstore_with(&self, store: &Arc<Store>) -> Option<&Arc<LvStore>> {
         self.lvstores.iter().find(|one| Arc::ptr_eq(&one.store, store))
     }
 
-    /// Gives a store another name; its volumes are called by it.
+    /// Renames a store, and updates the aliases of its volumes.
     pub fn rename_lvstore(&mut self, store: &Arc<Store>, name: &str) {
         for lvstore in self.lvstores.iter_mut().filter(|one| Arc::ptr_eq(&one.store, store)) {
-            let LvStore { store, uuid, base, is_of_start, .. } = &**lvstore;
+            let LvStore { store, uuid, base, is_from_startup, .. } = &**lvstore;
             *lvstore = Arc::new(LvStore {
                 store: store.clone(),
                 name: name.to_owned(),
                 uuid: *uuid,
                 base: base.clone(),
-                is_of_start: *is_of_start,
+                is_from_startup: *is_from_startup,
             });
         }
         self.name_volumes(store);
     }
 
-    /// Volumes of a store are called by the names that they and the store have by now.
+    /// Updates the aliases of a store's volumes to the present names.
     pub fn name_volumes(&mut self, store: &Arc<Store>) {
         let Some(lvstore) = self.lvstore_with(store).cloned() else { return };
         for device in &mut self.devices {
-            let DeviceKind::Volume(VolumeOf { store: of, uuid }) = &device.kind else { continue };
+            let DeviceKind::Volume(VolumeDevice { store: of, uuid }) = &device.kind else {
+                continue;
+            };
             let volume = of.volume(*uuid).filter(|_| Arc::ptr_eq(of, store));
             if let Some(volume) = volume {
                 *device = Arc::new(device.with_aliases(vec![lvstore.alias(&volume.name)]));
@@ -152,8 +154,7 @@ impl Model {
         }
     }
 
-    /// Brings the volumes of a store into the order in which they were made: those that are made at the same time come
-    /// in any.
+    /// Sorts the volumes of a store by creation. Volumes created at the same time have no fixed order.
     pub fn order_volumes(&mut self, lvstore: &LvStore) {
         let own = |device: &Device| match &device.kind {
             DeviceKind::Volume(volume) => Arc::ptr_eq(&volume.store, &lvstore.store),
@@ -173,7 +174,7 @@ impl Model {
         }
     }
 
-    /// Brings devices into the order that was written down, when everything is there that it names. Others come behind.
+    /// Sorts devices into the saved order, once everything that it names is open. Other devices come last.
     pub fn order_devices(&mut self) {
         let order = std::mem::take(&mut self.order);
         let places: BTreeMap<&str, usize> =
@@ -182,13 +183,13 @@ impl Model {
         self.devices.sort_by_key(|device| place(device).unwrap_or(usize::MAX));
     }
 
-    /// The names of all devices, if they are in another order than that in which they are opened.
+    /// Returns the names of all devices, if their order differs from that in which they are opened.
     pub(super) fn order_to_keep(&self) -> Vec<String> {
         // The command line's stores are opened last.
-        let store_at = |volume: &VolumeOf| {
+        let store_at = |volume: &VolumeDevice| {
             let mut lvstores = self.lvstores.iter().enumerate();
             let (at, one) = lvstores.find(|(_, one)| Arc::ptr_eq(&one.store, &volume.store))?;
-            Some((one.is_of_start, at))
+            Some((one.is_from_startup, at))
         };
         let opened = |device: &Arc<Device>| match &device.kind {
             DeviceKind::Volume(volume) => store_at(volume),
@@ -200,10 +201,10 @@ impl Model {
         }
     }
 
-    /// Adds a store with its volumes, which are in the order in which they were made.
+    /// Adds a store with its volumes, in the order of their creation.
     ///
     /// # Errors
-    /// There is one of that name.
+    /// Another store has that name.
     pub fn add_lvstore(&mut self, lvstore: LvStore) -> Result<(), String> {
         let name = &lvstore.name;
         if self.lvstore(name).is_some() {
@@ -212,7 +213,7 @@ impl Model {
         for volume in lvstore.store.list() {
             match lvstore.device(&volume) {
                 Ok(device) => self.devices.push(Arc::new(device)),
-                // The others are there all the same.
+                // One broken volume does not keep the others from use.
                 Err(error) => error!("volume {name}/{} cannot be used: {error}", volume.name),
             }
         }
@@ -220,10 +221,10 @@ impl Model {
         Ok(())
     }
 
-    /// Opens a store that is written down.
+    /// Opens a store of the state file.
     ///
     /// # Errors
-    /// It is not there, or something of it cannot be opened.
+    /// The store does not exist, or a part of it cannot be opened.
     pub fn open_lvstore(&mut self, spec: &LvStoreSpec) -> Result<(), String> {
         let open = |path: &PathBuf| {
             let store = Store::reopen(path, &spec.name, spec.lba);

@@ -1,5 +1,6 @@
-//! What was made by RPC: keys, devices, and subsystems with their namespaces, hosts and listeners. It is a value: whoever
-//! changes something changes a copy, and [`Manager::change`](crate::rpc::Manager::change) makes it so, or nothing.
+//! The objects created by RPC: keys, devices, and subsystems with their namespaces, hosts and listeners. The model is a
+//! value: a method changes a copy, and [`Manager::change`](crate::rpc::Manager::change) applies it completely or not at
+//! all.
 
 mod device;
 mod file;
@@ -13,12 +14,12 @@ mod subsystem;
 
 pub use device::{Device, DeviceKind, new_uuid, parse_uuid, show_uuid};
 pub use file::{StateError, load, read, save};
-pub use key::{HostKeys, Key, KeyFileError, KeyKind, KeySpec};
+pub use key::{HostKeys, KeyKind, KeySpec, NamedKey, NamedKeyError};
 pub use limits::Limits;
 pub(crate) use limits::MIB;
 pub use lvstore::{Base, LvStore, LvStoreSpec};
-pub use place::{RbdAccess, RbdCluster, RbdOf, VolumeOf};
-pub use referral::ReferralSpec;
+pub use place::{RbdAccess, RbdCluster, RbdOf, VolumeDevice};
+pub use referral::SavedReferral;
 pub use subsystem::{AnaWord, ListenerSpec, NamespaceSpec, SubsystemSpec};
 
 use roadtrain_target_engine::{Subsystem, TlsUse};
@@ -27,57 +28,57 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// All of it.
+/// All objects created by RPC.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    /// In the order in which they were made.
-    pub keys: Vec<Arc<Key>>,
-    /// In the order in which they were made.
+    /// Keys in the order of their creation.
+    pub keys: Vec<Arc<NamedKey>>,
+    /// Devices in the order of their creation.
     pub devices: Vec<Arc<Device>>,
-    /// Their names in the order that is written down, until [`Model::order_devices`] has brought them into it.
+    /// Device names in the saved order, until [`Model::order_devices`] has applied it.
     pub order: Vec<String>,
-    /// Ceph clusters, by which some devices are reached.
+    /// Ceph clusters that devices use.
     pub rbd_clusters: Vec<RbdCluster>,
-    /// What devices may do in a second, by their names.
+    /// Rate limits of devices, by name.
     pub limits: BTreeMap<String, Limits>,
     /// Stores of volumes; each volume is a device, too.
     pub lvstores: Vec<Arc<LvStore>>,
-    /// In that of their NQNs.
+    /// Subsystems, sorted by NQN.
     pub subsystems: Vec<SubsystemSpec>,
-    /// Other discovery controllers, to which hosts are referred.
-    pub referrals: Vec<ReferralSpec>,
-    /// A client has created the transport, which is always there.
+    /// Other discovery controllers, for referrals to hosts.
+    pub referrals: Vec<SavedReferral>,
+    /// True once a client has created the transport, which always exists.
     pub has_tcp: bool,
-    /// NQNs that the configuration file has, too: its subsystems are served, and those here are kept for later.
+    /// NQNs that the configuration file has as well: its subsystems are served, those here are kept for later.
     pub shadowed: BTreeSet<String>,
-    /// Namespaces of the configuration file's subsystems that show devices until the next reload, by device.
+    /// Namespaces of the configuration file's subsystems that use devices until the next reload, by device.
     pub lent: BTreeMap<String, (String, u32)>,
 }
 
-/// A device that was taken out of it, with what was said of it.
+/// A removed device, with its limits and namespaces.
 #[derive(Clone, Debug, Default)]
-pub struct Removed {
+pub struct RemovedDevice {
     devices: Vec<Arc<Device>>,
     limits: Option<(String, Limits)>,
-    /// By the NQNs of their subsystems.
+    /// Namespaces by the NQNs of their subsystems.
     namespaces: Vec<(String, NamespaceSpec)>,
 }
 
-/// What of it is kept in a file: TOML, with tables of its own. docs/guide/manage.md says which.
+/// The part of the model that the state file keeps: TOML, with tables of its own. docs/guide/manage.md describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct State {
-    /// Somebody has asked for the transport.
+    /// True once a client has created the transport.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tcp: bool,
-    /// Names of devices and volumes in the order in which they were made, if it is not this file's: devices, and then the
+    /// Names of devices and volumes in the order of their creation, if it differs from the file's: devices, then the
     /// volumes of each store.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub order: Vec<String>,
     /// Paths outside of `file_roots` that the owner of the process has opened at its control socket.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub owner_paths: BTreeSet<std::path::PathBuf>,
-    /// Where keys are.
+    /// Keys, with the paths of their files.
     #[serde(rename = "key", skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<KeySpec>,
     /// Ceph clusters.
@@ -86,7 +87,7 @@ pub struct State {
     /// Devices.
     #[serde(rename = "device", skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<device::DeviceSpec>,
-    /// What devices may do in a second, by their names.
+    /// Rate limits of devices, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, Limits>,
     /// Stores of volumes.
@@ -97,11 +98,11 @@ pub struct State {
     pub subsystems: Vec<SubsystemSpec>,
     /// Other discovery controllers.
     #[serde(rename = "referral", skip_serializing_if = "Vec::is_empty")]
-    pub referrals: Vec<ReferralSpec>,
+    pub referrals: Vec<SavedReferral>,
 }
 
 impl Model {
-    /// What is kept of it.
+    /// Returns the part that the state file keeps.
     #[must_use]
     pub fn state(&self) -> State {
         State {
@@ -118,25 +119,25 @@ impl Model {
         }
     }
 
-    /// The device with that name, alias or UUID.
+    /// Returns the device with that name, alias or UUID.
     #[must_use]
     pub fn device(&self, name: &str) -> Option<&Arc<Device>> {
         let named = self.devices.iter().find(|device| device.name == name);
         named.or_else(|| self.devices.iter().find(|device| device.is_called(name)))
     }
 
-    /// The subsystem with that NQN.
+    /// Returns the subsystem with that NQN.
     #[must_use]
     pub fn subsystem(&self, nqn: &str) -> Option<&SubsystemSpec> {
         self.subsystems.iter().find(|subsystem| subsystem.nqn == nqn)
     }
 
-    /// The same, to change it.
+    /// Returns the subsystem with that NQN, mutably.
     pub fn subsystem_mut(&mut self, nqn: &str) -> Option<&mut SubsystemSpec> {
         self.subsystems.iter_mut().find(|subsystem| subsystem.nqn == nqn)
     }
 
-    /// Subsystems that are served.
+    /// Returns the subsystems that are served.
     pub fn served(&self) -> impl Iterator<Item = &SubsystemSpec> {
         self.subsystems.iter().filter(|one| !self.shadowed.contains(&one.nqn))
     }
@@ -147,7 +148,7 @@ impl Model {
         self.served().any(|one| one.nqn == nqn)
     }
 
-    /// The namespace that shows a device: NQN and NSID.
+    /// Returns the namespace that uses a device: NQN and NSID.
     #[must_use]
     pub fn claim(&self, device: &str) -> Option<(&str, u32)> {
         let own = self.subsystems.iter().find_map(|subsystem| {
@@ -157,7 +158,7 @@ impl Model {
         own.or_else(|| self.lent.get(device).map(|(nqn, nsid)| (nqn.as_str(), *nsid)))
     }
 
-    /// Every namespace, by subsystem and NSID, with its device.
+    /// Returns every namespace, by subsystem and NSID, with its device.
     pub fn claims(&self) -> impl Iterator<Item = ((&str, u32), &str)> {
         self.subsystems.iter().flat_map(|subsystem| {
             let namespaces = subsystem.namespaces.iter();
@@ -165,9 +166,9 @@ impl Model {
         })
     }
 
-    /// Removes a device, its namespace first.
-    pub fn remove_device(&mut self, name: &str) -> Removed {
-        let mut removed = Removed::default();
+    /// Removes a device and its namespace.
+    pub fn remove_device(&mut self, name: &str) -> RemovedDevice {
+        let mut removed = RemovedDevice::default();
         for subsystem in &mut self.subsystems {
             let of_it = subsystem.namespaces.extract_if(.., |one| one.device == name);
             removed.namespaces.extend(of_it.map(|namespace| (subsystem.nqn.clone(), namespace)));
@@ -177,8 +178,8 @@ impl Model {
         removed
     }
 
-    /// What was removed is there again, but for namespaces in whose place there is another one by now.
-    pub fn put_back(&mut self, removed: Removed) {
+    /// Restores a removed device, except namespaces whose NSID is taken by now.
+    pub fn put_back(&mut self, removed: RemovedDevice) {
         self.devices.extend(removed.devices);
         self.limits.extend(removed.limits);
         for (nqn, namespace) in removed.namespaces {
@@ -193,10 +194,10 @@ impl Model {
         }
     }
 
-    /// Whether another process finds everything that is there.
+    /// Checks that another process would find every object.
     ///
     /// # Errors
-    /// What would be lost, and what to do.
+    /// The object that would be lost, and the remedy.
     pub fn check_kept(&self) -> Result<(), String> {
         let memory = self.devices.iter().find(|device| device.kind == DeviceKind::Malloc);
         let store = self.lvstores.iter().find(|lvstore| matches!(lvstore.base, Base::Device(_)));
@@ -208,23 +209,23 @@ impl Model {
         Err(format!("{what} is in this process's memory, and would be lost: remove it first"))
     }
 
-    /// What the engine exports for it.
+    /// Returns the subsystems for the engine to export.
     #[must_use]
     pub fn exports(&self) -> Vec<Subsystem> {
         self.served().map(|subsystem| subsystem.export(self)).collect()
     }
 
-    /// Every address that a subsystem names, and whether its connections are secured.
+    /// Returns every address of a listener, with its use of TLS.
     #[must_use]
     pub fn addresses(&self) -> BTreeMap<SocketAddr, TlsUse> {
         addresses(self.served())
     }
 
-    /// Checks the addresses that the configuration file has: where a listener's connections are to be secured, those of
-    /// others are, too. `tls` says what it asks for at an address.
+    /// Checks the addresses of the configuration file: an address of a listener with secure connections has to require
+    /// TLS. `tls` returns the configured use of TLS at an address.
     ///
     /// # Errors
-    /// The address where it does not.
+    /// The address that does not require TLS.
     pub fn check_listeners(
         &self,
         listen: &[SocketAddr],
@@ -243,7 +244,7 @@ impl Model {
 }
 
 impl State {
-    /// Every address that a subsystem names, and whether its connections are secured.
+    /// Returns every address of a listener, with its use of TLS.
     #[must_use]
     pub fn addresses(&self) -> BTreeMap<SocketAddr, TlsUse> {
         addresses(self.subsystems.iter())

@@ -1,4 +1,4 @@
-//! Blocks that are elsewhere: a volume of a store, or an image of a Ceph cluster and how the cluster is reached.
+//! Devices whose blocks others keep: a volume of a store, or an image of a Ceph cluster with the access to the cluster.
 
 use crate::volumes::{Store, Uuid};
 use roadtrain_store::{OpenError, StoreKind};
@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// One volume of a store, as what a device is.
+/// A volume of a store, as the kind of a device.
 #[derive(Clone)]
-pub struct VolumeOf {
-    /// Its store.
+pub struct VolumeDevice {
+    /// Store of the volume.
     pub store: Arc<Store>,
-    /// The volume.
+    /// UUID of the volume.
     pub uuid: Uuid,
 }
 
-impl PartialEq for VolumeOf {
-    fn eq(&self, other: &VolumeOf) -> bool {
+impl PartialEq for VolumeDevice {
+    fn eq(&self, other: &VolumeDevice) -> bool {
         self.uuid == other.uuid
     }
 }
 
-impl Eq for VolumeOf {}
+impl Eq for VolumeDevice {}
 
-impl std::fmt::Debug for VolumeOf {
+impl std::fmt::Debug for VolumeDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("VolumeOf").field(&self.uuid).finish()
+        f.debug_tuple("VolumeDevice").field(&self.uuid).finish()
     }
 }
 
@@ -35,50 +35,50 @@ impl std::fmt::Debug for VolumeOf {
 pub struct RbdCluster {
     /// Unique.
     pub name: String,
-    /// How it is reached.
+    /// Access to the cluster.
     #[serde(flatten)]
     pub access: RbdAccess,
 }
 
-/// How a cluster is reached.
+/// Access to a Ceph cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RbdAccess {
     /// Name of the Ceph client, without `client.`; `None`: admin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The cluster's configuration file; `None`: Ceph's own.
+    /// Configuration file of the cluster; `None`: Ceph's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conf: Option<PathBuf>,
-    /// File with the key; `None`: as the configuration file says.
+    /// File with the key; `None`: the one of the configuration file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keyring: Option<PathBuf>,
 }
 
 impl RbdAccess {
-    /// Files that it names.
+    /// Returns the files that it names.
     pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
         [&self.conf, &self.keyring].into_iter().filter_map(|path| path.as_deref())
     }
 }
 
-/// An image.
+/// An image of a Ceph cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RbdOf {
     /// Its pool.
     pub pool: String,
     /// Its name.
     pub image: String,
-    /// The cluster, if it was named.
+    /// Name of the cluster, if RPC has named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// How the cluster is reached.
+    /// Access to the cluster.
     #[serde(flatten)]
     pub access: RbdAccess,
 }
 
 impl RbdOf {
-    /// The store that it is opened as.
+    /// Returns the kind of store that opens the image.
     #[cfg(feature = "rbd")]
     pub(super) fn store(&self) -> Result<StoreKind, OpenError> {
         let RbdAccess { id, conf, keyring } = self.access.clone();

@@ -1,15 +1,15 @@
-//! Clusters of Ceph in the model.
+//! Ceph clusters in the model.
 
 use super::{DeviceKind, Model, RbdCluster};
 
 impl Model {
-    /// The cluster with that name.
+    /// Returns the cluster with that name.
     #[must_use]
     pub fn rbd_cluster(&self, name: &str) -> Option<&RbdCluster> {
         self.rbd_clusters.iter().find(|cluster| cluster.name == name)
     }
 
-    /// A device that is an image of the cluster with that name.
+    /// Returns a device that is an image of the cluster with that name.
     #[must_use]
     pub fn device_of_cluster(&self, name: &str) -> Option<&str> {
         let is_of_it = |kind: &DeviceKind| match kind {

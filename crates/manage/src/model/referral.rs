@@ -1,26 +1,26 @@
-//! Other discovery controllers, to which RPC refers hosts.
+//! Referrals of hosts to other discovery controllers.
 
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
-/// One of them.
+/// A discovery controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ReferralSpec {
+pub struct SavedReferral {
     /// Its address.
     pub address: IpAddr,
     /// Its TCP port.
     pub port: u16,
 }
 
-impl From<SocketAddr> for ReferralSpec {
+impl From<SocketAddr> for SavedReferral {
     fn from(at: SocketAddr) -> Self {
-        ReferralSpec { address: at.ip(), port: at.port() }
+        SavedReferral { address: at.ip(), port: at.port() }
     }
 }
 
-impl From<&ReferralSpec> for SocketAddr {
-    fn from(spec: &ReferralSpec) -> Self {
+impl From<&SavedReferral> for SocketAddr {
+    fn from(spec: &SavedReferral) -> Self {
         SocketAddr::new(spec.address, spec.port)
     }
 }

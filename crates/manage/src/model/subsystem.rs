@@ -1,4 +1,4 @@
-//! Subsystems that were made by RPC.
+//! Subsystems created by RPC.
 
 use super::{HostKeys, Limits, Model, parse_uuid};
 use roadtrain_reactor::ip_address;
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-/// A subsystem as it is written down.
+/// A subsystem in the state file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubsystemSpec {
     /// Its NQN.
     pub nqn: String,
-    /// Serial number; `None`: made of NQN and machine.
+    /// Serial number; `None`: derived from NQN and machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
     /// Model number; `None`: the product's.
@@ -21,25 +21,25 @@ pub struct SubsystemSpec {
     pub model: Option<String>,
     /// Most namespaces, and largest NSID.
     pub max_namespaces: u32,
-    /// Any host may connect, whoever is named.
+    /// True if any host may connect, named or not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_any_host: bool,
     /// NQNs of the hosts that may connect.
     #[serde(default, rename = "allow_hosts", skip_serializing_if = "BTreeSet::is_empty")]
     pub hosts: BTreeSet<String>,
-    /// Listeners may have states of their own.
+    /// True if listeners may have ANA states of their own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ana_reporting: bool,
     /// Keys of hosts, by their NQNs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_keys: BTreeMap<String, HostKeys>,
-    /// What hosts may do in a second with all its namespaces, by their NQNs. They need not be among those that may connect.
+    /// Rate limits of hosts over all namespaces, by host NQN. Hosts need not be among those that may connect.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_limits: BTreeMap<String, Limits>,
-    /// First identifier of its controllers; `None`: as the target has them.
+    /// First controller identifier; `None`: the target's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_cntlid: Option<u16>,
-    /// The last one.
+    /// Last controller identifier; `None`: the target's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cntlid: Option<u16>,
     /// Dataset Management range size limit in logical blocks; 0: none.
@@ -48,13 +48,13 @@ pub struct SubsystemSpec {
     /// Write Zeroes size limit as a power of two of 4 KiB pages; 0: none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub wzsl: u8,
-    /// It is reached at all addresses of the target while it has no listener of its own.
+    /// True if all addresses of the target reach the subsystem while it has no listener of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub all_listeners: bool,
-    /// Its namespaces, by NSID.
+    /// Namespaces, by NSID.
     #[serde(default, rename = "namespace", skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<NamespaceSpec>,
-    /// Where it can be reached.
+    /// Addresses of the subsystem.
     #[serde(default, rename = "listener", skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<ListenerSpec>,
 }
@@ -63,11 +63,11 @@ fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A device in a subsystem.
+/// A namespace: a device in a subsystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamespaceSpec {
-    /// Its number.
+    /// Namespace identifier.
     pub nsid: u32,
     /// The device's name.
     pub device: String,
@@ -82,32 +82,32 @@ pub struct NamespaceSpec {
     pub reservations: Option<std::path::PathBuf>,
 }
 
-/// An address at which a subsystem can be reached.
+/// An address of a subsystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListenerSpec {
-    /// As it was given.
+    /// Address as the client wrote it.
     pub address: String,
     /// TCP port.
     pub port: u16,
-    /// How good the path is.
+    /// ANA state.
     #[serde(default, skip_serializing_if = "AnaWord::is_best")]
     pub ana: AnaWord,
-    /// Only connections with TLS are taken.
+    /// True if only connections with TLS are accepted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secure: bool,
 }
 
-/// ANA states that can be set, in SPDK's words.
+/// ANA states that RPC can set, in SPDK's words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnaWord {
-    /// The best way.
+    /// Optimized.
     #[default]
     Optimized,
-    /// A worse one.
+    /// Non-optimized.
     NonOptimized,
-    /// None.
+    /// Inaccessible.
     Inaccessible,
 }
 
@@ -128,13 +128,13 @@ impl From<AnaWord> for AnaState {
 }
 
 impl ListenerSpec {
-    /// As a socket's address; `None`: it is no IP address.
+    /// Returns the socket address; `None`: the text is no IP address.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         ip_address::parse(&self.address, self.port).ok()?
     }
 
-    /// Whether its connections are secured.
+    /// Returns its use of TLS.
     #[must_use]
     pub fn tls(&self) -> TlsUse {
         if self.secure { TlsUse::Required } else { TlsUse::Off }
@@ -142,7 +142,7 @@ impl ListenerSpec {
 }
 
 impl SubsystemSpec {
-    /// What the engine exports for it.
+    /// Returns the subsystem for the engine to export.
     pub(super) fn export(&self, model: &Model) -> Subsystem {
         let plain = Subsystem::new(self.nqn.clone());
         let listeners = self.listeners.iter();
@@ -164,7 +164,7 @@ impl SubsystemSpec {
         }
     }
 
-    /// The first NSID that is free, if there is one.
+    /// Returns the lowest free NSID.
     #[must_use]
     pub fn free_nsid(&self) -> Option<u32> {
         let is_free = |nsid: &u32| self.namespaces.iter().all(|other| other.nsid != *nsid);
@@ -173,7 +173,7 @@ impl SubsystemSpec {
 }
 
 impl NamespaceSpec {
-    /// The engine's export; `None` without its device.
+    /// Returns the namespace for the engine to export; `None` without its device.
     #[must_use]
     pub fn export(&self, model: &Model) -> Option<Export> {
         let device = model.device(&self.device)?;

@@ -1,38 +1,38 @@
-//! Counters since a reset. Those of reactors only grow, so their values at the reset are subtracted.
+//! Counters since a reset. Reactors' counters only grow, so their values at the reset are subtracted.
 
-use super::histogram::Shape;
+use super::histogram::HistogramShape;
 use roadtrain_reactor::metrics::{Io, Latency};
 use std::collections::BTreeMap;
 
-/// The counters that a reset is about.
+/// Selection of the counters to reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ResetMode {
-    /// All.
+    /// All counters.
     All,
     /// The shortest and longest latencies.
     Maxmin,
     /// Errors.
     Error,
-    /// None.
+    /// No counters.
     #[default]
     None,
 }
 
-/// The counters of a device when they were reset.
+/// Values of a device's counters at the last reset.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Baseline {
     counters: Io,
-    /// Where the shortest and longest latencies count from.
+    /// Latencies of reads and writes at the last reset of the extremes.
     extremes: [Latency; 2],
-    /// A histogram that is being made, and the latencies of reads and writes when it was begun.
-    pub(super) histogram: Option<(Shape, [Latency; 2])>,
+    /// A running histogram, with the latencies of reads and writes at its start.
+    pub(super) histogram: Option<(HistogramShape, [Latency; 2])>,
 }
 
 /// Counters since a reset.
 pub(super) struct Since {
     pub(super) io: Io,
-    /// Latencies of reads and of writes among which the shortest and the longest are.
+    /// Latencies of reads and writes since the last reset of the extremes.
     pub(super) extremes: [Latency; 2],
 }
 
@@ -53,7 +53,7 @@ impl Baseline {
         }
     }
 
-    /// Counters since the last reset.
+    /// Returns the counters since the last reset.
     pub(super) fn since(&self, now: &Io) -> Since {
         let was = &self.counters;
         let io = Io {
@@ -74,7 +74,7 @@ impl Baseline {
         Since { io, extremes: [now.read_latency.since(read), now.write_latency.since(write)] }
     }
 
-    /// True if the counters are those of another namespace, which has counted less.
+    /// True if the counters belong to another namespace, which has counted less.
     fn is_stale(&self, now: &Io) -> bool {
         let counts = |io: &Io| {
             let commands = [io.reads, io.writes, io.flushes, io.discards, io.others, io.errors];
@@ -92,13 +92,14 @@ impl Baseline {
     }
 }
 
-/// Those of all devices, by name. A method holds them locked while it reads the counters, so that no reset has later ones.
+/// Baselines of all devices, by name. A method keeps the lock while it reads the counters, so that no reset has later
+/// ones.
 #[derive(Debug, Default)]
 pub(super) struct Baselines(BTreeMap<String, Baseline>);
 
 impl Baselines {
-    /// Does something with the baseline of a device whose counters are `now`. Those of a namespace that was another one
-    /// begin anew.
+    /// Runs a closure with the baseline of a device whose counters are `now`. A baseline of another namespace is reset
+    /// first.
     pub(super) fn with<T>(
         &mut self,
         device: &str,
@@ -114,7 +115,7 @@ impl Baselines {
         run(baseline)
     }
 
-    /// Forgets devices that are not among these.
+    /// Removes devices that `is_there` rejects.
     pub(super) fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
         self.0.retain(|name, _| is_there(name));
     }

@@ -1,4 +1,4 @@
-//! A call of a method: looked up, counted and logged.
+//! A call of a method: resolved, counted and logged.
 
 use super::error::{Rpc, RpcError};
 use super::message::{KeptRequest, Methods, Params};
@@ -28,7 +28,7 @@ pub trait Table: Send + Sync {
     /// Limiter of log lines that callers may cause often.
     fn bursts(&self) -> &Bursts;
 
-    /// Returns true for a method that the owner may call and whose reply comes later.
+    /// True for a method that the owner may call and whose reply comes later.
     fn keeps_stream(&self, _name: &str) -> bool {
         false
     }
@@ -90,7 +90,7 @@ impl Methods for Caller<'_> {
     fn refused(&self, error: &RpcError, bytes: &[u8]) {
         const SHOWN: usize = 80;
         let begin = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]);
-        let what = format!("what is no request ({})", error.code);
+        let what = format!("an invalid request ({})", error.code);
         self.log(Weight::Info, &what, &format!("{}: {begin}", error.message));
     }
 

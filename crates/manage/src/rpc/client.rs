@@ -1,4 +1,4 @@
-//! A caller at a Unix socket, of ours or of SPDK.
+//! Client of a JSON-RPC server at a Unix socket, Roadtrain's or SPDK's.
 
 use super::error::{Rpc, RpcError};
 use serde::Deserialize;
@@ -8,31 +8,31 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long an answer may take: copies of volumes do.
+/// Timeout of a reply: copies of volumes take long.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Longest reply, with room for what a target of another version says more.
+/// Longest reply in bytes, with room for what other versions add.
 const REPLY_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Deserialize)]
-struct Answer {
+struct ClientReply {
     #[serde(default)]
     result: Option<Value>,
     #[serde(default)]
-    error: Option<Failure>,
+    error: Option<ClientReplyError>,
 }
 
 #[derive(Deserialize)]
-struct Failure {
+struct ClientReplyError {
     code: i32,
     message: String,
     #[serde(default)]
     data: Option<Box<Value>>,
 }
 
-/// Calls one method; `params` null is none.
+/// Calls one method; a null `params` is left out.
 ///
 /// # Errors
-/// No process answers, or the reply is invalid.
+/// No process replies, or the reply is invalid.
 pub fn call(socket: &Path, method: &str, params: &Value) -> io::Result<Rpc<Value>> {
     call_within(PATIENCE, socket, method, params)
 }
@@ -40,7 +40,7 @@ pub fn call(socket: &Path, method: &str, params: &Value) -> io::Result<Rpc<Value
 /// Calls one method, whose reply may take `patience`.
 ///
 /// # Errors
-/// No process answers in time, or the reply is invalid.
+/// No process replies in time, or the reply is invalid.
 pub fn call_within(
     patience: Duration,
     socket: &Path,
@@ -55,7 +55,7 @@ pub fn call_within(
 /// Sends a request over a stream that may carry several, one after the other.
 ///
 /// # Errors
-/// The other end does not take it in time.
+/// The peer does not read it in time.
 pub fn send(
     mut stream: &UnixStream,
     patience: Duration,
@@ -73,7 +73,7 @@ pub fn send(
 /// Receives the reply to the request that was sent last.
 ///
 /// # Errors
-/// It does not come in time, or is invalid.
+/// The reply does not arrive in time, or is invalid.
 pub fn receive(mut stream: &UnixStream, patience: Duration) -> io::Result<Rpc<Value>> {
     let until = Instant::now() + patience;
     let mut bytes = Vec::new();
@@ -113,9 +113,9 @@ pub fn receive(mut stream: &UnixStream, patience: Duration) -> io::Result<Rpc<Va
 /// Invalid JSON, or JSON of another form.
 pub fn reply(bytes: &[u8]) -> serde_json::Result<Rpc<Value>> {
     Ok(match serde_json::from_slice(bytes)? {
-        Answer { error: Some(Failure { code, message, data }), .. } => {
+        ClientReply { error: Some(ClientReplyError { code, message, data }), .. } => {
             Err(RpcError { code, message, data })
         }
-        Answer { result, error: None } => Ok(result.unwrap_or_default()),
+        ClientReply { result, error: None } => Ok(result.unwrap_or_default()),
     })
 }

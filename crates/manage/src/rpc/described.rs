@@ -1,4 +1,4 @@
-//! What RPC knows of what a target shows: the names and kinds of devices, the limits of subsystems.
+//! RPC's part of a target's snapshot: the names and kinds of devices, the limits of subsystems.
 
 use super::Manager;
 use crate::model::{Device, Model, SubsystemSpec};
@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 impl Manager {
-    /// Says in a snapshot of the target what RPC knows of it: what it has made is what RPC says it is, and devices that no
-    /// namespace shows are there, too.
+    /// Adds the model's data to a snapshot of the target: names and kinds of the devices created by RPC, and devices
+    /// without a namespace.
     pub fn describe(&self, seen: &mut Snapshot) {
         describe(&self.model(), seen);
     }

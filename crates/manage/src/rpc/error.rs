@@ -1,20 +1,20 @@
-//! Errors with SPDK's numbers and words, which clients look for; what to do comes behind them.
+//! Errors with SPDK's codes and words, which clients match; the remedy follows them.
 
 use serde_json::Value;
 use std::fmt::Display;
 
-/// Why a call was not done.
+/// Error response of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RpcError {
-    /// As JSON-RPC has it, or a negative errno.
+    /// Code of JSON-RPC, or a negative errno.
     pub code: i32,
-    /// Begins with SPDK's words.
+    /// Text that begins with SPDK's words.
     pub message: String,
-    /// Details for programs, as JSON-RPC 2.0 has them.
+    /// Details for programs, as JSON-RPC 2.0 defines them.
     pub data: Option<Box<Value>>,
 }
 
-/// Results of calls.
+/// Result of a call.
 pub type Rpc<T> = Result<T, RpcError>;
 
 macro_rules! errors {
@@ -32,38 +32,38 @@ macro_rules! errors {
 }
 
 errors! {
-    /// It is no JSON.
+    /// Invalid JSON.
     parse -32700 "Parse error";
-    /// It is JSON and no request.
+    /// JSON, but no request.
     request -32600 "Invalid request";
-    /// No such method.
+    /// Unknown method.
     method -32601 "Method not found";
-    /// Most of what `nvmf_*` refuse.
+    /// Invalid parameters of most `nvmf_*` methods.
     params -32602 "Invalid parameters";
-    /// Parameters of `bdev_*` that do not fit.
+    /// Invalid parameters of `bdev_*` methods.
     decode -32603 "spdk_json_decode_object failed";
-    /// It failed.
+    /// Internal failure.
     internal -32603 "Internal error";
-    /// What the configuration file has is the file's.
+    /// Objects of the configuration file cannot be changed by RPC.
     not_permitted -1 "Operation not permitted";
-    /// There is no such file.
+    /// Missing file.
     no_file -2 "No such file or directory";
-    /// It is not in the state file, so it is undone.
+    /// The state file could not be written, so the change was undone.
     io -5 "Input/output error";
-    /// Somebody uses it.
+    /// The object is in use.
     busy -16 "Device or resource busy";
-    /// It is there already.
+    /// The object exists already.
     exists -17 "File exists";
-    /// There is none.
+    /// Missing object.
     no_device -19 "No such device";
-    /// A value that cannot be.
+    /// Invalid value.
     invalid -22 "Invalid argument";
-    /// There is no such key.
+    /// Missing key.
     no_key -126 "Required key not available";
 }
 
 impl RpcError {
-    /// `words`, and behind them `more` if that says anything.
+    /// Joins `words` and `more`, if that is not empty.
     #[must_use]
     pub fn new(code: i32, words: &str, more: impl Display) -> RpcError {
         let more = more.to_string();

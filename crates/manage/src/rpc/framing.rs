@@ -1,22 +1,22 @@
-//! Where one JSON value ends in a stream of them, within bounds. What a value says is looked at elsewhere.
+//! Framing: finds the end of each JSON value in a stream, within bounds. Other modules check the values.
 
-/// Longest request.
+/// Longest request in bytes.
 pub const REQUEST_BYTES_MAX: usize = 256 << 10;
-/// Most values in a request, names of members as well.
+/// Most values in a request, names of members included.
 pub const VALUES_MAX: usize = 8192;
-/// Most arrays and objects inside each other.
+/// Deepest nesting of arrays and objects.
 pub const DEPTH_MAX: usize = 64;
 
-/// What comes in cannot be a request, and where the next one would begin is not known.
+/// Reason why the input cannot be a request; the begin of the next one is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unframed {
     /// Neither an object nor an array.
     NoRequest,
-    /// More than [`REQUEST_BYTES_MAX`] octets.
+    /// More than [`REQUEST_BYTES_MAX`] bytes.
     TooLong,
     /// More than [`VALUES_MAX`] values.
     TooMany,
-    /// More than [`DEPTH_MAX`] inside each other.
+    /// Nesting deeper than [`DEPTH_MAX`].
     TooDeep,
 }
 
@@ -31,40 +31,40 @@ impl std::fmt::Display for Unframed {
     }
 }
 
-/// Cuts a stream into requests. Each octet is looked at once.
+/// Cuts a stream into requests. Scans each byte once.
 #[derive(Debug, Default)]
 pub struct Framer {
     buffer: Vec<u8>,
-    /// How far it was looked at.
+    /// Offset of the first byte that was not scanned.
     at: usize,
     depth: usize,
     values: usize,
-    place: Place,
+    place: ScannerState,
 }
 
-/// Where the scan is.
+/// State of the scanner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum ScannerState {
     /// Between tokens.
     #[default]
     Between,
     /// In a number or a name such as `true`.
     Word,
     String,
-    /// Behind a backslash in a string.
+    /// After a backslash in a string.
     Escape,
 }
 
 impl Framer {
-    /// More of the stream.
+    /// Adds bytes of the stream.
     pub fn feed(&mut self, octets: &[u8]) {
         self.buffer.extend_from_slice(octets);
     }
 
-    /// The next request; `None`: more octets are needed.
+    /// Returns the next request; `None`: more bytes are needed.
     ///
     /// # Errors
-    /// There will be none: the stream ends here.
+    /// The stream cannot be cut any further.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>, Unframed> {
         if self.depth == 0 {
             let is_blank = |octet: &u8| matches!(octet, b' ' | b'\t' | b'\r' | b'\n');
@@ -90,34 +90,34 @@ impl Framer {
         Ok(None)
     }
 
-    /// What has come of it.
+    /// Returns the bytes of the incomplete request.
     #[must_use]
     pub fn seen(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Whether a request has begun and is not complete.
+    /// True if a request has begun and is not complete.
     #[must_use]
     pub fn is_within(&self) -> bool {
         !self.buffer.is_empty()
     }
 
-    /// Whether the value has ended with this octet.
+    /// Scans one byte. True if it ends the value.
     fn step(&mut self, octet: u8) -> Result<bool, Unframed> {
         match (self.place, octet) {
-            (Place::Escape, _) | (Place::String, _)
-                if octet != b'"' || self.place == Place::Escape =>
+            (ScannerState::Escape, _) | (ScannerState::String, _)
+                if octet != b'"' || self.place == ScannerState::Escape =>
             {
-                let is_escape = self.place == Place::String && octet == b'\\';
-                self.place = if is_escape { Place::Escape } else { Place::String };
+                let is_escape = self.place == ScannerState::String && octet == b'\\';
+                self.place = if is_escape { ScannerState::Escape } else { ScannerState::String };
             }
-            (Place::String, _) => self.place = Place::Between,
+            (ScannerState::String, _) => self.place = ScannerState::Between,
             (_, b'"') => {
-                self.place = Place::String;
+                self.place = ScannerState::String;
                 self.count()?;
             }
             (_, b'{' | b'[') => {
-                self.place = Place::Between;
+                self.place = ScannerState::Between;
                 self.depth += 1;
                 if self.depth > DEPTH_MAX {
                     return Err(Unframed::TooDeep);
@@ -125,14 +125,14 @@ impl Framer {
                 self.count()?;
             }
             (_, b'}' | b']') => {
-                self.place = Place::Between;
+                self.place = ScannerState::Between;
                 self.depth = self.depth.saturating_sub(1);
                 return Ok(self.depth == 0);
             }
-            (_, b' ' | b'\t' | b'\r' | b'\n' | b',' | b':') => self.place = Place::Between,
-            (Place::Word, _) => {}
+            (_, b' ' | b'\t' | b'\r' | b'\n' | b',' | b':') => self.place = ScannerState::Between,
+            (ScannerState::Word, _) => {}
             _ => {
-                self.place = Place::Word;
+                self.place = ScannerState::Word;
                 self.count()?;
             }
         }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     proptest! {
-        /// How a stream is cut into pieces does not matter.
+        /// The pieces that a stream arrives in do not matter.
         #[test]
         fn pieces_do_not_matter(stream in "[\\[\\]{}\",:\\\\ a1]{0,64}", piece in 1usize..9) {
             prop_assert_eq!(all(stream.as_bytes(), piece), all(stream.as_bytes(), 64));

@@ -1,4 +1,4 @@
-//! Latencies in the form of SPDK's histograms: ranges that double, each with `2^granularity` buckets.
+//! Latencies in the format of SPDK's histograms: ranges that double, each with `2^granularity` buckets.
 
 use super::error::{Rpc, RpcError};
 use base64ct::{Base64, Encoding};
@@ -7,35 +7,35 @@ use serde_json::{Value, json};
 
 /// Most buckets of a range, as a power of two: 1 MiB for all ranges.
 const GRANULARITY_MAX: u8 = 11;
-/// SPDK's default.
+/// SPDK's default granularity.
 const GRANULARITY: u8 = 7;
 const MIN_NS: u64 = 1000;
 const MAX_NS: u64 = 120_000_000_000;
 
-/// The latencies that a histogram has.
+/// Operations that a histogram counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operations {
+pub(super) enum HistogramOperations {
     Reads,
     Writes,
     Both,
 }
 
-/// Content and form of a histogram.
+/// Content and bucket layout of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
-    operations: Operations,
+pub(super) struct HistogramShape {
+    operations: HistogramOperations,
     granularity: u8,
     min_range: u32,
     max_range: u32,
 }
 
-impl Shape {
-    /// As `bdev_enable_histogram` takes it; `None` is SPDK's default.
+impl HistogramShape {
+    /// Checks the parameters of `bdev_enable_histogram`; `None` is SPDK's default.
     pub(super) fn new(
-        operations: Operations,
+        operations: HistogramOperations,
         granularity: Option<u8>,
         (min_ns, max_ns): (Option<u64>, Option<u64>),
-    ) -> Rpc<Shape> {
+    ) -> Rpc<HistogramShape> {
         let granularity = granularity.unwrap_or(GRANULARITY);
         if granularity > GRANULARITY_MAX {
             return Err(RpcError::invalid(format!("granularity is at most {GRANULARITY_MAX}")));
@@ -45,18 +45,19 @@ impl Shape {
             return Err(RpcError::invalid("min_nsec is below max_nsec"));
         }
         let [min_range, max_range] = [min_ns, max_ns].map(|ns| range(ns, granularity));
-        Ok(Shape { operations, granularity, min_range, max_range })
+        Ok(HistogramShape { operations, granularity, min_range, max_range })
     }
 
-    /// The latencies of reads and writes as SPDK shows them: each at the upper bound of the bucket in which it was counted.
+    /// Returns the latencies of reads and writes in SPDK's form, each at the upper bound of the bucket in which it was
+    /// counted.
     pub(super) fn show(&self, [reads, writes]: &[Latency; 2], tick_rate: u64) -> Value {
         let per_range = 1_usize << self.granularity;
         let ranges = (self.max_range - self.min_range + 1) as usize;
         let mut counts = vec![0_u64; ranges * per_range];
         let wanted: &[&Latency] = match self.operations {
-            Operations::Reads => &[reads],
-            Operations::Writes => &[writes],
-            Operations::Both => &[reads, writes],
+            HistogramOperations::Reads => &[reads],
+            HistogramOperations::Writes => &[writes],
+            HistogramOperations::Both => &[reads, writes],
         };
         for latency in wanted {
             for (bucket, count) in latency.buckets.iter().enumerate() {
@@ -70,7 +71,7 @@ impl Shape {
         })
     }
 
-    /// The bucket of a time in nanoseconds, which are ticks.
+    /// Returns the bucket of a time in nanoseconds, which are ticks.
     fn place(&self, ns: u64) -> usize {
         let (range, per_range) = (range(ns, self.granularity), 1_usize << self.granularity);
         let of_range = match range {
@@ -84,12 +85,12 @@ impl Shape {
     }
 }
 
-/// The range in which a time is.
+/// Returns the range of a time.
 fn range(ns: u64, granularity: u8) -> u32 {
     (u64::BITS - ns.leading_zeros()).saturating_sub(granularity.into())
 }
 
-/// The longest latency that is counted in a bucket; of the last one, whatever is longer.
+/// Returns the longest latency that a bucket counts; the last bucket has no bound.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "4 us to 4 s")]
 fn upper_ns(bucket: usize) -> u64 {
     bounds().get(bucket).map_or(u64::MAX, |seconds| (seconds * 1e9).round() as u64)
@@ -99,7 +100,7 @@ fn upper_ns(bucket: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// As SPDK's script reads it: counts with the bounds of their buckets in ticks.
+    /// Reads a histogram as SPDK's script does: counts with the bounds of their buckets in ticks.
     fn read(shown: &Value) -> Vec<(u64, u64, u64)> {
         let number = |name: &str| shown[name].as_u64().unwrap();
         let bytes = Base64::decode_vec(shown["histogram"].as_str().unwrap()).unwrap();
@@ -120,22 +121,25 @@ mod tests {
     }
 
     #[test]
-    fn latencies_are_where_spdks_clients_look_for_them() {
+    fn latencies_are_in_the_buckets_that_spdks_clients_expect() {
         let reads = Latency { buckets: vec![3, 0, 5], seconds: 1.0 };
         let writes = Latency { buckets: vec![0, 7], seconds: 1.0 };
         let both = [reads, writes];
         let shown = |operations, granularity| {
-            let shape = Shape::new(operations, granularity, (None, None)).unwrap();
+            let shape = HistogramShape::new(operations, granularity, (None, None)).unwrap();
             read(&shape.show(&both, 1_000_000_000))
         };
-        for (lower, upper, count) in shown(Operations::Both, None) {
+        for (lower, upper, count) in shown(HistogramOperations::Both, None) {
             let ns = [(4000, 3), (8000, 7), (16000, 5)];
             let (ns, _) = ns.into_iter().find(|(_, of)| *of == count).unwrap();
             assert!((lower..upper).contains(&ns), "{lower} {upper} {count}");
         }
-        assert_eq!(shown(Operations::Both, Some(0)).len(), 3);
-        assert_eq!(shown(Operations::Reads, None).iter().map(|one| one.2).sum::<u64>(), 8);
-        assert_eq!(shown(Operations::Writes, Some(11)).iter().map(|one| one.2).sum::<u64>(), 7);
+        assert_eq!(shown(HistogramOperations::Both, Some(0)).len(), 3);
+        assert_eq!(shown(HistogramOperations::Reads, None).iter().map(|one| one.2).sum::<u64>(), 8);
+        assert_eq!(
+            shown(HistogramOperations::Writes, Some(11)).iter().map(|one| one.2).sum::<u64>(),
+            7
+        );
     }
 
     #[test]
@@ -143,12 +147,14 @@ mod tests {
         let mut buckets = vec![1; roadtrain_reactor::metrics::BUCKETS];
         buckets[0] = 2;
         let latency = Latency { buckets: buckets.clone(), seconds: 1.0 };
-        let shape = Shape::new(Operations::Reads, Some(3), (Some(10_000), Some(100_000))).unwrap();
+        let shape =
+            HistogramShape::new(HistogramOperations::Reads, Some(3), (Some(10_000), Some(100_000)))
+                .unwrap();
         let found = read(&shape.show(&[latency, Latency::default()], 1_000_000_000));
         let all: u64 = found.iter().map(|(.., count)| count).sum();
         assert_eq!(all, buckets.iter().sum::<u64>());
         assert!(found[0].2 >= 2 && found.last().unwrap().2 > 10, "{found:?}");
-        assert!(Shape::new(Operations::Both, Some(12), (None, None)).is_err());
-        assert!(Shape::new(Operations::Both, None, (Some(5), Some(5))).is_err());
+        assert!(HistogramShape::new(HistogramOperations::Both, Some(12), (None, None)).is_err());
+        assert!(HistogramShape::new(HistogramOperations::Both, None, (Some(5), Some(5))).is_err());
     }
 }

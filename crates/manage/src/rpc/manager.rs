@@ -1,4 +1,4 @@
-//! Who changes what RPC has made, and who knows it.
+//! The manager: applies RPC's changes, and holds the model.
 
 use super::baselines::Baselines;
 use super::caller::Access;
@@ -23,28 +23,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 use tracing::{error, warn};
 
-/// Between two looks at stores for metrics: what is free is asked of the file system, for each volume.
-const STORES_LOOK: Duration = Duration::from_secs(10);
+/// Interval between two queries of stores for metrics. Free space is read from the file system, for each volume.
+const STORES_QUERY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Keys of hosts for TLS, by the NQNs of host and subsystem.
 pub type Psks = BTreeMap<(String, String), TlsKey>;
 
 /// The control plane of a running target.
 pub trait Plane: Send + Sync {
-    /// Does all of `operations`, or nothing; hosts have `psks` then, if they are given. Returns what has changed for hosts.
+    /// Applies all of `operations`, or none, and sets `psks` if they are given. Returns what has changed for hosts.
     ///
     /// # Errors
-    /// The first that cannot be; or (`Err(None)`) nothing may change now.
+    /// The first operation that is impossible; or (`Err(None)`) nothing may change now.
     fn apply(
         &self,
         operations: &[Operation<Export>],
         psks: Option<Psks>,
     ) -> Result<Vec<Operation>, Option<ConfigError>>;
 
-    /// The target that runs.
+    /// Returns the running target.
     fn server(&self) -> Arc<Server>;
 
-    /// Owner of what the target was started with: `file` or `group`.
+    /// Returns the origin of the start-up configuration: `file` or `group`.
     fn file_owner(&self) -> &'static str {
         "file"
     }
@@ -52,58 +52,58 @@ pub trait Plane: Send + Sync {
     /// Requests the end of the process, as a signal does.
     fn stop(&self);
 
-    /// Logs what is of these levels or above: one for all (error, warn, info, debug), and `,MODULE=LEVEL` for others.
+    /// Sets the log levels: one for all (error, warn, info, debug), then `,MODULE=LEVEL` for single modules.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it cannot.
     fn set_log_level(&self, level: &str) -> Result<(), String>;
 }
 
 /// Files that RPC may use.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
-    /// What is written down is there; `None`: it is gone with the process.
+    /// State file; `None`: the model is lost with the process.
     pub state: Option<PathBuf>,
     /// Folders below which files and devices may be opened.
     pub roots: Vec<PathBuf>,
 }
 
-/// Knows what RPC has made, and changes it. Looking waits for nobody who changes.
+/// Owner of the model. Reads never wait for a change.
 pub struct Manager {
     plane: Box<dyn Plane>,
     files: Files,
     model: RwLock<Arc<Model>>,
-    /// Changes take turns.
+    /// Lock that serialises changes.
     turn: Mutex<()>,
     log: Mutex<LogState>,
     pub(super) calls: CallCounts,
-    /// Counters of devices when they were reset.
+    /// Baselines of devices' counters, set by resets.
     baselines: Mutex<Baselines>,
-    /// Stores as metrics show them, and when they were looked at.
+    /// Samples of stores for metrics, and the time of the last query.
     stores: Mutex<(Option<Instant>, Vec<StoreSample>)>,
     state_write_errors: AtomicU64,
-    /// The log says that changes are not kept.
+    /// True once the log has warned that changes are not kept.
     has_warned: AtomicBool,
-    /// Another process has taken over.
+    /// True once another process has taken over.
     is_released: AtomicBool,
-    /// What callers may cause often, in the log.
+    /// Limiter of log lines that callers may cause often.
     pub(super) bursts: Bursts,
 }
 
-/// The log as RPC has set it last.
+/// Log settings that RPC has made.
 #[derive(Debug, Default)]
 pub(super) struct LogState {
-    /// In SPDK's words; `None`: as it was at the start.
+    /// Level in SPDK's words; `None`: the level of the start.
     pub(super) level: Option<&'static str>,
-    /// Flags that are set.
+    /// Log flags that are set.
     pub(super) flags: BTreeSet<&'static str>,
 }
 
-/// What was let go, and may be in use by a request yet.
+/// Stores that the manager has released, and that requests may still use.
 pub struct LetGo(Vec<Weak<Store>>);
 
 impl LetGo {
-    /// Whether nobody has any of it any more.
+    /// True if no request uses any of the stores.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.0.iter().all(|store| store.strong_count() == 0)
@@ -111,7 +111,7 @@ impl LetGo {
 }
 
 impl Manager {
-    /// For a target that exports what `model` says already.
+    /// Makes a manager for a target that exports `model` already.
     #[must_use]
     pub fn new(plane: Box<dyn Plane>, model: Model, files: Files) -> Manager {
         let model = RwLock::new(Arc::new(model));
@@ -133,10 +133,10 @@ impl Manager {
         }
     }
 
-    /// Whether another process could go on with all that there is.
+    /// Checks that another process could continue with the whole model.
     ///
     /// # Errors
-    /// What would be lost, and what to do.
+    /// The object that would be lost, and the remedy.
     pub fn check_kept(&self) -> Result<(), String> {
         let model = self.model();
         model.check_kept()?;
@@ -148,7 +148,7 @@ impl Manager {
         }
     }
 
-    /// Lets go of everything, for another process. Requests find nothing, and change nothing, from now on.
+    /// Releases the model to another process. Later requests see an empty model and change nothing.
     pub fn release(&self) -> LetGo {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_released.store(true, Relaxed);
@@ -157,12 +157,12 @@ impl Manager {
         LetGo(model.lvstores.iter().map(|lvstore| Arc::downgrade(&lvstore.store)).collect())
     }
 
-    /// What requests have come to, and stores lately.
+    /// Returns counters of requests, and samples of stores that may be some seconds old.
     #[must_use]
     pub fn managed(&self) -> Managed {
         let mut seen = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.0.is_none_or(|at| at.elapsed() >= STORES_LOOK) {
-            *seen = (Some(Instant::now()), self.look_at_stores());
+        if seen.0.is_none_or(|at| at.elapsed() >= STORES_QUERY_INTERVAL) {
+            *seen = (Some(Instant::now()), self.query_stores());
         }
         Managed {
             calls: self.calls.all(),
@@ -171,7 +171,7 @@ impl Manager {
         }
     }
 
-    fn look_at_stores(&self) -> Vec<StoreSample> {
+    fn query_stores(&self) -> Vec<StoreSample> {
         let model = self.model();
         let stores = model.lvstores.iter().filter_map(|lvstore| {
             let info = lvstore.store.info().ok()?;
@@ -185,52 +185,52 @@ impl Manager {
         stores.collect()
     }
 
-    /// What RPC has made, as it is now.
+    /// Returns the present model.
     #[must_use]
     pub fn model(&self) -> Arc<Model> {
         self.model.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The target that runs.
+    /// Returns the running target.
     #[must_use]
     pub fn server(&self) -> Arc<Server> {
         self.plane.server()
     }
 
-    /// This manager with the rights of a caller.
+    /// Returns this manager with the rights of a caller.
     #[must_use]
     pub fn session(&self, access: Access) -> Session<'_> {
         Session { manager: self, access }
     }
 
-    /// True when changes are kept in a state file.
+    /// True if changes are kept in a state file.
     #[must_use]
     pub fn keeps_changes(&self) -> bool {
         self.files.state.is_some()
     }
 
-    /// Counts a call of a method of another table, as its own are counted.
+    /// Counts a call of another table's method.
     pub fn count(&self, method: &'static str, code: i32, took: Duration) {
         self.calls.count(method, code, took);
     }
 
-    /// The control plane.
+    /// Returns the control plane.
     #[must_use]
     pub fn plane(&self) -> &dyn Plane {
         &*self.plane
     }
 
-    /// Counters of devices when they were reset. Counters are read while they are locked.
+    /// Locks the baselines of devices. Callers keep the lock while they read counters.
     pub(super) fn baselines(&self) -> MutexGuard<'_, Baselines> {
         self.baselines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The log as RPC has set it last.
+    /// Locks the log settings.
     pub(super) fn log(&self) -> MutexGuard<'_, LogState> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Subsystems of the configuration file, as they are served: all that are not of the state.
+    /// Returns the subsystems of the configuration file, as they are served: all that the model does not serve.
     #[must_use]
     pub fn file_subsystems(&self) -> Vec<Subsystem> {
         let model = self.model();
@@ -238,14 +238,14 @@ impl Manager {
         own.into_iter().filter(|subsystem| !model.serves(&subsystem.nqn)).collect()
     }
 
-    /// A subsystem of the configuration file, as it is served.
+    /// Returns a subsystem of the configuration file, as it is served.
     #[must_use]
     pub fn file_subsystem(&self, nqn: &str) -> Option<Subsystem> {
         self.file_subsystems().into_iter().find(|subsystem| subsystem.nqn == nqn)
     }
 
-    /// Changes what the state has, as a whole or not at all; it is written down when this returns. `refused` makes the
-    /// reply when the target cannot do it.
+    /// Changes the model completely or not at all, and writes the state file before it returns. `refused` makes the
+    /// reply if the target refuses the change.
     ///
     /// # Errors
     /// Nothing has changed.
@@ -257,8 +257,8 @@ impl Manager {
         self.change_with(refused, |model, _| edit(model)).map(|(result, _)| result)
     }
 
-    /// The same with operations on what the configuration file has, which come first and hold until the next reload.
-    /// Returns what has changed for hosts as well.
+    /// Changes the model as [`Manager::change`] does, together with operations on the configuration file's objects.
+    /// Those come first and hold until the next reload. Returns what has changed for hosts as well.
     ///
     /// # Errors
     /// Nothing has changed.
@@ -287,7 +287,7 @@ impl Manager {
         Ok((result, changes))
     }
 
-    /// Warns once that changes are not kept, which is so without a state file.
+    /// Warns once that changes are lost with the process, if there is no state file.
     fn warn_if_not_kept(&self, old: &Model, next: &Model) {
         let is_kept = self.files.state.is_some() || old.state() == next.state();
         if !is_kept && !self.has_warned.swap(true, Relaxed) {
@@ -297,11 +297,11 @@ impl Manager {
         }
     }
 
-    /// Gives a device another size, for which there is room by now, tells hosts, and writes it down.
+    /// Resizes a device that has the room, notifies hosts, and writes the state file.
     ///
     /// # Errors
-    /// Hosts cannot be told, or it is not written down. What the state file keeps the size of has the old one again; a
-    /// file and an image are as large as they are.
+    /// The target refuses the change, or the state file cannot be written. A size that the state file keeps is
+    /// restored; a file or an image keeps its new size.
     pub fn resize(&self, device: &Device, resize: &Resize) -> Rpc<()> {
         let _turn = self.take_turn()?;
         let model = self.model();
@@ -309,7 +309,7 @@ impl Manager {
         let switch = |resize: &Resize| {
             device.store.switch(resize);
             device.store.settle(resize);
-            self.look_again(&model, &device.name)
+            self.update_namespace(&model, &device.name)
         };
         let done = switch(resize).and_then(|()| self.save(&was, &model.state()));
         if done.is_err() && model.state() != was {
@@ -320,21 +320,21 @@ impl Manager {
         done
     }
 
-    /// Looks at the namespace of a device again, whose size is another one by now.
-    fn look_again(&self, model: &Model, device: &str) -> Rpc<()> {
+    /// Updates the namespace of a device after a change of its size.
+    fn update_namespace(&self, model: &Model, device: &str) -> Rpc<()> {
         let exports = model.exports();
         let Some((nqn, nsid)) = model.claim(device) else { return Ok(()) };
         let namespaces =
             exports.iter().filter(|one| one.nqn == nqn).flat_map(|one| &one.namespaces);
-        let looked = namespaces.filter(|one| one.nsid == nsid).map(|namespace| {
+        let replacements = namespaces.filter(|one| one.nsid == nsid).map(|namespace| {
             Operation::ReplaceNamespace { nqn: nqn.to_owned(), namespace: namespace.clone() }
         });
-        let looked: Vec<_> = looked.collect();
-        let done = self.plane.apply(&looked, None);
+        let replacements: Vec<_> = replacements.collect();
+        let done = self.plane.apply(&replacements, None);
         done.map(drop).map_err(|error| refusal(error, &|e| RpcError::internal(e)))
     }
 
-    /// Nobody else changes anything meanwhile. After [`Manager::release`] nobody may: the state file is another process's.
+    /// Locks out other changes. Fails after [`Manager::release`]: the state file belongs to another process.
     fn take_turn(&self) -> Rpc<MutexGuard<'_, ()>> {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         match self.is_released.load(Relaxed) {
@@ -343,10 +343,11 @@ impl Manager {
         }
     }
 
-    /// Runs `change`, after which the configuration file has the subsystems `names`. `change` gets the state beside it.
+    /// Runs `change`, which replaces the configuration file's subsystems by `names`. `change` receives the model next
+    /// to them.
     ///
     /// # Errors
-    /// Those of `change`; another process has taken over.
+    /// Errors of `change`, or another process has taken over.
     pub fn change_file<T, E: From<RpcError>>(
         &self,
         names: BTreeSet<String>,
@@ -376,7 +377,7 @@ impl Manager {
         self.plane.apply(&operations, psks).map_err(|error| refusal(error, refused))
     }
 
-    /// What is on stable storage is `next` when this returns, or `old` after an error.
+    /// Writes the state file. Stable storage has `state` on success, and `was` after an error.
     fn save(&self, was: &State, state: &State) -> Rpc<()> {
         let Some(path) = self.files.state.as_deref().filter(|_| was != state) else {
             return Ok(());
@@ -386,7 +387,7 @@ impl Manager {
         model::save(path, state).map_err(|error| {
             self.state_write_errors.fetch_add(1, Relaxed);
             error!("{}: {error}: the change is undone", path.display());
-            // Perhaps it has its new content already.
+            // The rename may have happened before the error: write the old content back.
             let _ = model::save(path, was);
             RpcError::io(format!("{}: {error}", path.display()))
         })
@@ -409,10 +410,10 @@ impl Deref for Session<'_> {
 }
 
 impl Session<'_> {
-    /// The file or device at `path`, if the caller may open it, by a name without links.
+    /// Resolves `path` to a name without links, if the caller may open the file or device.
     ///
     /// # Errors
-    /// It is not there, or not below one of the folders that RPC may use.
+    /// The path does not exist, or is not below one of the folders that RPC may use.
     pub fn allowed(&self, path: &Path) -> Rpc<PathBuf> {
         let problem = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => RpcError::no_file(format!(
@@ -442,13 +443,13 @@ impl Session<'_> {
         self.access == Access::Owner
     }
 
-    /// The file at `path`, which may be a new one in a folder that the caller may use.
+    /// Resolves the path of a file that may be new, in a folder that the caller may use.
     ///
     /// # Errors
-    /// It is not below one of the folders that the caller may use.
+    /// The path is not below one of the folders that the caller may use.
     pub fn allowed_new(&self, path: &Path) -> Rpc<PathBuf> {
         match (path.parent(), path.file_name()) {
-            // A link to nothing would be followed when the file is made.
+            // Creating the file would follow a dangling link.
             _ if path.symlink_metadata().is_ok() => self.allowed(path),
             (Some(folder), Some(name)) => Ok(self.allowed(folder)?.join(name)),
             _ => Err(RpcError::no_file(path.display())),
@@ -463,8 +464,8 @@ fn refusal(error: Option<ConfigError>, refused: &impl Fn(ConfigError) -> RpcErro
     }
 }
 
-/// What makes of a target that exports `old`, among other things, one that exports `next`. The ports of `addresses` are
-/// those that it has, which the system may have chosen.
+/// Returns the operations that change the target's exports from `old` to `next`; it may export other things as well.
+/// `addresses` are the bound ones, whose ports the system may have chosen.
 fn operations(
     (exports, addresses): (&TargetConfig<Export>, &[SocketAddr]),
     old: &Model,
@@ -497,7 +498,7 @@ fn operations(
     operations
 }
 
-/// What hosts authenticate with at subsystems.
+/// Returns the changes of authentication keys between two models.
 fn key_changes(old: &Model, next: &Model) -> Vec<Operation<Export>> {
     let (had, have) = (old.keys_at(), next.keys_at());
     let all = |keys: &BTreeMap<String, BTreeMap<String, Keys>>| {

@@ -1,4 +1,4 @@
-//! Requests and answers of JSON-RPC 2.0, without sockets.
+//! Requests and replies of JSON-RPC 2.0, without sockets.
 
 use super::error::{Rpc, RpcError};
 use serde::de::{DeserializeOwned, Error as _};
@@ -8,21 +8,22 @@ use serde_json::error::Category;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// Longest answer.
+/// Longest reply in bytes.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// What knows methods.
+/// A dispatcher of methods.
 pub trait Methods {
-    /// Does what method `name` does. May wait.
+    /// Runs method `name`. May wait.
     ///
     /// # Errors
-    /// It was not done.
+    /// The method was not carried out.
     fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value>;
 
-    /// Receives `bytes` that are no request.
+    /// Receives notice of `bytes` that are no request.
     fn refused(&self, error: &RpcError, bytes: &[u8]);
 
-    /// Returns true for a method whose reply comes later, over the caller's stream. It stands alone, not in an array.
+    /// True for a method whose reply comes later, over the caller's stream. Such a request stands alone, not in an
+    /// array.
     fn keeps_stream(&self, _name: &str) -> bool {
         false
     }
@@ -37,12 +38,12 @@ pub struct KeptRequest {
     pub id: Value,
 }
 
-/// The parameters of a call as they came.
+/// Parameters of a call, as raw JSON.
 #[derive(Clone, Copy, Debug)]
 pub struct Params<'a>(Option<&'a RawValue>);
 
 impl Params<'_> {
-    /// As members of an object; none is an object without any.
+    /// Reads the parameters as members of an object; without parameters the object is empty.
     ///
     /// # Errors
     /// Unknown, repeated or missing members, and values of another type.
@@ -54,7 +55,7 @@ impl Params<'_> {
         serde_json::from_str(text)
     }
 
-    /// Whether there are none.
+    /// True if there are no parameters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_none_or(
@@ -65,7 +66,7 @@ impl Params<'_> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Request<'a> {
+struct RpcRequest<'a> {
     #[serde(borrow)]
     method: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -77,41 +78,41 @@ struct Request<'a> {
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct RpcReply<'a> {
     jsonrpc: &'static str,
     id: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Failure>,
+    error: Option<RpcReplyError>,
 }
 
 #[derive(Serialize)]
-struct Failure {
+struct RpcReplyError {
     code: i32,
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<Value>,
 }
 
-/// What comes of one value of a stream.
+/// Outcome of one value of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Answered {
-    /// In one line; `None`: nothing is sent.
+    /// Reply in one line; `None`: nothing is sent.
     pub text: Option<String>,
     /// Invalid JSON: no later byte of the stream can be trusted.
     pub is_broken: bool,
-    /// The stream belongs to this request from now on.
+    /// Request that takes over the stream.
     pub kept: Option<KeptRequest>,
 }
 
-/// Does what a request, or an array of them, asks for.
+/// Runs a request, or an array of them.
 pub fn answer(octets: &[u8], methods: &impl Methods) -> Answered {
     let text = match std::str::from_utf8(octets) {
         Ok(text) => text.trim(),
         Err(error) => return broken(error, octets, methods),
     };
-    // Whether it is JSON at all, before anything of it is done.
+    // Checks the JSON syntax before any method runs.
     if let Err(error) = serde_json::from_str::<&RawValue>(text) {
         return broken(error, octets, methods);
     }
@@ -133,7 +134,7 @@ pub fn answer(octets: &[u8], methods: &impl Methods) -> Answered {
     Answered { text: text.map(|text| text + "\n"), ..Answered::default() }
 }
 
-/// The answer to what is no request, and no more comes.
+/// Returns the reply to invalid JSON, after which the stream ends.
 pub fn broken(why: impl std::fmt::Display, octets: &[u8], methods: &impl Methods) -> Answered {
     let error = RpcError::parse(why);
     methods.refused(&error, octets);
@@ -141,33 +142,33 @@ pub fn broken(why: impl std::fmt::Display, octets: &[u8], methods: &impl Methods
     Answered { text, is_broken: true, ..Answered::default() }
 }
 
-/// The request whose reply comes later, if `text` is one.
+/// Returns the request whose reply comes later, if `text` is one.
 fn kept(text: &str, methods: &impl Methods) -> Option<KeptRequest> {
-    let request: Request<'_> = serde_json::from_str(text).ok()?;
+    let request: RpcRequest<'_> = serde_json::from_str(text).ok()?;
     let id = serde_json::from_str(request.id?.get()).ok()?;
     let has_id = matches!(id, Value::String(_) | Value::Number(_));
     let is_kept = has_id && methods.keeps_stream(&request.method);
     is_kept.then(|| KeptRequest { method: request.method.into_owned(), id })
 }
 
-/// One line with the reply to the request `id`.
+/// Returns one line with the reply to the request `id`.
 #[must_use]
 pub fn reply_line(id: &Value, reply: Rpc<Value>) -> String {
     let id = serde_json::value::to_raw_value(id).ok();
     let (result, error) = match reply {
         Ok(result) => (Some(result), None),
-        Err(error) => (None, Some(Failure::from(error))),
+        Err(error) => (None, Some(RpcReplyError::from(error))),
     };
-    line(Answer { jsonrpc: "2.0", id: id.as_deref(), result, error }) + "\n"
+    line(RpcReply { jsonrpc: "2.0", id: id.as_deref(), result, error }) + "\n"
 }
 
-impl From<RpcError> for Failure {
-    fn from(RpcError { code, message, data }: RpcError) -> Failure {
-        Failure { code, message, data: data.map(|data| *data) }
+impl From<RpcError> for RpcReplyError {
+    fn from(RpcError { code, message, data }: RpcError) -> RpcReplyError {
+        RpcReplyError { code, message, data: data.map(|data| *data) }
     }
 }
 
-/// The answer to `text`, which is JSON and no request.
+/// Returns the reply to `text`, which is valid JSON but no request.
 fn no_request(
     (id, text): (Option<&RawValue>, &str),
     why: impl std::fmt::Display,
@@ -189,14 +190,14 @@ fn batch(text: &str, methods: &impl Methods) -> Option<String> {
         answers.push(if answers.is_empty() { '[' } else { ',' });
         answers.push_str(&answer);
         if answers.len() > ANSWER_BYTES_MAX {
-            return Some(answers); // what follows is not done: nobody hears of it
+            return Some(answers); // later requests are not run: their replies would be lost
         }
     }
     (!answers.is_empty()).then(|| answers + "]")
 }
 
 fn single(text: &str, methods: &impl Methods) -> Option<String> {
-    let request: Request<'_> = match serde_json::from_str(text) {
+    let request: RpcRequest<'_> = match serde_json::from_str(text) {
         Ok(request) => request,
         Err(error) => {
             let why = match error.classify() {
@@ -220,13 +221,13 @@ fn single(text: &str, methods: &impl Methods) -> Option<String> {
     }
     match methods.call(&request.method, Params(request.params)) {
         Ok(result) => id.map(|id| {
-            line(Answer { jsonrpc: "2.0", id: Some(id), result: Some(result), error: None })
+            line(RpcReply { jsonrpc: "2.0", id: Some(id), result: Some(result), error: None })
         }),
         Err(error) => Some(error_line(id, error)),
     }
 }
 
-/// The id of what is no request, if it has one.
+/// Returns the id of an invalid request, if it has one.
 fn id_of(text: &str) -> Option<&RawValue> {
     #[derive(Deserialize)]
     struct WithId<'a> {
@@ -238,10 +239,10 @@ fn id_of(text: &str) -> Option<&RawValue> {
 }
 
 fn error_line(id: Option<&RawValue>, error: RpcError) -> String {
-    line(Answer { jsonrpc: "2.0", id, result: None, error: Some(error.into()) })
+    line(RpcReply { jsonrpc: "2.0", id, result: None, error: Some(error.into()) })
 }
 
-fn line(answer: Answer<'_>) -> String {
+fn line(answer: RpcReply<'_>) -> String {
     serde_json::to_string(&answer).unwrap_or_default()
 }
 
@@ -262,40 +263,41 @@ mod tests {
         fn refused(&self, _: &RpcError, _: &[u8]) {}
     }
 
-    fn ask(text: &str) -> String {
+    fn reply_to(text: &str) -> String {
         answer(text.as_bytes(), &Echo).text.unwrap_or_default()
     }
 
     #[test]
     fn requests_are_answered() {
         assert_eq!(
-            ask(r#"{"method":"echo","params":{"a":1},"id":7}"#),
+            reply_to(r#"{"method":"echo","params":{"a":1},"id":7}"#),
             "{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":1}}\n"
         );
         assert_eq!(
-            ask(r#"{"jsonrpc":"2.0","method":"eat","id":"x"}"#),
+            reply_to(r#"{"jsonrpc":"2.0","method":"eat","id":"x"}"#),
             "{\"jsonrpc\":\"2.0\",\"id\":\"x\",\"error\":{\"code\":-32601,\"message\":\"Method not found\"}}\n"
         );
-        assert_eq!(ask(r#"{"method":"echo"}"#), "", "a notification");
-        assert_eq!(ask(r#"{"method":"echo","id":null}"#), "");
-        assert!(ask(r#"{"method":"eat"}"#).contains("\"id\":null"), "only errors are told");
+        assert_eq!(reply_to(r#"{"method":"echo"}"#), "", "a notification");
+        assert_eq!(reply_to(r#"{"method":"echo","id":null}"#), "");
+        assert!(reply_to(r#"{"method":"eat"}"#).contains("\"id\":null"), "only errors get a reply");
     }
 
     #[test]
     fn batches_are_answered_as_one() {
         assert_eq!(
-            ask(r#"[{"method":"echo","id":1},{"method":"echo"},3,{"method":"echo","id":2}]"#),
+            reply_to(r#"[{"method":"echo","id":1},{"method":"echo"},3,{"method":"echo","id":2}]"#),
             "[{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}},\
              {\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600,\"message\":\"Invalid request: a request is an object\"}},\
              {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}]\n"
         );
-        assert_eq!(ask(r#"[{"method":"echo"}]"#), "");
+        assert_eq!(reply_to(r#"[{"method":"echo"}]"#), "");
         assert!(
-            ask("[]").starts_with("{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600")
+            reply_to("[]")
+                .starts_with("{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600")
         );
     }
 
-    /// Says much, and counts how often.
+    /// Dispatcher with long replies that counts its calls.
     struct Talker(std::cell::Cell<usize>);
 
     impl Methods for Talker {

@@ -1,5 +1,5 @@
 //! JSON-RPC management in the language of SPDK's clients: framing and requests without sockets, the table of methods,
-//! and the ways in, a Unix socket and HTTP.
+//! and its transports, a Unix socket and HTTP.
 
 mod baselines;
 mod caller;

@@ -1,4 +1,4 @@
-//! SPDK's methods of a manager.
+//! SPDK's methods of a manager, and resizing by namespace.
 
 use super::caller::{Access, Called, Table};
 use super::error::{Rpc, RpcError};
@@ -10,10 +10,10 @@ use crate::model::DeviceKind;
 use std::time::Instant;
 
 impl Manager {
-    /// Gives the device of a namespace another size, or that of its file.
+    /// Resizes the device of a namespace, to `bytes` or to the size of its file.
     ///
     /// # Errors
-    /// It has no such namespace, or cannot have that size.
+    /// The namespace does not exist, or cannot have that size.
     pub fn resize_namespace(&self, (nqn, nsid): (&str, u32), bytes: Option<u64>) -> Rpc<()> {
         let model = self.model();
         let device = model.claims().find(|(place, _)| *place == (nqn, nsid)).map(|(_, name)| name);

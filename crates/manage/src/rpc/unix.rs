@@ -1,4 +1,4 @@
-//! The Unix socket: who has it is root here.
+//! The Unix socket. A process that may open it has all rights of management.
 
 use super::caller::{Access, Caller, Table};
 use super::framing::Framer;
@@ -22,37 +22,37 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::warn;
 
-/// Most connections.
+/// Most connections at once.
 const CONNECTIONS_MAX: usize = 64;
-/// How long the rest of a request may take, and the reader of an answer.
+/// Timeout for the rest of a request, and for writing a reply.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 /// Pause after a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Answers at a socket until it is dropped.
+/// Server at a socket, until it is dropped.
 pub struct UnixServer {
     /// The socket's path, if this process removes it at the end.
     path: Option<PathBuf>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    /// No other process answers there as long as it is locked.
+    /// Lock that keeps other processes from the path.
     _lock: Option<File>,
 }
 
 /// Methods and the rights of all callers of a socket.
 #[derive(Clone)]
-struct Endpoint {
+struct UnixRpcEndpoint {
     table: Arc<dyn Table>,
     access: Access,
 }
 
 impl UnixServer {
-    /// Listens at `path`, which is for this user only, for clients.
+    /// Listens at `path`, with a socket for this user only, for clients.
     ///
     /// # Errors
-    /// Another process does, or the socket cannot be made.
+    /// Another process listens there, or the socket cannot be created.
     pub fn start(path: &Path, table: Arc<dyn Table>) -> io::Result<UnixServer> {
         let lock = lock(path)?;
         let is_socket = |metadata: fs::Metadata| metadata.file_type().is_socket();
@@ -61,21 +61,21 @@ impl UnixServer {
             Ok(_) => return Err(io::Error::other("there is something else than a socket")),
             Err(_) => {}
         }
-        let endpoint = Endpoint { table, access: Access::Client };
+        let endpoint = UnixRpcEndpoint { table, access: Access::Client };
         let mut server = UnixServer::spawn(bind(path)?, endpoint)?;
         (server.path, server._lock) = (Some(path.into()), Some(lock));
         Ok(server)
     }
 
-    /// Listens at `path` in a folder of this process alone, for its own user. The socket stays there at the end.
+    /// Listens at `path` in a private folder of this process, for its own user. The socket stays there at the end.
     ///
     /// # Errors
-    /// The socket cannot be made.
+    /// The socket cannot be created.
     pub fn start_control(path: &Path, table: Arc<dyn Table>) -> io::Result<UnixServer> {
-        UnixServer::spawn(bind(path)?, Endpoint { table, access: Access::Owner })
+        UnixServer::spawn(bind(path)?, UnixRpcEndpoint { table, access: Access::Owner })
     }
 
-    fn spawn(socket: Socket, endpoint: Endpoint) -> io::Result<UnixServer> {
+    fn spawn(socket: Socket, endpoint: UnixRpcEndpoint) -> io::Result<UnixServer> {
         socket.set_nonblocking(true)?;
         let runtime = runtime(CONNECTIONS_MAX)?;
         let (stop, stopped) = oneshot::channel();
@@ -96,7 +96,7 @@ fn runtime(blocking_threads: usize) -> io::Result<runtime::Runtime> {
         .build()
 }
 
-/// Answers the requests of one stream, with the rights of the owner, until its end.
+/// Serves the requests of one stream, with the rights of the owner, until its end.
 ///
 /// # Errors
 /// The stream cannot be used.
@@ -105,7 +105,7 @@ pub fn serve_stream(
     table: Arc<dyn Table>,
 ) -> io::Result<()> {
     stream.set_nonblocking(true)?;
-    let endpoint = Endpoint { table, access: Access::Owner };
+    let endpoint = UnixRpcEndpoint { table, access: Access::Owner };
     runtime(1)?.block_on(async {
         let stream = UnixStream::from_std(stream)?;
         let peer = peer_of(&stream);
@@ -126,7 +126,7 @@ impl Drop for UnixServer {
     }
 }
 
-/// As SPDK does, so that neither takes the other's socket away.
+/// Takes the same lock as SPDK, so that neither removes the other's socket.
 fn lock(path: &Path) -> io::Result<File> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
@@ -137,7 +137,7 @@ fn lock(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The socket is never there with another mode than 0600: Linux gives it the mode that it has before.
+/// Binds a socket that never has another mode than 0600: Linux gives the file the mode of the socket.
 fn bind(path: &Path) -> io::Result<Socket> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
@@ -152,10 +152,10 @@ fn bind(path: &Path) -> io::Result<Socket> {
     Ok(socket.into())
 }
 
-/// Answers until `stopped` is dropped.
+/// Serves until `stopped` is dropped.
 async fn serve(
     socket: Socket,
-    endpoint: Endpoint,
+    endpoint: UnixRpcEndpoint,
     mut stopped: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(socket)?;
@@ -169,7 +169,7 @@ async fn serve(
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                let what = "a connection that cannot be accepted";
+                let what = "a failure of accept";
                 caller("the socket").log(Weight::Warning, what, &error.to_string());
                 tokio::time::sleep(PAUSE).await; // out of descriptors, perhaps
                 continue;
@@ -177,8 +177,8 @@ async fn serve(
         };
         let peer = peer_of(&stream);
         let Ok(place) = places.clone().try_acquire_owned() else {
-            let detail = format!("{CONNECTIONS_MAX} are there");
-            caller(&peer).log(Weight::Warning, "a connection too many", &detail);
+            let detail = format!("{CONNECTIONS_MAX} are open");
+            caller(&peer).log(Weight::Warning, "too many connections", &detail);
             continue;
         };
         let endpoint = endpoint.clone();
@@ -189,7 +189,7 @@ async fn serve(
     }
 }
 
-/// Who is at the other end, for the log.
+/// Returns the peer's process and user, for the log.
 fn peer_of(stream: &UnixStream) -> Arc<str> {
     let who = stream.peer_cred().map(|who| match who.pid() {
         Some(pid) => format!("process {pid} of user {}", who.uid()),
@@ -198,8 +198,8 @@ fn peer_of(stream: &UnixStream) -> Arc<str> {
     who.unwrap_or_else(|_| "the socket".into()).into()
 }
 
-/// One request after the other, until the end.
-async fn connection(mut stream: UnixStream, endpoint: &Endpoint, peer: Arc<str>) {
+/// Serves requests one after the other, until the stream ends.
+async fn connection(mut stream: UnixStream, endpoint: &UnixRpcEndpoint, peer: Arc<str>) {
     let caller = endpoint.caller(&peer);
     let log = |what: &str, detail: String| caller.log(Weight::Info, what, &detail);
     let mut framer = Framer::default();
@@ -219,8 +219,8 @@ async fn connection(mut stream: UnixStream, endpoint: &Endpoint, peer: Arc<str>)
                     Ok(Ok(count)) => framer.feed(&piece[..count]),
                     Err(_) => {
                         let seen = framer.seen().len();
-                        let detail = format!("{seen} bytes of it came within {PATIENCE:?}");
-                        return log("a request that does not end", detail);
+                        let detail = format!("{seen} bytes of it arrived within {PATIENCE:?}");
+                        return log("an incomplete request", detail);
                     }
                 }
                 continue;
@@ -244,7 +244,7 @@ async fn connection(mut stream: UnixStream, endpoint: &Endpoint, peer: Arc<str>)
                 Ok(Err(_)) => return,
                 Err(_) => {
                     let detail = format!("{} bytes of it in {PATIENCE:?}", text.len());
-                    return log("an answer that is not read", detail);
+                    return log("an unread reply", detail);
                 }
             }
         }
@@ -255,8 +255,8 @@ async fn connection(mut stream: UnixStream, endpoint: &Endpoint, peer: Arc<str>)
     }
 }
 
-/// Gives the stream to a method that replies later.
-fn keep(stream: UnixStream, endpoint: &Endpoint, request: KeptRequest) {
+/// Hands the stream over to a method that replies later.
+fn keep(stream: UnixStream, endpoint: &UnixRpcEndpoint, request: KeptRequest) {
     let stream = stream.into_std();
     match stream.and_then(|stream| stream.set_nonblocking(false).map(|()| stream)) {
         Ok(stream) => endpoint.table.keep(request, stream),
@@ -264,7 +264,7 @@ fn keep(stream: UnixStream, endpoint: &Endpoint, request: KeptRequest) {
     }
 }
 
-impl Endpoint {
+impl UnixRpcEndpoint {
     fn caller<'a>(&'a self, peer: &'a str) -> Caller<'a> {
         Caller { table: &*self.table, access: self.access, peer }
     }
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt;
 
-    /// Whatever the umask is: it is there with its mode before anything else is done to it.
+    /// The kernel applies the mode of the socket when it creates the file, whatever the umask.
     #[test]
     fn the_socket_comes_with_its_mode() {
         let folder = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@ use super::caller::{Access, Caller, Table};
 use super::framing::{Framer, REQUEST_BYTES_MAX};
 use super::message::{self, Answered};
 use crate::bursts::Weight;
-use crate::http::Connection;
+use crate::http::HttpConnection;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
@@ -21,23 +21,23 @@ use subtle::{Choice, ConstantTimeEq};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-/// How long a request's body may take.
+/// Timeout of a request's body.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
-/// A burst of wrong credentials is over when none came for so long.
+/// Time without wrong credentials after which a burst is over.
 const BURST: Duration = Duration::from_secs(60);
-/// Wrong credentials of a burst that are refused at once; the answer to others takes a second.
+/// Wrong credentials of a burst that are refused at once; later ones are delayed.
 const FREE_TRIES: u32 = 10;
 const PENALTY: Duration = Duration::from_secs(1);
 
-/// Who may call, as digests of `user:password`.
+/// Credentials of the callers, as digests of `user:password`.
 #[derive(Debug)]
 pub struct Credentials(Vec<[u8; 32]>);
 
 impl Credentials {
-    /// From a file with lines `user:password`, which nobody else may read.
+    /// Reads a file with lines `user:password`, which other users may not read.
     ///
     /// # Errors
-    /// It cannot be read, others can read it, or there is nobody in it.
+    /// The file cannot be read, others can read it, or it has no credentials.
     pub fn read(path: &Path) -> io::Result<Credentials> {
         let metadata = std::fs::metadata(path)?;
         if metadata.mode() & 0o077 != 0 {
@@ -58,7 +58,7 @@ impl Credentials {
         }
     }
 
-    /// Whether a header names one of them. Takes as long for any that is none.
+    /// True if the header has one of the credentials. Takes as long for wrong ones.
     fn has(&self, headers: &HeaderMap) -> bool {
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let given = given.and_then(|value| value.split_once(' '));
@@ -74,7 +74,7 @@ fn digest(octets: &[u8]) -> [u8; 32] {
     Sha256::digest(octets).into()
 }
 
-/// Wrong credentials of late.
+/// Recent wrong credentials.
 #[derive(Debug, Default)]
 struct Burst {
     last: Option<Instant>,
@@ -82,7 +82,7 @@ struct Burst {
 }
 
 impl Burst {
-    /// One more. How long the answer takes.
+    /// Counts wrong credentials. Returns the delay of the response.
     fn add(&mut self, now: Instant) -> Duration {
         if self.last.is_none_or(|last| now - last > BURST) {
             self.count = 0;
@@ -104,7 +104,7 @@ impl WebState {
     }
 }
 
-/// Answers at any path.
+/// Returns a router that serves any path.
 pub fn router(table: Arc<dyn Table>, credentials: Credentials) -> Router {
     let state = WebState { table, credentials, burst: Mutex::default() };
     Router::new().fallback(answer).with_state(Arc::new(state))
@@ -112,16 +112,16 @@ pub fn router(table: Arc<dyn Table>, credentials: Credentials) -> Router {
 
 async fn answer(
     State(state): State<Arc<WebState>>,
-    Extension(connection): Extension<Connection>,
+    Extension(connection): Extension<HttpConnection>,
     request: Request,
 ) -> Response {
     let peer = format!("{} over HTTP", connection.peer);
     let caller = state.caller(&peer);
     if !state.credentials.has(request.headers()) {
-        connection.refuse();
+        connection.mark_refused();
         return refuse(&state, caller, request.headers()).await;
     }
-    connection.prove();
+    connection.mark_authenticated();
     if request.method() != Method::POST {
         let detail = format!("the method is {}, and POST is expected", request.method());
         caller.log(Weight::Info, "HTTP 405", &detail);
@@ -155,7 +155,7 @@ async fn answer(
     }
 }
 
-/// A body is one request, or one array of them.
+/// Runs the request of a body: one request, or one array of them.
 fn call(body: &Bytes, caller: Caller<'_>) -> Answered {
     let mut framer = Framer::default();
     framer.feed(body);
@@ -166,13 +166,13 @@ fn call(body: &Bytes, caller: Caller<'_>) -> Answered {
     }
 }
 
-/// Somebody without credentials, or with wrong ones.
+/// Refuses a request with missing or wrong credentials.
 async fn refuse(state: &WebState, caller: Caller<'_>, headers: &HeaderMap) -> Response {
     let penalty = {
         let mut burst = state.burst.lock().unwrap_or_else(PoisonError::into_inner);
         burst.add(Instant::now())
     };
-    // Never what it says: it may be the password of something else.
+    // The header is never logged: it may hold the password of something else.
     let detail = match headers.contains_key(header::AUTHORIZATION) {
         true => "Authorization is none of rpc_credentials",
         false => "there is no Authorization",
@@ -190,7 +190,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn credentials_are_those_of_a_file_that_nobody_else_reads() {
+    fn credentials_are_those_of_a_file_that_no_other_user_reads() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("credentials");
         fs::write(&path, "# who\nada:love:lace\n\nbob:x\n").unwrap();
@@ -210,9 +210,9 @@ mod tests {
             assert!(!has(scheme, text), "{scheme} {text}");
         }
         assert!(!credentials.has(&HeaderMap::new()));
-        for nobody in ["", "# who\n", "ada\n", "ada:\n", ":x\n"] {
-            fs::write(&path, nobody).unwrap();
-            assert!(Credentials::read(&path).is_err(), "{nobody:?}");
+        for invalid in ["", "# who\n", "ada\n", "ada:\n", ":x\n"] {
+            fs::write(&path, invalid).unwrap();
+            assert!(Credentials::read(&path).is_err(), "{invalid:?}");
         }
     }
 

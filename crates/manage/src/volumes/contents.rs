@@ -1,15 +1,15 @@
-//! What a store knows of its volumes, as `store.json` has it.
+//! Index of a store: its volumes, as `store.json` has them.
 
 use super::uuid::Uuid;
 use serde::{Deserialize, Serialize};
 
-/// Octets of a cluster: sizes are whole ones.
+/// Bytes of a cluster: sizes are multiples of it.
 pub const CLUSTER_BYTES: u64 = 4 << 20;
 
-/// The number of this form of `store.json`.
+/// Version of the format of `store.json`.
 const FORM: u32 = 1;
 
-/// Clusters that hold so many octets.
+/// Returns the number of clusters that hold `bytes`.
 #[must_use]
 pub fn clusters(bytes: u64) -> u64 {
     bytes.div_ceil(CLUSTER_BYTES)
@@ -22,11 +22,11 @@ pub(crate) struct Contents {
     form: u32,
     pub(crate) name: String,
     pub(crate) uuid: Uuid,
-    /// Its quota, in octets.
+    /// Quota in bytes.
     pub(crate) size: u64,
     /// Block size of its volumes: 512 or 4096.
     pub(crate) lba: u32,
-    /// In the order in which they were made.
+    /// Volumes in the order of their creation.
     pub(crate) volumes: Vec<Volume>,
 }
 
@@ -34,34 +34,34 @@ pub(crate) struct Contents {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Volume {
-    /// Its file's name.
+    /// Name of its file.
     pub uuid: Uuid,
-    /// What people call it.
+    /// Name, for users.
     pub name: String,
-    /// Its size in octets, whole clusters.
+    /// Size in bytes, whole clusters.
     pub size: u64,
-    /// Takes space when it is written, not before.
+    /// True if space is allocated only by writes.
     #[serde(default, skip_serializing_if = "is_false")]
     pub thin: bool,
-    /// Is read-only, for ever.
+    /// True for a snapshot, which is read-only for ever.
     #[serde(default, skip_serializing_if = "is_false")]
     pub snapshot: bool,
-    /// The same of a volume that was made read-only.
+    /// True for a volume that was made read-only.
     #[serde(default, skip_serializing_if = "is_false")]
     pub read_only: bool,
-    /// The snapshot whose content it began with.
+    /// Snapshot whose content it began with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Uuid>,
-    /// Is counted whole, and gets its own space in the background.
+    /// True while its own space is allocated in the background; it is counted with its full size already.
     #[serde(default, skip_serializing_if = "is_false")]
     pub inflating: bool,
-    /// Stays thin, and gets space of its own in the background for what it shares.
+    /// True while shared space is replaced by its own in the background; the volume stays thin.
     #[serde(default, skip_serializing_if = "is_false")]
     pub detaching: bool,
 }
 
 impl Volume {
-    /// True if its content stays as it is.
+    /// True if its content never changes.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.snapshot || self.read_only
@@ -78,7 +78,7 @@ impl Contents {
         Contents { form: FORM, name: name.into(), uuid, size, lba, volumes: Vec::new() }
     }
 
-    /// As the file has it.
+    /// Returns the file's content.
     pub(crate) fn image(&self) -> Vec<u8> {
         let mut image = serde_json::to_vec_pretty(self).unwrap_or_default();
         image.push(b'\n');
@@ -86,7 +86,7 @@ impl Contents {
     }
 
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the damage.
     pub(crate) fn parse(image: &[u8]) -> Result<Contents, String> {
         let contents: Contents = serde_json::from_slice(image).map_err(|e| e.to_string())?;
         if contents.form != FORM {
@@ -110,7 +110,7 @@ impl Contents {
         self.volumes.iter_mut().find(|volume| volume.uuid == uuid)
     }
 
-    /// Takes a volume out. What began with its content began with its parent's, then.
+    /// Removes a volume. Its clones get its parent.
     pub(crate) fn take(&mut self, uuid: Uuid) -> Option<Volume> {
         let at = self.volumes.iter().position(|volume| volume.uuid == uuid)?;
         let gone = self.volumes.remove(at);

@@ -1,43 +1,43 @@
-//! Why something was not done to a store or a volume.
+//! Errors of operations on stores and volumes.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why something was not done. Nothing of it was, then.
+/// Reason why an operation failed. A failed operation has changed nothing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VolumeError {
-    /// There is no such volume.
+    /// Missing volume.
     #[error("there is no volume {0}")]
     NotFound(String),
-    /// Another volume has that name.
+    /// Name of another volume.
     #[error("there is a volume named {0} already")]
     Taken(String),
-    /// It needs more than what is free.
+    /// Too little free space.
     #[error("it needs {needed} clusters of 4 MiB, and {free} are free")]
     NoSpace {
-        /// Clusters that it would take.
+        /// Clusters that the operation needs.
         needed: u64,
         /// Clusters that are free.
         free: u64,
     },
-    /// Not now.
+    /// Object in use: a later attempt may succeed.
     #[error("{0}")]
     Busy(String),
-    /// Not ever.
+    /// Impossible request.
     #[error("{0}")]
     Invalid(String),
-    /// A snapshot, or a volume that was made read-only.
+    /// Read-only object: a snapshot, or a volume that was made read-only.
     #[error("{0} is read-only: it stays as it is")]
     ReadOnly(String),
-    /// The file system does not.
+    /// Failure of the file system.
     #[error("{}: cannot {action} it: {source}", path.display())]
     Io {
-        /// The file or folder.
+        /// File or folder.
         path: PathBuf,
-        /// What was tried.
+        /// Failed action, as a verb.
         action: &'static str,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
 }
@@ -47,7 +47,7 @@ impl VolumeError {
         VolumeError::Io { path: path.into(), action, source }
     }
 
-    /// The number that the system has for that, not negated.
+    /// Returns the matching errno, as a positive number.
     #[must_use]
     pub fn errno(&self) -> i32 {
         use rustix::io::Errno;

@@ -3,36 +3,36 @@
 //! ```text
 //!   create, snapshot, clone, inflate, resize, rename, delete        any thread
 //!      |  name and space are reserved            (lock)
-//!      |  the file is made, filled, synced       (no lock: a copy holds up no other)
-//!      v  store.json has it, then it is there    (lock)
-//!   store.json --- what is not in it goes at the next start
+//!      |  the file is created, filled, synced    (no lock: a copy blocks no other)
+//!      v  store.json has it: the volume exists   (lock)
+//!   store.json --- the next start removes files that it does not name
 //! ```
 //!
-//! What an operation has answered is on stable storage, and what it has not finished leaves nothing: a volume's
-//! entry in `store.json` comes last when it is made and goes first when it is deleted.
+//! A finished operation is on stable storage, and an unfinished one leaves nothing: a volume's entry in `store.json` is
+//! added last when it is created and removed first when it is deleted.
 //!
 //! | module | what |
 //! |---|---|
-//! | `store` | a store: opening it, who may do what at the same time |
-//! | `operations` | what is done to volumes |
-//! | `store/background` | what follows an answer: files go, inflated volumes get their space |
-//! | `figures` | what volumes hold, each shared octet once |
-//! | `home` | the files: each change of them is a step that tests can stop at |
+//! | `store` | a store: opening it, and coordinating concurrent operations |
+//! | `operations` | operations on volumes |
+//! | `store/background` | background work: removing files, allocating space of inflated volumes |
+//! | `volume_space` | space of volumes, each shared byte counted once |
+//! | `store_files` | the files: each change is a step that tests can intercept |
 
 mod contents;
 mod copy;
 mod error;
-mod figures;
-mod gate;
-mod home;
 mod operations;
+mod step_hook;
 mod store;
+mod store_files;
 #[cfg(test)]
 mod tests;
 mod uuid;
+mod volume_space;
 
 pub use contents::{CLUSTER_BYTES, Volume, clusters};
-pub use copy::Progress;
+pub use copy::CopyProgress;
 pub use error::VolumeError;
 pub use operations::{Deletion, Destruction};
 pub use store::{Store, StoreInfo, VolumeInfo};

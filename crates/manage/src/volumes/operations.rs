@@ -1,49 +1,51 @@
-//! What is done to volumes. Each operation is on stable storage when it answers, or has left nothing.
+//! Operations on volumes. A finished operation is on stable storage; a failed one leaves nothing.
 
 use super::VolumeError;
 use super::contents::{CLUSTER_BYTES, Volume, clusters};
-use super::copy::{self, Progress, Quiet};
-use super::figures;
-use super::store::{Claim, Claimed, Reserved, Shared, Store, check_name};
+use super::copy::{self, CopyProgress, Quiet};
+use super::store::{
+    ClaimedVolume, ReservedVolume, SharedStore, Store, VolumeClaimKind, check_name,
+};
 use super::uuid::Uuid;
+use super::volume_space;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// Between two lines of the log about one copy.
-const SAY_EACH: Duration = Duration::from_secs(10);
+/// Interval between two log lines about one copy.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Store {
-    /// Makes a volume of `bytes`, rounded up to clusters, that reads as zeroes. A thin one takes space when it is
-    /// written, and may be larger than what is free.
+    /// Creates a volume of `bytes`, rounded up to clusters, that reads as zeroes. A thin volume takes space when it is
+    /// written, and may be larger than the free space.
     ///
     /// # Errors
-    /// The name is taken, or there is no room.
+    /// The name is taken, or there is too little space.
     pub fn create(&self, name: &str, bytes: u64, thin: bool) -> Result<Uuid, VolumeError> {
         let shared = &self.shared;
         let size = whole(bytes)?;
         let reserved = shared.reserve(name, if thin { 0 } else { clusters(size) })?;
         let volume = Volume { thin, ..shared.new_volume(name, size)? };
         let file = shared.make(&volume, |file| match thin {
-            true => shared.home.set_size(file, size),
-            false => shared.home.allocate(file, 0, size),
+            true => shared.store_files.set_size(file, size),
+            false => shared.store_files.allocate(file, 0, size),
         })?;
         drop(file);
         shared.add(reserved, volume, |_, _| {})
     }
 
-    /// Makes a snapshot of a volume, with all that was written to it before the call. The volume goes on as its clone.
-    /// `quiet` says whether no host can write; only asked where content has to be copied.
+    /// Creates a snapshot of a volume, with all that was written before the call. The volume continues as its clone.
+    /// `quiet` is true if no host can write; it is called only if content has to be copied.
     ///
     /// # Errors
-    /// It is a snapshot itself, the name is taken, a copy would be torn, or there is no room.
+    /// The volume is a snapshot itself, the name is taken, a copy would be torn, or there is too little space.
     pub fn snapshot(&self, uuid: Uuid, name: &str, quiet: Quiet<'_>) -> Result<Uuid, VolumeError> {
         let shared = &self.shared;
-        // First the name: who asks for the same again is told so, and does not wait.
+        // Reserves the name first: a repeated request fails at once and does not wait.
         let reserved = shared.reserve(name, 0)?;
-        let claimed = shared.claim(uuid, Claim::Change)?;
+        let claimed = shared.claim(uuid, VolumeClaimKind::Change)?;
         let source = &claimed.volume;
         if source.snapshot {
             let name = &source.name;
@@ -60,14 +62,14 @@ impl Store {
         })
     }
 
-    /// Makes a volume that begins with a snapshot's content.
+    /// Creates a volume with a snapshot's content.
     ///
     /// # Errors
-    /// It is not read-only, the name is taken, or there is no room.
+    /// The source is not read-only, the name is taken, or there is too little space.
     pub fn clone_snapshot(&self, uuid: Uuid, name: &str) -> Result<Uuid, VolumeError> {
         let shared = &self.shared;
         let reserved = shared.reserve(name, 0)?;
-        let claimed = shared.claim(uuid, Claim::Read)?;
+        let claimed = shared.claim(uuid, VolumeClaimKind::Read)?;
         let source = &claimed.volume;
         if !source.is_read_only() {
             let name = &source.name;
@@ -81,13 +83,14 @@ impl Store {
         shared.add(reserved, clone, |_, _| {})
     }
 
-    /// Reserves the full size of a volume and detaches it from its snapshot; its own space follows in the background.
+    /// Reserves the full size of a volume and detaches it from its snapshot; its own space is allocated in the
+    /// background.
     ///
     /// # Errors
-    /// It is a snapshot, or there is no room.
+    /// The volume is a snapshot, or there is too little space.
     pub fn inflate(&self, uuid: Uuid) -> Result<(), VolumeError> {
         let shared = &self.shared;
-        let claimed = shared.claim(uuid, Claim::Change)?;
+        let claimed = shared.claim(uuid, VolumeClaimKind::Change)?;
         let volume = &claimed.volume;
         if volume.snapshot {
             return Err(VolumeError::ReadOnly(volume.name.clone()));
@@ -100,13 +103,13 @@ impl Store {
         })
     }
 
-    /// Detaches a volume from its snapshot. It stays thin; what both share becomes its own in the background.
+    /// Detaches a volume from its snapshot. It stays thin; shared extents are replaced by its own in the background.
     ///
     /// # Errors
-    /// It is a snapshot, or began with none, or there is no room.
+    /// The volume is a snapshot, or has no parent, or there is too little space.
     pub fn decouple(&self, uuid: Uuid) -> Result<(), VolumeError> {
         let shared = &self.shared;
-        let claimed = shared.claim(uuid, Claim::Change)?;
+        let claimed = shared.claim(uuid, VolumeClaimKind::Change)?;
         let volume = &claimed.volume;
         let name = &volume.name;
         if volume.snapshot {
@@ -115,16 +118,16 @@ impl Store {
         if volume.parent.is_none() {
             return Err(VolumeError::Invalid(format!("{name} did not begin as a snapshot")));
         }
-        let failed = |e| VolumeError::io(&shared.home.file(uuid), "examine", e);
-        let content = shared.home.open(uuid).and_then(|file| figures::content(&file));
+        let failed = |e| VolumeError::io(&shared.store_files.file(uuid), "examine", e);
+        let content = shared.store_files.open(uuid).and_then(|file| volume_space::content(&file));
         let needed = clusters(content.map_err(failed)?);
         shared.detach(volume, needed, |volume| volume.detaching = true)
     }
 
-    /// Makes a volume read-only, for ever. What it is exported by is another matter.
+    /// Makes a volume read-only, for ever. Exports of the volume are not changed.
     ///
     /// # Errors
-    /// There is no such volume.
+    /// The volume does not exist.
     pub fn set_read_only(&self, uuid: Uuid) -> Result<(), VolumeError> {
         let mut state = self.shared.lock();
         let volume = state.contents.find(uuid);
@@ -137,11 +140,11 @@ impl Store {
         })
     }
 
-    /// Makes a thin volume with the content of another file or block device, whose `bytes` are rounded up to clusters.
-    /// It shares nothing with that but what the file system can share. `quiet` says whether nobody can write to it.
+    /// Creates a thin volume with the content of another file or block device, whose `bytes` are rounded up to
+    /// clusters. Both share extents only if the file system can. `quiet` is true if no host can write to the source.
     ///
     /// # Errors
-    /// The name is taken, somebody writes to it, or there is no room.
+    /// The name is taken, a host writes to the source, or there is too little space.
     pub fn import(
         &self,
         name: &str,
@@ -152,40 +155,41 @@ impl Store {
         let reserved = shared.reserve(name, 0)?;
         let file = File::open(from).map_err(|e| VolumeError::io(from, "read", e))?;
         let volume = Volume { thin: true, ..shared.new_volume(name, whole(bytes)?)? };
-        let source = Source { file: &file, path: from, name: &from.display().to_string(), bytes };
+        let source =
+            CopySource { file: &file, path: from, name: &from.display().to_string(), bytes };
         shared.fill_with(&source, (&reserved, &volume), quiet, (|| Ok(()), || {}))?;
         shared.add(reserved, volume, |_, _| {})
     }
 
-    /// Gives the store all that its file system has free, if that is more than its quota.
+    /// Raises the quota to all free space of the file system, if that is more.
     ///
     /// # Errors
-    /// The file system has trouble.
+    /// The file system fails.
     pub fn grow(&self) -> Result<(), VolumeError> {
         let mut state = self.shared.lock();
-        let growable = self.shared.figures(&state)?.growable * CLUSTER_BYTES;
+        let growable = self.shared.store_space(&state)?.growable * CLUSTER_BYTES;
         if growable <= state.contents.size {
             return Ok(());
         }
         self.shared.commit(&mut state, |contents| contents.size = growable)
     }
 
-    /// Gives the store another name.
+    /// Renames the store.
     ///
     /// # Errors
-    /// It cannot be one.
+    /// The name is invalid.
     pub fn rename_store(&self, name: &str) -> Result<(), VolumeError> {
         check_name(name)?;
         self.shared.commit(&mut self.shared.lock(), |contents| contents.name = name.into())
     }
 
-    /// Gives a volume `bytes`, rounded up to clusters. What is new reads as zeroes. The size that it has.
+    /// Grows a volume to `bytes`, rounded up to clusters. New space reads as zeroes. Returns the new size.
     ///
     /// # Errors
-    /// It is larger, or a snapshot, or there is no room.
+    /// The volume is larger, or a snapshot, or there is too little space.
     pub fn resize(&self, uuid: Uuid, bytes: u64) -> Result<u64, VolumeError> {
         let shared = &self.shared;
-        let claimed = shared.claim(uuid, Claim::Change)?;
+        let claimed = shared.claim(uuid, VolumeClaimKind::Change)?;
         let (volume, size) = (&claimed.volume, whole(bytes)?);
         let (name, old) = (&volume.name, volume.size);
         if volume.is_read_only() {
@@ -202,31 +206,31 @@ impl Store {
         if !volume.thin {
             shared.check_space(&shared.lock(), clusters(size - old))?;
         }
-        let path = shared.home.file(uuid);
+        let path = shared.store_files.file(uuid);
         let failed = |e| VolumeError::io(&path, "grow", e);
-        let file = shared.home.open(uuid).map_err(failed)?;
+        let file = shared.store_files.open(uuid).map_err(failed)?;
         let grown = match volume.thin {
-            true => shared.home.set_size(&file, size),
-            false => shared.home.allocate(&file, old, size),
+            true => shared.store_files.set_size(&file, size),
+            false => shared.store_files.allocate(&file, old, size),
         };
-        let grown = grown.and_then(|()| shared.home.sync(&file)).map_err(failed);
+        let grown = grown.and_then(|()| shared.store_files.sync(&file)).map_err(failed);
         let known = grown.and_then(|()| {
             shared.commit(&mut shared.lock(), |contents| {
                 contents.find_mut(uuid).into_iter().for_each(|volume| volume.size = size);
             })
         });
         if known.is_err()
-            && let Err(error) = shared.home.set_size(&file, old)
+            && let Err(error) = shared.store_files.set_size(&file, old)
         {
             warn!(volume = name, "cannot cut its file back: {error}");
         }
         known.map(|()| size)
     }
 
-    /// Gives a volume another name.
+    /// Renames a volume.
     ///
     /// # Errors
-    /// The name is taken or cannot be one.
+    /// The name is taken or invalid.
     pub fn rename(&self, uuid: Uuid, name: &str) -> Result<(), VolumeError> {
         check_name(name)?;
         let mut state = self.shared.lock();
@@ -241,59 +245,59 @@ impl Store {
         })
     }
 
-    /// Deletes a volume. Its file goes in the background. Clones of a snapshot stay what they are.
+    /// Deletes a volume. Its file is removed in the background. Clones of a snapshot keep their content.
     ///
     /// # Errors
-    /// There is no such volume, or it is being copied.
+    /// The volume does not exist, or is being copied.
     pub fn delete(&self, uuid: Uuid) -> Result<(), VolumeError> {
         self.begin_delete(uuid)?.end()
     }
 
-    /// The same in two steps, for who has to take it from others in between.
+    /// Begins to delete a volume, so that the caller can withdraw it from hosts before [`Deletion::end`].
     ///
     /// # Errors
     /// As [`Store::delete`].
     pub fn begin_delete(&self, uuid: Uuid) -> Result<Deletion<'_>, VolumeError> {
-        let claimed = self.shared.claim(uuid, Claim::Change)?;
+        let claimed = self.shared.claim(uuid, VolumeClaimKind::Change)?;
         Ok(Deletion { shared: &self.shared, claimed })
     }
 
     /// Removes the store with all volumes; the folder stays.
     ///
     /// # Errors
-    /// A volume is being copied, or the file system has trouble.
+    /// A volume is being copied, or the file system fails.
     pub fn destroy(&self) -> Result<(), VolumeError> {
         self.begin_destroy()?.end()
     }
 
-    /// The same in two steps, for who has to take it from others in between.
+    /// Begins to remove the store, so that the caller can withdraw its volumes from hosts before [`Destruction::end`].
     ///
     /// # Errors
     /// As [`Store::destroy`].
     pub fn begin_destroy(&self) -> Result<Destruction<'_>, VolumeError> {
-        let claim = |volume: &Volume| self.shared.claim(volume.uuid, Claim::Change);
+        let claim = |volume: &Volume| self.shared.claim(volume.uuid, VolumeClaimKind::Change);
         let claimed = self.list().iter().map(claim).collect::<Result<_, _>>()?;
         Ok(Destruction { shared: &self.shared, claimed })
     }
 }
 
-/// A volume that nobody else uses any more, and that is there until [`Deletion::end`].
+/// A volume that is claimed for deletion, and exists until [`Deletion::end`].
 #[must_use = "nothing is deleted before its end"]
 pub struct Deletion<'a> {
-    shared: &'a Arc<Shared>,
-    claimed: Claimed<'a>,
+    shared: &'a Arc<SharedStore>,
+    claimed: ClaimedVolume<'a>,
 }
 
 impl Deletion<'_> {
-    /// It is not there any more.
+    /// Deletes the volume.
     ///
     /// # Errors
-    /// The file system has trouble: it is there.
+    /// The file system fails: the volume still exists.
     pub fn end(self) -> Result<(), VolumeError> {
         let Deletion { shared, claimed } = &self;
         let uuid = claimed.volume.uuid;
-        let file = shared.home.open(uuid);
-        let bytes = file.and_then(|file| figures::alone(&file, None)).unwrap_or(0);
+        let file = shared.store_files.open(uuid);
+        let bytes = file.and_then(|file| volume_space::alone(&file, None)).unwrap_or(0);
         let mut state = shared.lock();
         shared.commit(&mut state, |contents| drop(contents.take(uuid)))?;
         state.background.remove(uuid, bytes);
@@ -302,23 +306,23 @@ impl Deletion<'_> {
     }
 }
 
-/// A store whose volumes nobody else uses any more, and that is there until [`Destruction::end`].
+/// A store whose volumes are claimed for deletion, and that exists until [`Destruction::end`].
 #[must_use = "nothing is removed before its end"]
 pub struct Destruction<'a> {
-    shared: &'a Arc<Shared>,
-    claimed: Vec<Claimed<'a>>,
+    shared: &'a Arc<SharedStore>,
+    claimed: Vec<ClaimedVolume<'a>>,
 }
 
 impl Destruction<'_> {
-    /// Its volumes.
+    /// Returns its volumes.
     pub fn volumes(&self) -> impl Iterator<Item = Uuid> {
         self.claimed.iter().map(|claimed| claimed.volume.uuid)
     }
 
-    /// It is not there any more.
+    /// Removes the store.
     ///
     /// # Errors
-    /// Volumes are being made in it, or the file system has trouble: it is there.
+    /// Volumes are being created in it, or the file system fails: the store still exists.
     pub fn end(self) -> Result<(), VolumeError> {
         let Destruction { shared, claimed } = &self;
         let mut state = shared.lock();
@@ -327,19 +331,20 @@ impl Destruction<'_> {
         }
         shared.commit(&mut state, |contents| contents.volumes.clear())?;
         state.gone = true;
-        let path = shared.home.path();
-        // It has no volumes any more: what is left of their files goes when somebody opens it again.
-        let removed = self.volumes().try_for_each(|uuid| shared.home.remove(uuid));
-        removed.and_then(|()| shared.home.forget()).unwrap_or_else(|error| {
+        let path = shared.store_files.path();
+        // The store is empty by now: the next start removes files that are left over.
+        let removed = self.volumes().try_for_each(|uuid| shared.store_files.remove(uuid));
+        removed.and_then(|()| shared.store_files.forget()).unwrap_or_else(|error| {
             warn!("{}: is not cleared: {error}", path.display());
         });
         Ok(())
     }
 }
 
-impl Shared {
+impl SharedStore {
     fn new_volume(&self, name: &str, size: u64) -> Result<Volume, VolumeError> {
-        let uuid = Uuid::random().map_err(|e| VolumeError::io(self.home.path(), "name", e))?;
+        let uuid =
+            Uuid::random().map_err(|e| VolumeError::io(self.store_files.path(), "name", e))?;
         Ok(Volume {
             uuid,
             name: name.into(),
@@ -353,7 +358,7 @@ impl Shared {
         })
     }
 
-    /// Detaches a volume from its snapshot: it is counted with `needed` clusters from now on, and gets them in the
+    /// Detaches a volume from its snapshot: it is counted with `needed` clusters at once, and gets them in the
     /// background.
     fn detach(
         self: &Arc<Self>,
@@ -363,7 +368,7 @@ impl Shared {
     ) -> Result<(), VolumeError> {
         let uuid = volume.uuid;
         let mut state = self.lock();
-        let held = figures::held(&self.home, &state.contents.volumes);
+        let held = volume_space::held(&self.store_files, &state.contents.volumes);
         let at = state.contents.volumes.iter().position(|volume| volume.uuid == uuid);
         let held = at.and_then(|at| held.get(at)).map_or(0, |held| held.clusters);
         self.check_space(&state, needed.saturating_sub(held))?;
@@ -378,15 +383,16 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes a volume's file, on stable storage; none stays if that fails.
+    /// Creates a volume's file, on stable storage; removes it on failure.
     fn make(
         &self,
         volume: &Volume,
         fill: impl FnOnce(&File) -> std::io::Result<()>,
     ) -> Result<File, VolumeError> {
-        let path = self.home.file(volume.uuid);
-        let file = self.home.create(volume.uuid).map_err(|e| VolumeError::io(&path, "make", e))?;
-        let made = fill(&file).and_then(|()| self.home.sync_new(&file));
+        let path = self.store_files.file(volume.uuid);
+        let file =
+            self.store_files.create(volume.uuid).map_err(|e| VolumeError::io(&path, "make", e))?;
+        let made = fill(&file).and_then(|()| self.store_files.sync_new(&file));
         if let Err(error) = made {
             self.unmake(volume.uuid);
             return Err(VolumeError::io(&path, "make", error));
@@ -394,42 +400,42 @@ impl Shared {
         Ok(file)
     }
 
-    /// Makes a volume's file with another one's content.
+    /// Creates a volume's file with another volume's content.
     fn fill(
         &self,
-        from: &Claimed<'_>,
-        reserved: &Reserved<'_>,
+        from: &ClaimedVolume<'_>,
+        reserved: &ReservedVolume<'_>,
         volume: &Volume,
         quiet: Quiet<'_>,
     ) -> Result<(), VolumeError> {
-        let (home, uuid) = (&self.home, from.volume.uuid);
-        let path = home.file(uuid);
-        let file = home.open(uuid).map_err(|e| VolumeError::io(&path, "read", e))?;
+        let (store_files, uuid) = (&self.store_files, from.volume.uuid);
+        let path = store_files.file(uuid);
+        let file = store_files.open(uuid).map_err(|e| VolumeError::io(&path, "read", e))?;
         let (name, bytes) = (from.volume.name.as_str(), from.volume.size);
-        let source = Source { file: &file, path: &path, name, bytes };
-        let marks = || home.copy_marks(uuid, volume.uuid);
+        let source = CopySource { file: &file, path: &path, name, bytes };
+        let marks = || store_files.copy_marks(uuid, volume.uuid);
         self.fill_with(&source, (reserved, volume), quiet, (marks, || from.takes_long()))
     }
 
-    /// Makes a volume's file with the content of `source`. `marks` copies what is kept beside it, and `long` is called
-    /// before a copy that takes its time.
+    /// Creates a volume's file with the content of `source`. `marks` copies the marks of unreadable blocks, and `long`
+    /// runs before a slow copy.
     fn fill_with(
         &self,
-        source: &Source<'_>,
-        (reserved, volume): (&Reserved<'_>, &Volume),
+        source: &CopySource<'_>,
+        (reserved, volume): (&ReservedVolume<'_>, &Volume),
         quiet: Quiet<'_>,
         (marks, long): (impl FnOnce() -> std::io::Result<()>, impl FnOnce()),
     ) -> Result<(), VolumeError> {
-        let Source { file: from, path, name, bytes } = *source;
-        let home = &self.home;
+        let CopySource { file: from, path, name, bytes } = *source;
+        let store_files = &self.store_files;
         let failed = |e| VolumeError::io(path, "read", e);
         let mut is_shared = false;
         let file = self.make(volume, |file| {
             marks()?;
-            home.set_size(file, volume.size)?;
-            is_shared = home.share(from, file)?;
-            // It has the source's size by now.
-            if is_shared { home.set_size(file, volume.size) } else { Ok(()) }
+            store_files.set_size(file, volume.size)?;
+            is_shared = store_files.share(from, file)?;
+            // Sharing has set the source's size.
+            if is_shared { store_files.set_size(file, volume.size) } else { Ok(()) }
         })?;
         if is_shared {
             return Ok(());
@@ -449,25 +455,28 @@ impl Shared {
                 bytes = needed,
                 "its content is copied: this file system cannot share it"
             );
-            let (mut progress, mut said_at) = (Progress { copied: 0, of: needed }, Instant::now());
-            reserved.tell(progress);
-            copy::copy(home, (from, &file, bytes), quiet, busy, |copied| {
+            let (mut progress, mut logged_at) =
+                (CopyProgress { copied: 0, of: needed }, Instant::now());
+            reserved.record_progress(progress);
+            copy::copy(store_files, (from, &file, bytes), quiet, busy, |copied| {
                 progress.copied += copied;
-                reserved.tell(progress);
-                if said_at.elapsed() >= SAY_EACH {
-                    said_at = Instant::now();
+                reserved.record_progress(progress);
+                if logged_at.elapsed() >= PROGRESS_INTERVAL {
+                    logged_at = Instant::now();
                     info!(volume = name, to = reserved.name, "copied {} %", progress.percent());
                 }
             })?;
-            home.sync(&file).map_err(|e| VolumeError::io(&home.file(volume.uuid), "sync", e))
+            store_files
+                .sync(&file)
+                .map_err(|e| VolumeError::io(&store_files.file(volume.uuid), "sync", e))
         };
         copied().inspect_err(|_| self.unmake(volume.uuid))
     }
 
-    /// Adds a volume whose file is there; it goes if that fails.
+    /// Adds a volume whose file exists; removes the file on failure.
     fn add(
         &self,
-        reserved: Reserved<'_>,
+        reserved: ReservedVolume<'_>,
         volume: Volume,
         change: impl FnOnce(&mut [Volume], Uuid),
     ) -> Result<Uuid, VolumeError> {
@@ -484,24 +493,24 @@ impl Shared {
     }
 
     fn unmake(&self, uuid: Uuid) {
-        if let Err(error) = self.home.remove(uuid) {
-            let path = self.home.file(uuid);
+        if let Err(error) = self.store_files.remove(uuid) {
+            let path = self.store_files.file(uuid);
             warn!("cannot remove {}, which the next start does: {error}", path.display());
         }
     }
 }
 
 /// Content for a new volume.
-struct Source<'a> {
+struct CopySource<'a> {
     file: &'a File,
     path: &'a Path,
-    /// For people.
+    /// Name for messages.
     name: &'a str,
-    /// Size to copy: the metadata of a block device have none.
+    /// Bytes to copy: the metadata of a block device have no size.
     bytes: u64,
 }
 
-/// A size in whole clusters.
+/// Rounds a size up to whole clusters.
 fn whole(bytes: u64) -> Result<u64, VolumeError> {
     let size = bytes.checked_next_multiple_of(CLUSTER_BYTES);
     match size.filter(|size| (1..=i64::MAX as u64).contains(size)) {

@@ -1,136 +1,136 @@
-//! A store: opening it, and who may do what to it at the same time.
+//! A store: opening it, and coordinating concurrent operations on it.
 
 mod background;
 
 use super::VolumeError;
 use super::contents::{CLUSTER_BYTES, Contents, Volume};
-use super::copy::Progress;
-use super::figures::{self, Held};
-use super::gate::{Gate, Open};
-use super::home::Home;
+use super::copy::CopyProgress;
+use super::step_hook::{NoStepHook, StoreStepHook};
+use super::store_files::StoreFiles;
 use super::uuid::Uuid;
+use super::volume_space::{self, VolumeSpace};
 use background::Background;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tracing::{info, warn};
 
-/// Octets that a name has at most.
+/// Longest name in bytes.
 const NAME_BYTES_MAX: usize = 63;
 
-/// A store of volumes. All threads may use it at the same time.
+/// A store of volumes, usable by all threads at the same time.
 pub struct Store {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedStore>,
 }
 
-/// What a store is and has.
+/// Properties and space of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreInfo {
     /// Its name.
     pub name: String,
-    /// Its UUID, which it keeps.
+    /// UUID, stored with it.
     pub uuid: Uuid,
-    /// Its folder; "memory" without one.
+    /// Folder; "memory" without one.
     pub path: PathBuf,
     /// Block size of its volumes: 512 or 4096.
     pub lba: u32,
-    /// Its quota in clusters.
+    /// Quota in clusters.
     pub total_clusters: u64,
-    /// Rest of it, or of the file system, if that is less.
+    /// Free clusters of the quota or of the file system, whichever is less.
     pub free_clusters: u64,
-    /// Its quota after [`Store::grow`].
+    /// Quota in clusters after [`Store::grow`].
     pub growable_clusters: u64,
 }
 
-/// What a volume is and has.
+/// Properties and space of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeInfo {
     /// Name, size and kind.
     pub volume: Volume,
-    /// Clusters that it is counted with.
+    /// Clusters that the volume is counted with.
     pub clusters: u64,
-    /// Name of the snapshot that it began with.
+    /// Name of its parent snapshot.
     pub parent: Option<String>,
-    /// Names of those that began with it, if it is a snapshot.
+    /// Names of its clones, if it is a snapshot.
     pub clones: Vec<String>,
 }
 
-pub(super) struct Shared {
-    pub(super) home: Home,
-    state: Mutex<State>,
-    /// A claim has ended.
+pub(super) struct SharedStore {
+    pub(super) store_files: StoreFiles,
+    state: Mutex<StoreState>,
+    /// Signal that a claim has ended.
     released: Condvar,
 }
 
-pub(super) struct State {
+pub(super) struct StoreState {
     pub(super) contents: Contents,
-    /// Names that volumes will have.
-    pending: BTreeMap<String, Pending>,
-    claims: BTreeMap<Uuid, Use>,
+    /// Volumes that are being created, by name.
+    pending: BTreeMap<String, PendingVolume>,
+    claims: BTreeMap<Uuid, VolumeUse>,
     pub(super) background: Background,
-    /// It was removed.
+    /// True once the store was removed.
     pub(super) gone: bool,
 }
 
-/// A volume to come.
+/// A volume that is being created.
 #[derive(Clone, Copy, Debug)]
-struct Pending {
-    /// That it needs.
+struct PendingVolume {
+    /// Clusters reserved for it.
     clusters: u64,
-    /// What it is to have is being copied.
-    copy: Option<Progress>,
+    /// Progress of the copy of its content.
+    copy: Option<CopyProgress>,
 }
 
-/// Clusters of a store.
+/// Space of a store in clusters.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Figures {
-    /// Its quota.
+pub(super) struct StoreSpace {
+    /// Quota.
     total: u64,
-    /// Rest of it, or of the file system, if that is less.
+    /// Free clusters of the quota or of the file system, whichever is less.
     free: u64,
-    /// Its quota with all that its file system has free.
+    /// Quota with all free space of the file system.
     pub(super) growable: u64,
 }
 
-/// Who uses a volume's file.
+/// Use of a volume's file.
 #[derive(Clone, Copy, Debug)]
-struct Use {
+struct VolumeUse {
     count: u32,
-    claim: Claim,
-    /// A copy is under way, which takes long.
+    claim: VolumeClaimKind,
+    /// True during a long copy.
     long: bool,
 }
 
-/// What for a volume's file is used.
+/// Kind of use of a volume's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Claim {
-    /// Others may read it meanwhile.
+pub(super) enum VolumeClaimKind {
+    /// Reading: others may read as well.
     Read,
-    /// It changes.
+    /// Changing: no other use.
     Change,
 }
 
 impl Store {
-    /// Opens the store in the folder at `path`, which is made if it is not there. With `size` octets that is its quota
-    /// from now on; without, a new one has what the file system has. `lba`: block size of a new one's volumes.
+    /// Opens the store in the folder at `path`, and creates it if necessary. `size` in bytes is the new quota; without
+    /// it a new store gets the free space of the file system. `lba`: block size of a new store's volumes.
     ///
     /// # Errors
-    /// It is another store's folder, or in use, or the file system has trouble.
+    /// The folder has another store, or is in use, or the file system fails.
     pub fn open(
         path: &Path,
         name: &str,
         size: Option<u64>,
         lba: u32,
     ) -> Result<Store, VolumeError> {
-        Store::open_with(path, name, (size, lba), Box::new(Open))
+        Store::open_with(path, name, (size, lba), Box::new(NoStepHook))
     }
 
-    /// Opens the store that is in the folder at `path`, whatever its name is by now; a new one gets `name`.
+    /// Opens the store in the folder at `path`, whatever its present name is; a new one is called `name`.
     ///
     /// # Errors
     /// As [`Store::open`].
     pub fn reopen(path: &Path, name: &str, lba: u32) -> Result<Store, VolumeError> {
-        let index = std::fs::read(path.join(super::home::INDEX)).ok();
+        let index = std::fs::read(path.join(super::store_files::INDEX)).ok();
         let there = index.and_then(|image| Contents::parse(&image).ok());
         let name = there.as_ref().map_or(name, |contents| &contents.name);
         Store::open(path, name, None, lba)
@@ -140,61 +140,63 @@ impl Store {
         path: &Path,
         name: &str,
         (size, lba): (Option<u64>, u32),
-        gate: Box<dyn Gate>,
+        step_hook: Box<dyn StoreStepHook>,
     ) -> Result<Store, VolumeError> {
         check_name(name)?;
         check_lba(lba)?;
         std::fs::create_dir_all(path).map_err(|e| VolumeError::io(path, "make", e))?;
-        let home = Home::folder(path, gate)?;
-        let index = home.load().map_err(|e| VolumeError::io(path, "read store.json in", e))?;
+        let store_files = StoreFiles::folder(path, step_hook)?;
+        let index =
+            store_files.load().map_err(|e| VolumeError::io(path, "read store.json in", e))?;
         let contents = match index {
-            Some(image) => known(&home, &image, name, size)?,
-            None => new(&home, name, size, lba)?,
+            Some(image) => known(&store_files, &image, name, size)?,
+            None => new(&store_files, name, size, lba)?,
         };
-        Store::with(home, contents)
+        Store::with(store_files, contents)
     }
 
-    /// One in memory that is gone with the process.
+    /// Creates a store in memory, which is lost with the process.
     ///
     /// # Errors
-    /// The name or the sizes cannot be.
+    /// The name or a size is invalid.
     pub fn memory(name: &str, size: u64, lba: u32) -> Result<Store, VolumeError> {
         check_name(name)?;
         check_lba(lba)?;
-        let home = Home::memory(Box::new(Open));
-        let uuid = random(&home)?;
-        Store::with(home, Contents::new(name, uuid, size, lba))
+        let store_files = StoreFiles::memory(Box::new(NoStepHook));
+        let uuid = random(&store_files)?;
+        Store::with(store_files, Contents::new(name, uuid, size, lba))
     }
 
-    fn with(home: Home, contents: Contents) -> Result<Store, VolumeError> {
+    fn with(store_files: StoreFiles, contents: Contents) -> Result<Store, VolumeError> {
         let failed = |path: &Path, e| VolumeError::io(path, "clean", e);
-        match home.sweep(&contents).map_err(|e| failed(home.path(), e))? {
+        match store_files.sweep(&contents).map_err(|e| failed(store_files.path(), e))? {
             0 => {}
             files => info!(store = contents.name, files, "removed what was not finished"),
         }
-        settle(&home, &contents);
-        let state = State {
+        settle(&store_files, &contents);
+        let state = StoreState {
             contents,
             pending: BTreeMap::new(),
             claims: BTreeMap::new(),
             background: Background::default(),
             gone: false,
         };
-        let shared = Shared { home, state: Mutex::new(state), released: Condvar::new() };
+        let shared =
+            SharedStore { store_files, state: Mutex::new(state), released: Condvar::new() };
         let store = Store { shared: Arc::new(shared) };
         store.shared.wake(&mut store.shared.lock());
         Ok(store)
     }
 
-    /// What it is and has by now.
+    /// Returns properties and space of the store.
     ///
     /// # Errors
-    /// The file system does not tell.
+    /// The file system reports no figures.
     pub fn info(&self) -> Result<StoreInfo, VolumeError> {
         let state = self.shared.lock();
-        let Figures { total, free, growable } = self.shared.figures(&state)?;
+        let StoreSpace { total, free, growable } = self.shared.store_space(&state)?;
         let Contents { name, uuid, lba, .. } = &state.contents;
-        let path = self.shared.home.path().to_owned();
+        let path = self.shared.store_files.path().to_owned();
         Ok(StoreInfo {
             name: name.clone(),
             uuid: *uuid,
@@ -206,19 +208,19 @@ impl Store {
         })
     }
 
-    /// Volumes to come whose content is being copied, and how far that is.
+    /// Returns the volumes whose content is being copied, with the progress.
     #[must_use]
-    pub fn copies(&self) -> Vec<(String, Progress)> {
+    pub fn copies(&self) -> Vec<(String, CopyProgress)> {
         let state = self.shared.lock();
-        let copy = |(name, pending): (&String, &Pending)| Some((name.clone(), pending.copy?));
+        let copy = |(name, pending): (&String, &PendingVolume)| Some((name.clone(), pending.copy?));
         state.pending.iter().filter_map(copy).collect()
     }
 
-    /// Its volumes in the order in which they were made.
+    /// Returns the volumes in the order of their creation.
     #[must_use]
     pub fn volumes(&self) -> Vec<VolumeInfo> {
         let volumes = self.shared.lock().contents.volumes.clone();
-        let held = figures::held(&self.shared.home, &volumes);
+        let held = volume_space::held(&self.shared.store_files, &volumes);
         let mut names = BTreeMap::new();
         let mut clones: BTreeMap<Uuid, Vec<String>> = BTreeMap::new();
         for volume in &volumes {
@@ -227,7 +229,7 @@ impl Store {
                 clones.entry(parent).or_default().push(volume.name.clone());
             }
         }
-        let info = |(volume, held): (Volume, Held)| VolumeInfo {
+        let info = |(volume, held): (Volume, VolumeSpace)| VolumeInfo {
             clusters: held.clusters,
             parent: volume.parent.and_then(|parent| names.get(&parent).cloned()),
             clones: clones.get(&volume.uuid).cloned().unwrap_or_default(),
@@ -236,37 +238,37 @@ impl Store {
         volumes.into_iter().zip(held).map(info).collect()
     }
 
-    /// Its volumes without what they hold, which costs less.
+    /// Returns the volumes without their space, which is cheaper.
     #[must_use]
     pub fn list(&self) -> Vec<Volume> {
         self.shared.lock().contents.volumes.clone()
     }
 
-    /// One of its volumes.
+    /// Returns one of its volumes.
     #[must_use]
     pub fn volume(&self, uuid: Uuid) -> Option<Volume> {
         self.shared.lock().contents.find(uuid).cloned()
     }
 
-    /// The file of a volume, by which a namespace opens it.
+    /// Returns the path of a volume's file, for opening it.
     #[must_use]
     pub fn file(&self, uuid: Uuid) -> PathBuf {
-        self.shared.home.file(uuid)
+        self.shared.store_files.file(uuid)
     }
 
-    /// The same, if it outlives the process.
+    /// Returns the path of a volume's file, if it outlives the process.
     #[must_use]
     pub fn lasting_file(&self, uuid: Uuid) -> Option<PathBuf> {
-        self.shared.home.lasting_file(uuid)
+        self.shared.store_files.lasting_file(uuid)
     }
 
-    /// Block size of its volumes: 512 or 4096.
+    /// Returns the block size of its volumes: 512 or 4096.
     #[must_use]
     pub fn lba(&self) -> u32 {
         self.shared.lock().contents.lba
     }
 
-    /// Name and UUID.
+    /// Returns name and UUID.
     #[must_use]
     pub fn identity(&self) -> (String, Uuid) {
         let state = self.shared.lock();
@@ -275,7 +277,7 @@ impl Store {
 }
 
 impl Drop for Store {
-    /// Waits for files that are being removed.
+    /// Waits until the files of deleted volumes are removed.
     fn drop(&mut self) {
         let worker = {
             let mut state = self.shared.lock();
@@ -288,36 +290,39 @@ impl Drop for Store {
     }
 }
 
-impl Shared {
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedStore {
+    pub(super) fn lock(&self) -> MutexGuard<'_, StoreState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Clusters that it has and holds now.
-    pub(super) fn figures(&self, state: &State) -> Result<Figures, VolumeError> {
-        let held = figures::held(&self.home, &state.contents.volumes);
+    /// Returns the present space of the store.
+    pub(super) fn store_space(&self, state: &StoreState) -> Result<StoreSpace, VolumeError> {
+        let held = volume_space::held(&self.store_files, &state.contents.volumes);
         let used: u64 = held.iter().map(|held| held.clusters).sum();
         let owed: u64 = held.iter().map(|held| held.owed).sum();
-        let total = figures::whole_clusters(state.contents.size);
+        let total = volume_space::whole_clusters(state.contents.size);
         let pending: u64 = state.pending.values().map(|pending| pending.clusters).sum();
         let of_quota = total.saturating_sub(used);
-        let space =
-            self.home.space().map_err(|e| VolumeError::io(self.home.path(), "examine", e))?;
+        let space = self
+            .store_files
+            .space()
+            .map_err(|e| VolumeError::io(self.store_files.path(), "examine", e))?;
         let (free, growable) = match space {
             None => (of_quota, total),
             Some((_, free)) => {
-                let free = (free + state.background.leaving(&self.home)).saturating_sub(owed);
-                let free = figures::whole_clusters(free);
+                let free =
+                    (free + state.background.leaving(&self.store_files)).saturating_sub(owed);
+                let free = volume_space::whole_clusters(free);
                 (of_quota.min(free), total.max(used + free))
             }
         };
-        Ok(Figures { total, free: free.saturating_sub(pending), growable })
+        Ok(StoreSpace { total, free: free.saturating_sub(pending), growable })
     }
 
-    /// Changes the index; in memory it is changed when the disk has it.
+    /// Changes the index; the copy in memory changes once the disk has it.
     pub(super) fn commit(
         &self,
-        state: &mut State,
+        state: &mut StoreState,
         change: impl FnOnce(&mut Contents),
     ) -> Result<(), VolumeError> {
         if state.gone {
@@ -325,55 +330,65 @@ impl Shared {
         }
         let mut changed = state.contents.clone();
         change(&mut changed);
-        if let Err(error) = self.home.save(&changed) {
-            // It may be there all the same, but nobody is told so.
-            if let Err(again) = self.home.save(&state.contents) {
+        if let Err(error) = self.store_files.save(&changed) {
+            // The file may have the change in spite of the error: write the old index back.
+            if let Err(again) = self.store_files.save(&state.contents) {
                 warn!(store = state.contents.name, "store.json may have an undone change: {again}");
             }
-            return Err(VolumeError::io(self.home.path(), "write store.json in", error));
+            return Err(VolumeError::io(self.store_files.path(), "write store.json in", error));
         }
         state.contents = changed;
         Ok(())
     }
 
-    /// Keeps a name for a volume to come, and `clusters`.
-    pub(super) fn reserve(&self, name: &str, clusters: u64) -> Result<Reserved<'_>, VolumeError> {
+    /// Reserves a name and `clusters` for a new volume.
+    pub(super) fn reserve(
+        &self,
+        name: &str,
+        clusters: u64,
+    ) -> Result<ReservedVolume<'_>, VolumeError> {
         check_name(name)?;
         let mut state = self.lock();
         state.check_free(name)?;
         self.check_space(&state, clusters)?;
-        state.pending.insert(name.into(), Pending { clusters, copy: None });
-        Ok(Reserved { shared: self, name: name.into() })
+        state.pending.insert(name.into(), PendingVolume { clusters, copy: None });
+        Ok(ReservedVolume { shared: self, name: name.into() })
     }
 
-    pub(super) fn check_space(&self, state: &State, needed: u64) -> Result<(), VolumeError> {
+    pub(super) fn check_space(&self, state: &StoreState, needed: u64) -> Result<(), VolumeError> {
         if needed == 0 {
             return Ok(());
         }
-        let free = self.figures(state)?.free;
+        let free = self.store_space(state)?.free;
         if needed > free {
             return Err(VolumeError::NoSpace { needed, free });
         }
         Ok(())
     }
 
-    /// Waits until nobody else has a volume's file in a way that does not go together with `claim`.
+    /// Claims a volume's file; waits until no other claim conflicts with it.
     ///
     /// # Errors
-    /// There is no such volume, or somebody has it for long.
-    pub(super) fn claim(&self, uuid: Uuid, claim: Claim) -> Result<Claimed<'_>, VolumeError> {
+    /// The volume does not exist, or a long copy holds it.
+    pub(super) fn claim(
+        &self,
+        uuid: Uuid,
+        claim: VolumeClaimKind,
+    ) -> Result<ClaimedVolume<'_>, VolumeError> {
         let mut state = self.lock();
         loop {
             let volume = state.contents.find(uuid).filter(|_| !state.gone).cloned();
             let volume = volume.ok_or_else(|| VolumeError::NotFound(uuid.to_string()))?;
             match state.claims.get_mut(&uuid) {
                 None => {
-                    state.claims.insert(uuid, Use { count: 1, claim, long: false });
-                    return Ok(Claimed { shared: self, volume });
+                    state.claims.insert(uuid, VolumeUse { count: 1, claim, long: false });
+                    return Ok(ClaimedVolume { shared: self, volume });
                 }
-                Some(held) if (held.claim, claim) == (Claim::Read, Claim::Read) => {
+                Some(held)
+                    if (held.claim, claim) == (VolumeClaimKind::Read, VolumeClaimKind::Read) =>
+                {
                     held.count += 1;
-                    return Ok(Claimed { shared: self, volume });
+                    return Ok(ClaimedVolume { shared: self, volume });
                 }
                 Some(held) if held.long => {
                     return Err(VolumeError::Busy(format!("{} is being copied", volume.name)));
@@ -385,7 +400,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl StoreState {
     pub(super) fn check_free(&self, name: &str) -> Result<(), VolumeError> {
         let is_taken = self.contents.volumes.iter().any(|volume| volume.name == name);
         match is_taken || self.pending.contains_key(name) {
@@ -395,14 +410,14 @@ impl State {
     }
 }
 
-/// A name and space that are kept for a volume to come, until this is dropped.
-pub(super) struct Reserved<'a> {
-    shared: &'a Shared,
+/// Name and space reserved for a new volume, until this is dropped.
+pub(super) struct ReservedVolume<'a> {
+    shared: &'a SharedStore,
     pub(super) name: String,
 }
 
-impl Reserved<'_> {
-    /// Keeps more space.
+impl ReservedVolume<'_> {
+    /// Reserves more space.
     pub(super) fn grow(&self, clusters: u64) -> Result<(), VolumeError> {
         let mut state = self.shared.lock();
         self.shared.check_space(&state, clusters)?;
@@ -412,36 +427,36 @@ impl Reserved<'_> {
         Ok(())
     }
 
-    /// Whoever asks is told how far its copy is.
-    pub(super) fn tell(&self, progress: Progress) {
+    /// Records the progress of the copy.
+    pub(super) fn record_progress(&self, progress: CopyProgress) {
         if let Some(kept) = self.shared.lock().pending.get_mut(&self.name) {
             kept.copy = Some(progress);
         }
     }
 
-    /// The volume is there: no figure counts it twice.
-    pub(super) fn end(self, state: &mut State) {
+    /// Ends the reservation, since the volume is counted itself from now on.
+    pub(super) fn end(self, state: &mut StoreState) {
         state.pending.remove(&self.name);
         #[expect(clippy::mem_forget, reason = "its drop would take the entry away once more")]
         std::mem::forget(self);
     }
 }
 
-impl Drop for Reserved<'_> {
+impl Drop for ReservedVolume<'_> {
     fn drop(&mut self) {
         self.shared.lock().pending.remove(&self.name);
     }
 }
 
-/// A volume whose file is used, until this is dropped.
-pub(super) struct Claimed<'a> {
-    shared: &'a Shared,
-    /// As it was when it was claimed.
+/// Claim on a volume's file, until this is dropped.
+pub(super) struct ClaimedVolume<'a> {
+    shared: &'a SharedStore,
+    /// Entry of the volume at the time of the claim.
     pub(super) volume: Volume,
 }
 
-impl Claimed<'_> {
-    /// From now on others are told to come later.
+impl ClaimedVolume<'_> {
+    /// Marks the claim as long: conflicting claims fail instead of waiting.
     pub(super) fn takes_long(&self) {
         if let Some(held) = self.shared.lock().claims.get_mut(&self.volume.uuid) {
             held.long = true;
@@ -450,7 +465,7 @@ impl Claimed<'_> {
     }
 }
 
-impl Drop for Claimed<'_> {
+impl Drop for ClaimedVolume<'_> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         if let Some(held) = state.claims.get_mut(&self.volume.uuid) {
@@ -464,7 +479,7 @@ impl Drop for Claimed<'_> {
 }
 
 /// # Errors
-/// What is wrong with it.
+/// A description of the problem.
 pub(super) fn check_name(name: &str) -> Result<(), VolumeError> {
     let is_plain = !name.contains('/') && !name.contains(char::is_control);
     match (1..=NAME_BYTES_MAX).contains(&name.len()) && is_plain {
@@ -482,18 +497,18 @@ fn check_lba(lba: u32) -> Result<(), VolumeError> {
     }
 }
 
-fn random(home: &Home) -> Result<Uuid, VolumeError> {
-    Uuid::random().map_err(|e| VolumeError::io(home.path(), "name", e))
+fn random(store_files: &StoreFiles) -> Result<Uuid, VolumeError> {
+    Uuid::random().map_err(|e| VolumeError::io(store_files.path(), "name", e))
 }
 
-/// The index that was there, with another quota if that is asked for.
+/// Returns the index of an existing store, with a new quota if one is given.
 fn known(
-    home: &Home,
+    store_files: &StoreFiles,
     image: &[u8],
     name: &str,
     size: Option<u64>,
 ) -> Result<Contents, VolumeError> {
-    let path = home.path().display();
+    let path = store_files.path().display();
     let mut contents = Contents::parse(image)
         .map_err(|e| VolumeError::Invalid(format!("{path}: its store.json is damaged: {e}")))?;
     if contents.name != name {
@@ -502,38 +517,45 @@ fn known(
     }
     if let Some(size) = size.filter(|size| *size != contents.size) {
         contents.size = size;
-        home.save(&contents).map_err(|e| VolumeError::io(home.path(), "write store.json in", e))?;
+        store_files
+            .save(&contents)
+            .map_err(|e| VolumeError::io(store_files.path(), "write store.json in", e))?;
     }
     Ok(contents)
 }
 
-/// The index of a new store.
-fn new(home: &Home, name: &str, size: Option<u64>, lba: u32) -> Result<Contents, VolumeError> {
-    let failed = |action| move |e| VolumeError::io(home.path(), action, e);
-    let entries = std::fs::read_dir(home.path()).map_err(failed("read"))?;
+/// Returns the index of a new store.
+fn new(
+    store_files: &StoreFiles,
+    name: &str,
+    size: Option<u64>,
+    lba: u32,
+) -> Result<Contents, VolumeError> {
+    let failed = |action| move |e| VolumeError::io(store_files.path(), action, e);
+    let entries = std::fs::read_dir(store_files.path()).map_err(failed("read"))?;
     let is_volume = |name: &str| name.parse::<Uuid>().is_ok();
     if entries.flatten().any(|entry| is_volume(&entry.file_name().to_string_lossy())) {
-        let path = home.path().display();
+        let path = store_files.path().display();
         return Err(VolumeError::Invalid(format!(
             "{path}: has files of volumes and no store.json: restore it, or choose an empty folder"
         )));
     }
-    let free = home.space().map_err(failed("examine"))?.map_or(0, |(_, free)| free);
+    let free = store_files.space().map_err(failed("examine"))?.map_or(0, |(_, free)| free);
     let size = size.unwrap_or(free);
     if size < CLUSTER_BYTES {
         return Err(VolumeError::Invalid(format!("a store of {size} octets holds no volume")));
     }
-    let contents = Contents::new(name, random(home)?, size, lba);
-    home.save(&contents).map_err(failed("write store.json in"))?;
+    let contents = Contents::new(name, random(store_files)?, size, lba);
+    store_files.save(&contents).map_err(failed("write store.json in"))?;
     Ok(contents)
 }
 
-/// Cuts files back that were being grown, and says what is missing.
-fn settle(home: &Home, contents: &Contents) {
+/// Truncates files whose resize was interrupted, and reports files that are too short.
+fn settle(store_files: &StoreFiles, contents: &Contents) {
     for volume in &contents.volumes {
         let name = &volume.name;
-        let settled = home.open(volume.uuid).and_then(|file| match file.metadata()?.len() {
-            bytes if bytes > volume.size => home.set_size(&file, volume.size),
+        let settled = store_files.open(volume.uuid).and_then(|file| match file.metadata()?.len() {
+            bytes if bytes > volume.size => store_files.set_size(&file, volume.size),
             bytes if bytes < volume.size => {
                 warn!(
                     volume = name,
@@ -544,7 +566,7 @@ fn settle(home: &Home, contents: &Contents) {
             _ => Ok(()),
         });
         if let Err(error) = settled {
-            let path = home.file(volume.uuid);
+            let path = store_files.file(volume.uuid);
             warn!(volume = name, "cannot use its file {}: {error}", path.display());
         }
     }

@@ -5,7 +5,7 @@ mod model;
 mod sharing;
 mod together;
 
-use super::{CLUSTER_BYTES, Progress, Store, Uuid, VolumeError};
+use super::{CLUSTER_BYTES, CopyProgress, Store, Uuid, VolumeError};
 use roadtrain_target_engine::marks_beside;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -16,32 +16,32 @@ use tempfile::TempDir;
 const CLUSTER: u64 = CLUSTER_BYTES;
 const BLOCK: usize = 4096;
 
-/// A folder for a store, on some file system.
-pub(super) struct Lab {
+/// A folder for a store, on a file system of a given kind.
+pub(super) struct StoreLab {
     pub(super) folder: PathBuf,
-    /// A file system that was made for it.
+    /// Mount point of a file system made for the test.
     mounted: Option<PathBuf>,
     _directory: TempDir,
 }
 
-impl Lab {
-    /// Where temporary files are: mostly ext4, which shares nothing.
-    pub(super) fn plain() -> Lab {
+impl StoreLab {
+    /// Uses the folder for temporary files: mostly ext4, which shares nothing.
+    pub(super) fn plain() -> StoreLab {
         let directory = tempfile::tempdir().unwrap();
         let folder = directory.path().join("store");
-        Lab { folder, mounted: None, _directory: directory }
+        StoreLab { folder, mounted: None, _directory: directory }
     }
 
-    /// In memory, where syncs cost nothing.
-    pub(super) fn quick() -> Lab {
+    /// Uses a file system in memory, where syncs are free.
+    pub(super) fn quick() -> StoreLab {
         let shm = tempfile::tempdir_in("/dev/shm");
         let directory = shm.unwrap_or_else(|_| tempfile::tempdir().unwrap());
         let folder = directory.path().join("store");
-        Lab { folder, mounted: None, _directory: directory }
+        StoreLab { folder, mounted: None, _directory: directory }
     }
 
-    /// An XFS, which shares extents; `None`, which is said: it cannot be made here.
-    pub(super) fn xfs() -> Option<Lab> {
+    /// Makes an XFS, which shares extents; `None`, with a message, if the machine cannot.
+    pub(super) fn xfs() -> Option<StoreLab> {
         let directory = tempfile::tempdir().unwrap();
         let (image, mounted) = (directory.path().join("xfs.img"), directory.path().join("xfs"));
         std::fs::create_dir(&mounted).unwrap();
@@ -62,7 +62,7 @@ impl Lab {
             return None;
         }
         let folder = mounted.join("store");
-        Some(Lab { folder, mounted: Some(mounted), _directory: directory })
+        Some(StoreLab { folder, mounted: Some(mounted), _directory: directory })
     }
 
     pub(super) fn open(&self) -> Store {
@@ -73,7 +73,7 @@ impl Lab {
         Store::open(&self.folder, "vols", Some(size), 512).unwrap()
     }
 
-    /// Names of the files that volumes have.
+    /// Returns the names of the volumes' files.
     pub(super) fn files(&self) -> Vec<Uuid> {
         let entries = std::fs::read_dir(&self.folder).unwrap();
         let mut found: Vec<Uuid> = entries
@@ -84,7 +84,7 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
+impl Drop for StoreLab {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
         if let Some(mounted) = &self.mounted {
@@ -93,7 +93,7 @@ impl Drop for Lab {
     }
 }
 
-/// Writes a block of `value`, as a host does: it is on the disk then.
+/// Writes and syncs a block of `value`, as a host does.
 pub(super) fn write(store: &Store, uuid: Uuid, at: u64, value: u8) {
     let file = OpenOptions::new().write(true).open(store.file(uuid)).unwrap();
     file.write_all_at(&[value; BLOCK], at).unwrap();
@@ -108,7 +108,7 @@ pub(super) fn read(store: &Store, uuid: Uuid, at: u64) -> u8 {
     block[0]
 }
 
-/// Nobody writes.
+/// Check for a source without writers.
 pub(super) fn quiet() -> bool {
     true
 }
@@ -117,12 +117,12 @@ pub(super) fn free(store: &Store) -> u64 {
     store.info().unwrap().free_clusters
 }
 
-/// Each on all kinds of file systems that are here.
+/// Runs a test on all kinds of file systems that this machine has.
 fn everywhere(test: impl Fn(&Store)) {
-    test(&Lab::plain().open());
-    test(&Lab::quick().open());
+    test(&StoreLab::plain().open());
+    test(&StoreLab::quick().open());
     test(&Store::memory("vols", 400 << 20, 512).unwrap());
-    if let Some(lab) = Lab::xfs() {
+    if let Some(lab) = StoreLab::xfs() {
         let store = lab.open();
         test(&store);
     }
@@ -180,10 +180,10 @@ fn snapshots_and_clones_go_ways_of_their_own() {
     });
 }
 
-/// Blocks that cannot be read stay so in what begins with them.
+/// Snapshots and clones keep the marks of unreadable blocks.
 #[test]
 fn marks_go_along_with_snapshots_and_clones() {
-    let lab = Lab::quick();
+    let lab = StoreLab::quick();
     let store = lab.open();
     let volume = store.create("disk", CLUSTER, true).unwrap();
     let marks = |uuid| std::fs::read(marks_beside(&store.file(uuid))).ok();
@@ -197,7 +197,7 @@ fn marks_go_along_with_snapshots_and_clones() {
     store.delete(clone).unwrap();
     store.settle();
     assert_eq!(marks(clone), None, "they go with the volume");
-    // What a killed process has left of a volume.
+    // Marks that a killed process has left.
     let stray = marks_beside(&store.file(Uuid::random().unwrap()));
     std::fs::write(&stray, "marks").unwrap();
     let kept = marks_beside(&store.file(volume));
@@ -250,7 +250,7 @@ fn names_are_unique_and_plain() {
 
 #[test]
 fn a_folder_is_one_target_s_and_one_store_s() {
-    let lab = Lab::plain();
+    let lab = StoreLab::plain();
     let store = lab.open();
     let uuid = store.create("kept", 1, true).unwrap();
     let identity = store.identity();
@@ -271,7 +271,7 @@ fn a_folder_is_one_target_s_and_one_store_s() {
 
 #[test]
 fn a_store_takes_another_name_and_what_its_file_system_has() {
-    let lab = Lab::plain();
+    let lab = StoreLab::plain();
     let store = lab.open_sized(40 << 20);
     let growable = store.info().unwrap().growable_clusters;
     assert!(growable > 10);
@@ -294,7 +294,7 @@ fn a_store_takes_another_name_and_what_its_file_system_has() {
 
 #[test]
 fn a_read_only_volume_stays_so_and_can_be_cloned() {
-    let lab = Lab::plain();
+    let lab = StoreLab::plain();
     let store = lab.open();
     let disk = store.create("disk", 1, false).unwrap();
     write(&store, disk, 0, 5);
@@ -311,7 +311,7 @@ fn a_read_only_volume_stays_so_and_can_be_cloned() {
 
 #[test]
 fn a_store_goes_with_its_volumes_and_the_folder_stays() {
-    let lab = Lab::plain();
+    let lab = StoreLab::plain();
     let store = lab.open();
     let uuid = store.create("one", 1, false).unwrap();
     std::fs::write(lab.folder.join("notes"), "mine").unwrap();

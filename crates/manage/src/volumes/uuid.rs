@@ -1,20 +1,20 @@
-//! What stores and volumes are known by.
+//! UUIDs of stores and volumes.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-/// A UUID, in its usual form as text.
+/// A UUID, as text in its usual form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Uuid(pub [u8; 16]);
 
 impl Uuid {
-    /// A new one that nobody can guess (version 4).
+    /// Returns a random UUID (version 4).
     ///
     /// # Errors
-    /// The kernel has no random numbers.
+    /// The kernel returns no random numbers.
     pub fn random() -> io::Result<Uuid> {
         let mut octets = [0; 16];
         let got = rustix::rand::getrandom(&mut octets, rustix::rand::GetRandomFlags::empty())?;
@@ -38,7 +38,7 @@ impl fmt::Display for Uuid {
 impl FromStr for Uuid {
     type Err = String;
 
-    /// Reads the usual form: 32 digits with four dashes, of either case.
+    /// Parses the usual form: 32 digits with four dashes, of either case.
     fn from_str(text: &str) -> Result<Uuid, String> {
         let dash_at = |(at, c): (usize, char)| (c == '-') == matches!(at, 8 | 13 | 18 | 23);
         let is_formed = text.len() == 36 && text.chars().enumerate().all(dash_at);

@@ -1,15 +1,15 @@
-//! A cipher for virtual time: it keeps no secret from anybody who computes, but it notices what AES-GCM would. What it
-//! is driven by is the product's own.
+//! A toy cipher for simulated time. It hides nothing, but detects the modifications that AES-GCM would. The sealing
+//! around it is the product's own.
 
 use roadtrain_ether_proto::frame_writer::MemoryFrame;
 use roadtrain_proto::seal::{Cipher, CipherFailed, Direction, Seal, TAG_BYTES};
 use roadtrain_proto::security::{NONCE_BYTES, Suite};
 use roadtrain_wire::ether::FrameType;
 
-/// An end of a lane whose frames are sealed.
+/// End of a lane with sealed frames.
 pub(super) type SimSeal = Seal<ToyCipher>;
 
-/// The cipher.
+/// Toy cipher.
 pub(super) struct ToyCipher {
     key: u64,
     opens: bool,
@@ -90,7 +90,7 @@ impl Cipher for ToyCipher {
     }
 }
 
-/// The frames as they leave.
+/// Seals frames before they are sent.
 pub(super) fn sealed(seal: Option<&mut SimSeal>, mut frames: Vec<MemoryFrame>) -> Vec<MemoryFrame> {
     if let Some(seal) = seal.filter(|seal| seal.is_on()) {
         let is_sealed = |frame: &&mut MemoryFrame| frame.header.kind != FrameType::Leave as u8;

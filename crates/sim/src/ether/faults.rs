@@ -1,111 +1,120 @@
 //! Faults of links and interfaces.
 
 use super::forger;
-use super::setup::{Ether, Relief};
-use crate::ends::End;
+use super::setup::{EtherNetwork, Relief};
+use crate::ends::ConnEnd;
 use crate::faults::Faults;
-use crate::host::Host;
-use crate::plan::Fault;
-use crate::target::Target;
+use crate::host::SimHost;
+use crate::plan::SimFault;
+use crate::target::SimTarget;
 use core::time::Duration;
 use roadtrain_ether_proto::Item;
 use roadtrain_ether_proto::links::Links;
 use roadtrain_proto::time::Instant;
 
-/// As long the end of a lane is lost that only one end hears of.
-const UNHEARD: Duration = Duration::from_millis(1);
+/// Time for which the end of a lane is hidden from its other end.
+const NOTICE_LOSS: Duration = Duration::from_millis(1);
 
 /// All hosts, and the target.
-struct Ends<'a> {
-    hosts: &'a mut [Host<Ether>],
-    target: &'a mut Target<Ether>,
+struct LaneEnds<'a> {
+    hosts: &'a mut [SimHost<EtherNetwork>],
+    target: &'a mut SimTarget<EtherNetwork>,
 }
 
-impl Ends<'_> {
-    /// Every lane's links at one end.
-    fn each(&mut self, end: End, mut change: impl FnMut(&mut Links<Item>)) {
+impl LaneEnds<'_> {
+    /// Applies a change to the links of every lane at one end.
+    fn each(&mut self, end: ConnEnd, mut change: impl FnMut(&mut Links<Item>)) {
         match end {
-            End::Host => {
-                let ends = self.hosts.iter_mut().flat_map(Host::links);
+            ConnEnd::Host => {
+                let ends = self.hosts.iter_mut().flat_map(SimHost::links);
                 let qpairs = ends.filter_map(|end| end.qpair.as_mut());
                 qpairs.for_each(|qpair| change(&mut qpair.end.links));
             }
-            End::Target => self.target.ends().for_each(|end| change(&mut end.qpair.end.links)),
+            ConnEnd::Target => self.target.ends().for_each(|end| change(&mut end.qpair.end.links)),
         }
     }
 
-    /// Both ends are told that a link's carrier has come or gone.
+    /// Notifies both ends of a change of a link's carrier.
     fn set_carrier(&mut self, now: Instant, link: u8, has_carrier: bool) {
-        for end in [End::Host, End::Target] {
+        for end in [ConnEnd::Host, ConnEnd::Target] {
             self.each(end, |links| links.set_carrier(now, link, has_carrier));
         }
     }
 }
 
-impl Faults for Ether {
+impl Faults for EtherNetwork {
     fn strike(
         &mut self,
         now: Instant,
-        fault: &Fault,
-        hosts: &mut [Host<Ether>],
-        targets: &mut [Target<Ether>],
+        fault: &SimFault,
+        hosts: &mut [SimHost<EtherNetwork>],
+        targets: &mut [SimTarget<EtherNetwork>],
     ) {
         strike(self, now, fault, hosts, &mut targets[0]);
     }
 
-    fn relieve(&mut self, now: Instant, hosts: &mut [Host<Ether>], targets: &mut [Target<Ether>]) {
+    fn relieve(
+        &mut self,
+        now: Instant,
+        hosts: &mut [SimHost<EtherNetwork>],
+        targets: &mut [SimTarget<EtherNetwork>],
+    ) {
         relieve(self, now, hosts, &mut targets[0]);
     }
 }
 
 fn strike(
-    network: &mut Ether,
+    network: &mut EtherNetwork,
     now: Instant,
-    fault: &Fault,
-    hosts: &mut [Host<Ether>],
-    target: &mut Target<Ether>,
+    fault: &SimFault,
+    hosts: &mut [SimHost<EtherNetwork>],
+    target: &mut SimTarget<EtherNetwork>,
 ) {
     let over = now + fault.time();
     match *fault {
-        Fault::Reset => end(network, now, End::Host, target),
-        Fault::Leave(at) => end(network, now, at, target),
-        Fault::ResetOne { end: at } => {
-            deafen(network, at.peer(), now + UNHEARD);
+        SimFault::Reset => end(network, now, ConnEnd::Host, target),
+        SimFault::Leave(at) => end(network, now, at, target),
+        SimFault::ResetOne { end: at } => {
+            drop_towards(network, at.peer(), now + NOTICE_LOSS);
             end(network, now, at, target);
         }
-        Fault::Swallow => [End::Host, End::Target].iter().for_each(|&to| deafen(network, to, over)),
-        Fault::Hold { .. } => network.stalled_until = network.stalled_until.map(|at| at.max(over)),
-        Fault::Partition => {
-            deafen(network, End::Target, now + UNHEARD);
+        SimFault::Swallow => {
+            [ConnEnd::Host, ConnEnd::Target].iter().for_each(|&to| drop_towards(network, to, over))
+        }
+        SimFault::Hold { .. } => {
+            network.stalled_until = network.stalled_until.map(|at| at.max(over))
+        }
+        SimFault::Partition => {
+            drop_towards(network, ConnEnd::Target, now + NOTICE_LOSS);
             network.end_all(now);
         }
-        Fault::Unread { .. } => stall(network, End::Target, over),
-        Fault::Stall { end, .. } => stall(network, end, over),
-        Fault::Cut { link, told, sticks, .. } => {
+        SimFault::Unread { .. } => stall(network, ConnEnd::Target, over),
+        SimFault::Stall { end, .. } => stall(network, end, over),
+        SimFault::Cut { link, is_notified, sticks, .. } => {
             network.net.cut(link, sticks);
-            if told {
-                Ends { hosts, target }.set_carrier(now, link, false);
+            if is_notified {
+                LaneEnds { hosts, target }.set_carrier(now, link, false);
             }
-            network.reliefs.push((over, Relief::Mend { link, told }));
+            network.reliefs.push((over, Relief::Mend { link, is_notified }));
         }
-        Fault::Deaf { link, to, .. } => network.net.deafen(link, to, over),
-        Fault::Echo { to, .. } => {
-            deafen(network, to, over);
+        SimFault::DropTowards { link, to, .. } => network.net.drop_towards(link, to, over),
+        SimFault::Echo { to, .. } => {
+            drop_towards(network, to, over);
             network.echo_until = over;
             forger::echo(now, over, to, &mut network.net);
         }
-        Fault::Move => {
-            for link in hosts.iter_mut().flat_map(Host::links) {
+        SimFault::Move => {
+            for link in hosts.iter_mut().flat_map(SimHost::links) {
                 let number = network.change_socket_number(link.id);
                 let qpair = link.qpair.iter_mut();
                 qpair.for_each(|qpair| qpair.end.links.set_socket_number(number));
             }
         }
-        Fault::Narrow { end, credits, .. } => {
-            Ends { hosts, target }.each(end, |links| links.set_credits(now, credits));
+        SimFault::Narrow { end, credits, .. } => {
+            LaneEnds { hosts, target }.each(end, |links| links.set_credits(now, credits));
             network.reliefs.push((over, Relief::Widen(end)));
         }
-        Fault::Flood { frames } => {
+        SimFault::Flood { frames } => {
             let seals = network.plan().ether.seals;
             forger::flood(now, frames, seals, &mut network.net, &mut network.rng);
         }
@@ -113,39 +122,44 @@ fn strike(
     }
 }
 
-/// An end does nothing for a while.
-fn stall(network: &mut Ether, end: End, until: Instant) {
-    let stalled_until = &mut network.stalled_until[usize::from(end == End::Target)];
+/// Stalls an end until `until`.
+fn stall(network: &mut EtherNetwork, end: ConnEnd, until: Instant) {
+    let stalled_until = &mut network.stalled_until[usize::from(end == ConnEnd::Target)];
     *stalled_until = until.max(*stalled_until);
 }
 
-/// An end ends one of its lanes.
-fn end(network: &mut Ether, now: Instant, at: End, target: &mut Target<Ether>) {
+/// Makes an end close one of its lanes.
+fn end(
+    network: &mut EtherNetwork,
+    now: Instant,
+    at: ConnEnd,
+    target: &mut SimTarget<EtherNetwork>,
+) {
     match at {
-        End::Host => network.end_any(now),
-        End::Target => target.close_any(now, network),
+        ConnEnd::Host => network.end_any(now),
+        ConnEnd::Target => target.close_any(now, network),
     }
 }
 
-/// Everything towards an end is lost.
-fn deafen(network: &mut Ether, to: End, until: Instant) {
+/// Drops everything sent towards an end.
+fn drop_towards(network: &mut EtherNetwork, to: ConnEnd, until: Instant) {
     for link in 0..network.net.links() {
-        network.net.deafen(link, to, until);
+        network.net.drop_towards(link, to, until);
     }
 }
 
 fn relieve(
-    network: &mut Ether,
+    network: &mut EtherNetwork,
     now: Instant,
-    hosts: &mut [Host<Ether>],
-    target: &mut Target<Ether>,
+    hosts: &mut [SimHost<EtherNetwork>],
+    target: &mut SimTarget<EtherNetwork>,
 ) {
-    let mut ends = Ends { hosts, target };
+    let mut ends = LaneEnds { hosts, target };
     for (_, relief) in network.reliefs.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
         match relief {
-            Relief::Mend { link, told } => {
+            Relief::Mend { link, is_notified } => {
                 network.net.mend(now, link);
-                if told {
+                if is_notified {
                     ends.set_carrier(now, link, true);
                 }
             }

@@ -1,12 +1,12 @@
-//! What a lane carries in a second, over links of a given kind: requests of one size, so many always under
-//! way, a target that answers at once. A TCP connection may share the first link.
+//! Throughput of a lane, over links of a given kind: requests of one size, a constant number in flight, and a target
+//! that responds at once. A TCP connection may share the first link.
 
 use super::net::Net;
 use super::packet::Packet;
 use super::settings::{LinkPlan, piece_bytes};
-use super::tcp::Connection;
-use crate::ends::End;
-use crate::rng::Rng;
+use super::tcp::NeighbourConnection;
+use crate::ends::ConnEnd;
+use crate::rng::SimRng;
 use core::time::Duration;
 use roadtrain_ether_proto::Packing;
 use roadtrain_ether_proto::channel::{ChannelConfig, WINDOW};
@@ -27,40 +27,40 @@ const FRAMES_PER_SEND: usize = 256;
 const HOST: u64 = 0x1111;
 const TARGET: u64 = 0x2222;
 
-/// A flow.
+/// A flow to measure.
 #[derive(Clone, Debug)]
-pub struct Flow {
-    /// The links.
+pub struct EtherFlow {
+    /// Links of the lane.
     pub links: Vec<LinkPlan>,
-    /// Requests always under way.
+    /// Requests in flight, constant.
     pub depth: u16,
-    /// Octets of a request.
+    /// Bytes of a request.
     pub octets: u32,
-    /// Writes, not reads.
+    /// True for writes, false for reads.
     pub writes: bool,
-    /// Octets of the segments of a TCP connection that sends in the same direction over the first link.
+    /// Segment size in bytes of a TCP connection that sends in the same direction over the first link.
     pub neighbour: Option<u64>,
-    /// Nothing counts before.
+    /// Time before the measurement.
     pub warm_up: Duration,
-    /// Time that counts.
+    /// Duration of the measurement.
     pub time: Duration,
 }
 
-/// What has arrived.
+/// Result of a flow.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
-    /// Requests that have completed.
+pub struct FlowOutcome {
+    /// Completed requests.
     pub requests: u64,
-    /// Requests that were under way at the end and have not completed after it.
+    /// Requests that were in flight at the end and have not completed after it.
     pub left: u32,
-    /// Their octets in a second.
+    /// Bytes of requests per second.
     pub octets: f64,
-    /// Octets of the TCP connection in a second.
+    /// Bytes of the TCP connection per second.
     pub neighbour: f64,
 }
 
-impl Outcome {
-    /// Jain's index of the two: 1 when both have the same.
+impl FlowOutcome {
+    /// Returns Jain's fairness index of the two: 1 if both have the same throughput.
     #[must_use]
     pub fn fairness(&self) -> f64 {
         let (a, b) = (self.octets, self.neighbour);
@@ -68,24 +68,24 @@ impl Outcome {
     }
 }
 
-struct Run<'a> {
-    flow: &'a Flow,
+struct FlowRun<'a> {
+    flow: &'a EtherFlow,
     now: Instant,
     net: Net,
     host: host::Qpair,
     target: target::Qpair,
-    neighbour: Option<Connection>,
+    neighbour: Option<NeighbourConnection>,
     requests: u64,
 }
 
-impl Flow {
-    /// Runs it, with random numbers from `seed`.
+impl EtherFlow {
+    /// Runs the flow, with random numbers from `seed`.
     ///
     /// # Panics
-    /// When it does not end.
+    /// The run does not end.
     #[must_use]
-    pub fn run(&self, seed: u64) -> Outcome {
-        let mut run = Run::new(self, seed);
+    pub fn run(&self, seed: u64) -> FlowOutcome {
+        let mut run = FlowRun::new(self, seed);
         run.pass(self.warm_up, true);
         let before = (run.requests, run.neighbour.as_ref().map_or(0, |c| c.delivered));
         run.pass(self.time, true);
@@ -94,7 +94,7 @@ impl Flow {
         run.neighbour = None;
         run.pass(Duration::from_secs(5), false);
         let seconds = self.time.as_secs_f64();
-        Outcome {
+        FlowOutcome {
             requests,
             left: run.host.in_flight(),
             octets: requests as f64 * f64::from(self.octets) / seconds,
@@ -103,10 +103,10 @@ impl Flow {
     }
 }
 
-impl<'a> Run<'a> {
-    fn new(flow: &'a Flow, seed: u64) -> Self {
-        let ways: Vec<_> = flow.links.iter().map(|link| link.ways).collect();
-        let net = Net::new(&ways, 4096, Rng::new(seed));
+impl<'a> FlowRun<'a> {
+    fn new(flow: &'a EtherFlow, seed: u64) -> Self {
+        let directions: Vec<_> = flow.links.iter().map(|link| link.directions).collect();
+        let net = Net::new(&directions, 4096, SimRng::new(seed));
         let piece_bytes = piece_bytes(&flow.links);
         let policy = PolicyConfig::of(PolicyKind::Auto);
         let packing = Packing::default();
@@ -130,12 +130,12 @@ impl<'a> Run<'a> {
             flow.ends_links(TARGET, HOST),
         );
         target.set_connected(1, ENTRIES, true, Class::Normal);
-        let from = if flow.writes { End::Host } else { End::Target };
-        let neighbour = flow.neighbour.map(|octets| Connection::new(0, from, octets));
-        Run { flow, now: Instant(0), net, host, target, neighbour, requests: 0 }
+        let from = if flow.writes { ConnEnd::Host } else { ConnEnd::Target };
+        let neighbour = flow.neighbour.map(|octets| NeighbourConnection::new(0, from, octets));
+        FlowRun { flow, now: Instant(0), net, host, target, neighbour, requests: 0 }
     }
 
-    /// So much time; with `goes_on` each request is followed by another.
+    /// Runs for a time; with `goes_on` each completed request is followed by another.
     fn pass(&mut self, time: Duration, goes_on: bool) {
         let end = self.now + time;
         let mut turns = 0;
@@ -151,9 +151,9 @@ impl<'a> Run<'a> {
     }
 
     fn next_at(&self) -> Option<Instant> {
-        let arrivals = [End::Host, End::Target].map(|end| self.net.next_at(end));
+        let arrivals = [ConnEnd::Host, ConnEnd::Target].map(|end| self.net.next_at(end));
         let deadlines = [self.host.end.deadline(), self.target.end.deadline()];
-        let neighbour = self.neighbour.as_ref().and_then(Connection::next_at);
+        let neighbour = self.neighbour.as_ref().and_then(NeighbourConnection::next_at);
         arrivals.into_iter().chain(deadlines).chain([neighbour]).flatten().min()
     }
 
@@ -162,7 +162,7 @@ impl<'a> Run<'a> {
         if let Some(neighbour) = &mut self.neighbour {
             neighbour.send(now, &mut self.net);
         }
-        for end in [End::Target, End::Host] {
+        for end in [ConnEnd::Target, ConnEnd::Host] {
             for (_, packet) in self.net.receive(now, end) {
                 self.take(end, packet);
             }
@@ -173,19 +173,19 @@ impl<'a> Run<'a> {
         self.send();
     }
 
-    fn take(&mut self, end: End, packet: Packet) {
+    fn take(&mut self, end: ConnEnd, packet: Packet) {
         match (end, packet) {
-            (End::Target, Packet::Frame(octets)) => self.serve(&octets),
-            (End::Host, Packet::Frame(octets)) => self.complete(&octets),
+            (ConnEnd::Target, Packet::Frame(octets)) => self.serve(&octets),
+            (ConnEnd::Host, Packet::Frame(octets)) => self.complete(&octets),
             (_, Packet::Segment(segment)) => {
-                let Run { now, net, neighbour, .. } = self;
+                let FlowRun { now, net, neighbour, .. } = self;
                 neighbour.iter_mut().for_each(|c| c.receive(*now, net, &segment));
             }
         }
     }
 
     fn submit(&mut self) {
-        let Flow { octets, writes, .. } = *self.flow;
+        let EtherFlow { octets, writes, .. } = *self.flow;
         let (opcode, data) = match writes {
             true => (opcode::WRITE, Data::Out(octets)),
             false => (opcode::READ, Data::In(octets)),
@@ -228,18 +228,18 @@ impl<'a> Run<'a> {
         self.host.end.expire(now);
         self.host.batcher().drained(now);
         while self.host.poll_tx(now, &mut writer) {
-            self.net.send_frames(now, End::Host, writer.frames.drain(..));
+            self.net.send_frames(now, ConnEnd::Host, writer.frames.drain(..));
         }
         self.target.end.expire(now);
         self.target.batcher().drained(now);
         while self.target.poll_tx(now, &mut writer) {
-            self.net.send_frames(now, End::Target, writer.frames.drain(..));
+            self.net.send_frames(now, ConnEnd::Target, writer.frames.drain(..));
         }
     }
 }
 
-impl Flow {
-    /// One end's links.
+impl EtherFlow {
+    /// Returns one end's links.
     fn ends_links<R: Copy>(&self, token: u64, peer_token: u64) -> Links<R> {
         let mut links = Links::new(token, peer_token, 1);
         for (link, plan) in (0..).zip(&self.links) {

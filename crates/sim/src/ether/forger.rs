@@ -1,9 +1,9 @@
-//! Somebody on the segment who sends what nobody has asked for: frames of the past, whole or in part or
-//! changed, and random ones. The tokens of frames that it has not seen it cannot know.
+//! An attacker on the segment that sends unsolicited frames: recorded frames, whole, in part or changed, and random
+//! ones. It cannot know the tokens of frames that it has not recorded.
 
-use super::net::{Net, Seen};
-use crate::ends::End;
-use crate::rng::Rng;
+use super::net::{Net, RecordedFrame};
+use crate::ends::ConnEnd;
+use crate::rng::SimRng;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::Leave;
@@ -11,16 +11,17 @@ use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, VERSION,
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::collections::BTreeMap;
 
-/// A flood lasts that long.
+/// Duration of a flood.
 const FLOOD: Duration = Duration::from_millis(20);
-/// Between two rounds of an echo.
+/// Interval between two rounds of an echo.
 const ECHO_EVERY: Duration = Duration::from_millis(10);
 
 /// Sends `frames` frames over all links, in both directions.
-pub(super) fn flood(now: Instant, frames: u32, seals: bool, net: &mut Net, rng: &mut Rng) {
+pub(super) fn flood(now: Instant, frames: u32, seals: bool, net: &mut Net, rng: &mut SimRng) {
     for _ in 0..frames {
         let at = now + rng.micros(0, FLOOD.as_micros() as u64);
-        let (link, to) = (rng.below(net.links().into()) as u8, rng.pick(&[End::Host, End::Target]));
+        let (link, to) =
+            (rng.below(net.links().into()) as u8, rng.pick(&[ConnEnd::Host, ConnEnd::Target]));
         let seen = net.any_seen();
         let seen = match seen {
             Some(seen) if seals && rng.chance(40) => forge(net, seen, rng),
@@ -43,8 +44,8 @@ pub(super) fn flood(now: Instant, frames: u32, seals: bool, net: &mut Net, rng: 
     }
 }
 
-/// Repeats one frame of each lane to one end until then.
-pub(super) fn echo(now: Instant, until: Instant, to: End, net: &mut Net) {
+/// Repeats one frame of each lane to one end, until the given time.
+pub(super) fn echo(now: Instant, until: Instant, to: ConnEnd, net: &mut Net) {
     let mut frames = BTreeMap::new();
     for seen in net.seen(to) {
         if let Ok((header, _)) = FrameHeader::ref_from_prefix(&seen.octets)
@@ -55,16 +56,16 @@ pub(super) fn echo(now: Instant, until: Instant, to: End, net: &mut Net) {
     }
     let mut at = now;
     while at < until {
-        for Seen { link, to, octets } in frames.values() {
+        for RecordedFrame { link, to, octets } in frames.values() {
             net.inject(at, *link, *to, octets.clone());
         }
         at += ECHO_EVERY;
     }
 }
 
-/// What somebody makes of a sealed frame who knows the format, and sees frames of both directions: only the tag, or the
-/// proof that is missing, tells that it is not the other end's. In the clear it would be taken.
-fn forge(net: &mut Net, mut seen: Seen, rng: &mut Rng) -> Option<Seen> {
+/// Forges a sealed frame, with knowledge of the format and of frames of both directions. Only the tag, or the missing
+/// proof, shows that it is not the peer's. Without sealing it would be accepted.
+fn forge(net: &mut Net, mut seen: RecordedFrame, rng: &mut SimRng) -> Option<RecordedFrame> {
     let other = net.any_seen()?;
     let (other, _) = FrameHeader::read_from_prefix(&other.octets).ok()?;
     let (mut header, body) = FrameHeader::read_from_prefix(&seen.octets).ok()?;
@@ -97,8 +98,8 @@ fn forge(net: &mut Net, mut seen: Seen, rng: &mut Rng) -> Option<Seen> {
     Some(seen)
 }
 
-/// Random octets behind a header that is right in itself, but for its token.
-fn random(rng: &mut Rng) -> Vec<u8> {
+/// Returns random bytes after a valid header with a wrong token.
+fn random(rng: &mut SimRng) -> Vec<u8> {
     let length = rng.between(0, 2000) as usize;
     let mut octets: Vec<u8> = (0..length).map(|_| rng.bits() as u8).collect();
     if let Ok((header, _)) = FrameHeader::mut_from_prefix(&mut octets)

@@ -1,12 +1,12 @@
-//! A host's end of a lane.
+//! Host end of a lane.
 
 use super::cipher::{SimSeal, sealed};
 use super::settings::Sending;
-use super::setup::Ether;
-use crate::ends::{Arrival, ConnId, End, Lost};
+use super::setup::EtherNetwork;
+use crate::ends::{ConnEnd, ConnId, ConnectionArrival, ConnectionLost};
 use crate::plan::NQN;
-use crate::request::Request;
-use crate::transport::{Completed, HostEnd};
+use crate::request::LoadRequest;
+use crate::transport::{CompletedCommand, SimHostEnd};
 use core::time::Duration;
 use roadtrain_ether_proto::frame_writer::MemoryWriter;
 use roadtrain_ether_proto::host_queue::{Config, Qpair, RxEvent};
@@ -21,22 +21,22 @@ use roadtrain_wire::ether::parse;
 use roadtrain_wire::ether::setup::Reason;
 use roadtrain_wire::sqe::Sqe;
 
-/// Longest data of a request.
+/// Longest data of a request in bytes.
 pub const DATA_BYTES_MAX: u32 = 1 << 17;
 
-/// A lane is over when nothing has come for so long.
+/// Time without any frame after which a lane is lost.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// A host's end of a lane.
+/// Host end of a lane.
 pub struct HostLink {
     /// The lane.
     pub id: ConnId,
-    /// The queue pair, when the target has joined.
+    /// Queue pair, once the target has joined.
     pub qpair: Option<Qpair>,
     is_admin: bool,
-    /// Whether the target still has it.
+    /// Check that the target still has the lane.
     liveness: Liveness,
-    /// It is over, and that was said.
+    /// True once the loss of the lane was reported.
     is_over: bool,
     frames_per_send: usize,
     seal: Option<SimSeal>,
@@ -59,9 +59,11 @@ impl HostLink {
         }
     }
 
-    /// The target has joined, if it has.
-    fn join(&mut self, now: Instant, network: &mut Ether) {
-        let Some((links, queue_entries)) = network.links(now, self.id, End::Host) else { return };
+    /// Takes over the lane once the target has joined.
+    fn join(&mut self, now: Instant, network: &mut EtherNetwork) {
+        let Some((links, queue_entries)) = network.links(now, self.id, ConnEnd::Host) else {
+            return;
+        };
         let whole = network.plan();
         let plan = &whole.ether;
         let Sending { packing, frames_per_send, .. } = plan.host;
@@ -85,7 +87,7 @@ impl HostLink {
     }
 }
 
-impl Queue<Request> for HostLink {
+impl Queue<LoadRequest> for HostLink {
     fn room(&self) -> u32 {
         self.qpair.as_ref().map_or(0, Qpair::room)
     }
@@ -94,7 +96,7 @@ impl Queue<Request> for HostLink {
         self.qpair.as_ref().map_or(0, Qpair::in_flight)
     }
 
-    fn submit(&mut self, now: Instant, request: &mut Request) -> Option<u16> {
+    fn submit(&mut self, now: Instant, request: &mut LoadRequest) -> Option<u16> {
         let qpair = self.qpair.as_mut()?;
         let slot = qpair.submit(now, &request.sqe, request.data, request.urgency)?;
         self.buffers[usize::from(slot)] = std::mem::take(&mut request.buffer);
@@ -102,8 +104,8 @@ impl Queue<Request> for HostLink {
     }
 }
 
-impl HostEnd for HostLink {
-    type Network = Ether;
+impl SimHostEnd for HostLink {
+    type Network = EtherNetwork;
 
     fn opened(&self) -> Option<u32> {
         self.qpair.as_ref().map(Qpair::data_bytes_max)
@@ -136,15 +138,15 @@ impl HostEnd for HostLink {
     fn receive(
         &mut self,
         now: Instant,
-        network: &mut Ether,
-        completed: &mut Vec<Completed>,
-    ) -> Result<(), Lost> {
+        network: &mut EtherNetwork,
+        completed: &mut Vec<CompletedCommand>,
+    ) -> Result<(), ConnectionLost> {
         if self.qpair.is_none() {
             network.prepare(now, self.id)?;
             self.join(now, network);
         }
-        while let Some(arrival) = network.receive(now, self.id, End::Host) {
-            let Arrival::Octets(octets) = arrival else { return Err(Lost) };
+        while let Some(arrival) = network.receive(now, self.id, ConnEnd::Host) {
+            let ConnectionArrival::Octets(octets) = arrival else { return Err(ConnectionLost) };
             let HostLink { qpair: Some(qpair), liveness, seal, buffers, .. } = self else {
                 continue;
             };
@@ -166,7 +168,7 @@ impl HostEnd for HostLink {
                 }
                 RxEvent::Complete { slot, cqe, data_intact } => {
                     let data = std::mem::take(&mut buffers[usize::from(slot)]);
-                    completed.push(Completed { slot, cqe, data_intact, data });
+                    completed.push(CompletedCommand { slot, cqe, data_intact, data });
                 }
             });
         }
@@ -177,7 +179,7 @@ impl HostEnd for HostLink {
             return Ok(());
         }
         network.silent += u64::from(gone == Some(Gone::Silent) && now < network.echo_until);
-        Err(Lost)
+        Err(ConnectionLost)
     }
 
     fn seal(&mut self, secret: &FrameSecret) {
@@ -189,7 +191,7 @@ impl HostEnd for HostLink {
         self.seal = Some(seal);
     }
 
-    fn end_turn(&mut self, now: Instant, network: &mut Ether) {
+    fn end_turn(&mut self, now: Instant, network: &mut EtherNetwork) {
         let HostLink { qpair: Some(qpair), liveness, seal, buffers, .. } = self else { return };
         qpair.end.expire(now);
         if let Some((header, body)) = liveness.query(now, self.is_admin, &qpair.end.links, NQN) {
@@ -204,19 +206,19 @@ impl HostEnd for HostLink {
             if !qpair.poll_tx(now, &mut writer) {
                 break;
             }
-            network.net.send_frames(now, End::Host, sealed(seal.as_mut(), writer.frames));
+            network.net.send_frames(now, ConnEnd::Host, sealed(seal.as_mut(), writer.frames));
         }
         assert!(!qpair.end.has_tx(now), "what may leave is left behind");
     }
 
-    fn close(&mut self, now: Instant, network: &mut Ether, _orderly: bool) {
+    fn close(&mut self, now: Instant, network: &mut EtherNetwork, _orderly: bool) {
         self.qpair.iter_mut().for_each(|qpair| qpair.end.leave(Reason::Done));
         self.end_turn(now, network);
-        network.close(self.id, End::Host);
+        network.close(self.id, ConnEnd::Host);
     }
 
-    /// Nothing says that it is over.
-    fn kill(&mut self, _now: Instant, network: &mut Ether) {
-        network.close(self.id, End::Host);
+    /// Ends without a notice to the target.
+    fn kill(&mut self, _now: Instant, network: &mut EtherNetwork) {
+        network.close(self.id, ConnEnd::Host);
     }
 }

@@ -1,16 +1,14 @@
-//! Lanes over Ethernet: the real two ends of `roadtrain_ether_proto` over simulated links. One seed is one
-//! run.
+//! Lanes over Ethernet: both real ends of `roadtrain_ether_proto` over simulated links. One seed is one run.
 //!
-//! What a run checks, beside what the crate's other runs check of data and of requests:
-//! - every request completes exactly once, whatever links do to frames, and in bounded virtual time once
-//!   they behave;
+//! Checks of a run, in addition to those of the crate's other runs on data and requests:
+//! - every request completes exactly once, whatever links do to frames, and in bounded virtual time once they behave;
 //! - the pages of a write stay as they are until it is done;
-//! - a lane ends only when somebody ends it, or the target is gone: no cut, flood or move does it;
-//! - no moment goes on for ever, and idle lanes are almost silent.
+//! - a lane ends only when an end closes it, or the target is gone: no cut, flood or move does it;
+//! - time always advances, and idle lanes are almost silent.
 //!
-//! Hosts and the target are those of the other runs ([`crate::host`], [`crate::target`]); what is different about
-//! lanes over Ethernet is in [`host`], [`target`] and [`setup`]. What hosts ask about lanes goes over the
-//! links; that a host finds its target and joins is by word of mouth.
+//! Hosts and the target are those of the other runs ([`crate::host`], [`crate::target`]); the parts specific to lanes
+//! over Ethernet are in [`host`], [`target`] and [`setup`]. Hosts' queries about lanes are sent over the links;
+//! discovery of the target and joining are not simulated frame by frame.
 
 mod cipher;
 mod faults;
@@ -26,23 +24,23 @@ pub mod target;
 pub mod tcp;
 mod transport;
 
-use crate::plan::Plan;
+use crate::plan::SimPlan;
 use crate::summary::Summary;
-use crate::world::Failure;
-use setup::Ether;
+use crate::world::RunFailure;
+use setup::EtherNetwork;
 
-/// The run of a seed.
+/// Runs a seed.
 ///
 /// # Errors
-/// What may not be; assertions of the state machines included.
-pub fn run(seed: u64) -> Result<Summary, Failure> {
+/// The first violation found; assertions of the state machines included.
+pub fn run(seed: u64) -> Result<Summary, RunFailure> {
     run_changed(seed, |_| {})
 }
 
-/// The run of a seed whose plan `change` departs from.
+/// Runs a seed after `change` has altered its plan.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_changed(seed: u64, change: impl FnOnce(&mut Plan)) -> Result<Summary, Failure> {
-    crate::run_over::<Ether>(seed, change)
+pub fn run_changed(seed: u64, change: impl FnOnce(&mut SimPlan)) -> Result<Summary, RunFailure> {
+    crate::run_over::<EtherNetwork>(seed, change)
 }

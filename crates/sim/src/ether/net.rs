@@ -1,9 +1,9 @@
-//! Links between a host and a target. On their way frames are lost, repeated, damaged, overtaken and
-//! delayed, wait in a queue that is full at times, and a link may be cut.
+//! Links between a host and a target. Frames in flight are lost, repeated, damaged, reordered and delayed, wait in a
+//! queue that is full at times, and a link may be cut.
 
 use super::packet::Packet;
-use crate::ends::End;
-use crate::rng::Rng;
+use crate::ends::ConnEnd;
+use crate::rng::SimRng;
 use core::time::Duration;
 use roadtrain_ether_proto::frame_writer::MemoryFrame;
 use roadtrain_proto::time::Instant;
@@ -11,30 +11,30 @@ use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, flags};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Frames of the past that are remembered.
+/// Recorded frames that are kept.
 const TAPE_FRAMES: usize = 4000;
 
-/// A frame of the past.
+/// A recorded frame.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct RecordedFrame {
     /// Its link.
     pub link: u8,
-    /// Where it went.
-    pub to: End,
-    /// It.
+    /// End that it was sent to.
+    pub to: ConnEnd,
+    /// Header and body.
     pub octets: Vec<u8>,
 }
 
-/// How one direction of a link behaves.
+/// Behaviour of one direction of a link.
 #[derive(Clone, Copy, Debug)]
-pub struct Manners {
-    /// Shortest delay, and what may be added, in microseconds.
+pub struct LinkBehaviour {
+    /// Shortest delay and most additional delay, in microseconds.
     pub delay_us: (u64, u64),
-    /// Mbit/s, if there is a limit.
+    /// Rate in Mbit/s, if limited.
     pub rate_mbit: Option<u64>,
-    /// Octets that may wait for the link: what is more is dropped.
+    /// Bytes that may wait for the link; frames above that are dropped.
     pub queue_octets: u64,
-    /// Frames of a million that are lost.
+    /// Lost frames of a million.
     pub lost_ppm: u64,
     /// Frames of a million that arrive twice.
     pub repeated_ppm: u64,
@@ -42,15 +42,15 @@ pub struct Manners {
     pub damaged_ppm: u64,
     /// Frames of a million that others overtake.
     pub overtaken_ppm: u64,
-    /// Bodies are damaged as well, not only headers.
+    /// True if bodies are damaged as well, not only headers.
     pub damages_bodies: bool,
 }
 
-impl Manners {
-    /// A link that only takes its time.
+impl LinkBehaviour {
+    /// Returns the behaviour of a link that only delays.
     #[must_use]
     pub fn good(delay_us: u64, rate_mbit: Option<u64>, queue_octets: u64) -> Self {
-        Manners {
+        LinkBehaviour {
             delay_us: (delay_us, 0),
             rate_mbit,
             queue_octets,
@@ -62,82 +62,82 @@ impl Manners {
         }
     }
 
-    /// From now on nothing happens to frames but delay, and drops where the queue is full.
+    /// Stops all impairments except delay, and drops of a full queue.
     fn behave(&mut self) {
-        let kept = Manners::good(self.delay_us.0, self.rate_mbit, self.queue_octets);
-        *self = Manners { delay_us: self.delay_us, ..kept };
+        let kept = LinkBehaviour::good(self.delay_us.0, self.rate_mbit, self.queue_octets);
+        *self = LinkBehaviour { delay_us: self.delay_us, ..kept };
     }
 }
 
 roadtrain_proto::counters! {
-    /// Fates of frames.
+    /// Counters of frames.
     pub struct Fates {
-        /// Sent.
+        /// Sent frames.
         sent,
-        /// Lost, or sent without carrier.
+        /// Frames lost, or sent without carrier.
         lost,
-        /// Dropped because the queue, or the receiver's ring, was full.
+        /// Frames dropped because the queue, or the receiver's ring, was full.
         dropped,
-        /// Arrived twice.
+        /// Frames that arrived twice.
         repeated,
-        /// Damaged.
+        /// Damaged frames.
         damaged,
     }
 }
 
 /// One direction of a link.
-struct Way {
-    manners: Manners,
-    /// The link sends until then.
+struct LinkDirection {
+    behaviour: LinkBehaviour,
+    /// Time until which the link sends.
     busy_until: Instant,
-    /// The last frame in order arrives then.
+    /// Arrival time of the last frame in order.
     last_at: Instant,
     flight: BTreeMap<(Instant, u64), Packet>,
     serial: u64,
-    deaf_until: Instant,
+    drops_until: Instant,
 }
 
-struct Link {
-    ways: [Way; 2],
+struct SimLink {
+    directions: [LinkDirection; 2],
     has_carrier: bool,
-    /// Frames sent without carrier wait in the interface.
+    /// True if frames sent without carrier wait in the interface.
     sticks: bool,
-    stuck: Vec<(End, Packet)>,
+    stuck: Vec<(ConnEnd, Packet)>,
 }
 
 /// The links.
 pub struct Net {
-    links: Vec<Link>,
-    rng: Rng,
+    links: Vec<SimLink>,
+    rng: SimRng,
     ring_frames: usize,
-    /// What somebody has seen who listens.
-    tape: VecDeque<Seen>,
-    /// Fates of frames.
+    /// Frames recorded by an eavesdropper.
+    tape: VecDeque<RecordedFrame>,
+    /// Counters of frames.
     pub fates: Fates,
 }
 
-fn index(to: End) -> usize {
+fn index(to: ConnEnd) -> usize {
     match to {
-        End::Host => 0,
-        End::Target => 1,
+        ConnEnd::Host => 0,
+        ConnEnd::Target => 1,
     }
 }
 
 impl Net {
-    /// Links with these manners, to the host and to the target. A receiver that does not look has room for
+    /// Makes links with these behaviours, to the host and to the target. A receiver that does not poll has room for
     /// `ring_frames` of each link.
     #[must_use]
-    pub fn new(links: &[[Manners; 2]], ring_frames: usize, rng: Rng) -> Self {
-        let way = |&manners: &Manners| Way {
-            manners,
+    pub fn new(links: &[[LinkBehaviour; 2]], ring_frames: usize, rng: SimRng) -> Self {
+        let direction = |&behaviour: &LinkBehaviour| LinkDirection {
+            behaviour,
             busy_until: Instant(0),
             last_at: Instant(0),
             flight: BTreeMap::new(),
             serial: 0,
-            deaf_until: Instant(0),
+            drops_until: Instant(0),
         };
-        let link = |ways: &[Manners; 2]| Link {
-            ways: ways.each_ref().map(way),
+        let link = |directions: &[LinkBehaviour; 2]| SimLink {
+            directions: directions.each_ref().map(direction),
             has_carrier: true,
             sticks: false,
             stuck: Vec::new(),
@@ -146,25 +146,25 @@ impl Net {
         Net { links, rng, ring_frames, tape: VecDeque::new(), fates: Fates::default() }
     }
 
-    /// How many.
+    /// Returns the number of links.
     #[must_use]
     pub fn links(&self) -> u8 {
         self.links.len() as u8
     }
 
     /// Sends over a link.
-    pub fn send(&mut self, now: Instant, link: u8, from: End, packet: Packet) {
+    pub fn send(&mut self, now: Instant, link: u8, from: ConnEnd, packet: Packet) {
         let Net { links, rng, tape, fates, .. } = self;
         if let Packet::Frame(octets) = &packet
             && rng.chance(20)
         {
             tape.truncate(TAPE_FRAMES - 1);
-            tape.push_front(Seen { link, to: from.peer(), octets: octets.clone() });
+            tape.push_front(RecordedFrame { link, to: from.peer(), octets: octets.clone() });
         }
         let link = &mut links[usize::from(link)];
         fates.sent += 1;
         if link.has_carrier {
-            link.ways[index(from.peer())].send(now, packet, rng, fates);
+            link.directions[index(from.peer())].send(now, packet, rng, fates);
         } else if link.sticks && link.stuck.len() < 64 {
             link.stuck.push((from, packet));
         } else {
@@ -172,11 +172,11 @@ impl Net {
         }
     }
 
-    /// Sends what an end has loaded.
+    /// Sends frames that an end has built.
     pub fn send_frames(
         &mut self,
         now: Instant,
-        from: End,
+        from: ConnEnd,
         frames: impl IntoIterator<Item = MemoryFrame>,
     ) {
         for frame in frames {
@@ -185,32 +185,34 @@ impl Net {
         }
     }
 
-    /// Something arrives that no end has sent.
-    pub fn inject(&mut self, at: Instant, link: u8, to: End, octets: Vec<u8>) {
-        let way = &mut self.links[usize::from(link)].ways[index(to)];
-        way.push(at, Packet::Frame(octets));
+    /// Injects a frame that no end has sent.
+    pub fn inject(&mut self, at: Instant, link: u8, to: ConnEnd, octets: Vec<u8>) {
+        let direction = &mut self.links[usize::from(link)].directions[index(to)];
+        direction.push(at, Packet::Frame(octets));
     }
 
-    /// A frame of the past.
+    /// Returns a random recorded frame.
     #[must_use]
-    pub fn any_seen(&mut self) -> Option<Seen> {
+    pub fn any_seen(&mut self) -> Option<RecordedFrame> {
         let count = self.tape.len() as u64;
         let number = if count > 0 { self.rng.below(count) } else { return None };
         self.tape.get(number as usize).cloned()
     }
 
-    /// Frames of the past to an end.
-    pub fn seen(&self, to: End) -> impl Iterator<Item = &Seen> {
+    /// Returns the recorded frames to an end.
+    pub fn seen(&self, to: ConnEnd) -> impl Iterator<Item = &RecordedFrame> {
         self.tape.iter().filter(move |seen| seen.to == to)
     }
 
-    /// What has arrived at an end: link and packet.
-    pub fn receive(&mut self, now: Instant, end: End) -> Vec<(u8, Packet)> {
+    /// Returns the packets that have arrived at an end, with their links.
+    pub fn receive(&mut self, now: Instant, end: ConnEnd) -> Vec<(u8, Packet)> {
         let (mut arrived, ring_frames) = (Vec::new(), self.ring_frames);
         for (number, link) in (0..).zip(&mut self.links) {
-            let way = &mut link.ways[index(end)];
+            let direction = &mut link.directions[index(end)];
             let mut count = 0;
-            while let Some(entry) = way.flight.first_entry().filter(|entry| entry.key().0 <= now) {
+            while let Some(entry) =
+                direction.flight.first_entry().filter(|entry| entry.key().0 <= now)
+            {
                 let packet = entry.remove();
                 count += 1;
                 if count <= ring_frames {
@@ -223,22 +225,21 @@ impl Net {
         arrived
     }
 
-    /// When something arrives at an end.
+    /// Returns the time of the next arrival at an end.
     #[must_use]
-    pub fn next_at(&self, end: End) -> Option<Instant> {
-        let ways = self.links.iter().map(|link| &link.ways[index(end)]);
-        ways.filter_map(|way| way.flight.keys().next().map(|(at, _)| *at)).min()
+    pub fn next_at(&self, end: ConnEnd) -> Option<Instant> {
+        let directions = self.links.iter().map(|link| &link.directions[index(end)]);
+        directions.filter_map(|direction| direction.flight.keys().next().map(|(at, _)| *at)).min()
     }
 
-    /// Cuts a link: what is under way is lost. With `sticks`, what is sent meanwhile waits in the
-    /// interfaces.
+    /// Cuts a link: packets in flight are lost. With `sticks`, packets sent meanwhile wait in the interfaces.
     pub fn cut(&mut self, link: u8, sticks: bool) {
         let link = &mut self.links[usize::from(link)];
         (link.has_carrier, link.sticks) = (false, sticks);
-        link.ways.iter_mut().for_each(|way| way.flight.clear());
+        link.directions.iter_mut().for_each(|direction| direction.flight.clear());
     }
 
-    /// The link is there again.
+    /// Restores a link.
     pub fn mend(&mut self, now: Instant, number: u8) {
         let link = &mut self.links[usize::from(number)];
         link.has_carrier = true;
@@ -247,29 +248,32 @@ impl Net {
         }
     }
 
-    /// Whether the link is there.
+    /// True if the link has carrier.
     #[must_use]
     pub fn has_carrier(&self, link: u8) -> bool {
         self.links[usize::from(link)].has_carrier
     }
 
-    /// Loses everything towards `to` until then.
-    pub fn deafen(&mut self, link: u8, to: End, until: Instant) {
-        self.links[usize::from(link)].ways[index(to)].deaf_until = until;
+    /// Drops everything sent towards `to`, until the given time.
+    pub fn drop_towards(&mut self, link: u8, to: ConnEnd, until: Instant) {
+        self.links[usize::from(link)].directions[index(to)].drops_until = until;
     }
 
-    /// From now on links are there and do no harm.
+    /// Restores all links and stops all impairments.
     pub fn behave(&mut self, now: Instant) {
         for number in 0..self.links() {
             self.mend(now, number);
         }
-        self.links.iter_mut().flat_map(|link| &mut link.ways).for_each(|w| w.manners.behave());
+        self.links
+            .iter_mut()
+            .flat_map(|link| &mut link.directions)
+            .for_each(|w| w.behaviour.behave());
     }
 }
 
-impl Way {
-    fn send(&mut self, now: Instant, mut packet: Packet, rng: &mut Rng, fates: &mut Fates) {
-        let Manners { rate_mbit, queue_octets, .. } = self.manners;
+impl LinkDirection {
+    fn send(&mut self, now: Instant, mut packet: Packet, rng: &mut SimRng, fates: &mut Fates) {
+        let LinkBehaviour { rate_mbit, queue_octets, .. } = self.behaviour;
         let mut left_at = now;
         if let Some(rate_mbit) = rate_mbit {
             let waiting = self.busy_until.since(now).as_nanos() as u64 * rate_mbit / 8000;
@@ -281,22 +285,22 @@ impl Way {
             self.busy_until = self.busy_until.max(now) + time;
             left_at = self.busy_until;
         }
-        let chance = |rng: &mut Rng, ppm| rng.below(1_000_000) < ppm;
-        if chance(rng, self.manners.lost_ppm) || now < self.deaf_until {
+        let chance = |rng: &mut SimRng, ppm| rng.below(1_000_000) < ppm;
+        if chance(rng, self.behaviour.lost_ppm) || now < self.drops_until {
             fates.lost += 1;
             return;
         }
-        if chance(rng, self.manners.repeated_ppm) {
+        if chance(rng, self.behaviour.repeated_ppm) {
             fates.repeated += 1;
             let later = rng.micros(0, 2000);
             self.push(left_at + self.delay(rng) + later, packet.clone());
         }
-        if chance(rng, self.manners.damaged_ppm) {
+        if chance(rng, self.behaviour.damaged_ppm) {
             fates.damaged += 1;
-            damage(&mut packet, self.manners.damages_bodies, rng);
+            damage(&mut packet, self.behaviour.damages_bodies, rng);
         }
         let mut at = left_at + self.delay(rng);
-        if chance(rng, self.manners.overtaken_ppm) {
+        if chance(rng, self.behaviour.overtaken_ppm) {
             at += rng.micros(0, 1000);
         } else {
             at = at.max(self.last_at);
@@ -305,8 +309,8 @@ impl Way {
         self.push(at, packet);
     }
 
-    fn delay(&self, rng: &mut Rng) -> Duration {
-        let (shortest, more) = self.manners.delay_us;
+    fn delay(&self, rng: &mut SimRng) -> Duration {
+        let (shortest, more) = self.behaviour.delay_us;
         rng.micros(shortest, shortest + more)
     }
 
@@ -316,15 +320,15 @@ impl Way {
     }
 }
 
-/// Changes some bits, or cuts the end off.
-fn damage(packet: &mut Packet, bodies: bool, rng: &mut Rng) {
+/// Flips some bits, or truncates the frame.
+fn damage(packet: &mut Packet, bodies: bool, rng: &mut SimRng) {
     let Packet::Frame(octets) = packet else { return };
     if rng.chance(10) {
         octets.truncate(rng.below(octets.len() as u64) as usize);
         return;
     }
     let set = FrameHeader::ref_from_prefix(octets).map_or(0, |(header, _)| header.flags.get());
-    // What is asked about lanes has no check sum but Ethernet's own.
+    // Frames for queries about lanes have no checksum but Ethernet's own.
     let is_cargo = octets.get(1) == Some(&(FrameType::Cargo as u8));
     let bodies = bodies && (is_cargo || set & flags::CRC != 0);
     let end = if bodies { octets.len() } else { FRAME_HEADER_BYTES.min(octets.len()) };

@@ -1,21 +1,21 @@
-//! Packets that links carry: frames of ours, and segments of a TCP connection.
+//! Packets on links: Roadtrain's frames, and segments of a TCP connection.
 
-/// Preamble, Ethernet's header and check sequence, and the gap between frames.
+/// Bytes of preamble, Ethernet header, check sequence and the gap between frames.
 const ETHERNET_OCTETS: u64 = 8 + 14 + 4 + 12;
-/// IP and TCP headers with timestamps.
+/// Bytes of IP and TCP headers with timestamps.
 const HEADER_OCTETS: u64 = 52;
 
-/// A packet that a link carries.
+/// A packet on a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Packet {
-    /// A frame of ours: header and body.
+    /// A Roadtrain frame: header and body.
     Frame(Vec<u8>),
     /// A segment of a TCP connection that uses the link as well.
-    Segment(Segment),
+    Segment(NeighbourSegment),
 }
 
 impl Packet {
-    /// Octets of time that it takes on the link.
+    /// Returns the bytes of link time that it takes.
     #[must_use]
     pub fn octets(&self) -> u64 {
         let payload = match self {
@@ -26,32 +26,32 @@ impl Packet {
     }
 }
 
-/// A segment, numbered as a whole.
+/// A TCP segment, numbered as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Segment {
+pub enum NeighbourSegment {
     /// Data.
     Data {
-        /// Its number.
+        /// Number of the segment.
         number: u64,
-        /// Octets of data.
+        /// Bytes of data.
         octets: u64,
     },
     /// Acknowledgement of the segment `number`, and of all before `before`.
     Ack {
-        /// The segment that it answers.
+        /// Segment that it acknowledges.
         number: u64,
-        /// All before this one have arrived.
+        /// Number before which all segments have arrived.
         before: u64,
     },
 }
 
-impl Segment {
-    /// Octets on the link.
+impl NeighbourSegment {
+    /// Returns its bytes on the link, without Ethernet's.
     #[must_use]
     pub fn octets(&self) -> u64 {
         match self {
-            Segment::Data { octets, .. } => octets + HEADER_OCTETS,
-            Segment::Ack { .. } => HEADER_OCTETS,
+            NeighbourSegment::Data { octets, .. } => octets + HEADER_OCTETS,
+            NeighbourSegment::Ack { .. } => HEADER_OCTETS,
         }
     }
 }

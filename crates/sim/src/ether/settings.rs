@@ -1,6 +1,6 @@
 //! Settings of lanes over Ethernet and of their links.
 
-use super::net::Manners;
+use super::net::LinkBehaviour;
 use roadtrain_ether_proto::Packing;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_wire::ether::{DATA_RECORD_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES, TAG_BYTES};
@@ -8,45 +8,45 @@ use roadtrain_wire::ether::{DATA_RECORD_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES, T
 /// A link.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkPlan {
-    /// Largest frame: header and body.
+    /// Largest frame in bytes: header and body.
     pub frame_bytes: u16,
-    /// To the host, to the target.
-    pub ways: [Manners; 2],
+    /// Behaviour towards the host and towards the target.
+    pub directions: [LinkBehaviour; 2],
 }
 
-/// One end's manner of sending.
+/// Send settings of one end.
 #[derive(Clone, Copy, Debug)]
 pub struct Sending {
-    /// Policy by which they are sent.
+    /// Batching policy.
     pub policy: PolicyConfig,
-    /// Packing: parts that go together.
+    /// Packing of requests and pieces.
     pub packing: Packing,
-    /// Frames of one send.
+    /// Most frames of one send.
     pub frames_per_send: usize,
 }
 
 /// Settings of lanes and their links.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct EtherSettings {
     /// Pages of a lane's damq.
     pub pages: u32,
-    /// PIECE.
+    /// PIECE in bytes.
     pub piece_bytes: u16,
-    /// Bodies have check sums.
+    /// True if bodies have checksums.
     pub body_crc: bool,
-    /// Frames are sealed, and hosts authenticate for that.
+    /// True if frames are sealed, for which hosts authenticate.
     pub seals: bool,
-    /// The host's manner.
+    /// Send settings of the host.
     pub host: Sending,
-    /// The target's manner.
+    /// Send settings of the target.
     pub target: Sending,
-    /// The links.
+    /// Links of every lane.
     pub links: Vec<LinkPlan>,
-    /// Frames that a receiver who does not look has room for.
+    /// Frames that fit into the ring of a receiver that does not poll.
     pub ring_frames: usize,
 }
 
-/// Largest piece that frames of all these links carry.
+/// Returns the largest piece that frames of all these links carry.
 #[must_use]
 pub fn piece_bytes(links: &[LinkPlan]) -> u16 {
     let smallest = links.iter().map(|link| usize::from(link.frame_bytes)).min().unwrap_or(0);

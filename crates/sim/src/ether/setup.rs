@@ -1,13 +1,13 @@
-//! Lanes over simulated links. What lanes send goes over the links, and so does what hosts ask about lanes (Query, and
-//! Leave before others are made). That a host finds its target and joins is by word of mouth, which takes its time and
-//! needs a link.
+//! Lanes over simulated links. Frames of lanes are sent over the links, and so are hosts' queries about lanes (Query,
+//! and Leave before new lanes are made). Discovery of the target and joining are direct messages, which take time and
+//! need a link.
 
 use super::net::Net;
 use super::packet::Packet;
-use crate::ends::{Arrival, ConnId, End, Lost};
-use crate::plan::{NQN, Plan, Sabotage};
-use crate::rng::Rng;
-use crate::transport::Opening;
+use crate::ends::{ConnEnd, ConnId, ConnectionArrival, ConnectionLost};
+use crate::plan::{NQN, Sabotage, SimPlan};
+use crate::rng::SimRng;
+use crate::transport::QueueOpening;
 use core::time::Duration;
 use roadtrain_ether_proto::channel::{ChannelConfig, WINDOW};
 use roadtrain_ether_proto::fence::{EarlierLane, Fence, FenceState, Route};
@@ -20,29 +20,29 @@ use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress, VERSION, parse, 
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Time that a word takes.
-const WORD: Duration = Duration::from_micros(500);
+/// Latency of a direct message.
+const MESSAGE_LATENCY: Duration = Duration::from_micros(500);
 
-/// An end of a lane.
-struct Side {
+/// One end of a lane.
+struct EtherLaneSide {
     token: u64,
     socket_number: u16,
-    /// Its first SEQ of each link.
+    /// First SEQ of each link.
     firsts: Vec<u32>,
-    /// Numbers that it has room for.
+    /// Receive window in frames.
     window: u16,
     arrived: VecDeque<Vec<u8>>,
-    /// It knows the lane.
+    /// True while this end knows the lane.
     is_there: bool,
-    /// It hears then that the lane is over.
+    /// Time at which this end notices that the lane has ended.
     over_at: Option<Instant>,
-    /// It has.
-    has_heard: bool,
+    /// True once it has noticed.
+    has_noticed: bool,
 }
 
-impl Side {
-    fn new(rng: &mut Rng, links: usize, window: u16) -> Self {
-        Side {
+impl EtherLaneSide {
+    fn new(rng: &mut SimRng, links: usize, window: u16) -> Self {
+        EtherLaneSide {
             token: rng.bits(),
             socket_number: rng.between(1, 0xffff) as u16,
             firsts: (0..links).map(|_| first_seq(rng)).collect(),
@@ -50,7 +50,7 @@ impl Side {
             arrived: VecDeque::new(),
             is_there: true,
             over_at: None,
-            has_heard: false,
+            has_noticed: false,
         }
     }
 
@@ -59,78 +59,78 @@ impl Side {
     }
 }
 
-/// What a host does before it joins.
-enum Before {
-    /// It looks for the target: somebody may answer then.
+/// Step of a host before it joins.
+enum JoinStep {
+    /// Discovery of the target, with the time of the next attempt.
     Finding(Instant),
-    /// Earlier lanes are to end.
+    /// Ending earlier lanes.
     Fencing,
 }
 
 /// A lane.
-struct Lane {
+struct SimEtherLane {
     hostid: [u8; 16],
     entries: u16,
-    /// The target that is meant.
+    /// Target that the host has discovered.
     endpoint: [u8; 16],
-    before: Option<Before>,
-    host: Side,
-    /// `None` until the target has made it.
-    target: Option<Side>,
-    /// What its host ends it with, if it is sealed.
+    join_step: Option<JoinStep>,
+    host: EtherLaneSide,
+    /// Target end; `None` until the target has made it.
+    target: Option<EtherLaneSide>,
+    /// Proof with which the host ends a sealed lane.
     proof: Option<[u8; PROOF_BYTES]>,
-    /// The next word arrives then: Join at the target, or Joined at the host.
-    word_at: Option<Instant>,
+    /// Arrival time of the next direct message: Join at the target, or Joined at the host.
+    message_at: Option<Instant>,
 }
 
-impl Lane {
-    fn side(&mut self, end: End) -> Option<&mut Side> {
+impl SimEtherLane {
+    fn side(&mut self, end: ConnEnd) -> Option<&mut EtherLaneSide> {
         match end {
-            End::Host => Some(&mut self.host),
-            End::Target => self.target.as_mut(),
+            ConnEnd::Host => Some(&mut self.host),
+            ConnEnd::Target => self.target.as_mut(),
         }
     }
 }
 
-/// Relief when a fault is over.
+/// Action at the end of a fault.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Relief {
-    Mend { link: u8, told: bool },
-    Widen(End),
+    Mend { link: u8, is_notified: bool },
+    Widen(ConnEnd),
 }
 
 /// The links, and the lanes over them.
-pub struct Ether {
+pub struct EtherNetwork {
     /// The links.
     pub net: Net,
-    /// Octets that were no frame, or of no lane.
+    /// Received frames that were invalid, or of no lane.
     pub foreign: u64,
     /// Lanes that were made.
     pub made: u64,
     /// Frames that sealed lanes have refused.
     pub refused: u64,
-    /// Lanes that their hosts gave up because nothing but an echo came.
+    /// Lanes that hosts abandoned because only an echo arrived.
     pub silent: u64,
-    /// There is one until then.
+    /// Time until which an echo is active.
     pub(super) echo_until: Instant,
-    plan: Plan,
-    pub(super) rng: Rng,
-    lanes: BTreeMap<ConnId, Lane>,
+    plan: SimPlan,
+    pub(super) rng: SimRng,
+    lanes: BTreeMap<ConnId, SimEtherLane>,
     last: u32,
-    /// What ends hosts' earlier lanes, while their processes live.
+    /// Fences that end hosts' earlier lanes, while their processes live.
     fences: BTreeMap<[u8; 16], Fence>,
-    /// Names the target's process.
+    /// Identifier of the target's process.
     endpoint: [u8; 16],
-    /// The target does not answer before.
+    /// Time before which the target does not respond.
     silent_until: Instant,
-    /// An end does nothing before.
+    /// Time before which each end is stalled.
     pub(super) stalled_until: [Instant; 2],
-    /// What happens when faults are over.
+    /// Actions at the end of faults.
     pub(super) reliefs: Vec<(Instant, Relief)>,
 }
 
-impl Ether {
-    /// A host asks the target about a lane, at socket number 0, or at one of a lane that is not there.
+impl EtherNetwork {
+    /// Handles a host's query about a lane, sent to socket number 0, or to that of an ended lane.
     fn answer(
         &mut self,
         now: Instant,
@@ -139,24 +139,25 @@ impl Ether {
         kind: FrameType,
         body: &[u8],
     ) {
-        let is_stranger = header.socket_number.get() == 0;
-        let asked = Inquiry::read(header, kind, body);
-        let asked = asked.filter(|_| is_stranger || kind == FrameType::Leave);
-        let Some((inquiry, _)) = asked.filter(|_| self.silent_until <= now) else {
+        let is_unaddressed = header.socket_number.get() == 0;
+        let received = Inquiry::read(header, kind, body);
+        let received = received.filter(|_| is_unaddressed || kind == FrameType::Leave);
+        let Some((inquiry, _)) = received.filter(|_| self.silent_until <= now) else {
             self.foreign += 1;
             return;
         };
-        let target = |lane: &Lane| lane.target.as_ref().map(|side| (side.is_there, side.token));
+        let target =
+            |lane: &SimEtherLane| lane.target.as_ref().map(|side| (side.is_there, side.token));
         let lane = self.lanes.values_mut().find(|l| target(l) == Some((true, inquiry.token)));
-        if lane.is_some() && !is_stranger {
-            return; // not where that lane listens
+        if lane.is_some() && !is_unaddressed {
+            return; // that lane has another socket number
         }
         let known = lane.as_ref().map(|lane| (lane.host.token, lane.proof));
         let side = lane.and_then(|lane| lane.target.as_mut());
         match (inquiry.verdict(known), side) {
             (Verdict::Deny, _) => {
                 let (answer, leave) = inquiry.deny(header, &self.endpoint);
-                self.tell(now, link, End::Target, answer, leave.as_bytes());
+                self.send_frame(now, link, ConnEnd::Target, answer, leave.as_bytes());
             }
             (Verdict::End, Some(side)) => side.over_at = Some(now),
             (Verdict::Acknowledge, Some(side)) => {
@@ -166,19 +167,19 @@ impl Ether {
         }
     }
 
-    /// What the host ends the lane with.
+    /// Sets the proof with which the host ends the lane.
     pub(super) fn set_proof(&mut self, id: ConnId, proofs: Option<Proofs>) {
         if let Some(lane) = self.lanes.get_mut(&id) {
             lane.proof = proofs.map(|proofs| proofs.peer);
         }
     }
 
-    /// Sends a frame that no lane has built.
-    pub(super) fn tell(
+    /// Sends a frame that is not of a lane's qpair.
+    pub(super) fn send_frame(
         &mut self,
         now: Instant,
         link: u8,
-        from: End,
+        from: ConnEnd,
         header: FrameHeader,
         body: &[u8],
     ) {
@@ -186,25 +187,25 @@ impl Ether {
         self.net.send(now, link, from, Packet::Frame(octets));
     }
 
-    /// What a host asks about its lane, over each link.
+    /// Sends a host's query about its lane, over each link.
     pub(super) fn query(&mut self, now: Instant, id: ConnId, header: FrameHeader, body: &[u8]) {
         let Some(lane) = self.lanes.get(&id) else { return };
         let reply = lane.host.socket_number.into();
         for link in 0..self.net.links() {
-            self.tell(now, link, End::Host, FrameHeader { link, reply, ..header }, body);
+            self.send_frame(now, link, ConnEnd::Host, FrameHeader { link, reply, ..header }, body);
         }
     }
 
-    /// What a host does before it joins.
-    pub(super) fn prepare(&mut self, now: Instant, id: ConnId) -> Result<(), Lost> {
+    /// Runs a host's steps before it joins.
+    pub(super) fn prepare(&mut self, now: Instant, id: ConnId) -> Result<(), ConnectionLost> {
         let is_there = self.has_carrier() && self.silent_until <= now;
-        let Some(lane) = self.lanes.get_mut(&id) else { return Err(Lost) };
+        let Some(lane) = self.lanes.get_mut(&id) else { return Err(ConnectionLost) };
         let fence = self.fences.entry(lane.hostid).or_default();
-        if let Some(Before::Finding(at)) = &mut lane.before
+        if let Some(JoinStep::Finding(at)) = &mut lane.join_step
             && *at <= now
         {
             if !is_there {
-                *at = now + WORD;
+                *at = now + MESSAGE_LATENCY;
                 return Ok(());
             }
             lane.endpoint = self.endpoint;
@@ -214,28 +215,30 @@ impl Ether {
                 _ => &[self.endpoint],
             };
             fence.begin(now, self.endpoint, &routes, there);
-            lane.before = Some(Before::Fencing);
+            lane.join_step = Some(JoinStep::Fencing);
         }
-        let Some(Before::Fencing) = lane.before else { return Ok(()) };
+        let Some(JoinStep::Fencing) = lane.join_step else { return Ok(()) };
         for octets in lane.host.arrived.drain(..) {
             if let Ok((header, kind, body)) = parse(&octets) {
                 fence.hear(&header, kind, body);
             }
         }
         match fence.state(now) {
-            FenceState::Open => (lane.before, lane.word_at) = (None, Some(now + WORD)),
+            FenceState::Open => {
+                (lane.join_step, lane.message_at) = (None, Some(now + MESSAGE_LATENCY))
+            }
             FenceState::Asking => {}
-            FenceState::Closed => return Err(Lost),
+            FenceState::Closed => return Err(ConnectionLost),
         }
         let (net, reply) = (&mut self.net, lane.host.socket_number.into());
         fence.put(now, |route, header, body| {
             let octets = frame(FrameHeader { reply, ..header }, body);
-            net.send(now, route.port as u8, End::Host, Packet::Frame(octets));
+            net.send(now, route.port as u8, ConnEnd::Host, Packet::Frame(octets));
         });
         Ok(())
     }
 
-    /// The host's ends move to other socket numbers: what they are now.
+    /// Moves the host end to another socket number, and returns it.
     pub fn change_socket_number(&mut self, id: ConnId) -> u16 {
         let number = self.rng.between(1, 0xffff) as u16;
         if let Some(lane) = self.lanes.get_mut(&id) {
@@ -244,7 +247,7 @@ impl Ether {
         number
     }
 
-    /// The host is to end one of its lanes.
+    /// Makes a host end one of its lanes.
     pub fn end_any(&mut self, now: Instant) {
         let number = self.rng.below(self.lanes.len().max(1) as u64) as usize;
         if let Some(lane) = self.lanes.values_mut().nth(number) {
@@ -252,7 +255,7 @@ impl Ether {
         }
     }
 
-    /// Hosts end all their lanes.
+    /// Makes hosts end all their lanes.
     pub(super) fn end_all(&mut self, now: Instant) {
         self.lanes.values_mut().for_each(|lane| lane.host.over_at = Some(now));
     }
@@ -261,21 +264,21 @@ impl Ether {
         (0..self.net.links()).any(|link| self.net.has_carrier(link))
     }
 
-    /// The links of a lane's end, and the entries of its queue.
+    /// Returns the links of a lane's end, and the entries of its queue.
     pub(super) fn links<R: Copy>(
         &mut self,
         now: Instant,
         id: ConnId,
-        end: End,
+        end: ConnEnd,
     ) -> Option<(Links<R>, u16)> {
         let lane = self.lanes.get_mut(&id)?;
-        if end == End::Host {
+        if end == ConnEnd::Host {
             lane.target.as_ref()?;
-            lane.word_at.take_if(|at| *at <= now)?;
+            lane.message_at.take_if(|at| *at <= now)?;
         }
         let (ours, theirs) = match end {
-            End::Host => (&lane.host, lane.target.as_ref()?),
-            End::Target => (lane.target.as_ref()?, &lane.host),
+            ConnEnd::Host => (&lane.host, lane.target.as_ref()?),
+            ConnEnd::Target => (lane.target.as_ref()?, &lane.host),
         };
         let mut links = Links::new(ours.token, theirs.token, ours.socket_number);
         for (link, plan) in (0..).zip(&self.plan.ether.links) {
@@ -291,19 +294,19 @@ impl Ether {
         Some((links, lane.entries))
     }
 
-    /// What the lanes are made with.
-    pub(super) fn plan(&self) -> &Plan {
+    /// Returns the plan of the run.
+    pub(super) fn plan(&self) -> &SimPlan {
         &self.plan
     }
 }
 
-/// Calls of [`crate::transport::Transport`].
-impl Ether {
-    /// The network of a run.
-    pub(super) fn new(plan: &Plan, mut rng: Rng) -> Self {
-        let ways: Vec<_> = plan.ether.links.iter().map(|link| link.ways).collect();
-        Ether {
-            net: Net::new(&ways, plan.ether.ring_frames, rng.fork()),
+/// Methods of [`crate::transport::SimTransport`].
+impl EtherNetwork {
+    /// Makes the network of a run.
+    pub(super) fn new(plan: &SimPlan, mut rng: SimRng) -> Self {
+        let directions: Vec<_> = plan.ether.links.iter().map(|link| link.directions).collect();
+        EtherNetwork {
+            net: Net::new(&directions, plan.ether.ring_frames, rng.fork()),
             foreign: 0,
             made: 0,
             refused: 0,
@@ -321,34 +324,36 @@ impl Ether {
         }
     }
 
-    /// Time at which something is due at an end.
-    pub(super) fn next_at(&self, end: End) -> Option<Instant> {
-        let words = self.lanes.values().flat_map(|lane| {
-            let is_mine = lane.target.is_some() == (end == End::Host);
-            let side = if end == End::Host { Some(&lane.host) } else { lane.target.as_ref() };
-            let over_at =
-                side.filter(|side| side.is_there && !side.has_heard).and_then(|side| side.over_at);
-            let before = lane.before.as_ref().filter(|_| end == End::Host && lane.host.is_there);
-            let before = before.and_then(|before| match before {
-                Before::Finding(at) => Some(*at),
-                Before::Fencing => self.fences.get(&lane.hostid)?.deadline(),
+    /// Returns the time of the next event at an end.
+    pub(super) fn next_at(&self, end: ConnEnd) -> Option<Instant> {
+        let messages = self.lanes.values().flat_map(|lane| {
+            let is_mine = lane.target.is_some() == (end == ConnEnd::Host);
+            let side = if end == ConnEnd::Host { Some(&lane.host) } else { lane.target.as_ref() };
+            let over_at = side
+                .filter(|side| side.is_there && !side.has_noticed)
+                .and_then(|side| side.over_at);
+            let join_step =
+                lane.join_step.as_ref().filter(|_| end == ConnEnd::Host && lane.host.is_there);
+            let join_step = join_step.and_then(|join_step| match join_step {
+                JoinStep::Finding(at) => Some(*at),
+                JoinStep::Fencing => self.fences.get(&lane.hostid)?.deadline(),
             });
-            let word_at = lane.word_at.filter(|_| is_mine && lane.host.is_there);
-            [over_at, before, word_at].into_iter().flatten()
+            let message_at = lane.message_at.filter(|_| is_mine && lane.host.is_there);
+            [over_at, join_step, message_at].into_iter().flatten()
         });
         let reliefs = self.reliefs.iter().map(|(at, _)| *at);
-        let due = words.chain(self.net.next_at(end)).min();
+        let due = messages.chain(self.net.next_at(end)).min();
         let due = due.map(|at| at.max(self.stalled_until(end)));
         reliefs.chain(due).min()
     }
 
-    /// An end does nothing before.
-    pub(super) fn stalled_until(&self, end: End) -> Instant {
-        self.stalled_until[usize::from(end == End::Target)]
+    /// Returns the time before which an end is stalled.
+    pub(super) fn stalled_until(&self, end: ConnEnd) -> Instant {
+        self.stalled_until[usize::from(end == ConnEnd::Target)]
     }
 
     /// Sorts packets that have arrived at an end by lanes.
-    pub(super) fn sort(&mut self, now: Instant, end: End) {
+    pub(super) fn sort(&mut self, now: Instant, end: ConnEnd) {
         for (link, packet) in self.net.receive(now, end) {
             let Packet::Frame(octets) = packet else { continue };
             let Ok((header, kind, body)) = parse(&octets) else {
@@ -357,15 +362,15 @@ impl Ether {
             };
             let names = (header.token.get(), header.socket_number.get());
             let side = self.lanes.values_mut().find_map(|lane| {
-                // Who only asks listens for answers about other lanes.
-                let asks = lane.before.is_some();
+                // A host that is fencing receives replies about other lanes.
+                let is_fencing = lane.join_step.is_some();
                 let side = lane.side(end).filter(|side| side.is_there)?;
                 let is_its = names == (side.token, side.socket_number);
-                (is_its || asks && names.1 == side.socket_number).then_some(side)
+                (is_its || is_fencing && names.1 == side.socket_number).then_some(side)
             });
             match (side, kind) {
                 (Some(side), _) => side.arrived.push_back(octets),
-                (None, FrameType::Leave | FrameType::Query) if end == End::Target => {
+                (None, FrameType::Leave | FrameType::Query) if end == ConnEnd::Target => {
                     self.answer(now, link, &header, kind, body);
                 }
                 (None, _) => self.foreign += 1,
@@ -373,7 +378,7 @@ impl Ether {
         }
     }
 
-    /// The target's process is another one, and not there before.
+    /// Replaces the target's process, which is silent until `until`.
     pub(super) fn silence(&mut self, until: Instant) {
         self.silent_until = until;
         self.endpoint = u128::from(self.rng.bits()).to_le_bytes();
@@ -384,47 +389,50 @@ impl Ether {
         self.lanes.get(&id).is_some_and(|lane| lane.host.is_there)
     }
 
-    /// A host makes a lane.
-    pub(super) fn open(&mut self, now: Instant, queue: Opening) -> ConnId {
+    /// Opens a lane for a host.
+    pub(super) fn open(&mut self, now: Instant, queue: QueueOpening) -> ConnId {
         self.last += 1;
         let id = ConnId(self.last);
-        let host = Side::new(&mut self.rng, self.plan.ether.links.len(), WINDOW as u16);
-        let Opening { hostid, qid, entries, .. } = queue;
-        // The others go where the admin queue has gone.
-        let is_its = |lane: &&Lane| lane.hostid == hostid && lane.host.is_there;
+        let host = EtherLaneSide::new(&mut self.rng, self.plan.ether.links.len(), WINDOW as u16);
+        let QueueOpening { hostid, qid, entries, .. } = queue;
+        // I/O queues use the target of the admin queue.
+        let is_its = |lane: &&SimEtherLane| lane.hostid == hostid && lane.host.is_there;
         let endpoint = self.lanes.values().rfind(is_its).map(|lane| lane.endpoint);
-        let (before, word_at) = match qid {
-            0 => (Some(Before::Finding(now + WORD)), None),
-            _ => (None, Some(now + WORD)),
+        let (join_step, message_at) = match qid {
+            0 => (Some(JoinStep::Finding(now + MESSAGE_LATENCY)), None),
+            _ => (None, Some(now + MESSAGE_LATENCY)),
         };
         let endpoint = endpoint.unwrap_or(self.endpoint);
         let (target, proof) = (None, None);
-        let lane = Lane { hostid, entries, endpoint, before, host, target, proof, word_at };
+        let lane =
+            SimEtherLane { hostid, entries, endpoint, join_step, host, target, proof, message_at };
         self.lanes.insert(id, lane);
         id
     }
 
-    /// The next lane that its host has joined.
+    /// Accepts the next lane that its host has joined.
     pub(super) fn accept(&mut self, now: Instant) -> Option<ConnId> {
         let has_carrier = self.has_carrier();
-        let is_due =
-            |lane: &Lane| lane.target.is_none() && lane.word_at.is_some_and(|at| at <= now);
+        let is_due = |lane: &SimEtherLane| {
+            lane.target.is_none() && lane.message_at.is_some_and(|at| at <= now)
+        };
         let due: Vec<_> =
             self.lanes.iter().filter(|(_, lane)| is_due(lane)).map(|(&i, _)| i).collect();
         for id in due {
             let lane = self.lanes.get_mut(&id)?;
             if lane.endpoint != self.endpoint {
-                lane.word_at = None;
-                lane.host.over_at = Some(now + WORD); // nobody answers
+                lane.message_at = None;
+                lane.host.over_at = Some(now + MESSAGE_LATENCY); // no reply
                 continue;
             }
             if !has_carrier || self.silent_until > now {
-                lane.word_at = Some(now + WORD);
+                lane.message_at = Some(now + MESSAGE_LATENCY);
                 continue;
             }
             let window = self.rng.pick(&[1, 64, WINDOW as u16]);
-            lane.target = Some(Side::new(&mut self.rng, self.plan.ether.links.len(), window));
-            lane.word_at = Some(now + WORD);
+            lane.target =
+                Some(EtherLaneSide::new(&mut self.rng, self.plan.ether.links.len(), window));
+            lane.message_at = Some(now + MESSAGE_LATENCY);
             self.made += 1;
             return Some(id);
         }
@@ -432,16 +440,22 @@ impl Ether {
     }
 
     /// Takes a frame that has arrived at `end`.
-    pub(super) fn receive(&mut self, now: Instant, id: ConnId, end: End) -> Option<Arrival> {
+    pub(super) fn receive(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        end: ConnEnd,
+    ) -> Option<ConnectionArrival> {
         let side = self.lanes.get_mut(&id)?.side(end)?;
         if side.is_over(now) {
-            return (!std::mem::replace(&mut side.has_heard, true)).then_some(Arrival::Closed);
+            return (!std::mem::replace(&mut side.has_noticed, true))
+                .then_some(ConnectionArrival::Closed);
         }
-        side.arrived.pop_front().map(Arrival::Octets)
+        side.arrived.pop_front().map(ConnectionArrival::Octets)
     }
 
-    /// `end` is done with the lane.
-    pub(super) fn close(&mut self, id: ConnId, end: End) {
+    /// Closes the lane at `end`.
+    pub(super) fn close(&mut self, id: ConnId, end: ConnEnd) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if let Some(side) = lane.side(end) {
             side.is_there = false;
@@ -451,7 +465,7 @@ impl Ether {
         }
     }
 
-    /// Commands may come over a host's lane: what it leaves behind must end before the host makes others.
+    /// Records a host's lane that may carry commands: it must be ended before the host makes new ones.
     pub(super) fn keep<R: Copy>(
         &mut self,
         hostid: [u8; 16],
@@ -466,22 +480,22 @@ impl Ether {
         self.fences.entry(hostid).or_default().add(lane);
     }
 
-    /// Forgets what a host's process knew that is gone.
+    /// Drops the fence of a host process that has ended.
     pub(super) fn forget(&mut self, hostid: [u8; 16]) {
         self.fences.remove(&hostid);
     }
 
     /// True if the end of the lane has arrived at `end`.
-    pub(super) fn is_closed(&self, now: Instant, id: ConnId, end: End) -> bool {
+    pub(super) fn is_closed(&self, now: Instant, id: ConnId, end: ConnEnd) -> bool {
         let Some(lane) = self.lanes.get(&id) else { return true };
         match end {
-            End::Host => lane.host.is_over(now),
-            End::Target => lane.target.as_ref().is_none_or(|side| side.is_over(now)),
+            ConnEnd::Host => lane.host.is_over(now),
+            ConnEnd::Target => lane.target.as_ref().is_none_or(|side| side.is_over(now)),
         }
     }
 }
 
-/// The way over a link.
+/// Returns the route over a link.
 fn route(link: usize) -> Route {
     Route { port: link, peer: MacAddress([link as u8; 6]) }
 }
@@ -493,7 +507,7 @@ fn frame(header: FrameHeader, body: &[u8]) -> Vec<u8> {
     [header.as_bytes(), body].concat()
 }
 
-/// A first SEQ: near the end of the numbers every other time.
-fn first_seq(rng: &mut Rng) -> u32 {
+/// Returns a first SEQ, close to the wrap-around every other time.
+fn first_seq(rng: &mut SimRng) -> u32 {
     if rng.chance(50) { 0u32.wrapping_sub(rng.between(0, 2000) as u32) } else { rng.bits() as u32 }
 }

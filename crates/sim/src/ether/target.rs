@@ -1,11 +1,11 @@
-//! The target's end of a lane, with its damq.
+//! Target end of a lane, with its damq.
 
 use super::cipher::{SimSeal, sealed};
 use super::host::DATA_BYTES_MAX;
 use super::settings::Sending;
-use super::setup::Ether;
-use crate::ends::{Arrival, ConnId, End, Lost};
-use crate::transport::{Event, Hold, TargetEnd};
+use super::setup::EtherNetwork;
+use crate::ends::{ConnEnd, ConnId, ConnectionArrival, ConnectionLost};
+use crate::transport::{LaneData, SimTargetEnd, TargetEndEvent};
 use roadtrain_ether_proto::frame_writer::MemoryWriter;
 use roadtrain_ether_proto::target_queue::{Asked, Config, Qpair, RxEvent};
 use roadtrain_proto::policy::Class;
@@ -20,26 +20,26 @@ use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-/// The target's end of a lane.
+/// Target end of a lane.
 pub struct TargetLink {
     /// The queue pair.
     pub qpair: Qpair,
-    /// Its host has joined, and nobody has been told.
+    /// True if its host has joined, and no event has reported that.
     is_new: bool,
     frames_per_send: usize,
     seal: Option<SimSeal>,
     damq: Vec<u8>,
-    /// Commands with all their data, and where in the damq that is; `None` where the lane begins to be sealed.
+    /// Commands with all their data, and the position of that in the damq; `None` where sealing begins.
     commands: VecDeque<Option<(u16, Sqe, Range<usize>)>>,
-    /// Frames that were dropped before they were looked at.
+    /// Frames that were dropped before they were processed.
     refused: u64,
-    /// Data of commands in execution, which stays where it is.
+    /// Data of commands in execution, which must not move.
     lent: BTreeMap<u16, (Range<usize>, Vec<u8>)>,
 }
 
 impl TargetLink {
-    pub(super) fn new(now: Instant, id: ConnId, network: &mut Ether) -> Self {
-        let (links, entries) = network.links(now, id, End::Target).expect("just accepted");
+    pub(super) fn new(now: Instant, id: ConnId, network: &mut EtherNetwork) -> Self {
+        let (links, entries) = network.links(now, id, ConnEnd::Target).expect("just accepted");
         let plan = &network.plan().ether;
         let Sending { policy, packing, frames_per_send } = plan.target;
         let config = Config {
@@ -70,11 +70,16 @@ impl TargetLink {
     }
 }
 
-impl TargetEnd for TargetLink {
-    type Network = Ether;
+impl SimTargetEnd for TargetLink {
+    type Network = EtherNetwork;
 
-    fn take(&mut self, now: Instant, arrival: Arrival, hold: &mut Hold<'_>) -> Result<(), Lost> {
-        let Arrival::Octets(octets) = arrival else { return Err(Lost) };
+    fn take(
+        &mut self,
+        now: Instant,
+        arrival: ConnectionArrival,
+        hold: &mut LaneData<'_>,
+    ) -> Result<(), ConnectionLost> {
+        let ConnectionArrival::Octets(octets) = arrival else { return Err(ConnectionLost) };
         let Ok((header, kind, body)) = parse(&octets) else { return Ok(()) };
         if kind == FrameType::Query {
             self.qpair.end.links.acknowledge(now, header.link);
@@ -104,22 +109,26 @@ impl TargetEnd for TargetLink {
                 hold.execution.release(slot, |buffer| hold.pool.give(buffer));
             }
         });
-        if self.qpair.end.ended().is_some() { Err(Lost) } else { Ok(()) }
+        if self.qpair.end.ended().is_some() { Err(ConnectionLost) } else { Ok(()) }
     }
 
-    fn poll(&mut self, _now: Instant, hold: &mut Hold<'_>) -> Result<Option<Event>, Lost> {
+    fn poll(
+        &mut self,
+        _now: Instant,
+        hold: &mut LaneData<'_>,
+    ) -> Result<Option<TargetEndEvent>, ConnectionLost> {
         if std::mem::take(&mut self.is_new) {
-            return Ok(Some(Event::Initialized));
+            return Ok(Some(TargetEndEvent::Initialized));
         }
         let Some(next) = self.commands.pop_front() else { return Ok(None) };
-        let Some((slot, sqe, place)) = next else { return Ok(Some(Event::Sealed)) };
+        let Some((slot, sqe, place)) = next else { return Ok(Some(TargetEndEvent::Sealed)) };
         let data = self.damq[place.clone()].to_vec();
         let payload = match data.len() {
             0 => Payload::Asked,
             _ => Payload::Here(hold.pool.copy(&data)),
         };
         self.lent.insert(slot, (place, data));
-        Ok(Some(Event::Command(slot, sqe, payload)))
+        Ok(Some(TargetEndEvent::Command(slot, sqe, payload)))
     }
 
     fn seal(&mut self, secret: &FrameSecret) {
@@ -130,7 +139,13 @@ impl TargetEnd for TargetLink {
         self.seal = Some(seal);
     }
 
-    fn end_turn(&mut self, now: Instant, id: ConnId, network: &mut Ether, hold: &mut Hold<'_>) {
+    fn end_turn(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        network: &mut EtherNetwork,
+        hold: &mut LaneData<'_>,
+    ) {
         network.refused += std::mem::take(&mut self.refused);
         network.set_proof(id, self.qpair.end.proofs());
         let qpair = &mut self.qpair;
@@ -146,7 +161,11 @@ impl TargetEnd for TargetLink {
             if !qpair.poll_tx(now, &mut writer) {
                 break;
             }
-            network.net.send_frames(now, End::Target, sealed(self.seal.as_mut(), writer.frames));
+            network.net.send_frames(
+                now,
+                ConnEnd::Target,
+                sealed(self.seal.as_mut(), writer.frames),
+            );
         }
         assert!(!qpair.end.has_tx(now), "what may leave is left behind");
     }
@@ -155,13 +174,13 @@ impl TargetEnd for TargetLink {
         &mut self,
         now: Instant,
         id: ConnId,
-        network: &mut Ether,
-        hold: &mut Hold<'_>,
+        network: &mut EtherNetwork,
+        hold: &mut LaneData<'_>,
         _orderly: bool,
     ) {
         self.qpair.end.leave(Reason::Shutdown);
         self.end_turn(now, id, network, hold);
-        network.close(id, End::Target);
+        network.close(id, ConnEnd::Target);
     }
 
     fn is_blocked(&self) -> bool {
@@ -173,11 +192,11 @@ impl TargetEnd for TargetLink {
         end.deadline().into_iter().chain(host.deadline()).min()
     }
 
-    fn ask_host(&mut self, now: Instant) -> Asked {
+    fn query_host(&mut self, now: Instant) -> Asked {
         self.qpair.host.ask(now, &mut self.qpair.end.links)
     }
 
-    fn has_host_answered(&mut self) -> bool {
+    fn has_host_confirmed(&mut self) -> bool {
         self.qpair.host.is_answered(&self.qpair.end.links)
     }
 
@@ -211,7 +230,7 @@ impl TargetEnd for TargetLink {
         self.qpair.respond_with_data(now, slot, bytes, result);
     }
 
-    /// Data comes with its command, or there is none.
+    /// Refuses: data arrives with its command, or there is none.
     fn request_data(&mut self, now: Instant, slot: u16, _bytes: u32) {
         self.qpair.respond(now, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), 0);
     }

@@ -1,9 +1,9 @@
-//! A TCP connection with endless data that shares a link: enough of one to be a fair neighbour. CUBIC with
-//! Reno's growth as its least (RFC 9438), selective acknowledgement, fast retransmit, time-outs.
+//! A TCP connection with endless data that shares a link, complete enough to be a fair neighbour: CUBIC with Reno's
+//! growth as the minimum (RFC 9438), selective acknowledgement, fast retransmit, timeouts.
 
 use super::net::Net;
-use super::packet::{Packet, Segment};
-use crate::ends::End;
+use super::packet::{NeighbourSegment, Packet};
+use crate::ends::ConnEnd;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,9 +13,9 @@ const BETA: f64 = 0.7;
 const TIMEOUT_MIN: Duration = Duration::from_millis(200);
 
 /// A connection that sends from one end to the other.
-pub struct Connection {
+pub struct NeighbourConnection {
     link: u8,
-    from: End,
+    from: ConnEnd,
     segment_octets: u64,
     window: f64,
     threshold: f64,
@@ -23,7 +23,7 @@ pub struct Connection {
     reno: f64,
     cut_at: Option<Instant>,
     next: u64,
-    /// Cuts count once for what was sent before this one.
+    /// Number of the first segment sent after the last cut: earlier ones cause no second cut.
     recovery: u64,
     flying: BTreeMap<u64, Instant>,
     again: BTreeSet<u64>,
@@ -32,15 +32,15 @@ pub struct Connection {
     timeout_at: Option<Instant>,
     received: BTreeSet<u64>,
     before: u64,
-    /// Octets that have arrived in order.
+    /// Bytes that have arrived in order.
     pub delivered: u64,
 }
 
-impl Connection {
-    /// Nothing is sent yet.
+impl NeighbourConnection {
+    /// Makes an idle connection.
     #[must_use]
-    pub fn new(link: u8, from: End, segment_octets: u64) -> Self {
-        Connection {
+    pub fn new(link: u8, from: ConnEnd, segment_octets: u64) -> Self {
+        NeighbourConnection {
             link,
             from,
             segment_octets,
@@ -62,20 +62,20 @@ impl Connection {
         }
     }
 
-    /// A segment has arrived at an end.
-    pub fn receive(&mut self, now: Instant, net: &mut Net, segment: &Segment) {
+    /// Receives a segment at an end.
+    pub fn receive(&mut self, now: Instant, net: &mut Net, segment: &NeighbourSegment) {
         match *segment {
-            Segment::Data { number, octets } => {
+            NeighbourSegment::Data { number, octets } => {
                 if number >= self.before && self.received.insert(number) {
                     self.delivered += octets;
                 }
                 while self.received.remove(&self.before) {
                     self.before += 1;
                 }
-                let ack = Segment::Ack { number, before: self.before };
+                let ack = NeighbourSegment::Ack { number, before: self.before };
                 net.send(now, self.link, self.from.peer(), Packet::Segment(ack));
             }
-            Segment::Ack { number, before } => {
+            NeighbourSegment::Ack { number, before } => {
                 self.acknowledged(now, number, before);
                 self.send(now, net);
             }
@@ -99,11 +99,11 @@ impl Connection {
         if count > 0 {
             self.timeout_at = Some(now + self.timeout());
         }
-        // Three later ones have arrived: lost.
+        // Three later segments have arrived: the segment is lost.
         let lost: Vec<u64> =
             self.flying.range(..number.saturating_sub(2)).map(|(&n, _)| n).collect();
         for number in lost {
-            // What was sent again a moment ago is still under way.
+            // A recent retransmission is still in flight.
             if now.since(self.flying[&number]) > self.smoothed {
                 self.flying.remove(&number);
                 self.again.insert(number);
@@ -162,13 +162,13 @@ impl Connection {
                 self.next - 1
             });
             self.flying.insert(number, now);
-            let segment = Segment::Data { number, octets: self.segment_octets };
+            let segment = NeighbourSegment::Data { number, octets: self.segment_octets };
             net.send(now, self.link, self.from, Packet::Segment(segment));
         }
         self.timeout_at.get_or_insert(now + self.timeout());
     }
 
-    /// When it has something to do.
+    /// Returns the time of its next event.
     #[must_use]
     pub fn next_at(&self) -> Option<Instant> {
         self.timeout_at

@@ -1,13 +1,13 @@
-//! The judge says no where it has to, and only there.
+//! Tests of the checker: it rejects exactly the impossible results.
 
 use super::*;
 
-fn written(history: &mut History, id: u64, stamp: Stamp) {
+fn written(history: &mut History, id: u64, stamp: BlockStamp) {
     history.begin_write(id, 0..1, stamp, false);
     history.end(id, &[]).expect("begun");
 }
 
-fn read(history: &mut History, id: u64, stamp: Stamp) -> Result<(), String> {
+fn read(history: &mut History, id: u64, stamp: BlockStamp) -> Result<(), String> {
     history.begin_read(id, 0..1, false);
     history.end(id, &[stamp])
 }
@@ -93,7 +93,7 @@ fn a_mark_is_there_until_something_is_written() {
     history.begin_read(3, 0..2, false);
     assert!(history.unreadable(3).is_ok());
     history.begin_read(4, 1..2, false);
-    assert!(history.unreadable(4).is_err(), "nobody has marked it");
+    assert!(history.unreadable(4).is_err(), "it was never marked");
     history.begin_discard(5, 0..2);
     history.end(5, &[]).expect("begun");
     history.begin_read(6, 0..1, false);
@@ -120,7 +120,7 @@ fn is_unreadable(history: &mut History, id: u64) -> bool {
     history.unreadable(id).is_ok()
 }
 
-/// Its save has failed, or its host was killed before it could be told so.
+/// The save has failed, or its host was killed before the response.
 #[test]
 fn a_mark_that_has_failed_comes_when_the_target_starts_or_never() {
     for is_killed in [false, true] {
@@ -160,7 +160,7 @@ fn a_mark_that_has_failed_comes_when_the_target_starts_or_never() {
     }
 }
 
-/// A marked block to which a write has failed, or whose host was killed before it could be told so.
+/// Returns the history of a marked block with a failed write. With `is_killed` its host was killed before the response.
 fn failed_write(is_killed: bool, discard: Option<u64>) -> History {
     let mut history = History::new(1);
     let discard_now = |history: &mut History, id| {
@@ -194,7 +194,7 @@ fn a_failed_write_clears_a_mark_when_the_target_starts_or_never() {
         let mut history = failed_write(is_killed, None);
         history.start_target();
         assert!(is_unreadable(&mut history, 6), "the start has found the mark");
-        assert!(!is_killed || read(&mut history, 7, 30).is_err(), "nobody writes any more");
+        assert!(!is_killed || read(&mut history, 7, 30).is_err(), "no host writes any more");
     }
 }
 
@@ -232,7 +232,7 @@ fn power_loss_spares_what_was_flushed() {
     assert!(read(&mut other, 4, 30).is_ok(), "or not");
 }
 
-/// Host 1's write is seen before it is answered, and a failed flush that is told to another host takes it back.
+/// Host 1's write is read before its response, and a failed flush that is reported to another host takes it back.
 #[test]
 fn a_flush_does_not_speak_for_a_write_that_is_not_answered() {
     for is_answered in [false, true] {
@@ -293,7 +293,7 @@ fn a_forced_read_makes_stable_what_it_shows() {
     }
 }
 
-/// A host with paths 0 and 1: path 0 is connected when the power fails, path 1 reports the loss.
+/// A host has paths 0 and 1: path 0 is connected when the power fails, path 1 reports the loss.
 #[test]
 fn a_path_that_seems_live_may_report_the_loss_later() {
     for (is_lost_before, is_lost_after) in [(true, false), (false, true), (false, false)] {
@@ -335,7 +335,7 @@ fn a_flush_over_one_machine_counts_for_others() {
     assert!(history.end(3, &[]).is_ok());
 }
 
-/// Write 1 is there; Compare and Write 2 expects it.
+/// Returns a history with write 1, and Compare and Write 2 that expects it.
 fn swapping() -> History {
     let mut history = History::new(1);
     written(&mut history, 1, 10);

@@ -1,11 +1,11 @@
-//! Express connections of the simulated host: when there is one is decided by `roadtrain_host_proto::express`.
+//! Express connections of the simulated host; `roadtrain_host_proto::express` decides when they open and close.
 
-use super::Host;
-use super::lane::Lane;
-use crate::ends::Lost;
-use crate::load::Load;
+use super::SimHost;
+use super::lane::SimHostLane;
+use crate::ends::ConnectionLost;
+use crate::load::SimLoad;
 use crate::plan::Sabotage;
-use crate::transport::{HostEnd, Transport};
+use crate::transport::{SimHostEnd, SimTransport};
 use roadtrain_host_proto::express::Wish;
 use roadtrain_host_proto::old_commands::LaneGuard;
 use roadtrain_host_proto::pins::Barred;
@@ -14,24 +14,24 @@ use roadtrain_host_proto::write_verifier::PathWrites;
 use roadtrain_proto::time::Instant;
 
 /// An express connection.
-pub(super) struct Express<L> {
-    /// Its queue identifier less one.
+pub(super) struct ExpressLane<L> {
+    /// Queue identifier less one.
     pub(super) number: usize,
-    /// The lane that it belongs to.
-    pub(super) home: usize,
-    pub(super) lane: Lane<L>,
+    /// Number of its lane.
+    pub(super) lane_number: usize,
+    pub(super) lane: SimHostLane<L>,
 }
 
-impl<T: Transport> Host<T> {
-    /// A request goes its way: by the express connection, if it has one and takes it.
-    pub(super) fn take(&mut self, now: Instant, number: usize, load: &mut Load) {
+impl<T: SimTransport> SimHost<T> {
+    /// Submits a request: over the express connection, if there is one that takes it.
+    pub(super) fn take(&mut self, now: Instant, number: usize, load: &mut SimLoad) {
         let mut request = load.request(self.hostid[0]);
         request.hides_blocks = self.plan.sabotage == Some(Sabotage::OpenBlocks);
         let lane = &mut self.lanes[number];
         let requests = &lane.requests;
         let is_bulk = |least| requests.is_bulk(least);
         let takes = lane.express.takes(now, request.traffic(), is_bulk);
-        let express = self.expresses.iter_mut().find(|express| express.home == number);
+        let express = self.expresses.iter_mut().find(|express| express.lane_number == number);
         let lane = match express.filter(|express| takes && express.lane.has_room()) {
             Some(express) => {
                 self.past.expressed += 1;
@@ -42,42 +42,47 @@ impl<T: Transport> Host<T> {
         lane.requests.take(now, request, lane.link.as_mut());
     }
 
-    /// A lane's express connection.
-    pub(super) fn express_of(&self, home: usize) -> Option<&Lane<T::Host>> {
+    /// Returns a lane's express connection.
+    pub(super) fn express_of(&self, lane_number: usize) -> Option<&SimHostLane<T::Host>> {
         let mut expresses = self.expresses.iter();
-        expresses.find(|express| express.home == home).map(|express| &express.lane)
+        expresses.find(|express| express.lane_number == lane_number).map(|express| &express.lane)
     }
 
-    pub(super) fn express_of_mut(&mut self, home: usize) -> Option<&mut Lane<T::Host>> {
+    pub(super) fn express_of_mut(
+        &mut self,
+        lane_number: usize,
+    ) -> Option<&mut SimHostLane<T::Host>> {
         let mut expresses = self.expresses.iter_mut();
-        expresses.find(|express| express.home == home).map(|express| &mut express.lane)
+        expresses
+            .find(|express| express.lane_number == lane_number)
+            .map(|express| &mut express.lane)
     }
 
-    /// Requests of a lane and its express connection.
+    /// Returns the number of requests of a lane and its express connection.
     pub(super) fn outstanding(&self, number: usize) -> usize {
-        let on_express = self.express_of(number).map_or(0, Lane::outstanding);
+        let on_express = self.express_of(number).map_or(0, SimHostLane::outstanding);
         (self.lanes[number].outstanding() + on_express) as usize
     }
 
-    /// What express connections want.
+    /// Opens and closes express connections, as their state machines request.
     pub(super) fn review_expresses(&mut self, now: Instant, network: &mut T) {
-        for home in 0..self.lanes.len() {
-            if self.lanes[home].link.is_none() {
-                continue; // it is lost, with its express connection
+        for lane_number in 0..self.lanes.len() {
+            if self.lanes[lane_number].link.is_none() {
+                continue; // the lane is lost, with its express connection
             }
-            let at = self.expresses.iter().position(|express| express.home == home);
+            let at = self.expresses.iter().position(|express| express.lane_number == lane_number);
             let carried = at.map_or(0, |at| self.expresses[at].lane.outstanding());
-            match self.lanes[home].express.poll(now, carried) {
-                Some(Wish::Open) => self.association.want_express(home),
+            match self.lanes[lane_number].express.poll(now, carried) {
+                Some(Wish::Open) => self.association.want_express(lane_number),
                 Some(Wish::Close) => {
                     at.into_iter().for_each(|at| self.expresses[at].lane.disconnect(now));
                 }
                 None => {}
             }
-            let express = &self.lanes[home].express;
+            let express = &self.lanes[lane_number].express;
             if express.is_closing()
                 && let Some(at) = at
-                && (self.expresses[at].lane.has_parted() || express.gives_up(now))
+                && (self.expresses[at].lane.has_disconnected() || express.gives_up(now))
             {
                 self.express_closed(now, network, at);
             }
@@ -89,17 +94,17 @@ impl<T: Transport> Host<T> {
         if let Some(mut link) = express.lane.link.take() {
             link.close(now, network, true);
         }
-        self.lanes[express.home].express.closed(now);
-        self.association.express_closed(express.home, express.number);
+        self.lanes[express.lane_number].express.closed(now);
+        self.association.express_closed(express.lane_number, express.number);
         self.past.expresses += 1;
     }
 
-    /// The connection that was opened for a lane.
+    /// Attaches the express connection that was opened for a lane.
     pub(super) fn attach_express(
         &mut self,
         now: Instant,
         network: &mut T,
-        (home, number): (usize, usize),
+        (lane_number, number): (usize, usize),
         (rules, (barred, writes), may_close, guard): (
             RetryRules,
             (Barred, PathWrites),
@@ -112,34 +117,34 @@ impl<T: Transport> Host<T> {
         let is_lost = self.lost.extract_if(.., |lost| *lost == qid).count() > 0;
         network.keep(self.hostid, &link);
         link.set_policy(self.plan.host.policy);
-        let mut lane = Lane::new(&self.plan);
+        let mut lane = SimHostLane::new(&self.plan);
         lane.requests.set_barred(barred);
         lane.requests.set_writes(writes);
         lane.attach(now, link, (rules, self.guard(guard, true)));
-        self.lanes[home].express.opened(now, may_close);
-        self.expresses.push(Express { number, home, lane });
+        self.lanes[lane_number].express.opened(now, may_close);
+        self.expresses.push(ExpressLane { number, lane_number, lane });
         if is_lost {
-            self.association.lane_lost(now, number, Lost);
+            self.association.lane_lost(now, number, ConnectionLost);
         }
     }
 
-    /// There will be none.
-    pub(super) fn refuse_express(&mut self, now: Instant, network: &mut T, home: usize) {
+    /// Notes that the target has refused the express connection.
+    pub(super) fn refuse_express(&mut self, now: Instant, network: &mut T, lane_number: usize) {
         for (_, mut link) in self.queues.extract_if(1.., |_, _| true) {
             link.close(now, network, false);
         }
         self.running.take_if(|running| running.0 > 0);
         self.lost.clear();
-        self.lanes[home].express.refused(now);
+        self.lanes[lane_number].express.refused(now);
         self.past.expresses_refused += 1;
     }
 
-    /// All connections are lost: requests of express connections are the lanes' again.
+    /// Detaches all express connections: their requests go back to the lanes.
     pub(super) fn lose_expresses(&mut self, now: Instant, network: &mut T) {
         for mut express in std::mem::take(&mut self.expresses) {
             express.lane.detach(now, network);
             self.past.express_lost += express.lane.requests.waiting() as u64;
-            self.lanes[express.home].requests.absorb(&mut express.lane.requests);
+            self.lanes[express.lane_number].requests.absorb(&mut express.lane.requests);
         }
         self.lanes.iter_mut().for_each(|lane| lane.express.lost(now));
     }

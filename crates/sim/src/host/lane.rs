@@ -1,10 +1,10 @@
-//! A lane of the simulated host: requests, and the connection they take when there is one.
+//! A lane of the simulated host: its requests, and its connection when there is one.
 
-use crate::ends::Lost;
-use crate::load::Load;
-use crate::plan::Plan;
-use crate::request::Request;
-use crate::transport::HostEnd;
+use crate::ends::ConnectionLost;
+use crate::load::SimLoad;
+use crate::plan::SimPlan;
+use crate::request::LoadRequest;
+use crate::transport::SimHostEnd;
 use roadtrain_host_proto::express::Express;
 use roadtrain_host_proto::old_commands::LaneGuard;
 use roadtrain_host_proto::qpair::Data;
@@ -14,74 +14,74 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics;
 
 /// A lane.
-pub(super) struct Lane<L> {
+pub(super) struct SimHostLane<L> {
     /// Its connection.
     pub(super) link: Option<L>,
     /// Its requests.
-    pub(super) requests: Requests<Request>,
+    pub(super) requests: Requests<LoadRequest>,
     slots: u16,
-    /// Whether it has a second connection, and what takes that.
+    /// State of its express connection, and the choice of requests for it.
     pub(super) express: Express,
-    /// The slot of the Disconnect that ends it.
-    parting: Option<u16>,
-    /// The next request comes then.
+    /// Slot of the Disconnect that ends it.
+    disconnect_slot: Option<u16>,
+    /// Time of the next request.
     pub(super) next_at: Instant,
 }
 
-impl<L: HostEnd> Lane<L> {
-    /// A lane without a connection.
-    pub(super) fn new(plan: &Plan) -> Self {
+impl<L: SimHostEnd> SimHostLane<L> {
+    /// Makes a lane without a connection.
+    pub(super) fn new(plan: &SimPlan) -> Self {
         let mut requests = Requests::new(plan.queue_entries, plan.io_timeout);
         if plan.paths > 1 {
             requests.share();
         }
-        Lane {
+        SimHostLane {
             link: None,
             requests,
             slots: plan.queue_entries,
             express: Express::new(plan.express_rules()),
-            parting: None,
+            disconnect_slot: None,
             next_at: Instant(0),
         }
     }
 
-    /// When something is due while it has a connection.
+    /// Returns the time of its next event, with a connection.
     pub(super) fn deadline(&mut self) -> Option<Instant> {
         let link = self.link.as_mut()?;
         let requests = self.requests.deadline(link.in_flight());
         requests.into_iter().chain(link.deadline()).chain(self.express.deadline()).min()
     }
 
-    /// Requests that have not ended.
+    /// Returns the number of requests that have not ended.
     pub(super) fn outstanding(&self) -> u32 {
         self.requests.outstanding(self.link.as_ref())
     }
 
-    /// Whether it takes a request.
+    /// True if it takes a request.
     pub(super) fn has_room(&self) -> bool {
         self.requests.room(self.link.as_ref()) > 0
     }
 
-    /// Ends the queue in order: it carries nothing.
+    /// Sends a Disconnect on the idle queue.
     pub(super) fn disconnect(&mut self, now: Instant) {
         let link = self.link.as_mut();
-        self.parting =
+        self.disconnect_slot =
             link.and_then(|link| link.run(now, &fabrics::disconnect(), Data::None, Vec::new()));
     }
 
-    /// Whether the target has answered that.
-    pub(super) fn has_parted(&self) -> bool {
-        self.parting.is_none()
+    /// True if the target has responded to the Disconnect.
+    pub(super) fn has_disconnected(&self) -> bool {
+        self.disconnect_slot.is_none()
     }
 
-    /// Requests without a slot.
+    /// Returns the number of requests without a slot.
     pub(super) fn waiting(&self) -> usize {
         let link = self.link.as_ref();
         let slots = link.map_or(0, Queue::in_flight);
         (self.requests.outstanding(link) - slots) as usize
     }
 
-    /// A new connection; how many requests go over it first.
+    /// Attaches a new connection. Returns the number of requests that it carries first.
     pub(super) fn attach(
         &mut self,
         now: Instant,
@@ -94,18 +94,18 @@ impl<L: HostEnd> Lane<L> {
         waiting
     }
 
-    /// What has arrived; the inner `Err`: the connection is over.
+    /// Receives from its connection; the inner `Err`: the connection is lost.
     pub(super) fn receive(
         &mut self,
         now: Instant,
         network: &mut L::Network,
-        load: &mut Load,
-    ) -> Result<Result<(), Lost>, String> {
+        load: &mut SimLoad,
+    ) -> Result<Result<(), ConnectionLost>, String> {
         let Some(link) = &mut self.link else { return Ok(Ok(())) };
         let mut completed = Vec::new();
         let alive = link.receive(now, network, &mut completed);
         for command in completed {
-            if self.parting.take_if(|slot| *slot == command.slot).is_some() {
+            if self.disconnect_slot.take_if(|slot| *slot == command.slot).is_some() {
                 continue;
             }
             let request = self.requests.get_mut(command.slot);
@@ -117,8 +117,8 @@ impl<L: HostEnd> Lane<L> {
             }
             match self.requests.end(now, command.slot, status, command.data_intact) {
                 Some(Outcome::Ended(Ended { request, status, .. })) => {
-                    let told = load.complete(token, status, &request.buffer);
-                    told.map_err(|what| format!("request {token}: {what}"))?;
+                    let checked = load.complete(token, status, &request.buffer);
+                    checked.map_err(|what| format!("request {token}: {what}"))?;
                 }
                 Some(Outcome::Rests { .. }) => load.tally.repeated += 1,
                 None => return Err(format!("request {token}: gone")),
@@ -130,14 +130,14 @@ impl<L: HostEnd> Lane<L> {
         Ok(alive)
     }
 
-    /// Commands not answered in time go to `abort`; `true`: the connection is to be given up.
+    /// Passes overdue commands to `abort`. True if the connection is to be reset.
     pub(super) fn check_overdue(&mut self, now: Instant, mut abort: impl FnMut(u16)) -> bool {
         let Some(link) = &self.link else { return false };
         self.requests.may_be_overdue(now)
             && self.requests.check_overdue(now, |slot| abort(link.cid(slot)))
     }
 
-    /// What waits gets slots, after requests have come from another path.
+    /// Submits waiting requests, after some have come from another path.
     pub(super) fn resume(&mut self, now: Instant, network: &mut L::Network) {
         if let Some(link) = &mut self.link {
             self.requests.resume(now, link);
@@ -157,8 +157,8 @@ impl<L: HostEnd> Lane<L> {
         self.requests.detach();
     }
 
-    /// Requests that have failed without an answer.
-    pub(super) fn failed(&mut self) -> impl Iterator<Item = Ended<Request>> {
+    /// Returns requests that have failed without a response.
+    pub(super) fn failed(&mut self) -> impl Iterator<Item = Ended<LoadRequest>> {
         std::iter::from_fn(|| self.requests.next_failed())
     }
 }

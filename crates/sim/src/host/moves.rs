@@ -1,10 +1,10 @@
-//! What a path of the simulated host gives to another one.
+//! Exchange of requests and events between paths of the simulated host.
 
-use super::lane::Lane;
-use super::{Host, rules};
-use crate::load::Load;
-use crate::request::Request;
-use crate::transport::{HostEnd, Transport};
+use super::lane::SimHostLane;
+use super::{SimHost, rules};
+use crate::load::SimLoad;
+use crate::request::LoadRequest;
+use crate::transport::{SimHostEnd, SimTransport};
 use roadtrain_host_proto::association::{Association, Beside, Config};
 use roadtrain_host_proto::express::Traffic;
 use roadtrain_host_proto::old_commands::OldCommands;
@@ -13,23 +13,23 @@ use roadtrain_host_proto::requests::{Moved, Queue};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::ControllerInstance;
 
-/// What other paths of a host are to hear.
+/// Events of a path for the host's other paths.
 #[derive(Debug, Default)]
 pub(super) struct News {
     /// Controllers that this path has lost.
     pub(super) lost: Vec<ControllerInstance>,
-    /// Controllers of other paths that have ended, as the target says.
+    /// Controllers of other paths that have ended, as the target reports.
     pub(super) ended: Vec<(usize, ControllerInstance)>,
-    /// This path is connected again.
+    /// True if this path is connected again.
     pub(super) is_back: bool,
 }
 
-/// Tells the paths of a host what others of them have heard.
-pub(crate) fn exchange<T: Transport>(
+/// Passes the events of each path to the other paths of a host.
+pub(crate) fn exchange<T: SimTransport>(
     now: Instant,
-    paths: &mut [Host<T>],
+    paths: &mut [SimHost<T>],
     network: &mut T,
-    load: &mut Load,
+    load: &mut SimLoad,
 ) {
     let mut has_news = false;
     for from in 0..paths.len() {
@@ -52,8 +52,8 @@ pub(crate) fn exchange<T: Transport>(
     }
 }
 
-/// What one connection of a lane offers.
-fn offer_of<L: HostEnd>(now: Instant, lane: &Lane<L>, request: &Request) -> Offer {
+/// Returns the offer of one connection of a lane.
+fn offer_of<L: SimHostEnd>(now: Instant, lane: &SimHostLane<L>, request: &LoadRequest) -> Offer {
     let meter = lane.requests.meter().expect("there are other paths");
     Offer {
         room: 1,
@@ -64,15 +64,15 @@ fn offer_of<L: HostEnd>(now: Instant, lane: &Lane<L>, request: &Request) -> Offe
     }
 }
 
-impl<T: Transport> Host<T> {
-    /// What was sent over lost connections may be tried again.
+impl<T: SimTransport> SimHost<T> {
+    /// Ends the hold: requests of lost connections may be tried again.
     pub(super) fn end_hold(&mut self, now: Instant) {
         if let Some(since) = self.held_since.take() {
             self.past.longest_hold = self.past.longest_hold.max(now.since(since));
         }
     }
 
-    /// What further paths of the host have to lead to, once it has been connected.
+    /// Returns the namespaces and writes for further paths of the host, once this one has been connected.
     pub(crate) fn of_first(&self) -> Option<(Beside, OldCommands)> {
         let info = self.association.info()?;
         let transfer_bytes = info.transfer_bytes_max;
@@ -81,7 +81,7 @@ impl<T: Transport> Host<T> {
         Some((beside, self.old.clone()))
     }
 
-    /// A further path begins to connect, as the first one has; it has begun before, or begins now.
+    /// Lets a further path begin to connect, with the first path's state, if it has not begun yet.
     pub(crate) fn begin(&mut self, now: Instant, (first, old): (Beside, OldCommands)) {
         if std::mem::take(&mut self.waits_for_first) {
             (self.pinned, self.writes) = (first.pinned.clone(), first.writes.clone());
@@ -92,19 +92,20 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    /// Others have begun to connect: they may have controllers ended that this one has lost, or inherited.
-    pub(crate) fn remind(&mut self, now: Instant, network: &mut T, load: &mut Load) {
+    /// Repeats requests to other paths that have begun to connect by now: to end controllers that this one has lost, or
+    /// inherited.
+    pub(crate) fn remind(&mut self, now: Instant, network: &mut T, load: &mut SimLoad) {
         self.association.remind();
         self.act(now, network, load);
     }
 
-    /// Whether it has not begun to connect.
+    /// True if it has not begun to connect.
     pub(crate) fn waits_for_first(&self) -> bool {
         self.waits_for_first
     }
 
-    /// How it stands with a lane.
-    pub(crate) fn way_state(&self, lane: usize) -> WayState {
+    /// Returns the state of a lane's path.
+    pub(crate) fn path_state(&self, lane: usize) -> WayState {
         match &self.lanes[lane].link {
             Some(_) => WayState::Live,
             None if self.is_lost => WayState::Lost,
@@ -112,14 +113,14 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    /// What a lane offers to one more request.
-    pub(crate) fn offer(&self, now: Instant, lane: usize, request: &Request) -> Offer {
+    /// Returns the offer of a lane for one more request.
+    pub(crate) fn offer(&self, now: Instant, lane: usize, request: &LoadRequest) -> Offer {
         let own = offer_of(now, &self.lanes[lane], request);
         let express = self.express_of(lane).filter(|_| request.traffic() == Traffic::Critical);
         let Some(express) = express.map(|express| offer_of(now, express, request)) else {
             return own;
         };
-        // As in the engine: what is latency-critical takes the express connection.
+        // As in the engine, latency-critical requests use the express connection.
         Offer {
             in_flight: own.in_flight + express.in_flight,
             expected: own.expected.min(express.expected),
@@ -128,8 +129,8 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    /// Requests of a lane that may go elsewhere, as it has no connection; with `early` those that may not, too.
-    pub(crate) fn take_free(&mut self, lane: usize, early: bool) -> Vec<Moved<Request>> {
+    /// Takes requests of an unconnected lane that may move to another path; with `early` also those that may not.
+    pub(crate) fn take_free(&mut self, lane: usize, early: bool) -> Vec<Moved<LoadRequest>> {
         let lane = &mut self.lanes[lane];
         if lane.link.is_some() {
             return Vec::new();
@@ -140,8 +141,8 @@ impl<T: Transport> Host<T> {
         lane.requests.take_free()
     }
 
-    /// Requests of a lane, and of its express connection, that its path has refused.
-    pub(crate) fn take_diverted(&mut self, lane: usize) -> Vec<Moved<Request>> {
+    /// Takes requests of a lane, and of its express connection, that its path has refused.
+    pub(crate) fn take_diverted(&mut self, lane: usize) -> Vec<Moved<LoadRequest>> {
         let mut diverted = self.lanes[lane].requests.take_diverted();
         if let Some(express) = self.express_of_mut(lane) {
             diverted.append(&mut express.requests.take_diverted());
@@ -149,26 +150,26 @@ impl<T: Transport> Host<T> {
         diverted
     }
 
-    /// A request stays.
-    pub(crate) fn keep(&mut self, lane: usize, moved: Moved<Request>) {
+    /// Puts a request back.
+    pub(crate) fn keep(&mut self, lane: usize, moved: Moved<LoadRequest>) {
         self.lanes[lane].requests.keep(moved);
     }
 
-    /// A request comes from another path.
-    pub(crate) fn adopt(&mut self, lane: usize, moved: Moved<Request>) {
+    /// Takes a request from another path.
+    pub(crate) fn adopt(&mut self, lane: usize, moved: Moved<LoadRequest>) {
         self.past.moved += 1;
         self.lanes[lane].requests.adopt(moved);
     }
 
-    /// Requests have come.
+    /// Submits requests that have moved here.
     ///
     /// # Errors
-    /// What may not be.
-    pub(crate) fn go_on(
+    /// A violation of the checked rules.
+    pub(crate) fn resume_requests(
         &mut self,
         now: Instant,
         network: &mut T,
-        load: &mut Load,
+        load: &mut SimLoad,
     ) -> Result<(), String> {
         self.lanes.iter_mut().for_each(|lane| lane.resume(now, network));
         self.complete_failed(load)

@@ -1,21 +1,21 @@
-//! Several targets that serve one disk: one stands still, an address leads to another one than before, a write stays in
-//! the store for longer than a keep-alive timeout, and hosts fail requests that may still be executed.
+//! Several targets that serve one disk. One is paused, an address leads to another target, a write stays in the store
+//! for longer than a keep-alive timeout, and hosts fail requests that may still be executed.
 
 use super::reactors;
-use crate::plan::{Fault, Plan};
-use crate::rng::Rng;
+use crate::plan::{SimFault, SimPlan};
+use crate::rng::SimRng;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
-/// The keep-alive timeout of most runs, which is the shortest that a target knows.
+/// Keep-alive timeout of most runs, the shortest that a target supports.
 const KEEP_ALIVE: Duration = Duration::from_millis(100);
-/// From a fault to what makes it matter.
+/// Delay from a fault to the fault that depends on it.
 const SOON: Duration = Duration::from_millis(3);
-/// One of so many drawn seeds has several targets.
+/// Inverse share of drawn seeds that have several targets.
 const SHARE: u64 = 5;
 
 /// A seed's plan as it was drawn: some have several targets, some several reactors.
-pub fn drawn(plan: &mut Plan) {
+pub fn drawn(plan: &mut SimPlan) {
     let mut dice = plan.dice.clone();
     if dice.below(SHARE) == 0 {
         targets(plan);
@@ -23,23 +23,23 @@ pub fn drawn(plan: &mut Plan) {
     reactors::maybe(plan, &mut dice);
 }
 
-/// How long what goes wrong lasts at most. Nothing covers a write that stays in the store for longer than the quiet time
-/// (three keep-alive timeouts) while nobody can reach the target that has it: so only one of the two lasts long.
+/// Longest durations of faults. A write that stays in the store for longer than the quiet time (three keep-alive
+/// timeouts) is not covered if its target cannot be reached meanwhile: so only one of the two is long.
 #[derive(Clone, Copy)]
-struct Limits {
-    /// A write stays in the store.
+struct EpisodeLimits {
+    /// Time for which a write stays in the store.
     stick: Duration,
-    /// A target cannot be reached, or stands still.
+    /// Time for which a target cannot be reached, or is paused.
     absence: Duration,
 }
 
-const LONG_STICKS: Limits =
-    Limits { stick: Duration::from_millis(900), absence: Duration::from_millis(60) };
-const LONG_ABSENCES: Limits =
-    Limits { stick: Duration::from_millis(100), absence: Duration::from_millis(900) };
+const LONG_STICKS: EpisodeLimits =
+    EpisodeLimits { stick: Duration::from_millis(900), absence: Duration::from_millis(60) };
+const LONG_ABSENCES: EpisodeLimits =
+    EpisodeLimits { stick: Duration::from_millis(100), absence: Duration::from_millis(900) };
 
-/// All of what follows, in any mixture.
-pub fn targets(plan: &mut Plan) {
+/// All of the following scenarios, in any mixture.
+pub fn targets(plan: &mut SimPlan) {
     let Some(mut dice) = several(plan) else { return };
     plan.targets = dice.pick(&[2, 2, 3]);
     plan.paths = dice.pick(&[1, 2, 2, 3]);
@@ -57,17 +57,17 @@ pub fn targets(plan: &mut Plan) {
     draw_episodes(plan, &mut dice, limits, &episodes);
 }
 
-/// A write stays in the store, and the path that it was sent over is lost: no other path may try it while the target says
-/// that it has it.
-pub fn sticking(plan: &mut Plan) {
+/// A write stays in the store, and the path that it was sent over is lost. No other path may repeat it while the target
+/// reports that it has it.
+pub fn sticking(plan: &mut SimPlan) {
     let Some(mut dice) = several(plan) else { return };
     (plan.targets, plan.paths) = (1 + plan.depth as u8 % 2, 2);
     draw_episodes(plan, &mut dice, LONG_STICKS, &[stuck_write]);
 }
 
-/// All paths are lost, and requests fail long before the targets know: until its blocks are written again a write that has
-/// failed may be executed, and not after.
-pub fn failing_fast(plan: &mut Plan) {
+/// All paths are lost, and requests fail long before the targets detect it. A write that has failed may be executed
+/// until its blocks are written again, and not after.
+pub fn failing_fast(plan: &mut SimPlan) {
     let Some(mut dice) = several(plan) else { return };
     (plan.targets, plan.paths) = (2, 2);
     if dice.chance(70) {
@@ -77,22 +77,22 @@ pub fn failing_fast(plan: &mut Plan) {
     draw_episodes(plan, &mut dice, limits, &[all_paths, all_paths, detach]);
 }
 
-/// A host's one address leads to another target than before, while the first one stands still or has a write in its store.
-pub fn moving(plan: &mut Plan) {
+/// A host's only address leads to another target, while the first one is paused or has a write in its store.
+pub fn moving(plan: &mut SimPlan) {
     let Some(mut dice) = several(plan) else { return };
     (plan.targets, plan.paths) = (2, 1);
     draw_episodes(plan, &mut dice, LONG_ABSENCES, &[reroute]);
 }
 
-/// Targets stand still, with what they have received, until their hosts have gone on elsewhere.
-pub fn standing_still(plan: &mut Plan) {
+/// Targets are paused, with received data, until their hosts have switched to other paths.
+pub fn standing_still(plan: &mut SimPlan) {
     let Some(mut dice) = several(plan) else { return };
     (plan.targets, plan.paths) = (2, 2);
     draw_episodes(plan, &mut dice, LONG_ABSENCES, &[pause]);
 }
 
-/// What all have in common; `None` over Ethernet.
-fn several(plan: &mut Plan) -> Option<Rng> {
+/// Prepares a plan with several targets; `None` over Ethernet.
+fn several(plan: &mut SimPlan) -> Option<SimRng> {
     if !plan.ether.links.is_empty() {
         return None;
     }
@@ -105,24 +105,29 @@ fn several(plan: &mut Plan) -> Option<Rng> {
     (plan.express, plan.controller_loss_timeout) = (None, None);
     (plan.keep_alive, plan.timeout) = (KEEP_ALIVE, KEEP_ALIVE / 2);
     plan.reconnect_delay = Duration::from_millis(dice.pick(&[1, 10]));
-    // Who has several paths reads the ANA log: no other page is as long, and it has to fit a buffer.
+    // A host with several paths reads the ANA log: no other page is as long, and it has to fit a buffer.
     plan.pool_bytes = plan.pool_bytes.max(64 << 10);
     plan.faults.clear();
     Some(dice)
 }
 
-/// What a plan is made of.
+/// Plan in the making, from random numbers.
 struct Draw<'a> {
-    plan: &'a Plan,
-    dice: &'a mut Rng,
-    limits: Limits,
-    faults: Vec<(Instant, Fault)>,
+    plan: &'a SimPlan,
+    dice: &'a mut SimRng,
+    limits: EpisodeLimits,
+    faults: Vec<(Instant, SimFault)>,
 }
 
-/// What happens together, from a moment on.
+/// Faults that belong together, from a given time on.
 type Episode = fn(&mut Draw<'_>, Instant);
 
-fn draw_episodes(plan: &mut Plan, dice: &mut Rng, limits: Limits, episodes: &[Episode]) {
+fn draw_episodes(
+    plan: &mut SimPlan,
+    dice: &mut SimRng,
+    limits: EpisodeLimits,
+    episodes: &[Episode],
+) {
     let mut draw = Draw { plan, dice, limits, faults: Vec::new() };
     for _ in 0..draw.dice.between(2, 5) {
         let at = draw.dice.moment(draw.plan.chaos * 3 / 4);
@@ -142,34 +147,34 @@ impl Draw<'_> {
         self.dice.below(self.plan.targets.into()) as u8
     }
 
-    /// A time of some length.
+    /// Returns a random duration.
     fn time(&mut self, most: Duration) -> Duration {
         let most = most.as_micros() as u64;
         let most = self.dice.pick(&[most / 10, most / 3, most]);
         self.dice.micros(0, most)
     }
 
-    /// The next write stays in the store.
+    /// Makes the next write stay in the store.
     fn stick(&mut self, at: Instant) {
         let time = self.time(self.limits.stick);
-        self.faults.push((at, Fault::Stick { time }));
+        self.faults.push((at, SimFault::Stick { time }));
     }
 
-    /// A path is lost, and cannot be connected again for a while.
+    /// Loses a path, which cannot reconnect for a while.
     fn lose(&mut self, path: u8, at: Instant) {
         let time = self.time(self.limits.absence);
-        self.faults.push((at, Fault::Isolate { path, time }));
+        self.faults.push((at, SimFault::Isolate { path, time }));
     }
 
-    /// The target does not read what was sent over a path for a while.
+    /// Leaves the data of a path unread at the target for a while.
     fn silence(&mut self, path: u8, at: Instant) {
         let time = self.time(self.limits.absence.min(KEEP_ALIVE * 2));
-        self.faults.push((at, Fault::Silence { path, time }));
+        self.faults.push((at, SimFault::Silence { path, time }));
     }
 
     fn pause(&mut self, at: Instant) {
         let (target, time) = (self.any_target(), self.time(self.limits.absence));
-        self.faults.push((at, Fault::Pause { target, time }));
+        self.faults.push((at, SimFault::Pause { target, time }));
     }
 }
 
@@ -188,7 +193,8 @@ fn pause(draw: &mut Draw<'_>, at: Instant) {
 }
 
 fn reroute(draw: &mut Draw<'_>, at: Instant) {
-    // Nobody reaches the first target any more: without a timer, or with a write in its store for long, nothing would end.
+    // The first target cannot be reached any more: without a timer, or with a long write in its store, nothing would
+    // end.
     if draw.plan.keep_alive.is_zero() || draw.limits.stick > KEEP_ALIVE {
         return;
     }
@@ -198,7 +204,7 @@ fn reroute(draw: &mut Draw<'_>, at: Instant) {
         1 => draw.pause(at),
         _ => draw.silence(path, at),
     }
-    draw.faults.push((at + SOON, Fault::Reroute { path, target }));
+    draw.faults.push((at + SOON, SimFault::Reroute { path, target }));
     draw.lose(path, at + SOON);
 }
 
@@ -215,22 +221,23 @@ fn all_paths(draw: &mut Draw<'_>, at: Instant) {
 }
 
 fn detach(draw: &mut Draw<'_>, at: Instant) {
-    // One that detaches already does not hear of it.
-    if draw.faults.iter().any(|(_, fault)| matches!(fault, Fault::Detach { .. })) {
+    // A host that is detaching ignores another detach.
+    if draw.faults.iter().any(|(_, fault)| matches!(fault, SimFault::Detach { .. })) {
         return;
     }
     let episode: Episode = draw.dice.pick(&[stuck_write as Episode, all_paths]);
     episode(draw, at);
     let host = draw.dice.below(draw.plan.hosts.into()) as u8;
     let (later, time) = (draw.dice.micros(3_000, 60_000), draw.dice.micros(0, 100_000));
-    draw.faults.push((at + later, Fault::Detach { host, time }));
+    draw.faults.push((at + later, SimFault::Detach { host, time }));
 }
 
 fn deaths(draw: &mut Draw<'_>, at: Instant) {
     let (target, time) = (draw.any_target(), draw.dice.micros(0, 30_000));
-    // The machine is another one then, whose targets take nobody's place: without a timer nothing would end.
+    // The machine restarts with another identity, and its targets replace none of the old ones: without a timer nothing
+    // would end.
     let is_power_loss = draw.dice.chance(40) && !draw.plan.keep_alive.is_zero();
     let death =
-        if is_power_loss { Fault::PowerLoss { time } } else { Fault::Kill { target, time } };
+        if is_power_loss { SimFault::PowerLoss { time } } else { SimFault::Kill { target, time } };
     draw.faults.push((at, death));
 }

@@ -3,15 +3,15 @@
 use crate::common::{assert_repeatable, sum_of, sum_of_seeds};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
-use roadtrain_sim::ends::End;
+use roadtrain_sim::ends::ConnEnd;
 use roadtrain_sim::ether::{run, run_changed};
-use roadtrain_sim::plan::{Fault, Plan, Sabotage};
-use roadtrain_sim::runs::Lanes;
+use roadtrain_sim::plan::{Sabotage, SimFault, SimPlan};
+use roadtrain_sim::runs::RunNetwork;
 
 #[test]
 fn every_seed_ends_well() {
-    let Some(sum) = sum_of("drawn", Lanes::Ethernet, 200) else { return };
-    // The runs went through what they are for.
+    let Some(sum) = sum_of("drawn", RunNetwork::Ethernet, 200) else { return };
+    // The runs exercised their purpose.
     sum.at_least([
         (sum.tally.succeeded, 30_000),
         (sum.made, 500),
@@ -24,11 +24,11 @@ fn every_seed_ends_well() {
     ]);
 }
 
-/// Frames are sealed, and somebody who knows the format alters, forges and repeats them. In the clear one such frame
-/// ends a lane, or a block is torn.
-fn forging(plan: &mut Plan) {
+/// Frames are sealed, and an attacker who knows the format alters, forges and repeats them. Without sealing one such
+/// frame ends a lane, or tears a block.
+fn forging(plan: &mut SimPlan) {
     (plan.authenticates, plan.ether.seals) = (true, true);
-    let flood = Fault::Flood { frames: 2000 };
+    let flood = SimFault::Flood { frames: 2000 };
     plan.faults.extend((1..10).map(|n| (Instant(n * 20_000_000), flood)));
     plan.faults.sort_by_key(|(at, _)| *at);
 }
@@ -39,14 +39,14 @@ fn seeds_with_sealed_frames_and_a_forger_end_well() {
     sum.at_least([(sum.tally.succeeded, 1000), (sum.made, 20), (sum.refused, 1000)]);
 }
 
-/// Nothing comes of the target but what somebody repeats of the past: hosts notice in time that it is silent.
+/// Only recorded frames, repeated by an attacker, arrive from the target: hosts detect in time that it is silent.
 #[test]
-fn who_repeats_sealed_frames_hides_no_silence() {
-    let silence = |plan: &mut Plan| {
+fn repeated_sealed_frames_hide_no_silence() {
+    let silence = |plan: &mut SimPlan| {
         (plan.authenticates, plan.ether.seals, plan.hosts) = (true, true, 1);
         (plan.io_timeout, plan.pool_bytes) = (None, 32 << 20);
         (plan.keep_alive, plan.chaos) = (Duration::from_millis(100), Duration::from_millis(300));
-        let echo = Fault::Echo { to: End::Host, time: Duration::from_millis(900) };
+        let echo = SimFault::Echo { to: ConnEnd::Host, time: Duration::from_millis(900) };
         plan.faults = vec![(Instant(200_000_000), echo)];
     };
     let Some(sum) = sum_of_seeds(20, |seed| run_changed(seed, silence)) else { return };
@@ -54,27 +54,27 @@ fn who_repeats_sealed_frames_hides_no_silence() {
     sum.at_least([(sum.refused, 100)]);
 }
 
-/// The judge can say no: with some seed it says this.
-fn assert_found(expected: &str, change: impl Fn(&mut Plan)) {
+/// Asserts that the checker reports `expected` with some seed.
+fn assert_found(expected: &str, change: impl Fn(&mut SimPlan)) {
     let failures = (0..500).filter_map(|seed| run_changed(seed, &change).err());
     let found = failures.take(50).any(|failure| failure.what.contains(expected));
-    assert!(found, "nobody says: {expected}");
+    assert!(found, "no seed reports: {expected}");
 }
 
 #[test]
 fn a_forgotten_command_is_found() {
-    assert_found("stuck", |plan| plan.sabotage = Some(Sabotage::ForgottenCommand));
+    assert_found("stuck", |plan| plan.sabotage = Some(Sabotage::DroppedResponse));
 }
 
-/// What is left of an old lane overwrites what came after its retries.
+/// Commands of an old lane overwrite writes that followed their retries.
 #[test]
 fn a_new_lane_without_fence_is_found() {
     assert_found("which is none of", |plan| {
         plan.sabotage = Some(Sabotage::NoFence);
         plan.blocks = 16;
-        plan.manners.slow_percent = 50;
-        let stall = Fault::StallDisk { time: Duration::from_millis(15) };
-        let faults = [(0, stall), (2_000_000, Fault::Leave(End::Host))];
+        plan.behaviour.slow_percent = 50;
+        let stall = SimFault::StallDisk { time: Duration::from_millis(15) };
+        let faults = [(0, stall), (2_000_000, SimFault::Leave(ConnEnd::Host))];
         let at = |round: u64, after| Instant(round * 20_000_000 + after);
         plan.faults = (1..8)
             .flat_map(|round| faults.map(|(after, fault)| (at(round, after), fault)))
@@ -82,19 +82,21 @@ fn a_new_lane_without_fence_is_found() {
     });
 }
 
-/// Without check sums of bodies damage goes unseen: with them the runs above find none.
+/// Without checksums of bodies damage goes undetected: with them the runs above find none.
 #[test]
 fn damage_without_check_sum_is_found() {
     assert_found("a block is torn or strange", |plan| {
         plan.ether.body_crc = false;
-        let ways = plan.ether.links.iter_mut().flat_map(|link| &mut link.ways);
-        ways.for_each(|way| (way.damaged_ppm, way.damages_bodies) = (50_000, true));
+        let directions = plan.ether.links.iter_mut().flat_map(|link| &mut link.directions);
+        directions.for_each(|direction| {
+            (direction.damaged_ppm, direction.damages_bodies) = (50_000, true)
+        });
     });
 }
 
 #[test]
-fn a_failed_flush_is_told_to_every_host_that_has_lost_something() {
-    let Some(sum) = sum_of("losing", Lanes::Ethernet, 100) else { return };
+fn a_failed_flush_is_reported_to_every_host_that_has_lost_something() {
+    let Some(sum) = sum_of("losing", RunNetwork::Ethernet, 100) else { return };
     sum.at_least([(sum.tally.lost, 300), (sum.tally.succeeded, 5_000)]);
 }
 

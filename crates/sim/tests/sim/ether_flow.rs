@@ -1,33 +1,33 @@
-//! What a lane over Ethernet carries: beside losses, beside TCP, over several links. Virtual time, so the
-//! numbers are the same everywhere.
+//! Throughput of a lane over Ethernet: with losses, next to TCP, over several links. Time is simulated, so the numbers
+//! are the same everywhere.
 
 use crate::cases::examples;
 use core::time::Duration;
-use roadtrain_sim::ether::flow::{Flow, Outcome};
-use roadtrain_sim::ether::net::Manners;
+use roadtrain_sim::ether::flow::{EtherFlow, FlowOutcome};
+use roadtrain_sim::ether::net::LinkBehaviour;
 use roadtrain_sim::ether::settings::LinkPlan;
 
-/// A gigabit link, 50 us long, with a queue of 256 KB.
-const GOOD: fn() -> Manners = || Manners::good(50, Some(1000), 256_000);
+/// A gigabit link with a delay of 50 us and a queue of 256 KB.
+const GOOD: fn() -> LinkBehaviour = || LinkBehaviour::good(50, Some(1000), 256_000);
 const GIGABIT: f64 = 125e6;
 
-fn link(frame_bytes: u16, manners: Manners) -> LinkPlan {
-    LinkPlan { frame_bytes, ways: [manners; 2] }
+fn link(frame_bytes: u16, behaviour: LinkBehaviour) -> LinkPlan {
+    LinkPlan { frame_bytes, directions: [behaviour; 2] }
 }
 
-/// 4 KiB requests, 128 of them, or 64 KiB ones, 32 of them.
-fn flow(links: Vec<LinkPlan>, octets: u32, writes: bool) -> Flow {
+/// Returns a flow of 128 requests of 4 KiB, or 32 of 64 KiB.
+fn flow(links: Vec<LinkPlan>, octets: u32, writes: bool) -> EtherFlow {
     let depth = if octets > 4096 { 32 } else { 128 };
     let (warm_up, time) = (Duration::from_millis(100), Duration::from_millis(400));
-    Flow { links, depth, octets, writes, neighbour: None, warm_up, time }
+    EtherFlow { links, depth, octets, writes, neighbour: None, warm_up, time }
 }
 
-fn with_loss(frame_bytes: u16, lost_ppm: u64, octets: u32, writes: bool) -> Outcome {
-    let manners = Manners { lost_ppm, ..GOOD() };
-    flow(vec![link(frame_bytes, manners)], octets, writes).run(1)
+fn with_loss(frame_bytes: u16, lost_ppm: u64, octets: u32, writes: bool) -> FlowOutcome {
+    let behaviour = LinkBehaviour { lost_ppm, ..GOOD() };
+    flow(vec![link(frame_bytes, behaviour)], octets, writes).run(1)
 }
 
-/// The payload's share of the link, with all heads: 97.6 % at most with frames of 9000 octets.
+/// The payload's share of the link, with all headers: 97.6 % at most with frames of 9000 bytes.
 #[test]
 fn a_link_is_used() {
     for writes in [false, true] {
@@ -49,14 +49,15 @@ fn one_percent_of_loss_costs_less_than_a_fifth() {
     }
 }
 
-/// What is lost by chance says nothing about queues: windows stay large enough for faster links.
+/// Random losses do not indicate queues: windows stay large enough for faster links.
 #[test]
 fn one_percent_of_loss_costs_less_than_a_fifth_of_a_fast_link() {
     let links = [(10_000, 10), (10_000, 50), (25_000, 10)];
     for (mbit, delay_us) in links.into_iter().take(examples(1)) {
         let [good, bad] = [0, 10_000].map(|lost_ppm| {
-            let manners = Manners { lost_ppm, ..Manners::good(delay_us, Some(mbit), 1_000_000) };
-            flow(vec![link(9000, manners)], 65_536, true).run(1)
+            let behaviour =
+                LinkBehaviour { lost_ppm, ..LinkBehaviour::good(delay_us, Some(mbit), 1_000_000) };
+            flow(vec![link(9000, behaviour)], 65_536, true).run(1)
         });
         let share = bad.octets / good.octets;
         assert!(share > 0.8, "{mbit} Mbit/s, {delay_us} us: {share}");
@@ -72,8 +73,8 @@ fn with_five_percent_of_loss_every_request_completes() {
     }
 }
 
-/// Lanes and TCP get about the same of a link that both fill. Which of them meets the full queue more often hangs on the
-/// delay: with standard frames the index is between 0.85 and 0.96, so that is a mean.
+/// Lanes and TCP get about the same share of a link that both fill. It depends on the delay which of them meets the
+/// full queue more often. With standard frames the index is between 0.85 and 0.96, so the test uses a mean.
 #[test]
 fn tcp_beside_a_lane_gets_its_share() {
     let links =
@@ -82,9 +83,9 @@ fn tcp_beside_a_lane_gets_its_share() {
         for (octets, writes) in [(4096, false), (65_536, true)] {
             let mut fairness = 0.0;
             for &delay_us in delays_us {
-                let manners = Manners::good(delay_us, Some(1000), queue);
-                let alone = flow(vec![link(frame_bytes, manners)], octets, writes);
-                let both = Flow {
+                let behaviour = LinkBehaviour::good(delay_us, Some(1000), queue);
+                let alone = flow(vec![link(frame_bytes, behaviour)], octets, writes);
+                let both = EtherFlow {
                     neighbour: Some(u64::from(frame_bytes) - 52),
                     warm_up: Duration::from_secs(2),
                     time: Duration::from_secs(4),
@@ -100,17 +101,17 @@ fn tcp_beside_a_lane_gets_its_share() {
     }
 }
 
-/// Nor does a lane take losses for chance when short queues run over.
+/// A lane does not mistake losses of short queues for random ones.
 #[test]
 fn tcp_beside_a_lane_gets_its_share_of_a_fast_link_with_short_queues() {
     let links = [(10_000, 10, 128_000), (10_000, 50, 256_000), (25_000, 50, 256_000)];
     for (mbit, delay_us, queue) in links.into_iter().take(examples(1)) {
-        let manners = Manners::good(delay_us, Some(mbit), queue);
-        let both = Flow {
+        let behaviour = LinkBehaviour::good(delay_us, Some(mbit), queue);
+        let both = EtherFlow {
             neighbour: Some(9000 - 52),
             warm_up: Duration::from_millis(500),
             time: Duration::from_secs(1),
-            ..flow(vec![link(9000, manners)], 65_536, true)
+            ..flow(vec![link(9000, behaviour)], 65_536, true)
         };
         let outcome = both.run(1);
         let what = format!("{mbit} Mbit/s, {delay_us} us, {queue}: {outcome:?}");
@@ -118,8 +119,8 @@ fn tcp_beside_a_lane_gets_its_share_of_a_fast_link_with_short_queues() {
     }
 }
 
-/// Nor when those are of a few frames, where round trips are all alike: TCP is to get what it gets when each loss is
-/// taken for a queue that has run over (37, 29, 15 and 50 MB/s).
+/// Nor those of queues of a few frames, where all round trips are alike. TCP gets the throughput that it has when the
+/// lane treats each loss as a full queue (37, 29, 15 and 50 MB/s).
 #[test]
 fn tcp_beside_a_lane_gets_its_share_of_queues_of_a_few_frames() {
     let links = [
@@ -129,12 +130,12 @@ fn tcp_beside_a_lane_gets_its_share_of_queues_of_a_few_frames() {
         (200, 64_000, 4096, 46e6),
     ];
     for (delay_us, queue, octets, least) in links.into_iter().take(examples(1)) {
-        let manners = Manners::good(delay_us, Some(1000), queue);
-        let both = Flow {
+        let behaviour = LinkBehaviour::good(delay_us, Some(1000), queue);
+        let both = EtherFlow {
             neighbour: Some(9000 - 52),
             warm_up: Duration::from_secs(2),
             time: Duration::from_secs(4),
-            ..flow(vec![link(9000, manners)], octets, octets > 4096)
+            ..flow(vec![link(9000, behaviour)], octets, octets > 4096)
         };
         let outcome = both.run(1);
         assert!(outcome.neighbour > least, "{delay_us} us, {queue}: {outcome:?}");
@@ -154,8 +155,8 @@ fn links_add_up() {
 /// A slow link and a long one do not hold a good one up.
 #[test]
 fn links_need_not_be_alike() {
-    let slow = link(9000, Manners::good(50, Some(100), 100_000));
-    let long = link(9000, Manners::good(2000, Some(1000), 1_000_000));
+    let slow = link(9000, LinkBehaviour::good(50, Some(100), 100_000));
+    let long = link(9000, LinkBehaviour::good(2000, Some(1000), 1_000_000));
     let good = link(9000, GOOD());
     let alone = flow(vec![good], 4096, false).run(1);
     for other in [slow, long] {

@@ -1,4 +1,4 @@
-//! Groups of many gateways: the page says what the program computes, and that is what is promised.
+//! Groups of many gateways: the page has the program's tables, which keep the promises.
 
 use roadtrain_sim::gateways::{GATEWAYS, IMAGES, placement, recovery, tables};
 use std::time::Duration;
@@ -23,12 +23,12 @@ fn only_what_has_to_moves() {
     {
         let placed = placement(gateways, images);
         assert_eq!(placed.needless, 0, "{gateways} {images}");
-        // What leaves is what the one had.
+        // The leaving gateway's images move, and no others.
         assert_eq!(placed.leaves, (placed.fewest, placed.most), "{gateways} {images}");
     }
 }
 
-/// With few images a dead gateway's are served again within 10 s, whatever the phases.
+/// With few images, those of a failed gateway are served again within 10 s, for all phases.
 #[test]
 fn recovery_is_quick() {
     for seed in 0..200 {

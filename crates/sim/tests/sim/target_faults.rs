@@ -1,16 +1,16 @@
-//! Faults of the target and its store, each with what it has to lead to.
+//! Faults of the target and its store, with their expected effects.
 
 use crate::common::sum_of;
-use roadtrain_sim::plan::{Plan, Sabotage};
+use roadtrain_sim::plan::{Sabotage, SimPlan};
 use roadtrain_sim::run_changed;
-use roadtrain_sim::runs::Lanes;
+use roadtrain_sim::runs::RunNetwork;
 use roadtrain_sim::scenario::{
-    Scenario, power_loss, resizing, stalling, unheard, unheard_stalling,
+    SimScenario, power_loss, resizing, stalling, unheard, unheard_stalling,
 };
 
 #[test]
 fn nothing_overtakes_what_a_stalled_store_still_has() {
-    let Some(sum) = sum_of("stalling", Lanes::Tcp, 150) else {
+    let Some(sum) = sum_of("stalling", RunNetwork::Tcp, 150) else {
         return;
     };
     sum.at_least([
@@ -20,11 +20,11 @@ fn nothing_overtakes_what_a_stalled_store_still_has() {
     ]);
 }
 
-/// The judge sees what is wrong about a target that lets hosts in too early.
+/// The checker finds a target that admits hosts too early.
 #[test]
 fn a_target_that_does_not_wait_for_its_store_is_found() {
     let found = (0..300).find_map(|seed| {
-        let wrong = |plan: &mut Plan| {
+        let wrong = |plan: &mut SimPlan| {
             stalling(plan);
             plan.sabotage = Some(Sabotage::NoDrain);
         };
@@ -34,37 +34,37 @@ fn a_target_that_does_not_wait_for_its_store_is_found() {
     assert!(what.contains("which is none of"), "{what}");
 }
 
-/// Octets that nobody has read yet when the host is back are never executed.
+/// Bytes that are unread when the host is back are never executed.
 #[test]
-fn lanes_that_are_not_read_are_swept() {
-    let Some(sum) = sum_of("unread", Lanes::Tcp, 150) else { return };
-    sum.at_least([(sum.target.swept, 50), (sum.tally.succeeded, 10_000)]);
+fn stale_unread_lanes_are_closed() {
+    let Some(sum) = sum_of("unread", RunNetwork::Tcp, 150) else { return };
+    sum.at_least([(sum.target.stale_closed, 50), (sum.tally.succeeded, 10_000)]);
 }
 
-/// Hosts lose their connections while the target does not read them, and the target hears nothing of it: it ends them
-/// because the hosts name the controllers that they have lost.
+/// Hosts lose their connections while the target does not read them and is not notified. It closes them because the
+/// hosts name the controllers that they have lost.
 #[test]
 fn what_a_lost_controller_has_not_read_is_never_executed() {
-    let Some(sum) = sum_of("unheard", Lanes::Tcp, 100) else { return };
+    let Some(sum) = sum_of("unheard", RunNetwork::Tcp, 100) else { return };
     sum.at_least([(sum.past.fenced, 200), (sum.tally.succeeded, 10_000)]);
 }
 
 #[test]
 fn what_a_lost_controller_has_in_its_store_is_waited_for() {
-    let Some(sum) = sum_of("unheard-stalling", Lanes::Tcp, 100) else { return };
+    let Some(sum) = sum_of("unheard-stalling", RunNetwork::Tcp, 100) else { return };
     sum.at_least([(sum.past.fenced, 200), (sum.tally.succeeded, 10_000)]);
 }
 
-/// The judge sees what is wrong about a target that only says that it has ended other controllers, or that does not
-/// wait for their commands.
+/// The checker finds a target that only pretends to have ended other controllers, or that does not wait for their
+/// commands.
 #[test]
 fn a_target_that_does_not_end_lost_controllers_is_found() {
     for (scenario, sabotage) in [
-        (unheard as Scenario, Sabotage::NoReset),
+        (unheard as SimScenario, Sabotage::NoReset),
         (unheard_stalling, Sabotage::NoReset),
         (unheard_stalling, Sabotage::NoDrain),
     ] {
-        let wrong = |plan: &mut Plan| {
+        let wrong = |plan: &mut SimPlan| {
             scenario(plan);
             plan.sabotage = Some(sabotage);
         };
@@ -74,8 +74,8 @@ fn a_target_that_does_not_end_lost_controllers_is_found() {
     }
 }
 
-/// Two runs of which one connection was swallowed and another one's reset was not heard by the target, which did not
-/// read either for a while.
+/// In two runs one connection was swallowed, and the reset of another one was not reported to the target, which did not
+/// read for a while either.
 #[test]
 fn resets_that_were_lost_while_the_target_did_not_read_are_survived() {
     for seed in [3_002_263, 3_010_194] {
@@ -83,15 +83,15 @@ fn resets_that_were_lost_while_the_target_did_not_read_are_survived() {
     }
 }
 
-/// The namespace in use changes its size all the time, and no request notices.
+/// The namespace in use changes its size all the time, which no request notices.
 #[test]
 fn a_namespace_is_resized_under_load() {
-    let Some(sum) = sum_of("resizing", Lanes::Tcp, 100) else { return };
+    let Some(sum) = sum_of("resizing", RunNetwork::Tcp, 100) else { return };
     sum.at_least([(sum.tally.succeeded, 10_000), (sum.past.events, 500)]);
 }
 
-/// The last change of a run puts a namespace in the place of another one: it appears when hosts have had their time to
-/// notice that the old one went.
+/// The last change of a run replaces a namespace by another one: it appears when hosts have had time to notice the
+/// removal of the old one.
 #[test]
 fn a_namespace_that_takes_the_place_of_another_appears() {
     run_changed(2134, resizing).expect("it appears in the end");
@@ -99,15 +99,15 @@ fn a_namespace_that_takes_the_place_of_another_appears() {
 
 #[test]
 fn a_flush_fails_once_after_a_power_loss_that_took_acknowledged_writes() {
-    let Some(sum) = sum_of("power-loss", Lanes::Tcp, 100) else { return };
+    let Some(sum) = sum_of("power-loss", RunNetwork::Tcp, 100) else { return };
     sum.at_least([(sum.past.writes_lost, 300), (sum.tally.lost, 200)]);
 }
 
-/// The judge sees what is wrong about a target that does not say that it was without power.
+/// The checker finds a target that does not report its power losses.
 #[test]
 fn a_power_loss_that_no_flush_reports_is_found() {
     let found = (0..100).find_map(|seed| {
-        let wrong = |plan: &mut Plan| {
+        let wrong = |plan: &mut SimPlan| {
             power_loss(plan);
             plan.sabotage = Some(Sabotage::SameVerifier);
         };

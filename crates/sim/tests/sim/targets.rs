@@ -1,16 +1,16 @@
-//! Several targets over one disk: whatever becomes of one, nothing old comes behind what is newer.
+//! Several targets over one disk: no fault of a target leads to an old write after a newer one.
 
 use crate::cases::is_thorough;
 use crate::common::sum_of;
-use roadtrain_sim::plan::{Plan, Sabotage};
+use roadtrain_sim::plan::{Sabotage, SimPlan};
 use roadtrain_sim::run_changed;
-use roadtrain_sim::runs::Lanes;
-use roadtrain_sim::scenario::{Scenario, drawn, failing_fast, moving, standing_still, sticking};
+use roadtrain_sim::runs::RunNetwork;
+use roadtrain_sim::scenario::{SimScenario, drawn, failing_fast, moving, standing_still, sticking};
 use std::ops::Range;
 
 #[test]
 fn hosts_of_several_targets_end_well() {
-    let Some(sum) = sum_of("targets", Lanes::Tcp, 200) else { return };
+    let Some(sum) = sum_of("targets", RunNetwork::Tcp, 200) else { return };
     sum.at_least([
         (sum.target.expired, 100),
         (sum.past.moved, 200),
@@ -22,31 +22,31 @@ fn hosts_of_several_targets_end_well() {
 
 #[test]
 fn a_write_that_a_target_claims_is_waited_for() {
-    let Some(sum) = sum_of("sticking", Lanes::Tcp, 60) else { return };
+    let Some(sum) = sum_of("sticking", RunNetwork::Tcp, 60) else { return };
     sum.at_least([(sum.past.fenced, 100), (sum.past.moved, 100)]);
 }
 
 #[test]
 fn a_write_that_has_failed_is_not_executed_behind_a_newer_one() {
-    let Some(sum) = sum_of("failing-fast", Lanes::Tcp, 60) else { return };
+    let Some(sum) = sum_of("failing-fast", RunNetwork::Tcp, 60) else { return };
     sum.at_least([(sum.past.surrenders, 60), (sum.past.detached, 10), (sum.tally.failed, 60)]);
 }
 
 #[test]
 fn another_target_at_the_address_proves_nothing() {
-    let Some(sum) = sum_of("moving", Lanes::Tcp, 60) else { return };
+    let Some(sum) = sum_of("moving", RunNetwork::Tcp, 60) else { return };
     sum.at_least([(sum.past.associations, 100), (sum.tally.succeeded, 3_000)]);
 }
 
 #[test]
 fn a_target_that_stood_still_executes_nothing_old() {
-    let Some(sum) = sum_of("standing-still", Lanes::Tcp, 60) else { return };
+    let Some(sum) = sum_of("standing-still", RunNetwork::Tcp, 60) else { return };
     sum.at_least([(sum.target.expired, 60), (sum.past.moved, 200), (sum.tally.succeeded, 5_000)]);
 }
 
-/// A process writes, detaches without an answer, and then the power fails.
+/// A process writes, detaches without a response, and then the power fails.
 #[test]
-fn a_process_is_not_told_of_what_the_one_before_has_lost() {
+fn losses_of_a_process_are_not_reported_to_the_next_one() {
     run_changed(3_649_792_919, drawn).expect("no flush of the next process has to fail");
 }
 
@@ -56,31 +56,32 @@ fn another_path_may_find_that_a_controller_has_ended_with_its_target() {
     run_changed(3_649_797_071, drawn).expect("the writes are tried again");
 }
 
-/// A process that detaches connects nowhere any more, while a target has a write in its store for longer than the quiet time:
-/// the next process has to wait for it.
+/// A detaching process connects no more, while a target has a write in its store for longer than the quiet time: the
+/// next process has to wait for it.
 #[test]
 fn a_write_that_was_claimed_is_inherited_though_nothing_has_checked_it_since() {
     run_changed(1_001_789, drawn).expect("the old write does not come behind a newer one");
 }
 
-/// The same while the first path is busy with its own target: only the second one leads to the target that has the write.
+/// As above while the first path is busy with its own target: only the second one leads to the target that has the
+/// write.
 #[test]
 fn an_inherited_write_waits_until_its_target_was_tried() {
     run_changed(81_000_079, failing_fast).expect("the old write does not come behind a newer one");
 }
 
-/// Each rule, the scenario that is made for it, and a seed behind which one is soon found that goes wrong without it.
-const RULES: [(Sabotage, Scenario, u64); 4] = [
+/// Rules with the scenario made for each, and a seed after which a run soon fails without the rule.
+const RULES: [(Sabotage, SimScenario, u64); 4] = [
     (Sabotage::IgnoredClaim, sticking, 0),
     (Sabotage::OpenBlocks, failing_fast, 14),
     (Sabotage::OnePlace, moving, 147),
     (Sabotage::LateCheck, standing_still, 21),
 ];
 
-/// The first of these seeds that goes wrong without the rule, and what.
-fn first_failure(sabotage: Sabotage, scenario: Scenario, seeds: Range<u64>) -> (u64, String) {
+/// Returns the first of these seeds that fails without the rule, and its failure.
+fn first_failure(sabotage: Sabotage, scenario: SimScenario, seeds: Range<u64>) -> (u64, String) {
     let found = seeds.clone().find_map(|seed| {
-        let wrong = |plan: &mut Plan| {
+        let wrong = |plan: &mut SimPlan| {
             scenario(plan);
             plan.sabotage = Some(sabotage);
         };
@@ -98,7 +99,7 @@ fn each_rule_is_missed_when_it_is_left_out() {
     }
 }
 
-/// Drawn seeds find the same: some of them have several targets.
+/// Drawn seeds find the same faults: some of them have several targets.
 #[test]
 fn drawn_seeds_miss_each_rule_that_is_left_out() {
     if !is_thorough() {

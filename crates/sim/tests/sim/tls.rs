@@ -1,16 +1,16 @@
 //! Connections with TLS: the real record layer at both ends.
 
 use crate::common::{assert_repeatable, sum_of};
-use roadtrain_sim::plan::Plan;
+use roadtrain_sim::plan::SimPlan;
 use roadtrain_sim::run_changed;
-use roadtrain_sim::runs::Lanes;
+use roadtrain_sim::runs::RunNetwork;
 use roadtrain_sim::scenario::{forging, tls};
 
-/// Hosts authenticate over connections with TLS, whose peers change keys, send empty and padded records, and leave in
-/// order, while everything goes wrong that may.
+/// Hosts authenticate over connections with TLS, whose peers change keys, send empty and padded records, and close in
+/// order, under all other faults.
 #[test]
 fn runs_with_tls_end_well() {
-    let Some(sum) = sum_of("tls", Lanes::Tcp, 50) else { return };
+    let Some(sum) = sum_of("tls", RunNetwork::Tcp, 50) else { return };
     sum.at_least([
         (sum.tally.succeeded, 5_000),
         (sum.past.retries, 1_000),
@@ -19,26 +19,26 @@ fn runs_with_tls_end_well() {
     ]);
 }
 
-/// What was forged ends its connection, and nothing else does; the judge knows what the other end has said.
+/// Forged data ends its connection, and nothing else does; the checker compares with the data that the peer has sent.
 #[test]
 fn what_was_forged_is_refused() {
-    let Some(sum) = sum_of("forging", Lanes::Tcp, 30) else { return };
+    let Some(sum) = sum_of("forging", RunNetwork::Tcp, 30) else { return };
     sum.at_least([(sum.tally.succeeded, 3_000), (sum.tls.refused, 100), (sum.tls.alerted, 50)]);
 }
 
-/// Keys are used up under load: other connections take the place of those that had them.
+/// Keys are used up under load: new connections replace those with used-up keys.
 #[test]
 fn keys_are_renewed_under_load() {
-    let Some(sum) = sum_of("renewing", Lanes::Tcp, 30) else { return };
+    let Some(sum) = sum_of("renewing", RunNetwork::Tcp, 30) else { return };
     sum.at_least([(sum.tls.used_up, 30), (sum.past.retries, 300)]);
     assert!(sum.past.surrenders == 0, "{sum:?}");
     sum.at_least([(sum.tally.succeeded, 5_000)]);
 }
 
-/// The wire is as hostile as it has to be: without TLS it changes data.
+/// The attacks are strong enough: without TLS they change data.
 #[test]
 fn forging_is_found_without_tls() {
-    let plain = |plan: &mut Plan| {
+    let plain = |plan: &mut SimPlan| {
         forging(plan);
         plan.tls = false;
     };

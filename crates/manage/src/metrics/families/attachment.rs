@@ -1,6 +1,6 @@
 //! Families of an attachment.
 
-use super::{Of, batching, ops, sizes_of};
+use super::{SampleGetter, batching, ops, sizes_of};
 use crate::metrics::out::{Buckets, Out};
 use roadtrain_reactor::metrics::{
     AttachmentSample, LinkSample, PathSample, ReactorSample, Snapshot,
@@ -8,10 +8,10 @@ use roadtrain_reactor::metrics::{
 use roadtrain_target_engine::AnaState;
 use std::fmt;
 
-/// What a path may be.
+/// All states of a path.
 const PATH_STATES: [&str; 3] = ["live", "connecting", "lost"];
 
-/// The attachment.
+/// Label that names the attachment.
 type Id<'a> = (&'static str, &'a str);
 
 pub(super) fn attachment(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
@@ -39,7 +39,7 @@ pub(super) fn attachment(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     links(id, &shown.links, out)
 }
 
-/// How requests travel on all reactors.
+/// Sums batching counters over all reactors.
 fn sum(reactors: &[ReactorSample]) -> ReactorSample {
     let mut sum = ReactorSample::default();
     for reactor in reactors {
@@ -70,7 +70,7 @@ fn counters(id: Id<'_>, of: &AttachmentSample, out: &mut Out<'_>) -> fmt::Result
     out.latencies(("roadtrain_attachment_io_seconds", help), Buckets::Fine, rows)
 }
 
-/// Paths to the namespaces, which differ by where they lead.
+/// Writes the families of the paths, labelled by their addresses.
 fn paths(id: Id<'_>, paths: &[PathSample], out: &mut Out<'_>) -> fmt::Result {
     let labels =
         |path: &'_ PathSample| [(id.0, id.1.to_owned()), ("address", path.address.clone())];
@@ -84,21 +84,21 @@ fn paths(id: Id<'_>, paths: &[PathSample], out: &mut Out<'_>) -> fmt::Result {
     let help = "Whether a path carries requests (live), is tried again (connecting), or has been for too long (lost)";
     out.gauges(("roadtrain_path_state", help), states)?;
     let states = paths.iter().flat_map(|path| {
-        let told = path.ana.as_deref().into_iter();
-        told.flat_map(|told| {
-            AnaState::ALL.map(|state| is_in(path, state.name(), told == state.name()))
+        let reported = path.ana.as_deref().into_iter();
+        reported.flat_map(|reported| {
+            AnaState::ALL.map(|state| is_in(path, state.name(), reported == state.name()))
         })
     });
     let help = "What the target says of a path: its ANA state, the best of all namespaces";
     out.gauges(("roadtrain_path_ana_state", help), states)?;
-    let gauges: [(&str, &str, Of<PathSample, u64>); 2] = [
+    let gauges: [(&str, &str, SampleGetter<PathSample, u64>); 2] = [
         ("roadtrain_path_in_flight", "Requests given to a path and not completed", |p| p.in_flight),
         ("roadtrain_path_waiting", "Of those, requests that wait to be sent", |p| p.waiting),
     ];
     for (name, help, value) in gauges {
         out.gauges((name, help), paths.iter().map(|path| (labels(path), value(path))))?;
     }
-    let counters: [(&str, &str, Of<PathSample, u64>); 3] = [
+    let counters: [(&str, &str, SampleGetter<PathSample, u64>); 3] = [
         ("roadtrain_path_requests", "Requests that a path has answered", |p| p.requests),
         ("roadtrain_path_bytes", "Octets of their data", |p| p.data_bytes),
         ("roadtrain_path_losses", "Connections of a path that were lost", |p| p.losses),

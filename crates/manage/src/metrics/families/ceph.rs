@@ -1,15 +1,15 @@
-//! Families of a target that ceph-nvmeof has, too: the same names, labels and meanings, but for the prefix.
+//! Families that ceph-nvmeof has as well: the same names, labels and meanings, apart from the prefix.
 
-use super::{Of, numbers};
+use super::{SampleGetter, numbers};
 use crate::metrics::out::Out;
 use roadtrain_reactor::metrics::{DeviceSample, Io, NamespaceSample, Snapshot, SubsystemSample};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// The group of a target that is in none: an empty label is none for Prometheus.
+/// Group label of a target without a group: Prometheus treats an empty label as absent.
 const NO_GROUP: &str = "_null_";
-/// The address of a host that is not connected.
+/// Address label of a host that is not connected.
 const NO_ADDRESS: &str = "<n/a>";
 
 pub(super) fn ceph(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
@@ -30,7 +30,7 @@ pub(super) fn ceph(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     out.gauges(("roadtrain_subsystem_namespace_metadata", "A namespace"), metadata)
 }
 
-/// The gateway's name, and its group.
+/// Returns the gateway's name and its group.
 fn names(shown: &Snapshot) -> (&str, &str) {
     shown.gateway.as_ref().map_or((&shown.id, NO_GROUP), |gateway| (&gateway.name, &gateway.group))
 }
@@ -55,7 +55,7 @@ fn gateway(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     out.gauges(("roadtrain_gateway_info", "The target, always 1"), [(info, 1u64)])
 }
 
-/// A device, whether a namespace shows it or not.
+/// A device, with or without a namespace.
 struct Bdev<'a> {
     name: &'a str,
     device: &'a str,
@@ -88,7 +88,7 @@ impl<'a> Bdev<'a> {
         }
     }
 
-    /// Pool, namespace and name of an image of a Ceph cluster.
+    /// Returns pool, namespace and name of an image of a Ceph cluster.
     fn image(&self) -> (&'a str, &'a str, &'a str) {
         if self.product != "Ceph Rbd Disk" {
             return Default::default();
@@ -122,7 +122,7 @@ fn bdevs(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     out.gauges(("roadtrain_bdev_metadata", "A device"), metadata)?;
     let capacity = all.iter().map(|bdev| ([("bdev_name", bdev.name)], bdev.capacity_bytes));
     out.gauges(("roadtrain_bdev_capacity_bytes", "Capacity of a device"), capacity)?;
-    let counters: [(&str, &str, Of<Io, u64>); 4] = [
+    let counters: [(&str, &str, SampleGetter<Io, u64>); 4] = [
         ("roadtrain_bdev_reads_completed", "Reads completed", |io| io.reads),
         ("roadtrain_bdev_writes_completed", "Writes completed", |io| io.writes),
         ("roadtrain_bdev_read_bytes", "Octets read", |io| io.read_bytes),
@@ -132,7 +132,7 @@ fn bdevs(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
         let rows = all.iter().map(|bdev| ([("bdev_name", bdev.name)], value(bdev.io)));
         out.counters((name, help), rows)?;
     }
-    let seconds: [(&str, &str, Of<Io, f64>); 2] = [
+    let seconds: [(&str, &str, SampleGetter<Io, f64>); 2] = [
         ("roadtrain_bdev_read_seconds", "Sum of the latencies of reads", |io| {
             io.read_latency.seconds
         }),
@@ -147,7 +147,7 @@ fn bdevs(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Hosts that are or were connected, and those that are named and never were.
+/// Writes hosts that are or were connected, and those that are allowed and never connected.
 fn connections(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     let (gateway, _) = names(shown);
     let row = |nqn, host, address: Option<&'_ str>, is_connected: bool| {
@@ -191,7 +191,7 @@ fn subsystems(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
         (labels, 1u64)
     });
     out.gauges(("roadtrain_subsystem_metadata", "A subsystem"), metadata)?;
-    let gauges: [(&str, &str, Of<SubsystemSample, u64>); 4] = [
+    let gauges: [(&str, &str, SampleGetter<SubsystemSample, u64>); 4] = [
         ("roadtrain_subsystem_listener_count", "Listeners of a subsystem", |s| s.listeners),
         ("roadtrain_subsystem_host_count", "Hosts that are named for a subsystem", |s| {
             s.hosts.len() as u64

@@ -1,4 +1,4 @@
-//! What the families say of made snapshots.
+//! Tests of the families with made-up snapshots.
 
 use super::super::encode::{Format, text};
 use super::super::managed::{Calls, Managed, StoreSample};
@@ -26,7 +26,7 @@ fn io() -> Io {
     }
 }
 
-/// With something of everything.
+/// Returns a snapshot with a sample of every kind.
 fn full(kind: Kind) -> Snapshot {
     let of =
         |op: &str| LatencyOf { op: op.into(), class: "normal".into(), latency: io().read_latency };
@@ -85,7 +85,7 @@ fn managed() -> Managed {
     Managed { calls: vec![call], state_write_errors: 1, stores: vec![store] }
 }
 
-/// Families with their kind and labels.
+/// Families with their type and labels.
 type Families = BTreeMap<String, (String, BTreeSet<String>)>;
 
 fn families(text: &str) -> Families {
@@ -166,7 +166,7 @@ fn a_scrape_of_a_thousand_namespaces_is_as_long_as_it_has_to_be() {
     assert_eq!(lines.count(), 1000 * (8 + 1 + 10 + 1 + 2 * 13));
 }
 
-/// Whether the text has that sample, whatever the order of its labels.
+/// Asserts that the text has that sample once, in any order of its labels.
 #[track_caller]
 fn has(text: &str, name: &str, labels: &[(&str, &str)], value: &str) {
     let is_it = |line: &&str| {
@@ -181,7 +181,7 @@ fn has(text: &str, name: &str, labels: &[(&str, &str)], value: &str) {
     assert_eq!(count, 1, "{name} {labels:?} {value} in\n{text}");
 }
 
-/// A target with an image, a device that no namespace shows, two subsystems and a host.
+/// Returns a target with an image, a device without a namespace, two subsystems and a host.
 fn like_a_gateway() -> Snapshot {
     let image = NamespaceSample {
         nqn: "n:a".into(),
@@ -224,7 +224,7 @@ fn like_a_gateway() -> Snapshot {
     }
 }
 
-/// What ceph-nvmeof's dashboards look at.
+/// ceph-nvmeof's dashboards use these metrics.
 #[test]
 fn devices_and_subsystems_are_said_as_ceph_nvmeof_says_them() {
     let mut shown = like_a_gateway();
@@ -273,7 +273,7 @@ fn devices_and_subsystems_are_said_as_ceph_nvmeof_says_them() {
 }
 
 #[test]
-fn ways_are_in_one_state_each() {
+fn listeners_are_in_one_ana_state_each() {
     let mut shown = full(Kind::Target);
     shown.subsystems[0].nqn = "n:a".into();
     shown.subsystems[0].ana[0].state = "non-optimized".into();
@@ -285,7 +285,7 @@ fn ways_are_in_one_state_each() {
 }
 
 #[test]
-fn paths_are_told_apart_by_where_they_lead() {
+fn paths_are_distinguished_by_their_addresses() {
     let path = |address: &str, state: &str, ana: Option<&str>| PathSample {
         address: address.into(),
         state: state.into(),
@@ -314,8 +314,12 @@ fn paths_are_told_apart_by_where_they_lead() {
     let [id, at] = of("a:1");
     has(&text, "roadtrain_path_ana_state", &[id, at, ("state", "optimized")], "1");
     has(&text, "roadtrain_path_ana_state", &[id, at, ("state", "change")], "0");
-    let told = text.lines().filter(|line| line.starts_with("roadtrain_path_ana_state{"));
-    assert_eq!(told.count(), AnaState::ALL.len(), "nothing of what was not told");
+    let reported = text.lines().filter(|line| line.starts_with("roadtrain_path_ana_state{"));
+    assert_eq!(
+        reported.count(),
+        AnaState::ALL.len(),
+        "no samples of a state that was not reported"
+    );
 }
 
 #[test]

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
-struct Alone(Arc<Server>);
+struct TestControlPlane(Arc<Server>);
 
-impl Plane for Alone {
+impl Plane for TestControlPlane {
     fn apply(
         &self,
         operations: &[Operation<Export>],
@@ -33,15 +33,15 @@ impl Plane for Alone {
     }
 }
 
-/// A target, and the file that it writes.
+/// Returns a manager of a new target, with its state file in `folder`.
 fn manager(folder: &Path) -> Manager {
     let config = ServerConfig::new(vec![([127, 0, 0, 1], 0).into()], Vec::new());
     let server = Arc::new(Server::start(config).unwrap());
     let files = Files { state: Some(folder.join("state.toml")), roots: Vec::new() };
-    Manager::new(Box::new(Alone(server)), Model::default(), files)
+    Manager::new(Box::new(TestControlPlane(server)), Model::default(), files)
 }
 
-fn ask(manager: &Manager, method: &str, params: Value) -> Value {
+fn call_method(manager: &Manager, method: &str, params: Value) -> Value {
     let request = serde_json::json!({"method": method, "params": params, "id": 1});
     let caller = Caller { table: manager, access: Access::Client, peer: "a test" };
     let answered = message::answer(request.to_string().as_bytes(), &caller);
@@ -51,10 +51,10 @@ fn ask(manager: &Manager, method: &str, params: Value) -> Value {
 const NQN: &str = "nqn.2025-01.io.example:a";
 const HOST: &str = "nqn.2025-01.io.example:h";
 
-/// Some of everything, at the two ports; a folder for a store of volumes is `volumes`.
-fn furnish(manager: &Manager, key: &str, [port, other]: [u16; 2]) {
+/// Creates an object of every kind, at the two ports; a folder for a store of volumes is `volumes`.
+fn create_objects(manager: &Manager, key: &str, [port, other]: [u16; 2]) {
     let made = |method: &str, params: Value| {
-        let answer = ask(manager, method, params);
+        let answer = call_method(manager, method, params);
         assert!(answer.get("error").is_none(), "{method}: {answer}");
     };
     made("bdev_malloc_create", json!({"name": "m", "num_blocks": 2048, "block_size": 512}));
@@ -83,20 +83,22 @@ fn at(port: u16) -> Value {
     json!({"trtype": "tcp", "traddr": "127.0.0.1", "trsvcid": port.to_string()})
 }
 
-/// Nobody listens at these.
+/// Returns ports without a listener.
 fn free_ports<const N: usize>() -> [u16; N] {
     let all = [(); N].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
     all.map(|one| one.local_addr().unwrap().port())
 }
 
-/// What everybody sees: clients, hosts, and who connects.
+/// Returns the state that clients and hosts see.
 fn seen(manager: &Manager) -> Value {
-    let asked = ["bdev_get_bdevs", "nvmf_discovery_get_referrals", "keyring_get_keys"];
-    let asked = asked.into_iter().chain(["bdev_rbd_get_clusters_info", "bdev_lvol_get_lvstores"]);
-    let asked = asked.map(|method| (method, Value::Null));
-    let asked = asked.chain([("nvmf_get_subsystems", json!({"nqn": NQN}))]);
-    let answers: Vec<Value> =
-        asked.map(|(method, params)| ask(manager, method, params)["result"].clone()).collect();
+    let queries = ["bdev_get_bdevs", "nvmf_discovery_get_referrals", "keyring_get_keys"];
+    let queries =
+        queries.into_iter().chain(["bdev_rbd_get_clusters_info", "bdev_lvol_get_lvstores"]);
+    let queries = queries.map(|method| (method, Value::Null));
+    let queries = queries.chain([("nvmf_get_subsystems", json!({"nqn": NQN}))]);
+    let answers: Vec<Value> = queries
+        .map(|(method, params)| call_method(manager, method, params)["result"].clone())
+        .collect();
     let (server, model) = (manager.server(), manager.model());
     let (view, exports) = (server.view().0, server.exports());
     let addresses: BTreeSet<String> =
@@ -107,7 +109,7 @@ fn seen(manager: &Manager) -> Value {
     })
 }
 
-/// Each kind of change, of what [`furnish`] has made.
+/// Returns a change of each kind, of the objects that [`create_objects`] has created.
 fn changes(key: &str, volumes: &Path, [port, other, free]: [u16; 3]) -> Vec<(&'static str, Value)> {
     let own = |more: Value| {
         let mut params = json!({"nqn": NQN});
@@ -158,14 +160,14 @@ fn a_change_that_cannot_be_written_down_is_undone() {
     let files = Files { roots: vec![folder.path().into(), volumes.path().into()], ..manager.files };
     let manager = Manager { files, ..manager };
     let ports = free_ports();
-    furnish(&manager, &key, [ports[0], ports[1]]);
+    create_objects(&manager, &key, [ports[0], ports[1]]);
     let path = folder.path().join("state.toml");
     let before = seen(&manager);
-    // In the way of the next state.
+    // A folder that blocks the next state file.
     let in_the_way = folder.path().join("state.toml.new");
     for (method, params) in changes(&key, volumes.path(), ports) {
         std::fs::create_dir(&in_the_way).unwrap();
-        let refused = ask(&manager, method, params.clone());
+        let refused = call_method(&manager, method, params.clone());
         assert_eq!(refused["error"]["code"], -5, "{method}: {refused}");
         assert_eq!(seen(&manager), before, "{method}");
         std::fs::remove_dir(&in_the_way).unwrap();
@@ -173,7 +175,7 @@ fn a_change_that_cannot_be_written_down_is_undone() {
     }
     for (method, params) in changes(&key, volumes.path(), ports) {
         if !matches!(method, "bdev_null_delete" | "nvmf_delete_subsystem") {
-            let done = ask(&manager, method, params);
+            let done = call_method(&manager, method, params);
             assert!(done.get("error").is_none(), "with nothing in the way: {method}: {done}");
         }
     }
@@ -183,7 +185,7 @@ fn a_change_that_cannot_be_written_down_is_undone() {
 fn operations_on_the_file_are_undone_with_the_change() {
     let folder = tempfile::tempdir().unwrap();
     let (manager, key) = with_key(folder.path());
-    furnish(&manager, &key, free_ports());
+    create_objects(&manager, &key, free_ports());
     let nqn = "nqn.2025-01.io.example:file";
     let server = manager.server();
     server.apply(&[Operation::AddSubsystem(SubsystemConfig::new(nqn))]).unwrap();
@@ -211,11 +213,11 @@ fn operations_on_the_file_are_undone_with_the_change() {
 fn limits_of_hosts_and_devices_are_the_targets() {
     let folder = tempfile::tempdir().unwrap();
     let (manager, key) = with_key(folder.path());
-    furnish(&manager, &key, free_ports());
+    create_objects(&manager, &key, free_ports());
     let set = |method: &str, who: Value, limits: Value| {
         let mut params = json!({"limits": limits});
         params.as_object_mut().unwrap().extend(who.as_object().unwrap().clone());
-        ask(&manager, method, params)
+        call_method(&manager, method, params)
     };
     let (host, device) = ("roadtrain_set_host_limits", "roadtrain_set_device_limits");
     let (of_host, of_device) = (json!({"nqn": NQN, "host": HOST}), json!({"name": "n"}));
@@ -226,9 +228,10 @@ fn limits_of_hosts_and_devices_are_the_targets() {
     let rates = subsystem().host_rates[HOST];
     assert_eq!((rates.iops, rates.read_iops.unwrap().get()), (None, 7));
     assert_eq!((subsystem().namespaces[0].rates, rates.burst), (rates, Some(Duration::ZERO)));
-    // What is saved makes the same again.
-    let saved =
-        |name: &str| ask(&manager, "framework_get_config", json!({"name": name}))["result"].clone();
+    // The saved calls restore the limits.
+    let saved = |name: &str| {
+        call_method(&manager, "framework_get_config", json!({"name": name}))["result"].clone()
+    };
     for (name, method, mut params) in [("nvmf", host, of_host.clone()), ("bdev", device, of_device)]
     {
         params["limits"] = limits.clone();
@@ -238,9 +241,9 @@ fn limits_of_hosts_and_devices_are_the_targets() {
             "{calls}"
         );
     }
-    // SPDK's call changes what it knows, and leaves the rest.
+    // SPDK's call changes the limits that it knows, and leaves the rest.
     let spdk = json!({"name": "n", "w_mbytes_per_sec": 0});
-    assert_eq!(ask(&manager, "bdev_set_qos_limit", spdk)["result"], true);
+    assert_eq!(call_method(&manager, "bdev_set_qos_limit", spdk)["result"], true);
     let rates = subsystem().namespaces[0].rates;
     assert_eq!((rates.read_iops.unwrap().get(), rates.write_bandwidth), (7, None));
     for (odd, code) in [
@@ -251,7 +254,7 @@ fn limits_of_hosts_and_devices_are_the_targets() {
     ] {
         assert_eq!(set(host, of_host.clone(), odd.clone())["error"]["code"], code, "{odd}");
     }
-    let odd = json!({"nqn": NQN, "host": "nobody"});
+    let odd = json!({"nqn": NQN, "host": "no-nqn"});
     assert_eq!(set(host, odd, json!({}))["error"]["code"], -32602);
     assert_eq!(set(device, json!({"name": "none"}), json!({}))["error"]["code"], -19);
     assert_eq!(set(host, of_host, json!({}))["result"], true);
@@ -260,13 +263,13 @@ fn limits_of_hosts_and_devices_are_the_targets() {
     );
 }
 
-/// A resize may be under way when another process takes over: what it writes down then would be nothing.
+/// A resize may be in flight when another process takes over: it must not write the state file then.
 #[test]
 fn nothing_is_written_down_after_another_process_has_taken_over() {
     let folder = tempfile::tempdir().unwrap();
     let manager = manager(folder.path());
     let nqn = json!({"nqn": "nqn.2025-01.io.example:a"});
-    assert_eq!(ask(&manager, "nvmf_create_subsystem", nqn)["result"], true);
+    assert_eq!(call_method(&manager, "nvmf_create_subsystem", nqn)["result"], true);
     let written = || std::fs::read(folder.path().join("state.toml")).unwrap();
     let before = written();
     manager.release();
@@ -283,20 +286,20 @@ fn a_device_is_in_one_namespace() {
     let folder = tempfile::tempdir().unwrap();
     let manager = manager(folder.path());
     let device = serde_json::json!({"name": "m", "num_blocks": 8, "block_size": 512});
-    assert_eq!(ask(&manager, "bdev_malloc_create", device)["result"], "m");
+    assert_eq!(call_method(&manager, "bdev_malloc_create", device)["result"], "m");
     for name in ["a", "b"] {
         let nqn = format!("nqn.2025-01.io.example:{name}");
-        ask(&manager, "nvmf_create_subsystem", serde_json::json!({"nqn": nqn}));
+        call_method(&manager, "nvmf_create_subsystem", serde_json::json!({"nqn": nqn}));
         let namespace = serde_json::json!({"nqn": nqn, "namespace": {"bdev_name": "m"}});
-        let answer = ask(&manager, "nvmf_subsystem_add_ns", namespace);
+        let answer = call_method(&manager, "nvmf_subsystem_add_ns", namespace);
         let expected = if name == "a" { Value::from(1) } else { Value::Null };
         assert_eq!(answer["result"], expected, "{answer}");
     }
-    ask(&manager, "bdev_malloc_delete", serde_json::json!({"name": "m"}));
+    call_method(&manager, "bdev_malloc_delete", serde_json::json!({"name": "m"}));
     assert_eq!(manager.server().view().0.subsystems[0].namespaces, []);
 }
 
-/// A file with a key, and a manager that may read it.
+/// Returns a manager and the file of a key that it may read.
 fn with_key(folder: &Path) -> (Manager, String) {
     let path = folder.join("host.key");
     let line = DhchapKey::new(None, &[7; 32]).unwrap().print();
@@ -314,42 +317,42 @@ fn what_cannot_be_deleted_stays_what_it_is() {
     let files = Files { roots: vec![volumes.path().into()], ..plain.files };
     let manager = Manager { files, ..plain };
     let path = volumes.path().display().to_string();
-    ask(&manager, "bdev_lvol_create_lvstore", json!({"bdev_name": path, "lvs_name": "s"}));
+    call_method(&manager, "bdev_lvol_create_lvstore", json!({"bdev_name": path, "lvs_name": "s"}));
     let made = json!({"lvs_name": "s", "lvol_name": "v", "size_in_mib": 4, "thin_provision": true});
-    let name = ask(&manager, "bdev_lvol_create", made)["result"].clone();
+    let name = call_method(&manager, "bdev_lvol_create", made)["result"].clone();
     let nqn = "nqn.2025-01.io.example:a";
-    ask(&manager, "nvmf_create_subsystem", json!({"nqn": nqn}));
+    call_method(&manager, "nvmf_create_subsystem", json!({"nqn": nqn}));
     let namespace = json!({"bdev_name": name, "nsid": 7});
-    ask(&manager, "nvmf_subsystem_add_ns", json!({"nqn": nqn, "namespace": namespace}));
+    call_method(&manager, "nvmf_subsystem_add_ns", json!({"nqn": nqn, "namespace": namespace}));
     let limit = json!({"name": name, "rw_ios_per_sec": 1000});
-    assert_eq!(ask(&manager, "bdev_set_qos_limit", limit)["result"], true);
+    assert_eq!(call_method(&manager, "bdev_set_qos_limit", limit)["result"], true);
     let before = manager.model().state();
-    // In the way of the next index.
+    // A folder that blocks the next index.
     std::fs::create_dir(volumes.path().join("store.json.new")).unwrap();
     for (method, params) in [
         ("bdev_lvol_delete", json!({"name": name})),
         ("bdev_lvol_delete_lvstore", json!({"lvs_name": "s"})),
     ] {
-        let refused = ask(&manager, method, params);
+        let refused = call_method(&manager, method, params);
         assert!(refused["error"]["code"].is_i64(), "{refused}");
         assert_eq!(manager.model().state(), before, "{method}");
         let subsystems = &manager.server().view().0.subsystems;
         assert_eq!(subsystems[0].namespaces[0].nsid, 7, "{method}");
     }
     std::fs::remove_dir(volumes.path().join("store.json.new")).unwrap();
-    let deleted = ask(&manager, "bdev_lvol_delete_lvstore", json!({"lvs_name": "s"}));
+    let deleted = call_method(&manager, "bdev_lvol_delete_lvstore", json!({"lvs_name": "s"}));
     assert_eq!(deleted["result"], true, "{deleted}");
     assert!(manager.model().devices.is_empty() && manager.model().limits.is_empty());
 }
 
-/// The calls of `framework_get_config`, as save_config has them.
+/// Returns the calls of `framework_get_config`, as save_config writes them.
 fn saved(manager: &Manager) -> Vec<Value> {
-    let of = |name: &str| ask(manager, "framework_get_config", json!({"name": name}));
+    let of = |name: &str| call_method(manager, "framework_get_config", json!({"name": name}));
     let calls = ["keyring", "bdev", "nvmf"].map(|name| of(name)["result"].take());
     calls.into_iter().flat_map(|calls| calls.as_array().unwrap().clone()).collect()
 }
 
-/// In memory, in a folder, of the start; shown to hosts, and limited.
+/// Volumes in memory, in a folder, and of the start; exported, and limited.
 #[test]
 fn saved_volumes_are_found_by_another_target() {
     let [folder, volumes] = [(), ()].map(|()| tempfile::tempdir().unwrap());
@@ -360,7 +363,7 @@ fn saved_volumes_are_found_by_another_target() {
     };
     let manager = with_roots();
     let done = |method: &str, params: Value| {
-        let answer = ask(&manager, method, params);
+        let answer = call_method(&manager, method, params);
         assert!(answer["error"].is_null(), "{method}: {answer}");
         answer["result"].clone()
     };
@@ -387,7 +390,7 @@ fn saved_volumes_are_found_by_another_target() {
     drop(manager);
     let other = with_roots();
     for call in &calls {
-        let answer = ask(&other, call["method"].as_str().unwrap(), call["params"].clone());
+        let answer = call_method(&other, call["method"].as_str().unwrap(), call["params"].clone());
         assert!(answer["error"].is_null(), "{call}: {answer}");
     }
     assert_eq!(saved(&other), calls);
@@ -403,37 +406,37 @@ fn keys_come_and_go_by_their_names() {
     let (manager, path) = with_key(folder.path());
     let [nqn, host] = ["a", "h"].map(|name| format!("nqn.2025-01.io.example:{name}"));
     let add = json!({"name": "k", "path": path});
-    assert_eq!(ask(&manager, "keyring_file_add_key", add.clone())["result"], true);
-    assert_eq!(ask(&manager, "keyring_file_add_key", add.clone())["error"]["code"], -17);
-    ask(&manager, "nvmf_create_subsystem", json!({"nqn": nqn}));
+    assert_eq!(call_method(&manager, "keyring_file_add_key", add.clone())["result"], true);
+    assert_eq!(call_method(&manager, "keyring_file_add_key", add.clone())["error"]["code"], -17);
+    call_method(&manager, "nvmf_create_subsystem", json!({"nqn": nqn}));
     let with = |key: &str, name: &str| json!({"nqn": nqn, "host": host, key: name});
     for (key, name, code) in [
         ("dhchap_key", "none", -32602),
         ("psk", "k", -32602), // it is for authentication
         ("dhchap_ctrlr_key", "k", -32603),
     ] {
-        let refused = ask(&manager, "nvmf_subsystem_add_host", with(key, name));
+        let refused = call_method(&manager, "nvmf_subsystem_add_host", with(key, name));
         assert_eq!(refused["error"]["code"], code, "{refused}");
     }
-    let added = ask(&manager, "nvmf_subsystem_add_host", with("dhchap_key", "k"));
+    let added = call_method(&manager, "nvmf_subsystem_add_host", with("dhchap_key", "k"));
     assert_eq!(added["result"], true, "{added}");
     let keys_at = || manager.server().exports().authentication.keys_at;
     assert!(keys_at()[&nqn][&host].host.is_some());
-    let shown = ask(&manager, "nvmf_get_subsystems", json!({"nqn": nqn}));
+    let shown = call_method(&manager, "nvmf_get_subsystems", json!({"nqn": nqn}));
     assert_eq!(shown["result"][0]["hosts"], json!([{"nqn": host, "dhchap_key": "k"}]));
-    let shown = ask(&manager, "keyring_get_keys", Value::Null);
+    let shown = call_method(&manager, "keyring_get_keys", Value::Null);
     assert_eq!(shown["result"][0]["refcnt"], 2, "{shown}");
-    let used = ask(&manager, "keyring_file_remove_key", json!({"name": "k"}));
+    let used = call_method(&manager, "keyring_file_remove_key", json!({"name": "k"}));
     assert_eq!(used["error"]["code"], -16, "{used}");
-    let calls = ask(&manager, "framework_get_config", json!({"name": "keyring"}));
+    let calls = call_method(&manager, "framework_get_config", json!({"name": "keyring"}));
     assert_eq!(calls["result"], json!([{"method": "keyring_file_add_key", "params": add}]));
     let kept = model::load(&folder.path().join("state.toml"), &[folder.path().to_owned()]).unwrap();
     assert_eq!((kept.state(), kept.keys_at()), (manager.model().state(), keys_at()));
-    ask(&manager, "nvmf_subsystem_set_keys", json!({"nqn": nqn, "host": host}));
+    call_method(&manager, "nvmf_subsystem_set_keys", json!({"nqn": nqn, "host": host}));
     assert!(keys_at().is_empty());
-    let removed = ask(&manager, "keyring_file_remove_key", json!({"name": "k"}));
+    let removed = call_method(&manager, "keyring_file_remove_key", json!({"name": "k"}));
     assert_eq!(removed["result"], true, "{removed}");
-    let none = ask(&manager, "keyring_file_remove_key", json!({"name": "k"}));
+    let none = call_method(&manager, "keyring_file_remove_key", json!({"name": "k"}));
     assert_eq!(none["error"]["code"], -126, "{none}");
 }
 
@@ -445,10 +448,11 @@ fn keys_that_others_can_read_are_refused() {
     for (path, code) in
         [(path.as_str(), -1), ("host.key", -1), ("/etc/passwd", -1), ("/nowhere/at/all", -2)]
     {
-        let refused = ask(&manager, "keyring_file_add_key", json!({"name": "k", "path": path}));
+        let refused =
+            call_method(&manager, "keyring_file_add_key", json!({"name": "k", "path": path}));
         assert_eq!(refused["error"]["code"], code, "{refused}");
     }
-    assert_eq!(ask(&manager, "keyring_get_keys", Value::Null)["result"], json!([]));
+    assert_eq!(call_method(&manager, "keyring_get_keys", Value::Null)["result"], json!([]));
 }
 
 #[test]
@@ -456,16 +460,16 @@ fn referrals_are_in_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let manager = manager(folder.path());
     let other = json!({"address": {"trtype": "tcp", "traddr": "192.0.2.1"}});
-    let add = || ask(&manager, "nvmf_discovery_add_referral", other.clone());
+    let add = || call_method(&manager, "nvmf_discovery_add_referral", other.clone());
     assert_eq!(add()["result"], true);
     assert_eq!(add()["error"]["code"], -32603, "twice");
     let expected: Vec<SocketAddr> = vec!["192.0.2.1:8009".parse().unwrap()];
     assert_eq!(manager.server().view().0.referrals, expected);
-    let shown = ask(&manager, "nvmf_discovery_get_referrals", Value::Null);
+    let shown = call_method(&manager, "nvmf_discovery_get_referrals", Value::Null);
     assert_eq!(shown["result"][0]["address"]["trsvcid"], "8009", "{shown}");
     let kept = model::load(&folder.path().join("state.toml"), &[folder.path().to_owned()]).unwrap();
     assert_eq!(kept.state(), manager.model().state());
-    let remove = || ask(&manager, "nvmf_discovery_remove_referral", other.clone());
+    let remove = || call_method(&manager, "nvmf_discovery_remove_referral", other.clone());
     assert_eq!(remove()["result"], true);
     let message = remove()["error"]["message"].clone();
     assert!(message.as_str().unwrap().starts_with("Unable to remove a referral."));
@@ -476,40 +480,44 @@ fn referrals_are_in_the_log() {
 fn log_levels_are_those_of_spdk() {
     let folder = tempfile::tempdir().unwrap();
     let manager = manager(folder.path());
-    let set = |level: &str| ask(&manager, "log_set_print_level", json!({"level": level}));
+    let set = |level: &str| call_method(&manager, "log_set_print_level", json!({"level": level}));
     assert_eq!(set("WARNING")["result"], true);
     for method in ["log_get_level", "log_get_print_level"] {
-        assert_eq!(ask(&manager, method, Value::Null)["result"], "WARNING");
+        assert_eq!(call_method(&manager, method, Value::Null)["result"], "WARNING");
     }
     assert_eq!(set("loud")["error"]["code"], -32602);
     assert_eq!(set("DEBUG")["error"]["code"], -32603, "the process says no");
-    assert_eq!(ask(&manager, "log_get_level", Value::Null)["result"], "WARNING");
-    // Parts of the program at another level than all others.
-    let flags = || ask(&manager, "log_get_flags", Value::Null)["result"].clone();
-    let flag = |method: &str, flag: &str| ask(&manager, method, json!({"flag": flag}));
+    assert_eq!(call_method(&manager, "log_get_level", Value::Null)["result"], "WARNING");
+    // Parts of the program with a level of their own.
+    let flags = || call_method(&manager, "log_get_flags", Value::Null)["result"].clone();
+    let flag = |method: &str, flag: &str| call_method(&manager, method, json!({"flag": flag}));
     assert_eq!(flags(), json!({"nvmf": false, "nvmf_tcp": false, "rpc": false}));
     assert_eq!(flag("log_set_flag", "nvmf")["result"], true);
     assert_eq!((flags()["nvmf"].clone(), flags()["rpc"].clone()), (json!(true), json!(false)));
-    assert_eq!(ask(&manager, "log_get_level", Value::Null)["result"], "WARNING");
+    assert_eq!(call_method(&manager, "log_get_level", Value::Null)["result"], "WARNING");
     let unknown = flag("log_set_flag", "nvme")["error"].clone();
     assert_eq!(unknown["code"], -32602);
     assert!(unknown["message"].as_str().unwrap().starts_with("invalid log flag"), "{unknown}");
     assert_eq!(flag("log_set_flag", "all")["result"], true);
     assert_eq!(flag("log_clear_flag", "nvmf")["result"], true);
     assert_eq!(flags(), json!({"nvmf": false, "nvmf_tcp": true, "rpc": true}));
-    let kill = |name: &str| ask(&manager, "spdk_kill_instance", json!({"sig_name": name}));
+    let kill = |name: &str| call_method(&manager, "spdk_kill_instance", json!({"sig_name": name}));
     assert_eq!(kill("SIGKILL")["error"]["code"], -32602);
     assert_eq!(kill("SIGTERM")["result"], true);
 }
 
-/// A thin volume, and a store of it in a folder; a manager that may open it.
+/// Returns a manager and the name of a thin volume in a store of a folder.
 fn with_volume(folder: &Path, volumes: &Path) -> (Manager, Value) {
     let plain = manager(folder);
     let files = Files { roots: vec![volumes.into()], ..plain.files };
     let manager = Manager { files, ..plain };
-    ask(&manager, "bdev_lvol_create_lvstore", json!({"bdev_name": volumes, "lvs_name": "s"}));
+    call_method(
+        &manager,
+        "bdev_lvol_create_lvstore",
+        json!({"bdev_name": volumes, "lvs_name": "s"}),
+    );
     let made = json!({"lvs_name": "s", "lvol_name": "v", "size_in_mib": 8, "thin_provision": true});
-    let name = ask(&manager, "bdev_lvol_create", made)["result"].clone();
+    let name = call_method(&manager, "bdev_lvol_create", made)["result"].clone();
     assert!(name.is_string());
     (manager, name)
 }
@@ -518,14 +526,14 @@ fn with_volume(folder: &Path, volumes: &Path) -> (Manager, Value) {
 fn a_volume_is_made_read_only_while_hosts_may_use_it() {
     let [folder, volumes] = [(), ()].map(|()| tempfile::tempdir().unwrap());
     let (manager, name) = with_volume(folder.path(), volumes.path());
-    ask(&manager, "nvmf_create_subsystem", json!({"nqn": NQN}));
+    call_method(&manager, "nvmf_create_subsystem", json!({"nqn": NQN}));
     let shown = json!({"nqn": NQN, "namespace": {"bdev_name": "s/v"}});
-    assert_eq!(ask(&manager, "nvmf_subsystem_add_ns", shown)["result"], 1);
+    assert_eq!(call_method(&manager, "nvmf_subsystem_add_ns", shown)["result"], 1);
     let is_read_only = || manager.server().view().0.subsystems[0].namespaces[0].read_only;
     let id = manager.server().view().0.subsystems[0].namespaces[0].id;
     assert!(!is_read_only());
-    let set = || ask(&manager, "bdev_lvol_set_read_only", json!({"name": "s/v"}));
-    // In the way of the next index: then it is as it was.
+    let set = || call_method(&manager, "bdev_lvol_set_read_only", json!({"name": "s/v"}));
+    // A folder blocks the next index: the volume stays as it was.
     std::fs::create_dir(volumes.path().join("store.json.new")).unwrap();
     assert!(set()["error"]["code"].is_i64());
     assert!(!is_read_only());
@@ -533,13 +541,13 @@ fn a_volume_is_made_read_only_while_hosts_may_use_it() {
     [(); 2].iter().for_each(|()| assert_eq!(set()["result"], true));
     assert!(is_read_only());
     assert_eq!(manager.server().view().0.subsystems[0].namespaces[0].id, id);
-    let seen = ask(&manager, "bdev_get_bdevs", json!({"name": name}))["result"][0].take();
+    let seen = call_method(&manager, "bdev_get_bdevs", json!({"name": name}))["result"][0].take();
     assert_eq!(seen["supported_io_types"]["write"], false);
     let resized = json!({"name": "s/v", "size_in_mib": 16});
-    assert_eq!(ask(&manager, "bdev_lvol_resize", resized)["error"]["code"], -32602);
+    assert_eq!(call_method(&manager, "bdev_lvol_resize", resized)["error"]["code"], -32602);
     let clone = json!({"snapshot_name": "s/v", "clone_name": "c"});
-    assert!(ask(&manager, "bdev_lvol_clone", clone)["result"].is_string());
-    // At the next start as well, which opens its file.
+    assert!(call_method(&manager, "bdev_lvol_clone", clone)["result"].is_string());
+    // The next start opens the file read-only as well.
     let state = folder.path().join("state.toml");
     drop(manager.release());
     drop(manager);
@@ -552,15 +560,16 @@ fn stores_are_renamed_and_grown() {
     let [folder, volumes] = [(), ()].map(|()| tempfile::tempdir().unwrap());
     let (manager, name) = with_volume(folder.path(), volumes.path());
     let rename = |old: &str, new: &str| {
-        ask(&manager, "bdev_lvol_rename_lvstore", json!({"old_name": old, "new_name": new}))
+        call_method(&manager, "bdev_lvol_rename_lvstore", json!({"old_name": old, "new_name": new}))
     };
     let missing = rename("none", "t")["error"].clone();
     assert_eq!(missing, json!({"code": -2, "message": "Lvol store none not found"}));
     assert_eq!(rename("s", "a/b")["error"]["code"], -32602);
     assert_eq!(rename("s", "t")["result"], true);
-    let aliases = ask(&manager, "bdev_get_bdevs", json!({"name": "t/v"}))["result"][0].take();
+    let aliases =
+        call_method(&manager, "bdev_get_bdevs", json!({"name": "t/v"}))["result"][0].take();
     assert_eq!((&aliases["name"], &aliases["aliases"]), (&name, &json!(["t/v"])));
-    // A process that ended between both: the store is found by its folder.
+    // A process that ended between the two steps: the folder identifies the store.
     manager.model().lvstore("t").unwrap().store.rename_store("u").unwrap();
     let state = folder.path().join("state.toml");
     drop(manager.release());
@@ -569,13 +578,18 @@ fn stores_are_renamed_and_grown() {
     assert_eq!(found.device("u/v").unwrap().name, name.as_str().unwrap());
     let (model, files) = (RwLock::new(Arc::new(found)), Files::default());
     let manager = Manager { model, files, ..self::manager(folder.path()) };
-    let shown =
-        || ask(&manager, "bdev_lvol_get_lvstores", json!({"lvs_name": "u"}))["result"][0].take();
+    let shown = || {
+        call_method(&manager, "bdev_lvol_get_lvstores", json!({"lvs_name": "u"}))["result"][0]
+            .take()
+    };
     let growable = shown()["max_growable_size"].as_u64().unwrap();
-    assert_eq!(ask(&manager, "bdev_lvol_grow_lvstore", json!({"lvs_name": "u"}))["result"], true);
+    assert_eq!(
+        call_method(&manager, "bdev_lvol_grow_lvstore", json!({"lvs_name": "u"}))["result"],
+        true
+    );
     assert!(shown()["total_data_clusters"].as_u64().unwrap() << 22 >= growable / 2);
     let both = json!({"lvs_name": "u", "uuid": "x"});
-    assert_eq!(ask(&manager, "bdev_lvol_grow_lvstore", both)["error"]["code"], -22);
+    assert_eq!(call_method(&manager, "bdev_lvol_grow_lvstore", both)["error"]["code"], -22);
 }
 
 #[test]
@@ -585,61 +599,65 @@ fn volumes_begin_as_devices_of_files_and_end_their_ties() {
     let image = volumes.path().join("image");
     std::fs::write(&image, vec![7; 1 << 20]).unwrap();
     let made = json!({"name": "image", "filename": image});
-    assert_eq!(ask(&manager, "bdev_aio_create", made)["result"], "image");
+    assert_eq!(call_method(&manager, "bdev_aio_create", made)["result"], "image");
     let clone = |bdev: &str, name: &str| {
-        ask(
+        call_method(
             &manager,
             "bdev_lvol_clone_bdev",
             json!({"bdev": bdev, "lvs_name": "s", "clone_name": name}),
         )
     };
     let name = clone("image", "c")["result"].clone();
-    let seen = ask(&manager, "bdev_get_bdevs", json!({"name": name}))["result"][0].take();
+    let seen = call_method(&manager, "bdev_get_bdevs", json!({"name": name}))["result"][0].take();
     assert_eq!((&seen["aliases"], &seen["num_blocks"]), (&json!(["s/c"]), &json!(8192)));
     let content = std::fs::read(volumes.path().join(name.as_str().unwrap())).unwrap();
     assert!(content[..1 << 20].iter().all(|byte| *byte == 7) && content[1 << 20..] == [0; 3 << 20]);
     let memory = json!({"name": "m", "num_blocks": 8192, "block_size": 512});
-    assert_eq!(ask(&manager, "bdev_malloc_create", memory)["result"], "m");
+    assert_eq!(call_method(&manager, "bdev_malloc_create", memory)["result"], "m");
     for (bdev, code) in [("m", -22), ("s/v", -22), ("none", -19)] {
         assert_eq!(clone(bdev, "d")["error"]["code"], code, "{bdev}");
     }
     assert_eq!(clone("image", "c")["error"]["code"], -32602);
     // A clone of a snapshot.
-    let decouple = |name: &str| ask(&manager, "bdev_lvol_decouple_parent", json!({"name": name}));
+    let decouple =
+        |name: &str| call_method(&manager, "bdev_lvol_decouple_parent", json!({"name": name}));
     assert_eq!(decouple("s/v")["error"]["code"], -32602, "it has none");
     let snapshot = json!({"lvol_name": "s/v", "snapshot_name": "now"});
-    assert!(ask(&manager, "bdev_lvol_snapshot", snapshot)["result"].is_string());
+    assert!(call_method(&manager, "bdev_lvol_snapshot", snapshot)["result"].is_string());
     assert_eq!(decouple("s/now")["error"]["code"], -32602);
     assert_eq!(decouple("s/v")["result"], true);
-    let seen = ask(&manager, "bdev_get_bdevs", json!({"name": "s/v"}))["result"][0].take();
+    let seen = call_method(&manager, "bdev_get_bdevs", json!({"name": "s/v"}))["result"][0].take();
     let lvol = &seen["driver_specific"]["lvol"];
     assert_eq!((&lvol["clone"], &lvol["thin_provision"]), (&json!(false), &json!(true)));
 }
 
-/// Counters begin anew for all who look, and a histogram is one from its begin on.
+/// A reset holds for all clients, and a histogram counts from its begin.
 #[test]
 fn counters_are_reset_and_latencies_have_a_histogram() {
     let folder = tempfile::tempdir().unwrap();
     let manager = manager(folder.path());
     let device = json!({"name": "m", "num_blocks": 8192, "block_size": 512});
-    assert_eq!(ask(&manager, "bdev_malloc_create", device)["result"], "m");
+    assert_eq!(call_method(&manager, "bdev_malloc_create", device)["result"], "m");
     for (params, code) in [
         (json!({"name": "none"}), -19),
         (json!({"mode": "some"}), -32603),
         (json!({"name": "m", "mode": "maxmin"}), 0),
         (json!({}), 0),
     ] {
-        let answer = ask(&manager, "bdev_reset_iostat", params.clone());
+        let answer = call_method(&manager, "bdev_reset_iostat", params.clone());
         assert_eq!(answer["error"]["code"].as_i64().unwrap_or(0), code, "{params}: {answer}");
     }
     let shown = json!({"names": ["m"], "reset_mode": "all"});
-    assert_eq!(ask(&manager, "bdev_get_iostat", shown)["result"]["bdevs"][0]["num_read_ops"], 0);
-    let get = || ask(&manager, "bdev_get_histogram", json!({"name": "m"}));
+    assert_eq!(
+        call_method(&manager, "bdev_get_iostat", shown)["result"]["bdevs"][0]["num_read_ops"],
+        0
+    );
+    let get = || call_method(&manager, "bdev_get_histogram", json!({"name": "m"}));
     assert_eq!(get()["error"]["code"], -32603, "none was begun");
     let enable = |more: Value| {
         let mut params = json!({"name": "m", "enable": true});
         params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        ask(&manager, "bdev_enable_histogram", params)
+        call_method(&manager, "bdev_enable_histogram", params)
     };
     assert_eq!(enable(json!({"opc": "unmap"}))["error"]["code"], -32603);
     assert_eq!(enable(json!({"granularity": 12}))["error"]["code"], -22);
@@ -657,7 +675,7 @@ fn a_subsystem_has_its_controllers_and_limits() {
     let create = |more: Value| {
         let mut params = json!({"nqn": NQN});
         params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        ask(&manager, "nvmf_create_subsystem", params)
+        call_method(&manager, "nvmf_create_subsystem", params)
     };
     for odd in [
         json!({"min_cntlid": 0}),
@@ -675,11 +693,12 @@ fn a_subsystem_has_its_controllers_and_limits() {
         "max_write_zeroes_size_kib": 300,
     });
     assert_eq!(create(older)["result"], true);
-    let seen = ask(&manager, "nvmf_get_subsystems", json!({"nqn": NQN}))["result"][0].take();
+    let seen =
+        call_method(&manager, "nvmf_get_subsystems", json!({"nqn": NQN}))["result"][0].take();
     let of = |name: &str| seen[name].as_u64().unwrap();
     let all = ["min_cntlid", "max_cntlid", "dmrsl", "wzsl"].map(of);
     assert_eq!(all, [100, 199, 2048, 6]);
-    // The saved configuration makes the same again, and so does the state file.
+    // The saved configuration and the state file both restore the subsystem.
     let call = saved(&manager).into_iter().find(|one| one["method"] == "nvmf_create_subsystem");
     let params = call.unwrap()["params"].clone();
     assert_eq!((&params["dmrsl"], &params["max_cntlid"]), (&json!(2048), &json!(199)));

@@ -1,10 +1,10 @@
 //! Devices.
 
 use super::devices::{
-    Named, add, block_size_of, delete, file_namespace, files_devices, find, is_called, refused,
-    resize, resize_of_file, show_limits, uuid_of, view,
+    DeviceNameParams, add, block_size_of, delete, file_namespace, files_devices, find, is_called,
+    refused, resize, resize_of_file, show_limits, uuid_of, view,
 };
-use super::{Method, Params, change, device_params, look};
+use super::{Method, Params, change, device_params, query};
 use crate::model::{Device, DeviceKind};
 use crate::rpc::{Rpc, RpcError, Session};
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(super) const METHODS: &[Method] = &[
-    look("bdev_get_bdevs", "Devices, in the order in which they were made.", get),
+    query("bdev_get_bdevs", "Devices, in the order in which they were made.", get),
     change("bdev_malloc_create", "Makes a device of memory, gone with the process.", malloc),
     change("bdev_malloc_delete", "Removes a device of memory, its namespace first.", malloc_delete),
     change("bdev_null_create", "Makes a device that keeps nothing.", null),
@@ -29,18 +29,18 @@ pub(super) const METHODS: &[Method] = &[
     change("bdev_uring_rescan", "As bdev_aio_rescan.", uring_rescan),
 ];
 
-/// Longest wait for a device that may come.
+/// Longest wait for a device that may be created.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct GetBdevsParams {
         name: Option<String>,
         timeout: Option<u64>,
     }
-    let Asked { name, timeout } = device_params(&params)?;
+    let GetBdevsParams { name, timeout } = device_params(&params)?;
     let Some(name) = name else { return Ok(Value::Array(views(manager, None))) };
     let until = Instant::now() + Duration::from_millis(timeout.unwrap_or(0)).min(WAIT_MAX);
     loop {
@@ -51,11 +51,11 @@ fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
         if Instant::now() >= until {
             return Err(RpcError::no_device(name));
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// Devices as they are shown: the configuration file's first.
+/// Returns the shown form of devices: the configuration file's first.
 fn views(manager: &Session<'_>, name: Option<&str>) -> Vec<Value> {
     let model = manager.model();
     let is_meant = |device: &&Arc<Device>| {
@@ -95,10 +95,10 @@ fn views(manager: &Session<'_>, name: Option<&str>) -> Vec<Value> {
         .collect()
 }
 
-/// Parameters of methods that make devices of no file. Metadata and protection are not there.
+/// Parameters of methods that create devices without a file. Metadata and protection information are not supported.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct New {
+struct CreateMemoryBdevParams {
     num_blocks: u64,
     block_size: u32,
     name: Option<String>,
@@ -115,7 +115,7 @@ struct New {
     numa_id: Option<i32>,
 }
 
-impl New {
+impl CreateMemoryBdevParams {
     fn check(&self) -> Rpc<()> {
         let has = [self.md_size, self.dif_type, self.dif_pi_format, self.optimal_io_boundary];
         let has_metadata = has.into_iter().flatten().any(|value| value != 0)
@@ -150,19 +150,19 @@ impl New {
 }
 
 fn malloc(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let new: New = device_params(&params)?;
+    let new: CreateMemoryBdevParams = device_params(&params)?;
     create(manager, new, DeviceKind::Malloc)
 }
 
 fn null(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let new: New = device_params(&params)?;
+    let new: CreateMemoryBdevParams = device_params(&params)?;
     match new.name {
         Some(_) => create(manager, new, DeviceKind::Null),
         None => Err(RpcError::decode("name is missing")),
     }
 }
 
-fn create(manager: &Session<'_>, new: New, kind: DeviceKind) -> Rpc<Value> {
+fn create(manager: &Session<'_>, new: CreateMemoryBdevParams, kind: DeviceKind) -> Rpc<Value> {
     new.check()?;
     let (uuid, bytes) = (uuid_of(new.uuid.as_deref())?, new.num_blocks * u64::from(new.block_size));
     add(manager, new.name, uuid, |name| {
@@ -173,12 +173,12 @@ fn create(manager: &Session<'_>, new: New, kind: DeviceKind) -> Rpc<Value> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Aio {
+struct CreateAioBdevParams {
     name: String,
     filename: PathBuf,
     block_size: Option<u32>,
     readonly: Option<bool>,
-    #[allow(dead_code, reason = "files are always told what hosts discard")]
+    #[allow(dead_code, reason = "files always pass discards of hosts on")]
     fallocate: Option<bool>,
     #[allow(dead_code, reason = "nothing waits here anyway")]
     nowait: Option<bool>,
@@ -186,7 +186,8 @@ struct Aio {
 }
 
 fn aio(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Aio { name, filename, block_size, readonly, uuid, .. } = device_params(&params)?;
+    let CreateAioBdevParams { name, filename, block_size, readonly, uuid, .. } =
+        device_params(&params)?;
     let (path, uuid) = (manager.allowed(&filename)?, uuid_of(uuid.as_deref())?);
     let (lba, read_only) = (block_size_of(block_size)?, readonly.unwrap_or(false));
     let kind = DeviceKind::Aio(path);
@@ -198,13 +199,13 @@ fn aio(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn uring(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Uring {
+    struct CreateUringBdevParams {
         name: String,
         filename: PathBuf,
         block_size: Option<u32>,
         uuid: Option<String>,
     }
-    let Uring { name, filename, block_size, uuid } = device_params(&params)?;
+    let CreateUringBdevParams { name, filename, block_size, uuid } = device_params(&params)?;
     let unable =
         |error: RpcError| RpcError::new(-32603, "Unable to create URING bdev.", error.message);
     let uuid = uuid_of(uuid.as_deref())?;
@@ -236,11 +237,11 @@ fn uring_delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn null_resize(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct ResizeNullBdevParams {
         name: String,
         new_size: u64,
     }
-    let Asked { name, new_size } = device_params(&params)?;
+    let ResizeNullBdevParams { name, new_size } = device_params(&params)?;
     let bytes = new_size.checked_mul(1 << 20).filter(|bytes| *bytes > 0);
     let bytes = bytes.ok_or_else(|| RpcError::invalid(format!("new_size {new_size}")))?;
     if let Some(namespace) = file_namespace(manager, &name) {
@@ -251,7 +252,7 @@ fn null_resize(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 }
 
 fn aio_rescan(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Named { name } = device_params(&params)?;
+    let DeviceNameParams { name } = device_params(&params)?;
     if let Some(namespace) = file_namespace(manager, &name) {
         return resize_of_file(manager, namespace, None);
     }
@@ -260,7 +261,7 @@ fn aio_rescan(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 }
 
 fn uring_rescan(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Named { name } = device_params(&params)?;
+    let DeviceNameParams { name } = device_params(&params)?;
     let device = find(manager, &name, |kind| matches!(kind, DeviceKind::Uring(_)))?;
     resize(manager, &device, None)
 }

@@ -1,9 +1,9 @@
-//! What RPC has made, as the calls that make it again.
+//! The RPC calls that restore what RPC has created.
 
-use super::{Method, Params, look, lvstore, params_of};
+use super::{Method, Params, lvstore, params_of, query};
 use crate::model::{
-    Base, Device, DeviceKind, HostKeys, KeySpec, Limits, LvStore, Model, SubsystemSpec, VolumeOf,
-    show_uuid,
+    Base, Device, DeviceKind, HostKeys, KeySpec, Limits, LvStore, Model, SubsystemSpec,
+    VolumeDevice, show_uuid,
 };
 use crate::rpc::methods::{devices, place, qos, rbd};
 use crate::rpc::{Rpc, RpcError, Session};
@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 pub(super) const METHODS: &[Method] =
-    &[look("framework_get_config", "The calls that make again what RPC has made.", get)];
+    &[query("framework_get_config", "The calls that make again what RPC has made.", get)];
 
 fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct FrameworkGetConfigParams {
         name: String,
         #[allow(dead_code, reason = "no call needs a batch here")]
         with_batches: Option<bool>,
     }
-    let Asked { name, .. } = params_of(&params)?;
+    let FrameworkGetConfigParams { name, .. } = params_of(&params)?;
     let model = manager.model();
     let calls = match name.as_str() {
         "keyring" => {
@@ -49,11 +49,11 @@ fn call(method: &str, params: Value) -> Value {
     json!({"method": method, "params": params})
 }
 
-/// Devices in their order, each store of volumes before its first volume. A store in a folder brings its volumes along;
-/// those of a store in memory are made anew, as the device of memory is in whose place they are.
+/// Returns the calls for devices in their order, each store of volumes before its first volume. A store in a folder
+/// keeps its volumes; those of a store in memory are created anew, as its memory device is.
 fn device_calls(model: &Model) -> Vec<Value> {
     let mut stores: Vec<&Arc<LvStore>> =
-        model.lvstores.iter().filter(|one| !one.is_of_start).collect();
+        model.lvstores.iter().filter(|one| !one.is_from_startup).collect();
     let mut calls = Vec::new();
     for device in &model.devices {
         calls.extend(device_call(device));
@@ -73,8 +73,8 @@ fn store_call(lvstore: &Arc<LvStore>) -> Value {
     call("bdev_lvol_create_lvstore", params)
 }
 
-/// A volume without its content, which is in memory.
-fn volume_call(lvstore: &LvStore, volume: &VolumeOf) -> Option<Value> {
+/// Returns the call for a volume in memory, without its content.
+fn volume_call(lvstore: &LvStore, volume: &VolumeDevice) -> Option<Value> {
     let volume = lvstore.store.volume(volume.uuid)?;
     let params = json!({
         "lvs_name": lvstore.name, "lvol_name": volume.name, "size": volume.size,
@@ -83,12 +83,12 @@ fn volume_call(lvstore: &LvStore, volume: &VolumeOf) -> Option<Value> {
     Some(call("bdev_lvol_create", params))
 }
 
-/// By which a device is found when the calls have been made: a volume in memory has another UUID then.
+/// Returns the name of a device after the calls: a volume in memory has another UUID then.
 fn lasting_name<'a>(model: &'a Model, name: &'a str) -> &'a str {
     lost_volume(model, name).and_then(|device| device.aliases.first()).map_or(name, String::as_str)
 }
 
-/// The volume in memory of that name.
+/// Returns the volume in memory of that name.
 fn lost_volume<'a>(model: &'a Model, name: &str) -> Option<&'a Arc<Device>> {
     let device = model.device(name)?;
     let DeviceKind::Volume(volume) = &device.kind else { return None };
@@ -136,7 +136,7 @@ fn merged(mut params: Value, more: Value) -> Value {
     params
 }
 
-/// In the order of the devices: that of their names is another one when volumes have other UUIDs.
+/// Returns the calls for limits in the order of the devices: sorting by name would change when volumes get other UUIDs.
 fn limits_calls(model: &Model) -> impl Iterator<Item = Value> {
     model.devices.iter().filter_map(|device| {
         let limits = model.limits.get(&device.name)?;
@@ -193,7 +193,7 @@ fn subsystem_calls((model, subsystem): (&Model, &SubsystemSpec), calls: &mut Vec
     calls.extend(subsystem.namespaces.iter().map(|one| {
         let device = lasting_name(model, &one.device);
         let mut namespace = json!({"nsid": one.nsid, "bdev_name": device});
-        // What hosts know it by stays.
+        // Hosts see the same UUID as before.
         let uuid = lost_volume(model, &one.device).map(|device| show_uuid(&device.uuid));
         for (name, value) in [("uuid", &one.uuid.clone().or(uuid)), ("nguid", &one.nguid)] {
             if let Some(value) = value {

@@ -1,4 +1,4 @@
-//! Devices of every kind: looked up, added, removed, resized and shown.
+//! Devices of every kind: found, added, removed, resized and shown.
 
 use super::{Params, device_params};
 use crate::model::{Device, DeviceKind, Limits, MIB, new_uuid, parse_uuid, show_uuid};
@@ -10,16 +10,16 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Longest name.
+/// Longest name in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Tells whether a device has that name, alias or UUID.
+/// True if a device has that name, alias or UUID.
 pub(super) fn is_called(view: &Value, name: &str) -> bool {
     let aliases = view["aliases"].as_array().into_iter().flatten();
     view["name"] == name || view["uuid"] == name || aliases.into_iter().any(|alias| alias == name)
 }
 
-/// Devices of the configuration file, as they are shown.
+/// Returns the shown form of the configuration file's devices.
 pub(super) fn files_devices(manager: &Session<'_>) -> Vec<Value> {
     let ((seen, _), model) = (manager.server().view(), manager.model());
     let own = seen.subsystems.iter().filter(|subsystem| !model.serves(&subsystem.nqn));
@@ -38,7 +38,7 @@ pub(super) fn files_devices(manager: &Session<'_>) -> Vec<Value> {
     .collect()
 }
 
-/// As given, or a new one.
+/// Parses the given UUID, or makes a new one.
 pub(super) fn uuid_of(given: Option<&str>) -> Rpc<[u8; 16]> {
     match given {
         Some(text) => parse_uuid(text).ok_or_else(|| RpcError::decode(format!("uuid {text:?}"))),
@@ -46,7 +46,7 @@ pub(super) fn uuid_of(given: Option<&str>) -> Rpc<[u8; 16]> {
     }
 }
 
-/// Adds a device; one without a name gets one.
+/// Adds a device; a device without a name gets a free one.
 pub(super) fn add(
     manager: &Session<'_>,
     name: Option<String>,
@@ -80,7 +80,7 @@ pub(super) fn add(
     })
 }
 
-/// Why a store cannot be had.
+/// Returns the reply to a store that cannot be opened.
 pub(super) fn refused(error: &OpenError) -> RpcError {
     match error {
         OpenError::InUse { .. } => RpcError::busy(error),
@@ -93,7 +93,7 @@ pub(super) fn refused(error: &OpenError) -> RpcError {
     }
 }
 
-/// 0 and nothing are the default.
+/// Checks a block size; 0 and `None` are the default.
 pub(super) fn block_size_of(given: Option<u32>) -> Rpc<u32> {
     match given.unwrap_or(0) {
         0 => Ok(512),
@@ -104,11 +104,11 @@ pub(super) fn block_size_of(given: Option<u32>) -> Rpc<u32> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Named {
+pub(super) struct DeviceNameParams {
     pub(super) name: String,
 }
 
-/// The name of the device with that name, alias or UUID, of the configuration file or made by RPC.
+/// Returns the name of a device by name, alias or UUID, of the configuration file or created by RPC.
 pub(super) fn find_any(manager: &Session<'_>, name: &str) -> Rpc<String> {
     let views = files_devices(manager).into_iter().filter(|view| is_called(view, name));
     let of_file = views.filter_map(|view| view["name"].as_str().map(str::to_owned)).next();
@@ -116,7 +116,7 @@ pub(super) fn find_any(manager: &Session<'_>, name: &str) -> Rpc<String> {
     of_file.or_else(own).ok_or_else(|| RpcError::no_device(name))
 }
 
-/// The device of that name, if it is of that kind.
+/// Returns the device of that name, if it is of that kind.
 pub(super) fn find(
     manager: &Session<'_>,
     name: &str,
@@ -139,7 +139,7 @@ pub(super) fn delete(
     params: Params<'_>,
     is_it: fn(&DeviceKind) -> bool,
 ) -> Rpc<Value> {
-    let Named { name } = device_params(&params)?;
+    let DeviceNameParams { name } = device_params(&params)?;
     find(manager, &name, is_it)?;
     manager.change(RpcError::internal, |model| {
         let device = model.device(&name).filter(|device| is_it(&device.kind));
@@ -155,14 +155,14 @@ pub(super) fn delete(
     })
 }
 
-/// The namespace of the configuration file that is a device of that name: NQN and NSID.
+/// Returns the namespace of the configuration file that is the device of that name: NQN and NSID.
 pub(super) fn file_namespace(manager: &Session<'_>, name: &str) -> Option<(String, u32)> {
     let views = files_devices(manager).into_iter().find(|view| is_called(view, name))?;
     let (nqn, nsid) = views["name"].as_str()?.rsplit_once('/')?;
     Some((nqn.to_owned(), nsid.parse().ok()?))
 }
 
-/// Gives a namespace of the configuration file a size, or that of its file, until the next reload.
+/// Resizes a namespace of the configuration file, to `bytes` or to the size of its file, until the next reload.
 pub(super) fn resize_of_file(
     manager: &Session<'_>,
     (nqn, nsid): (String, u32),
@@ -181,7 +181,7 @@ pub(super) fn resize_of_file(
     of_file(manager, RpcError::invalid, vec![operation])
 }
 
-/// The same, with the size that its file or device has.
+/// Returns the export without a size, so that opening takes that of the file or device.
 fn as_large_as_it_is(mut export: Export) -> Export {
     if let Blocks::Spec(spec) = &mut export.blocks
         && let StoreKind::File { size, create, .. } = &mut spec.kind
@@ -191,7 +191,7 @@ fn as_large_as_it_is(mut export: Export) -> Export {
     export
 }
 
-/// Changes what the configuration file has, until the next reload.
+/// Applies operations to the configuration file's objects, until the next reload.
 pub(super) fn of_file(
     manager: &Session<'_>,
     refused: impl Fn(ConfigError) -> RpcError,
@@ -204,7 +204,7 @@ pub(super) fn of_file(
     done.map(|(result, _)| result)
 }
 
-/// Gives a device a size, or that of its file, and notifies hosts.
+/// Resizes a device, to `bytes` or to the size of its file, and notifies hosts.
 pub(in crate::rpc) fn resize(
     manager: &Session<'_>,
     device: &Device,
@@ -217,7 +217,7 @@ pub(in crate::rpc) fn resize(
     Ok(json!(true))
 }
 
-/// A device as it is shown.
+/// Returns the shown form of a device.
 pub(super) fn view(
     (name, aliases, product): (&str, &[String], &str),
     uuid: &[u8; 16],
@@ -253,7 +253,7 @@ pub(super) fn view(
     view
 }
 
-/// As `bdev_get_bdevs` shows them, and as SPDK's call takes them. What it cannot say is shown as the next larger number.
+/// Returns the limits as `bdev_get_bdevs` shows them, in SPDK's units. Fractions are rounded up.
 pub(super) fn show_limits(limits: &Limits) -> Value {
     json!({
         "rw_ios_per_sec": limits.iops, "rw_mbytes_per_sec": limits.bandwidth.div_ceil(MIB),

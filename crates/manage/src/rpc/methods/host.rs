@@ -22,7 +22,7 @@ pub(super) const METHODS: &[Method] = &[
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Add {
+struct AddHostParams {
     nqn: String,
     host: String,
     tgt_name: Option<String>,
@@ -31,7 +31,7 @@ struct Add {
     dhchap_ctrlr_key: Option<String>,
 }
 
-/// What keys a host is to have. `odd` says what is wrong with keys that do not go together.
+/// Checks the keys of a host. `odd` makes the reply to keys that do not go together.
 fn check(manager: &Session<'_>, keys: &HostKeys, odd: fn(&str) -> RpcError) -> Rpc<()> {
     manager.model().check_host_keys(keys).map_err(RpcError::params)?;
     match (&keys.dhchap_key, &keys.dhchap_ctrlr_key) {
@@ -41,7 +41,8 @@ fn check(manager: &Session<'_>, keys: &HostKeys, odd: fn(&str) -> RpcError) -> R
 }
 
 fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Add { nqn, host, tgt_name, psk, dhchap_key, dhchap_ctrlr_key } = params_of(&params)?;
+    let AddHostParams { nqn, host, tgt_name, psk, dhchap_key, dhchap_ctrlr_key } =
+        params_of(&params)?;
     if !is_nqn(&host) {
         return Err(RpcError::internal(format!("host {host:?} is no NQN")));
     }
@@ -53,10 +54,10 @@ fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
             Err(RpcError::internal(format!("{host} is allowed already")))
         }
         (Some(_), _) => Ok(vec![Operation::AllowHost { nqn: nqn.clone(), host: host.clone() }]),
-        (None, _) => Ok(Vec::new()), // as any
+        (None, _) => Ok(Vec::new()), // any host is allowed
     };
     edit(manager, (&nqn, tgt_name.as_deref()), (RpcError::internal, of_file), |subsystem| {
-        // While any host may, those that are named are kept for later.
+        // While any host may connect, the named ones are kept for later.
         if !subsystem.hosts.insert(host.clone()) {
             let hint = "nvmf_subsystem_set_keys (`ctl host keys`) gives it other keys";
             return Err(RpcError::internal(format!("{host} is allowed already: {hint}")));
@@ -78,14 +79,14 @@ fn keys_of_file(nqn: &str) -> RpcError {
 fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct RemoveHostParams {
         nqn: String,
         host: String,
         tgt_name: Option<String>,
         #[allow(dead_code, reason = "its connections end at once")]
         timeout_ms: Option<u64>,
     }
-    let Asked { nqn, host, tgt_name, .. } = params_of(&params)?;
+    let RemoveHostParams { nqn, host, tgt_name, .. } = params_of(&params)?;
     let of_file = |subsystem: &Subsystem| match &subsystem.allowed_hosts {
         Some(hosts) if hosts.contains(&host) => {
             Ok(vec![Operation::DisallowHost { nqn: nqn.clone(), host: host.clone() }])
@@ -104,14 +105,15 @@ fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn set(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct SetHostKeysParams {
         nqn: String,
         host: String,
         tgt_name: Option<String>,
         dhchap_key: Option<String>,
         dhchap_ctrlr_key: Option<String>,
     }
-    let Asked { nqn, host, tgt_name, dhchap_key, dhchap_ctrlr_key } = params_of(&params)?;
+    let SetHostKeysParams { nqn, host, tgt_name, dhchap_key, dhchap_ctrlr_key } =
+        params_of(&params)?;
     let keys = HostKeys { dhchap_key, dhchap_ctrlr_key, psk: None };
     check(manager, &keys, |what| RpcError::params(what))?;
     let of_file = |_: &Subsystem| Err(keys_of_file(&nqn));
@@ -131,12 +133,12 @@ fn set(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn allow_any_host(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct AllowAnyHostParams {
         nqn: String,
         allow_any_host: bool,
         tgt_name: Option<String>,
     }
-    let Asked { nqn, allow_any_host, tgt_name } = params_of(&params)?;
+    let AllowAnyHostParams { nqn, allow_any_host, tgt_name } = params_of(&params)?;
     let of_file = |subsystem: &Subsystem| {
         let is_so = subsystem.allowed_hosts.is_none() == allow_any_host;
         let change = Operation::AllowAnyHost { nqn: nqn.clone(), allow: allow_any_host };

@@ -1,28 +1,28 @@
 //! Counters and latencies of devices.
 
 use super::devices::find_any;
-use super::look::{TICK_RATE, ticks};
-use super::{Method, Params, change, device_params, look};
+use super::framework::{TICK_RATE, ticks};
+use super::{Method, Params, change, device_params, query};
 use crate::model::Model;
 use crate::rpc::baselines::{Baselines, ResetMode, Since};
-use crate::rpc::histogram::{Operations, Shape};
+use crate::rpc::histogram::{HistogramOperations, HistogramShape};
 use crate::rpc::{Rpc, RpcError, Session};
 use roadtrain_reactor::metrics::{Io, Latency, NamespaceSample, Snapshot};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub(super) const METHODS: &[Method] = &[
-    look("bdev_get_iostat", "Counters of devices.", iostat),
+    query("bdev_get_iostat", "Counters of devices.", iostat),
     change("bdev_reset_iostat", "Counts from 0 again, for all clients.", reset),
     change(
         "bdev_enable_histogram",
         "Begins or ends a histogram of a device's latencies.",
         enable_histogram,
     ),
-    look("bdev_get_histogram", "Latencies since the histogram was begun.", histogram),
+    query("bdev_get_histogram", "Latencies since the histogram was begun.", histogram),
 ];
 
-/// All devices, each with its counters. Baselines of devices that are gone are forgotten.
+/// Returns all devices with their counters, and removes the baselines of deleted devices.
 fn counted(baselines: &mut Baselines, model: &Model, seen: &Snapshot) -> Vec<(String, Io)> {
     let of_file = seen.namespaces.iter().filter(|one| model.subsystem(&one.nqn).is_none());
     let of_file = of_file.map(|one| (one.name.clone(), one.io.clone()));
@@ -37,7 +37,7 @@ fn counted(baselines: &mut Baselines, model: &Model, seen: &Snapshot) -> Vec<(St
     all
 }
 
-/// Those that are named, or all.
+/// Returns the named devices, or all.
 fn wanted(
     all: Vec<(String, Io)>,
     model: &Model,
@@ -102,7 +102,7 @@ fn reset(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     Ok(json!(true))
 }
 
-/// Counters of a device since its namespace is there, or since a reset.
+/// Returns the counters of a device since its namespace was added, or since a reset.
 fn device(name: &str, since: &Since, bounds: &[f64]) -> Value {
     let (io, [reads, writes]) = (&since.io, &since.extremes);
     let (read_min, read_max) = ends(reads, bounds);
@@ -123,7 +123,7 @@ fn device(name: &str, since: &Since, bounds: &[f64]) -> Value {
     })
 }
 
-/// The bounds of the first and of the last bucket with a request.
+/// Returns the bounds of the first and of the last bucket with a request.
 fn ends(latency: &Latency, bounds: &[f64]) -> (u64, u64) {
     let used = || latency.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
     let bound = |at: usize| bounds.get(at).or(bounds.last()).copied().unwrap_or_default();
@@ -133,7 +133,7 @@ fn ends(latency: &Latency, bounds: &[f64]) -> (u64, u64) {
     (first, last)
 }
 
-/// A device with its counters.
+/// Returns a device with its counters.
 fn one(manager: &Session<'_>, baselines: &mut Baselines, name: &str) -> Rpc<(String, Io)> {
     let (model, seen) = (manager.model(), manager.server().snapshot());
     let name = find_any(manager, name)?;
@@ -157,16 +157,16 @@ fn enable_histogram(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let mut baselines = manager.baselines();
     let (name, io) = one(manager, &mut baselines, &given.name)?;
     let operations = match given.opc.as_deref() {
-        None => Operations::Both,
-        Some("read") => Operations::Reads,
-        Some("write") => Operations::Writes,
+        None => HistogramOperations::Both,
+        Some("read") => HistogramOperations::Reads,
+        Some("write") => HistogramOperations::Writes,
         Some(other) => {
             let more = format!("{other:?}: read and write are timed");
             return Err(RpcError::new(-32603, "Invalid Io type", more));
         }
     };
     let range = (given.min_nsec, given.max_nsec);
-    let shape = Shape::new(operations, given.granularity, range)?;
+    let shape = HistogramShape::new(operations, given.granularity, range)?;
     baselines.with(&name, &io, |baseline| {
         let from = [io.read_latency.clone(), io.write_latency.clone()];
         baseline.histogram = given.enable.then_some((shape, from));

@@ -1,7 +1,7 @@
 //! Keys of hosts, by name.
 
-use super::{Method, Params, change, look, none, params_of};
-use crate::model::{Key, KeyFileError, KeySpec};
+use super::{Method, Params, change, none, params_of, query};
+use crate::model::{KeySpec, NamedKey, NamedKeyError};
 use crate::rpc::{Rpc, RpcError, Session};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,20 +12,20 @@ use std::sync::Arc;
 pub(super) const METHODS: &[Method] = &[
     change("keyring_file_add_key", "Reads a key, and gives it a name.", add),
     change("keyring_file_remove_key", "Forgets a key that no host has.", remove),
-    look("keyring_get_keys", "The names of the keys, never the keys.", get),
+    query("keyring_get_keys", "The names of the keys, never the keys.", get),
 ];
 
-/// Longest name.
+/// Longest name in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
 fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct AddKeyParams {
         name: String,
         path: PathBuf,
     }
-    let Asked { name, path } = params_of(&params)?;
+    let AddKeyParams { name, path } = params_of(&params)?;
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
         return Err(RpcError::params(format!("name {name:?}: use 1 to {NAME_BYTES_MAX} octets")));
     }
@@ -38,18 +38,19 @@ fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
             return Err(RpcError::exists(format!("key {name}")));
         }
         let shown = path.display().to_string();
-        let key = Key::open(KeySpec { name, path }).map_err(|error| refused(&shown, &error))?;
+        let key =
+            NamedKey::open(KeySpec { name, path }).map_err(|error| refused(&shown, &error))?;
         model.keys.push(Arc::new(key));
         Ok(json!(true))
     })
 }
 
-fn refused(path: &str, error: &KeyFileError) -> RpcError {
+fn refused(path: &str, error: &NamedKeyError) -> RpcError {
     let what = format!("{path}: {error}");
     match error {
-        KeyFileError::Exposed => RpcError::not_permitted(what),
-        KeyFileError::Unfit(_) => RpcError::invalid(what),
-        KeyFileError::Unreadable(error) => match error.kind() {
+        NamedKeyError::Exposed => RpcError::not_permitted(what),
+        NamedKeyError::Unfit(_) => RpcError::invalid(what),
+        NamedKeyError::Unreadable(error) => match error.kind() {
             ErrorKind::NotFound => RpcError::no_file(what),
             ErrorKind::PermissionDenied => RpcError::new(-13, "Permission denied", what),
             _ => RpcError::io(what),
@@ -60,15 +61,15 @@ fn refused(path: &str, error: &KeyFileError) -> RpcError {
 fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct RemoveKeyParams {
         name: String,
     }
-    let Asked { name } = params_of(&params)?;
+    let RemoveKeyParams { name } = params_of(&params)?;
     manager.change(RpcError::internal, |model| {
         if model.key(&name).is_none() {
             return Err(RpcError::no_key(format!("no key {name}")));
         }
-        // What is written down would name a key that is nowhere.
+        // The state file would name a missing key.
         if let (_, Some((nqn, host))) = model.users_of_key(&name) {
             return Err(RpcError::busy(format!("host {host} of {nqn} has it")));
         }

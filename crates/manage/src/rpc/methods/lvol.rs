@@ -1,7 +1,7 @@
 //! Volumes. A volume is a device, whose name is its UUID.
 
 use super::lvstore::{self, ClearMethod, in_use, refused, used_at};
-use super::{Method, Params, change, device_params, look};
+use super::{Method, Params, change, device_params, query};
 use crate::model::{Device, DeviceKind, LvStore, Model};
 use crate::rpc::{Rpc, RpcError, Session};
 use crate::volumes::{Uuid, VolumeError, VolumeInfo};
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) const METHODS: &[Method] = &[
-    look("bdev_lvol_get_lvols", "Volumes, by store in the order in which they were made.", get),
+    query("bdev_lvol_get_lvols", "Volumes, by store in the order in which they were made.", get),
     change("bdev_lvol_create", "Makes a volume, which is a device.", create),
     change("bdev_lvol_snapshot", "Makes a read-only volume of what a volume has by now.", snapshot),
     change("bdev_lvol_clone", "Makes a volume that begins as a snapshot.", clone),
@@ -30,7 +30,7 @@ pub(super) const METHODS: &[Method] = &[
         clone_device,
     ),
     change("bdev_lvol_set_read_only", "Makes a volume read-only, for ever.", set_read_only),
-    change("bdev_lvol_resize", "Makes a volume larger; hosts are told.", resize),
+    change("bdev_lvol_resize", "Makes a volume larger; hosts are notified.", resize),
     change("bdev_lvol_rename", "Gives a volume another name.", rename),
     change(
         "bdev_lvol_delete",
@@ -39,23 +39,23 @@ pub(super) const METHODS: &[Method] = &[
     ),
 ];
 
-/// Resizes take turns.
+/// Lock that serialises resizes.
 static RESIZES: Mutex<()> = Mutex::new(());
 
-/// A volume that somebody has named.
-struct Found {
+/// A volume that a request names.
+struct FoundLvol {
     device: Arc<Device>,
     lvstore: Arc<LvStore>,
     uuid: Uuid,
 }
 
-/// By its UUID, or by the names of its store and its own.
-fn find(manager: &Session<'_>, name: &str) -> Rpc<Found> {
+/// Finds a volume by its UUID, or by the names of its store and its own.
+fn find(manager: &Session<'_>, name: &str) -> Rpc<FoundLvol> {
     let model = manager.model();
     let found = model.device(name).and_then(|device| match &device.kind {
         DeviceKind::Volume(volume) => {
             let (lvstore, uuid) = (model.lvstore_of(volume)?.clone(), volume.uuid);
-            Some(Found { device: device.clone(), lvstore, uuid })
+            Some(FoundLvol { device: device.clone(), lvstore, uuid })
         }
         _ => None,
     });
@@ -64,13 +64,13 @@ fn find(manager: &Session<'_>, name: &str) -> Rpc<Found> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Listed {
+struct GetLvolsParams {
     lvs_uuid: Option<String>,
     lvs_name: Option<String>,
 }
 
 fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Listed { lvs_uuid, lvs_name } = device_params(&params)?;
+    let GetLvolsParams { lvs_uuid, lvs_name } = device_params(&params)?;
     let stores = match (&lvs_uuid, &lvs_name) {
         (None, None) => manager.model().lvstores.clone(),
         (uuid, name) => vec![lvstore::find(manager, uuid.as_deref(), name.as_deref())?],
@@ -91,7 +91,7 @@ fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     Ok(Value::Array(views.collect()))
 }
 
-/// What the volumes among `devices` say of themselves, by UUID.
+/// Returns the volume details of those of `devices` that are volumes, by UUID.
 pub(super) fn specifics<'a>(
     model: &Model,
     devices: impl Iterator<Item = &'a Arc<Device>>,
@@ -128,7 +128,7 @@ fn specific(lvstore: &LvStore, info: &VolumeInfo) -> Value {
     json!({"lvol": lvol})
 }
 
-/// A size in one of two units, the second of which older clients use.
+/// Returns a size in bytes, given in one of two units; older clients use the second.
 fn octets(mib: Option<u64>, octets: Option<u64>) -> Rpc<u64> {
     match (mib, octets) {
         (Some(mib), None) => {
@@ -142,7 +142,7 @@ fn octets(mib: Option<u64>, octets: Option<u64>) -> Rpc<u64> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct New {
+struct CreateLvolParams {
     lvol_name: String,
     size_in_mib: Option<u64>,
     size: Option<u64>,
@@ -154,7 +154,7 @@ struct New {
 }
 
 fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let new: New = device_params(&params)?;
+    let new: CreateLvolParams = device_params(&params)?;
     let bytes = octets(new.size_in_mib, new.size)?;
     let lvstore = lvstore::find(manager, new.uuid.as_deref(), new.lvs_name.as_deref())?;
     let made = lvstore.store.create(&new.lvol_name, bytes, new.thin_provision.unwrap_or(false));
@@ -166,13 +166,13 @@ fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     show(manager, &lvstore, uuid)
 }
 
-/// Makes a device of a new volume, which goes if that fails.
+/// Adds a new volume as a device, and deletes the volume if that fails.
 fn show(manager: &Session<'_>, lvstore: &Arc<LvStore>, uuid: Uuid) -> Rpc<Value> {
     let gone = || RpcError::no_device(format!("no volume {uuid}"));
     let shown = lvstore.store.volume(uuid).ok_or_else(gone).and_then(|volume| {
         let device = lvstore.device(&volume).map_err(RpcError::internal)?;
         manager.change(RpcError::internal, |model| {
-            // Both may have got other names since it was made.
+            // Both may have been renamed since.
             let Some(lvstore) = model.lvstore_with(&lvstore.store).cloned() else {
                 return Err(RpcError::no_device(format!("no store {}", lvstore.name)));
             };
@@ -190,12 +190,12 @@ fn show(manager: &Session<'_>, lvstore: &Arc<LvStore>, uuid: Uuid) -> Rpc<Value>
 fn snapshot(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct SnapshotLvolParams {
         lvol_name: String,
         snapshot_name: String,
     }
-    let Asked { lvol_name, snapshot_name } = device_params(&params)?;
-    let Found { device, lvstore, uuid } = find(manager, &lvol_name)?;
+    let SnapshotLvolParams { lvol_name, snapshot_name } = device_params(&params)?;
+    let FoundLvol { device, lvstore, uuid } = find(manager, &lvol_name)?;
     let quiet = || in_use(manager, &device).is_none();
     let made = lvstore.store.snapshot(uuid, &snapshot_name, &quiet);
     show(manager, &lvstore, made.map_err(|error| refused(&error))?)
@@ -204,25 +204,25 @@ fn snapshot(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn clone(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct CloneLvolParams {
         snapshot_name: String,
         clone_name: String,
     }
-    let Asked { snapshot_name, clone_name } = device_params(&params)?;
-    let Found { lvstore, uuid, .. } = find(manager, &snapshot_name)?;
+    let CloneLvolParams { snapshot_name, clone_name } = device_params(&params)?;
+    let FoundLvol { lvstore, uuid, .. } = find(manager, &snapshot_name)?;
     let made = lvstore.store.clone_snapshot(uuid, &clone_name);
     show(manager, &lvstore, made.map_err(|error| refused(&error))?)
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Named {
+struct LvolNameParams {
     name: String,
 }
 
 fn inflate(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Named { name } = device_params(&params)?;
-    let Found { lvstore, uuid, .. } = find(manager, &name)?;
+    let LvolNameParams { name } = device_params(&params)?;
+    let FoundLvol { lvstore, uuid, .. } = find(manager, &name)?;
     lvstore.store.inflate(uuid).map_err(|error| refused(&error))?;
     Ok(json!(true))
 }
@@ -230,49 +230,49 @@ fn inflate(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn resize(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct ResizeLvolParams {
         name: String,
         size_in_mib: Option<u64>,
         size: Option<u64>,
     }
-    let Asked { name, size_in_mib, size } = device_params(&params)?;
+    let ResizeLvolParams { name, size_in_mib, size } = device_params(&params)?;
     let bytes = octets(size_in_mib, size)?;
-    let Found { device, lvstore, uuid } = find(manager, &name)?;
-    // So that what is looked at last is shown last.
+    let FoundLvol { device, lvstore, uuid } = find(manager, &name)?;
+    // Serialised, so that the last resize is also the last one that hosts see.
     let _turn = RESIZES.lock().unwrap_or_else(PoisonError::into_inner);
     lvstore.store.resize(uuid, bytes).map_err(|error| refused(&error))?;
-    // Its file is that long by now, so this is what a look at it finds.
+    // The file has its new size already; the resize takes the size of the file.
     super::devices::resize(manager, &device, None)
 }
 
 fn rename(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct RenameLvolParams {
         old_name: String,
         new_name: String,
     }
-    let Asked { old_name, new_name } = device_params(&params)?;
-    let Found { lvstore, uuid, .. } = find(manager, &old_name)?;
+    let RenameLvolParams { old_name, new_name } = device_params(&params)?;
+    let FoundLvol { lvstore, uuid, .. } = find(manager, &old_name)?;
     lvstore.store.rename(uuid, &new_name).map_err(|error| refused(&error))?;
     manager.change(RpcError::internal, |model| {
-        // As they are by now: another rename may have been quicker.
+        // Takes the present names: another rename may have been faster.
         model.name_volumes(&lvstore.store);
         Ok(json!(true))
     })
 }
 
 fn decouple(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Named { name } = device_params(&params)?;
-    let Found { lvstore, uuid, .. } = find(manager, &name)?;
+    let LvolNameParams { name } = device_params(&params)?;
+    let FoundLvol { lvstore, uuid, .. } = find(manager, &name)?;
     lvstore.store.decouple(uuid).map_err(|error| refused(&error))?;
     Ok(json!(true))
 }
 
-/// Hosts cannot write it any more before it is written down that it stays so.
+/// Makes a volume read-only. Hosts lose write access before the store records it.
 fn set_read_only(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Named { name } = device_params(&params)?;
-    let Found { device, lvstore, uuid } = find(manager, &name)?;
+    let LvolNameParams { name } = device_params(&params)?;
+    let FoundLvol { device, lvstore, uuid } = find(manager, &name)?;
     let put = |new: &Arc<Device>| {
         manager.change(RpcError::internal, |model| {
             let mut all = model.devices.iter_mut();
@@ -291,7 +291,7 @@ fn set_read_only(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     Ok(json!(true))
 }
 
-/// A volume that begins as a device. What is in memory, or in a Ceph cluster, has no file to copy.
+/// Creates a volume with the content of a device. Memory and images of Ceph clusters have no file to copy.
 fn clone_device(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -329,16 +329,16 @@ fn clone_device(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct DeleteLvolParams {
         name: String,
         force: Option<bool>,
     }
-    let Asked { name, force } = device_params(&params)?;
-    let Found { device, lvstore, uuid } = find(manager, &name)?;
+    let DeleteLvolParams { name, force } = device_params(&params)?;
+    let FoundLvol { device, lvstore, uuid } = find(manager, &name)?;
     if let Some(nqn) = in_use(manager, &device).filter(|_| force != Some(true)) {
         return Err(used_at(&nqn, "a host uses it"));
     }
-    // What can be refused is refused before hosts lose it, and they lose it before its blocks go.
+    // All refusals come before hosts lose the volume, and they lose it before its blocks are deleted.
     let deletion = lvstore.store.begin_delete(uuid).map_err(|error| refused(&error))?;
     let removed =
         manager.change(RpcError::internal, |model| Ok(model.remove_device(&device.name)))?;

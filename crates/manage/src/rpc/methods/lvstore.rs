@@ -1,16 +1,16 @@
 //! Stores of volumes.
 
-use super::{Method, Params, change, device_params, look};
-use crate::model::{Base, Device, DeviceKind, LvStore, Model, Removed};
+use super::{Method, Params, change, device_params, query};
+use crate::model::{Base, Device, DeviceKind, LvStore, Model, RemovedDevice};
 use crate::rpc::{Rpc, RpcError, Session};
-use crate::volumes::{CLUSTER_BYTES, Progress, Store, VolumeError};
+use crate::volumes::{CLUSTER_BYTES, CopyProgress, Store, VolumeError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 
 pub(super) const METHODS: &[Method] = &[
-    look("bdev_lvol_get_lvstores", "Stores of volumes, with what is free.", get),
+    query("bdev_lvol_get_lvstores", "Stores of volumes, with what is free.", get),
     change(
         "bdev_lvol_create_lvstore",
         "Makes a store of volumes in a folder, or of a device of memory.",
@@ -25,15 +25,15 @@ pub(super) const METHODS: &[Method] = &[
     change("bdev_lvol_grow_lvstore", "Gives a store all that its file system has free.", grow),
 ];
 
-/// By which a store is named: one of both.
+/// Name of a store: one of both.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Named {
+struct LvstoreNameParams {
     uuid: Option<String>,
     lvs_name: Option<String>,
 }
 
-/// The store with that UUID or name; one of both has to be given.
+/// Finds a store by UUID or name; exactly one has to be given.
 pub(super) fn find(
     manager: &Session<'_>,
     uuid: Option<&str>,
@@ -49,14 +49,14 @@ pub(super) fn find(
     found.cloned().ok_or_else(|| RpcError::no_device(format!("no store {name}")))
 }
 
-/// SPDK's answer to what fails while it is under way: its words for the number, and ours.
+/// Returns SPDK's reply to a failure during the operation: its words for the errno, and our text.
 pub(super) fn late(error: &VolumeError) -> RpcError {
     let words = std::io::Error::from_raw_os_error(error.errno()).to_string();
     let words = words.split(" (os error").next().unwrap_or_default();
     RpcError::new(-32602, words, error)
 }
 
-/// What is not there and what is in use have numbers of their own.
+/// Returns the reply to a failed operation; missing objects and objects in use have codes of their own.
 pub(super) fn refused(error: &VolumeError) -> RpcError {
     match error {
         VolumeError::NotFound(_) => RpcError::no_device(error),
@@ -66,7 +66,7 @@ pub(super) fn refused(error: &VolumeError) -> RpcError {
 }
 
 fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Named { uuid, lvs_name } = device_params(&params)?;
+    let LvstoreNameParams { uuid, lvs_name } = device_params(&params)?;
     let stores = match (&uuid, &lvs_name) {
         (None, None) => manager.model().lvstores.clone(),
         (uuid, name) => vec![find(manager, uuid.as_deref(), name.as_deref())?],
@@ -75,7 +75,7 @@ fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     views.map(Value::Array)
 }
 
-/// What a store's volumes are in, in words.
+/// Returns the location of a store's volumes as text.
 pub(super) fn base(store: &LvStore) -> String {
     match &store.base {
         Base::Folder(path) => path.display().to_string(),
@@ -91,7 +91,7 @@ fn view(lvstore: &LvStore) -> Rpc<Value> {
         "block_size": info.lba, "cluster_size": CLUSTER_BYTES,
         "max_growable_size": info.growable_clusters * CLUSTER_BYTES,
     });
-    let copy = |(name, Progress { copied, of }): (String, Progress)| {
+    let copy = |(name, CopyProgress { copied, of }): (String, CopyProgress)| {
         json!({
             "lvol_name": name, "copied_bytes": copied, "total_bytes": of,
         })
@@ -105,7 +105,7 @@ fn view(lvstore: &LvStore) -> Rpc<Value> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct New {
+struct CreateLvstoreParams {
     bdev_name: String,
     lvs_name: String,
     cluster_sz: Option<u64>,
@@ -117,20 +117,20 @@ struct New {
     md_page_size: Option<u32>,
 }
 
-/// How SPDK clears what becomes a volume.
+/// SPDK's ways to clear a new volume.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ClearMethod {
-    /// Not at all.
+    /// No clearing.
     None,
-    /// By discarding it.
+    /// Discard.
     Unmap,
-    /// By writing zeroes.
+    /// Writing zeroes.
     WriteZeroes,
 }
 
 fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let New { bdev_name, lvs_name, cluster_sz, .. } = device_params(&params)?;
+    let CreateLvstoreParams { bdev_name, lvs_name, cluster_sz, .. } = device_params(&params)?;
     if cluster_sz.is_some_and(|bytes| bytes != 0 && bytes != CLUSTER_BYTES) {
         return Err(RpcError::invalid(format!(
             "clusters have {CLUSTER_BYTES} octets: leave cluster_sz out"
@@ -159,7 +159,7 @@ fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     Ok(json!(uuid))
 }
 
-/// Opens or makes a store in a folder, which is made if it is not there.
+/// Opens or creates a store in a folder, which is created if it does not exist.
 fn in_folder(manager: &Session<'_>, path: &str, name: &str) -> Rpc<LvStore> {
     let missing = |error: RpcError| match error.code {
         -2 => RpcError::no_device(error.message),
@@ -186,7 +186,7 @@ fn in_memory(manager: &Session<'_>, name: &str, lvs_name: &str) -> Rpc<LvStore> 
     Ok(LvStore::new(store, Base::Device(device.name.clone()), false))
 }
 
-/// No host uses a volume of it.
+/// Checks that no host uses a volume of the store.
 fn check_unused(manager: &Session<'_>, lvstore: &LvStore) -> Rpc<()> {
     let model = manager.model();
     let own = lvstore.store.list().into_iter();
@@ -201,7 +201,7 @@ fn check_unused(manager: &Session<'_>, lvstore: &LvStore) -> Rpc<()> {
     }
 }
 
-/// The subsystem at which a host is connected to it, if one is.
+/// Returns the subsystem at which a host is connected to the device, if one is.
 pub(super) fn in_use(manager: &Session<'_>, device: &Device) -> Option<String> {
     let model = manager.model();
     let (nqn, _) = model.claim(&device.name)?;
@@ -210,7 +210,7 @@ pub(super) fn in_use(manager: &Session<'_>, device: &Device) -> Option<String> {
     is_used.then(|| nqn.to_owned())
 }
 
-/// Why what a host uses is not deleted.
+/// Returns the refusal to delete an object that a host uses.
 pub(super) fn used_at(nqn: &str, what: &str) -> RpcError {
     RpcError::busy(format!("{what} at {nqn}: disconnect it, or use force (ctl: --force)"))
 }
@@ -218,11 +218,11 @@ pub(super) fn used_at(nqn: &str, what: &str) -> RpcError {
 fn rename(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct RenameParams {
+    struct RenameLvstoreParams {
         old_name: String,
         new_name: String,
     }
-    let RenameParams { old_name, new_name } = device_params(&params)?;
+    let RenameLvstoreParams { old_name, new_name } = device_params(&params)?;
     let missing = || RpcError::new(-2, &format!("Lvol store {old_name} not found"), "");
     let lvstore = manager.model().lvstore(&old_name).cloned().ok_or_else(missing)?;
     check_owner(&lvstore)?;
@@ -245,7 +245,7 @@ fn rename(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 }
 
 fn grow(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Named { uuid, lvs_name } = device_params(&params)?;
+    let LvstoreNameParams { uuid, lvs_name } = device_params(&params)?;
     let lvstore = find(manager, uuid.as_deref(), lvs_name.as_deref())?;
     lvstore.store.grow().map_err(|error| late(&error))?;
     Ok(json!(true))
@@ -254,7 +254,7 @@ fn grow(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 /// Refuses to change a store that was named when the target was started.
 fn check_owner(lvstore: &LvStore) -> Rpc<()> {
     let name = &lvstore.name;
-    match lvstore.is_of_start {
+    match lvstore.is_from_startup {
         false => Ok(()),
         true => Err(RpcError::not_permitted(format!(
             "{name} is of the start (--lvstore, [[lvstore]]): change the command line or the configuration file"
@@ -265,22 +265,22 @@ fn check_owner(lvstore: &LvStore) -> Rpc<()> {
 fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct DeleteLvstoreParams {
         uuid: Option<String>,
         lvs_name: Option<String>,
         force: Option<bool>,
     }
-    let Asked { uuid, lvs_name, force } = device_params(&params)?;
+    let DeleteLvstoreParams { uuid, lvs_name, force } = device_params(&params)?;
     let lvstore = find(manager, uuid.as_deref(), lvs_name.as_deref())?;
     let name = &lvstore.name;
     check_owner(&lvstore)?;
     if force != Some(true) {
         check_unused(manager, &lvstore)?;
     }
-    // What can be refused is refused before hosts lose anything.
+    // All refusals come before hosts lose anything.
     let destruction = lvstore.store.begin_destroy().map_err(|error| refused(&error))?;
-    // Gone before its volumes are, so that no new ones come: another answer is that it is not there.
-    let removed: Vec<Removed> = manager.change(RpcError::internal, |model| {
+    // The store leaves the model before its volumes, so that no new ones are created. A second delete finds no store.
+    let removed: Vec<RemovedDevice> = manager.change(RpcError::internal, |model| {
         if model.lvstore_with(&lvstore.store).is_none() {
             return Err(RpcError::no_device(format!("no store {name}")));
         }

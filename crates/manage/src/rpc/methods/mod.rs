@@ -1,12 +1,12 @@
-//! The table of methods. docs/reference/rpc.md has the same ones; a test says so.
+//! The table of methods. A test compares it with docs/reference/rpc.md.
 
 mod bdev;
 mod config;
 mod devices;
+mod framework;
 mod host;
 mod iostat;
 mod keyring;
-mod look;
 mod lvol;
 mod lvstore;
 mod nvmf;
@@ -29,19 +29,19 @@ use serde_json::Value;
 
 /// A method.
 pub struct Method {
-    /// Its name.
+    /// Name of the method.
     pub name: &'static str,
-    /// What it does, for people.
+    /// Description for users.
     pub about: &'static str,
-    /// Whether something is another one afterwards.
+    /// True if it changes something.
     pub changes: bool,
-    /// Does it.
+    /// Function that runs it.
     pub run: fn(&Session<'_>, Params<'_>) -> Rpc<Value>,
 }
 
-/// Every table.
+/// Tables of all modules.
 const TABLES: &[&[Method]] = &[
-    look::METHODS,
+    framework::METHODS,
     process::METHODS,
     config::METHODS,
     keyring::METHODS,
@@ -59,19 +59,19 @@ const TABLES: &[&[Method]] = &[
     host::METHODS,
 ];
 
-/// All methods.
+/// Returns all methods.
 pub fn all() -> impl Iterator<Item = &'static Method> {
     TABLES.iter().copied().flatten()
 }
 
-/// The method with that name.
+/// Returns the method with that name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Method> {
     all().find(|method| method.name == name)
 }
 
-/// One that changes nothing.
-const fn look(
+/// Makes a method that changes nothing.
+const fn query(
     name: &'static str,
     about: &'static str,
     run: fn(&Session<'_>, Params<'_>) -> Rpc<Value>,
@@ -79,7 +79,7 @@ const fn look(
     Method { name, about, changes: false, run }
 }
 
-/// One that changes something.
+/// Makes a method that changes something.
 const fn change(
     name: &'static str,
     about: &'static str,
@@ -88,17 +88,17 @@ const fn change(
     Method { name, about, changes: true, run }
 }
 
-/// Parameters of a method about devices.
+/// Reads the parameters of a method about devices.
 fn device_params<T: DeserializeOwned>(params: &Params<'_>) -> Rpc<T> {
     params.read().map_err(RpcError::decode)
 }
 
-/// Parameters of any other.
+/// Reads the parameters of any other method.
 fn params_of<T: DeserializeOwned>(params: &Params<'_>) -> Rpc<T> {
     params.read().map_err(RpcError::params)
 }
 
-/// There must not be any.
+/// Checks that there are no parameters.
 fn none(params: &Params<'_>) -> Rpc<()> {
     match params.is_empty() {
         true => Ok(()),
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn the_page_has_every_method() {
         let (table, _) = PAGE.split_once("\n## ").unwrap();
-        // Every table has this one.
+        // Every process has this method.
         let is_own = |row: &&str| row.starts_with("| `") && !row.starts_with("| `rpc_get_methods`");
         let rows = table.lines().filter(is_own);
         let named: Vec<&str> = rows.filter_map(|row| row.split('`').nth(1)).collect();

@@ -3,7 +3,7 @@
 use super::devices::of_file;
 use super::place;
 use super::transport::check_target;
-use super::{Method, Params, change, look, params_of};
+use super::{Method, Params, change, params_of, query};
 use crate::model::{Limits, ListenerSpec, Model, SubsystemSpec, show_uuid};
 use crate::rpc::{Rpc, RpcError, Session};
 use roadtrain_reactor::metrics::name_in_file;
@@ -20,17 +20,17 @@ use tracing::warn;
 pub(super) const METHODS: &[Method] = &[
     change("nvmf_create_subsystem", "Makes a subsystem.", create),
     change("nvmf_delete_subsystem", "Removes a subsystem; its connections end.", delete),
-    look("nvmf_get_subsystems", "Subsystems, discovery first, then by NQN.", get),
+    query("nvmf_get_subsystems", "Subsystems, discovery first, then by NQN.", get),
 ];
 
-/// The NQN of the discovery service.
+/// NQN of the discovery service.
 pub(super) const DISCOVERY: &str = "nqn.2014-08.org.nvmexpress.discovery";
-/// Namespaces of a subsystem unless it says how many.
+/// Default limit of a subsystem's namespaces.
 const NAMESPACES: u32 = 32;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct New {
+struct CreateSubsystemParams {
     nqn: String,
     tgt_name: Option<String>,
     serial_number: Option<String>,
@@ -49,7 +49,7 @@ struct New {
     admin_label: Option<String>,
 }
 
-impl New {
+impl CreateSubsystemParams {
     fn check(&self, manager: &Session<'_>) -> Rpc<()> {
         check_target(self.tgt_name.as_deref())?;
         let bad = |what: &str| Err(RpcError::params(what));
@@ -75,7 +75,7 @@ impl New {
         }
     }
 
-    /// Some of the target's have to be among them.
+    /// Checks the identifier range: it has to overlap the target's.
     fn check_cntlids(&self, limits: &target_proto::Limits) -> Rpc<()> {
         let range = cntlids(self.min_cntlid, self.max_cntlid);
         let (min, max) = (*range.start(), *range.end());
@@ -91,7 +91,7 @@ impl New {
         Ok(())
     }
 
-    /// In logical blocks, for which the older parameter takes 512 bytes.
+    /// Returns the limit in logical blocks; the older parameter assumes blocks of 512 bytes.
     fn dmrsl(&self) -> Rpc<u32> {
         match (self.dmrsl, self.max_discard_size_kib) {
             (Some(blocks), None) => Ok(blocks),
@@ -104,7 +104,7 @@ impl New {
         }
     }
 
-    /// As a power of two of 4 KiB pages; the older parameter is rounded down to one.
+    /// Returns the limit as a power of two of 4 KiB pages; the older parameter is rounded down to one.
     fn wzsl(&self) -> Rpc<u8> {
         match (self.wzsl, self.max_write_zeroes_size_kib) {
             (Some(power), None) => Ok(power),
@@ -115,13 +115,13 @@ impl New {
     }
 }
 
-/// Identifiers of a subsystem's controllers; what is not given is not limited.
+/// Returns the identifiers of a subsystem's controllers; a missing bound is no limit.
 fn cntlids(min: Option<u16>, max: Option<u16>) -> RangeInclusive<u16> {
     min.unwrap_or(1)..=max.unwrap_or(target_proto::Limits::CNTLID_MAX)
 }
 
 fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let new: New = params_of(&params)?;
+    let new: CreateSubsystemParams = params_of(&params)?;
     new.check(manager)?;
     let unable =
         |why: &str| RpcError::new(-32603, &format!("Unable to create subsystem {}", new.nqn), why);
@@ -166,13 +166,13 @@ fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Named {
+struct DeleteSubsystemParams {
     nqn: String,
     tgt_name: Option<String>,
 }
 
 fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Named { nqn, tgt_name } = params_of(&params)?;
+    let DeleteSubsystemParams { nqn, tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
     if nqn == DISCOVERY {
         warn!("nvmf_delete_subsystem: the discovery service stays");
@@ -191,11 +191,11 @@ fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct GetSubsystemsParams {
         nqn: Option<String>,
         tgt_name: Option<String>,
     }
-    let Asked { nqn, tgt_name } = params_of(&params)?;
+    let GetSubsystemsParams { nqn, tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
     let wanted = |one: &str| nqn.as_deref().is_none_or(|nqn| nqn == one);
     let (model, (seen, _)) = (manager.model(), manager.server().view());
@@ -229,7 +229,7 @@ fn discovery(listeners: &[Listener]) -> Value {
     })
 }
 
-/// A subsystem as hosts see it, with what RPC says of it.
+/// Returns the shown form of a subsystem, as hosts see it, with RPC's data.
 fn show(
     model: &Model,
     seen: &TargetConfig,
@@ -263,7 +263,7 @@ fn show(
         "dmrsl": subsystem.dmrsl, "wzsl": subsystem.wzsl,
         "namespaces": namespaces.collect::<Vec<_>>(),
     });
-    // SPDK has nothing like it, so it is there only when there is something to say.
+    // SPDK has no such member, so it is left out when empty.
     if !subsystem.host_rates.is_empty() {
         let limits = subsystem.host_rates.iter();
         let limits = limits.map(|(host, rates)| (host.clone(), json!(Limits::from(rates))));
@@ -272,7 +272,7 @@ fn show(
     shown
 }
 
-/// A host that may use a subsystem.
+/// Returns the shown form of a host that may use a subsystem.
 fn host(spec: Option<&SubsystemSpec>, nqn: &str) -> Value {
     let mut shown = json!({"nqn": nqn});
     let keys = spec.and_then(|spec| spec.host_keys.get(nqn)).cloned().unwrap_or_default();
@@ -286,7 +286,7 @@ fn host(spec: Option<&SubsystemSpec>, nqn: &str) -> Value {
     shown
 }
 
-/// Where a subsystem can be reached.
+/// Returns the addresses of a subsystem.
 pub(super) fn addresses(spec: Option<&SubsystemSpec>, listeners: &[Listener]) -> Vec<Value> {
     match spec {
         Some(spec) if !(spec.all_listeners && spec.listeners.is_empty()) => {
@@ -320,7 +320,7 @@ fn namespace(
     shown
 }
 
-/// Whether both are one place.
+/// True if both have the same address.
 pub(super) fn is_same(one: &ListenerSpec, other: &ListenerSpec) -> bool {
     one.address() == other.address()
 }

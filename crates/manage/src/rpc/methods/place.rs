@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
-/// An address in parameters.
+/// An address in request parameters.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Address {
@@ -17,24 +17,24 @@ pub(super) struct Address {
     adrfam: Option<String>,
 }
 
-/// The NVMe/TCP port.
+/// Default port of NVMe/TCP.
 const PORT: u16 = 4420;
-/// That of discovery controllers.
+/// Default port of discovery controllers.
 const DISCOVERY_PORT: u16 = 8009;
 
 impl Address {
-    /// As it is kept.
+    /// Returns the address as a listener of the model.
     ///
     /// # Errors
-    /// It is no address of TCP.
+    /// The address is no TCP address.
     pub(super) fn listener(&self) -> Rpc<ListenerSpec> {
         self.listener_or(PORT)
     }
 
-    /// The same of a discovery controller.
+    /// Returns the address as that of a discovery controller.
     ///
     /// # Errors
-    /// It is no address of TCP.
+    /// The address is no TCP address.
     pub(super) fn discovery(&self) -> Rpc<SocketAddr> {
         let listener = self.listener_or(DISCOVERY_PORT)?;
         listener.address().ok_or_else(|| RpcError::params("traddr"))
@@ -66,12 +66,12 @@ impl Address {
     }
 }
 
-/// An address in answers.
+/// Returns an address in the form of replies.
 pub(super) fn show(address: SocketAddr) -> Value {
     show_as(&address.ip().to_string(), address)
 }
 
-/// The same, as somebody has written it.
+/// Returns the address of a listener, with the text that its client wrote.
 pub(super) fn show_listener(listener: &ListenerSpec) -> Value {
     listener.address().map_or(Value::Null, |address| show_as(&listener.address, address))
 }

@@ -1,6 +1,6 @@
 //! The process: its log, and its end.
 
-use super::{Method, Params, change, device_params, look, none, params_of};
+use super::{Method, Params, change, device_params, none, params_of, query};
 use crate::rpc::manager::LogState;
 use crate::rpc::{Rpc, RpcError, Session};
 use serde::Deserialize;
@@ -9,17 +9,17 @@ use std::collections::BTreeSet;
 use tracing::level_filters::LevelFilter;
 
 pub(super) const METHODS: &[Method] = &[
-    look("log_get_flags", "Flags of the log, and which are set.", flags),
+    query("log_get_flags", "Flags of the log, and which are set.", flags),
     change("log_set_flag", "Logs one part of the program at the level DEBUG, too.", set_flag),
     change("log_clear_flag", "Logs that part as all others again.", clear_flag),
-    look("log_get_level", "The log level.", get_level),
+    query("log_get_level", "The log level.", get_level),
     change("log_set_level", "Sets the log level.", set_level),
-    look("log_get_print_level", "As log_get_level: there is one log.", get_level),
+    query("log_get_print_level", "As log_get_level: there is one log.", get_level),
     change("log_set_print_level", "As log_set_level.", set_level),
-    change("spdk_kill_instance", "Asks the target to stop.", kill),
+    change("spdk_kill_instance", "Stops the target, as a signal does.", kill),
 ];
 
-/// Levels in SPDK's words and in ours, the first of a kind before others.
+/// Log levels in SPDK's words and in ours. A lookup takes the first match.
 const LEVELS: &[(&str, &str)] = &[
     ("DISABLED", "off"),
     ("ERROR", "error"),
@@ -29,7 +29,7 @@ const LEVELS: &[(&str, &str)] = &[
     ("DEBUG", "debug"),
 ];
 
-/// Flags, and the modules whose log each is about.
+/// Log flags, with the modules that each selects.
 const FLAGS: &[(&str, &[&str])] = &[
     ("nvmf", &["roadtrain_target_proto", "roadtrain_target_engine"]),
     ("nvmf_tcp", &["roadtrain_reactor"]),
@@ -71,13 +71,13 @@ fn flag(manager: &Session<'_>, params: &Params<'_>, is_set: bool) -> Rpc<Value> 
     set(manager, &mut log, LogState { level, flags })
 }
 
-/// The level that holds where RPC has set none, in SPDK's words.
+/// Returns the level of the process in SPDK's words, for when RPC has set none.
 fn current() -> &'static str {
     let now = LevelFilter::current().to_string();
     LEVELS.iter().find(|(_, own)| *own == now).map_or("DEBUG", |(word, _)| word)
 }
 
-/// Logs as `next` says from now on.
+/// Applies log settings.
 fn set(manager: &Session<'_>, log: &mut LogState, next: LogState) -> Rpc<Value> {
     let level = LEVELS.iter().find(|(word, _)| Some(*word) == next.level);
     let level = level.map_or("info", |(_, own)| own);
@@ -98,10 +98,10 @@ fn get_level(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn set_level(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct SetLogLevelParams {
         level: String,
     }
-    let Asked { level } = params_of(&params)?;
+    let SetLogLevelParams { level } = params_of(&params)?;
     let known = LEVELS.iter().find(|(word, _)| word.eq_ignore_ascii_case(&level));
     let (word, _) = known.ok_or_else(|| RpcError::params(format!("level {level:?}")))?;
     let mut log = manager.log();
@@ -112,10 +112,10 @@ fn set_level(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn kill(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct KillInstanceParams {
         sig_name: String,
     }
-    let Asked { sig_name } = params_of(&params)?;
+    let KillInstanceParams { sig_name } = params_of(&params)?;
     match sig_name.as_str() {
         "SIGTERM" | "SIGINT" | "TERM" | "INT" | "15" | "2" => manager.plane().stop(),
         _ => {

@@ -1,4 +1,4 @@
-//! Limits on what a device, or a host, may do in a second: in SPDK's words, and with all that there is in our own.
+//! Rate limits of devices and hosts: SPDK's method, and methods of our own for all limits.
 
 use super::devices::{file_namespace, find, of_file};
 use super::subsystem::edit;
@@ -10,9 +10,9 @@ use roadtrain_wire::fabrics::is_nqn;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Sets all limits of a device.
+/// Method that sets all limits of a device.
 pub(super) const OF_DEVICE: &str = "roadtrain_set_device_limits";
-/// Sets all limits of a host.
+/// Method that sets all limits of a host.
 pub(super) const OF_HOST: &str = "roadtrain_set_host_limits";
 
 pub(super) const METHODS: &[Method] = &[
@@ -32,16 +32,17 @@ pub(super) const METHODS: &[Method] = &[
 fn set(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct SetQosLimitParams {
         name: String,
         rw_ios_per_sec: Option<u64>,
         rw_mbytes_per_sec: Option<u64>,
         r_mbytes_per_sec: Option<u64>,
         w_mbytes_per_sec: Option<u64>,
     }
-    let asked: Asked = device_params(&params)?;
-    let mbytes = [asked.rw_mbytes_per_sec, asked.r_mbytes_per_sec, asked.w_mbytes_per_sec];
-    if asked.rw_ios_per_sec.is_none() && mbytes.iter().all(Option::is_none) {
+    let requested: SetQosLimitParams = device_params(&params)?;
+    let mbytes =
+        [requested.rw_mbytes_per_sec, requested.r_mbytes_per_sec, requested.w_mbytes_per_sec];
+    if requested.rw_ios_per_sec.is_none() && mbytes.iter().all(Option::is_none) {
         return Err(RpcError::invalid("no limit was given"));
     }
     let octets = |mbytes: u64| {
@@ -49,9 +50,9 @@ fn set(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
         octets.ok_or_else(|| RpcError::invalid("a bandwidth is in MiB per second"))
     };
     let [both, read, write] = mbytes.map(|mbytes| mbytes.map(octets).transpose());
-    let given = [asked.rw_ios_per_sec, both?, read?, write?];
-    change_device(manager, &asked.name, |limits| {
-        // What is not named stays.
+    let given = [requested.rw_ios_per_sec, both?, read?, write?];
+    change_device(manager, &requested.name, |limits| {
+        // A limit that is not named stays.
         let Limits { iops, bandwidth, read_bandwidth, write_bandwidth, .. } = limits;
         let places = [iops, bandwidth, read_bandwidth, write_bandwidth];
         for (place, given) in places.into_iter().zip(given) {
@@ -60,7 +61,7 @@ fn set(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-/// Changes the limits of a device. One that limits nothing is not kept.
+/// Changes the limits of a device. An entry without limits is removed.
 fn change_device(manager: &Session<'_>, name: &str, edit: impl FnOnce(&mut Limits)) -> Rpc<Value> {
     if let Some((nqn, nsid)) = file_namespace(manager, name) {
         let subsystem = manager.file_subsystem(&nqn);
@@ -88,24 +89,24 @@ fn change_device(manager: &Session<'_>, name: &str, edit: impl FnOnce(&mut Limit
 fn set_of_device(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct SetDeviceLimitsParams {
         name: String,
         limits: Limits,
     }
-    let Asked { name, limits } = params_of(&params)?;
+    let SetDeviceLimitsParams { name, limits } = params_of(&params)?;
     change_device(manager, &name, |place| *place = limits)
 }
 
 fn set_of_host(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct SetHostLimitsParams {
         nqn: String,
         host: String,
         limits: Limits,
         tgt_name: Option<String>,
     }
-    let Asked { nqn, host, limits, tgt_name } = params_of(&params)?;
+    let SetHostLimitsParams { nqn, host, limits, tgt_name } = params_of(&params)?;
     if !is_nqn(&host) {
         return Err(RpcError::params(format!("host {host:?} is no NQN")));
     }

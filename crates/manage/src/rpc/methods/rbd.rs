@@ -1,7 +1,7 @@
 //! Images of Ceph clusters.
 
 use super::devices::{add, block_size_of, delete, find, refused, resize, uuid_of};
-use super::{Method, Params, change, device_params, look};
+use super::{Method, Params, change, device_params, query};
 use crate::model::{Device, DeviceKind, Model, RbdAccess, RbdCluster, RbdOf};
 use crate::rpc::{Rpc, RpcError, Session};
 use serde::Deserialize;
@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 pub(super) const METHODS: &[Method] = &[
     change("bdev_rbd_register_cluster", "Gives a Ceph cluster a name.", register),
     change("bdev_rbd_unregister_cluster", "Takes that back; no device may use it.", unregister),
-    look("bdev_rbd_get_clusters_info", "Ceph clusters that have a name.", clusters),
+    query("bdev_rbd_get_clusters_info", "Ceph clusters that have a name.", clusters),
     change("bdev_rbd_create", "Makes a device of an image of a Ceph cluster.", create),
     change(
         "bdev_rbd_delete",
         "Removes such a device, its namespace first; the image stays.",
         remove,
     ),
-    change("bdev_rbd_resize", "Makes its image larger; hosts are told.", grow),
+    change("bdev_rbd_resize", "Makes its image larger; hosts are notified.", grow),
 ];
 
-/// A file that RPC may have opened, if one is named.
+/// Returns a file that RPC may open, if one is named.
 fn file(manager: &Session<'_>, path: Option<&Path>) -> Rpc<Option<PathBuf>> {
     path.map(|path| manager.allowed(path)).transpose()
 }
@@ -36,7 +36,7 @@ fn no_options(given: Option<&Map<String, Value>>) -> Rpc<()> {
 fn register(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct RegisterClusterParams {
         name: String,
         user_id: Option<String>,
         config_param: Option<Map<String, Value>>,
@@ -45,14 +45,14 @@ fn register(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
         #[allow(dead_code, reason = "librbd's threads are where the system puts them")]
         core_mask: Option<String>,
     }
-    let asked: Asked = device_params(&params)?;
-    no_options(asked.config_param.as_ref())?;
+    let requested: RegisterClusterParams = device_params(&params)?;
+    no_options(requested.config_param.as_ref())?;
     let access = RbdAccess {
-        id: asked.user_id,
-        conf: file(manager, asked.config_file.as_deref())?,
-        keyring: file(manager, asked.key_file.as_deref())?,
+        id: requested.user_id,
+        conf: file(manager, requested.config_file.as_deref())?,
+        keyring: file(manager, requested.key_file.as_deref())?,
     };
-    let name = asked.name;
+    let name = requested.name;
     if name.is_empty() || name.len() > 255 || name.contains(char::is_control) {
         return Err(RpcError::invalid(format!("name {name:?}: use 1 to 255 octets")));
     }
@@ -68,10 +68,10 @@ fn register(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn unregister(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct UnregisterClusterParams {
         name: String,
     }
-    let Asked { name } = device_params(&params)?;
+    let UnregisterClusterParams { name } = device_params(&params)?;
     manager.change(RpcError::internal, |model| {
         cluster(model, &name)?;
         if let Some(device) = model.device_of_cluster(&name) {
@@ -89,10 +89,10 @@ fn cluster<'a>(model: &'a Model, name: &str) -> Rpc<&'a RbdCluster> {
 fn clusters(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Default, Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct GetClustersParams {
         name: Option<String>,
     }
-    let Asked { name } = device_params(&params)?;
+    let GetClustersParams { name } = device_params(&params)?;
     let model = manager.model();
     let view = |cluster: &RbdCluster| {
         let RbdAccess { id, conf, keyring } = &cluster.access;
@@ -108,7 +108,7 @@ fn clusters(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct New {
+struct CreateRbdBdevParams {
     name: Option<String>,
     user_id: Option<String>,
     pool_name: String,
@@ -120,8 +120,8 @@ struct New {
     read_only: Option<bool>,
 }
 
-impl New {
-    /// The image that is meant.
+impl CreateRbdBdevParams {
+    /// Returns the named image.
     fn image(&self, model: &Model) -> Rpc<RbdOf> {
         no_options(self.config.as_ref())?;
         let is_odd = |name: &str| name.is_empty() || name.contains(['/', '@', '\0']);
@@ -141,7 +141,7 @@ impl New {
 }
 
 fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let new: New = device_params(&params)?;
+    let new: CreateRbdBdevParams = device_params(&params)?;
     let (model, uuid) = (manager.model(), uuid_of(new.uuid.as_deref())?);
     let image = new.image(&model)?;
     let lba = block_size_of(Some(new.block_size))?;
@@ -150,12 +150,12 @@ fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     if model.device(&name).is_some() {
         return Err(RpcError::exists(name));
     }
-    // A cluster that does not answer must not hold up others.
+    // Opens it before the change: an unresponsive cluster must not block other changes.
     let shape = (lba, 0, new.read_only.unwrap_or(false));
     let device = Device::open((name.clone(), uuid), DeviceKind::Rbd(image.clone()), shape);
     let device = device.map_err(|error| refused(&error))?;
     add(manager, Some(name), uuid, |_| {
-        // It may have gone meanwhile.
+        // The cluster may have been removed meanwhile.
         image
             .cluster
             .as_deref()
@@ -175,18 +175,18 @@ fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn grow(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct ResizeRbdBdevParams {
         name: String,
         new_size: u64,
     }
-    let Asked { name, new_size } = device_params(&params)?;
+    let ResizeRbdBdevParams { name, new_size } = device_params(&params)?;
     let device = find(manager, &name, is_image)?;
     let bytes = new_size.checked_mul(1 << 20).filter(|bytes| *bytes > 0);
     let bytes = bytes.ok_or_else(|| RpcError::invalid(format!("new_size {new_size}")))?;
     resize(manager, &device, Some(bytes))
 }
 
-/// What makes a cluster again.
+/// Returns the parameters that register a cluster again.
 pub(super) fn cluster_params(cluster: &RbdCluster) -> Value {
     let mut params = json!({"name": cluster.name});
     let RbdAccess { id, conf, keyring } = &cluster.access;
@@ -200,7 +200,7 @@ pub(super) fn cluster_params(cluster: &RbdCluster) -> Value {
     params
 }
 
-/// What names an image.
+/// Returns the parameters that name an image.
 pub(super) fn params(image: &RbdOf) -> Value {
     let mut params = json!({"pool_name": image.pool, "rbd_name": image.image});
     match (&image.cluster, &image.access.id) {
@@ -211,7 +211,7 @@ pub(super) fn params(image: &RbdOf) -> Value {
     params
 }
 
-/// An image as it is shown.
+/// Returns the shown form of an image.
 pub(super) fn show(image: &RbdOf) -> Value {
     let mut shown = params(image);
     if let Some(id) = &image.access.id {
@@ -235,7 +235,7 @@ mod tests {
         let new = |more: Value| {
             let mut params = json!({"pool_name": "p", "rbd_name": "i", "block_size": 512});
             params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            serde_json::from_value::<New>(params).unwrap().image(&model)
+            serde_json::from_value::<CreateRbdBdevParams>(params).unwrap().image(&model)
         };
         let image = new(json!({"cluster_name": "c"})).unwrap();
         assert_eq!((&image.access, image.cluster.as_deref()), (&access, Some("c")));

@@ -1,9 +1,9 @@
-//! Other discovery controllers, to which the discovery log refers hosts.
+//! Referrals of the discovery log to other discovery controllers.
 
 use super::nvmf::DISCOVERY;
 use super::place::{self, Address};
 use super::transport::check_target;
-use super::{Method, Params, change, look, none, params_of};
+use super::{Method, Params, change, none, params_of, query};
 use crate::rpc::{Rpc, RpcError, Session};
 use roadtrain_target_engine::Operation;
 use serde::Deserialize;
@@ -11,21 +11,21 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 
 pub(super) const METHODS: &[Method] = &[
-    look("nvmf_discovery_get_referrals", "Other discovery controllers.", get),
+    query("nvmf_discovery_get_referrals", "Other discovery controllers.", get),
     change("nvmf_discovery_add_referral", "Refers hosts to another discovery controller.", add),
     change("nvmf_discovery_remove_referral", "Refers hosts to it no more.", remove),
 ];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Referral {
+struct ReferralParams {
     address: Address,
     tgt_name: Option<String>,
     secure_channel: Option<bool>,
     subnqn: Option<String>,
 }
 
-impl Referral {
+impl ReferralParams {
     fn check(&self) -> Rpc<SocketAddr> {
         check_target(self.tgt_name.as_deref())?;
         if self.secure_channel == Some(true) {
@@ -39,9 +39,9 @@ impl Referral {
 }
 
 fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let address = params_of::<Referral>(&params)?.check()?;
+    let address = params_of::<ReferralParams>(&params)?.check()?;
     manager.change(RpcError::internal, |model| {
-        // Also one of the configuration file.
+        // Includes those of the configuration file.
         if manager.server().exports().referrals.contains(&address) {
             return Err(RpcError::internal(format!("referral {address} is there already")));
         }
@@ -51,12 +51,12 @@ fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 }
 
 fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let address = params_of::<Referral>(&params)?.check()?;
+    let address = params_of::<ReferralParams>(&params)?.check()?;
     let done = manager.change_with(RpcError::internal, |model, operations| {
         let at = model.referrals.iter().position(|one| SocketAddr::from(one) == address);
         match at {
             Some(at) => drop(model.referrals.remove(at)),
-            // One of the configuration file.
+            // A referral of the configuration file.
             None if manager.server().exports().referrals.contains(&address) => {
                 operations.push(Operation::RemoveReferral(address));
             }
@@ -69,7 +69,7 @@ fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 
 fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     if none(&params).is_err() {
-        let Target { tgt_name } = params_of(&params)?;
+        let GetReferralsParams { tgt_name } = params_of(&params)?;
         check_target(tgt_name.as_deref())?;
     }
     let referrals = manager.server().exports().referrals;
@@ -81,6 +81,6 @@ fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Target {
+struct GetReferralsParams {
     tgt_name: Option<String>,
 }

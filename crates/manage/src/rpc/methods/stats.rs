@@ -1,10 +1,10 @@
 //! Counters of reactors and queues.
 
-use super::look::{TICK_RATE, group_name};
+use super::framework::{TICK_RATE, group_name};
 use super::nvmf::DISCOVERY;
 use super::place;
 use super::transport::check_target;
-use super::{Method, Params, look, params_of};
+use super::{Method, Params, params_of, query};
 use crate::rpc::{Rpc, RpcError, Session};
 use roadtrain_reactor::metrics::AuthSample;
 use serde::Deserialize;
@@ -12,18 +12,18 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 
 pub(super) const METHODS: &[Method] = &[
-    look("nvmf_get_stats", "What each reactor has done.", stats),
-    look("nvmf_subsystem_get_qpairs", "Queues of a subsystem's hosts.", qpairs),
+    query("nvmf_get_stats", "What each reactor has done.", stats),
+    query("nvmf_subsystem_get_qpairs", "Queues of a subsystem's hosts.", qpairs),
 ];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Target {
+struct GetStatsParams {
     tgt_name: Option<String>,
 }
 
 fn stats(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Target { tgt_name } = params_of(&params)?;
+    let GetStatsParams { tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
     let server = manager.server();
     let seen = server.snapshot();
@@ -44,13 +44,13 @@ fn stats(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Named {
+struct GetQpairsParams {
     nqn: String,
     tgt_name: Option<String>,
 }
 
 fn qpairs(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let Named { nqn, tgt_name } = params_of(&params)?;
+    let GetQpairsParams { nqn, tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
     let server = manager.server();
     let is_there = server.exports().subsystems.iter().any(|subsystem| subsystem.nqn == nqn);

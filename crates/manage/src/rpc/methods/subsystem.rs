@@ -1,10 +1,10 @@
-//! What a subsystem has: namespaces, listeners, controllers.
+//! Namespaces, listeners and controllers of a subsystem.
 
 use super::devices::of_file;
 use super::nvmf::{DISCOVERY, addresses, is_same};
 use super::place::{self, Address};
 use super::transport::check_target;
-use super::{Method, Params, change, look, params_of};
+use super::{Method, Params, change, params_of, query};
 use crate::model::{AnaWord, ListenerSpec, NamespaceSpec, SubsystemSpec, parse_uuid, show_uuid};
 use crate::rpc::{Rpc, RpcError, Session};
 use roadtrain_target_engine::{
@@ -31,7 +31,7 @@ pub(super) const METHODS: &[Method] = &[
         "Takes that back; connections that are there stay.",
         remove_listener,
     ),
-    look("nvmf_subsystem_get_listeners", "Where a subsystem can be reached.", get_listeners),
+    query("nvmf_subsystem_get_listeners", "Where a subsystem can be reached.", get_listeners),
     change(
         "nvmf_subsystem_listener_set_ana_state",
         "Says how good the path of a listener is.",
@@ -42,11 +42,11 @@ pub(super) const METHODS: &[Method] = &[
         "Nothing: the ANA group of a namespace is its NSID, and any other is refused.",
         set_group,
     ),
-    look("nvmf_subsystem_get_controllers", "Controllers of a subsystem.", get_controllers),
+    query("nvmf_subsystem_get_controllers", "Controllers of a subsystem.", get_controllers),
 ];
 
-/// Edits a subsystem of the state; one of the configuration file is changed by the operations of `file` until the next
-/// reload. `refused` makes the reply when the target cannot do it.
+/// Edits a subsystem of the state. One of the configuration file is changed by the operations that `file` returns,
+/// until the next reload. `refused` makes the reply if the target refuses the change.
 pub(super) fn edit(
     manager: &Session<'_>,
     (nqn, tgt_name): (&str, Option<&str>),
@@ -68,7 +68,7 @@ pub(super) fn edit(
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AddNamespace {
+struct AddNamespaceParams {
     nqn: String,
     namespace: NewNamespace,
     tgt_name: Option<String>,
@@ -89,7 +89,7 @@ struct NewNamespace {
 }
 
 fn add_ns(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let AddNamespace { nqn, namespace: new, tgt_name } = params_of(&params)?;
+    let AddNamespaceParams { nqn, namespace: new, tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
     let bad = |what: &str| Err(RpcError::params(what));
     let is_none = |id: &Option<String>| id.as_deref().is_some_and(|id| parse_uuid(id).is_none());
@@ -147,7 +147,7 @@ fn add_ns(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     done.map(|(result, _)| result)
 }
 
-/// The folder of a file that may be new has to be one that RPC may use.
+/// Resolves the path of a file that may be new. Its folder has to be one that RPC may use.
 fn reservation_file(manager: &Session<'_>, path: &std::path::Path) -> Rpc<PathBuf> {
     let (folder, name) = (path.parent(), path.file_name());
     let (Some(folder), Some(name)) = (folder, name) else {
@@ -159,12 +159,12 @@ fn reservation_file(manager: &Session<'_>, path: &std::path::Path) -> Rpc<PathBu
 fn remove_ns(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct RemoveNamespaceParams {
         nqn: String,
         nsid: u32,
         tgt_name: Option<String>,
     }
-    let Asked { nqn, nsid, tgt_name } = params_of(&params)?;
+    let RemoveNamespaceParams { nqn, nsid, tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
     let is_of_file = manager.file_subsystem(&nqn).is_some();
     let done = manager.change_with(RpcError::params, |model, operations| {
@@ -184,7 +184,7 @@ fn remove_ns(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AddListener {
+struct AddListenerParams {
     nqn: String,
     listen_address: Address,
     tgt_name: Option<String>,
@@ -194,16 +194,16 @@ struct AddListener {
 }
 
 fn add_listener(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let asked: AddListener = params_of(&params)?;
-    let secure = asked.secure_channel == Some(true);
-    let listener = ListenerSpec { secure, ..asked.listen_address.listener()? };
-    if !secure && asked.sock_impl.as_deref() == Some("ssl") {
+    let requested: AddListenerParams = params_of(&params)?;
+    let secure = requested.secure_channel == Some(true);
+    let listener = ListenerSpec { secure, ..requested.listen_address.listener()? };
+    if !secure && requested.sock_impl.as_deref() == Some("ssl") {
         return Err(RpcError::params("sock_impl ssl needs secure_channel"));
     }
-    if asked.nqn == DISCOVERY {
+    if requested.nqn == DISCOVERY {
         return discovery_listener(manager, &listener);
     }
-    let ana = asked.ana_state.unwrap_or_default();
+    let ana = requested.ana_state.unwrap_or_default();
     let of_file = |subsystem: &Subsystem| {
         let (mut all, address) = (listeners_of_file(manager, subsystem), socket(&listener)?);
         if all.contains_key(&address) {
@@ -216,7 +216,7 @@ fn add_listener(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
         operations.push(Operation::SetListeners { nqn, listeners: Some(all) });
         Ok(operations)
     };
-    let whole = (&*asked.nqn, asked.tgt_name.as_deref());
+    let whole = (&*requested.nqn, requested.tgt_name.as_deref());
     edit(manager, whole, (RpcError::params, of_file), |subsystem| {
         check_security(manager, &listener)?;
         if subsystem.listeners.iter().any(|other| is_same(other, &listener)) {
@@ -234,7 +234,7 @@ fn socket(listener: &ListenerSpec) -> Rpc<SocketAddr> {
     listener.address().ok_or_else(|| RpcError::params("traddr"))
 }
 
-/// Where a subsystem of the configuration file is reached: at all addresses of the file, or at those that it has by now.
+/// Returns the listeners of a subsystem of the configuration file: its own, or all addresses of the file.
 fn listeners_of_file(
     manager: &Session<'_>,
     subsystem: &Subsystem,
@@ -245,7 +245,7 @@ fn listeners_of_file(
     subsystem.listeners.clone().unwrap_or_else(|| shared.collect())
 }
 
-/// Opens a listener at an address, if there is none yet.
+/// Returns the operation that opens a listener at an address, if there is none yet.
 fn listen(manager: &Session<'_>, (address, tls): (SocketAddr, TlsUse)) -> Vec<Operation<Export>> {
     let exports = manager.server().exports();
     let is_there = manager.server().addresses().contains(&address);
@@ -255,7 +255,7 @@ fn listen(manager: &Session<'_>, (address, tls): (SocketAddr, TlsUse)) -> Vec<Op
     portid.map(|portid| Operation::Listen(listener(portid))).into_iter().collect()
 }
 
-/// An address has one kind of security for all its subsystems.
+/// Checks that all subsystems at the address agree on TLS.
 fn check_security(manager: &Session<'_>, listener: &ListenerSpec) -> Rpc<()> {
     let (address, model) = (listener.address(), manager.model());
     let there = model.addresses().into_iter().find(|(one, _)| Some(*one) == address);
@@ -264,7 +264,7 @@ fn check_security(manager: &Session<'_>, listener: &ListenerSpec) -> Rpc<()> {
             "another subsystem has that address, with another secure_channel",
         ));
     }
-    // With the ports that the system has chosen.
+    // The view has the ports that the system has chosen.
     let (seen, _) = manager.server().view();
     let mut of_file = seen.listeners.iter().filter(|one| !one.named_only);
     match of_file.find(|one| Some(one.address) == address) {
@@ -275,7 +275,7 @@ fn check_security(manager: &Session<'_>, listener: &ListenerSpec) -> Rpc<()> {
     }
 }
 
-/// The discovery service is at every listener.
+/// Replies to a listener for the discovery service, which every listener serves.
 fn discovery_listener(manager: &Session<'_>, listener: &ListenerSpec) -> Rpc<Value> {
     let is_there =
         manager.server().addresses().into_iter().any(|one| Some(one) == listener.address());
@@ -292,14 +292,14 @@ fn discovery_listener(manager: &Session<'_>, listener: &ListenerSpec) -> Rpc<Val
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RemoveListener {
+struct RemoveListenerParams {
     nqn: String,
     listen_address: Address,
     tgt_name: Option<String>,
 }
 
 fn remove_listener(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let RemoveListener { nqn, listen_address, tgt_name } = params_of(&params)?;
+    let RemoveListenerParams { nqn, listen_address, tgt_name } = params_of(&params)?;
     let listener = listen_address.listener()?;
     let of_file = |subsystem: &Subsystem| {
         let mut all = listeners_of_file(manager, subsystem);
@@ -317,13 +317,13 @@ fn remove_listener(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Named {
+struct SubsystemNameParams {
     nqn: String,
     tgt_name: Option<String>,
 }
 
-impl Named {
-    /// Whether there is such a subsystem.
+impl SubsystemNameParams {
+    /// Checks that the subsystem exists.
     fn check(&self, manager: &Session<'_>) -> Rpc<()> {
         check_target(self.tgt_name.as_deref())?;
         let exports = manager.server().exports();
@@ -336,7 +336,7 @@ impl Named {
 }
 
 fn get_listeners(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let named: Named = params_of(&params)?;
+    let named: SubsystemNameParams = params_of(&params)?;
     named.check(manager)?;
     let model = manager.model();
     let spec = model.subsystem(&named.nqn);
@@ -363,14 +363,15 @@ fn get_listeners(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn set_ana(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct SetAnaStateParams {
         nqn: String,
         listen_address: Address,
         ana_state: AnaWord,
         anagrpid: Option<u32>,
         tgt_name: Option<String>,
     }
-    let Asked { nqn, listen_address, ana_state, anagrpid, tgt_name } = params_of(&params)?;
+    let SetAnaStateParams { nqn, listen_address, ana_state, anagrpid, tgt_name } =
+        params_of(&params)?;
     let listener = listen_address.listener()?;
     if anagrpid.is_some_and(|group| group != 0) {
         return Err(RpcError::params(
@@ -394,17 +395,17 @@ fn set_ana(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-/// Each namespace is a group of its own, so that it can go elsewhere by itself.
+/// Checks an ANA group: each namespace is a group of its own, so that it can move to another path by itself.
 fn set_group(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct SetAnaGroupParams {
         nqn: String,
         nsid: u32,
         anagrpid: u32,
         tgt_name: Option<String>,
     }
-    let Asked { nqn, nsid, anagrpid, tgt_name } = params_of(&params)?;
+    let SetAnaGroupParams { nqn, nsid, anagrpid, tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
     let exports = manager.server().exports().subsystems;
     let subsystem = exports.iter().find(|subsystem| subsystem.nqn == nqn);
@@ -421,7 +422,7 @@ fn set_group(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 }
 
 fn get_controllers(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let named: Named = params_of(&params)?;
+    let named: SubsystemNameParams = params_of(&params)?;
     named.check(manager)?;
     let (_, controllers) = manager.server().view();
     let own = controllers.iter().filter(|controller| *controller.subnqn == *named.nqn);

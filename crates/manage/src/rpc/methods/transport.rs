@@ -1,6 +1,6 @@
-//! Transports: TCP is always there.
+//! Transports: TCP always exists.
 
-use super::{Method, Params, change, look, params_of};
+use super::{Method, Params, change, params_of, query};
 use crate::rpc::{Rpc, RpcError, Session};
 use roadtrain_target_proto::KEEP_ALIVE_GRANULARITY;
 use serde::Deserialize;
@@ -13,10 +13,11 @@ pub(super) const METHODS: &[Method] = &[
         "Nothing, once: TCP is always there, with the limits of serve.",
         create,
     ),
-    look("nvmf_get_transports", "The transports, with the limits of serve.", get),
+    query("nvmf_get_transports", "The transports, with the limits of serve.", get),
 ];
 
-/// What SPDK's clients send beside the name of the transport; the limits that hold are those of `serve`.
+/// Parameters that SPDK's clients send with the name of the transport. They have no effect: the limits are those of
+/// `serve`.
 const OPTIONS: &[&str] = &[
     "abort_timeout_sec",
     "acceptor_backlog",
@@ -49,7 +50,7 @@ const OPTIONS: &[&str] = &[
     "zcopy",
 ];
 
-/// What the target is called, where there could be several.
+/// Checks the name of the target, of which a process has one.
 pub(super) fn check_target(name: Option<&str>) -> Rpc<()> {
     match name {
         None | Some("nvmf_tgt") => Ok(()),
@@ -58,8 +59,8 @@ pub(super) fn check_target(name: Option<&str>) -> Rpc<()> {
 }
 
 fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
-    let asked: Map<String, Value> = params_of(&params)?;
-    let text = |name: &str| match asked.get(name) {
+    let requested: Map<String, Value> = params_of(&params)?;
+    let text = |name: &str| match requested.get(name) {
         Some(Value::String(text)) => Ok(Some(text.as_str())),
         None | Some(Value::Null) => Ok(None),
         Some(_) => Err(RpcError::params(format!("{name} is a string"))),
@@ -70,7 +71,7 @@ fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
         return Err(RpcError::new(-32602, &format!("Invalid transport type '{kind}'"), ""));
     }
     for (name, value) in
-        asked.iter().filter(|(name, _)| !matches!(name.as_str(), "trtype" | "tgt_name"))
+        requested.iter().filter(|(name, _)| !matches!(name.as_str(), "trtype" | "tgt_name"))
     {
         let is_simple = value.is_u64() || value.is_boolean() || value.is_null();
         if !OPTIONS.contains(&name.as_str()) || !is_simple {
@@ -89,11 +90,11 @@ fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
 fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct GetTransportsParams {
         trtype: Option<String>,
         tgt_name: Option<String>,
     }
-    let Asked { trtype, tgt_name } = params_of(&params)?;
+    let GetTransportsParams { trtype, tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
     if trtype.is_some_and(|kind| !kind.eq_ignore_ascii_case("tcp")) {
         return Err(RpcError::no_device(""));

@@ -1,8 +1,8 @@
-//! What follows an answer: files of deleted volumes go, and inflated volumes get space of their own.
+//! Background work of a store: removing files of deleted volumes, and allocating the space of inflated volumes.
 
-use super::{Claim, Shared, State};
+use super::{SharedStore, StoreState, VolumeClaimKind};
 use crate::volumes::contents::Volume;
-use crate::volumes::home::Home;
+use crate::volumes::store_files::StoreFiles;
 use crate::volumes::uuid::Uuid;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
@@ -12,37 +12,37 @@ use std::thread::{Builder, JoinHandle, sleep};
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Octets that a volume gets at once: what its hosts wait for meanwhile.
+/// Bytes allocated at once; hosts' writes may wait that long.
 const CHUNK: u64 = 4 << 20;
-/// Between two looks at whether a volume is copied yet.
+/// Interval between two attempts to claim a volume that is being copied.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What is to be done, and by whom.
+/// Pending background work, and its thread.
 #[derive(Default)]
 pub(in crate::volumes) struct Background {
-    /// Files to remove, with the octets that their end gives back.
+    /// Files to remove, with the bytes that this frees.
     leaving: VecDeque<(Uuid, u64)>,
-    /// Is inflated just now; `false`: from its begin again.
+    /// Volume that is being inflated; `false`: start from its begin again.
     inflating: Option<(Uuid, bool)>,
-    /// Could not be inflated, which was said.
+    /// Volumes that could not be inflated, as a warning has reported.
     failed: BTreeSet<Uuid>,
     pub(in crate::volumes) worker: Option<JoinHandle<()>>,
     is_running: bool,
-    /// Files are removed yet, and nothing else is begun.
+    /// True at the end: pending files are removed, and nothing else is begun.
     pub(in crate::volumes) stop: bool,
 }
 
 impl Background {
-    /// Bytes that will be free, and are not yet.
-    pub(in crate::volumes) fn leaving(&self, home: &Home) -> u64 {
-        self.leaving.iter().map(|(uuid, bytes)| home.allocated(*uuid).min(*bytes)).sum()
+    /// Returns the bytes that pending removals will free.
+    pub(in crate::volumes) fn leaving(&self, store_files: &StoreFiles) -> u64 {
+        self.leaving.iter().map(|(uuid, bytes)| store_files.allocated(*uuid).min(*bytes)).sum()
     }
 
     pub(in crate::volumes) fn remove(&mut self, uuid: Uuid, bytes: u64) {
         self.leaving.push_back((uuid, bytes));
     }
 
-    /// A volume is inflated from its begin.
+    /// Restarts the inflation of a volume.
     pub(in crate::volumes) fn again(&mut self, uuid: Uuid) {
         self.failed.remove(&uuid);
         if let Some((which, valid)) = &mut self.inflating {
@@ -51,7 +51,7 @@ impl Background {
     }
 }
 
-impl State {
+impl StoreState {
     fn has_work(&self) -> bool {
         !self.background.leaving.is_empty() || self.to_inflate().is_some()
     }
@@ -64,16 +64,16 @@ impl State {
     }
 }
 
-/// A volume on its way to space of its own.
+/// Inflation of a volume, in progress.
 struct Inflation {
     uuid: Uuid,
     file: File,
     at: u64,
 }
 
-impl Shared {
-    /// Has a thread do what is to be done.
-    pub(in crate::volumes) fn wake(self: &Arc<Shared>, state: &mut State) {
+impl SharedStore {
+    /// Starts the worker thread if there is work.
+    pub(in crate::volumes) fn wake(self: &Arc<SharedStore>, state: &mut StoreState) {
         if state.background.is_running || !state.has_work() {
             return;
         }
@@ -94,8 +94,8 @@ impl Shared {
             let mut state = self.lock();
             if let Some((uuid, _)) = state.background.leaving.front().copied() {
                 drop(state);
-                if let Err(error) = self.home.remove(uuid) {
-                    warn!("cannot remove {}: {error}", self.home.file(uuid).display());
+                if let Err(error) = self.store_files.remove(uuid) {
+                    warn!("cannot remove {}: {error}", self.store_files.file(uuid).display());
                 }
                 self.lock().background.leaving.pop_front();
                 continue;
@@ -122,11 +122,11 @@ impl Shared {
     }
 
     fn begin(&self, volume: &Volume) -> io::Result<Inflation> {
-        let file = self.home.open(volume.uuid)?;
+        let file = self.store_files.open(volume.uuid)?;
         Ok(Inflation { uuid: volume.uuid, file, at: 0 })
     }
 
-    /// Gives a volume some more space of its own; `None`: it has all.
+    /// Allocates the next piece of a volume; `None`: the volume is complete.
     fn inflate_some(
         &self,
         mut inflation: Inflation,
@@ -135,22 +135,22 @@ impl Shared {
         let Inflation { file, at, uuid } = &mut inflation;
         let to = (*at + CHUNK).min(volume.size);
         if *at < to {
-            // Who copies it meanwhile would find that something has moved.
-            let Ok(_claimed) = self.claim(*uuid, Claim::Change) else {
+            // A concurrent copy would see the source change.
+            let Ok(_claimed) = self.claim(*uuid, VolumeClaimKind::Change) else {
                 sleep(PAUSE);
                 return Ok(Some(inflation));
             };
-            // Where nothing is unshared, nothing is shared, or writes find their space as ever.
+            // A file system that cannot unshare shares nothing, or finds space for later writes.
             if volume.detaching {
-                self.home.unshare_content(file, *at, to)?;
+                self.store_files.unshare_content(file, *at, to)?;
             } else {
-                self.home.unshare(file, *at, to)?;
-                self.home.allocate(file, *at, to)?;
+                self.store_files.unshare(file, *at, to)?;
+                self.store_files.allocate(file, *at, to)?;
             }
             *at = to;
             return Ok(Some(inflation));
         }
-        self.home.sync(file)?;
+        self.store_files.sync(file)?;
         let mut state = self.lock();
         let is_all = state.contents.find(*uuid).is_some_and(|now| now.size <= *at);
         if state.background.inflating != Some((*uuid, true)) || !is_all {
@@ -170,7 +170,7 @@ impl Shared {
 
 #[cfg(test)]
 impl super::Store {
-    /// Waits until nothing is left to do.
+    /// Waits until no background work is left.
     pub(crate) fn settle(&self) {
         while self.shared.lock().background.is_running {
             std::thread::sleep(std::time::Duration::from_millis(1));

@@ -1,18 +1,18 @@
-//! The process ends at each step of each operation, or the step fails: what was answered is there, what was not is
-//! done or not, whole, and no file is left over.
+//! Ends the process at each step of each operation, or fails the step. Finished operations persist, others are done or
+//! not done as a whole, and no file is left over.
 
 use super::*;
-use crate::volumes::gate::{Gate, Step};
+use crate::volumes::step_hook::{StoreFileStep, StoreStepHook};
 use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What people see of a volume, and what is in it.
-type View = Vec<(String, u64, bool, bool, Option<String>, u8)>;
-type Operation = fn(&Store) -> Result<(), VolumeError>;
+/// Visible properties of volumes, with a byte of their content.
+type VolumesView = Vec<(String, u64, bool, bool, Option<String>, u8)>;
+type ScriptedOperation = fn(&Store) -> Result<(), VolumeError>;
 
-/// All kinds of operations, each with what came before.
-const SCRIPT: &[Operation] = &[
+/// Operations of all kinds, each of which builds on the previous ones.
+const SCRIPT: &[ScriptedOperation] = &[
     |store| store.create("thick", 8 << 20, false).map(|uuid| write(store, uuid, 0, 1)),
     |store| store.create("thin", 1 << 30, true).map(|uuid| write(store, uuid, 0, 2)),
     |store| store.snapshot(named(store, "thick"), "snap", &quiet).map(drop),
@@ -33,7 +33,7 @@ fn named(store: &Store, name: &str) -> Uuid {
     store.list().iter().find(|volume| volume.name == name).unwrap().uuid
 }
 
-fn view(store: &Store) -> View {
+fn view(store: &Store) -> VolumesView {
     let see = |info: crate::volumes::VolumeInfo| {
         let volume = info.volume;
         let content = read(store, volume.uuid, 0);
@@ -42,26 +42,29 @@ fn view(store: &Store) -> View {
     store.volumes().into_iter().map(see).collect()
 }
 
-/// Lets so many steps pass; from then on nothing is done any more, or one step is not done.
-struct Fault {
+/// Lets `left` steps run. Then every step fails, or only the next one.
+struct StepFault {
     left: AtomicI64,
     once: bool,
 }
 
-impl Gate for Arc<Fault> {
-    fn pass(&self, _: Step) -> io::Result<()> {
+impl StoreStepHook for Arc<StepFault> {
+    fn pass(&self, _: StoreFileStep) -> io::Result<()> {
         let left = self.left.fetch_sub(1, Ordering::Relaxed);
         let is_done = if self.once { left != 0 } else { left > 0 };
         if is_done { Ok(()) } else { Err(io::Error::from_raw_os_error(5)) }
     }
 }
 
-fn open_with(lab: &Lab, gate: impl Gate + 'static) -> Result<Store, VolumeError> {
-    Store::open_with(&lab.folder, "vols", (Some(400 << 20), 512), Box::new(gate))
+fn open_with(
+    lab: &StoreLab,
+    step_hook: impl StoreStepHook + 'static,
+) -> Result<Store, VolumeError> {
+    Store::open_with(&lab.folder, "vols", (Some(400 << 20), 512), Box::new(step_hook))
 }
 
-/// Checks that disk and memory of a store that was opened again agree, and gives what it has.
-fn check(lab: &Lab) -> View {
+/// Checks that disk and memory of a reopened store agree, and returns its volumes.
+fn check(lab: &StoreLab) -> VolumesView {
     let store = lab.open();
     store.settle();
     let mut known: Vec<Uuid> = store.list().iter().map(|volume| volume.uuid).collect();
@@ -76,17 +79,17 @@ fn check(lab: &Lab) -> View {
     view(&store)
 }
 
-/// The content of new volumes is written after the answer: it may be missing.
-fn forget_content(view: &View) -> Vec<(&String, u64, bool, bool, &Option<String>)> {
+/// Leaves out the content of new volumes, which is written after the operation and may be missing.
+fn forget_content(view: &VolumesView) -> Vec<(&String, u64, bool, bool, &Option<String>)> {
     view.iter()
         .map(|(name, size, thin, snapshot, parent, _)| (name, *size, *thin, *snapshot, parent))
         .collect()
 }
 
-fn ended_at_each_step(make: &dyn Fn() -> Option<Lab>) {
+fn ended_at_each_step(make: &dyn Fn() -> Option<StoreLab>) {
     for steps in 0.. {
         let Some(lab) = make() else { return };
-        let fault = Arc::new(Fault { left: AtomicI64::new(steps), once: false });
+        let fault = Arc::new(StepFault { left: AtomicI64::new(steps), once: false });
         let Ok(store) = open_with(&lab, fault) else {
             assert!(check(&lab).is_empty());
             continue;
@@ -109,7 +112,7 @@ fn ended_at_each_step(make: &dyn Fn() -> Option<Lab>) {
             return;
         };
         if found != answered {
-            // It was done, and the answer was not given: the same as without the fault.
+            // The operation was done, but returned an error: the result is the same as without the fault.
             let reference = after(number + 1);
             assert_eq!(
                 forget_content(&found),
@@ -117,15 +120,15 @@ fn ended_at_each_step(make: &dyn Fn() -> Option<Lab>) {
                 "step {steps}, {number}"
             );
         }
-        // Whatever happened, it goes on.
+        // The store is usable in any case.
         let store = lab.open();
         store.create("afterwards", 4 << 20, false).unwrap();
     }
 }
 
-/// What so many operations leave without a fault.
-fn after(operations: usize) -> View {
-    let lab = Lab::quick();
+/// Returns the volumes after `operations` operations without a fault.
+fn after(operations: usize) -> VolumesView {
+    let lab = StoreLab::quick();
     let store = lab.open();
     for operation in &SCRIPT[..operations] {
         operation(&store).unwrap();
@@ -136,25 +139,25 @@ fn after(operations: usize) -> View {
 
 #[test]
 fn a_process_that_ends_at_any_step_leaves_nothing_half() {
-    ended_at_each_step(&|| Some(Lab::quick()));
+    ended_at_each_step(&|| Some(StoreLab::quick()));
 }
 
-/// One file system for all: making one for each step takes long.
+/// One file system for all steps: making one for each takes long.
 #[test]
 fn a_process_that_ends_at_any_step_leaves_nothing_half_where_extents_are_shared() {
-    let Some(xfs) = Lab::xfs() else { return };
+    let Some(xfs) = StoreLab::xfs() else { return };
     let number = AtomicI64::new(0);
     ended_at_each_step(&|| {
         let folder = xfs.folder.join(number.fetch_add(1, Ordering::Relaxed).to_string());
-        Some(Lab { folder, mounted: None, _directory: tempfile::tempdir().unwrap() })
+        Some(StoreLab { folder, mounted: None, _directory: tempfile::tempdir().unwrap() })
     });
 }
 
 #[test]
 fn a_step_that_fails_undoes_its_operation_which_works_when_it_is_tried_again() {
     for steps in 0.. {
-        let lab = Lab::quick();
-        let fault = Arc::new(Fault { left: AtomicI64::new(steps), once: true });
+        let lab = StoreLab::quick();
+        let fault = Arc::new(StepFault { left: AtomicI64::new(steps), once: true });
         let Ok(store) = open_with(&lab, fault.clone()) else { continue };
         let mut failures = 0;
         for operation in SCRIPT {
@@ -176,22 +179,24 @@ fn a_step_that_fails_undoes_its_operation_which_works_when_it_is_tried_again() {
     }
 }
 
-/// Notes the steps.
+/// Gate that records the steps.
 #[derive(Default)]
-struct Notes(Mutex<Vec<Step>>);
+struct Notes(Mutex<Vec<StoreFileStep>>);
 
-impl Gate for Arc<Notes> {
-    fn pass(&self, step: Step) -> io::Result<()> {
+impl StoreStepHook for Arc<Notes> {
+    fn pass(&self, step: StoreFileStep) -> io::Result<()> {
         self.0.lock().unwrap().push(step);
         Ok(())
     }
 }
 
-/// What a power cut takes is what was not synced: so the order matters, which no killed process shows.
+/// A power cut loses what was not synced. A killed process does not show that, so the test checks the order of syncs.
 #[test]
 fn a_file_is_stable_before_the_index_has_it_and_the_index_before_a_file_goes() {
-    use Step::{Allocate, Copy, Create, Remove, Rename, Share, Size, SyncFile, SyncFolder, Write};
-    let lab = Lab::plain();
+    use StoreFileStep::{
+        Allocate, Copy, Create, Remove, Rename, Share, Size, SyncFile, SyncFolder, Write,
+    };
+    let lab = StoreLab::plain();
     let notes = Arc::new(Notes::default());
     let store = open_with(&lab, notes.clone()).unwrap();
     let taken = || {
@@ -214,13 +219,13 @@ fn a_file_is_stable_before_the_index_has_it_and_the_index_before_a_file_goes() {
     assert_eq!(taken(), [Write, Rename, SyncFolder, Remove]);
 }
 
-/// Has no space as long as nobody gives up what is kept for that.
-struct Full(PathBuf);
+/// Gate of a full file system, until the reserved file is removed.
+struct FullFileSystem(PathBuf);
 
-impl Gate for Arc<Mutex<Option<Full>>> {
-    fn pass(&self, step: Step) -> io::Result<()> {
+impl StoreStepHook for Arc<Mutex<Option<FullFileSystem>>> {
+    fn pass(&self, step: StoreFileStep) -> io::Result<()> {
         let is_full = self.lock().unwrap().as_ref().is_some_and(|full| full.0.exists());
-        match is_full && step == Step::Write {
+        match is_full && step == StoreFileStep::Write {
             true => Err(io::ErrorKind::StorageFull.into()),
             false => Ok(()),
         }
@@ -229,13 +234,13 @@ impl Gate for Arc<Mutex<Option<Full>>> {
 
 #[test]
 fn volumes_can_be_deleted_on_a_full_file_system() {
-    let lab = Lab::plain();
+    let lab = StoreLab::plain();
     let full = Arc::new(Mutex::new(None));
     let store = open_with(&lab, full.clone()).unwrap();
     let [first, second] = ["a", "b"].map(|name| store.create(name, 4 << 20, true).unwrap());
     let spare = lab.folder.join("store.json.spare");
     assert!(spare.exists());
-    *full.lock().unwrap() = Some(Full(spare.clone()));
+    *full.lock().unwrap() = Some(FullFileSystem(spare.clone()));
     store.delete(first).unwrap();
     assert!(spare.exists(), "for the next one");
     store.delete(second).unwrap();

@@ -1,4 +1,4 @@
-//! Any operations in any order, beside a model of what volumes are.
+//! Random operations, compared with a model of volumes.
 
 use super::*;
 use crate::cases::cases;
@@ -9,7 +9,7 @@ const TOTAL: u64 = 12;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 #[derive(Clone, Debug)]
-enum Action {
+enum StoreAction {
     Create { name: usize, clusters: u64, thin: bool },
     Snapshot { of: usize, name: usize },
     Clone { of: usize, name: usize },
@@ -23,21 +23,21 @@ enum Action {
     Reopen,
 }
 
-fn action() -> impl Strategy<Value = Action> {
+fn action() -> impl Strategy<Value = StoreAction> {
     let name = || 0..NAMES.len();
     prop_oneof![
         3 => (name(), 1u64..5, any::<bool>())
-            .prop_map(|(name, clusters, thin)| Action::Create { name, clusters, thin }),
-        3 => (name(), name()).prop_map(|(of, name)| Action::Snapshot { of, name }),
-        2 => (name(), name()).prop_map(|(of, name)| Action::Clone { of, name }),
-        2 => name().prop_map(|of| Action::Inflate { of }),
-        2 => name().prop_map(|of| Action::Decouple { of }),
-        1 => name().prop_map(|of| Action::SetReadOnly { of }),
-        1 => (name(), 1u64..6).prop_map(|(of, clusters)| Action::Resize { of, clusters }),
-        1 => (name(), name()).prop_map(|(of, name)| Action::Rename { of, name }),
-        2 => name().prop_map(|of| Action::Delete { of }),
-        4 => (name(), 0u64..5, 1u8..).prop_map(|(of, cluster, value)| Action::Write { of, cluster, value }),
-        1 => Just(Action::Reopen),
+            .prop_map(|(name, clusters, thin)| StoreAction::Create { name, clusters, thin }),
+        3 => (name(), name()).prop_map(|(of, name)| StoreAction::Snapshot { of, name }),
+        2 => (name(), name()).prop_map(|(of, name)| StoreAction::Clone { of, name }),
+        2 => name().prop_map(|of| StoreAction::Inflate { of }),
+        2 => name().prop_map(|of| StoreAction::Decouple { of }),
+        1 => name().prop_map(|of| StoreAction::SetReadOnly { of }),
+        1 => (name(), 1u64..6).prop_map(|(of, clusters)| StoreAction::Resize { of, clusters }),
+        1 => (name(), name()).prop_map(|(of, name)| StoreAction::Rename { of, name }),
+        2 => name().prop_map(|of| StoreAction::Delete { of }),
+        4 => (name(), 0u64..5, 1u8..).prop_map(|(of, cluster, value)| StoreAction::Write { of, cluster, value }),
+        1 => Just(StoreAction::Reopen),
     ]
 }
 
@@ -59,13 +59,13 @@ impl Modelled {
 
 /// Volumes by name, and their names in order.
 #[derive(Default)]
-struct Model {
+struct StoreModel {
     volumes: BTreeMap<String, Modelled>,
     order: Vec<String>,
 }
 
-impl Model {
-    /// What is free at most and at least, by what thick volumes take and thin ones may take.
+impl StoreModel {
+    /// Returns the most and the least clusters that can be free: thin volumes may take their space or not.
     fn free(&self) -> (u64, u64) {
         let thick: u64 =
             self.volumes.values().filter(|v| !v.thin && !v.snapshot).map(|v| v.clusters).sum();
@@ -79,10 +79,10 @@ impl Model {
         self.order.push(name.into());
     }
 
-    /// What the store has done is what the model does; what it refused has a reason in the model.
-    fn apply(&mut self, store: &Store, action: &Action) {
+    /// Applies an action to both. The model confirms each success, and has a reason for each refusal.
+    fn apply(&mut self, store: &Store, action: &StoreAction) {
         match *action {
-            Action::Create { name, clusters, thin } => {
+            StoreAction::Create { name, clusters, thin } => {
                 let name = NAMES[name];
                 let (is_taken, (most, least)) = (self.volumes.contains_key(name), self.free());
                 match store.create(name, clusters * CLUSTER, thin) {
@@ -98,7 +98,7 @@ impl Model {
                     Err(error) => panic!("{error}"),
                 }
             }
-            Action::Snapshot { of, name } => {
+            StoreAction::Snapshot { of, name } => {
                 let Some((uuid, source)) = self.find(store, of) else { return };
                 match store.snapshot(uuid, NAMES[name], &quiet) {
                     Ok(_) => {
@@ -111,7 +111,7 @@ impl Model {
                     Err(error) => self.is_refused(&error, source.snapshot, name),
                 }
             }
-            Action::Clone { of, name } => {
+            StoreAction::Clone { of, name } => {
                 let Some((uuid, source)) = self.find(store, of) else { return };
                 match store.clone_snapshot(uuid, NAMES[name]) {
                     Ok(_) => {
@@ -124,7 +124,7 @@ impl Model {
                     Err(error) => self.is_refused(&error, !source.is_read_only(), name),
                 }
             }
-            Action::Inflate { of } => {
+            StoreAction::Inflate { of } => {
                 let Some((uuid, source)) = self.find(store, of) else { return };
                 match store.inflate(uuid) {
                     Ok(()) => {
@@ -137,7 +137,7 @@ impl Model {
                     Err(error) => panic!("{error}"),
                 }
             }
-            Action::Decouple { of } => {
+            StoreAction::Decouple { of } => {
                 let Some((uuid, source)) = self.find(store, of) else { return };
                 match store.decouple(uuid) {
                     Ok(()) => {
@@ -150,12 +150,12 @@ impl Model {
                     Err(error) => panic!("{error}"),
                 }
             }
-            Action::SetReadOnly { of } => {
+            StoreAction::SetReadOnly { of } => {
                 let Some((uuid, source)) = self.find(store, of) else { return };
                 store.set_read_only(uuid).unwrap();
                 self.volumes.get_mut(NAMES[of]).unwrap().read_only = !source.snapshot;
             }
-            Action::Resize { of, clusters } => {
+            StoreAction::Resize { of, clusters } => {
                 let Some((uuid, source)) = self.find(store, of) else { return };
                 match store.resize(uuid, clusters * CLUSTER) {
                     Ok(_) => {
@@ -168,7 +168,7 @@ impl Model {
                     Err(error) => panic!("{error}"),
                 }
             }
-            Action::Rename { of, name } => {
+            StoreAction::Rename { of, name } => {
                 let Some((uuid, _)) = self.find(store, of) else { return };
                 match store.rename(uuid, NAMES[name]) {
                     Ok(()) => self.rename(NAMES[of], NAMES[name]),
@@ -176,7 +176,7 @@ impl Model {
                     Err(error) => panic!("{error}"),
                 }
             }
-            Action::Delete { of } => {
+            StoreAction::Delete { of } => {
                 let Some((uuid, gone)) = self.find(store, of) else { return };
                 store.delete(uuid).unwrap();
                 self.volumes.remove(NAMES[of]);
@@ -187,14 +187,14 @@ impl Model {
                     child.parent.clone_from(&gone.parent);
                 }
             }
-            Action::Write { of, cluster, value } => {
+            StoreAction::Write { of, cluster, value } => {
                 let Some((uuid, volume)) = self.find(store, of) else { return };
                 if !volume.is_read_only() && cluster < volume.clusters {
                     write(store, uuid, cluster * CLUSTER, value);
                     self.volumes.get_mut(NAMES[of]).unwrap().content.insert(cluster, value);
                 }
             }
-            Action::Reopen => {}
+            StoreAction::Reopen => {}
         }
     }
 
@@ -208,7 +208,7 @@ impl Model {
         match error {
             VolumeError::Invalid(_) => assert!(wrong_kind),
             VolumeError::Taken(_) => assert!(self.volumes.contains_key(NAMES[name])),
-            // Of copies: what they take is not modelled.
+            // Copies: the model does not know their space.
             VolumeError::NoSpace { .. } => {}
             error => panic!("{error}"),
         }
@@ -244,12 +244,12 @@ impl Model {
     }
 }
 
-fn run(lab: &Lab, actions: &[Action]) {
-    let mut model = Model::default();
+fn run(lab: &StoreLab, actions: &[StoreAction]) {
+    let mut model = StoreModel::default();
     let mut store = lab.open_sized(TOTAL * CLUSTER);
     for action in actions {
         model.apply(&store, action);
-        if matches!(action, Action::Reopen) {
+        if matches!(action, StoreAction::Reopen) {
             drop(store);
             store = lab.open_sized(TOTAL * CLUSTER);
         }
@@ -267,13 +267,13 @@ proptest! {
 
     #[test]
     fn a_store_is_what_its_model_is(actions in prop::collection::vec(action(), 1..40)) {
-        run(&Lab::quick(), &actions);
+        run(&StoreLab::quick(), &actions);
     }
 }
 
 #[test]
 fn a_store_that_shares_extents_is_what_its_model_is() {
-    let Some(xfs) = Lab::xfs() else { return };
+    let Some(xfs) = StoreLab::xfs() else { return };
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         cases: cases(12),
         ..Default::default()
@@ -282,7 +282,10 @@ fn a_store_that_shares_extents_is_what_its_model_is() {
     let tested = runner.run(&prop::collection::vec(action(), 1..40), |actions| {
         number.set(number.get() + 1);
         let folder = xfs.folder.join(number.get().to_string());
-        run(&Lab { folder, mounted: None, _directory: tempfile::tempdir().unwrap() }, &actions);
+        run(
+            &StoreLab { folder, mounted: None, _directory: tempfile::tempdir().unwrap() },
+            &actions,
+        );
         Ok(())
     });
     tested.unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn a_shared_extent_is_counted_once_with_its_oldest_snapshot() {
-    let Some(lab) = Lab::xfs() else { return };
+    let Some(lab) = StoreLab::xfs() else { return };
     let store = lab.open();
     let disk = store.create("disk", 40 << 20, true).unwrap();
     for cluster in 0..6 {
@@ -23,7 +23,7 @@ fn a_shared_extent_is_counted_once_with_its_oldest_snapshot() {
     let clone = store.clone_snapshot(first, "clone").unwrap();
     fill(&store, clone, 5);
     assert_eq!((held(&store), free(&store)), (vec![0, 6, 2, 1], 91));
-    // Its clusters 1 to 5 are the second's now, 0 is the clone's alone.
+    // Clusters 1 to 5 belong to the second snapshot now, cluster 0 to the clone alone.
     store.delete(first).unwrap();
     assert_eq!((held(&store), free(&store)), (vec![0, 7, 2], 91));
 
@@ -37,7 +37,7 @@ fn a_shared_extent_is_counted_once_with_its_oldest_snapshot() {
 
 #[test]
 fn an_inflated_volume_shares_nothing_when_it_is_done_also_after_a_restart() {
-    let Some(lab) = Lab::xfs() else { return };
+    let Some(lab) = StoreLab::xfs() else { return };
     let store = lab.open();
     let disk = store.create("disk", 80 << 20, true).unwrap();
     for cluster in 0..20 {
@@ -62,10 +62,10 @@ fn an_inflated_volume_shares_nothing_when_it_is_done_also_after_a_restart() {
     }
 }
 
-/// Shared content becomes its own, also after a restart; holes stay.
+/// Shared content is replaced by its own, after a restart as well; holes stay.
 #[test]
 fn a_decoupled_volume_stays_thin_and_shares_nothing_when_it_is_done() {
-    let Some(lab) = Lab::xfs() else { return };
+    let Some(lab) = StoreLab::xfs() else { return };
     let store = lab.open();
     let disk = store.create("disk", 400 << 20, true).unwrap();
     for cluster in 0..10 {
@@ -93,7 +93,7 @@ fn a_decoupled_volume_stays_thin_and_shares_nothing_when_it_is_done() {
     assert_eq!([0, 4 << 20, 8 << 20].map(|at| read(&store, disk, at)), [1, 0, 1]);
 }
 
-/// From a file, whose content is shared where that can be, from a file system that is another one, and from memory.
+/// Imports from a file on the same file system, with sharing if possible, on another file system, and into memory.
 #[test]
 fn a_volume_begins_as_a_file_that_is_no_volume() {
     let directory = tempfile::tempdir().unwrap();
@@ -102,7 +102,7 @@ fn a_volume_begins_as_a_file_that_is_no_volume() {
     image.set_len((9 << 20) + 512).unwrap();
     image.write_all_at(&[7; 4096], 5 << 20).unwrap();
     image.write_all_at(&[8; 512], 9 << 20).unwrap();
-    let labs = [Some(Lab::plain()), Some(Lab::quick()), Lab::xfs()];
+    let labs = [Some(StoreLab::plain()), Some(StoreLab::quick()), StoreLab::xfs()];
     for lab in labs.into_iter().flatten() {
         let store = lab.open();
         let source = (path.as_path(), (9 << 20) + 512);
@@ -118,7 +118,7 @@ fn a_volume_begins_as_a_file_that_is_no_volume() {
         assert!(matches!(missing, Err(VolumeError::Io { .. })));
         assert_eq!(store.list().len(), 1);
     }
-    // Another file system than that of the image, whatever that is.
+    // A file system different from the image's.
     let store = Store::memory("vols", 400 << 20, 512).unwrap();
     let busy = store.import("busy", (&path, 9 << 20), &|| false).unwrap_err();
     assert!(matches!(busy, VolumeError::Busy(_)), "{busy}");
@@ -128,7 +128,7 @@ fn a_volume_begins_as_a_file_that_is_no_volume() {
 /// XFS takes a second to release the extents of a removed file that has many.
 #[test]
 fn the_space_of_a_deleted_volume_is_free_at_once_and_counted_once() {
-    let Some(lab) = Lab::xfs() else { return };
+    let Some(lab) = StoreLab::xfs() else { return };
     let store = Store::open(&lab.folder, "vols", Some(8 << 30), 512).unwrap();
     let disk = store.create("disk", 480 << 20, true).unwrap();
     let empty = free(&store);
@@ -153,12 +153,12 @@ fn the_space_of_a_deleted_volume_is_free_at_once_and_counted_once() {
 #[test]
 fn what_moves_is_shared_but_not_copied() {
     let moves = || false;
-    if let Some(lab) = Lab::xfs() {
+    if let Some(lab) = StoreLab::xfs() {
         let store = lab.open();
         let disk = store.create("disk", 1, true).unwrap();
         store.snapshot(disk, "shared", &moves).unwrap();
     }
-    let lab = Lab::quick();
+    let lab = StoreLab::quick();
     let store = lab.open();
     let disk = store.create("disk", 1, true).unwrap();
     write(&store, disk, 0, 1);
@@ -169,17 +169,17 @@ fn what_moves_is_shared_but_not_copied() {
 
 #[test]
 fn a_host_that_comes_or_writes_while_content_is_copied_ends_the_copy() {
-    let lab = Lab::plain();
+    let lab = StoreLab::plain();
     let store = lab.open();
     let disk = store.create("disk", 1, true).unwrap();
     write(&store, disk, 0, 1);
-    let asked = AtomicU32::new(0);
-    let comes = || asked.fetch_add(1, Ordering::Relaxed) == 0;
+    let checks = AtomicU32::new(0);
+    let comes = || checks.fetch_add(1, Ordering::Relaxed) == 0;
     assert!(matches!(store.snapshot(disk, "s", &comes), Err(VolumeError::Busy(_))));
-    // It came, wrote and went between both questions.
-    let asked = AtomicU32::new(0);
+    // A host connected, wrote and disconnected between the two checks.
+    let checks = AtomicU32::new(0);
     let wrote = || {
-        if asked.fetch_add(1, Ordering::Relaxed) == 1 {
+        if checks.fetch_add(1, Ordering::Relaxed) == 1 {
             std::thread::sleep(std::time::Duration::from_millis(20));
             write(&store, disk, 0, 2);
         }
@@ -191,27 +191,27 @@ fn a_host_that_comes_or_writes_while_content_is_copied_ends_the_copy() {
 }
 
 #[test]
-fn how_far_a_copy_is_can_be_asked() {
-    let lab = Lab::quick();
+fn the_progress_of_a_copy_is_reported() {
+    let lab = StoreLab::quick();
     let store = lab.open();
     let disk = store.create("disk", 40 << 20, true).unwrap();
     (0..5).for_each(|cluster| fill(&store, disk, 2 * cluster));
     let seen = std::sync::Mutex::new(Vec::new());
-    let asks = || {
+    let check_progress = || {
         seen.lock().unwrap().push(store.copies());
         true
     };
-    store.snapshot(disk, "s", &asks).unwrap();
+    store.snapshot(disk, "s", &check_progress).unwrap();
     let (copied, of) = (5 * CLUSTER, 5 * CLUSTER);
     let [begun, ended] = &seen.lock().unwrap()[..] else { panic!("{seen:?}") };
-    assert_eq!(begun, &[("s".to_owned(), Progress { copied: 0, of })]);
-    assert_eq!(ended, &[("s".to_owned(), Progress { copied, of })]);
+    assert_eq!(begun, &[("s".to_owned(), CopyProgress { copied: 0, of })]);
+    assert_eq!(ended, &[("s".to_owned(), CopyProgress { copied, of })]);
     assert_eq!((ended[0].1.percent(), store.copies()), (100, vec![]), "it is there");
 }
 
 #[test]
 fn a_copy_needs_space_for_what_it_has() {
-    let lab = Lab::quick();
+    let lab = StoreLab::quick();
     let store = lab.open_sized(5 * CLUSTER);
     let disk = store.create("disk", 12 << 20, true).unwrap();
     for cluster in 0..3 {
@@ -222,7 +222,7 @@ fn a_copy_needs_space_for_what_it_has() {
     assert_eq!((lab.files(), free(&store)), (vec![disk], 2));
 }
 
-/// Writes a cluster whole.
+/// Writes a whole cluster.
 fn fill(store: &Store, uuid: Uuid, cluster: u64) {
     let file = OpenOptions::new().write(true).open(store.file(uuid)).unwrap();
     file.write_all_at(&vec![1; CLUSTER as usize], cluster * CLUSTER).unwrap();

@@ -1,11 +1,11 @@
-//! Many at the same time.
+//! Concurrent operations.
 
 use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[test]
-fn many_threads_at_once_leave_what_they_were_told() {
-    let lab = Lab::quick();
+fn concurrent_threads_leave_exactly_their_volumes() {
+    let lab = StoreLab::quick();
     let store = lab.open_sized(64 * CLUSTER);
     std::thread::scope(|scope| {
         for thread in 0..8 {
@@ -62,7 +62,7 @@ fn one_of_many_gets_a_name_and_the_last_space() {
     assert_eq!(free(&store), 0);
 }
 
-/// Its figures never say more than what can be had, nor less than what was given back.
+/// Reported free space never exceeds what can be allocated, and includes what was returned.
 #[test]
 fn space_of_a_volume_that_is_being_made_is_kept_for_it() {
     let store = Store::memory("vols", 10 * CLUSTER, 512).unwrap();

@@ -1,25 +1,26 @@
-//! Seeds to run: from `FIRST_SEED` on, a tenth of what `THOROUGH=1` runs; `SEEDS=n` so many of each, `SEED=n` one.
+//! Seeds to run: from `FIRST_SEED` on, a tenth of those of `THOROUGH=1`; `SEEDS=n` runs n of each, `SEED=n` only that
+//! one.
 
 use crate::cases::is_thorough;
-use roadtrain_sim::runs::{Lanes, Runs, first_seed, number};
+use roadtrain_sim::runs::{RunNetwork, Runs, first_seed, number};
 use roadtrain_sim::summary::Summary;
-use roadtrain_sim::world::Failure;
+use roadtrain_sim::world::RunFailure;
 use std::fmt::Debug;
 use std::ops::{AddAssign, Deref};
 
-/// Seeds of each test, at least.
+/// Fewest seeds of each test.
 const SEEDS_MIN: u64 = 2;
 
-/// Counts of all runs of a test.
+/// Sum of all runs of a test.
 #[derive(Debug)]
-pub(crate) struct Sum<S> {
+pub(crate) struct SeedSum<S> {
     sum: S,
     pub(crate) seeds: u64,
     /// Seeds of a thorough run.
     full: u64,
 }
 
-impl<S> Deref for Sum<S> {
+impl<S> Deref for SeedSum<S> {
     type Target = S;
 
     fn deref(&self) -> &S {
@@ -27,9 +28,9 @@ impl<S> Deref for Sum<S> {
     }
 }
 
-impl<S> Sum<S> {
-    /// Checks that the runs went through what they are for: `(count, usual)`. A thorough run has at least half of what is
-    /// usual, whatever its first seed. A few seeds may have none of it.
+impl<S> SeedSum<S> {
+    /// Checks that the runs exercised their purpose: `(count, usual)`. A thorough run has at least half of the usual
+    /// count, with any first seed. A run of few seeds may have none.
     #[track_caller]
     pub(crate) fn at_least<const N: usize>(&self, counts: [(u64, u64); N])
     where
@@ -44,14 +45,17 @@ impl<S> Sum<S> {
     }
 }
 
-/// Runs a named scenario's seeds: `full` in a thorough run. The counts of a single run are printed, without a sum.
-pub(crate) fn sum_of(name: &str, lanes: Lanes, full: u64) -> Option<Sum<Summary>> {
+/// Runs a named scenario's seeds: `full` in a thorough run. The counters of a single run are printed, without a sum.
+pub(crate) fn sum_of(name: &str, lanes: RunNetwork, full: u64) -> Option<SeedSum<Summary>> {
     let runs = Runs::of(name, lanes).expect("a scenario");
     sum_of_runs(full, |seed| runs.run(seed), |seed| format!("{name}: {}", runs.command(seed)))
 }
 
-/// Runs the seeds of a change that has no name.
-pub(crate) fn sum_of_seeds<S>(full: u64, run: impl Fn(u64) -> Result<S, Failure>) -> Option<Sum<S>>
+/// Runs seeds of a change without a name.
+pub(crate) fn sum_of_seeds<S>(
+    full: u64,
+    run: impl Fn(u64) -> Result<S, RunFailure>,
+) -> Option<SeedSum<S>>
 where
     S: AddAssign + Default + Debug,
 {
@@ -64,9 +68,9 @@ where
 
 fn sum_of_runs<S>(
     full: u64,
-    run: impl Fn(u64) -> Result<S, Failure>,
+    run: impl Fn(u64) -> Result<S, RunFailure>,
     again: impl Fn(u64) -> String,
-) -> Option<Sum<S>>
+) -> Option<SeedSum<S>>
 where
     S: AddAssign + Default + Debug,
 {
@@ -86,15 +90,15 @@ where
         println!("{sum:#?}");
         return None;
     }
-    Some(Sum { sum, seeds, full })
+    Some(SeedSum { sum, seeds, full })
 }
 
 fn count(full: u64) -> u64 {
     if is_thorough() { full } else { (full / 10).max(SEEDS_MIN) }
 }
 
-/// The same seed is the same run.
-pub(crate) fn assert_repeatable<S: Debug>(seed: u64, run: impl Fn(u64) -> Result<S, Failure>) {
+/// Checks that the same seed gives the same run.
+pub(crate) fn assert_repeatable<S: Debug>(seed: u64, run: impl Fn(u64) -> Result<S, RunFailure>) {
     let runs = [seed, seed].map(|seed| run(seed).map(|summary| format!("{summary:?}")));
     let [first, second] = runs.map(|run| run.unwrap_or_else(|failure| panic!("{failure}")));
     assert_eq!(first, second);

@@ -1,26 +1,26 @@
-//! What volumes hold: each octet of the file system is counted once.
+//! Space that volumes occupy: each byte of the file system is counted once.
 
 use super::contents::{CLUSTER_BYTES, Volume, clusters};
-use super::home::Home;
+use super::store_files::StoreFiles;
 use roadtrain_store::{Extent, extents};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// What a volume holds.
+/// Space of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
-    /// Clusters that it is counted with.
+pub(crate) struct VolumeSpace {
+    /// Clusters that the volume is counted with.
     pub(crate) clusters: u64,
-    /// Octets that it is counted with and does not have yet.
+    /// Bytes that are counted but not allocated yet.
     pub(crate) owed: u64,
 }
 
-/// What each of `volumes` holds, in their order. What several share is the oldest snapshot's.
-pub(crate) fn held(home: &Home, volumes: &[Volume]) -> Vec<Held> {
-    let mut seen = Ranges::default();
-    let mut all = vec![Held::default(); volumes.len()];
+/// Returns the space of each of `volumes`, in their order. Shared extents count for the oldest snapshot.
+pub(crate) fn held(store_files: &StoreFiles, volumes: &[Volume]) -> Vec<VolumeSpace> {
+    let mut seen = DisjointRanges::default();
+    let mut all = vec![VolumeSpace::default(); volumes.len()];
     let (snapshots, others): (Vec<usize>, Vec<usize>) =
         (0..volumes.len()).partition(|&at| volumes[at].is_read_only());
     for at in snapshots.into_iter().chain(others) {
@@ -31,28 +31,29 @@ pub(crate) fn held(home: &Home, volumes: &[Volume]) -> Vec<Held> {
             continue;
         }
         let is_detaching = volume.detaching && !is_whole;
-        let file = home.open(volume.uuid);
+        let file = store_files.open(volume.uuid);
         if is_detaching {
             let bytes = file.and_then(|file| Ok((content(&file)?, alone(&file, None)?)));
             let (bytes, own) = bytes.unwrap_or((volume.size, 0));
-            all[at] = Held { clusters: clusters(bytes), owed: bytes.saturating_sub(own) };
+            all[at] = VolumeSpace { clusters: clusters(bytes), owed: bytes.saturating_sub(own) };
             continue;
         }
         let shared = if is_whole { None } else { Some(&mut seen) };
-        // What cannot be looked at holds what it may hold.
+        // A file that cannot be read counts with its full size.
         let bytes = file.and_then(|file| alone(&file, shared)).unwrap_or(volume.size);
         all[at] = match is_whole {
-            true => {
-                Held { clusters: clusters(volume.size), owed: volume.size.saturating_sub(bytes) }
-            }
-            false => Held { clusters: clusters(bytes), owed: 0 },
+            true => VolumeSpace {
+                clusters: clusters(volume.size),
+                owed: volume.size.saturating_sub(bytes),
+            },
+            false => VolumeSpace { clusters: clusters(bytes), owed: 0 },
         };
     }
     all
 }
 
-/// Octets that `file` has, with the shared ones that are not in `seen` yet; `None`: without any shared ones.
-pub(crate) fn alone(file: &File, mut seen: Option<&mut Ranges>) -> io::Result<u64> {
+/// Returns the bytes of `file`, including shared ones that are not in `seen` yet; `None`: excluding all shared ones.
+pub(crate) fn alone(file: &File, mut seen: Option<&mut DisjointRanges>) -> io::Result<u64> {
     let mut bytes = 0;
     let add = |Extent { physical, bytes: length, shared }| {
         bytes += match (shared, &mut seen) {
@@ -63,12 +64,12 @@ pub(crate) fn alone(file: &File, mut seen: Option<&mut Ranges>) -> io::Result<u6
     };
     match extents(file, add) {
         Ok(()) => Ok(bytes),
-        // Nothing is shared in file systems that do not tell extents.
+        // File systems that do not report extents share none.
         Err(_) => Ok(file.metadata()?.blocks() * 512),
     }
 }
 
-/// What a copy of `file` takes, whatever it shares.
+/// Returns the bytes that a copy of `file` takes, shared ones included.
 pub(crate) fn content(file: &File) -> io::Result<u64> {
     let mut bytes = 0;
     match extents(file, |extent| bytes += extent.bytes) {
@@ -77,21 +78,21 @@ pub(crate) fn content(file: &File) -> io::Result<u64> {
     }
 }
 
-/// Clusters of so many octets that are whole.
+/// Returns the number of whole clusters in `bytes`.
 pub(crate) fn whole_clusters(bytes: u64) -> u64 {
     bytes / CLUSTER_BYTES
 }
 
-/// Ranges that do not touch, by their begin.
+/// Disjoint ranges, end by begin.
 #[derive(Debug, Default)]
-pub(crate) struct Ranges(BTreeMap<u64, u64>);
+pub(crate) struct DisjointRanges(BTreeMap<u64, u64>);
 
-impl Ranges {
-    /// Adds a range, and says how much of it is new.
+impl DisjointRanges {
+    /// Adds a range. Returns how much of it is new.
     fn insert(&mut self, begin: u64, end: u64) -> u64 {
         let (mut from, mut to) = (begin, end);
         let mut new = end.saturating_sub(begin);
-        // From the last one that may touch backwards.
+        // Walks backwards from the last range that may touch the new one.
         while let Some((&b, &e)) = self.0.range(..=to).next_back() {
             if e < from {
                 break;
@@ -113,7 +114,7 @@ mod tests {
     proptest! {
         #[test]
         fn each_octet_is_counted_once(ranges in prop::collection::vec((0u64..64, 1u64..16), 0..40)) {
-            let (mut known, mut seen) = (Ranges::default(), [false; 80]);
+            let (mut known, mut seen) = (DisjointRanges::default(), [false; 80]);
             for (begin, len) in ranges {
                 let cells = &mut seen[begin as usize..(begin + len) as usize];
                 let new = cells.iter().filter(|cell| !**cell).count();

@@ -1,28 +1,28 @@
-//! What the target is, and what it can do.
+//! Methods that report versions, reactors and buffers of the target.
 
-use super::devices::{Named, find_any};
-use super::{Method, device_params, look, none};
+use super::devices::{DeviceNameParams, find_any};
+use super::{Method, device_params, none, query};
 use crate::rpc::{Rpc, Session};
 use roadtrain_reactor::metrics::ReactorSample;
 use serde_json::{Value, json};
 
 pub(super) const METHODS: &[Method] = &[
-    look("spdk_get_version", "The version of SPDK whose methods these are.", version),
-    look("framework_get_subsystems", "What framework_get_config can be asked for.", subsystems),
-    look("framework_wait_init", "Nothing: everything is there when the socket is.", nothing),
-    look("bdev_wait_for_examine", "Nothing: a device is there when it is made.", nothing),
-    look("bdev_examine", "Nothing: what a device has is found when it is made.", examine),
-    look("framework_get_reactors", "The reactors and their CPU time.", reactors),
-    look("framework_get_scheduler", "The scheduler: each reactor stays on its core.", scheduler),
-    look("thread_get_stats", "The reactors, as SPDK shows threads.", threads),
-    look("thread_get_pollers", "The loop of each reactor, as SPDK shows pollers.", pollers),
-    look("iobuf_get_stats", "How often a command has waited for a buffer.", buffers),
+    query("spdk_get_version", "The version of SPDK whose methods these are.", version),
+    query("framework_get_subsystems", "Names that framework_get_config accepts.", subsystems),
+    query("framework_wait_init", "Nothing: everything is there when the socket is.", nothing),
+    query("bdev_wait_for_examine", "Nothing: a device is there when it is made.", nothing),
+    query("bdev_examine", "Nothing: what a device has is found when it is made.", examine),
+    query("framework_get_reactors", "The reactors and their CPU time.", reactors),
+    query("framework_get_scheduler", "The scheduler: each reactor stays on its core.", scheduler),
+    query("thread_get_stats", "The reactors, as SPDK shows threads.", threads),
+    query("thread_get_pollers", "The loop of each reactor, as SPDK shows pollers.", pollers),
+    query("iobuf_get_stats", "How often a command has waited for a buffer.", buffers),
 ];
 
-/// Nanoseconds are ticks here.
+/// Ticks per second: a tick is a nanosecond.
 pub(super) const TICK_RATE: u64 = 1_000_000_000;
 
-/// A time in ticks.
+/// Returns a time in ticks.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds of a process")]
 pub(super) fn ticks(seconds: f64) -> u64 {
     (seconds * TICK_RATE as f64) as u64
@@ -49,7 +49,7 @@ fn nothing(_: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
 }
 
 fn examine(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
-    let Named { name } = device_params(&params)?;
+    let DeviceNameParams { name } = device_params(&params)?;
     find_any(manager, &name)?;
     Ok(json!(true))
 }
@@ -64,7 +64,7 @@ fn scheduler(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
     }))
 }
 
-/// What SPDK calls the thread of a reactor.
+/// Returns SPDK's name for the thread of a reactor.
 pub(super) fn group_name(number: usize) -> String {
     format!("nvmf_tgt_poll_group_{number:03}")
 }
@@ -93,7 +93,7 @@ fn reactors(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
     Ok(json!({"tick_rate": TICK_RATE, "pid": std::process::id(), "reactors": reactors}))
 }
 
-/// How long a reactor has worked, and how long it has looked for work or slept.
+/// Returns the busy time of a reactor, and its idle time with spinning.
 fn times(reactor: &ReactorSample) -> (u64, u64) {
     (ticks(reactor.busy_seconds), ticks(reactor.idle_seconds + reactor.spin_seconds))
 }
@@ -119,7 +119,7 @@ fn pollers(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
     let threads = seen.reactors.iter().map(|one| {
         let poller = json!({
             "name": "reactor", "id": 1, "state": "running", "run_count": one.turns,
-            // A turn that found nothing ends in a sleep.
+            // A turn without work ends in a wait.
             "busy_count": one.turns.saturating_sub(one.waits),
         });
         json!({
