@@ -15,9 +15,9 @@ use roadtrain_wire::sqe::{FLAG_SGL, Sqe, opcode};
 use roadtrain_wire::status::Status;
 
 impl Target {
-    /// A command on the admin queue of `cntlid`. `data_in` is its data from the host, in the capsule
-    /// or asked for; data for the host replaces the content of `data_out`, and has exactly the length
-    /// the command's SGL says.
+    /// Executes a command on the admin queue of `cntlid`. `data_in` is its data from the host, in-capsule or
+    /// transferred after an R2T. Data for the host replaces the content of `data_out`, with exactly the length that the
+    /// command's SGL says.
     pub fn admin_command(
         &mut self,
         now: Instant,
@@ -30,7 +30,7 @@ impl Target {
         self.command(now, (cntlid, 0), sqe, data_in, |context| context.admin(data_out))
     }
 
-    /// A fabrics command on I/O queue `qid` of `cntlid`; none of them moves data.
+    /// Executes a fabrics command on I/O queue `qid` of `cntlid`; none of them transfers data.
     pub fn fabrics_command(&mut self, now: Instant, cntlid: u16, qid: u16, sqe: &Sqe) -> Outcome {
         self.command(now, (cntlid, qid), sqe, &[], fabrics::execute)
     }
@@ -50,7 +50,7 @@ impl Target {
         };
         controller.keep_alive.restart(now);
         if qid == 0 {
-            // A host that has ended its Asynchronous Event Requests by itself uses their identifiers again.
+            // A host that considers its Asynchronous Event Requests ended uses their identifiers again.
             controller.events.retire(sqe.cid.get());
         }
         let mut context = Context {
@@ -61,7 +61,7 @@ impl Target {
             network: self.config.network,
             subsystem: self.subsystems.get(&controller.subnqn),
             discovery: Discovery {
-                // Nobody is to come to a target that is about to end.
+                // No host is to connect to a target that is about to shut down.
                 listeners: if self.departing { &[] } else { &self.config.listeners },
                 frame_listeners: if self.departing { &[] } else { &self.frame_listeners },
                 referrals: &self.config.referrals,
@@ -102,7 +102,7 @@ impl Target {
     }
 }
 
-/// Whether a command that has failed was to find out which I/O Command Sets there are, as hosts do with each controller.
+/// True if a failed command probed which I/O Command Sets the controller supports, as hosts do with each controller.
 fn is_probe(sqe: &Sqe, status: Status) -> bool {
     sqe.opcode == opcode::IDENTIFY && status.is(Status::INVALID_COMMAND_SET)
 }
@@ -142,8 +142,8 @@ impl Context<'_> {
             return Err(CommandError::field(octet::NSID));
         }
         let named = ControllerInstance::parse(self.sqe);
-        // One of another process that serves the subsystem may live: nothing is known of it here. An earlier process may
-        // have had the identifier that this controller has.
+        // A controller of another process that serves the subsystem is not known here and may be alive. An earlier
+        // process may have used the identifier of this controller.
         let is_itself = named == self.controller.properties.instance();
         if is_itself || !self.limits.has_cntlid(named.cntlid) {
             return Err(CommandError::field(octet::CDW10));
@@ -152,13 +152,13 @@ impl Context<'_> {
         Ok(Reply::CrossReset(named))
     }
 
-    /// Abort: takes back an Asynchronous Event Request, or asks the lane that has an I/O command. Other admin
-    /// commands end soon enough (DW0 bit 0: not aborted).
+    /// Abort: ends an Asynchronous Event Request, or requests the abort of an I/O command from its lane. Other admin
+    /// commands complete soon enough (DW0 bit 0: not aborted).
     fn abort(&mut self) -> Result<Reply, CommandError> {
         let (sqid, aborted) = (self.sqe.cdw10.get() as u16, (self.sqe.cdw10.get() >> 16) as u16);
         let (cntlid, cid) = (self.controller.cntlid, self.sqe.cid.get());
         if sqid == 0 && self.controller.events.abort(aborted) {
-            // In this order: what was aborted ends before the Abort does.
+            // In this order: the aborted command completes before the Abort does.
             let (status, result) = (Status::ABORT_REQUESTED, 0);
             let event = TargetEvent::EventCompletion { cntlid, cid: aborted, status, result };
             let done = TargetEvent::Completion { cntlid, cid, status: Status::SUCCESS, result };
@@ -168,7 +168,7 @@ impl Context<'_> {
         if !self.controller.queues.contains(&sqid) {
             return Ok(Reply::Result(NOT_ABORTED));
         }
-        // Another try may find fewer of them: no Do Not Retry.
+        // A retry may find fewer pending Aborts: no Do Not Retry.
         let status = Status::ABORT_LIMIT_EXCEEDED;
         let too_many = CommandError { status, ..CommandError::new(status) };
         let id = self.controller.aborts.begin(cid, sqid).ok_or(too_many)?;

@@ -1,25 +1,25 @@
-//! Which connections there may be: so many in all, so many from one source ([`source`]). A connection that was not
-//! granted a queue is a newcomer: the oldest of them makes room when there is none.
+//! Admission of TCP connections: a limit for all of them, and one for each source ([`source`]). A connection without a
+//! granted queue is unauthenticated: at a limit, the oldest of these is closed for a new connection.
 
 use core::net::IpAddr;
 use roadtrain_proto::source;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-/// How many connections a target has at a time, whatever comes of them.
+/// Limits on the number of open connections, granted a queue or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
     pub all: u32,
-    /// From one source.
+    /// Connections from one source.
     pub per_address: u32,
 }
 
-/// Why a connection may not be.
+/// Reasons to refuse a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// There are so many already.
+    /// The target has this many connections, the limit.
     All(u32),
-    /// There are so many from that address already.
+    /// The source address has this many connections, the limit.
     Address(u32),
 }
 
@@ -37,11 +37,11 @@ impl fmt::Display for Full {
     }
 }
 
-/// A connection that may be.
+/// An accepted connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
     pub number: u64,
-    /// This one is to be ended for it, and is not counted any more.
+    /// Connection to close in exchange; it is no longer counted.
     pub instead_of: Option<u64>,
 }
 
@@ -51,13 +51,13 @@ struct Connection {
     is_newcomer: bool,
 }
 
-/// All connections over TCP.
+/// All open TCP connections.
 #[derive(Debug)]
 pub struct Admission {
     limits: ConnectionLimits,
     connections: HashMap<u64, Connection>,
     by_address: HashMap<IpAddr, Share>,
-    /// By age.
+    /// Unauthenticated connections by number, oldest first.
     newcomers: BTreeMap<u64, IpAddr>,
     last: u64,
 }
@@ -70,7 +70,7 @@ struct Share {
 }
 
 impl Admission {
-    /// Nobody is there yet.
+    /// Returns a registry without connections.
     #[must_use]
     pub fn new(limits: ConnectionLimits) -> Self {
         Admission {
@@ -82,16 +82,16 @@ impl Admission {
         }
     }
 
-    /// Connections counted.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn count(&self) -> usize {
         self.connections.len()
     }
 
-    /// Somebody has connected from `address`.
+    /// Accepts a connection from `address`.
     ///
     /// # Errors
-    /// There is no room, and nobody who would have to make some.
+    /// A limit is reached, and no unauthenticated connection can be closed for the new one.
     pub fn enter(&mut self, address: IpAddr) -> Result<Admitted, Full> {
         let address = source::of(address);
         let instead_of = self.make_room(address)?;
@@ -123,7 +123,8 @@ impl Admission {
         Ok(oldest)
     }
 
-    /// Its host was granted a queue, having proved who it is if it has to: it stays, whoever comes.
+    /// Marks a connection as granted: its host has a queue, and is authenticated if it has to be. It is not closed for
+    /// new connections.
     pub fn granted(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         connection.is_newcomer = false;
@@ -133,7 +134,7 @@ impl Admission {
         }
     }
 
-    /// It is gone.
+    /// Removes a closed connection.
     pub fn leave(&mut self, number: u64) {
         let Some(Connection { address, .. }) = self.connections.remove(&number) else { return };
         self.newcomers.remove(&number);
@@ -209,7 +210,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: no limit is exceeded, who has connected a queue stays, nothing is left at the end.
+        /// In every sequence of steps no limit is exceeded, granted connections stay, and nothing is left at the end.
         #[test]
         fn limits_hold(steps in prop::collection::vec((0u8..4, 0u8..3, any::<prop::sample::Index>()), 1..200)) {
             let mut admission = admission(6, 4);

@@ -1,4 +1,4 @@
-//! Which namespaces are active for a controller, and when those appear that came under the NSID of another one.
+//! Active namespaces of each controller, and when a namespace appears whose NSID another one had before.
 
 use super::config::NamespaceConfig;
 use super::control::Target;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Target {
-    /// The namespaces of a subsystem that are active for its controller `cntlid`.
+    /// Returns the namespaces of a subsystem that are active for its controller `cntlid`.
     #[must_use]
     pub fn namespaces_for(&self, nqn: &str, cntlid: u16) -> Option<Arc<NamespaceTable>> {
         let table = self.namespaces(nqn)?;
@@ -24,8 +24,8 @@ impl Target {
         Some(Arc::new(table.without(|nsid| removed.hides(nsid)).over(ana)))
     }
 
-    /// The namespace `nsid` was `before` and is `after`. If that one has gone, the NSID is inactive for the controllers
-    /// there are.
+    /// Records that the namespace `nsid` was `before` and is `after`. If the old one is gone, the NSID becomes inactive
+    /// for the existing controllers.
     pub(super) fn note_change(
         &mut self,
         nqn: &str,
@@ -43,8 +43,9 @@ impl Target {
         self.set_timer(self.appearance(None));
     }
 
-    /// Lets namespaces appear whose NSID every controller of a host has seen inactive for long enough. All of them
-    /// together: a host with several paths takes what comes on one for another path to what is still on another.
+    /// Makes namespaces appear whose NSID every controller of a host has seen inactive for long enough. All of a host's
+    /// controllers count together: a host with several paths takes a namespace that appears on one path for another
+    /// path to the one that is still there on another.
     pub(super) fn let_appear(&mut self, now: Instant) {
         let controllers = || self.controllers.values();
         let unripe: BTreeSet<_> = controllers()
@@ -71,8 +72,8 @@ impl Target {
         self.outbox.extend(changed.into_iter().map(|nqn| TargetEvent::NamespacesChanged { nqn }));
     }
 
-    /// When [`Target::let_appear`] will find something to do; what has had its time by `after` waits for another
-    /// controller.
+    /// Returns the next time at which [`Target::let_appear`] has something to do. NSIDs that are due by `after` wait
+    /// for another controller.
     pub(super) fn appearance(&self, after: Option<Instant>) -> Option<Instant> {
         let deadlines = self.controllers.values().flat_map(|c| c.removed.deadlines());
         deadlines.filter(|deadline| after.is_none_or(|after| *deadline > after)).min()

@@ -1,4 +1,4 @@
-//! Connect: checks, and the controllers that come of it (NVMe Base 2.1, section 6.3).
+//! Connect: checks, and claims of controllers (NVMe Base 2.1, section 6.3).
 
 use super::authentication::Asked;
 use super::carrier::Carrier;
@@ -26,7 +26,8 @@ use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 const OCTET_QID: u8 = 42;
 const OCTET_SQSIZE: u8 = 44;
 
-/// Authentication requirements of a Connect's completion. Hosts take the second bit as an order to make a PSK.
+/// Returns the authentication requirements for a Connect's completion. Hosts take the second bit as an order to
+/// generate a PSK.
 fn requirements(asked: Option<&Asked>) -> u32 {
     match asked.map(|asked| asked.concatenation) {
         None => 0,
@@ -35,12 +36,12 @@ fn requirements(asked: Option<&Asked>) -> u32 {
     }
 }
 
-/// Whether `data` names the host and the subsystem that the stream was secured with.
+/// Checks that `data` names the host and the subsystem of the connection's TLS key.
 ///
 /// # Errors
-/// The field that says another one.
+/// The field with another name.
 pub(super) fn check_names(secured_as: &SecuredAs, data: &[u8]) -> Result<(), ConnectRefused> {
-    // Data that is none is refused later.
+    // Data of a wrong length is refused later.
     let Ok(data) = ConnectData::ref_from_bytes(data) else { return Ok(()) };
     let other = |status, field, value: &[u8; 256], name: &str| {
         let value = format!("{}, but its TLS key is that of {name}", show_name(value));
@@ -58,11 +59,11 @@ pub(super) fn check_names(secured_as: &SecuredAs, data: &[u8]) -> Result<(), Con
 }
 
 impl Target {
-    /// [`Target::connect_over`] a connection that is plain, where nothing is left of others, and [`Target::grant`]
-    /// without a proof.
+    /// Connects over a plain connection ([`Target::connect_over`]) without stale connections, and grants the queue
+    /// ([`Target::grant`]) without authentication.
     ///
     /// # Errors
-    /// As that one.
+    /// See [`Target::connect_over`].
     pub fn connect(
         &mut self,
         now: Instant,
@@ -77,18 +78,18 @@ impl Target {
         Ok(connected)
     }
 
-    /// The first command of a connection, which must be Connect with its 1,024 octets of data in the
-    /// capsule. `local` is our address as the host has reached it; `random` is a number that nobody can guess. `remains`
-    /// says whether there is a connection of a controller that may be gone; see [`Presences::remains_of_any`].
+    /// Executes the first command of a connection, which must be Connect with 1,024 bytes of in-capsule data. `local`
+    /// is the local address of the connection; `random` is an unpredictable number. `remains` is true for a controller
+    /// identifier whose former owner may still have a connection; see [`Presences::remains_of_any`].
     ///
-    /// Nothing is granted by this: the queue, and with queue 0 the controller, exist from [`Target::grant`] on, which
-    /// is called at once where no proof is required. Where one is, the reason of a refusal comes after it, so that no
-    /// status tells which subsystems, hosts and controllers there are.
+    /// Nothing is granted here. The queue, and with queue 0 the controller, exist from [`Target::grant`] on, which
+    /// follows at once where no authentication is required. Where it is, a refusal is reported only after it, so that
+    /// no status reveals which subsystems, hosts and controllers exist.
     ///
     /// [`Presences::remains_of_any`]: super::presence::Presences::remains_of_any
     ///
     /// # Errors
-    /// The status and DW0 to answer with; the queue is not connected.
+    /// The status and DW0 of the completion; the queue is not connected.
     pub fn connect_over(
         &mut self,
         channel: Channel<'_>,
@@ -140,7 +141,8 @@ impl Target {
         Ok(Connected { asked: asked.map(Box::new), claim, ..connected })
     }
 
-    /// What a new queue's host has to prove. One that has made its PSK has proved who it is.
+    /// Returns the authentication required of a new queue's host. A host that has generated the connection's PSK is
+    /// authenticated.
     pub(super) fn asks(&self, queue: &Connected, carrier: Carrier) -> Option<Asked> {
         if carrier == Carrier::Generated {
             return None;
@@ -151,7 +153,7 @@ impl Target {
         authentication.asks(&queue.hostnqn, subnqn, is_discovery, concatenation)
     }
 
-    /// A controller's identifier, which is the host's until it is granted the controller.
+    /// Claims a controller identifier for a host until the controller is granted.
     fn claim_controller(
         &mut self,
         now: Instant,
@@ -172,8 +174,8 @@ impl Target {
         Ok(Connected { kind, keep_alive, ..names.queue(cntlid, 0) })
     }
 
-    /// An I/O queue of a controller, which need not be there. The admin queue's HOSTID counts: some hosts make one for each
-    /// Connect, and other targets take them.
+    /// Claims an I/O queue of a controller, which need not exist. The HOSTID of the admin queue applies: some hosts
+    /// generate one for each Connect, and other targets accept that.
     fn claim_queue(&self, qid: u16, names: &Names<'_>) -> Connected {
         let queue = names.queue(names.cntlid, qid);
         let Some(controller) = self.controllers.get(&names.cntlid) else { return queue };
@@ -183,7 +185,7 @@ impl Target {
         Connected { keep_alive, hostid, other_hostid, shared: controller.shared.clone(), ..queue }
     }
 
-    /// Whether the queue can be granted as far as its host, its subsystem and its controller are concerned.
+    /// Checks that the queue can be granted: its listener, host, subsystem and controller.
     pub(super) fn check_place(
         &self,
         qid: u16,
@@ -212,8 +214,8 @@ impl Target {
         self.check_share(names.hostnqn, true)
     }
 
-    /// Whether a host may have one more queue, for a new controller or an old one. Hosts without a name are not one
-    /// host: their addresses bound them.
+    /// Checks that a host may have one more queue; `is_new`: of a new controller. Anonymous hosts are not counted as
+    /// one host: the limit for their address applies.
     fn check_share(&self, hostnqn: &str, is_new: bool) -> Result<(), ConnectRefused> {
         if hostnqn.is_empty() {
             return Ok(());
@@ -229,13 +231,13 @@ impl Target {
         } else {
             return Ok(());
         };
-        // Another try may find room: no Do Not Retry.
+        // A retry may succeed: no Do Not Retry.
         let status = Status::CONNECT_CONTROLLER_BUSY;
         let value = format!("{count}, {option} says how many may be");
         Err(ConnectRefused { status, ..ConnectRefused::new(status, field, value) })
     }
 
-    /// Whether the host's subsystem can be reached where the host has come in.
+    /// Checks that the host's subsystem is reachable at the listener of the connection.
     fn check_listener(&self, local: SocketAddr, names: &Names<'_>) -> Result<(), ConnectRefused> {
         let Some(subsystem) = self.subsystems.get(names.subnqn) else { return Ok(()) };
         let way = listen::way(subsystem.listeners.as_ref(), &self.config.listeners, local);
@@ -271,8 +273,8 @@ impl Target {
         self.check_share(names.hostnqn, false)
     }
 
-    /// The next identifier in turn: one that was in use is not used again for long, nor while a connection `remains` of
-    /// its last owner, so that what was meant for that one, or comes from it, does not reach the next one.
+    /// Allocates the next controller identifier in rotation. An identifier is not reused for long, nor while a
+    /// connection of its last owner `remains`, so that commands for or from the last owner never reach the next one.
     fn allocate_cntlid(&mut self, subnqn: &str, remains: impl Fn(u16) -> bool) -> Option<u16> {
         if self.controllers.len() >= usize::from(self.config.limits.cntlids()) {
             return None;
@@ -282,7 +284,7 @@ impl Target {
         let is_nobodys = |cntlid: &u16| !self.controllers.contains_key(cntlid) && !remains(*cntlid);
         let is_free = |cntlid: &u16| !self.claims.contains(*cntlid) && is_nobodys(cntlid);
         let may_go = |cntlid: &u16| cntlids.contains(*cntlid) && is_nobodys(cntlid);
-        // Hosts that have proved nothing keep no identifier from others: the oldest claim makes room.
+        // Unauthenticated hosts cannot exhaust the identifiers: the oldest claim gives way.
         let free = cntlids.in_turn().find(is_free).or_else(|| self.claims.oldest(may_go))?;
         cntlids.gave(free);
         Some(free)

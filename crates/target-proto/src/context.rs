@@ -1,4 +1,4 @@
-//! What the commands of the control plane have in common.
+//! Context of a command that the control plane executes.
 
 use super::config::Limits;
 use super::controller::Controller;
@@ -14,7 +14,7 @@ use roadtrain_wire::sqe::{SGL_TRANSPORT, Sqe};
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 
-/// Offsets of a command's fields, for the error log.
+/// Byte offsets of a command's fields, for the error log.
 pub(super) mod octet {
     pub(crate) const OPCODE: u8 = 0;
     pub(crate) const FLAGS: u8 = 1;
@@ -27,21 +27,21 @@ pub(super) mod octet {
     pub(crate) const CDW14: u8 = 56;
 }
 
-/// What a command did, when it did not fail.
+/// Result of a successful command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     Result(u64),
     Pending,
     Disconnected,
-    /// The lane has a store looked at.
+    /// The lane queries the block status from the store.
     LookUp(LookUp),
     /// Another controller of the host is to be dropped.
     CrossReset(ControllerInstance),
-    /// Reservations of namespaces are to persist, or not.
+    /// New value of Reservation Persistence for the namespaces.
     Persist(bool),
 }
 
-/// One command and all it may touch.
+/// One command, with all state it may use.
 pub(super) struct Context<'a> {
     pub(super) now: Instant,
     pub(super) started: Instant,
@@ -59,12 +59,12 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// The command has no namespace: NSID is 0 or FFFFFFFFh.
+    /// True if the command names no namespace: NSID is 0 or FFFFFFFFh.
     pub(super) fn is_for_controller(&self) -> bool {
         matches!(self.sqe.nsid.get(), 0 | NSID_ALL)
     }
 
-    /// Checks that the host takes exactly `length` octets of data from us.
+    /// Checks that the command's SGL takes exactly `length` bytes for the host.
     pub(super) fn check_data_out(&self, length: usize) -> Result<(), CommandError> {
         let sgl = &self.sqe.sgl;
         if sgl.kind != SGL_TRANSPORT {

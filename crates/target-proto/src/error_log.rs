@@ -1,9 +1,9 @@
 //! Error Information log of a controller.
 //!
-//! Lanes on any thread record the failures of their commands while the control plane reads them, so the log has no
-//! lock: a host whose commands fail is no burden to others. Each entry is guarded by a number that is odd while the
-//! entry is written. Whoever meets another writer in an entry leaves it alone: errors are counted, and shown if they
-//! can be.
+//! Lanes on any thread record the failures of their commands while the control plane reads them. The log has no lock,
+//! so that a host whose commands fail does not slow down others. Each entry is guarded by a number that is odd while
+//! the entry is being written. A writer that finds another one in an entry skips it: the error is counted but not
+//! listed.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU64, fence};
@@ -21,20 +21,20 @@ pub(super) const ERROR_ENTRIES: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct ErrorLog {
     count: AtomicU64,
-    /// Made by the first error: most controllers have none.
+    /// Allocated by the first error: most controllers have none.
     entries: OnceLock<Box<[Entry; ERROR_ENTRIES]>>,
 }
 
-/// A place for one of every [`ERROR_ENTRIES`] errors.
+/// Slot for one of every [`ERROR_ENTRIES`] errors.
 #[derive(Debug, Default)]
 struct Entry {
-    /// Twice the number of the error that is here, plus one while it is being written; 0: none yet.
+    /// Twice the number of the stored error, plus one while it is being written; 0: empty.
     state: AtomicU64,
     words: [AtomicU64; 3],
 }
 
 impl ErrorLog {
-    /// Adds the failure of `sqe` on queue `qid`; `octet` of the command is to blame.
+    /// Adds the failure of `sqe` on queue `qid`, caused by the command's byte `octet`.
     pub(super) fn record(&self, qid: u16, sqe: &Sqe, status: Status, octet: Option<u8>) {
         let number = self.count.fetch_add(1, Relaxed) + 1;
         let entries =
@@ -49,12 +49,12 @@ impl ErrorLog {
         entries[number as usize % ERROR_ENTRIES].write(number, words);
     }
 
-    /// Errors ever recorded.
+    /// Returns the number of errors ever recorded.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Relaxed)
     }
 
-    /// The newest errors, newest first.
+    /// Returns the newest errors, newest first.
     pub(super) fn newest(&self) -> Vec<ErrorEntry> {
         let entries = self.entries.get().into_iter().flat_map(|entries| entries.iter());
         let mut newest: Vec<ErrorEntry> = entries.filter_map(Entry::read).collect();
@@ -70,7 +70,7 @@ impl Entry {
         if is_taken || self.state.compare_exchange(old, 2 * number + 1, Acquire, Relaxed).is_err() {
             return;
         }
-        // Whoever reads one of the words sees that the entry is being written.
+        // A reader of any new word sees that the entry is being written.
         fence(Release);
         for (place, word) in self.words.iter().zip(words) {
             place.store(word, Relaxed);
@@ -78,7 +78,7 @@ impl Entry {
         self.state.store(2 * number, Release);
     }
 
-    /// `None`: nothing is here, or it changes just now.
+    /// Returns the error, or `None` if the entry is empty or being written.
     fn read(&self) -> Option<ErrorEntry> {
         let state = self.state.load(Acquire);
         let [fields, lba, command] = self.words.each_ref().map(|word| word.load(Relaxed));
@@ -109,7 +109,7 @@ mod tests {
     use core::sync::atomic::AtomicBool;
     use roadtrain_wire::sqe::opcode;
 
-    /// An error all of whose fields say the same number.
+    /// Records an error with the same number in all fields.
     fn record(log: &ErrorLog, number: u16) {
         let mut sqe = Sqe::rw(opcode::READ, number.into(), number.into(), 1);
         sqe.cid = number.into();

@@ -1,7 +1,7 @@
 //! Asynchronous events of a controller (NVMe Base 2.1, section 5.1.2).
 //!
-//! A notice is reported once, then masked until the host has read its log page; what happens in the
-//! meantime coalesces.
+//! A notice is reported once, then masked until the host has read its log page. Further occurrences in the meantime
+//! coalesce.
 
 use roadtrain_proto::error::CommandError;
 use roadtrain_wire::feature::{AsyncEvent, RESERVATION_LOG_AVAILABLE, event_type, notice};
@@ -10,9 +10,9 @@ use roadtrain_wire::log::lid;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 
-/// Asynchronous Event Requests a host may have outstanding (AERL + 1).
+/// Outstanding Asynchronous Event Requests of a host, at most (AERL + 1).
 pub(super) const AER_MAX: usize = 4;
-/// Critical warnings of the SMART log: may be enabled, never happen.
+/// Critical warnings of the SMART log: hosts may enable them, but they never occur.
 const SMART_WARNINGS: u32 = 0xff;
 
 /// Kinds of notices.
@@ -22,7 +22,7 @@ pub(super) enum Notice {
     AnaChange,
     DiscoveryLog,
     CrossControllerReset,
-    /// A Reservation Notification log page is there; its own feature masks it.
+    /// A Reservation Notification log page is available; its own feature masks it.
     Reservation,
 }
 
@@ -35,7 +35,7 @@ const NOTICES: [Notice; 5] = [
 ];
 
 impl Notice {
-    /// Whether it is told with that Asynchronous Event Configuration.
+    /// True if that Asynchronous Event Configuration enables the notice.
     fn is_enabled(self, config: u32) -> bool {
         let bit = match self {
             Notice::NamespaceAttribute => oaes::NAMESPACE_ATTRIBUTE,
@@ -81,17 +81,17 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Events of a controller that reports `supported` in OAES; all are disabled.
+    /// Returns the events of a controller that reports `supported` in OAES; all are disabled.
     pub(super) fn new(supported: u32) -> Self {
         Events { supported, enabled: 0, requests: VecDeque::new(), states: Default::default() }
     }
 
-    /// Asynchronous Event Configuration in use.
+    /// Returns the current Asynchronous Event Configuration.
     pub(super) fn enabled(&self) -> u32 {
         self.enabled
     }
 
-    /// Sets the Asynchronous Event Configuration; `false` for events that are not supported.
+    /// Sets the Asynchronous Event Configuration. Returns false if it has unsupported events.
     pub(super) fn enable(&mut self, config: u32) -> bool {
         if config & !(self.supported | SMART_WARNINGS) != 0 {
             return false;
@@ -103,7 +103,7 @@ impl Events {
         true
     }
 
-    /// Takes an Asynchronous Event Request.
+    /// Adds an Asynchronous Event Request.
     pub(super) fn request(&mut self, cid: u16) -> Result<(), CommandError> {
         if self.requests.len() >= AER_MAX {
             return Err(CommandError::new(Status::AER_LIMIT_EXCEEDED));
@@ -112,37 +112,38 @@ impl Events {
         Ok(())
     }
 
-    /// Takes back the request `cid`; `false` if there is none.
+    /// Removes the request `cid`. Returns false if there is none.
     pub(super) fn abort(&mut self, cid: u16) -> bool {
         let found = self.requests.iter().position(|&request| request == cid);
         found.is_some_and(|index| self.requests.remove(index).is_some())
     }
 
-    /// Another command has the identifier `cid`: its host has ended the request, and gets no completion of it.
+    /// Removes the request whose identifier `cid` a new command uses: its host considers it ended, and receives no
+    /// completion.
     pub(super) fn retire(&mut self, cid: u16) {
         self.requests.retain(|&request| request != cid);
     }
 
-    /// `notice` has happened.
+    /// Records an occurrence of `notice`.
     pub(super) fn raise(&mut self, notice: Notice) {
         if notice.is_enabled(self.enabled) {
             self.states[notice as usize].pending = true;
         }
     }
 
-    /// Whether the host wants to hear of `notice`, and has not read its log page since it happened last.
+    /// True if `notice` is enabled, and the host has not read its log page since the last occurrence.
     pub(super) fn is_unread(&self, notice: Notice) -> bool {
         let state = self.states[notice as usize];
         state.pending || state.masked
     }
 
-    /// The host has read the notice's log page; `again` when it has changed since.
+    /// Records that the host has read the notice's log page; `again`: it has changed since.
     pub(super) fn acknowledge(&mut self, notice: Notice, again: bool) {
         let enabled = notice.is_enabled(self.enabled);
         self.states[notice as usize] = NoticeState { pending: again && enabled, masked: false };
     }
 
-    /// The next request to complete, and its event.
+    /// Returns the next request to complete, with its event.
     pub(super) fn poll(&mut self) -> Option<(u16, AsyncEvent)> {
         let cid = *self.requests.front()?;
         let ready = |notice: &&Notice| {
@@ -155,7 +156,7 @@ impl Events {
         Some((cid, notice.event()))
     }
 
-    /// Controller reset: back to the defaults; the requests that were outstanding.
+    /// Resets the events to the defaults, for a controller reset. Returns the outstanding requests.
     pub(super) fn reset(&mut self) -> VecDeque<u16> {
         let old = core::mem::replace(self, Events::new(self.supported));
         old.requests

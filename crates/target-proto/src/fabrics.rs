@@ -1,4 +1,4 @@
-//! Fabrics commands on queues that are connected (NVMe Base 2.1, section 6).
+//! Fabrics commands on connected queues (NVMe Base 2.1, section 6).
 
 use super::context::{Context, Reply, octet};
 use super::property::Transition;
@@ -8,7 +8,8 @@ use roadtrain_wire::fabrics::{Property, fctype};
 use roadtrain_wire::sqe::opcode;
 use roadtrain_wire::status::Status;
 
-/// Executes a fabrics command. Those of authentication come here when the host was not asked for it: they are unknown.
+/// Executes a fabrics command. Authentication commands arrive here only on queues that require no authentication: they
+/// are invalid.
 pub(super) fn execute(context: &mut Context<'_>) -> Result<Reply, CommandError> {
     let sqe = context.sqe;
     let is_admin = context.qid == 0;
@@ -39,8 +40,8 @@ fn property_set(context: &mut Context<'_>) -> Result<Reply, CommandError> {
     Ok(Reply::Result(0))
 }
 
-/// Controller reset: features are what they were at first, outstanding requests and I/O queues end;
-/// the admin queue, the keep alive timeout and the error log stay.
+/// Executes a controller reset: features return to their defaults, outstanding requests and I/O queues end. The admin
+/// queue, the keep-alive timeout and the error log stay.
 fn reset(context: &mut Context<'_>) {
     let controller = &mut *context.controller;
     let cntlid = controller.cntlid;
@@ -51,7 +52,7 @@ fn reset(context: &mut Context<'_>) {
     let requests = requests.chain(core::mem::take(&mut controller.persisting).into_keys());
     let completion = |cid| TargetEvent::Completion { cntlid, cid, status, result };
     context.outbox.extend(requests.map(completion));
-    // It says that it is reset when the lanes have nothing in a store any more.
+    // CSTS reports the reset once the lanes have nothing in a store.
     controller.draining += controller.queues.len() as u32;
     controller.quiescing = None;
     for qid in core::mem::take(&mut controller.queues) {
@@ -64,7 +65,7 @@ fn reset(context: &mut Context<'_>) {
     controller.shared.set_write_through(false);
 }
 
-/// Disconnect ends an I/O queue; the admin queue ends with its connection.
+/// Executes Disconnect, which ends an I/O queue; the admin queue ends with its connection.
 fn disconnect(context: &mut Context<'_>) -> Result<Reply, CommandError> {
     if context.sqe.cdw10.get() as u16 != 0 {
         return Err(CommandError::at(Status::CONNECT_INCOMPATIBLE_FORMAT, octet::CDW10));

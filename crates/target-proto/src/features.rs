@@ -13,7 +13,7 @@ use roadtrain_wire::identify::NSID_ALL;
 use roadtrain_wire::reservation::{NOTIFICATION_MASK, PTPL};
 use roadtrain_wire::status::Status;
 
-/// Features whose value cannot change, and that value.
+/// Features with a constant value.
 const FIXED: [(u8, u32); 5] = [
     (fid::ARBITRATION, 7), // no limit on a burst
     (fid::POWER_MANAGEMENT, 0),
@@ -22,11 +22,11 @@ const FIXED: [(u8, u32); 5] = [
     (fid::COMMAND_SET_PROFILE, 0),
 ];
 
-/// Features that a namespace has, or each namespace at a controller.
+/// Features of a namespace, or of each namespace at a controller.
 pub(super) const OF_NAMESPACES: [u8; 2] =
     [fid::RESERVATION_NOTIFICATION_MASK, fid::RESERVATION_PERSISTENCE];
 
-/// Features a controller has.
+/// Returns the features of a kind of controller.
 pub(super) fn supported(kind: ControllerKind) -> &'static [u8] {
     match kind {
         ControllerKind::Io => &[
@@ -51,7 +51,7 @@ pub(super) fn supported(kind: ControllerKind) -> &'static [u8] {
     }
 }
 
-/// The value of a feature that does not change.
+/// Returns the value of a constant feature.
 fn fixed(fid: u8) -> Option<u32> {
     FIXED.iter().find(|(fixed, _)| *fixed == fid).map(|(_, value)| *value)
 }
@@ -65,7 +65,7 @@ fn queues(context: &Context<'_>) -> u32 {
     NumberOfQueues { submission: count, completion: count }.emit()
 }
 
-/// Get Features.
+/// Executes Get Features.
 pub(super) fn get(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
     let get = GetFeatures::parse(context.sqe);
     if !supported(context.controller.kind).contains(&get.fid) {
@@ -78,7 +78,7 @@ pub(super) fn get(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u64, C
         Select::Capabilities if is_changeable(get.fid) => Ok(capabilities::CHANGEABLE.into()),
         Select::Capabilities => Ok(0),
         Select::Current => current(context, get.fid, out),
-        // Nothing is saved, so what is saved is the default.
+        // Nothing is saved, so the saved value is the default.
         Select::Default | Select::Saved => default(context, get.fid, out),
     }
 }
@@ -123,7 +123,7 @@ fn host_behavior(context: &Context<'_>, acre: u8, out: &mut Vec<u8>) -> Result<u
     Ok(0)
 }
 
-/// The 128-bit identifier of Connect; fabrics have no other (EXHID is 1).
+/// Returns the 128-bit host identifier of Connect; fabrics have no other (EXHID is 1).
 fn host_identifier(context: &Context<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
     if context.sqe.cdw11.get() & 1 == 0 {
         return Err(CommandError::field(octet::CDW11));
@@ -133,7 +133,7 @@ fn host_identifier(context: &Context<'_>, out: &mut Vec<u8>) -> Result<u64, Comm
     Ok(0)
 }
 
-/// The threshold that a Get Features command names. The Composite Temperature is the only one there is.
+/// Returns the threshold that a Get Features command names. Only the Composite Temperature has one.
 fn threshold(context: &Context<'_>, mut thresholds: Thresholds) -> Result<u16, CommandError> {
     let wanted = TemperatureThreshold::parse(context.sqe.cdw11.get());
     match wanted.kind {
@@ -155,7 +155,7 @@ fn set_threshold(context: &mut Context<'_>, value: u32) -> Result<u64, CommandEr
     }
 }
 
-/// The namespace that a command names, with its reservations.
+/// Returns the namespace that a command names, with its reservations.
 fn namespace<'a>(context: &'a Context<'_>) -> Result<(u32, &'a Reservations), CommandError> {
     let nsid = context.sqe.nsid.get();
     let shown = context.subsystem.filter(|_| !context.controller.removed.hides(nsid));
@@ -165,7 +165,7 @@ fn namespace<'a>(context: &'a Context<'_>) -> Result<(u32, &'a Reservations), Co
     Ok((nsid, reservations))
 }
 
-/// Checks that the namespace that a command names is there; 0 and FFFFFFFFh name none in particular.
+/// Checks that the namespace in a command exists; 0 and FFFFFFFFh name none in particular.
 fn check_namespace(context: &Context<'_>) -> Result<(), CommandError> {
     if context.is_for_controller() {
         return Ok(());
@@ -173,7 +173,7 @@ fn check_namespace(context: &Context<'_>) -> Result<(), CommandError> {
     namespace(context).map(drop)
 }
 
-/// Whether a namespace's reservations persist. Not known while another target may have its blocks.
+/// True if a namespace's reservations persist. Unknown while another target may own its blocks.
 fn persists(context: &Context<'_>) -> Result<bool, CommandError> {
     let (nsid, reservations) = namespace(context)?;
     let config = context.subsystem.and_then(|subsystem| subsystem.config(nsid));
@@ -184,7 +184,7 @@ fn persists(context: &Context<'_>) -> Result<bool, CommandError> {
     }
 }
 
-/// Set Features.
+/// Executes Set Features.
 pub(super) fn set(context: &mut Context<'_>) -> Result<Reply, CommandError> {
     let set = SetFeatures::parse(context.sqe);
     if !supported(context.controller.kind).contains(&set.fid) {
@@ -197,7 +197,7 @@ pub(super) fn set(context: &mut Context<'_>) -> Result<Reply, CommandError> {
     }
 }
 
-/// Of the namespace that a command names, or of all: those that are there.
+/// Sets the notification mask of the namespace in a command, or of all existing ones.
 fn set_notification_mask(
     context: &mut Context<'_>,
     set: &SetFeatures,
@@ -221,7 +221,7 @@ fn set_notification_mask(
     Ok(Reply::Result(0))
 }
 
-/// The value is kept with what it is about: SV makes no difference to that.
+/// Sets Reservation Persistence, which is stored with the namespace: SV makes no difference.
 fn set_persistence(context: &mut Context<'_>, set: &SetFeatures) -> Result<Reply, CommandError> {
     if set.save {
         return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, octet::CDW10));
@@ -235,7 +235,7 @@ fn set_persistence(context: &mut Context<'_>, set: &SetFeatures) -> Result<Reply
     Ok(Reply::Persist(set.value & PTPL != 0))
 }
 
-/// A feature of the controller.
+/// Sets a feature of the controller.
 fn set_own(context: &mut Context<'_>, set: &SetFeatures) -> Result<u64, CommandError> {
     if set.save {
         return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, octet::CDW10));
@@ -267,13 +267,13 @@ fn change(context: &mut Context<'_>, set: &SetFeatures) -> Result<u64, CommandEr
         fid::ASYNC_EVENT_CONFIG if context.controller.events.enable(set.value) => Ok(0),
         fid::KEEP_ALIVE_TIMER => set_keep_alive(context, set.value),
         fid::HOST_BEHAVIOR => set_host_behavior(context),
-        // Over fabrics Connect has set it, for good.
+        // Over fabrics Connect sets it once.
         fid::HOST_IDENTIFIER => Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, octet::CDW10)),
         _ => Err(CommandError::field(octet::CDW11)),
     }
 }
 
-/// Grants all queues there are, however many were asked for; not while there are I/O queues.
+/// Grants all queues, whatever number the host requests; not while there are I/O queues.
 fn set_queues(context: &Context<'_>, value: u32) -> Result<u64, CommandError> {
     NumberOfQueues::parse(value).ok_or(CommandError::field(octet::CDW11))?;
     if !context.controller.queues.is_empty() {
@@ -282,7 +282,7 @@ fn set_queues(context: &Context<'_>, value: u32) -> Result<u64, CommandError> {
     Ok(queues(context).into())
 }
 
-/// TCP requires the timer: it cannot be disabled.
+/// Sets the keep-alive timeout. TCP requires the timer, so 0 is invalid.
 fn set_keep_alive(context: &mut Context<'_>, kato_ms: u32) -> Result<u64, CommandError> {
     if kato_ms == 0 {
         return Err(CommandError::at(Status::KEEP_ALIVE_INVALID, octet::CDW11));
@@ -296,7 +296,7 @@ fn set_host_behavior(context: &mut Context<'_>) -> Result<u64, CommandError> {
     let data: &[u8; HOST_BEHAVIOR_BYTES] =
         context.data_in.try_into().map_err(|_| CommandError::at(length, octet::SGL))?;
     let (acre, others) = (data[0], &data[1..]);
-    // The other behaviours belong to what we do not do: extended telemetry, more LBA formats.
+    // The other behaviours belong to unsupported functions: extended telemetry, more LBA formats.
     if acre > 1 || others.iter().any(|&behavior| behavior != 0) {
         return Err(CommandError::field(octet::SGL));
     }

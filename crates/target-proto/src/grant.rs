@@ -1,13 +1,13 @@
-//! State is granted at proof, not at Connect.
+//! State is granted after authentication, not at Connect.
 //!
-//! A Connect only *claims* a queue. Until its host has proved who it is, where it has to, the claim holds nothing that
-//! another host could need: no controller, no queue identifier, no share of a host's limits, no keep-alive timer. A new
-//! controller's identifier is reserved, and given to a newer claim when no other is left
-//! ([`Claims`](super::claims::Claims)). [`Target::grant`] checks everything again, as the target is by then, and makes the
-//! controller or the queue.
+//! A Connect only *claims* a queue. Until its host is authenticated, where that is required, the claim holds nothing
+//! that another host could need: no controller, no queue identifier, no share of a host's limits, no keep-alive timer.
+//! A new controller's identifier is reserved, and given to a newer claim when no other is left
+//! ([`Claims`](super::claims::Claims)). [`Target::grant`] repeats all checks, against the current state of the target,
+//! and creates the controller or the queue.
 //!
-//! What was granted is kept with how it was proved ([`Admission`]). After a change of keys, of TLS or of listeners a
-//! controller ends that would not be let in any more in the same way ([`Target::end_unadmitted`]).
+//! The security with which a queue was granted is stored ([`Admission`]). After a change of keys, of TLS or of
+//! listeners, a controller ends that would not be admitted any more ([`Target::end_unadmitted`]).
 
 use super::aborts::Aborts;
 use super::ana::AnaOfController;
@@ -29,11 +29,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl Target {
-    /// The host of a queue has proved who it is, or need not: the queue exists from now on, and with queue 0 its
+    /// Grants a queue whose host is authenticated, or need not be: the queue exists from now on, and with queue 0 its
     /// controller.
     ///
     /// # Errors
-    /// The reason for which it does not; the connection is to end.
+    /// The reason of the refusal; the connection has to be closed.
     pub fn grant(&mut self, now: Instant, queue: &Connected) -> Result<(), ConnectRefused> {
         let Connected { cntlid, qid, claim, .. } = queue;
         let is_claimed = *qid != 0 || self.claims.take(*cntlid, claim.number);
@@ -60,7 +60,7 @@ impl Target {
         }
     }
 
-    /// A claim ends that was not granted: its connection is over.
+    /// Ends a claim that was not granted, because its connection is gone.
     pub fn withdraw(&mut self, queue: &Connected) {
         if queue.qid == 0 {
             self.claims.take(queue.cntlid, queue.claim.number);
@@ -142,7 +142,8 @@ impl Target {
         Ok(())
     }
 
-    /// Whether the answer to a Connect is to hide why it is refused: its host has to prove who it is, and has not.
+    /// True if the completion of a Connect has to hide the reason of a refusal, because its host has to authenticate
+    /// first.
     pub(super) fn hides(&self, carrier: Carrier, qid: u16, subnqn: &str) -> bool {
         let authentication = &self.config.authentication;
         let proves = authentication.required
@@ -151,8 +152,8 @@ impl Target {
         proves && !carrier.is_secured()
     }
 
-    /// Whether a queue over such a stream may be its host's and its subsystem's. A subsystem that needs TLS is not
-    /// there for others; a key that has secured the stream must still be there.
+    /// Checks that a connection's security suffices for the host and the subsystem. A subsystem that requires TLS is
+    /// not visible without; the key that secured the connection must still exist.
     pub(super) fn check_carrier(
         &self,
         carrier: Carrier,
@@ -174,7 +175,7 @@ impl Target {
             return if has_key { Ok(()) } else { was_removed() };
         }
         if authentication.tls_at.contains(nqn) {
-            // Without TLS only to make the PSK that is for it.
+            // Without TLS only the generation of its PSK is allowed.
             if authentication.makes_psk(carrier, qid, nqn) {
                 return Ok(());
             }

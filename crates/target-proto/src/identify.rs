@@ -1,4 +1,4 @@
-//! Identify (NVMe Base 2.1, section 5.1.13): the pages claim what is there and nothing else.
+//! Identify (NVMe Base 2.1, section 5.1.13): the data reports supported functions only.
 
 use super::aborts::ABORTS_MAX;
 use super::ana::TRANSITION_SECONDS;
@@ -31,7 +31,7 @@ pub(super) const REVISION: &str = env!("CARGO_PKG_VERSION");
 /// Direct discovery controller.
 const DCTYPE_DIRECT: u8 = 1;
 
-/// Executes an Identify command; the page goes to `out`.
+/// Executes an Identify command; the data goes to `out`.
 pub(super) fn execute(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
     context.check_data_out(IDENTIFY_BYTES)?;
     let cns = context.sqe.cdw10.get() as u8;
@@ -47,7 +47,7 @@ pub(super) fn execute(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u6
     Ok(0)
 }
 
-/// What the host has learnt of namespaces that went.
+/// Records what the host has learnt about removed namespaces.
 fn note_shown(context: &mut Context<'_>, cns: u8) {
     let (nsid, now) = (context.sqe.nsid.get(), context.now);
     let removed = &mut context.controller.removed;
@@ -66,7 +66,7 @@ fn emit(out: &mut Vec<u8>, page: &(impl IntoBytes + Immutable)) {
     out.extend_from_slice(page.as_bytes());
 }
 
-/// Everything but Identify Controller, for I/O controllers.
+/// Returns all data but Identify Controller, for I/O controllers.
 fn identify_io(
     context: &Context<'_>,
     subsystem: &Subsystem,
@@ -90,7 +90,7 @@ fn identify_io(
         },
         cns::NAMESPACE_COMMAND_SET => {
             check_csi(context)?;
-            // Without metadata there is nothing to say, whether the namespace is active or not.
+            // Without metadata there is nothing to report, whether the namespace is active or not.
             namespace(context, subsystem)?;
             emit(out, &IdentifyNamespaceNvm::new_zeroed());
         }
@@ -126,7 +126,7 @@ fn bad_namespace() -> CommandError {
     CommandError::at(Status::INVALID_NAMESPACE, octet::NSID)
 }
 
-/// The namespace the command names: `None` when it is valid but inactive.
+/// Returns the namespace that the command names; `None` if it is valid but inactive.
 fn namespace<'a>(
     context: &Context<'_>,
     subsystem: &'a Subsystem,
@@ -138,7 +138,7 @@ fn namespace<'a>(
     }
 }
 
-/// Active namespaces above the NSID the command names.
+/// Returns the active namespaces above the NSID in the command.
 fn active(context: &Context<'_>, subsystem: &Subsystem) -> Result<NamespaceList, CommandError> {
     let after = context.sqe.nsid.get();
     if after >= 0xffff_fffe {
@@ -156,7 +156,7 @@ fn check_csi(context: &Context<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// CNTID must name this controller.
+/// Checks that CNTID names this controller.
 fn check_cntid(context: &Context<'_>) -> Result<(), CommandError> {
     let cntid = (context.sqe.cdw10.get() >> 16) as u16;
     if cntid != CNTLID_DYNAMIC && cntid != context.controller.cntlid {
@@ -201,7 +201,7 @@ fn controller(context: &Context<'_>) -> IdentifyController {
     page
 }
 
-/// What both kinds of controllers say.
+/// Returns the fields common to both kinds of controllers.
 fn common(controller: &Controller, limits: &Limits) -> IdentifyController {
     let mut page = IdentifyController::new_zeroed();
     page.fr = ascii_field(REVISION);
@@ -249,7 +249,7 @@ fn fill_io(page: &mut IdentifyController, subsystem: &Subsystem, limits: &Limits
         | oncs::COPY)
         .into();
     page.cdfs = cdfs::FORMAT_0.into();
-    // Always there: a namespace that has one may come while hosts are connected.
+    // Always present: a namespace with a cache may be added while hosts are connected.
     page.vwc = vwc::PRESENT | vwc::FLUSH_ALL_SUPPORTED;
     page.ioccsz = ((SQE_BYTES as u32 + limits.in_capsule_bytes_max) / 16).into();
     page.iorcsz = 1.into();

@@ -1,5 +1,5 @@
-//! Get LBA Status (NVM Command Set 1.1, section 4.2.1): which blocks of a range are allocated. The control plane checks
-//! the command; the lane has the namespace's store looked at ([`Execution::look_up`](super::execution::Execution::look_up)).
+//! Get LBA Status (NVM Command Set 1.1, section 4.2.1): allocated blocks of a range. The control plane checks the
+//! command; the lane queries the namespace's store ([`Execution::look_up`](super::execution::Execution::look_up)).
 
 use super::config::NAMESPACES_MAX;
 use super::context::{Context, octet};
@@ -12,14 +12,15 @@ use roadtrain_wire::status::Status;
 
 /// Longest wait for a store, ...
 const PATIENCE: Duration = Duration::from_secs(1);
-/// ... or this part of the keep-alive timeout: a host may wait no longer for an answer before it gives its connection up.
+/// ... or this part of the keep-alive timeout: some hosts wait no longer for a completion before they drop the
+/// connection.
 const KEEP_ALIVE_PART: u32 = 4;
 
 /// Checks a Get LBA Status command.
 pub(super) fn parse(context: &Context<'_>) -> Result<LookUp, CommandError> {
     let get = GetLbaStatus::parse(context.sqe);
     let namespace = namespace(context)?;
-    // What perhaps cannot be read is not known here.
+    // Blocks that may be unreadable are not known here.
     if get.action != action::ALLOCATED {
         return Err(CommandError::field(octet::CDW13));
     }
@@ -41,7 +42,7 @@ pub(super) fn parse(context: &Context<'_>) -> Result<LookUp, CommandError> {
     Ok(LookUp { nsid, lba_shift, slba: get.slba, blocks, bytes, patience })
 }
 
-/// The namespace that the command names.
+/// Returns the namespace that the command names.
 fn namespace<'a>(context: &Context<'a>) -> Result<&'a Namespace, CommandError> {
     let nsid = context.sqe.nsid.get();
     let is_shown = (1..=NAMESPACES_MAX).contains(&nsid) && !context.controller.removed.hides(nsid);

@@ -24,7 +24,7 @@ use roadtrain_wire::sqe::opcode;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
 
-/// Log pages a controller has.
+/// Returns the log pages of a kind of controller.
 fn supported(kind: ControllerKind) -> &'static [u8] {
     match kind {
         ControllerKind::Io => &[
@@ -46,7 +46,7 @@ fn supported(kind: ControllerKind) -> &'static [u8] {
     }
 }
 
-/// Executes a Get Log Page command; the part asked for goes to `out`, zero-filled behind the page.
+/// Executes a Get Log Page command; the requested part goes to `out`, zero-filled behind the page.
 pub(super) fn execute(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
     let get = GetLogPage::parse(context.sqe);
     check(context, &get)?;
@@ -82,7 +82,7 @@ fn check(context: &Context<'_>, get: &GetLogPage) -> Result<(), CommandError> {
     context.check_data_out(get.bytes as usize)
 }
 
-/// The whole page.
+/// Returns the whole page.
 fn page(context: &Context<'_>, get: &GetLogPage) -> Vec<u8> {
     let (controller, kind) = (&context.controller, context.controller.kind);
     match (get.lid, context.subsystem) {
@@ -126,7 +126,7 @@ fn page(context: &Context<'_>, get: &GetLogPage) -> Vec<u8> {
     }
 }
 
-/// Reading a page without Retain Asynchronous Event lets its event be reported again.
+/// Records that the page was read: without Retain Asynchronous Event its event may be reported again.
 fn note_read(context: &mut Context<'_>, get: &GetLogPage) {
     let genctr = context.discovery.genctr;
     let controller = &mut *context.controller;
@@ -199,10 +199,10 @@ fn command_effects(kind: ControllerKind) -> CommandEffectsLog {
     log
 }
 
-/// Octets of the ANA log: hosts compute it from NANAGRPID and MNAN, and read so much.
+/// Size of the ANA log in bytes: hosts compute it from NANAGRPID and MNAN, and read that much.
 const ANA_BYTES: usize = ana_log_bytes(NAMESPACES_MAX, NAMESPACES_MAX) as usize;
 
-/// A group for every namespace.
+/// Returns the ANA log, with a group for every namespace.
 fn ana(subsystem: &Subsystem, controller: &Controller, groups_only: bool) -> Vec<u8> {
     let AnaOfController { state: way, changes } = controller.ana;
     let chgcnt = subsystem.generation + changes;

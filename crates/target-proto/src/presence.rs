@@ -1,18 +1,19 @@
-//! The connections of every host, until nothing of them is left: when a Connect may be answered.
+//! Registry of the connections of every host, until nothing of them is left: it decides when a Connect may be accepted.
 //!
-//! A host that has lost its connections tries its commands again over new ones, and then goes on. So nothing of the old
-//! connections may be executed once the host is back: neither commands in a store, nor octets that were received but
-//! not looked at. A TCP connection that is lost has hung up; for a lane over Ethernet the host is asked when it
-//! connects a new controller, and one that does not answer has lost it. A host that knows Cross-Controller Reset names
+//! A host that has lost its connections retries its commands over new ones, and then continues. So nothing of the old
+//! connections may be executed once the host is back: neither commands in a store, nor received bytes that are still
+//! unprocessed. A lost TCP connection is closed; for a lane over Ethernet the target probes the host when it connects a
+//! new controller, and a host that does not reply has lost the lane. A host that supports Cross-Controller Reset names
 //! the controller that it has lost: then no doubt is left ([`Presences::remains_of`]).
 //!
-//! Commands in a store hold up I/O queues only, of the same subsystem: admin queues move no data, and by one of them the
-//! host can have its lost controller ended. Once that reset is complete, nothing holds up its new controller: what others
-//! with its name have in stores is not its own.
+//! Commands in a store delay I/O queues only, of the same subsystem. Admin queues transfer no data, and on one of them
+//! the host can request the end of its lost controller. Once that reset is complete, nothing delays its new controller:
+//! commands in stores of other hosts with its name are not its own.
 //!
-//! Order of calls: [`Presences::admit`] for each Connect. What it wants to be done first is done, and the Connect is
-//! tried again after [`Presences::settled`] has said so. [`Presences::enter`] when its queue is granted,
-//! [`Presences::drain`] when the connection is over with commands in a store, [`Presences::leave`] when nothing is left.
+//! Order of calls: [`Presences::admit`] for each Connect. The caller does the work that it returns, and retries the
+//! Connect after [`Presences::settled`] returns true. [`Presences::enter`] when its queue is granted,
+//! [`Presences::drain`] when the connection has ended with commands in a store, [`Presences::leave`] when nothing is
+//! left.
 
 use super::{Connected, Target, TargetEvent};
 use roadtrain_proto::time::Instant;
@@ -22,7 +23,7 @@ use roadtrain_wire::zerocopy::FromBytes;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Names a connection of a host.
+/// Identifies a connection of a host.
 #[derive(Clone, Debug)]
 pub struct Presence {
     pub hostnqn: Arc<str>,
@@ -36,67 +37,67 @@ struct Entry<C> {
     /// Controller and queue.
     queue: (u16, u16),
     proof: Proof<C>,
-    /// The control plane has it closed.
+    /// True if the control plane closes the connection.
     closes: bool,
-    /// The connection is over, but commands are in a store.
+    /// True if the connection has ended with commands in a store.
     drains: bool,
 }
 
-/// How it is known whether the host has lost the connection.
+/// Evidence that shows whether the host has lost the connection.
 #[derive(Debug)]
 enum Proof<C> {
-    /// By its socket.
+    /// The state of its socket.
     Connection(C),
-    /// By asking the host.
+    /// A probe of the host.
     Asked(Question),
-    /// Nothing is executed that matters to its next connections.
+    /// None needed: nothing is executed that affects its next connections.
     Harmless,
 }
 
-/// Whether the host still has a lane.
+/// State of the probes of a lane.
 #[derive(Clone, Copy, Debug)]
 struct Question {
-    /// It was there when it was asked then.
+    /// Time of the last probe that the host has confirmed.
     proven: Instant,
-    /// It is being asked since then.
+    /// Time since which a probe is pending.
     asked: Option<Instant>,
 }
 
-/// Whether a Connect may be answered.
+/// Decision on a Connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict<'a> {
-    /// Nothing stands against it.
+    /// Accept the Connect.
     Go,
-    /// Lanes of the host have not noticed that they are lost: end them without executing more, and try again then.
-    /// The host has given up the I/O queues of these controllers ([`Target::end_queues`]).
+    /// Close stale lanes of the host, which have not noticed their loss, without executing more; then retry. The host
+    /// has dropped the I/O queues of these controllers ([`Target::end_queues`]).
     Sweep(&'a str, Vec<u16>),
-    /// Ask the host for its lanes, then try again.
+    /// Probe the host for its lanes, then retry.
     Ask(&'a str),
-    /// Try again when [`Presences::settled`] says so.
+    /// Retry once [`Presences::settled`] returns true.
     Wait,
-    /// Commands of the host's lost connections to this subsystem are in a store: the host is to try again.
+    /// Refuse: commands of the host's lost connections to this subsystem are in a store, and the host has to retry.
     Busy(&'a str),
 }
 
-/// What is left of connections that a host has lost.
+/// Leftovers of connections that a host has lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Remains {
     Nothing,
-    /// Lanes that have not noticed yet.
+    /// Lanes that have not noticed their loss.
     Lanes,
     /// Lanes that are being closed.
     Closing,
-    /// Lanes that the host may have lost: it is to be asked, or is being asked.
+    /// Lanes that the host may have lost: they have to be probed, or are being probed.
     Doubtful,
 }
 
-/// All of them. `C` names a connection that can be looked at; those named here are open: a connection leaves before
-/// it is closed.
+/// All connections of all hosts. `C` identifies a connection whose state can be checked. Those in the registry are
+/// open: a connection leaves before it is closed.
 #[derive(Debug)]
 pub struct Presences<C> {
     hosts: HashMap<Arc<str>, Vec<Entry<C>>>,
     last: u64,
-    /// Somebody waits to be tried again.
+    /// True if a Connect waits for its retry.
     is_waited_for: bool,
 }
 
@@ -107,9 +108,9 @@ impl<C> Default for Presences<C> {
 }
 
 impl<C: Copy> Presences<C> {
-    /// Whether the Connect `sqe` with `data`, which came at `since`, may be answered. `any_lost` says whether the host
-    /// has ended one of its connections, though what it sent before may be unread; `has_ended_lost` whether a controller
-    /// has had the one ended that its host had lost ([`Target::has_ended_lost`]).
+    /// Decides on the Connect `sqe` with `data`, which arrived at `since`. `any_lost` is true if the host has closed
+    /// one of its connections, though earlier data may be unread. `has_ended_lost` is true for a controller that has
+    /// reset the one that its host had lost ([`Target::has_ended_lost`]).
     pub fn admit<'a>(
         &mut self,
         now: Instant,
@@ -121,7 +122,7 @@ impl<C: Copy> Presences<C> {
     ) -> Verdict<'a> {
         let data = ConnectData::ref_from_bytes(data).ok();
         let hostnqn = data.and_then(|data| parse_nqn(&data.hostnqn)).unwrap_or_default();
-        // A host has its lanes when it goes on with a controller.
+        // A host that connects a further queue of a controller still has its lanes.
         let is_admin = Connect::parse(sqe).qid == 0;
         let asked_since = if is_admin { since } else { Instant::default() };
         let subnqn = data.and_then(|data| parse_nqn(&data.subnqn)).unwrap_or_default();
@@ -141,19 +142,20 @@ impl<C: Copy> Presences<C> {
         verdict
     }
 
-    /// Somebody waits, for this or for the end of commands in a store: [`Presences::settled`] will say so.
+    /// Notes that a Connect waits, for this or for the end of commands in a store: [`Presences::settled`] returns true
+    /// next.
     pub fn wait(&mut self) {
         self.is_waited_for = true;
     }
 
-    /// After something has changed: whether those who wait are to try again.
+    /// Returns true if waiting Connects have to be retried. To call after a change.
     #[must_use]
     pub fn settled(&mut self) -> bool {
         core::mem::take(&mut self.is_waited_for)
     }
 
-    /// A queue was granted: its host has proved who it is, or need not. Without a connection of its own the host is
-    /// asked.
+    /// Adds a granted queue, whose host is authenticated or need not be. Without a `connection` of its own it is
+    /// probed.
     pub fn enter(
         &mut self,
         now: Instant,
@@ -179,8 +181,8 @@ impl<C: Copy> Presences<C> {
         present.find(|entry| entry.number == presence.number)
     }
 
-    /// The next thing that `target` wants done, also as nothing is left of connections. From then on nobody is let in
-    /// before the connections that it closes have gone, whatever they have received.
+    /// Returns the next event of `target`, and completes resets as leftovers vanish. From then on no Connect of the
+    /// host is accepted before the closed connections have left, whatever they have received.
     pub fn next_event(&mut self, target: &mut Target) -> Option<TargetEvent> {
         let event = target.poll_event().or_else(|| {
             target.settle_resets(|hostnqn, cntlid| self.remains_of(hostnqn, cntlid));
@@ -198,27 +200,27 @@ impl<C: Copy> Presences<C> {
         }
     }
 
-    /// Whether anything is left of that host's controller that may still be executed.
+    /// True if the host's controller has leftovers that may still execute commands.
     #[must_use]
     pub fn remains_of(&self, hostnqn: &str, cntlid: u16) -> bool {
         let present = self.hosts.get(hostnqn);
         present.is_some_and(|present| present.iter().any(|entry| entry.queue.0 == cntlid))
     }
 
-    /// The same of whatever host's: its identifier is not another one's before nothing is left.
+    /// True if a controller of any host with that identifier has leftovers: the identifier is not reused before.
     #[must_use]
     pub fn remains_of_any(&self, cntlid: u16) -> bool {
         self.hosts.values().flatten().any(|entry| entry.queue.0 == cntlid)
     }
 
-    /// The connection is over; commands are in a store.
+    /// Records that the connection has ended with commands in a store.
     pub fn drain(&mut self, presence: &Presence) {
         if let Some(entry) = self.find(presence) {
             entry.drains = true;
         }
     }
 
-    /// Nothing is left of it.
+    /// Removes a connection of which nothing is left.
     pub fn leave(&mut self, presence: &Presence) {
         if let Some(present) = self.hosts.get_mut(&presence.hostnqn) {
             present.retain(|entry| entry.number != presence.number);
@@ -228,8 +230,8 @@ impl<C: Copy> Presences<C> {
         }
     }
 
-    /// Asks the host for its lanes of which it has not said since then that it has them. Whether there are any that it
-    /// is not being asked for.
+    /// Marks the host's lanes as being probed, except those confirmed since `since`. Returns true if there is any that
+    /// was not being probed.
     fn ask(&mut self, now: Instant, hostnqn: &str, since: Instant) -> bool {
         let mut has_new = false;
         for entry in self.hosts.get_mut(hostnqn).into_iter().flatten() {
@@ -244,7 +246,7 @@ impl<C: Copy> Presences<C> {
         has_new
     }
 
-    /// The host has the lane, as it was asked.
+    /// Records that the host has confirmed the lane, as of the time of the probe.
     pub fn answered(&mut self, presence: &Presence) {
         if let Some(entry) = self.find(presence)
             && let Proof::Asked(question) = &mut entry.proof
@@ -254,8 +256,8 @@ impl<C: Copy> Presences<C> {
         }
     }
 
-    /// Controllers of which the host has ended a connection. A host that loses one ends them all, and the target may not
-    /// have heard of the others: the network can lose a reset.
+    /// Returns the controllers of which the host has closed a connection. A host that loses one closes them all, and
+    /// the target may not have noticed the others: the network can lose a reset.
     fn lost(&self, hostnqn: &str, any_lost: impl Fn(&[C]) -> bool) -> Vec<u16> {
         let present = self.hosts.get(hostnqn).into_iter().flatten();
         let lost = present.filter_map(|entry| match entry.proof {
@@ -268,13 +270,14 @@ impl<C: Copy> Presences<C> {
         lost
     }
 
-    /// Whether commands of the host's lost connections to the subsystem are in a store.
+    /// True if commands of the host's lost connections to the subsystem are in a store.
     fn has_commands(&self, hostnqn: &str, subnqn: &str) -> bool {
         let mut present = self.hosts.get(hostnqn).into_iter().flatten();
         present.any(|entry| entry.drains && *entry.subnqn == *subnqn)
     }
 
-    /// What is left of connections that the host, which connects since then, has lost, and that may execute more.
+    /// Returns the leftovers that may still execute commands, of connections that the host has lost; it connects since
+    /// `since`.
     fn remains(&self, hostnqn: &str, since: Instant, any_lost: impl Fn(&[C]) -> bool) -> Remains {
         let present = self.hosts.get(hostnqn).into_iter().flatten();
         let present: Vec<&Entry<C>> = present.filter(|entry| !entry.drains).collect();
@@ -295,7 +298,7 @@ impl<C: Copy> Presences<C> {
         }
     }
 
-    /// Connections of which something is left.
+    /// Returns the number of connections with leftovers.
     #[must_use]
     pub fn count(&self) -> usize {
         self.hosts.values().map(Vec::len).sum()
@@ -312,14 +315,14 @@ mod tests {
 
     const NOW: Instant = Instant(1_000_000_000);
     const HOST: &str = "nqn.x:h";
-    /// A controller of [`HOST`] that has had the lost one ended.
+    /// A controller of [`HOST`] that has reset the lost one.
     const ENDED: u16 = 9;
 
     fn second(n: u64) -> Instant {
         NOW + Duration::from_secs(n)
     }
 
-    /// A queue of [`HOST`].
+    /// Returns a queue of [`HOST`].
     fn queue(cntlid: u16, qid: u16) -> Connected {
         Connected {
             cntlid,
@@ -341,8 +344,8 @@ mod tests {
         }
     }
 
-    /// A Connect of `host`, with the connections that it has lost; "ended" and "elsewhere" are [`HOST`] with [`ENDED`], and at
-    /// another subsystem.
+    /// Returns the verdict for a Connect of `host`, with the connections that it has lost. "ended" and "elsewhere" are
+    /// [`HOST`] with [`ENDED`], and at another subsystem.
     fn connect(
         presences: &mut Presences<u32>,
         host: &str,
@@ -372,14 +375,14 @@ mod tests {
         assert!(!presences.settled(), "nobody waits");
         assert_eq!(connect(&mut presences, HOST, 0, NOW, &[7]), format!("Sweep({HOST:?}, [1])"));
         assert!(presences.settled());
-        // It goes on with a controller, perhaps that one.
+        // It continues with a controller, perhaps the lost one.
         assert_eq!(connect(&mut presences, HOST, 3, NOW, &[7]), format!("Sweep({HOST:?}, [])"));
         assert!(presences.settled());
         assert!(!presences.settled(), "told once");
         assert_eq!(connect(&mut presences, "nqn.x:other", 0, NOW, &[7]), "Go");
         presences.drain(&presence);
         assert_eq!(connect(&mut presences, HOST, 1, NOW, &[7]), format!("Busy({HOST:?})"));
-        // What is closed already may be in a store for ever.
+        // A closed connection may have commands in a store forever.
         presences.close((1, 1));
         for (host, qid) in [(HOST, 0), ("elsewhere", 0), ("elsewhere", 1), ("ended", 1)] {
             assert_eq!(connect(&mut presences, host, qid, NOW, &[7]), "Go", "{host} {qid}");
@@ -391,7 +394,7 @@ mod tests {
         assert_eq!(presences.count(), 0);
     }
 
-    /// A reactor may be slow to close what the control plane has given up, and execute more of it meanwhile.
+    /// A reactor may be slow to close connections, and execute more commands meanwhile.
     #[test]
     fn nobody_is_let_in_before_what_is_to_be_closed_has_gone() {
         let mut presences = Presences::default();
@@ -417,14 +420,14 @@ mod tests {
         presences.enter(NOW, &queue(1, 0), None);
         let presence = presences.enter(NOW, &queue(1, 1), None);
         assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
-        // It goes on with its controller: it has its lanes.
+        // It continues with its controller: it has its lanes.
         assert_eq!(connect(&mut presences, HOST, 2, second(1), &[]), "Go");
         assert_eq!(connect(&mut presences, HOST, 0, second(1), &[]), format!("Ask({HOST:?})"));
         assert_eq!(connect(&mut presences, HOST, 0, second(1), &[]), "Wait");
         presences.answered(&presence);
         assert!(presences.settled());
         assert_eq!(connect(&mut presences, HOST, 0, second(1), &[]), "Go");
-        // That was no answer to a later question.
+        // The confirmation does not count for a later probe.
         assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), format!("Ask({HOST:?})"));
         presences.drain(&presence);
         assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), "Go");

@@ -1,9 +1,9 @@
 //! Target queue pair: commands and data in, completions and data out (NVMe TCP Transport, section 3.3).
 //!
-//! Sans-IO, the mirror of the host's: the caller offers received octets to [`Qpair::poll_rx`], executes
-//! what [`RxEvent::Command`] names, and answers with [`Qpair::request_data`], [`Qpair::respond`] or
-//! [`Qpair::respond_with_data`]. A slot lives from its command until its response has left
-//! ([`Qpair::sent`]); the caller keeps the slot's data.
+//! Sans-IO, the mirror of the host's: the caller passes received bytes to [`Qpair::poll_rx`] and executes each
+//! [`RxEvent::Command`]. It completes them with [`Qpair::request_data`], [`Qpair::respond`] or
+//! [`Qpair::respond_with_data`]. A slot lives from its command until its response was sent ([`Qpair::sent`]); the
+//! caller keeps the slot's data.
 
 use super::state::State;
 use core::iter;
@@ -25,47 +25,47 @@ use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::FromBytes;
 
-/// What a target grants a connection.
+/// Parameters that a target grants a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Digests granted when asked for.
+    /// Digests granted on request.
     pub digests: Digests,
-    /// MAXH2CDATA: most octets in a H2CData PDU, a multiple of 4, at least 4,096.
+    /// MAXH2CDATA: data of an H2CData PDU in bytes, at most; a multiple of 4, at least 4,096.
     pub maxh2cdata: u32,
-    /// Most octets of in-capsule data.
+    /// In-capsule data in bytes, at most.
     pub in_capsule_bytes_max: u32,
     pub policy: PolicyConfig,
 }
 
-/// Entries of a queue before its Connect command has said how many.
+/// Entries of a queue before its Connect command sets their number.
 const ENTRIES_BEFORE_CONNECT: u16 = 32;
-/// SQHD that agrees to go without SQ flow control (NVMe Base 2.0, section 6.3, Connect response).
+/// SQHD that confirms operation without SQ flow control (NVMe Base 2.0, section 6.3, Connect response).
 pub const SQHD_NO_FLOW_CONTROL: u16 = 0xffff;
 
-/// Event of what was received. It borrows the input.
+/// Event of received data. It borrows the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxEvent<'a> {
-    /// ICReq: the connection is set up.
+    /// ICReq: the connection is initialized.
     Initialized,
-    /// A command; if it has in-capsule data, that and its `DataDone` event follow.
+    /// A command. In-capsule data follows, with a `DataDone` event.
     Command {
-        /// Names the command until its response was sent.
+        /// Slot of the command until its response was sent.
         slot: u16,
         sqe: &'a Sqe,
-        /// Octets of in-capsule data.
+        /// Bytes of in-capsule data.
         in_capsule_bytes: u32,
     },
-    /// The command wants whole blocks ([`Qpair::deliver_whole`]), but the data that comes next ends inside of one,
-    /// and the rest of it comes later. From now on data is delivered as it comes.
+    /// The command requires whole blocks ([`Qpair::deliver_whole`]), but the next data ends inside of one, and its rest
+    /// arrives later. From now on data is delivered as it arrives.
     SplitBlock {
         slot: u16,
-        /// Where in the command's data, a multiple of the block, delivery as it comes begins.
+        /// Offset in the command's data, a multiple of the block, from which data is delivered as it arrives.
         offset: u32,
     },
     /// All data of the command has arrived.
     DataDone {
         slot: u16,
-        /// Every data digest was right.
+        /// True if every data digest was correct.
         intact: bool,
     },
 }
@@ -75,11 +75,11 @@ enum SlotState {
     Free,
     /// Its R2T waits in the FIFO.
     Requesting,
-    /// Its data is arriving: in the capsule, or asked for by an R2T.
+    /// Its data is arriving: in-capsule, or after an R2T.
     Receiving {
         by_r2t: bool,
     },
-    /// The caller has it.
+    /// The caller executes it.
     Executing,
     /// Its response waits in the FIFO.
     Responding,
@@ -93,18 +93,18 @@ struct Slot {
     state: SlotState,
     corrupt: bool,
     urgency: Urgency,
-    /// The command does not say how urgent it is.
+    /// True if the command sets no urgency itself.
     is_unclassed: bool,
-    /// An Asynchronous Event Request.
+    /// True for an Asynchronous Event Request.
     is_event_request: bool,
-    /// Octets expected while receiving, to be sent while responding.
+    /// Bytes of data, expected while receiving, to send while responding.
     data_bytes: u32,
     received: u32,
-    /// Data is delivered in multiples of this.
+    /// Unit of data delivery in bytes.
     block_bytes: u32,
     result: u64,
     status: Status,
-    /// When it was answered.
+    /// Time of the response.
     answered: Instant,
 }
 
@@ -130,7 +130,7 @@ pub struct Qpair {
     framer: Framer,
     rx: RxState,
     digests: Digests,
-    /// HPDA in octets.
+    /// HPDA in bytes.
     alignment: u32,
     entries: u16,
     sqhd: u16,
@@ -145,7 +145,7 @@ pub struct Qpair {
 }
 
 impl Qpair {
-    /// The queue pair of a new connection.
+    /// Creates the queue pair of a new connection.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Qpair {
@@ -167,8 +167,8 @@ impl Qpair {
         }
     }
 
-    /// Connect succeeded: queue `qid` has `entries` entries (SQSIZE + 1), and its commands are of `class` unless
-    /// they or their namespace say otherwise.
+    /// Applies a successful Connect: queue `qid` has `entries` entries (SQSIZE + 1), and its commands have `class`
+    /// unless they or their namespace set another one.
     pub fn set_connected(&mut self, qid: u16, entries: u16, sq_flow_control: bool, class: Class) {
         self.is_io = qid > 0;
         self.entries = entries;
@@ -179,51 +179,51 @@ impl Qpair {
         }
     }
 
-    /// The digests agreed.
+    /// Returns the negotiated digests.
     #[must_use]
     #[inline]
     pub fn digests(&self) -> Digests {
         self.digests
     }
 
-    /// So many commands are in a store that takes its time: they keep neither end busy.
+    /// Sets the number of commands in a slow store, which keep neither end busy.
     pub fn set_in_store(&mut self, commands: u32) {
         self.in_store = commands;
     }
 
-    /// Commands received whose responses have not left.
+    /// Returns the number of commands received whose responses were not sent.
     #[must_use]
     #[inline]
     pub fn in_flight(&self) -> u32 {
         (self.slots.len() - self.free.len()) as u32
     }
 
-    /// Doorbells rung so far.
+    /// Returns the number of doorbells rung.
     #[must_use]
     #[inline]
     pub fn doorbells(&self) -> Doorbells {
         self.out.batcher().doorbells()
     }
 
-    /// The batching state: deadline, doorbells; the lane says when a turn is drained.
+    /// Returns the batching state, with deadline and doorbells; the lane reports when a turn is drained.
     #[inline]
     pub fn batcher(&mut self) -> &mut Batcher {
         self.out.batcher_mut()
     }
 
-    /// The command identifier of a slot.
+    /// Returns the command identifier of a slot.
     #[must_use]
     pub fn cid(&self, slot: u16) -> u16 {
         self.slots[usize::from(slot)].cid
     }
 
-    /// The slot of a command in execution that is no Asynchronous Event Request.
+    /// Returns the slot of an executing command, other than an Asynchronous Event Request.
     #[must_use]
     pub fn slot_of(&self, cid: u16) -> Option<u16> {
         self.executing(cid, false)
     }
 
-    /// The slot of an outstanding Asynchronous Event Request.
+    /// Returns the slot of an outstanding Asynchronous Event Request.
     #[must_use]
     pub fn event_request_of(&self, cid: u16) -> Option<u16> {
         self.executing(cid, true)
@@ -238,8 +238,8 @@ impl Qpair {
         self.slots.iter().position(found).map(|number| number as u16)
     }
 
-    /// Frees the slot of an outstanding Asynchronous Event Request whose identifier comes again: hosts end these
-    /// requests by themselves before they shut a controller down. No completion is sent.
+    /// Frees the slot of an outstanding Asynchronous Event Request whose identifier is reused: hosts consider these
+    /// requests ended before they shut a controller down. No completion is sent.
     fn retire_event_request(&mut self, cid: u16) {
         if let Some(number) = self.event_request_of(cid) {
             self.slots[usize::from(number)].state = SlotState::Free;
@@ -247,7 +247,7 @@ impl Qpair {
         }
     }
 
-    /// The slot of a command that was not answered, and whether its data is still to come.
+    /// Returns the slot of a command without a response, and whether its data is still to arrive.
     #[must_use]
     pub fn unanswered(&self, cid: u16) -> Option<(u16, bool)> {
         let awaits_data = |slot: &Slot| match slot.state {
@@ -259,7 +259,7 @@ impl Qpair {
         slots.find_map(|(number, slot)| Some((number, awaits_data(slot)?)))
     }
 
-    /// Whether data of the command in a slot is still to come.
+    /// True if data of the command in a slot is still to arrive.
     #[must_use]
     pub fn awaits_data(&self, slot: u16) -> bool {
         let slot = self.slots.get(usize::from(slot));
@@ -268,8 +268,8 @@ impl Qpair {
         })
     }
 
-    /// Octets that come next and may be received straight into a slot's data: slot, offset, length. None of a
-    /// command that wants whole blocks.
+    /// Returns the next bytes that may be received straight into a slot's data: slot, offset, length. `None` for a
+    /// command that requires whole blocks.
     #[must_use]
     #[inline]
     pub fn wanted(&self) -> Option<(u16, u32, u32)> {
@@ -278,7 +278,7 @@ impl Qpair {
         (length > 0 && slot.block_bytes == 1).then_some((number, slot.received, length))
     }
 
-    /// Octets that come next and belong to a command that wants whole blocks.
+    /// Returns the number of next bytes that belong to a command that requires whole blocks.
     #[must_use]
     #[inline]
     pub fn whole_left(&self) -> u32 {
@@ -286,8 +286,9 @@ impl Qpair {
         if self.slots[usize::from(slot)].block_bytes == 1 { 0 } else { self.framer.wanted() }
     }
 
-    /// Of `available` octets, those that may be received straight into the data of a command that wants whole blocks:
-    /// slot, offset, length. All of them have to be there at once, as no block may stay half received.
+    /// Returns the part of the next `available` bytes that may be received straight into the data of a command that
+    /// requires whole blocks: slot, offset, length. All of it has to be received at once, as no block may stay half
+    /// received.
     #[must_use]
     pub fn wanted_whole(&self, available: usize) -> Option<(u16, u32, u32)> {
         let (left, RxState::InData { slot: number, .. }) = (self.whole_left(), self.rx) else {
@@ -299,7 +300,7 @@ impl Qpair {
         (whole > 0).then_some((number, slot.received, whole))
     }
 
-    /// Octets named by [`Qpair::wanted`] or [`Qpair::wanted_whole`] were received into their place.
+    /// Records that bytes returned by [`Qpair::wanted`] or [`Qpair::wanted_whole`] were received into the slot's data.
     pub fn placed(&mut self, data: &[u8]) {
         if let RxState::InData { slot, .. } = self.rx {
             self.framer.placed(data);
@@ -307,8 +308,7 @@ impl Qpair {
         }
     }
 
-    /// The commands that come next in `input`, as far as nothing else comes between them: to look ahead. Nothing of them
-    /// has been checked.
+    /// Returns the next commands in `input`, up to the first other PDU, for prefetching. They are not checked.
     #[inline]
     pub fn ahead<'a>(&self, input: &'a [u8]) -> impl Iterator<Item = &'a Sqe> + use<'a> {
         let is_next = self.rx == RxState::Ready && self.framer.is_at_header();
@@ -322,11 +322,11 @@ impl Qpair {
         })
     }
 
-    /// Goes on through `input` from `*at`; `None` when more bytes are needed than it holds (keep those
-    /// from `*at` on). Calls `fill` with data of a command, and the offset in the command's data where it belongs.
+    /// Processes `input` from `*at`. Returns `None` when it needs more bytes than `input` holds (keep those from `*at`
+    /// on). Calls `fill` with a command's data, and the offset in that data.
     ///
     /// # Errors
-    /// The connection cannot go on; a C2HTermReq is queued if the peer is to blame.
+    /// The connection has to end; a C2HTermReq is queued if the peer is at fault.
     #[inline]
     pub fn poll_rx<'a>(
         &mut self,
@@ -345,7 +345,7 @@ impl Qpair {
         result
     }
 
-    /// Nothing is sent any more, but a C2HTermReq to a peer that misbehaves.
+    /// Ends sending, except for a C2HTermReq to a peer that violates the protocol.
     fn end(&mut self, now: Instant, error: QpairError) {
         self.rx = RxState::Ended;
         self.out.clear();
@@ -392,7 +392,8 @@ impl Qpair {
         }
     }
 
-    /// How much of `available` octets the framer gets: not the beginning of a block that the command wants whole.
+    /// Returns how many of `available` bytes the framer gets: not the beginning of a block that the command requires
+    /// whole.
     fn offered(&self, available: usize) -> usize {
         let RxState::InData { slot, .. } = self.rx else { return available };
         let (slot, (skip, left)) = (&self.slots[usize::from(slot)], self.framer.data_left());
@@ -400,7 +401,7 @@ impl Qpair {
         if slot.block_bytes == 1 || data >= left as usize {
             return available;
         }
-        // What was delivered ends with a block, or the command would not want whole ones any more.
+        // The delivered data ends with a block, because otherwise the command would not require whole blocks any more.
         available - data % slot.block_bytes as usize
     }
 
@@ -445,7 +446,7 @@ impl Qpair {
         self.digests =
             Digests { header: asked.header && granted.header, data: asked.data && granted.data };
         self.rx = RxState::Ready;
-        // Our own CPDA is 0: data from the host is aligned to dwords.
+        // The target's own CPDA is 0: data from the host is aligned to dwords.
         self.framer.agree(self.digests, 4);
         self.push(now, Tx::IcResp, &Parcel::control());
         Ok(Some(RxEvent::Initialized))
@@ -463,12 +464,12 @@ impl Qpair {
         if !self.is_io {
             self.retire_event_request(pdu.sqe.cid.get());
         }
-        // A queue of N entries holds N - 1 commands; the one that frees a slot may be in a caravan.
+        // A queue of N entries holds N - 1 commands; the response that frees a slot may be in a caravan.
         if self.in_flight() >= u32::from(self.entries) + self.departing.len() as u32 {
             let what = "more commands than the submission queue holds";
             return Err(PeerMisbehaved::new(Fes::PduSequenceError, what).into());
         }
-        // What the control plane answers later it knows by that identifier.
+        // The control plane identifies commands that it completes later by that identifier.
         if !self.is_io && self.unanswered(pdu.sqe.cid.get()).is_some() {
             let what = "a command identifier that another command of the admin queue has";
             return Err(PeerMisbehaved::field(10, what).into());
@@ -512,7 +513,7 @@ impl Qpair {
         (self.slots.len() - 1) as u16
     }
 
-    /// Class of the command's namespace: its R2T and response are treated so unless the command says otherwise.
+    /// Applies the class of the command's namespace to its R2T and response, unless the command sets its own.
     pub fn set_class(&mut self, slot: u16, class: Class) {
         let slot = &mut self.slots[usize::from(slot)];
         if slot.is_unclassed {
@@ -520,15 +521,15 @@ impl Qpair {
         }
     }
 
-    /// Data of the command is delivered in whole blocks of `block_bytes`, each at once: what has come of an unfinished
-    /// one stays in the input. To be said before any of it has come.
+    /// Makes the command's data be delivered in whole blocks of `block_bytes`, each at once: the bytes of an incomplete
+    /// one stay in the input. To call before any data was received.
     pub fn deliver_whole(&mut self, slot: u16, block_bytes: u32) {
         let slot = &mut self.slots[usize::from(slot)];
         debug_assert_eq!(slot.received, 0, "the first block may have been delivered in parts");
         slot.block_bytes = block_bytes.max(1);
     }
 
-    /// Asks the host for the command's `data_bytes` (R2T); `Data` and `DataDone` events follow.
+    /// Requests the command's `data_bytes` from the host (R2T); data and a `DataDone` event follow.
     pub fn request_data(&mut self, now: Instant, slot: u16, data_bytes: u32) {
         let s = &mut self.slots[usize::from(slot)];
         debug_assert_eq!(s.state, SlotState::Executing, "R2T for a command that has its data");
@@ -599,12 +600,12 @@ impl Qpair {
         Some(RxEvent::DataDone { slot: number, intact: !slot.corrupt })
     }
 
-    /// Answers a command that returns no data.
+    /// Queues the response of a command that returns no data.
     pub fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64) {
         self.push_response(now, slot, status, result, 0);
     }
 
-    /// Answers a command with `data_bytes` of the slot's data; the status is success.
+    /// Queues a successful response with `data_bytes` of the slot's data.
     #[inline]
     pub fn respond_with_data(&mut self, now: Instant, slot: u16, data_bytes: u32, result: u64) {
         self.push_response(now, slot, Status::SUCCESS, result, data_bytes);
@@ -617,7 +618,7 @@ impl Qpair {
         if s.state != SlotState::Executing {
             return; // somebody else has the slot by now, and its data
         }
-        // A host that reuses its lowest free identifiers tells how many commands it has in flight.
+        // The identifiers show how many commands are in flight at a host that reuses its lowest free ones.
         let in_flight = u32::from(s.cid & (SLOTS_MAX - 1)) + 1;
         self.out.batcher_mut().set_in_flight(in_flight.saturating_sub(self.in_store).max(1));
         s.state = SlotState::Responding;
@@ -629,8 +630,7 @@ impl Qpair {
         self.push(now, Tx::Response { slot }, &parcel);
     }
 
-    /// Fills `caravan` with what a doorbell has released, within the policy's limits; `false` when
-    /// nothing was added.
+    /// Fills `caravan` with released entries, within the policy's limits. Returns false if none was added.
     pub fn poll_tx(&mut self, caravan: &mut impl Caravan) -> bool {
         let mut load = Load::default();
         while caravan.has_room() {
@@ -645,7 +645,7 @@ impl Qpair {
         load.count() > 0
     }
 
-    /// Whether something released waits for a caravan.
+    /// True if released entries wait for a caravan.
     #[must_use]
     #[inline]
     pub fn has_tx(&self) -> bool {
@@ -683,7 +683,7 @@ impl Qpair {
         self.departing.push(number);
         let slot = *slot;
         if slot.data_bytes > 0 {
-            // Without SQ flow control nobody needs SQHD: the data says "success" itself.
+            // Without SQ flow control SQHD is not needed: the data PDU itself reports success.
             let success = !self.sq_flow_control && slot.result == 0;
             self.emit_data(number, &slot, success, caravan);
             if success {
@@ -713,21 +713,21 @@ impl Qpair {
         caravan.payload(number, 0, length, self.digests.data);
     }
 
-    /// Slots whose responses are in the caravan.
+    /// Returns the slots whose responses are in the caravan.
     #[must_use]
     #[inline]
     pub fn departing(&self) -> &[u16] {
         &self.departing
     }
 
-    /// When the command in a slot was answered.
+    /// Returns when the response of a slot was queued.
     #[must_use]
     pub fn answered(&self, slot: u16) -> Instant {
         self.slots[usize::from(slot)].answered
     }
 
-    /// The caravan has left: its slots are free again, each handed to `release` with its command's identifier and when
-    /// it was answered.
+    /// Records that the caravan was sent: its slots are free again. Passes each to `release` with its command's
+    /// identifier and the time of its response.
     #[inline]
     pub fn sent(&mut self, mut release: impl FnMut(u16, u16, Instant)) {
         for number in self.departing.drain(..) {
@@ -739,8 +739,8 @@ impl Qpair {
     }
 }
 
-/// Admin and fabrics commands are answered without delay; others may say how they want to be treated, or leave
-/// that to their namespace and connection, of `class` (`true`).
+/// Returns the urgency of a command. Admin and fabrics commands are urgent; others may set a class, or use that of
+/// their namespace and connection, `class` (then the second value is true).
 #[inline]
 #[must_use]
 pub fn urgency_of(sqe: &Sqe, is_io: bool, class: Class) -> (Urgency, bool) {

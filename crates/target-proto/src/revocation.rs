@@ -1,5 +1,5 @@
-//! Controllers that end as keys, TLS or listeners change: those that would not be let in any more as they were
-//! ([`Target::end_unadmitted`]), or whose hosts have no key any more.
+//! End of controllers after changes of keys, TLS or listeners: those that would not be admitted any more
+//! ([`Target::end_unadmitted`]), and those whose hosts have no key any more.
 
 use super::authentication::{Asked, Authentication};
 use super::carrier::{Admission, Carrier};
@@ -13,7 +13,7 @@ use core::net::SocketAddr;
 use roadtrain_proto::security::TlsHosts;
 use roadtrain_proto::security::dhchap::Concatenation;
 
-/// Everything that decides about the admission of a queue, apart from its names.
+/// Settings that decide on the admission of a queue, apart from its names.
 struct Rules<'a> {
     authentication: &'a Authentication,
     tls_hosts: &'a TlsHosts,
@@ -21,8 +21,8 @@ struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// The carrier of a plain queue by now: its listener may have another use of TLS. `None` where that takes nothing
-    /// but TLS.
+    /// Returns the current carrier of a plain queue, whose listener may have another use of TLS now. `None` if the
+    /// listener accepts only TLS.
     fn carrier(&self, carrier: Carrier, local: SocketAddr) -> Option<Carrier> {
         if carrier.is_secured() {
             return Some(carrier);
@@ -40,7 +40,7 @@ impl Rules<'_> {
         }
     }
 
-    /// True if a queue of that controller would be let in again as it was.
+    /// True if a queue of that controller would be admitted again.
     fn admits(&self, controller: &Controller, qid: u16, admission: Admission) -> bool {
         let Admission { carrier, is_authenticated } = admission;
         let (host, subsystem) = (&*controller.hostnqn, &*controller.subnqn);
@@ -59,7 +59,7 @@ impl Rules<'_> {
 }
 
 impl Target {
-    /// Proof that the host of a queue is asked for by now.
+    /// Returns the authentication currently required of a queue's host.
     #[must_use]
     pub fn asked(&self, connected: &Connected) -> Option<Asked> {
         let is_discovery = connected.kind == ControllerKind::Discovery;
@@ -77,7 +77,7 @@ impl Target {
         keys(self.asked(connected).as_ref()) == keys(connected.asked.as_deref())
     }
 
-    /// Ends the controllers that would not be let in any more as they were, by these rules.
+    /// Ends the controllers that these settings would not admit any more.
     pub(super) fn end_unadmitted(
         &mut self,
         authentication: &Authentication,
@@ -96,8 +96,8 @@ impl Target {
         }
     }
 
-    /// The hosts that have a key for TLS by now. Controllers of those that have none any more end, as do connections
-    /// that were secured and are not any controller's yet, and plain ones of hosts that have to use TLS now.
+    /// Sets the hosts that have a key for TLS. Controllers of hosts that have none any more end. So do secured
+    /// connections without a controller, and plain ones of hosts that have to use TLS now.
     pub fn set_tls_hosts(&mut self, hosts: TlsHosts) {
         let had = std::mem::replace(&mut self.tls_hosts, hosts);
         let have = self.tls_hosts.clone();
@@ -123,7 +123,7 @@ impl Target {
         self.end(ended);
     }
 
-    /// The controllers of such hosts at such subsystems.
+    /// Returns the controllers of hosts at subsystems for which `is_meant` is true.
     fn controllers_of(&self, is_meant: impl Fn(&str, &str) -> bool) -> Vec<u16> {
         let all = self.controllers.values();
         let meant = all.filter(|one| is_meant(&one.hostnqn, &one.subnqn));

@@ -1,4 +1,4 @@
-//! Buffers: who gets one when there are few, and who keeps one for too long.
+//! Buffers: allocation when they are scarce, and detection of hosts that keep them for too long.
 
 use super::environment::{Environment, Namespace};
 use super::slot::{Command, Data, Slot};
@@ -8,17 +8,17 @@ use core::ops::DerefMut;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
-/// What goes on as a buffer has come back: see [`Execution::feed`].
+/// Work of the caller after buffers were released: see [`Execution::feed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fed {
-    /// Receiving, with what the connection has kept: [`Execution::is_stalled`] no longer says that it has to wait.
+    /// Receive again, beginning with the data that the connection has kept: [`Execution::is_stalled`] is false now.
     Receiving,
-    /// An admin or fabrics command: as with [`Execution::command`].
+    /// Execute an admin or fabrics command, as [`Execution::command`] returns it.
     Admin(u16),
 }
 
 impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
-    /// Goes on with what waits for buffers, as far as there are some, to the next thing that the caller has to do.
+    /// Resumes commands that wait for buffers, as far as buffers are free. Returns the next work of the caller.
     pub fn feed(&mut self, env: &mut impl Environment<N, B>) -> Option<Fed> {
         for held in [&mut self.held, &mut self.waiting.held] {
             if *held == Held::WasSo {
@@ -52,19 +52,19 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// The lane's share of the buffers that wait for data of hosts. Those that wait already count.
+    /// Sets the lane's share of the buffers that wait for data of hosts. Buffers that wait already count.
     pub fn set_share(&mut self, mut share: BufferShare) {
         let waiting = self.slots.iter().map(|slot| slot.awaited_bytes);
         waiting.filter(|&bytes| bytes > 0).for_each(|bytes| share.begin(bytes));
         self.share = Some(share);
     }
 
-    /// The lane goes to another pool: see [`Execution::set_share`].
+    /// Drops the lane's share before it moves to another pool: see [`Execution::set_share`].
     pub fn leave_share(&mut self) {
         self.share = None;
     }
 
-    /// Whether a buffer for the command may wait for its data, in turn; it is counted then, and deferred otherwise.
+    /// True if a buffer for the command may wait for data, in turn. It is counted then, and otherwise deferred.
     #[inline]
     pub(super) fn may_wait(&mut self, slot: u16, bytes: u32) -> bool {
         if !self.deferred.is_empty() || !self.count_wait(slot, bytes) {
@@ -82,7 +82,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         true
     }
 
-    /// The command's data is here, or is not waited for any more.
+    /// Stops counting a command's buffer: its data has arrived, or is no longer expected.
     #[inline]
     pub(super) fn end_wait(&mut self, slot: u16) {
         let awaited = &mut self.slots[usize::from(slot)].awaited_bytes;
@@ -93,7 +93,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// Deferred writes get buffers, as far as their data may be waited for.
+    /// Gives deferred writes buffers, as far as the share allows.
     fn admit_deferred(&mut self, env: &mut impl Environment<N, B>) {
         while let Some(&slot) = self.deferred.front() {
             let command = &self.slots[usize::from(slot)].command;
@@ -106,7 +106,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// The command waits no longer; whether it has waited, for a buffer or for others' data.
+    /// Removes a command from the queues. Returns true if it was in one.
     pub(super) fn leave_queues(&mut self, slot: u16) -> bool {
         let waiting = self.starved.len() + self.deferred.len();
         self.starved.retain(|&starved| starved != slot);
@@ -115,7 +115,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.starved.len() + self.deferred.len() < waiting
     }
 
-    /// Ends a stall, if there is a buffer. The last one to starve is the one whose data is here already.
+    /// Ends a stall, if a buffer is free. The last waiting command is the one whose data has arrived.
     fn end_stall(&mut self, env: &mut impl Environment<N, B>) -> bool {
         let (Some(since), Some(&slot)) = (self.stalled, self.starved.back()) else { return false };
         let buffer = match &self.slots[usize::from(slot)].command {
@@ -136,7 +136,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         true
     }
 
-    /// Gives a command a buffer, unless it has to wait for one; then nothing is received if its data comes `along`.
+    /// Gives a command a buffer, unless it has to wait for one. Receiving stops then if its data comes `along`.
     pub(super) fn hold_or_wait(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -144,8 +144,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         bytes: u32,
         along: u32,
     ) -> bool {
-        // First come, first served; but data that is here already may use the reserve, because what the other
-        // buffers wait for may be behind it.
+        // First come, first served. Data that has arrived may use the reserve, because data for the other buffers may
+        // be behind it.
         let pooled = if self.starved.is_empty() { env.take(bytes) } else { None };
         let buffer = match pooled {
             None if along > 0 => env.take_reserved(bytes),
@@ -159,7 +159,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             self.starved.push_back(slot);
             self.stalled = Some(env.now());
         } else {
-            // Who stalls receiving stays the last: one whose time has come may be behind it otherwise.
+            // The command that stalls receiving stays last: a rate-limited one may come behind it otherwise.
             let ahead_of = usize::from(self.stalled.is_some());
             self.starved.insert(self.starved.len() - ahead_of, slot);
         }
@@ -172,14 +172,14 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.keep(now, slot, buffer);
     }
 
-    /// The command has a buffer.
+    /// Stores a command's buffer.
     fn keep(&mut self, now: Instant, slot: u16, buffer: B) {
         let since = self.patience(now);
         let slot = &mut self.slots[usize::from(slot)];
         (slot.data, slot.held_since) = (Data::Buffer(buffer), since);
     }
 
-    /// Answers a command with `bytes` of a buffer.
+    /// Completes a command with `bytes` of a buffer.
     pub(super) fn answer_with(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -194,15 +194,15 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         env.respond_with_data(slot, bytes, result);
     }
 
-    /// Nothing is received until a buffer is there, until blocks are open again that are written in place, or until less
-    /// waits for its time.
+    /// True if nothing is received: until a buffer is free, until blocks written in place are unlocked, or until less
+    /// data waits for its rate limit.
     #[inline]
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         self.stalled.is_some() || self.held != Held::No || self.waiting.held != Held::No
     }
 
-    /// Whether [`Execution::feed`] is to be called when buffers may have come back.
+    /// True if [`Execution::feed`] is to be called when buffers may be free.
     #[inline]
     #[must_use]
     pub fn is_starved(&self) -> bool {
@@ -210,15 +210,15 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         was_held || !self.starved.is_empty() || !self.deferred.is_empty()
     }
 
-    /// Whether a command waits because the pool is used up.
+    /// True if a command waits because the pool is exhausted.
     #[inline]
     #[must_use]
     pub fn lacks_buffers(&self) -> bool {
         !self.starved.is_empty()
     }
 
-    /// Receives data of writes in place only if none of it goes to blocks that one operation has to itself. Called when
-    /// such blocks are others. `true` if there is something to [feed](Execution::feed) now.
+    /// Holds receiving if an exclusive operation has locked blocks that commands write in place. To call when such
+    /// locks change. Returns true if [`Execution::feed`] has work now.
     pub fn hold_places(&mut self, env: &impl Environment<N, B>) -> bool {
         let is_closed =
             |namespace: &N, place| env.is_closed(namespace, |range| namespace.holds(place, range));
@@ -235,13 +235,13 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.held == Held::WasSo
     }
 
-    /// A clock that stands still while nothing is received: the host is not to blame for what does not come then.
+    /// Returns a clock that stops while nothing is received, because the host is not to blame then.
     pub(super) fn patience(&self, now: Instant) -> Instant {
         Instant(self.stalled.unwrap_or(now).0.saturating_sub(self.stalled_ns))
     }
 
-    /// What keeps a command's buffer for `limit` because of the host, if anything. While a store has the command it
-    /// has the buffer, too.
+    /// Returns why a command's buffer is kept for `limit` by the host, if so. While a store executes the command, it
+    /// has the buffer.
     #[must_use]
     pub fn overdue(&self, now: Instant, limit: Duration) -> Option<&'static str> {
         let now = self.patience(now);
@@ -252,7 +252,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         Some(if is_answered { "the answer was not taken" } else { "the data did not come" })
     }
 
-    /// The connection goes where other buffers are: each that it holds is replaced.
+    /// Replaces each buffer when the connection moves to another pool.
     pub fn replace_buffers(&mut self, mut replace: impl FnMut(B) -> B) {
         for slot in &mut self.slots {
             slot.data = match core::mem::replace(&mut slot.data, Data::None) {
@@ -262,7 +262,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// Octets of the buffers that it holds; those that stores have are not among them.
+    /// Returns the bytes of the buffers held, without those that stores have.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.slots.iter().map(Slot::buffered).sum()

@@ -1,17 +1,17 @@
-//! Who goes where on machines that answer to it: what a core has to do follows from the connections there.
+//! Simulations of machines whose cores are loaded by the connections placed on them.
 
 use super::*;
 use proptest::prelude::*;
 
-/// A connection's lasting load.
+/// A connection with a constant load.
 #[derive(Clone, Debug)]
 struct Lane {
     reactor: usize,
-    /// The core that its packets come in on.
+    /// Core on which its packets arrive.
     packets: usize,
-    /// What it costs its reactor, in thousandths of a core, ...
+    /// Load of its reactor, in thousandths of a core.
     target: u32,
-    /// ... and its host, on the core of its packets.
+    /// Load of its host, on the core of its packets.
     host: u32,
     moves: u32,
 }
@@ -24,7 +24,8 @@ struct World {
 }
 
 impl World {
-    /// Lanes by core of their packets, cost at the target, cost at the host on that core (0: it is elsewhere).
+    /// Creates lanes by core of their packets, cost at the target, cost at the host on that core (0: the host runs on
+    /// another machine).
     fn new(cores: usize, lanes: &[(usize, u32, u32)]) -> World {
         let mut flows = Flows::new((0..cores).map(Some).collect());
         let lane = |&(packets, target, host): &(usize, u32, u32)| {
@@ -38,14 +39,14 @@ impl World {
         if lane.reactor == lane.packets { lane.target } else { lane.target * FAR / 100 }
     }
 
-    /// What is asked of a core.
+    /// Returns the load offered to a core.
     fn wanted(&self, core: usize) -> u32 {
         let host = self.lanes.iter().filter(|lane| lane.packets == core).map(|lane| lane.host);
         let lanes = self.lanes.iter().filter(|lane| lane.reactor == core);
         host.sum::<u32>() + lanes.map(|lane| self.cost(lane)).sum::<u32>()
     }
 
-    /// Every reactor reports once; how many have moved.
+    /// Makes every reactor report once. Returns the number of moves.
     fn step(&mut self) -> u32 {
         let mut moves = 0;
         self.now += REPORT_EVERY;
@@ -53,7 +54,7 @@ impl World {
             let busy: Vec<u32> = (0..self.cores).map(|core| self.wanted(core).min(WHOLE)).collect();
             let here = || self.lanes.iter().enumerate().filter(|(_, l)| l.reactor == reactor);
             let own: u32 = here().map(|(_, lane)| self.cost(lane)).sum();
-            // A core that is wanted by more than it has gives each its part.
+            // An overloaded core gives each its part.
             let own = own * WHOLE / self.wanted(reactor).max(WHOLE);
             let flow = |(id, lane): (usize, &Lane)| Flow {
                 id: id as u64,
@@ -174,8 +175,8 @@ fn acknowledgements_of_what_was_sent_tell_nothing() {
 }
 
 proptest! {
-    /// Whatever lasting load there is: after twenty seconds nothing moves any more. With about one load of ten thousand
-    /// two connections still change places, ever more rarely.
+    /// With any constant load, nothing moves after twenty seconds. With about one load of ten thousand two connections
+    /// still change places, ever more rarely.
     #[test]
     fn a_lasting_load_comes_to_rest(
         cores in 1..6usize,
@@ -188,7 +189,7 @@ proptest! {
         prop_assert!(moved <= 2 * 5, "{moved} moves; {:?}", world.lanes);
     }
 
-    /// Whatever is reported: a connection moves less and less often.
+    /// With any reports, a connection moves less and less often.
     #[test]
     fn no_report_makes_a_connection_go_to_and_fro(
         reports in prop::collection::vec((0..=WHOLE, 0..=WHOLE, 0..=WHOLE, 0..3usize), 3000),

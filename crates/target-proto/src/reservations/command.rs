@@ -1,4 +1,4 @@
-//! Commands that change registrations and reservations, checked as far as they can be without a namespace.
+//! Commands that change registrations and reservations, checked as far as possible without a namespace.
 
 use roadtrain_wire::reservation::{
     Acquire, AcquireAction, ChangePersistence, ONE_KEY_BYTES, Register, RegisterAction, Release,
@@ -13,11 +13,11 @@ use roadtrain_wire::zerocopy::FromBytes;
 pub enum Command {
     /// Reservation Register.
     Register {
-        /// What is done.
+        /// Action (RREGA).
         action: RegisterAction,
-        /// Whatever the host's key is.
+        /// True if the host's current key is ignored (IEKEY).
         ignores_key: bool,
-        /// What becomes of Persist Through Power Loss.
+        /// Change of Persist Through Power Loss (CPTPL).
         persistence: ChangePersistence,
         /// CRKEY.
         current: u64,
@@ -26,18 +26,18 @@ pub enum Command {
     },
     /// Reservation Acquire.
     Acquire {
-        /// What is done.
+        /// Action (RACQA).
         action: AcquireAction,
-        /// The type of the reservation that is wanted.
+        /// Type of the requested reservation.
         kind: ReservationType,
         /// CRKEY.
         current: u64,
         /// PRKEY.
         preempted: u64,
     },
-    /// Reservation Release: of a reservation of that type.
+    /// Reservation Release that releases a reservation.
     Release {
-        /// As it is held.
+        /// Type of the held reservation.
         kind: Option<ReservationType>,
         /// CRKEY.
         current: u64,
@@ -52,16 +52,16 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether an I/O command of that opcode is about reservations.
+    /// True if an I/O command of that opcode is a reservation command.
     #[must_use]
     pub fn is_one(opcode: u8) -> bool {
         data_out_bytes(opcode).is_some()
     }
 
-    /// The command `sqe` with its `data`.
+    /// Parses the command `sqe` with its `data`.
     ///
     /// # Errors
-    /// The status to answer with.
+    /// The status of the completion.
     pub fn parse(sqe: &Sqe, data: &[u8]) -> Result<Self, Status> {
         let field = || Status::INVALID_FIELD.dnr();
         let two_keys = || {
@@ -97,7 +97,7 @@ impl Command {
     }
 }
 
-/// Octets of data from the host; `None`: it is another command.
+/// Returns the bytes of data from the host; `None`: it is not a reservation command.
 pub(crate) fn data_out_bytes(opcode: u8) -> Option<u32> {
     match opcode {
         opcode::RESERVATION_REGISTER | opcode::RESERVATION_ACQUIRE => Some(TWO_KEYS_BYTES as u32),

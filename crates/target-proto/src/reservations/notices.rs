@@ -4,21 +4,21 @@ use roadtrain_wire::reservation::{Notification, NotificationLog};
 use roadtrain_wire::zerocopy::FromZeros;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Most that wait: what comes then is lost, and the count tells.
+/// Pending notifications at most: further ones are lost, as the count shows.
 const WAITING_MAX: usize = 256;
 
-/// The notifications of a controller.
+/// Notifications of a controller.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
-    /// The last one's number.
+    /// Number of the last notification.
     count: u64,
     waiting: VecDeque<(u64, Notification, u32)>,
-    /// Reservation Notification Mask by NSID: what is not told.
+    /// Reservation Notification Mask by NSID.
     masks: BTreeMap<u32, u32>,
 }
 
 impl Notices {
-    /// Something has happened to the namespace. Whether the host is to be told.
+    /// Adds a notification for a namespace. Returns false if the host has masked it.
     pub(crate) fn push(&mut self, nsid: u32, kind: Notification) -> bool {
         if self.mask(nsid) & kind.mask_bit() != 0 {
             return false;
@@ -30,7 +30,7 @@ impl Notices {
         true
     }
 
-    /// The log page: the oldest one.
+    /// Returns the log page with the oldest notification.
     pub(crate) fn log(&self) -> NotificationLog {
         let mut log = NotificationLog::new_zeroed();
         if let Some(&(count, kind, nsid)) = self.waiting.front() {
@@ -40,23 +40,23 @@ impl Notices {
         log
     }
 
-    /// The host has read the oldest one. Whether there are others.
+    /// Removes the oldest notification, which the host has read. Returns true if there are others.
     pub(crate) fn note_read(&mut self) -> bool {
         self.waiting.pop_front();
         !self.waiting.is_empty()
     }
 
-    /// What the host does not want to hear of a namespace.
+    /// Returns the Reservation Notification Mask of a namespace.
     pub(crate) fn mask(&self, nsid: u32) -> u32 {
         self.masks.get(&nsid).copied().unwrap_or(0)
     }
 
-    /// Sets that.
+    /// Sets the Reservation Notification Mask of a namespace.
     pub(crate) fn set_mask(&mut self, nsid: u32, mask: u32) {
         self.masks.insert(nsid, mask);
     }
 
-    /// The namespace is gone, with what was set for it.
+    /// Removes the mask and notifications of a namespace that is gone.
     pub(crate) fn forget(&mut self, nsid: u32) {
         self.masks.remove(&nsid);
         self.waiting.retain(|(.., of)| *of != nsid);

@@ -1,4 +1,4 @@
-//! The reservations of a namespace at a running target: commands take turns.
+//! Reservations of a namespace at a running target: commands take turns.
 
 use super::access::Access;
 use super::command::Command;
@@ -8,26 +8,26 @@ use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Who waits for an answer.
+/// Origin of a command, to which its completion goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
-    /// A lane, by what it calls the command.
+    /// A lane, with its token for the command.
     Lane(u64),
     /// A Set Features command of a controller.
     Admin { cntlid: u16, cid: u16 },
 }
 
-/// What is to be done now.
+/// Work that results from a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Save this, then tell [`Reservations::saved`] of that turn.
+    /// Save this, then call [`Reservations::saved`] for that turn.
     Save(u64, Arc<[u8]>),
-    /// Tell the hosts' controllers.
+    /// Notify the hosts' controllers.
     Notify(Vec<(HostId, Notification)>),
-    /// End what lanes execute of what is forbidden now, by aborting it or by waiting for it, then tell
-    /// [`Reservations::fenced`] of that turn.
+    /// End forbidden commands of lanes, by aborting them or by waiting for them. Then call [`Reservations::fenced`] for
+    /// that turn.
     Fence(u64, bool),
-    /// Answer the command.
+    /// Complete the command.
     Answer(Asker, Status),
 }
 
@@ -38,37 +38,37 @@ struct Request {
     command: Command,
 }
 
-/// A command that was carried out, and is not answered.
+/// A command that was executed, and is not completed.
 #[derive(Debug)]
 struct Turn {
     number: u64,
-    /// `None`: was answered when the namespace went out of reach.
+    /// Origin; `None`: the command was completed when the namespace became inaccessible.
     asker: Option<Asker>,
-    /// What the namespace is to know, with what comes of that; `None`: it does, and lanes are fenced.
+    /// New state with its side effects; `None`: it is in force, and lanes are fenced.
     next: Option<(State, Change)>,
 }
 
-/// The reservations of a namespace.
+/// Reservations of a namespace.
 #[derive(Debug)]
 pub(crate) struct Reservations {
     nguid: [u8; 16],
-    /// [`tenure`](crate::NamespaceConfig::tenure) of the blocks.
+    /// Ownership term of the blocks: [`tenure`](crate::NamespaceConfig::tenure).
     tenure: u64,
-    /// There is a place for what persists.
+    /// True if the persistent part can be stored.
     can_persist: bool,
     state: State,
-    /// What lanes look at, by host.
+    /// Access rights that lanes check, by host.
     accesses: BTreeMap<HostId, Arc<Access>>,
     waiting: VecDeque<Request>,
     turn: Option<Turn>,
     turn_last: u64,
-    /// Nothing has happened yet.
+    /// True before the first command.
     is_new: bool,
 }
 
 impl Reservations {
-    /// None, of a namespace by its NGUID and tenure. `first` is the number of its first turn, after those of namespaces
-    /// that were here before.
+    /// Creates empty reservations of a namespace, given by its NGUID and ownership term. `first` is the number of its
+    /// first turn, after those of earlier namespaces with the NSID.
     pub(crate) fn new((nguid, tenure): ([u8; 16], u64), can_persist: bool, first: u64) -> Self {
         Reservations {
             nguid,
@@ -83,22 +83,22 @@ impl Reservations {
         }
     }
 
-    /// Whether they are of the namespace with that NGUID.
+    /// True if they belong to the namespace with that NGUID.
     pub(crate) fn is_of(&self, nguid: &[u8; 16]) -> bool {
         self.nguid == *nguid
     }
 
-    /// Since when the blocks have been here.
+    /// Returns the ownership term of the blocks.
     pub(crate) fn tenure(&self) -> u64 {
         self.tenure
     }
 
-    /// What the namespace knows by now.
+    /// Returns the current state.
     pub(crate) fn state(&self) -> &State {
         &self.state
     }
 
-    /// What it had known before the target started. Not when something has happened already.
+    /// Sets the state from before the target's start, unless a command has changed it already.
     pub(crate) fn restore(&mut self, state: State) {
         if std::mem::take(&mut self.is_new) && self.can_persist {
             self.state = state;
@@ -106,7 +106,7 @@ impl Reservations {
         }
     }
 
-    /// What another process knew until now that has served the namespace. Not when something has happened already.
+    /// Sets the state from another process that has served the namespace, unless a command has changed it already.
     pub(crate) fn adopt(&mut self, state: State) {
         if std::mem::take(&mut self.is_new) {
             self.state = State { persists: state.persists && self.can_persist, ..state };
@@ -114,24 +114,24 @@ impl Reservations {
         }
     }
 
-    /// There is a place for what persists, or is none any more; what is there already stays as it is.
+    /// Sets whether the persistent part can be stored; the current state does not change.
     pub(crate) fn set_can_persist(&mut self, can_persist: bool) {
         self.can_persist = can_persist;
     }
 
-    /// Whether it would know the same if it had begun with `kept`, so that this may be where it is kept from now on. Not
-    /// while a change is being saved where it is kept now.
+    /// True if the state would be the same if it had begun with `kept`, so that this may be where it is stored from now
+    /// on. False while a change is being saved in the current place.
     pub(crate) fn is_kept_as(&self, kept: &State) -> bool {
         let is_saving = self.turn.as_ref().is_some_and(|turn| turn.next.is_some());
         self.is_new || !is_saving && self.state.persists_as(kept)
     }
 
-    /// All that it knows, for another process; `None`: no host has ever registered.
+    /// Returns the whole state for another process; `None`: no host has ever registered.
     pub(crate) fn whole_image(&self) -> Option<Vec<u8>> {
         (self.state != State::default()).then(|| self.state.whole_image(&self.nguid))
     }
 
-    /// What lanes of `host` look at.
+    /// Returns the access rights that lanes of `host` check.
     pub(crate) fn access(&mut self, host: HostId) -> Arc<Access> {
         self.accesses.retain(|_, access| Arc::strong_count(access) > 1);
         let access = self.accesses.entry(host).or_default();
@@ -139,13 +139,13 @@ impl Reservations {
         access.clone()
     }
 
-    /// Whether something is refused now that was not.
+    /// Updates all access rights. Returns true if more is refused now.
     fn set_accesses(&mut self) -> bool {
         let set = |(host, access): (&HostId, &Arc<Access>)| access.set(&self.state, host);
         self.accesses.iter().filter(|one| set(*one)).count() > 0
     }
 
-    /// A command has come.
+    /// Adds a command to the queue.
     pub(crate) fn submit(
         &mut self,
         host: HostId,
@@ -202,8 +202,8 @@ impl Reservations {
         }
     }
 
-    /// What a turn wanted to be saved was, or could not be: then nothing has changed, though a later start of the target
-    /// may find that it has.
+    /// Continues a turn after its save. If that has failed, nothing changes now, though a later start of the target may
+    /// find the change.
     pub(crate) fn saved(&mut self, number: u64, is_saved: bool, steps: &mut Vec<Step>) {
         let is_it = |turn: &mut Turn| turn.number == number && turn.next.is_some();
         let Some(Turn { asker, next: Some(next), .. }) = self.turn.take_if(is_it) else { return };
@@ -215,7 +215,7 @@ impl Reservations {
         self.take_turns(steps);
     }
 
-    /// Nothing is executed any more that a turn has forbidden.
+    /// Ends a turn once no forbidden command is executing.
     pub(crate) fn fenced(&mut self, number: u64, steps: &mut Vec<Step>) {
         let is_it = |turn: &mut Turn| turn.number == number && turn.next.is_none();
         let Some(Turn { asker, .. }) = self.turn.take_if(is_it) else { return };
@@ -223,14 +223,15 @@ impl Reservations {
         self.take_turns(steps);
     }
 
-    /// The namespace is out of reach: who waits, and is to try again elsewhere. What is being saved may be in force already
-    /// as others see it, so that turn goes on.
+    /// Returns the origins of all commands when the namespace becomes inaccessible: they retry on another path. A turn
+    /// that is being saved continues, as others may already see it.
     pub(crate) fn suspend(&mut self) -> Vec<Asker> {
         let turn = self.turn.as_mut().and_then(|turn| turn.asker.take());
         turn.into_iter().chain(self.waiting.drain(..).map(|request| request.asker)).collect()
     }
 
-    /// The namespace is gone: who waits, and the number of the last turn.
+    /// Ends the reservations of a namespace that is gone. Returns the origins of its commands, and the number of the
+    /// last turn.
     pub(crate) fn end(mut self) -> (Vec<Asker>, u64) {
         (self.suspend(), self.turn_last)
     }

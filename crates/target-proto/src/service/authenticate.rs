@@ -1,4 +1,4 @@
-//! Commands of an authentication, and the grant that may follow.
+//! Authentication commands, and the grant that may follow.
 
 use super::{Command, Computing, Driver, Note, Plane, Reply, grant_claim};
 use crate::session::{Session, State};
@@ -6,7 +6,7 @@ use crate::{Connected, Reaction};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 
-/// Executes a command of the authentication that the host has to pass.
+/// Executes a command of the authentication required of the host.
 pub(super) fn authenticate<D: Driver>(
     driver: &mut D,
     session: &mut Session,
@@ -17,7 +17,7 @@ pub(super) fn authenticate<D: Driver>(
     let connected = session.claim().or(session.queue()).cloned();
     let Some(connected) = connected else { return Reply::default() };
     let was_live = session.state() == State::Live;
-    // A host that begins again has to prove what holds by now.
+    // A host that authenticates again has to satisfy the current requirement.
     if was_live
         && let Some(asked) = driver.control(|Plane { target, .. }| (target.asked(&connected), None))
         && let Some(authenticator) = session.authenticator()
@@ -43,10 +43,10 @@ pub(super) fn authenticate<D: Driver>(
     }
 }
 
-/// The driver has no random bytes, or cannot compute.
+/// Error of a driver without random bytes or without a Diffie-Hellman worker.
 struct Unable;
 
-/// Status of a command, after computations that the driver does at once; `None`: the command waits for one.
+/// Returns the status of a command, after computations that the driver does at once; `None`: the command waits for one.
 fn react<D: Driver>(
     driver: &mut D,
     session: &mut Session,
@@ -70,7 +70,7 @@ fn react<D: Driver>(
     }
 }
 
-/// Moves the session on, and reports what has changed by that: `true` when the connection ends.
+/// Advances the session, and reports the change. Returns true when the connection has to end.
 fn proceed<D: Driver>(
     driver: &mut D,
     now: Instant,

@@ -39,7 +39,7 @@ pub(super) fn connect<D: Driver>(
                 driver.note(&Note::Claimed(&connected));
                 let result = connected.result.into();
                 session.connected(connected);
-                // A queue that needs no proof is granted at once.
+                // A queue without required authentication is granted at once.
                 let granted = grant_claim(driver, now, session, port.connection) == Ok(true);
                 Reply { connected: true, granted, ..Reply::completed(Status::SUCCESS, result) }
             }

@@ -15,7 +15,7 @@ const SUBSYSTEM: &str = "nqn.2014-08.org.example:subsystem";
 struct OneReactor {
     target: Target,
     presences: Presences<u32>,
-    /// Connections that the host has ended.
+    /// Connections that the host has closed.
     lost: Vec<u32>,
     has_numbers: bool,
     messages: Vec<Broadcast>,
@@ -73,7 +73,7 @@ impl Driver for OneReactor {
     }
 }
 
-/// Session of a connection that has been initialized, secured with a key of this host if there is one.
+/// Returns the session of an initialized connection, secured with a key of this host if there is one.
 fn session(secured_as: Option<&str>) -> Session {
     let secures = secured_as.is_some();
     let settings = crate::session::Settings { secures, ..Default::default() };
@@ -109,7 +109,7 @@ fn run(driver: &mut OneReactor, session: &mut Session, sqe: &Sqe, connection: u3
     execute(driver, session, command, &mut Vec::new())
 }
 
-/// A controller that takes I/O queues: its identifier, and the session of its admin queue.
+/// Connects a controller that accepts I/O queues. Returns its identifier, and the session of its admin queue.
 fn controller(driver: &mut OneReactor) -> (u16, Session) {
     let mut admin = session(None);
     assert!(connect(driver, &mut admin, (0xffff, 0), 1).granted);
@@ -118,7 +118,7 @@ fn controller(driver: &mut OneReactor) -> (u16, Session) {
     (admin.queue().unwrap().cntlid, admin)
 }
 
-/// Status of a reply that has one.
+/// Returns the status of a completed reply.
 fn status(reply: &Reply) -> Status {
     reply.completion.unwrap().0
 }

@@ -12,7 +12,7 @@ fn write(store: &Store, mark: &Mark) {
     mark.wrote(store.epoch());
 }
 
-/// A flush alone; whether it is answered with success.
+/// Runs a flush alone. Returns true if it succeeds.
 fn flush(store: &mut Store, user: &User, flushed: Flushed) -> bool {
     let ticket = store.begin(NOW, user);
     assert!(store.join(0));
@@ -29,7 +29,7 @@ fn a_failure_is_told_once_to_everybody_who_wrote() {
     assert!(flush(&mut store, &users[2], Flushed::Done));
     assert!(!flush(&mut store, &users[0], Flushed::Failed));
     assert_eq!(store.untold(), 1);
-    // The system has forgotten; we have not.
+    // The system forgets the failure; the account does not.
     assert!(flush(&mut store, &users[0], Flushed::Done), "it was told");
     assert!(!flush(&mut store, &users[1], Flushed::Done), "it was not");
     assert!(flush(&mut store, &users[1], Flushed::Done));
@@ -39,7 +39,7 @@ fn a_failure_is_told_once_to_everybody_who_wrote() {
     assert_eq!((store.untold(), store.is_clean()), (0, true));
 }
 
-/// A host with two paths writes by one and flushes by the other.
+/// A host with two paths writes on one and flushes on the other.
 #[test]
 fn what_a_host_has_written_by_another_controller_counts() {
     let mut store = Store::default();
@@ -60,7 +60,7 @@ fn what_a_host_has_written_by_another_controller_counts() {
     assert!(!flush(&mut store, &one, Flushed::Done));
 }
 
-/// A path is lost with the answer of a flush that has failed, and the host repeats the flush over its other path.
+/// A path is lost with the completion of a failed flush, and the host repeats the flush on its other path.
 #[test]
 fn a_failure_whose_answer_is_lost_is_told_on_the_other_path() {
     for has_ended in [false, true] {
@@ -75,7 +75,7 @@ fn a_failure_whose_answer_is_lost_is_told_on_the_other_path() {
         assert!(!flush(&mut store, &other, Flushed::Done), "{has_ended}");
         assert!(flush(&mut store, &other, Flushed::Done), "{has_ended}: once");
     }
-    // Long after, it has arrived.
+    // After that time it has arrived.
     let mut store = Store::default();
     let (one, other) = (user(1, 1), user(2, 1));
     let (mark, _mark_of_other) = (store.enter(NOW, &one), store.enter(NOW, &other));
@@ -86,7 +86,7 @@ fn a_failure_whose_answer_is_lost_is_told_on_the_other_path() {
     assert!(store.settle(NOW + ARRIVED, ticket, Flushed::Done));
 }
 
-/// A controller has ended with writes that no flush has covered, and no other one has come since.
+/// A controller has ended with unflushed writes, and no other one was connected since.
 #[test]
 fn what_a_host_has_left_counts_on_its_other_path() {
     let mut store = Store::default();
@@ -133,7 +133,7 @@ fn flushes_at_the_same_time_share_the_next_one() {
     marks.iter().for_each(|mark| write(&store, mark));
     let tickets: Vec<_> = users.iter().map(|user| store.begin(NOW, user)).collect();
     assert_eq!((0..3).map(|n| store.join(n)).collect::<Vec<_>>(), [true, false, false]);
-    // The first one gets the error. What it has lost the others must not hear to be stable.
+    // The first one gets the error. The others must not receive success for the lost writes.
     assert_eq!(store.ended(Flushed::Failed), [(1, Wake::Lead)]);
     assert_eq!(store.ended(Flushed::Done), [(2, Wake::Ended(Flushed::Done))]);
     let told: Vec<bool> =
@@ -153,7 +153,7 @@ fn a_flush_that_was_not_carried_out_changes_nothing() {
     assert_eq!(store.ended(Flushed::NotRun), [(1, Wake::Lead)]);
     assert!(!store.settle(NOW, ticket, Flushed::NotRun));
     assert!(!store.join(3));
-    // Who waited longest leads again.
+    // The longest waiter leads again.
     assert_eq!(store.ended(Flushed::NotRun), [(2, Wake::Lead)]);
     assert_eq!(store.ended(Flushed::Done), [(3, Wake::Ended(Flushed::Done))]);
     assert!(!store.is_clean());
@@ -170,7 +170,7 @@ fn two_flushes_of_a_controller_hear_of_the_same_loss() {
     assert!(!flush(&mut store, &b, Flushed::Failed));
     let (first, second) = (store.begin(NOW, &a), store.begin(NOW, &a));
     assert!(!store.settle(NOW, first, Flushed::Done));
-    // One that begins when the other was told has nothing to hear.
+    // A flush that begins after the report has nothing to report.
     let third = store.begin(NOW, &a);
     assert!(!store.settle(NOW, second, Flushed::Done));
     assert!(store.settle(NOW, third, Flushed::Done));
@@ -185,7 +185,7 @@ fn a_host_that_connects_again_is_told() {
         write(&store, &mark);
         assert!(!flush(&mut store, &b, Flushed::Failed));
         if is_told {
-            // Perhaps the answer was lost with the connection.
+            // The completion may be lost with the connection.
             assert!(!flush(&mut store, &a, Flushed::Done));
         }
         store.leave(NOW, &a, &mark);
@@ -207,7 +207,7 @@ fn a_host_is_not_told_again_long_after() {
     assert!(!flush(&mut store, &a, Flushed::Failed));
     store.leave(NOW + ARRIVED, &a, &mark);
     assert!(flush(&mut store, &again, Flushed::Done));
-    // Nor when it has shut its controller down.
+    // The same holds after a controller shutdown.
     let mark = store.enter(NOW, &a);
     write(&store, &mark);
     assert!(!flush(&mut store, &a, Flushed::Failed));
@@ -240,11 +240,11 @@ fn hosts_that_are_gone_are_remembered_within_bounds() {
         }
     }
     assert_eq!(store.former_hosts.len(), FORMER_HOSTS_MAX);
-    // What is forgotten is everybody's.
+    // Forgotten marks count for every host.
     let other = user(9, 9);
     assert!(!flush(&mut store, &other, Flushed::Failed));
     assert!(!flush(&mut store, &User { hostnqn: "nqn.x:a".into(), ..user(7, 0) }, Flushed::Done));
-    // A good flush has covered who was gone before it began.
+    // A successful flush covers hosts that ended before it began.
     let mut store = Store::default();
     let gone = user(1, 1);
     let mark = store.enter(NOW, &gone);
@@ -272,7 +272,7 @@ fn a_controller_that_ends_in_order_is_not_told_again() {
     assert_eq!((store.untold(), store.is_clean()), (0, true));
 }
 
-/// A flush has taken writes of two epochs, the older one told of, and is not carried out: the other flush knows of the
+/// A flush has taken writes of two epochs, the older one reported, and is not executed: the other flush covers the
 /// later ones.
 #[test]
 fn what_was_told_does_not_hide_a_later_loss() {

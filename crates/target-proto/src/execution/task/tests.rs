@@ -11,7 +11,7 @@ const NOW: Instant = Instant(0);
 const BAD: Result<(), Status> = Err(Status::WRITE_FAULT.dnr());
 const ABORTED: Result<(), Status> = Err(Status::ABORT_REQUESTED);
 
-/// A store that loses what was not flushed, and who was woken.
+/// Flushes of a store that loses unflushed writes, with a record of the waiters woken.
 #[derive(Default)]
 struct Shared {
     stability: RefCell<Stability<u32>>,
@@ -36,7 +36,7 @@ impl Flushes for Shared {
     }
 }
 
-/// `None`: nothing is lost. Its marks, and those that a start of the target may find besides.
+/// A store; without `Shared` no write is lost. It has marks, and marks that a restart may find besides.
 #[derive(Default)]
 struct Disk(Option<Shared>, RefCell<Extents>, RefCell<Extents>);
 
@@ -76,7 +76,7 @@ fn join(number: u32) -> impl Fn(&Shared) -> bool {
     move |shared| shared.stability.borrow_mut().join(number)
 }
 
-/// Its parts, each of which ends as `results` say, and then its own result.
+/// Runs all parts, which end with `results`. Returns the operations and the task's own result.
 fn run(task: &mut Command, results: &[Result<(), Status>]) -> (Vec<Op>, Result<(), Status>) {
     let (mut ops, mut results) = (Vec::new(), results.iter());
     loop {
@@ -197,7 +197,7 @@ fn a_flush_beside_another_waits_for_the_next_one() {
     assert!(matches!(third.begin(join(3)), Step::Wait));
     assert_eq!(first.ended(Ok(()), None, false).unwrap().result, Ok(()));
     assert_eq!(woken(), [(2, Wake::Lead)]);
-    // Who is to flush was aborted: the next one does it.
+    // The waiter that has to flush was aborted: the next one does it.
     second.cancel();
     let Step::Ended(aborted) = second.woken(Wake::Lead) else { panic!("nothing is begun") };
     assert_eq!(second.ended(aborted, None, false).unwrap().result, ABORTED);
@@ -225,7 +225,8 @@ fn a_read_that_brings_no_buffer_back_fails() {
     assert_eq!(outcome.result, Err(Status::INTERNAL_ERROR));
 }
 
-/// The system tells of a failure once: were the write forced by itself, it could be told beside a flush that then succeeds.
+/// The system reports a failure once: if the write forced itself, the report could go to it while the flush of another
+/// host succeeds.
 #[test]
 fn a_write_that_the_store_has_not_forced_takes_turns_with_flushes() {
     let disk = volatile();
@@ -237,13 +238,13 @@ fn a_write_that_the_store_has_not_forced_takes_turns_with_flushes() {
         assert_eq!(op, Op::Write { offset: 0, fua });
         (write, buffer)
     };
-    // As it is where the store forces it, and where nothing is to be forced.
+    // A forced write of the store, and one without force, need no flush.
     let (mut write, buffer) = begin(true);
     assert_eq!(write.ended(Ok(()), buffer, false).unwrap().result, Ok(()));
     let (mut write, buffer) = begin(true);
     assert_eq!(write.ended(BAD, buffer, true).unwrap().result, BAD, "there is nothing to flush");
 
-    // Another host's flush is under way, and fails: what was written before may be lost.
+    // Another host's flush is running, and fails: earlier writes may be lost.
     let other = user(2);
     let flush = || {
         let whose = (disk.clone(), &GEOMETRY);
@@ -263,7 +264,7 @@ fn a_write_that_the_store_has_not_forced_takes_turns_with_flushes() {
     let outcome = write.ended(Ok(()), None, false).expect("that was all");
     assert_eq!((outcome.result, outcome.buffer.is_some()), (Err(LOST), true));
 
-    // Its own flush fails: the other host is told.
+    // Its own flush fails: the other host is notified.
     mark.wrote(shared.stability.borrow().epoch());
     let (mut write, buffer) = begin(true);
     assert!(write.ended(Ok(()), buffer, true).is_none());
@@ -272,7 +273,7 @@ fn a_write_that_the_store_has_not_forced_takes_turns_with_flushes() {
     assert_eq!(run(&mut flush(), &[]), (vec![Op::Flush], Ok(())));
 }
 
-/// The flush of another command fails between the two parts, and what was zeroed may be lost.
+/// The flush of another command fails between the two parts, and the zeroes may be lost.
 #[test]
 fn a_forced_write_hears_of_a_flush_that_has_failed_before_its_own() {
     let disk = volatile();
@@ -284,7 +285,7 @@ fn a_forced_write_hears_of_a_flush_that_has_failed_before_its_own() {
     assert_eq!(run(&mut zeroes, &[]), (vec![Op::Flush], Err(LOST)));
 }
 
-/// Two ranges, of six blocks and of one, with a buffer of four.
+/// Returns a Copy of two ranges, of six blocks and of one, with a buffer of four.
 fn copy(disk: &Rc<Disk>, fua: bool) -> Command {
     let mut list = vec![0; 2048];
     for (entry, (slba, blocks)) in
@@ -365,14 +366,14 @@ fn a_copy_that_fails_or_is_aborted_goes_no_further() {
                 continue;
             }
             assert_eq!(outcome.result, if is_aborted { ABORTED } else { BAD });
-            // A range whose last piece was written is copied, also when nothing more is begun.
+            // A range whose last piece was written counts as copied, even if nothing more begins.
             let whole = u16::from(parts == 3 && is_aborted);
             assert_eq!(outcome.copied, copied + whole, "after part {parts}");
         }
     }
 }
 
-/// The blocks from `first` on are marked.
+/// Marks `count` blocks from `first` on.
 fn marked(disk: Rc<Disk>, first: u64, count: u64) -> Rc<Disk> {
     disk.1.borrow_mut().insert(&blocks(first, count));
     disk
@@ -382,7 +383,7 @@ fn blocks(first: u64, count: u64) -> ByteRange {
     ByteRange { offset: first << 9, len: count << 9 }
 }
 
-/// What a command does until it ends.
+/// One step of a command.
 #[derive(Debug, PartialEq, Eq)]
 enum Done {
     Op(Op),
@@ -390,7 +391,7 @@ enum Done {
     Mark(Change),
 }
 
-/// All that a command does; the part of that number fails.
+/// Runs a command; the part with number `fails` fails. Returns its steps and its result.
 fn done(mut task: Command, fails: usize) -> (Vec<Done>, Result<(), Status>) {
     let mut all = Vec::new();
     loop {
@@ -438,7 +439,7 @@ fn what_is_marked_is_not_read() {
             assert_eq!((ended, all.len()), (result, usize::from(result.is_ok())), "{command:?}");
         }
     }
-    // The mark came while the flush was under way.
+    // The mark was set while the flush was running.
     let disk = volatile();
     let mut read = task(&READ, &disk, Some(vec![0; 512])).unwrap();
     assert!(matches!(read.begin(join(1)), Step::Submit(Op::Flush, None)));
@@ -522,7 +523,7 @@ fn what_is_marked_is_not_compared_and_written() {
     assert_eq!(done(task.unwrap(), NEVER), (vec![Done::Alone(blocks(4, 1))], bad));
 }
 
-/// After a save that has failed nobody knows what a start of the target finds.
+/// After a failed save the marks at the next start of the target are not known.
 #[test]
 fn what_may_be_marked_is_cleared_by_compare_and_write() {
     let (offset, length, fua) = (4 << 9, 512, false);

@@ -1,5 +1,5 @@
-//! Asymmetric namespace access: what each controller is told of its way, when that changes, and what its commands are
-//! answered.
+//! Asymmetric namespace access: the state of each controller's path, notifications of its changes, and the status of
+//! its commands.
 
 use super::script::{
     HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, Script, add, config, connect_sqe, local,
@@ -29,7 +29,7 @@ fn other() -> SocketAddr {
     OTHER.parse().unwrap()
 }
 
-/// Listens at two addresses; the other one is not optimized.
+/// Returns a configuration with two listeners; the other one is not optimized.
 fn two_ways() -> TargetConfig {
     let mut config = config();
     config.listeners.push(Listener {
@@ -46,7 +46,7 @@ fn set(address: SocketAddr, state: AnaState) -> Operation {
     Operation::SetAna { listener: AnaListener::Tcp(address), state: Some(state) }
 }
 
-/// A controller that comes in at `local`, with two event requests; their identifiers.
+/// Connects a controller at `local`, with two event requests. Returns their identifiers.
 fn controller_at(script: &mut Script, local: SocketAddr) -> (u16, [u16; 2]) {
     let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
     let sqe = connect_sqe(0, 31).emit();
@@ -61,7 +61,7 @@ fn controller_at(script: &mut Script, local: SocketAddr) -> (u16, [u16; 2]) {
     (cntlid, cids)
 }
 
-/// The ANA log, as long as hosts read it, up to its last NSID.
+/// Returns the ANA log, as long as hosts read it, up to its last NSID.
 fn log(script: &mut Script, cntlid: u16, rae: bool) -> Vec<u8> {
     let get = GetLogPage { rae, ..GetLogPage::new(lid::ANA, ana_log_bytes(1024, 1024) as u32) };
     let mut page = script.succeed(cntlid, get.emit(NSID_ALL)).data;
@@ -70,7 +70,7 @@ fn log(script: &mut Script, cntlid: u16, rae: bool) -> Vec<u8> {
     page
 }
 
-/// A page of namespaces 1 and 3, each a group, in these states.
+/// Returns a page of namespaces 1 and 3, each a group, in these states.
 fn page_of(changes: u8, states: [u8; 2]) -> Vec<u8> {
     let mut page = vec![changes, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]; // two groups
     for (nsid, state) in [1, 3].into_iter().zip(states) {
@@ -100,7 +100,7 @@ fn identify(cns: u8, nsid: u32) -> Sqe {
     sqe
 }
 
-/// Octet for octet, at each listener.
+/// Compares the logs byte for byte, at each listener.
 #[test]
 fn each_listener_has_a_log_of_its_own() {
     let mut script = Script::with(&two_ways());
@@ -169,7 +169,7 @@ fn the_way_decides_what_commands_are_answered() {
         }
         assert_eq!(script.target.namespaces_for(NQN, here).unwrap().refusal(1), None);
 
-        // Admin commands are executed; what is used of a namespace cannot be known over a way that is lost.
+        // Admin commands are executed; the use of a namespace is unknown on a lost path.
         let nuse = if state.is_usable() || state == AnaState::Change { 0x10_0000 } else { 0 };
         let answer = script.succeed(there, identify(cns::NAMESPACE, 1));
         let namespace: &IdentifyNamespace = answer.page();
@@ -181,7 +181,7 @@ fn the_way_decides_what_commands_are_answered() {
     }
 }
 
-/// A namespace whose blocks another target has is out of reach over every way, and the others are not.
+/// A namespace whose blocks another target owns is inaccessible on every path, and the others are not.
 #[test]
 fn a_namespace_has_a_state_of_its_own() {
     let mut script = Script::with(&two_ways());
@@ -308,7 +308,7 @@ fn states_belong_to_listeners_that_are_there() {
     assert_eq!(log(&mut script, cntlid, false)[32], 0xf, "a lane over Ethernet has no address");
 }
 
-/// Identifiers come from the range, over and over, and a full range is not left.
+/// Identifiers come from the range, in rotation, and never from outside.
 #[test]
 fn controllers_are_numbered_within_the_range() {
     let mut config = config();
@@ -329,7 +329,7 @@ fn controllers_are_numbered_within_the_range() {
     }
 }
 
-/// A subsystem with a range of its own takes no identifier of another range, and none of the target's others' turn.
+/// A subsystem with a range of its own uses no identifier of another range, and does not disturb the target's rotation.
 #[test]
 fn a_subsystem_has_its_own_range_of_controllers() {
     let mut config = config();
@@ -352,7 +352,7 @@ fn a_subsystem_has_its_own_range_of_controllers() {
     }
 }
 
-/// A controller of another process that serves the subsystem may be alive: nobody may be told that it has ended.
+/// A controller of another process that serves the subsystem may be alive: no host may be notified of its end.
 #[test]
 fn controllers_of_other_ranges_are_not_reset() {
     let mut config = config();

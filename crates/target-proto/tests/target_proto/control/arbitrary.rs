@@ -1,4 +1,4 @@
-//! Whatever a host sends, it gets an answer, and nothing panics.
+//! Any command of a host completes, and nothing panics.
 
 use super::script::{HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, Script, add, local, remove, resize};
 use crate::cases::cases;
@@ -11,7 +11,7 @@ use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::time::Duration;
 
-/// Values that mean something somewhere, and any other.
+/// Returns a value with a meaning somewhere, or any other.
 fn dword() -> impl Strategy<Value = u32> {
     prop_oneof![
         prop::sample::select(vec![0, 1, 2, 3, 0x14, 0x1c, 0x900, 0xffff_fffe, 0xffff_ffff]),
@@ -20,7 +20,7 @@ fn dword() -> impl Strategy<Value = u32> {
     ]
 }
 
-/// An SQE that a host might send: known opcodes, plausible fields and lengths are likely.
+/// Returns an SQE that a host may send: known opcodes, plausible fields and lengths are likely.
 fn sqe() -> impl Strategy<Value = Sqe> {
     let opcode = prop_oneof![
         8 => prop::sample::select(vec![0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x38, 0x7f, 0x86]),
@@ -76,10 +76,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Commands that may be answered later.
+/// Commands that may complete later.
 const WAIT: [u8; 3] = [opcode::ASYNC_EVENT_REQUEST, opcode::ABORT, opcode::CROSS_CONTROLLER_RESET];
 
-/// What must hold of any answer.
+/// Checks conditions that hold for any outcome.
 fn check_outcome(sqe: &Sqe, outcome: Outcome, out: &[u8]) {
     match outcome {
         Outcome::Complete { status, .. } if status.is_success() => {
@@ -151,7 +151,7 @@ proptest! {
             run(&mut script, cntlid, step);
             script.events();
         }
-        // Whatever has happened, the target serves the next host.
+        // After all steps the target serves the next host.
         script.controller(NQN);
     }
 

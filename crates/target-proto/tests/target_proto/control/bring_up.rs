@@ -1,4 +1,4 @@
-//! What Linux's host does from Connect to disconnect, step by step.
+//! Steps of the Linux host from Connect to disconnect.
 
 use super::script::{CC_ENABLE, NQN, Script};
 use roadtrain_target_proto::{CloseReason, Outcome, TargetEvent};
@@ -108,7 +108,7 @@ fn a_reset_ends_queues_and_requests_but_not_the_controller() {
     script.connect_io(cntlid, 1).unwrap();
 }
 
-/// RDY stays until no lane has a command in a store any more, however the lanes end.
+/// RDY stays until no lane has a command in a store, however the lanes end.
 #[test]
 fn a_reset_is_over_when_no_command_is_in_a_store() {
     let mut script = Script::new();
@@ -116,7 +116,7 @@ fn a_reset_is_over_when_no_command_is_in_a_store() {
     for qid in 1..=3 {
         script.connect_io(cntlid, qid).unwrap();
     }
-    // Its lane ends by Disconnect while commands of it are in a store.
+    // Its lane ends by Disconnect with commands in a store.
     let disconnect = fabrics_sqe(fctype::DISCONNECT);
     let ended = script.target.fabrics_command(script.now, cntlid, 3, &disconnect);
     assert_eq!(ended, Outcome::Disconnected);
@@ -146,7 +146,7 @@ fn a_controller_enabled_in_the_middle_of_its_reset_is_ready_after_it() {
     script.connect_io(cntlid, 1).unwrap();
 }
 
-/// The target flushes and says that the shutdown is complete only then.
+/// The target flushes, and reports the shutdown as complete only then.
 #[test]
 fn a_shutdown_waits_for_the_commands_in_a_store() {
     let mut script = Script::new();
