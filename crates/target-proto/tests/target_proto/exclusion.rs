@@ -1,5 +1,5 @@
-//! One operation alone with a range, over several reactors whose messages take their time: whatever the order of events,
-//! nobody else writes in between, and everything ends.
+//! Exclusive access to a range, over several reactors whose messages are delayed: whatever the order of events, no
+//! other operation writes in between, and everything ends.
 
 use crate::cases::cases;
 use proptest::prelude::*;
@@ -11,14 +11,14 @@ use std::rc::Rc;
 const REACTORS: usize = 3;
 const BLOCKS: usize = 6;
 
-/// What a reactor is told, in the order in which it was sent.
+/// A message to a reactor, in order of sending.
 enum Message {
     Close { lock: u64, owner: (usize, u32), range: ByteRange, acknowledgement: Rc<u32> },
     Open { lock: u64 },
     Locked(u32),
 }
 
-/// A write that a store has, or that is held back.
+/// A write that is in a store, or held back.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     range: ByteRange,
@@ -30,9 +30,9 @@ struct Write {
 struct Counting {
     range: ByteRange,
     lock: u64,
-    /// All have acknowledged when nobody else has it.
+    /// Acknowledgement: access is exclusive once no other reference is left.
     closing: Option<Rc<u32>>,
-    /// What it has compared.
+    /// Blocks as compared.
     compared: Option<Vec<(u64, u64)>>,
 }
 
@@ -48,11 +48,11 @@ struct Reactor {
 struct World {
     reactors: Vec<Reactor>,
     locks: RangeLocks<(usize, u32)>,
-    /// Of each block: its tag, which each write makes another one, and how often it was counted since.
+    /// For each block its tag, which each write changes, and the number of counts since.
     blocks: [(u64, u64); BLOCKS],
     last: u32,
     counted: u32,
-    /// Writes begin though a range is closed.
+    /// True if writes begin though a range is closed.
     ignores_gates: bool,
 }
 
@@ -68,11 +68,11 @@ enum Event {
         at: u64,
         blocks: u64,
     },
-    /// The reactor reads a message.
+    /// The reactor takes a message.
     Hear {
         reactor: usize,
     },
-    /// A store goes on with one of the reactor's operations.
+    /// A store continues one of the reactor's operations.
     GoOn {
         reactor: usize,
         which: usize,
@@ -89,7 +89,7 @@ impl World {
         self.reactors.iter_mut().for_each(|reactor| reactor.inbox.push_back(message()));
     }
 
-    /// A write begins, or is held back.
+    /// Begins a write, or holds it back.
     fn write(&mut self, reactor: usize, number: u32) {
         let ignores = self.ignores_gates;
         let Reactor { gates, writes, .. } = &mut self.reactors[reactor];
@@ -131,7 +131,7 @@ impl World {
         true
     }
 
-    /// One step of a store.
+    /// Runs one step of a store.
     fn go_on(&mut self, reactor: usize, which: usize) -> Result<bool, TestCaseError> {
         let here = &self.reactors[reactor];
         let begun = here.writes.iter().filter(|(_, w)| w.is_begun).map(|(n, _)| *n);
@@ -193,7 +193,7 @@ impl World {
         Ok(())
     }
 
-    /// Nothing new comes: everything ends.
+    /// Runs everything to its end, without new operations.
     fn finish(&mut self) -> Result<(), TestCaseError> {
         loop {
             let mut is_quiet = true;
@@ -243,7 +243,7 @@ proptest! {
     }
 }
 
-/// The test above would find it.
+/// The test above would detect it.
 #[test]
 fn who_does_not_look_at_the_gates_writes_in_between() {
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {

@@ -1,5 +1,5 @@
-//! Reservations against a model of the specification's text and tables (NVMe Base 2.1, section 8.1.24), written without
-//! regard to how the rules are implemented.
+//! Reservations against a model of the specification's text and tables (NVMe Base 2.1, section 8.1.24), written
+//! independently of the implementation.
 
 use crate::cases::cases;
 use proptest::prelude::*;
@@ -10,8 +10,8 @@ use roadtrain_wire::reservation::{
 use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the table says of a type: non-registrants read, they write, registrants read, they write. Who holds the
-/// reservation may do all. `a`: allowed, `c`: conflict.
+/// Access by type, as in the specification's table: reads and writes of non-registrants, reads and writes of
+/// registrants. The holder may do all. `a`: allowed, `c`: conflict.
 const TABLE: [(u8, &str); 6] =
     [(1, "acac"), (2, "cccc"), (3, "acaa"), (4, "ccaa"), (5, "acaa"), (6, "ccaa")];
 
@@ -21,7 +21,7 @@ fn id(host: u8) -> HostId {
     [host + 1; 16]
 }
 
-/// What the specification says that a namespace knows.
+/// State of a namespace as the specification describes it.
 #[derive(Clone, Debug, Default)]
 struct Model {
     keys: BTreeMap<u8, u64>,
@@ -38,7 +38,7 @@ const REGISTRATION_PREEMPTED: u8 = 1;
 const RESERVATION_RELEASED: u8 = 2;
 const RESERVATION_PREEMPTED: u8 = 3;
 
-/// Why a command fails.
+/// Reason of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fails {
     Conflict,
@@ -64,7 +64,7 @@ impl Model {
         self.holders.clear();
     }
 
-    /// All registrants hold those types, also those that come later.
+    /// Updates the holders: all registrants hold those types, also later ones.
     fn refresh_holders(&mut self) {
         if self.all_hold() {
             self.holders = self.keys.keys().copied().collect();
@@ -74,7 +74,7 @@ impl Model {
         }
     }
 
-    /// Registrants but for the host that issues the command.
+    /// Notifies all registrants but the host that issues the command.
     fn tell_others(&self, issuer: u8, what: u8, notices: &mut Notices) {
         notices.extend(self.keys.keys().filter(|host| **host != issuer).map(|host| (*host, what)));
     }
@@ -243,7 +243,7 @@ impl Model {
     }
 }
 
-/// The same for the machine.
+/// Returns the same command for the implementation.
 fn command(does: &Does) -> Command {
     let kind = |rtype| ReservationType::parse(rtype).expect("a type");
     match *does {
@@ -300,7 +300,7 @@ fn check_same(state: &State, model: &Model) {
 }
 
 fn key() -> impl Strategy<Value = u64> {
-    // Few, so that they are often right, or somebody else's.
+    // Few keys, so that they are often right, or another host's.
     prop_oneof![Just(0), Just(1), Just(2), Just(u64::MAX)]
 }
 
@@ -331,7 +331,7 @@ proptest! {
     ) {
         let (mut state, mut model) = (State::default(), Model::default());
         for (host, mut does, knows) in commands {
-            // Most commands bring the right key: the others fail early.
+            // Most commands have the right key: the others fail early.
             let own = model.keys.get(&host).copied();
             match &mut does {
                 Does::Register { crkey, .. } | Does::Acquire { crkey, .. }
@@ -362,7 +362,7 @@ proptest! {
                         Fails::Conflict => Status::RESERVATION_CONFLICT,
                         Fails::Field => Status::INVALID_FIELD,
                     };
-                    // A key that is wrong and a value that cannot be: either may be said first.
+                    // A wrong key and an invalid value: either may be reported first.
                     let sets = matches!(does, Does::Register { cptpl: 3, .. }) && !capable;
                     prop_assert!(status.is(expected) || sets, "{:?}: {} {:?}", does, status, fails);
                     prop_assert!(status.is_dnr());
@@ -377,7 +377,7 @@ proptest! {
     }
 }
 
-/// Every type, every way to ask, word for word as the table has it.
+/// Compares every type and every group of commands with the table, word for word.
 #[test]
 fn the_table_of_conflicts_holds_for_every_type() {
     for (rtype, row) in TABLE {

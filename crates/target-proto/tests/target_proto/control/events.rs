@@ -9,7 +9,7 @@ use roadtrain_wire::log::{GetLogPage, lid};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 
-/// A controller with notices enabled and `requests` outstanding; their identifiers.
+/// Connects a controller with notices enabled and `requests` outstanding. Returns their identifiers.
 fn listening(script: &mut Script, requests: u16) -> (u16, Vec<u16>) {
     let cntlid = script.controller(NQN);
     script.succeed(cntlid, SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, 0x900));
@@ -27,7 +27,7 @@ fn namespace_changed(cntlid: u16, cid: u16) -> TargetEvent {
     TargetEvent::EventCompletion { cntlid, cid, status: Status::SUCCESS, result: 0x0004_0002 }
 }
 
-/// Submits a command under an identifier of the caller's.
+/// Submits a command with the caller's identifier.
 fn submit_as(script: &mut Script, cntlid: u16, cid: u16, mut sqe: Sqe) -> Outcome {
     sqe.cid = cid.into();
     script.target.admin_command(script.now, cntlid, &sqe, &[], &mut Vec::new())
@@ -109,7 +109,7 @@ fn every_controller_of_the_subsystem_is_told_and_no_other() {
     assert_eq!(changed_list(&mut script, other, false), [] as [u32; 0]);
 }
 
-/// Hosts end their requests by themselves before they shut a controller down, and use the identifiers again.
+/// Hosts consider their requests ended before they shut a controller down, and reuse the identifiers.
 #[test]
 fn a_command_with_the_identifier_of_a_request_retires_it() {
     let mut script = Script::new();
@@ -119,7 +119,7 @@ fn a_command_with_the_identifier_of_a_request_retires_it() {
     assert_eq!(submit_as(&mut script, cntlid, cids[0], get), done);
     script.target.apply(&[resize(1, 77)]).unwrap();
     assert_eq!(script.events(), [namespace_changed(cntlid, cids[1]), tables_changed()]);
-    // A request may take the identifier of another one, and is one request then.
+    // A request may take the identifier of another one, and replaces it.
     let (other, cids) = listening(&mut script, 1);
     let request = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
     assert_eq!(submit_as(&mut script, other, cids[0], request), Outcome::Pending);

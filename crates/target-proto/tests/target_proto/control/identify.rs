@@ -1,4 +1,4 @@
-//! Identify: every page, its fields, and what is refused.
+//! Identify: all data structures, their fields, and refusals.
 
 use super::script::{NQN, Script, add, config};
 use roadtrain_proto::block_limits::BlockLimits;
@@ -210,7 +210,7 @@ fn command_set_pages_are_the_nvm_command_sets() {
             script.fail(cntlid, with_csi(cns, 1, csi), Status::INVALID_COMMAND_SET);
         }
     }
-    // Hosts find out so which command sets there are: the error log shows none of it.
+    // Hosts probe the command sets like this: the error log shows none of it.
     let errors = script.succeed(cntlid, GetLogPage::new(lid::ERROR, 64).emit(NSID_ALL));
     assert!(errors.data.iter().all(|&byte| byte == 0));
 }

@@ -1,4 +1,4 @@
-//! Subsystems, namespaces and allow-lists that change while hosts are connected.
+//! Changes of subsystems, namespaces and allow-lists while hosts are connected.
 
 use super::script::{
     HOST, NQN, PRIVATE_NQN, STRANGER, Script, add, config, remove, remove_subsystem, resize,
@@ -178,7 +178,7 @@ fn a_new_configuration_is_applied_as_a_difference() {
     assert_eq!(nsids(&script), [1, 9], "nothing has changed");
 }
 
-/// Makes what is exported `wanted`; what it took.
+/// Applies the differences to `wanted`. Returns the operations.
 fn apply(script: &mut Script, wanted: &TargetConfig) -> Result<Vec<Operation>, ConfigError> {
     let operations = script.target.config().operations_to(wanted);
     script.target.apply(&operations)?;
@@ -197,7 +197,7 @@ fn served(script: &Script, cntlid: u16) -> Vec<u32> {
     table.iter().map(|(nsid, _)| nsid).collect()
 }
 
-/// Long enough for what is to appear; the controllers are kept alive.
+/// Waits long enough for namespaces to appear; the controllers are kept alive.
 fn appear(script: &mut Script, kept: &[u16]) {
     for _ in 0..2 {
         script.wait(Duration::from_secs(3));
@@ -209,7 +209,7 @@ fn appear(script: &mut Script, kept: &[u16]) {
     script.target.handle_timeout(script.now);
 }
 
-/// The configuration with another store behind namespace 1.
+/// Returns the configuration with another store behind namespace 1.
 fn other_store() -> TargetConfig {
     let mut config = config();
     config.subsystems[0].namespaces[0].id = Some(NamespaceId::of_store(7));
@@ -265,8 +265,8 @@ fn what_comes_under_the_nsid_of_one_that_went_is_not_mistaken_for_it() {
     assert_eq!(served(&script, cntlid), [1, 3]);
 }
 
-/// A host with two paths would add the new namespace on one while it has the old one on the other.
-/// What a host still sends to blocks that went and are there again is meant for them.
+/// A host with two paths would add the new namespace on one while it has the old one on the other. Later writes of a
+/// host to removed blocks that return are meant for them.
 #[test]
 fn the_same_blocks_are_back_when_the_host_has_seen_that_they_went() {
     let id = |number| Some(NamespaceId::of_store(number));

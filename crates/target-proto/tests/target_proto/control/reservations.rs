@@ -1,4 +1,4 @@
-//! Reservations in the control plane: features, reports, notifications, and what is to be done outside.
+//! Reservations in the control plane: features, reports, notifications, and events for the owner of the connections.
 
 use super::script::{HOST, HOSTID, NQN, Script, config, connect_sqe, remove};
 use roadtrain_target_proto::reservations::{Group, HostId, State};
@@ -18,7 +18,7 @@ use roadtrain_wire::zerocopy::IntoBytes;
 
 const OTHER: HostId = *b"another host id.";
 
-/// A target that keeps reservations of namespace 1.
+/// Returns a target that stores reservations of namespace 1.
 fn script() -> Script {
     let mut config = config();
     let first = config.subsystems[0].namespaces[0].clone();
@@ -26,7 +26,7 @@ fn script() -> Script {
     Script::with(&config)
 }
 
-/// A controller of another host.
+/// Connects a controller of another host.
 fn controller_of(script: &mut Script, host: HostId) -> u16 {
     let data = ConnectData::new(host, CNTLID_DYNAMIC, NQN, HOST);
     let cntlid = script.connect(connect_sqe(0, 31), &data).unwrap().cntlid;
@@ -53,7 +53,7 @@ fn acquire(action: AcquireAction, key: u64, preempted: u64) -> (Sqe, Vec<u8>) {
     (acquire.emit(1), keys(key, preempted))
 }
 
-/// Runs a command to its end, with what it wants to be done outside.
+/// Runs a command to its completion, with the events in between.
 fn run(script: &mut Script, cntlid: u16, (sqe, data): (Sqe, Vec<u8>)) -> (Status, Vec<u8>) {
     script.target.reserve(cntlid, &sqe, &data, 77);
     while let Some(event) = script.target.poll_event() {
@@ -155,7 +155,7 @@ fn what_cannot_be_is_refused() {
         let sqe = Sqe { nsid: nsid.into(), ..good.0 };
         check(cntlid, (sqe, good.1.clone()), Status::INVALID_NAMESPACE);
     }
-    // Namespace 3 has no place for it.
+    // Namespace 3 cannot store reservations.
     let (sqe, data) = register(5, ChangePersistence::Set);
     check(cntlid, (Sqe { nsid: 3.into(), ..sqe }, data), Status::INVALID_FIELD);
     let gone = run(&mut script, 4711, good).0;
@@ -242,7 +242,7 @@ fn persistence_is_saved_before_it_is_told() {
     assert_eq!(script.succeed(cntlid, get(feature, 1)).result, 1);
     script.fail(cntlid, set(feature, 1, 2), Status::INVALID_FIELD);
     script.fail(cntlid, set(feature, 2, 1), Status::INVALID_NAMESPACE);
-    // Of all namespaces one cannot.
+    // One of all namespaces cannot store them.
     assert_eq!(script.submit(cntlid, set(feature, NSID_ALL, 1)), None);
     let (cid, status) = (script.cid(), Status::INVALID_FIELD.dnr());
     assert_eq!(script.events(), [TargetEvent::Completion { cntlid, cid, status, result }]);
@@ -262,7 +262,7 @@ fn lanes_see_what_a_reservation_forbids_until_it_ends() {
     assert!(script.target.access(NQN, 2, OTHER).is_none());
 }
 
-/// What a restarted target knows.
+/// Returns a restarted target with the reservations of `target`.
 fn restarted(target: &Target) -> Script {
     let state = target.reservations(NQN, 1).unwrap().clone();
     let mut script = script();
@@ -305,7 +305,7 @@ fn reservations_end_with_their_namespace() {
     assert_eq!(script.target.reservations(NQN, 1).unwrap().registrants.len(), 0);
 }
 
-/// Namespace 1 with that state and tenure of its blocks.
+/// Sets the state and the ownership term of namespace 1's blocks.
 fn hand(script: &mut Script, ana: AnaState, tenure: u64) {
     let mut namespaces = script.target.config().subsystems[0].namespaces.iter();
     let whole = namespaces.find(|namespace| namespace.nsid == 1).unwrap().clone();
@@ -313,7 +313,7 @@ fn hand(script: &mut Script, ana: AnaState, tenure: u64) {
     script.target.apply(&[Operation::ReplaceNamespace { nqn, namespace }]).unwrap();
 }
 
-/// As another target has left them: the other host has preempted the first one.
+/// Returns reservations as another target has left them: the other host has preempted the first one.
 fn left_by_another() -> State {
     let mut script = script();
     let (one, other) = (script.controller(NQN), controller_of(&mut script, OTHER));
@@ -353,7 +353,7 @@ fn what_another_target_has_done_holds_when_the_blocks_come_back() {
     }
 }
 
-/// The cluster was not reached for a while, and nobody else has had the blocks.
+/// The cluster was not reachable for a while, and no other target has owned the blocks.
 #[test]
 fn reservations_stay_while_the_blocks_are_out_of_reach_and_nobodys_else() {
     let mut script = script();
@@ -371,7 +371,8 @@ fn a_target_that_stands_by_leaves_reservations_alone() {
     let mut script = script();
     let one = script.controller(NQN);
     let inaccessible = Status::ANA_INACCESSIBLE;
-    // Commands that wait when the blocks go are tried elsewhere; what is being saved may be in force there.
+    // Commands that wait when the blocks are lost are retried on another path; a change being saved may be in force
+    // there.
     for (token, key) in [(1, 5), (2, 6)] {
         let (sqe, data) = register(key, ChangePersistence::Set);
         script.target.reserve(one, &sqe, &data, token);
@@ -384,7 +385,7 @@ fn a_target_that_stands_by_leaves_reservations_alone() {
     assert!(events.contains(&refused(1)) && events.contains(&refused(2)), "{events:?}");
     script.target.saved(turn, true);
     assert_eq!(script.events(), [], "nobody waits for it");
-    // Whatever hosts ask, nothing is changed that the file would not change back.
+    // No command of a host changes anything that the file would change back.
     hand(&mut script, AnaState::Inaccessible, 1);
     script.events();
     let (status, _) = run(&mut script, one, register(7, ChangePersistence::Keep));
