@@ -8,7 +8,7 @@ pub(super) const ABORTS_MAX: u8 = 4;
 
 /// A pending Abort command.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct PendingAbort {
     id: u32,
     /// Command identifier of the Abort itself.
     cid: u16,
@@ -20,7 +20,7 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub(super) struct Aborts {
     last: u32,
-    waiting: Vec<Waiting>,
+    waiting: Vec<PendingAbort>,
 }
 
 impl Aborts {
@@ -31,7 +31,7 @@ impl Aborts {
             return None;
         }
         self.last = self.last.wrapping_add(1);
-        self.waiting.push(Waiting { id: self.last, cid, qid });
+        self.waiting.push(PendingAbort { id: self.last, cid, qid });
         Some(self.last)
     }
 
@@ -43,7 +43,7 @@ impl Aborts {
     }
 
     /// Ends the Aborts of commands on queue `qid`, which is gone. Returns their command identifiers.
-    pub(super) fn leave(&mut self, qid: u16) -> Vec<u16> {
+    pub(super) fn remove_queue(&mut self, qid: u16) -> Vec<u16> {
         self.waiting.extract_if(.., |waiting| waiting.qid == qid).map(|gone| gone.cid).collect()
     }
 

@@ -27,11 +27,11 @@ impl fmt::Display for Full {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Full::All(limit) => {
-                write!(f, "{limit} connections are there: --max-connections says how many may be")
+                write!(f, "{limit} connections are open: --max-connections is the limit")
             }
             Full::Address(limit) => write!(
                 f,
-                "{limit} connections from its address, or its IPv6 network, are there: --max-connections-per-address says how many may be"
+                "{limit} connections of its address, or its IPv6 network, are open: --max-connections-per-address is the limit"
             ),
         }
     }
@@ -46,19 +46,19 @@ pub struct Admitted {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Connection {
+struct AdmissionEntry {
     address: IpAddr,
-    is_newcomer: bool,
+    is_unauthenticated: bool,
 }
 
 /// All open TCP connections.
 #[derive(Debug)]
 pub struct Admission {
     limits: ConnectionLimits,
-    connections: HashMap<u64, Connection>,
+    connections: HashMap<u64, AdmissionEntry>,
     by_address: HashMap<IpAddr, Share>,
     /// Unauthenticated connections by number, oldest first.
-    newcomers: BTreeMap<u64, IpAddr>,
+    unauthenticated: BTreeMap<u64, IpAddr>,
     last: u64,
 }
 
@@ -66,7 +66,7 @@ pub struct Admission {
 #[derive(Debug, Default)]
 struct Share {
     count: u32,
-    newcomers: BTreeMap<u64, ()>,
+    unauthenticated: BTreeMap<u64, ()>,
 }
 
 impl Admission {
@@ -77,7 +77,7 @@ impl Admission {
             limits,
             connections: HashMap::new(),
             by_address: HashMap::new(),
-            newcomers: BTreeMap::new(),
+            unauthenticated: BTreeMap::new(),
             last: 0,
         }
     }
@@ -97,11 +97,11 @@ impl Admission {
         let instead_of = self.make_room(address)?;
         self.last += 1;
         let number = self.last;
-        self.connections.insert(number, Connection { address, is_newcomer: true });
-        self.newcomers.insert(number, address);
+        self.connections.insert(number, AdmissionEntry { address, is_unauthenticated: true });
+        self.unauthenticated.insert(number, address);
         let share = self.by_address.entry(address).or_default();
         share.count += 1;
-        share.newcomers.insert(number, ());
+        share.unauthenticated.insert(number, ());
         Ok(Admitted { number, instead_of })
     }
 
@@ -109,10 +109,10 @@ impl Admission {
         let ConnectionLimits { all, per_address } = self.limits;
         let share = self.by_address.get(&address).filter(|share| share.count >= per_address);
         let oldest = if let Some(share) = share {
-            let oldest = share.newcomers.first_key_value().map(|(&number, ())| number);
+            let oldest = share.unauthenticated.first_key_value().map(|(&number, ())| number);
             Some(oldest.ok_or(Full::Address(per_address))?)
         } else if self.connections.len() as u64 >= u64::from(all) {
-            let oldest = self.newcomers.first_key_value().map(|(&number, _)| number);
+            let oldest = self.unauthenticated.first_key_value().map(|(&number, _)| number);
             Some(oldest.ok_or(Full::All(all))?)
         } else {
             None
@@ -127,20 +127,20 @@ impl Admission {
     /// new connections.
     pub fn granted(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        connection.is_newcomer = false;
-        self.newcomers.remove(&number);
+        connection.is_unauthenticated = false;
+        self.unauthenticated.remove(&number);
         if let Some(share) = self.by_address.get_mut(&connection.address) {
-            share.newcomers.remove(&number);
+            share.unauthenticated.remove(&number);
         }
     }
 
     /// Removes a closed connection.
     pub fn leave(&mut self, number: u64) {
-        let Some(Connection { address, .. }) = self.connections.remove(&number) else { return };
-        self.newcomers.remove(&number);
+        let Some(AdmissionEntry { address, .. }) = self.connections.remove(&number) else { return };
+        self.unauthenticated.remove(&number);
         let Some(share) = self.by_address.get_mut(&address) else { return };
         share.count -= 1;
-        share.newcomers.remove(&number);
+        share.unauthenticated.remove(&number);
         if share.count == 0 {
             self.by_address.remove(&address);
         }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_newcomer_makes_room() {
+    fn the_oldest_unauthenticated_connection_is_closed_at_a_limit() {
         let mut admission = admission(3, 3);
         let [a, b, c] = [1, 2, 3].map(|n| admission.enter(host(n)).unwrap().number);
         admission.granted(a);
@@ -250,7 +250,7 @@ mod tests {
             for (number, ..) in there {
                 admission.leave(number);
             }
-            prop_assert!(admission.by_address.is_empty() && admission.newcomers.is_empty());
+            prop_assert!(admission.by_address.is_empty() && admission.unauthenticated.is_empty());
         }
     }
 }

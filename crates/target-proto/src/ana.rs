@@ -106,7 +106,7 @@ impl AnaStates {
     }
 
     /// Returns the first listener with a state that is not among `listeners`.
-    pub(super) fn stray(&self, listeners: &[Listener]) -> Option<AnaListener> {
+    pub(super) fn first_orphan(&self, listeners: &[Listener]) -> Option<AnaListener> {
         self.states.keys().copied().find(|at| !at.is_among(listeners))
     }
 
@@ -140,7 +140,7 @@ impl AnaOfController {
     }
 
     /// Sets the path's state. Returns true if hosts have to be notified. A persistent loss is final.
-    pub(super) fn becomes(&mut self, state: AnaState) -> bool {
+    pub(super) fn set_state(&mut self, state: AnaState) -> bool {
         let is_news = self.state != state && self.state != AnaState::PersistentLoss;
         if is_news {
             (self.state, self.changes) = (state, self.changes + 1);

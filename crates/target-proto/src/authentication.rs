@@ -57,13 +57,13 @@ impl Authentication {
     /// Returns the authentication required of the host on a queue; `None`: none. A host without a key is challenged
     /// like any other and fails, so that no host can probe which hosts exist.
     #[must_use]
-    pub(super) fn asks(
+    pub(super) fn requirement_for(
         &self,
         hostnqn: &str,
         subnqn: &str,
         is_discovery: bool,
         concatenation: Concatenation,
-    ) -> Option<Asked> {
+    ) -> Option<AuthenticationRequirement> {
         let keys = self.keys_of(hostnqn, subnqn);
         let is_required = self.required
             || self.required_at.contains(subnqn)
@@ -74,7 +74,12 @@ impl Authentication {
         let former = keys.and_then(|(_, former)| former).map(|key| key.transform(hostnqn));
         let keys = keys.map(|(keys, _)| keys.clone()).unwrap_or_default();
         let parties = keys.parties(hostnqn, subnqn);
-        Some(Asked { parties, former, offer: self.offer.clone(), concatenation })
+        Some(AuthenticationRequirement {
+            parties,
+            former,
+            offer: self.offer.clone(),
+            concatenation,
+        })
     }
 
     /// Returns whether a queue's host may, or must, generate a PSK and reconnect with TLS.
@@ -129,7 +134,7 @@ impl Authentication {
 
 /// Authentication required of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct AuthenticationRequirement {
     /// NQNs of both ends, and the keys.
     pub parties: Parties,
     /// Former key of the host, which is accepted as well.
@@ -140,11 +145,11 @@ pub struct Asked {
     pub concatenation: Concatenation,
 }
 
-impl Asked {
+impl AuthenticationRequirement {
     /// Returns the same requirement without keys, for a host that is refused in any case: its authentication fails.
-    pub(super) fn in_vain(self) -> Self {
+    pub(super) fn without_keys(self) -> Self {
         let parties = Parties { host_key: None, controller_key: None, ..self.parties };
-        Asked { parties, former: None, ..self }
+        AuthenticationRequirement { parties, former: None, ..self }
     }
 }
 
@@ -161,7 +166,7 @@ pub enum Reaction {
 
 /// Result of a queue's authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AuthenticationResult {
     /// The host is authenticated.
     Authenticated,
     /// The authentication failed; the host has received the reason.
@@ -179,19 +184,23 @@ pub struct Authenticator {
 impl Authenticator {
     /// Creates the controller's side. `seals`: use of frame sealing on the queue; `context` binds the secret to the
     /// handshake so far.
-    pub(super) fn new(asked: &Asked, seals: SealUse, context: [u8; 32]) -> Self {
-        let controller = Controller::new(asked.parties.clone(), asked.offer.clone());
+    pub(super) fn new(
+        requirement: &AuthenticationRequirement,
+        seals: SealUse,
+        context: [u8; 32],
+    ) -> Self {
+        let controller = Controller::new(requirement.parties.clone(), requirement.offer.clone());
         let mut controller = controller.with_frames(seals, context);
-        controller.accept_also(asked.former.clone());
-        controller.set_concatenation(asked.concatenation);
+        controller.accept_also(requirement.former.clone());
+        controller.set_concatenation(requirement.concatenation);
         Authenticator { controller, waits: None }
     }
 
     /// Replaces the keys, which may have changed, before an authenticated host authenticates again.
-    pub fn renew(&mut self, asked: Asked) {
-        if self.controller.renew(asked.parties, asked.offer) {
-            self.controller.accept_also(asked.former);
-            self.controller.set_concatenation(asked.concatenation);
+    pub fn renew(&mut self, requirement: AuthenticationRequirement) {
+        if self.controller.renew(requirement.parties, requirement.offer) {
+            self.controller.accept_also(requirement.former);
+            self.controller.set_concatenation(requirement.concatenation);
         }
     }
 
@@ -230,10 +239,10 @@ impl Authenticator {
 
     /// Returns the result, once there is one.
     #[must_use]
-    pub fn verdict(&self) -> Option<Verdict> {
+    pub fn verdict(&self) -> Option<AuthenticationResult> {
         match self.controller.state() {
-            State::Authenticated => Some(Verdict::Authenticated),
-            State::Failed => Some(Verdict::Failed),
+            State::Authenticated => Some(AuthenticationResult::Authenticated),
+            State::Failed => Some(AuthenticationResult::Failed),
             _ => None,
         }
     }

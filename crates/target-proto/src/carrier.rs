@@ -34,13 +34,13 @@ impl Carrier {
 
 /// Security and authentication with which a queue was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Admission {
+pub(super) struct QueueAdmission {
     pub(super) carrier: Carrier,
     /// The host was authenticated on this queue.
     pub(super) is_authenticated: bool,
 }
 
-impl Admission {
+impl QueueAdmission {
     /// True if the host has proved its identity, by authentication or by TLS.
     pub(super) fn is_proof(self) -> bool {
         self.is_authenticated || self.carrier.is_secured()

@@ -28,7 +28,7 @@ impl Cntlids {
     }
 
     /// Records an allocation: the next rotation begins behind it.
-    pub(super) fn gave(&mut self, cntlid: u16) {
+    pub(super) fn note_allocated(&mut self, cntlid: u16) {
         self.last = cntlid;
     }
 }
@@ -42,13 +42,13 @@ mod tests {
         let mut cntlids = Cntlids::new(5..=8);
         let in_turn = |cntlids: &Cntlids| cntlids.in_turn().collect::<Vec<_>>();
         assert_eq!(in_turn(&cntlids), [5, 6, 7, 8]);
-        cntlids.gave(6);
+        cntlids.note_allocated(6);
         assert_eq!(in_turn(&cntlids), [7, 8, 5, 6]);
-        cntlids.gave(8);
+        cntlids.note_allocated(8);
         assert_eq!(in_turn(&cntlids), [5, 6, 7, 8]);
         assert!(cntlids.contains(8) && !cntlids.contains(9));
         let mut all = Cntlids::new(u16::MAX..=u16::MAX);
-        all.gave(u16::MAX);
+        all.note_allocated(u16::MAX);
         assert_eq!(in_turn(&all), [u16::MAX]);
     }
 }

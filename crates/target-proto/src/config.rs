@@ -331,8 +331,8 @@ impl<N: Description> TargetConfig<N> {
 
     /// Checks that each ANA state belongs to a listener.
     fn check_ana(&self) -> Result<(), ConfigError> {
-        let stray = self.ana.stray(&self.listeners);
-        stray.map_or(Ok(()), |listener| Err(ConfigError::Unknown(Place::Ana(listener))))
+        let orphan = self.ana.first_orphan(&self.listeners);
+        orphan.map_or(Ok(()), |listener| Err(ConfigError::Unknown(Place::Ana(listener))))
     }
 
     /// Returns listeners at `addresses`. Existing listeners keep their port identifiers; each gets the TLS use of this

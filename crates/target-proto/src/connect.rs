@@ -1,9 +1,10 @@
 //! Connect: checks, and claims of controllers (NVMe Base 2.1, section 6.3).
 
-use super::authentication::Asked;
+use super::authentication::AuthenticationRequirement;
 use super::carrier::Carrier;
 use super::connected::{
-    Claim, ConnectRefused, Connected, Names, bad_cntlid, no_controller_left, quoted, show_name,
+    ConnectNames, ConnectRefused, Connected, QueueClaim, bad_cntlid, no_controller_left, quoted,
+    show_name,
 };
 use super::control::Target;
 use super::keep_alive::KeepAlive;
@@ -28,8 +29,8 @@ const OCTET_SQSIZE: u8 = 44;
 
 /// Returns the authentication requirements for a Connect's completion. Hosts take the second bit as an order to
 /// generate a PSK.
-fn requirements(asked: Option<&Asked>) -> u32 {
-    match asked.map(|asked| asked.concatenation) {
+fn requirements(requirement: Option<&AuthenticationRequirement>) -> u32 {
+    match requirement.map(|requirement| requirement.concatenation) {
         None => 0,
         Some(Concatenation::Required) => AUTHREQ_ATR | AUTHREQ_ASCR,
         Some(_) => AUTHREQ_ATR,
@@ -79,14 +80,15 @@ impl Target {
     }
 
     /// Executes the first command of a connection, which must be Connect with 1,024 bytes of in-capsule data. `local`
-    /// is the local address of the connection; `random` is an unpredictable number. `remains` is true for a controller
-    /// identifier whose former owner may still have a connection; see [`Presences::remains_of_any`].
+    /// is the local address of the connection; `random` is an unpredictable number. `has_leftovers` is true for a
+    /// controller identifier whose former owner may still have a connection; see
+    /// [`Presences::any_has_leftovers_of`].
     ///
     /// Nothing is granted here. The queue, and with queue 0 the controller, exist from [`Target::grant`] on, which
     /// follows at once where no authentication is required. Where it is, a refusal is reported only after it, so that
     /// no status reveals which subsystems, hosts and controllers exist.
     ///
-    /// [`Presences::remains_of_any`]: super::presence::Presences::remains_of_any
+    /// [`Presences::any_has_leftovers_of`]: super::presence::Presences::any_has_leftovers_of
     ///
     /// # Errors
     /// The status and DW0 of the completion; the queue is not connected.
@@ -97,7 +99,7 @@ impl Target {
         sqe: &Sqe,
         data: &[u8],
         (local, random): (SocketAddr, u64),
-        remains: impl Fn(u16) -> bool,
+        has_leftovers: impl Fn(u16) -> bool,
     ) -> Result<Connected, ConnectRefused> {
         if sqe.flags != FLAG_SGL {
             return Err(ConnectRefused::new(Status::INVALID_FIELD, "PSDT and FUSE", sqe.flags));
@@ -112,45 +114,53 @@ impl Target {
             let status = Status::DATA_SGL_LENGTH_INVALID;
             ConnectRefused::new(status, "octets of data", length)
         })?;
-        let names = Names::parse(data)?;
+        let names = ConnectNames::parse(data)?;
         if connect.sqsize == 0 || connect.sqsize >= self.config.limits.queue_entries_max {
             return Err(ConnectRefused::command(OCTET_SQSIZE, "SQSIZE", connect.sqsize));
         }
         let carrier = Carrier::from(channel);
         let hides = self.hides(carrier, connect.qid, names.subnqn);
         let checked = self.check_carrier(carrier, connect.qid, &names);
-        let checked = checked.and_then(|()| self.check_place(connect.qid, &names, local));
+        let checked = checked.and_then(|()| self.check_grantable(connect.qid, &names, local));
         let refusal = match checked {
             Err(refused) if hides => Some(refused),
             checked => checked.map(|()| None)?,
         };
-        let mut claim = Claim { carrier, local, random, refusal, ..Claim::default() };
+        let mut claim = QueueClaim { carrier, local, random, refusal, ..QueueClaim::default() };
         let mut connected = match connect.qid {
-            0 => self.claim_controller(now, &connect, &names, (&mut claim, remains))?,
+            0 => self.claim_controller(now, &connect, &names, (&mut claim, has_leftovers))?,
             qid => self.claim_queue(qid, &names),
         };
-        let asked = self.asks(&connected, carrier);
-        let asked = if claim.refusal.is_some() { asked.map(Asked::in_vain) } else { asked };
+        let requirement = self.requirement_of(&connected, carrier);
+        let requirement = if claim.refusal.is_some() {
+            requirement.map(AuthenticationRequirement::without_keys)
+        } else {
+            requirement
+        };
         connected.entries = connect.sqsize + 1;
         connected.sq_flow_control = connect.cattr & cattr::DISABLE_SQ_FLOW_CONTROL == 0;
         connected.class = Class::from_cattr(connect.cattr);
-        connected.result = u32::from(connected.cntlid) | requirements(asked.as_ref());
-        if asked.is_some() {
+        connected.result = u32::from(connected.cntlid) | requirements(requirement.as_ref());
+        if requirement.is_some() {
             connected.context = context_of(sqe, data.as_bytes(), connected.result);
         }
-        Ok(Connected { asked: asked.map(Box::new), claim, ..connected })
+        Ok(Connected { requirement: requirement.map(Box::new), claim, ..connected })
     }
 
     /// Returns the authentication required of a new queue's host. A host that has generated the connection's PSK is
     /// authenticated.
-    pub(super) fn asks(&self, queue: &Connected, carrier: Carrier) -> Option<Asked> {
+    pub(super) fn requirement_of(
+        &self,
+        queue: &Connected,
+        carrier: Carrier,
+    ) -> Option<AuthenticationRequirement> {
         if carrier == Carrier::Generated {
             return None;
         }
         let is_discovery = queue.kind == ControllerKind::Discovery;
         let (authentication, subnqn) = (&self.config.authentication, &queue.subnqn);
         let concatenation = authentication.concatenation(carrier, queue.qid, subnqn);
-        authentication.asks(&queue.hostnqn, subnqn, is_discovery, concatenation)
+        authentication.requirement_for(&queue.hostnqn, subnqn, is_discovery, concatenation)
     }
 
     /// Claims a controller identifier for a host until the controller is granted.
@@ -158,12 +168,13 @@ impl Target {
         &mut self,
         now: Instant,
         connect: &Connect,
-        names: &Names<'_>,
-        (claim, remains): (&mut Claim, impl Fn(u16) -> bool),
+        names: &ConnectNames<'_>,
+        (claim, has_leftovers): (&mut QueueClaim, impl Fn(u16) -> bool),
     ) -> Result<Connected, ConnectRefused> {
         let count = self.controllers.len();
-        let cntlid =
-            self.allocate_cntlid(names.subnqn, remains).ok_or_else(|| no_controller_left(count))?;
+        let cntlid = self
+            .allocate_cntlid(names.subnqn, has_leftovers)
+            .ok_or_else(|| no_controller_left(count))?;
         let kind = match names.subnqn {
             DISCOVERY_NQN => ControllerKind::Discovery,
             _ => ControllerKind::Io,
@@ -176,7 +187,7 @@ impl Target {
 
     /// Claims an I/O queue of a controller, which need not exist. The HOSTID of the admin queue applies: some hosts
     /// generate one for each Connect, and other targets accept that.
-    fn claim_queue(&self, qid: u16, names: &Names<'_>) -> Connected {
+    fn claim_queue(&self, qid: u16, names: &ConnectNames<'_>) -> Connected {
         let queue = names.queue(names.cntlid, qid);
         let Some(controller) = self.controllers.get(&names.cntlid) else { return queue };
         let keep_alive = Duration::from_millis(controller.keep_alive.kato_ms().into());
@@ -186,10 +197,10 @@ impl Target {
     }
 
     /// Checks that the queue can be granted: its listener, host, subsystem and controller.
-    pub(super) fn check_place(
+    pub(super) fn check_grantable(
         &self,
         qid: u16,
-        names: &Names<'_>,
+        names: &ConnectNames<'_>,
         local: SocketAddr,
     ) -> Result<(), ConnectRefused> {
         self.check_listener(local, names)?;
@@ -199,7 +210,7 @@ impl Target {
         }
     }
 
-    fn check_admin(&self, names: &Names<'_>) -> Result<(), ConnectRefused> {
+    fn check_admin(&self, names: &ConnectNames<'_>) -> Result<(), ConnectRefused> {
         if names.subnqn != DISCOVERY_NQN {
             let subsystem = self.subsystems.get(names.subnqn);
             let subsystem = subsystem.ok_or_else(|| names.bad_subnqn())?;
@@ -211,12 +222,12 @@ impl Target {
         if names.cntlid != CNTLID_DYNAMIC {
             return Err(bad_cntlid(names.cntlid));
         }
-        self.check_share(names.hostnqn, true)
+        self.check_host_limits(names.hostnqn, true)
     }
 
     /// Checks that a host may have one more queue; `is_new`: of a new controller. Anonymous hosts are not counted as
     /// one host: the limit for their address applies.
-    fn check_share(&self, hostnqn: &str, is_new: bool) -> Result<(), ConnectRefused> {
+    fn check_host_limits(&self, hostnqn: &str, is_new: bool) -> Result<(), ConnectRefused> {
         if hostnqn.is_empty() {
             return Ok(());
         }
@@ -233,15 +244,19 @@ impl Target {
         };
         // A retry may succeed: no Do Not Retry.
         let status = Status::CONNECT_CONTROLLER_BUSY;
-        let value = format!("{count}, {option} says how many may be");
+        let value = format!("{count}: {option} is the limit");
         Err(ConnectRefused { status, ..ConnectRefused::new(status, field, value) })
     }
 
     /// Checks that the host's subsystem is reachable at the listener of the connection.
-    fn check_listener(&self, local: SocketAddr, names: &Names<'_>) -> Result<(), ConnectRefused> {
+    fn check_listener(
+        &self,
+        local: SocketAddr,
+        names: &ConnectNames<'_>,
+    ) -> Result<(), ConnectRefused> {
         let Some(subsystem) = self.subsystems.get(names.subnqn) else { return Ok(()) };
-        let way = listen::way(subsystem.listeners.as_ref(), &self.config.listeners, local);
-        if way.is_some() {
+        let state = listen::path_state(subsystem.listeners.as_ref(), &self.config.listeners, local);
+        if state.is_some() {
             return Ok(());
         }
         let status = Status::CONNECT_INVALID_HOST.dnr();
@@ -249,7 +264,7 @@ impl Target {
         Err(ConnectRefused { status, value, ..names.bad_subnqn() })
     }
 
-    fn check_io(&self, qid: u16, names: &Names<'_>) -> Result<(), ConnectRefused> {
+    fn check_io(&self, qid: u16, names: &ConnectNames<'_>) -> Result<(), ConnectRefused> {
         let controller = self.controllers.get(&names.cntlid);
         let controller = controller.ok_or_else(|| bad_cntlid(names.cntlid))?;
         if *controller.subnqn != *names.subnqn {
@@ -270,23 +285,28 @@ impl Target {
             let value = format!("{qid}, which is connected");
             return Err(ConnectRefused::new(sequence, "QID", value));
         }
-        self.check_share(names.hostnqn, false)
+        self.check_host_limits(names.hostnqn, false)
     }
 
-    /// Allocates the next controller identifier in rotation. An identifier is not reused for long, nor while a
-    /// connection of its last owner `remains`, so that commands for or from the last owner never reach the next one.
-    fn allocate_cntlid(&mut self, subnqn: &str, remains: impl Fn(u16) -> bool) -> Option<u16> {
+    /// Allocates the next controller identifier in rotation, except those for which `has_leftovers` is true. So an
+    /// identifier is not reused for long, and commands for or from its last owner never reach the next one.
+    fn allocate_cntlid(
+        &mut self,
+        subnqn: &str,
+        has_leftovers: impl Fn(u16) -> bool,
+    ) -> Option<u16> {
         if self.controllers.len() >= usize::from(self.config.limits.cntlids()) {
             return None;
         }
         let own = self.subsystems.get_mut(subnqn).and_then(|subsystem| subsystem.cntlids.as_mut());
         let cntlids = own.unwrap_or(&mut self.cntlids);
-        let is_nobodys = |cntlid: &u16| !self.controllers.contains_key(cntlid) && !remains(*cntlid);
-        let is_free = |cntlid: &u16| !self.claims.contains(*cntlid) && is_nobodys(cntlid);
-        let may_go = |cntlid: &u16| cntlids.contains(*cntlid) && is_nobodys(cntlid);
+        let is_unused =
+            |cntlid: &u16| !self.controllers.contains_key(cntlid) && !has_leftovers(*cntlid);
+        let is_free = |cntlid: &u16| !self.claims.contains(*cntlid) && is_unused(cntlid);
+        let may_go = |cntlid: &u16| cntlids.contains(*cntlid) && is_unused(cntlid);
         // Unauthenticated hosts cannot exhaust the identifiers: the oldest claim gives way.
         let free = cntlids.in_turn().find(is_free).or_else(|| self.claims.oldest(may_go))?;
-        cntlids.gave(free);
+        cntlids.note_allocated(free);
         Some(free)
     }
 }

@@ -1,6 +1,6 @@
 //! Queues as Connect commands name them, claims for them, and reasons for refusals.
 
-use super::authentication::Asked;
+use super::authentication::AuthenticationRequirement;
 use super::carrier::Carrier;
 use super::controller::ControllerShared;
 use super::kind::ControllerKind;
@@ -39,13 +39,13 @@ pub struct Connected {
     /// State shared by lanes and control plane.
     pub shared: Arc<ControllerShared>,
     /// Authentication required before the queue executes commands.
-    pub asked: Option<Box<Asked>>,
+    pub requirement: Option<Box<AuthenticationRequirement>>,
     /// Digest of the handshake so far, from which the keys of sealed frames are derived.
     pub context: [u8; 32],
     /// DW0 of the completion.
     pub result: u32,
     /// Claim to the queue or controller, which is granted after authentication.
-    pub(super) claim: Claim,
+    pub(super) claim: QueueClaim,
 }
 
 impl Connected {
@@ -61,15 +61,15 @@ impl Connected {
         self.claim.refusal.as_ref()
     }
 
-    pub(super) fn names(&self) -> Names<'_> {
+    pub(super) fn names(&self) -> ConnectNames<'_> {
         let cntlid = if self.qid == 0 { CNTLID_DYNAMIC } else { self.cntlid };
-        Names { subnqn: &self.subnqn, hostnqn: &self.hostnqn, hostid: self.hostid, cntlid }
+        ConnectNames { subnqn: &self.subnqn, hostnqn: &self.hostnqn, hostid: self.hostid, cntlid }
     }
 }
 
 /// A queue that a Connect names and that is not yet granted.
 #[derive(Clone, Debug)]
-pub(super) struct Claim {
+pub(super) struct QueueClaim {
     /// Number of the claim among those to the same controller identifier.
     pub(super) number: u64,
     pub(super) carrier: Carrier,
@@ -83,11 +83,11 @@ pub(super) struct Claim {
     pub(super) refusal: Option<ConnectRefused>,
 }
 
-impl Default for Claim {
+impl Default for QueueClaim {
     fn default() -> Self {
         let local = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
         let (number, random, kato_ms) = (0, 0, 0);
-        Claim { number, carrier: Carrier::default(), local, random, kato_ms, refusal: None }
+        QueueClaim { number, carrier: Carrier::default(), local, random, kato_ms, refusal: None }
     }
 }
 
@@ -145,7 +145,7 @@ pub fn host_name(hostnqn: &str) -> &str {
 }
 
 /// Names in Connect data, well formed.
-pub(super) struct Names<'a> {
+pub(super) struct ConnectNames<'a> {
     pub(super) subnqn: &'a str,
     /// NQN of the host; empty for an anonymous host.
     pub(super) hostnqn: &'a str,
@@ -153,7 +153,7 @@ pub(super) struct Names<'a> {
     pub(super) cntlid: u16,
 }
 
-impl<'a> Names<'a> {
+impl<'a> ConnectNames<'a> {
     pub(super) fn parse(data: &'a ConnectData) -> Result<Self, ConnectRefused> {
         let subnqn = parse_nqn(&data.subnqn).ok_or_else(|| bad_subnqn(data))?;
         let hostnqn = match data.hostnqn[0] {
@@ -163,7 +163,7 @@ impl<'a> Names<'a> {
         if data.hostid == [0; 16] {
             return Err(ConnectRefused::data(offset_of!(ConnectData, hostid), "HOSTID", 0));
         }
-        Ok(Names { subnqn, hostnqn, hostid: data.hostid, cntlid: data.cntlid.get() })
+        Ok(ConnectNames { subnqn, hostnqn, hostid: data.hostid, cntlid: data.cntlid.get() })
     }
 
     /// Returns a queue with these names.
@@ -181,10 +181,10 @@ impl<'a> Names<'a> {
             hostid: self.hostid,
             other_hostid: None,
             shared: Arc::default(),
-            asked: None,
+            requirement: None,
             context: [0; 32],
             result: 0,
-            claim: Claim::default(),
+            claim: QueueClaim::default(),
         }
     }
 

@@ -1,10 +1,10 @@
 //! Context of a command that the control plane executes.
 
 use super::config::Limits;
-use super::controller::Controller;
-use super::discovery::Discovery;
+use super::controller::TargetController;
+use super::discovery::DiscoveryLogSource;
 use super::outcome::LookUp;
-use super::subsystem::Subsystem;
+use super::subsystem::TargetSubsystem;
 use super::target_event::TargetEvent;
 use roadtrain_proto::error::CommandError;
 use roadtrain_proto::time::Instant;
@@ -29,12 +29,12 @@ pub(super) mod octet {
 
 /// Result of a successful command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(super) enum CommandReply {
     Result(u64),
     Pending,
     Disconnected,
     /// The lane queries the block status from the store.
-    LookUp(LookUp),
+    QueryLbaStatus(LookUp),
     /// Another controller of the host is to be dropped.
     CrossReset(ControllerInstance),
     /// New value of Reservation Persistence for the namespaces.
@@ -42,23 +42,23 @@ pub(super) enum Reply {
 }
 
 /// One command, with all state it may use.
-pub(super) struct Context<'a> {
+pub(super) struct CommandContext<'a> {
     pub(super) now: Instant,
     pub(super) started: Instant,
     pub(super) limits: &'a Limits,
     pub(super) origin: u128,
     pub(super) network: u128,
-    pub(super) controller: &'a mut Controller,
+    pub(super) controller: &'a mut TargetController,
     /// `None` for discovery controllers.
-    pub(super) subsystem: Option<&'a Subsystem>,
-    pub(super) discovery: Discovery<'a>,
+    pub(super) subsystem: Option<&'a TargetSubsystem>,
+    pub(super) discovery: DiscoveryLogSource<'a>,
     pub(super) outbox: &'a mut VecDeque<TargetEvent>,
     pub(super) qid: u16,
     pub(super) sqe: &'a Sqe,
     pub(super) data_in: &'a [u8],
 }
 
-impl Context<'_> {
+impl CommandContext<'_> {
     /// True if the command names no namespace: NSID is 0 or FFFFFFFFh.
     pub(super) fn is_for_controller(&self) -> bool {
         matches!(self.sqe.nsid.get(), 0 | NSID_ALL)

@@ -4,16 +4,16 @@ use super::claims::{Claims, HostIds};
 use super::cntlids::Cntlids;
 use super::config::{Limits, NamespaceConfig, TargetConfig};
 use super::config_error::ConfigError;
-use super::controller::{Controller, ControllerView, NOT_ABORTED};
-use super::events::Notice;
+use super::controller::{ControllerView, NOT_ABORTED, TargetController};
+use super::events::EventNotice;
 use super::kind::ControllerKind;
 use super::listen::FrameListener;
 use super::namespace::NamespaceTable;
 use super::operations::Operation;
 use super::outcome::Outcome;
 use super::property::Issuer;
-use super::reservations::Reservations;
-use super::subsystem::Subsystem;
+use super::reservations::NamespaceReservations;
+use super::subsystem::TargetSubsystem;
 use super::target_event::{CloseReason, TargetEvent};
 use core::time::Duration;
 use roadtrain_proto::security::TlsHosts;
@@ -31,8 +31,8 @@ const GONE: Status = Status::INVALID_NAMESPACE.dnr();
 pub struct Target {
     /// Current configuration.
     pub(super) config: TargetConfig,
-    pub(super) subsystems: BTreeMap<Arc<str>, Subsystem>,
-    pub(super) controllers: BTreeMap<u16, Controller>,
+    pub(super) subsystems: BTreeMap<Arc<str>, TargetSubsystem>,
+    pub(super) controllers: BTreeMap<u16, TargetController>,
     /// Ports on Ethernet; they appear and vanish with their interfaces.
     pub(super) frame_listeners: Vec<FrameListener>,
     /// Generation of the discovery log.
@@ -65,7 +65,7 @@ impl Target {
             subsystems: config
                 .subsystems
                 .iter()
-                .map(|subsystem| Subsystem::new(subsystem, &config.limits, config.origin))
+                .map(|subsystem| TargetSubsystem::new(subsystem, &config.limits, config.origin))
                 .map(|subsystem| (subsystem.nqn.clone(), subsystem))
                 .collect(),
             controllers: BTreeMap::new(),
@@ -137,10 +137,10 @@ impl Target {
     /// Counts a change of the discovery log and notifies the discovery controllers.
     pub(super) fn discovery_changed(&mut self) {
         self.genctr += 1;
-        let discovery = |c: &&mut Controller| c.kind == ControllerKind::Discovery;
+        let discovery = |c: &&mut TargetController| c.kind == ControllerKind::Discovery;
         for controller in self.controllers.values_mut().filter(discovery) {
-            controller.events.raise(Notice::DiscoveryLog);
-            controller.pump(&mut self.outbox);
+            controller.events.raise(EventNotice::DiscoveryLog);
+            controller.complete_event_requests(&mut self.outbox);
         }
     }
 
@@ -151,9 +151,9 @@ impl Target {
             self.drop_controller(cntlid, CloseReason::AdminQueueLost);
         } else if let Some(controller) = self.controllers.get_mut(&cntlid) {
             if !controller.queues.remove(&qid) {
-                // It was lost before it learned that the controller had closed it.
+                // The queue was lost before it learned that the controller had closed it.
                 controller.draining = controller.draining.saturating_sub(1);
-                controller.settle();
+                controller.update_status();
             }
             controller.forget(qid, &mut self.outbox);
         }
@@ -175,7 +175,7 @@ impl Target {
     pub fn drained(&mut self, cntlid: u16) {
         if let Some(controller) = self.controllers.get_mut(&cntlid) {
             controller.draining = controller.draining.saturating_sub(1);
-            controller.settle();
+            controller.update_status();
         }
     }
 
@@ -203,7 +203,7 @@ impl Target {
     /// by numbers that only the host knows. A controller of this target that is gone has ended. An unknown instance may
     /// belong to an earlier process: nothing of it is left here, but its end was not observed, and the log says no
     /// more.
-    pub(super) fn reset_other(
+    pub(super) fn reset_named_controller(
         &mut self,
         now: Instant,
         cntlid: u16,
@@ -211,21 +211,21 @@ impl Target {
         named: ControllerInstance,
     ) -> Outcome {
         let done = Outcome::Complete { status: Status::SUCCESS, result: IMMEDIATE.into() };
-        let is_known = self.issuer.is_some_and(|issuer| issuer.has_told(&named));
+        let is_known = self.issuer.is_some_and(|issuer| issuer.has_issued(&named));
         let Some(controller) = self.controllers.get_mut(&cntlid) else { return done };
         if !is_known {
             controller.resets.note_unknown(now, named);
-            controller.events.raise(Notice::CrossControllerReset);
-            controller.pump(&mut self.outbox);
+            controller.events.raise(EventNotice::CrossControllerReset);
+            controller.complete_event_requests(&mut self.outbox);
             return Outcome::Complete { status: Status::SUCCESS, result: 0 };
         }
         let Some(controller) = self.controllers.get(&cntlid) else { return done };
         if let Some(other) = self.controllers.get(&named.cntlid) {
             if other.properties.instance() != named {
-                return done; // that life of it is over
+                return done; // that instance has ended
             }
             if !other.is_of_host(controller) {
-                // It is alive, and belongs to another host.
+                // The named controller is alive, and belongs to another host.
                 let status = Status::INVALID_FIELD.dnr();
                 return Outcome::Complete { status, result: 0 };
             }
@@ -239,13 +239,13 @@ impl Target {
         Outcome::Pending
     }
 
-    /// Completes resets of controllers without leftovers; `remains` is true for a host's controller with a connection
-    /// that may still execute commands.
-    pub fn settle_resets(&mut self, remains: impl Fn(&Arc<str>, u16) -> bool) {
+    /// Completes resets of controllers without leftovers; `has_leftovers` is true for a host's controller with a
+    /// connection that may still execute commands.
+    pub fn settle_resets(&mut self, has_leftovers: impl Fn(&Arc<str>, u16) -> bool) {
         for controller in self.controllers.values_mut() {
             let over = controller.resets.in_progress();
             let over: Vec<u16> =
-                over.filter(|&other| !remains(&controller.hostnqn, other)).collect();
+                over.filter(|&other| !has_leftovers(&controller.hostnqn, other)).collect();
             for other in over {
                 match controller.resets.complete(other) {
                     Some((cid, result)) => {
@@ -254,8 +254,8 @@ impl Target {
                         self.outbox.push_back(answer);
                     }
                     None => {
-                        controller.events.raise(Notice::CrossControllerReset);
-                        controller.pump(&mut self.outbox);
+                        controller.events.raise(EventNotice::CrossControllerReset);
+                        controller.complete_event_requests(&mut self.outbox);
                     }
                 }
             }
@@ -297,7 +297,7 @@ impl Target {
         let admin = (reason != CloseReason::AdminQueueLost).then_some(0);
         let queues = controller.queues.into_iter().chain(admin);
         // Namespaces may have waited for this controller before they appear for others of its host.
-        self.set_timer(self.appearance(None));
+        self.set_timer(self.next_appearance(None));
         self.outbox.extend(queues.map(|qid| TargetEvent::Close { cntlid, qid, reason }));
     }
 
@@ -337,11 +337,11 @@ impl Target {
         for cntlid in expired {
             self.drop_controller(cntlid, CloseReason::KeepAliveExpired);
         }
-        self.let_appear(now);
+        self.reveal_due_namespaces(now);
         self.answer_resets(now);
-        let timers = |c: &Controller| [c.keep_alive.deadline(), c.resets.deadline()];
+        let timers = |c: &TargetController| [c.keep_alive.deadline(), c.resets.deadline()];
         let timers = self.controllers.values().flat_map(timers).flatten();
-        self.timer = timers.chain(self.appearance(Some(now))).min();
+        self.timer = timers.chain(self.next_appearance(Some(now))).min();
     }
 }
 
@@ -384,7 +384,7 @@ impl Target {
             }
             subsystem.allowed_hosts.clone_from(&config.allowed_hosts);
             let nqn = subsystem.nqn.clone();
-            let refused = |c: &&Controller| c.subnqn == nqn && !subsystem.allows(&c.hostnqn);
+            let refused = |c: &&TargetController| c.subnqn == nqn && !subsystem.allows(&c.hostnqn);
             let refused: Vec<u16> =
                 self.controllers.values().filter(refused).map(|c| c.cntlid).collect();
             for cntlid in refused {
@@ -399,7 +399,7 @@ impl Target {
         match operation {
             Operation::AddSubsystem(config) => {
                 let TargetConfig { limits, origin, .. } = &self.config;
-                let subsystem = Subsystem::new(config, limits, *origin);
+                let subsystem = TargetSubsystem::new(config, limits, *origin);
                 self.subsystems.insert(subsystem.nqn.clone(), subsystem);
                 self.discovery_changed();
             }
@@ -416,7 +416,8 @@ impl Target {
             }
             Operation::AddNamespace { nqn, namespace }
             | Operation::ReplaceNamespace { nqn, namespace } => {
-                let replace = |subsystem: &mut Subsystem| subsystem.replace(namespace.clone());
+                let replace =
+                    |subsystem: &mut TargetSubsystem| subsystem.replace(namespace.clone());
                 self.change_namespace(nqn, namespace.nsid, replace);
             }
             Operation::RemoveNamespace { nqn, nsid } => {
@@ -449,7 +450,7 @@ impl Target {
         &mut self,
         nqn: &str,
         nsid: u32,
-        change: impl FnOnce(&mut Subsystem) -> bool,
+        change: impl FnOnce(&mut TargetSubsystem) -> bool,
     ) {
         let config = |target: &Self| target.subsystems.get(nqn)?.config(nsid).cloned();
         let before = config(self);
@@ -459,8 +460,8 @@ impl Target {
         let notices = notices(before.as_ref(), after.as_ref());
         let out_of_reach = after.and_then(|config| config.ana.refusal());
         let subsystem = self.subsystems.get_mut(nqn);
-        if let Some(askers) = subsystem.and_then(|one| one.refresh_reservations(nsid)) {
-            self.end_reservations(askers, out_of_reach.unwrap_or(GONE));
+        if let Some(origins) = subsystem.and_then(|one| one.refresh_reservations(nsid)) {
+            self.end_reservations(origins, out_of_reach.unwrap_or(GONE));
             // The host's notification masks of a namespace live as long as the namespace, whichever target owns its
             // blocks.
             let concerned = self.controllers.values_mut();
@@ -470,33 +471,33 @@ impl Target {
         if let Some(status) = out_of_reach {
             let subsystem = self.subsystems.get_mut(nqn);
             let reservations = subsystem.and_then(|one| one.reservations.get_mut(&nsid));
-            let askers = reservations.map(Reservations::suspend).unwrap_or_default();
-            self.end_reservations(askers, status);
+            let origins = reservations.map(NamespaceReservations::suspend).unwrap_or_default();
+            self.end_reservations(origins, status);
         }
         for controller in self.controllers.values_mut().filter(|c| *c.subnqn == *nqn) {
             for notice in &notices {
-                if *notice == Notice::NamespaceAttribute {
+                if *notice == EventNotice::NamespaceAttribute {
                     controller.changed.insert(nsid);
                 }
                 controller.events.raise(*notice);
             }
-            controller.pump(&mut self.outbox);
+            controller.complete_event_requests(&mut self.outbox);
         }
         self.outbox.push_back(TargetEvent::NamespacesChanged { nqn: nqn.into() });
     }
 }
 
 /// Returns the notices for a namespace that was `before` and is `after`. Its ANA state has an event of its own.
-fn notices(before: Option<&NamespaceConfig>, after: Option<&NamespaceConfig>) -> Vec<Notice> {
+fn notices(before: Option<&NamespaceConfig>, after: Option<&NamespaceConfig>) -> Vec<EventNotice> {
     let (Some(before), Some(after)) = (before, after) else {
-        return vec![Notice::NamespaceAttribute];
+        return vec![EventNotice::NamespaceAttribute];
     };
-    let is_the_way = before.ana != after.ana;
+    let is_ana_change = before.ana != after.ana;
     let (ana, tenure) = (before.ana, before.tenure);
     let is_it = *before != NamespaceConfig { ana, tenure, ..after.clone() };
     let mut notices = Vec::new();
-    notices.extend(is_the_way.then_some(Notice::AnaChange));
+    notices.extend(is_ana_change.then_some(EventNotice::AnaChange));
     // An operator has requested the change, even if hosts see no difference.
-    notices.extend((is_it || !is_the_way).then_some(Notice::NamespaceAttribute));
+    notices.extend((is_it || !is_ana_change).then_some(EventNotice::NamespaceAttribute));
     notices
 }

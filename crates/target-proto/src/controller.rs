@@ -2,16 +2,16 @@
 
 use super::aborts::Aborts;
 use super::ana::{AnaOfController, AnaState};
-use super::carrier::Admission;
+use super::carrier::QueueAdmission;
 use super::error_log::ErrorLog;
 use super::events::Events;
-use super::feature_values::Features;
+use super::feature_values::FeatureValues;
 use super::keep_alive::KeepAlive;
 use super::kind::ControllerKind;
 use super::property::Properties;
 use super::removed::RemovedNamespaces;
-use super::reservations::Notices;
-use super::resets::Resets;
+use super::reservations::ReservationNotices;
+use super::resets::CrossResets;
 use super::target_event::TargetEvent;
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -38,7 +38,7 @@ pub struct ControllerView {
 
 /// A controller: admin queue, I/O queues, and the state that admin commands see and change.
 #[derive(Debug)]
-pub(super) struct Controller {
+pub(super) struct TargetController {
     pub(super) cntlid: u16,
     pub(super) kind: ControllerKind,
     pub(super) subnqn: Arc<str>,
@@ -51,7 +51,7 @@ pub(super) struct Controller {
     pub(super) shared: Arc<ControllerShared>,
     pub(super) properties: Properties,
     pub(super) keep_alive: KeepAlive,
-    pub(super) features: Features,
+    pub(super) features: FeatureValues,
     pub(super) events: Events,
     /// Namespaces changed since the host last read the list.
     pub(super) changed: BTreeSet<u32>,
@@ -61,7 +61,7 @@ pub(super) struct Controller {
     pub(super) genctr_seen: u64,
     pub(super) queues: BTreeSet<u16>,
     /// Security and authentication of its queues, including the admin queue and some that have ended.
-    pub(super) admissions: BTreeMap<u16, Admission>,
+    pub(super) admissions: BTreeMap<u16, QueueAdmission>,
     /// Number of closed I/O queues whose lanes may still have commands in a store.
     pub(super) draining: u32,
     /// I/O queues that may still have commands in a store, during shutdown; otherwise `None`.
@@ -69,9 +69,9 @@ pub(super) struct Controller {
     /// Abort commands that wait for a lane.
     pub(super) aborts: Aborts,
     /// Cross-Controller Resets that its host has requested.
-    pub(super) resets: Resets,
+    pub(super) resets: CrossResets,
     /// Reservation Notifications.
-    pub(super) notices: Notices,
+    pub(super) notices: ReservationNotices,
     /// Pending Set Features commands with Reservation Persistence, by identifier: outstanding namespaces, and the
     /// status so far.
     pub(super) persisting: BTreeMap<u16, (usize, Status)>,
@@ -79,9 +79,9 @@ pub(super) struct Controller {
     pub(super) ana: AnaOfController,
 }
 
-impl Controller {
+impl TargetController {
     /// Completes Asynchronous Event Requests while there are both requests and events.
-    pub(super) fn pump(&mut self, outbox: &mut VecDeque<TargetEvent>) {
+    pub(super) fn complete_event_requests(&mut self, outbox: &mut VecDeque<TargetEvent>) {
         while let Some((cid, event)) = self.events.poll() {
             outbox.push_back(TargetEvent::EventCompletion {
                 cntlid: self.cntlid,
@@ -108,13 +108,13 @@ impl Controller {
     }
 
     /// True if both belong to the same host, in the same subsystem.
-    pub(super) fn is_of_host(&self, other: &Controller) -> bool {
-        let of = |c: &Controller| (c.subnqn.clone(), c.hostnqn.clone(), c.hostid);
+    pub(super) fn is_of_host(&self, other: &TargetController) -> bool {
+        let of = |c: &TargetController| (c.subnqn.clone(), c.hostnqn.clone(), c.hostid);
         of(self) == of(other)
     }
 
     /// Updates CSTS once all lanes have drained.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn update_status(&mut self) {
         if self.draining == 0 {
             self.properties.finish_reset(self.kind);
         }
@@ -124,7 +124,7 @@ impl Controller {
     pub(super) fn forget(&mut self, qid: u16, outbox: &mut VecDeque<TargetEvent>) {
         let (cntlid, status) = (self.cntlid, Status::SUCCESS);
         let complete = |cid| TargetEvent::Completion { cntlid, cid, status, result: NOT_ABORTED };
-        outbox.extend(self.aborts.leave(qid).into_iter().map(complete));
+        outbox.extend(self.aborts.remove_queue(qid).into_iter().map(complete));
         self.quiescing.iter_mut().for_each(|quiescing| {
             quiescing.remove(&qid);
         });

@@ -1,9 +1,9 @@
 //! The discovery log as one host sees it.
 
 use super::config::Limits;
-use super::controller::Controller;
+use super::controller::TargetController;
 use super::listen::{self, FrameListener, Listener, TlsUse};
-use super::subsystem::Subsystem;
+use super::subsystem::TargetSubsystem;
 use core::net::{IpAddr, SocketAddr};
 use roadtrain_wire::discovery::{
     DiscoveryEntry, DiscoveryLogHeader, adrfam, eflags, sectype, subtype, treq, trtype,
@@ -15,25 +15,25 @@ use std::sync::Arc;
 
 /// Contents of the discovery log.
 #[derive(Clone, Copy)]
-pub(super) struct Discovery<'a> {
+pub(super) struct DiscoveryLogSource<'a> {
     pub(super) listeners: &'a [Listener],
     pub(super) frame_listeners: &'a [FrameListener],
     pub(super) referrals: &'a [SocketAddr],
-    pub(super) subsystems: &'a BTreeMap<Arc<str>, Subsystem>,
+    pub(super) subsystems: &'a BTreeMap<Arc<str>, TargetSubsystem>,
     /// Subsystems that accept only connections secured by TLS.
     pub(super) tls_at: &'a BTreeSet<String>,
     pub(super) genctr: u64,
 }
 
-impl<'a> Discovery<'a> {
+impl<'a> DiscoveryLogSource<'a> {
     /// Returns the whole log page for the host of `controller`: at every address the discovery subsystem itself, then
     /// the subsystems that the host may use, and finally the referrals. A subsystem that requires TLS is hidden from an
     /// unauthenticated host on a plain connection.
-    pub(super) fn log(&self, controller: &Controller, limits: &Limits) -> Vec<u8> {
+    pub(super) fn log(&self, controller: &TargetController, limits: &Limits) -> Vec<u8> {
         let is_proved = controller.has_proved();
         let allowed = self.subsystems.values().filter(|s| s.allows(&controller.hostnqn));
         let listed = allowed.filter(|one| is_proved || !self.tls_at.contains(&*one.nqn));
-        let allowed: Vec<&Subsystem> = listed.collect();
+        let allowed: Vec<&TargetSubsystem> = listed.collect();
         let mut entries = Vec::new();
         for (known, listener) in self.listeners_for(controller.local) {
             let nqns = allowed.iter().filter(|one| listen::is_at(one.listeners.as_ref(), known));
@@ -52,7 +52,7 @@ impl<'a> Discovery<'a> {
 
     /// Returns entries for the ports on Ethernet, for a host connected over one of them. Subsystems that name addresses
     /// are left out.
-    fn frame_entries(&self, allowed: &[&Subsystem], limits: &Limits) -> Vec<DiscoveryEntry> {
+    fn frame_entries(&self, allowed: &[&TargetSubsystem], limits: &Limits) -> Vec<DiscoveryEntry> {
         let nqns = allowed.iter().filter(|one| one.listeners.is_none()).map(|one| &*one.nqn);
         let nqns: Vec<&str> = nqns.collect();
         let mut entries = Vec::new();

@@ -22,12 +22,12 @@ pub(super) const ERROR_ENTRIES: usize = 64;
 pub(super) struct ErrorLog {
     count: AtomicU64,
     /// Allocated by the first error: most controllers have none.
-    entries: OnceLock<Box<[Entry; ERROR_ENTRIES]>>,
+    entries: OnceLock<Box<[ErrorSlot; ERROR_ENTRIES]>>,
 }
 
 /// Slot for one of every [`ERROR_ENTRIES`] errors.
 #[derive(Debug, Default)]
-struct Entry {
+struct ErrorSlot {
     /// Twice the number of the stored error, plus one while it is being written; 0: empty.
     state: AtomicU64,
     words: [AtomicU64; 3],
@@ -38,7 +38,7 @@ impl ErrorLog {
     pub(super) fn record(&self, qid: u16, sqe: &Sqe, status: Status, octet: Option<u8>) {
         let number = self.count.fetch_add(1, Relaxed) + 1;
         let entries =
-            self.entries.get_or_init(|| Box::new(std::array::from_fn(|_| Entry::default())));
+            self.entries.get_or_init(|| Box::new(std::array::from_fn(|_| ErrorSlot::default())));
         let parameter = octet.map_or(PARAMETER_NONE, u16::from);
         let fields = [qid, sqe.cid.get(), status.to_field(), parameter];
         let words = [
@@ -57,13 +57,13 @@ impl ErrorLog {
     /// Returns the newest errors, newest first.
     pub(super) fn newest(&self) -> Vec<ErrorEntry> {
         let entries = self.entries.get().into_iter().flat_map(|entries| entries.iter());
-        let mut newest: Vec<ErrorEntry> = entries.filter_map(Entry::read).collect();
+        let mut newest: Vec<ErrorEntry> = entries.filter_map(ErrorSlot::read).collect();
         newest.sort_unstable_by_key(|entry| core::cmp::Reverse(entry.error_count.get()));
         newest
     }
 }
 
-impl Entry {
+impl ErrorSlot {
     fn write(&self, number: u64, words: [u64; 3]) {
         let old = self.state.load(Relaxed);
         let is_taken = old % 2 == 1 || old > 2 * number;
@@ -120,7 +120,7 @@ mod tests {
     fn threads_do_not_mix_their_errors() {
         const EACH: u16 = 20_000;
         let (log, over) = (ErrorLog::default(), AtomicBool::new(false));
-        let look = || {
+        let check = || {
             let newest = log.newest();
             assert!(newest.is_sorted_by(|a, b| a.error_count.get() > b.error_count.get()));
             for entry in &newest {
@@ -136,7 +136,7 @@ mod tests {
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 while !over.load(Relaxed) {
-                    look();
+                    check();
                 }
             });
             let write = |first: u16| (0..EACH).for_each(|n| record(&log, first + n));
@@ -148,6 +148,6 @@ mod tests {
             reader.join().unwrap();
         });
         assert_eq!(log.count(), 3 * u64::from(EACH));
-        assert!(look() > 0);
+        assert!(check() > 0);
     }
 }

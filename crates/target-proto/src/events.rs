@@ -17,7 +17,7 @@ const SMART_WARNINGS: u32 = 0xff;
 
 /// Kinds of notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Notice {
+pub(super) enum EventNotice {
     NamespaceAttribute,
     AnaChange,
     DiscoveryLog,
@@ -26,39 +26,41 @@ pub(super) enum Notice {
     Reservation,
 }
 
-const NOTICES: [Notice; 5] = [
-    Notice::NamespaceAttribute,
-    Notice::AnaChange,
-    Notice::DiscoveryLog,
-    Notice::CrossControllerReset,
-    Notice::Reservation,
+const NOTICES: [EventNotice; 5] = [
+    EventNotice::NamespaceAttribute,
+    EventNotice::AnaChange,
+    EventNotice::DiscoveryLog,
+    EventNotice::CrossControllerReset,
+    EventNotice::Reservation,
 ];
 
-impl Notice {
+impl EventNotice {
     /// True if that Asynchronous Event Configuration enables the notice.
     fn is_enabled(self, config: u32) -> bool {
         let bit = match self {
-            Notice::NamespaceAttribute => oaes::NAMESPACE_ATTRIBUTE,
-            Notice::AnaChange => oaes::ANA_CHANGE,
-            Notice::DiscoveryLog => oaes::DISCOVERY_LOG,
-            Notice::CrossControllerReset => oaes::CROSS_CONTROLLER_RESET,
-            Notice::Reservation => return true,
+            EventNotice::NamespaceAttribute => oaes::NAMESPACE_ATTRIBUTE,
+            EventNotice::AnaChange => oaes::ANA_CHANGE,
+            EventNotice::DiscoveryLog => oaes::DISCOVERY_LOG,
+            EventNotice::CrossControllerReset => oaes::CROSS_CONTROLLER_RESET,
+            EventNotice::Reservation => return true,
         };
         config & bit != 0
     }
 
     fn event(self) -> AsyncEvent {
         let (information, lid) = match self {
-            Notice::NamespaceAttribute => (notice::NAMESPACE_ATTRIBUTE, lid::CHANGED_NAMESPACES),
-            Notice::AnaChange => (notice::ANA_CHANGE, lid::ANA),
-            Notice::DiscoveryLog => (notice::DISCOVERY_LOG, lid::DISCOVERY),
-            Notice::CrossControllerReset => {
+            EventNotice::NamespaceAttribute => {
+                (notice::NAMESPACE_ATTRIBUTE, lid::CHANGED_NAMESPACES)
+            }
+            EventNotice::AnaChange => (notice::ANA_CHANGE, lid::ANA),
+            EventNotice::DiscoveryLog => (notice::DISCOVERY_LOG, lid::DISCOVERY),
+            EventNotice::CrossControllerReset => {
                 (notice::CROSS_CONTROLLER_RESET, lid::CROSS_CONTROLLER_RESET)
             }
-            Notice::Reservation => (RESERVATION_LOG_AVAILABLE, lid::RESERVATION_NOTIFICATION),
+            EventNotice::Reservation => (RESERVATION_LOG_AVAILABLE, lid::RESERVATION_NOTIFICATION),
         };
         let event_type = match self {
-            Notice::Reservation => event_type::COMMAND_SET,
+            EventNotice::Reservation => event_type::COMMAND_SET,
             _ => event_type::NOTICE,
         };
         AsyncEvent { event_type, information, lid }
@@ -125,20 +127,20 @@ impl Events {
     }
 
     /// Records an occurrence of `notice`.
-    pub(super) fn raise(&mut self, notice: Notice) {
+    pub(super) fn raise(&mut self, notice: EventNotice) {
         if notice.is_enabled(self.enabled) {
             self.states[notice as usize].pending = true;
         }
     }
 
     /// True if `notice` is enabled, and the host has not read its log page since the last occurrence.
-    pub(super) fn is_unread(&self, notice: Notice) -> bool {
+    pub(super) fn is_unread(&self, notice: EventNotice) -> bool {
         let state = self.states[notice as usize];
         state.pending || state.masked
     }
 
     /// Records that the host has read the notice's log page; `again`: it has changed since.
-    pub(super) fn acknowledge(&mut self, notice: Notice, again: bool) {
+    pub(super) fn acknowledge(&mut self, notice: EventNotice, again: bool) {
         let enabled = notice.is_enabled(self.enabled);
         self.states[notice as usize] = NoticeState { pending: again && enabled, masked: false };
     }
@@ -146,7 +148,7 @@ impl Events {
     /// Returns the next request to complete, with its event.
     pub(super) fn poll(&mut self) -> Option<(u16, AsyncEvent)> {
         let cid = *self.requests.front()?;
-        let ready = |notice: &&Notice| {
+        let ready = |notice: &&EventNotice| {
             let state = self.states[**notice as usize];
             state.pending && !state.masked
         };
@@ -177,12 +179,12 @@ mod tests {
     fn disabled_notices_do_not_happen() {
         let mut events = Events::new(oaes::DISCOVERY_LOG);
         events.request(1).unwrap();
-        events.raise(Notice::DiscoveryLog);
+        events.raise(EventNotice::DiscoveryLog);
         assert_eq!(events.poll(), None);
         assert!(!events.enable(oaes::NAMESPACE_ATTRIBUTE), "not supported here");
         assert!(events.enable(oaes::DISCOVERY_LOG));
         assert_eq!(events.poll(), None, "it happened before it was enabled");
-        events.raise(Notice::DiscoveryLog);
+        events.raise(EventNotice::DiscoveryLog);
         assert!(events.enable(0));
         assert_eq!(events.poll(), None);
     }

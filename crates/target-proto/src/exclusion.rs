@@ -85,7 +85,7 @@ impl<W> RangeLocks<W> {
 
 /// A closed range of a store.
 #[derive(Debug)]
-struct Gate<S, A> {
+struct RangeGate<S, A> {
     /// Number of the lock, unique in its store.
     number: u64,
     store: S,
@@ -93,7 +93,7 @@ struct Gate<S, A> {
     /// Operation of this reactor that holds the lock.
     owner: Option<u32>,
     /// Writes in flight for whose end the acknowledgement waits.
-    under_way: Vec<u32>,
+    in_flight: Vec<u32>,
     acknowledgement: Option<A>,
     /// Writes that begin when the range opens.
     held_back: Vec<u32>,
@@ -103,7 +103,7 @@ struct Gate<S, A> {
 /// write here changes the range any more.
 #[derive(Debug)]
 pub struct Gates<S, A> {
-    closed: Vec<Gate<S, A>>,
+    closed: Vec<RangeGate<S, A>>,
 }
 
 impl<S, A> Default for Gates<S, A> {
@@ -120,24 +120,24 @@ impl<S: PartialEq, A> Gates<S, A> {
         self.closed.is_empty()
     }
 
-    /// Closes a range for an exclusive operation. `owner` is the operation if it runs on this reactor; `under_way` are
+    /// Closes a range for an exclusive operation. `owner` is the operation if it runs on this reactor; `in_flight` are
     /// the writes to the range in flight. Returns the acknowledgement at once if there are none.
     pub fn close(
         &mut self,
         (number, store, range): (u64, S, ByteRange),
         owner: Option<u32>,
-        under_way: Vec<u32>,
+        in_flight: Vec<u32>,
         acknowledgement: A,
     ) -> Option<A> {
         let (held_back, mut later) = (Vec::new(), Some(acknowledgement));
-        let now = if under_way.is_empty() { later.take() } else { None };
+        let now = if in_flight.is_empty() { later.take() } else { None };
         let acknowledgement = later;
-        self.closed.push(Gate {
+        self.closed.push(RangeGate {
             number,
             store,
             range,
             owner,
-            under_way,
+            in_flight,
             acknowledgement,
             held_back,
         });
@@ -146,7 +146,7 @@ impl<S: PartialEq, A> Gates<S, A> {
 
     /// True if a write to the range has to wait. It is held back by its number `write`, if it has one.
     pub fn holds(&mut self, store: &S, range: &ByteRange, write: Option<u32>) -> bool {
-        let closed = |gate: &&mut Gate<S, A>| {
+        let closed = |gate: &&mut RangeGate<S, A>| {
             gate.store == *store
                 && gate.range.overlaps(range)
                 && (gate.owner.is_none() || gate.owner != write)
@@ -165,8 +165,8 @@ impl<S: PartialEq, A> Gates<S, A> {
     pub fn ended(&mut self, write: u32) -> Vec<A> {
         let mut given = Vec::new();
         for gate in &mut self.closed {
-            gate.under_way.retain(|other| *other != write);
-            if gate.under_way.is_empty() {
+            gate.in_flight.retain(|other| *other != write);
+            if gate.in_flight.is_empty() {
                 given.extend(gate.acknowledgement.take());
             }
         }
@@ -183,7 +183,7 @@ impl<S: PartialEq, A> Gates<S, A> {
 
     /// Opens a range. Returns the writes held back, in their order. Each has to call [`Gates::holds`] again.
     pub fn open(&mut self, store: &S, number: u64) -> Vec<u32> {
-        let is_it = |gate: &mut Gate<S, A>| gate.number == number && gate.store == *store;
+        let is_it = |gate: &mut RangeGate<S, A>| gate.number == number && gate.store == *store;
         let mut opened = self.closed.extract_if(.., is_it);
         opened.next().map(|gate| gate.held_back).unwrap_or_default()
     }

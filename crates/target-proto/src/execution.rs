@@ -35,20 +35,20 @@ pub use task::{Flushes, Step, Store, Task};
 
 use crate::buffer_shares::BufferShare;
 use core::ops::DerefMut;
-use fused::Fused;
-use lba_status::LookingUp;
+use fused::FusedCommands;
+use lba_status::PendingStatusQuery;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
-use slot::{Abort, Command, Slot};
+use slot::{Abort, CommandSlot, SlotCommand};
 use std::collections::VecDeque;
-use waiting::Waiting;
+use waiting::RateWaiters;
 
 /// The commands of a connection. `N` is a namespace, `B` a buffer.
 pub struct Execution<N: Namespace, B> {
-    slots: Vec<Slot<N, B>>,
+    slots: Vec<CommandSlot<N, B>>,
     /// Commands that wait for a buffer, first come first served.
-    starved: VecDeque<u16>,
+    buffer_waiters: VecDeque<u16>,
     /// Writes deferred because the host's other writes have enough buffers that wait for data.
     deferred: VecDeque<u16>,
     /// Share of the buffers that may wait for the host's data; `None`: unlimited.
@@ -64,30 +64,30 @@ pub struct Execution<N: Namespace, B> {
     /// Aborts of the connection's commands that are not yet completed.
     aborts: Vec<Abort>,
     /// Get LBA Status commands that stores are executing.
-    look_ups: Vec<LookingUp>,
+    status_queries: Vec<PendingStatusQuery>,
     /// Fused commands.
-    fused: Fused,
+    fused: FusedCommands,
     /// Hold on receiving while another operation has exclusive access to blocks that are written in place.
-    held: Held,
+    held: ReceiveHold,
     /// Commands that wait for their rate limit.
-    waiting: Waiting,
+    waiting: RateWaiters,
 }
 
 /// Hold on receiving: blocks that the connection's commands write in place are locked by another operation, or too much
 /// data waits for its rate limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Held {
+enum ReceiveHold {
     No,
     Yes,
     /// Released: the data kept by the connection is to be processed.
-    WasSo,
+    Released,
 }
 
 impl<N: Namespace, B> Default for Execution<N, B> {
     fn default() -> Self {
         Execution {
             slots: Vec::new(),
-            starved: VecDeque::new(),
+            buffer_waiters: VecDeque::new(),
             deferred: VecDeque::new(),
             share: None,
             stalled: None,
@@ -95,10 +95,10 @@ impl<N: Namespace, B> Default for Execution<N, B> {
             unsent: 0,
             own_buffer: None,
             aborts: Vec::new(),
-            look_ups: Vec::new(),
-            fused: Fused::default(),
-            held: Held::No,
-            waiting: Waiting::default(),
+            status_queries: Vec::new(),
+            fused: FusedCommands::default(),
+            held: ReceiveHold::No,
+            waiting: RateWaiters::default(),
         }
     }
 }
@@ -115,7 +115,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         payload: Payload<'_, B>,
     ) -> Option<u16> {
         let session = env.session();
-        session.heard();
+        session.note_received();
         let executes = session.executes_io() && sqe.opcode != opcode::FABRICS;
         self.slot(slot);
         if executes {
@@ -143,14 +143,14 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     ) -> Option<u16> {
         self.end_wait(slot);
         let status = match &self.slots[usize::from(slot)].command {
-            Command::Failing(status) => *status,
+            SlotCommand::Failing(status) => *status,
             _ if !intact && self.fused.has(slot) => {
                 self.fail_fused(env, slot, Status::TRANSIENT_TRANSPORT_ERROR, true);
                 return None;
             }
             _ if !intact => Status::TRANSIENT_TRANSPORT_ERROR,
-            Command::Admin(_) => return self.begin_admin(env, slot),
-            Command::InPlace(_) | Command::Split { .. } => {
+            SlotCommand::Admin(_) => return self.begin_admin(env, slot),
+            SlotCommand::InPlace(_) | SlotCommand::Split { .. } => {
                 self.finish_in_place(env, slot);
                 return None;
             }
@@ -176,7 +176,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let session = env.session();
         session.left_store();
         if session.is_ended() {
-            self.forget_look_up(slot);
+            self.remove_status_query(slot);
             give_all(env, outcome);
             return None;
         }
@@ -187,17 +187,17 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     pub fn quiesce(&mut self, env: &mut impl Environment<N, B>) {
         env.session().quiesce();
         self.refuse_waiting(env);
-        tell_quiet(env);
+        report_quiesced(env);
     }
 
     /// Ends a turn: begins commands that are due, and cancels overdue ones.
     #[inline]
     pub fn begin_due(&mut self, env: &mut impl Environment<N, B>) {
         if !self.waiting.is_empty() {
-            self.go_on(env);
+            self.resume_due(env);
         }
-        if !self.look_ups.is_empty() {
-            self.end_late_look_ups(env);
+        if !self.status_queries.is_empty() {
+            self.cancel_overdue_queries(env);
         }
     }
 
@@ -226,8 +226,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
         self.share = None;
         self.deferred.clear();
-        self.starved.clear();
-        self.fused = Fused::default();
+        self.buffer_waiters.clear();
+        self.fused = FusedCommands::default();
         (self.unsent, self.stalled) = (0, None);
     }
 
@@ -237,7 +237,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     #[must_use]
     pub fn moments(&self, slot: u16) -> (Instant, Option<Instant>) {
         let slot = &self.slots[usize::from(slot)];
-        let in_place = matches!(slot.command, Command::InPlace(_) | Command::Split { .. });
+        let in_place = matches!(slot.command, SlotCommand::InPlace(_) | SlotCommand::Split { .. });
         (slot.buffered, (!in_place).then_some(slot.started))
     }
 
@@ -260,10 +260,10 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.unsent
     }
 
-    fn slot(&mut self, number: u16) -> &mut Slot<N, B> {
+    fn slot(&mut self, number: u16) -> &mut CommandSlot<N, B> {
         let number = usize::from(number);
         if number >= self.slots.len() {
-            self.slots.resize_with(number + 1, Slot::default);
+            self.slots.resize_with(number + 1, CommandSlot::default);
         }
         &mut self.slots[number]
     }
@@ -292,7 +292,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             return env.respond(slot, status, 0);
         }
         let s = &mut self.slots[usize::from(slot)];
-        (s.command, s.data) = (Command::Failing(status), Data::Discarded);
+        (s.command, s.data) = (SlotCommand::Failing(status), Data::Discarded);
     }
 
     /// Refuses a command that has not begun, because the controller shuts down.
@@ -312,7 +312,7 @@ fn give_all<N: Namespace, B: DerefMut<Target = [u8]>>(
 }
 
 #[inline]
-fn tell_quiet<N: Namespace, B: DerefMut<Target = [u8]>>(env: &mut impl Environment<N, B>) {
+fn report_quiesced<N: Namespace, B: DerefMut<Target = [u8]>>(env: &mut impl Environment<N, B>) {
     if env.session().quiet().is_some() {
         env.quiesced();
     }

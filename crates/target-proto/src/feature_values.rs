@@ -27,15 +27,15 @@ impl Thresholds {
 
 /// Feature values that are stored nowhere else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Features {
+pub(super) struct FeatureValues {
     pub(super) thresholds: Thresholds,
     pub(super) write_cache: bool,
     /// Advanced Command Retry Enable of Host Behavior Support: accepted, but the target never requests delays.
     pub(super) acre: u8,
 }
 
-impl Default for Features {
+impl Default for FeatureValues {
     fn default() -> Self {
-        Features { thresholds: Thresholds::DEFAULT, write_cache: true, acre: 0 }
+        FeatureValues { thresholds: Thresholds::DEFAULT, write_cache: true, acre: 0 }
     }
 }

@@ -1,9 +1,9 @@
 //! Get Features and Set Features (NVMe Base 2.1, sections 5.1.11 and 5.1.25).
 
-use super::context::{Context, Reply, octet};
+use super::context::{CommandContext, CommandReply, octet};
 use super::feature_values::Thresholds;
 use super::kind::ControllerKind;
-use super::reservations::Reservations;
+use super::reservations::NamespaceReservations;
 use roadtrain_proto::error::CommandError;
 use roadtrain_wire::feature::{
     GetFeatures, HOST_BEHAVIOR_BYTES, HOST_IDENTIFIER_BYTES, NumberOfQueues, Select, SetFeatures,
@@ -60,13 +60,16 @@ fn is_changeable(fid: u8) -> bool {
     fixed(fid).is_none() && fid != fid::HOST_IDENTIFIER
 }
 
-fn queues(context: &Context<'_>) -> u32 {
+fn queues(context: &CommandContext<'_>) -> u32 {
     let count = u32::from(context.limits.io_queues_max);
     NumberOfQueues { submission: count, completion: count }.emit()
 }
 
 /// Executes Get Features.
-pub(super) fn get(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+pub(super) fn get(
+    context: &mut CommandContext<'_>,
+    out: &mut Vec<u8>,
+) -> Result<u64, CommandError> {
     let get = GetFeatures::parse(context.sqe);
     if !supported(context.controller.kind).contains(&get.fid) {
         return Err(CommandError::field(octet::CDW10));
@@ -83,7 +86,7 @@ pub(super) fn get(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u64, C
     }
 }
 
-fn current(context: &Context<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+fn current(context: &CommandContext<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, CommandError> {
     let controller = &context.controller;
     let value = match fid {
         fid::TEMPERATURE_THRESHOLD => threshold(context, controller.features.thresholds)?.into(),
@@ -100,7 +103,7 @@ fn current(context: &Context<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, Com
     Ok(value.into())
 }
 
-fn default(context: &Context<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+fn default(context: &CommandContext<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, CommandError> {
     let value = match fid {
         fid::TEMPERATURE_THRESHOLD => threshold(context, Thresholds::DEFAULT)?.into(),
         fid::VOLATILE_WRITE_CACHE => 1,
@@ -116,7 +119,11 @@ fn default(context: &Context<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, Com
     Ok(value.into())
 }
 
-fn host_behavior(context: &Context<'_>, acre: u8, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+fn host_behavior(
+    context: &CommandContext<'_>,
+    acre: u8,
+    out: &mut Vec<u8>,
+) -> Result<u64, CommandError> {
     context.check_data_out(HOST_BEHAVIOR_BYTES)?;
     out.push(acre);
     out.resize(HOST_BEHAVIOR_BYTES, 0);
@@ -124,7 +131,7 @@ fn host_behavior(context: &Context<'_>, acre: u8, out: &mut Vec<u8>) -> Result<u
 }
 
 /// Returns the 128-bit host identifier of Connect; fabrics have no other (EXHID is 1).
-fn host_identifier(context: &Context<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+fn host_identifier(context: &CommandContext<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
     if context.sqe.cdw11.get() & 1 == 0 {
         return Err(CommandError::field(octet::CDW11));
     }
@@ -134,7 +141,10 @@ fn host_identifier(context: &Context<'_>, out: &mut Vec<u8>) -> Result<u64, Comm
 }
 
 /// Returns the threshold that a Get Features command names. Only the Composite Temperature has one.
-fn threshold(context: &Context<'_>, mut thresholds: Thresholds) -> Result<u16, CommandError> {
+fn threshold(
+    context: &CommandContext<'_>,
+    mut thresholds: Thresholds,
+) -> Result<u16, CommandError> {
     let wanted = TemperatureThreshold::parse(context.sqe.cdw11.get());
     match wanted.kind {
         Some(kind) if wanted.sensor == TemperatureThreshold::COMPOSITE => Ok(*thresholds.get(kind)),
@@ -142,7 +152,7 @@ fn threshold(context: &Context<'_>, mut thresholds: Thresholds) -> Result<u16, C
     }
 }
 
-fn set_threshold(context: &mut Context<'_>, value: u32) -> Result<u64, CommandError> {
+fn set_threshold(context: &mut CommandContext<'_>, value: u32) -> Result<u64, CommandError> {
     let TemperatureThreshold { kelvins, sensor, kind, hysteresis } =
         TemperatureThreshold::parse(value);
     let is_ours = matches!(sensor, TemperatureThreshold::COMPOSITE | TemperatureThreshold::ALL);
@@ -156,7 +166,9 @@ fn set_threshold(context: &mut Context<'_>, value: u32) -> Result<u64, CommandEr
 }
 
 /// Returns the namespace that a command names, with its reservations.
-fn namespace<'a>(context: &'a Context<'_>) -> Result<(u32, &'a Reservations), CommandError> {
+fn namespace<'a>(
+    context: &'a CommandContext<'_>,
+) -> Result<(u32, &'a NamespaceReservations), CommandError> {
     let nsid = context.sqe.nsid.get();
     let shown = context.subsystem.filter(|_| !context.controller.removed.hides(nsid));
     let reservations = shown.and_then(|subsystem| subsystem.reservations.get(&nsid));
@@ -166,7 +178,7 @@ fn namespace<'a>(context: &'a Context<'_>) -> Result<(u32, &'a Reservations), Co
 }
 
 /// Checks that the namespace in a command exists; 0 and FFFFFFFFh name none in particular.
-fn check_namespace(context: &Context<'_>) -> Result<(), CommandError> {
+fn check_namespace(context: &CommandContext<'_>) -> Result<(), CommandError> {
     if context.is_for_controller() {
         return Ok(());
     }
@@ -174,7 +186,7 @@ fn check_namespace(context: &Context<'_>) -> Result<(), CommandError> {
 }
 
 /// True if a namespace's reservations persist. Unknown while another target may own its blocks.
-fn persists(context: &Context<'_>) -> Result<bool, CommandError> {
+fn persists(context: &CommandContext<'_>) -> Result<bool, CommandError> {
     let (nsid, reservations) = namespace(context)?;
     let config = context.subsystem.and_then(|subsystem| subsystem.config(nsid));
     let ana = config.map(|config| context.controller.ana.state.or_worse(config.ana));
@@ -185,7 +197,7 @@ fn persists(context: &Context<'_>) -> Result<bool, CommandError> {
 }
 
 /// Executes Set Features.
-pub(super) fn set(context: &mut Context<'_>) -> Result<Reply, CommandError> {
+pub(super) fn set(context: &mut CommandContext<'_>) -> Result<CommandReply, CommandError> {
     let set = SetFeatures::parse(context.sqe);
     if !supported(context.controller.kind).contains(&set.fid) {
         return Err(CommandError::field(octet::CDW10));
@@ -193,15 +205,15 @@ pub(super) fn set(context: &mut Context<'_>) -> Result<Reply, CommandError> {
     match set.fid {
         fid::RESERVATION_NOTIFICATION_MASK => set_notification_mask(context, &set),
         fid::RESERVATION_PERSISTENCE => set_persistence(context, &set),
-        _ => set_own(context, &set).map(Reply::Result),
+        _ => set_own(context, &set).map(CommandReply::Result),
     }
 }
 
 /// Sets the notification mask of the namespace in a command, or of all existing ones.
 fn set_notification_mask(
-    context: &mut Context<'_>,
+    context: &mut CommandContext<'_>,
     set: &SetFeatures,
-) -> Result<Reply, CommandError> {
+) -> Result<CommandReply, CommandError> {
     if set.save {
         return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, octet::CDW10));
     }
@@ -218,11 +230,14 @@ fn set_notification_mask(
     for nsid in nsids {
         context.controller.notices.set_mask(nsid, set.value);
     }
-    Ok(Reply::Result(0))
+    Ok(CommandReply::Result(0))
 }
 
 /// Sets Reservation Persistence, which is stored with the namespace: SV makes no difference.
-fn set_persistence(context: &mut Context<'_>, set: &SetFeatures) -> Result<Reply, CommandError> {
+fn set_persistence(
+    context: &mut CommandContext<'_>,
+    set: &SetFeatures,
+) -> Result<CommandReply, CommandError> {
     if set.save {
         return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, octet::CDW10));
     }
@@ -232,11 +247,11 @@ fn set_persistence(context: &mut Context<'_>, set: &SetFeatures) -> Result<Reply
     if context.sqe.nsid.get() != NSID_ALL {
         namespace(context)?;
     }
-    Ok(Reply::Persist(set.value & PTPL != 0))
+    Ok(CommandReply::Persist(set.value & PTPL != 0))
 }
 
 /// Sets a feature of the controller.
-fn set_own(context: &mut Context<'_>, set: &SetFeatures) -> Result<u64, CommandError> {
+fn set_own(context: &mut CommandContext<'_>, set: &SetFeatures) -> Result<u64, CommandError> {
     if set.save {
         return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, octet::CDW10));
     }
@@ -254,7 +269,7 @@ fn set_own(context: &mut Context<'_>, set: &SetFeatures) -> Result<u64, CommandE
     change(context, set)
 }
 
-fn change(context: &mut Context<'_>, set: &SetFeatures) -> Result<u64, CommandError> {
+fn change(context: &mut CommandContext<'_>, set: &SetFeatures) -> Result<u64, CommandError> {
     match set.fid {
         fid::TEMPERATURE_THRESHOLD => set_threshold(context, set.value),
         fid::VOLATILE_WRITE_CACHE => {
@@ -274,7 +289,7 @@ fn change(context: &mut Context<'_>, set: &SetFeatures) -> Result<u64, CommandEr
 }
 
 /// Grants all queues, whatever number the host requests; not while there are I/O queues.
-fn set_queues(context: &Context<'_>, value: u32) -> Result<u64, CommandError> {
+fn set_queues(context: &CommandContext<'_>, value: u32) -> Result<u64, CommandError> {
     NumberOfQueues::parse(value).ok_or(CommandError::field(octet::CDW11))?;
     if !context.controller.queues.is_empty() {
         return Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, octet::CDW10));
@@ -283,7 +298,7 @@ fn set_queues(context: &Context<'_>, value: u32) -> Result<u64, CommandError> {
 }
 
 /// Sets the keep-alive timeout. TCP requires the timer, so 0 is invalid.
-fn set_keep_alive(context: &mut Context<'_>, kato_ms: u32) -> Result<u64, CommandError> {
+fn set_keep_alive(context: &mut CommandContext<'_>, kato_ms: u32) -> Result<u64, CommandError> {
     if kato_ms == 0 {
         return Err(CommandError::at(Status::KEEP_ALIVE_INVALID, octet::CDW11));
     }
@@ -291,7 +306,7 @@ fn set_keep_alive(context: &mut Context<'_>, kato_ms: u32) -> Result<u64, Comman
     Ok(0)
 }
 
-fn set_host_behavior(context: &mut Context<'_>) -> Result<u64, CommandError> {
+fn set_host_behavior(context: &mut CommandContext<'_>) -> Result<u64, CommandError> {
     let length = Status::DATA_SGL_LENGTH_INVALID;
     let data: &[u8; HOST_BEHAVIOR_BYTES] =
         context.data_in.try_into().map_err(|_| CommandError::at(length, octet::SGL))?;

@@ -29,20 +29,20 @@ const ROOM: u32 = 600;
 /// Load by which a move has to relieve the fuller of the two cores.
 const GAIN: u32 = 150;
 /// Cost of work on another core than that of the packets, in percent.
-const FAR: u32 = 130;
+const REMOTE_COST_PERCENT: u32 = 130;
 /// Consecutive reports that have to agree before a connection moves.
 const REPORTS: u32 = 2;
 /// One sample in so many is enough to show that packets arrive on another core.
-const SELDOM: usize = 4;
+const SAMPLES_PER_HINT: usize = 4;
 /// Duration for which a move is added to the reported loads, which lag behind.
 const PENDING: Duration = Duration::from_millis(400);
 /// Stay of a connection after its first move; it doubles with each further one.
 const STAY_MIN: Duration = Duration::from_secs(1);
 const STAY_MAX: Duration = Duration::from_secs(64);
 /// Longest duration of a move between two reactors.
-const UNDER_WAY: Duration = Duration::from_secs(10);
+const MOVE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Duration without a move after which the next one counts as the first.
-const FORGET: Duration = Duration::from_secs(600);
+const RESET_AFTER: Duration = Duration::from_secs(600);
 
 /// A connection as its reactor sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,14 +68,14 @@ pub struct Move {
 
 /// State of a connection.
 #[derive(Debug)]
-struct Known {
+struct FlowState {
     reactor: usize,
     home: Option<usize>,
     /// Share of its core that it uses.
     load: u32,
     /// Consecutive reports in which its home was another reactor.
     away: u32,
-    moved: Option<Moved>,
+    moved: Option<LastMove>,
     /// True if another connection has left its home in exchange for it.
     is_expected: bool,
     /// True from the order to move until the next reactor reports it.
@@ -83,13 +83,13 @@ struct Known {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Moved {
+struct LastMove {
     at: Instant,
     stays: Duration,
 }
 
 #[derive(Debug)]
-struct Reactor {
+struct FlowReactor {
     core: Option<usize>,
     /// Share of the time that its core was busy, with any work.
     busy: u32,
@@ -99,7 +99,7 @@ struct Reactor {
 
 /// A move that the reported loads do not include yet.
 #[derive(Debug)]
-struct Pending {
+struct PendingMove {
     until: Instant,
     from: usize,
     to: usize,
@@ -109,9 +109,9 @@ struct Pending {
 /// All reactors and their connections.
 #[derive(Debug)]
 pub struct Flows {
-    reactors: Vec<Reactor>,
-    known: HashMap<u64, Known>,
-    pending: Vec<Pending>,
+    reactors: Vec<FlowReactor>,
+    known: HashMap<u64, FlowState>,
+    pending: Vec<PendingMove>,
     /// Number of connections placed so far.
     placed: usize,
 }
@@ -121,16 +121,17 @@ impl Flows {
     #[must_use]
     pub fn new(cores: Vec<Option<usize>>) -> Self {
         debug_assert!(!cores.is_empty());
-        let reactors = cores.into_iter().map(|core| Reactor { core, busy: 0, full: 0 }).collect();
+        let reactors =
+            cores.into_iter().map(|core| FlowReactor { core, busy: 0, full: 0 }).collect();
         Flows { reactors, known: HashMap::new(), pending: Vec::new(), placed: 0 }
     }
 
     /// Returns the reactor for a new connection whose packets are processed on the core `packets`: one on that core, or
     /// else any, in turn.
     pub fn choose(&mut self, packets: Option<usize>) -> usize {
-        let is_near =
+        let is_same_core =
             |reactor: &usize| packets.is_some() && self.reactors[*reactor].core == packets;
-        let mut fitting: Vec<usize> = (0..self.reactors.len()).filter(is_near).collect();
+        let mut fitting: Vec<usize> = (0..self.reactors.len()).filter(is_same_core).collect();
         if fitting.is_empty() {
             fitting = (0..self.reactors.len()).collect();
         }
@@ -174,15 +175,15 @@ impl Flows {
     /// Records the connections of a report.
     fn note(&mut self, now: Instant, reactor: usize, own: u32, flows: &[Flow]) {
         let all: u64 = flows.iter().map(|flow| flow.work).sum();
-        let is_gone = |id: &u64, known: &Known| {
+        let is_gone = |id: &u64, known: &FlowState| {
             let is_here = || flows.iter().any(|flow| flow.id == *id);
-            known.reactor == reactor && !known.is_under_way(now) && !is_here()
+            known.reactor == reactor && !known.is_in_transit(now) && !is_here()
         };
         self.known.retain(|id, known| !is_gone(id, known));
         for flow in flows {
             let load = (u64::from(own) * flow.work).checked_div(all).unwrap_or(0) as u32;
             let home = self.home(reactor, flow.packets);
-            let known = self.known.entry(flow.id).or_insert(Known {
+            let known = self.known.entry(flow.id).or_insert(FlowState {
                 reactor,
                 home,
                 load,
@@ -209,7 +210,7 @@ impl Flows {
 
     /// Returns the load of a reactor's core, including the moves that reports do not show yet.
     fn busy(&self, reactor: usize) -> u32 {
-        let sum = |at: fn(&Pending) -> usize| -> u32 {
+        let sum = |at: fn(&PendingMove) -> usize| -> u32 {
             self.pending.iter().filter(|p| at(p) == reactor).map(|p| p.load).sum()
         };
         (self.reactors[reactor].busy + sum(|p| p.to)).saturating_sub(sum(|p| p.from))
@@ -221,7 +222,7 @@ impl Flows {
         let mut moves = Vec::new();
         for &id in movable {
             let Some((here, home)) = self.is_away(id) else { continue };
-            let Some(&Known { load, is_expected, .. }) = self.known.get(&id) else { continue };
+            let Some(&FlowState { load, is_expected, .. }) = self.known.get(&id) else { continue };
             let there = self.busy(home) + load;
             if is_expected || there <= ROOM || there + GAIN <= self.busy(here) {
                 moves.push(self.begin(now, id, home));
@@ -247,7 +248,7 @@ impl Flows {
         let load = self.known.get(&id)?.load;
         let most = FULL.max(self.busy(home) + 1).max(self.busy(here) + 1);
         let after = |at: usize, comes: u32, goes: u32| (self.busy(at) + comes).saturating_sub(goes);
-        let fits = |(other, known): (&u64, &Known)| {
+        let fits = |(other, known): (&u64, &FlowState)| {
             let is_other = self.is_away(*other) == Some((home, here)) && known.may_move(now);
             let fuller = after(home, load, known.load).max(after(here, known.load, load));
             (is_other && known.load.abs_diff(load) < GAIN && fuller < most).then_some(*other)
@@ -291,13 +292,13 @@ impl Flows {
     fn begin(&mut self, now: Instant, id: u64, to: usize) -> Move {
         if let Some(known) = self.known.get_mut(&id) {
             let stays = match known.moved {
-                Some(last) if now.since(last.at) < FORGET => (last.stays * 2).min(STAY_MAX),
+                Some(last) if now.since(last.at) < RESET_AFTER => (last.stays * 2).min(STAY_MAX),
                 _ => STAY_MIN,
             };
-            known.moved = Some(Moved { at: now, stays });
+            known.moved = Some(LastMove { at: now, stays });
             (known.is_moving, known.is_expected, known.away) = (true, false, 0);
             let (from, load) = (known.reactor, known.load);
-            self.pending.push(Pending { until: now + PENDING, from, to, load });
+            self.pending.push(PendingMove { until: now + PENDING, from, to, load });
         }
         Move { id, to }
     }
@@ -311,23 +312,23 @@ impl Flows {
 #[must_use]
 pub fn packets_core(own: Option<usize>, seen: &[usize]) -> Option<usize> {
     let others = || seen.iter().copied().filter(|&core| Some(core) != own);
-    if others().count() * SELDOM >= seen.len() {
+    if others().count() * SAMPLES_PER_HINT >= seen.len() {
         let count = |core: &usize| others().filter(|other| other == core).count();
         return others().max_by_key(count).or(seen.first().copied());
     }
     own
 }
 
-impl Known {
+impl FlowState {
     /// True while it moves between two reactors. A connection that has ended on the way is forgotten after a while.
-    fn is_under_way(&self, now: Instant) -> bool {
-        self.is_moving && self.moved.is_some_and(|last| now.since(last.at) < UNDER_WAY)
+    fn is_in_transit(&self, now: Instant) -> bool {
+        self.is_moving && self.moved.is_some_and(|last| now.since(last.at) < MOVE_TIME_MAX)
     }
 
     /// Returns the share that it would use of another core.
     fn load_at(&self, to: usize) -> u32 {
         if self.home == Some(self.reactor) && self.home != Some(to) {
-            return self.load * FAR / 100;
+            return self.load * REMOTE_COST_PERCENT / 100;
         }
         self.load
     }

@@ -23,8 +23,8 @@ pub fn preferred<'a>(image: &str, members: impl IntoIterator<Item = &'a str>) ->
 
 /// State of one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seen {
-    beat: u64,
+struct GatewayHeartbeat {
+    heartbeat: u64,
     /// Rounds since the last change of the heartbeat.
     silent: u32,
     /// Rounds with a heartbeat since it was away; `None`: it is alive.
@@ -41,28 +41,30 @@ struct Seen {
 ///
 /// let mut members = Members::default();
 /// members.round([("a", 1), ("b", 1)]);
-/// for beat in 2..=ROUNDS_MAX as u64 + 1 {
-///     members.round([("a", beat), ("b", 1)]);
+/// for heartbeat in 2..=ROUNDS_MAX as u64 + 1 {
+///     members.round([("a", heartbeat), ("b", 1)]);
 /// }
 /// assert!(members.living().eq(["a"]));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
-    seen: BTreeMap<String, Seen>,
+    seen: BTreeMap<String, GatewayHeartbeat>,
 }
 
 impl Members {
     /// Takes all heartbeats, after this gateway's own was written. Returns true if the set of living gateways has
     /// changed.
-    pub fn round<'a>(&mut self, beats: impl IntoIterator<Item = (&'a str, u64)>) -> bool {
+    pub fn round<'a>(&mut self, heartbeats: impl IntoIterator<Item = (&'a str, u64)>) -> bool {
         let before: BTreeSet<String> = self.living().map(str::to_owned).collect();
         let mut seen = BTreeMap::new();
-        for (member, beat) in beats {
+        for (member, heartbeat) in heartbeats {
             // A new gateway is alive: no other one takes over its images before it is known to be away.
             let next = self
                 .seen
                 .get(member)
-                .map_or(Seen { beat, silent: 0, back: None }, |old| old.next(beat));
+                .map_or(GatewayHeartbeat { heartbeat, silent: 0, back: None }, |old| {
+                    old.next(heartbeat)
+                });
             seen.insert(member.to_owned(), next);
         }
         self.seen = seen;
@@ -81,9 +83,9 @@ impl Members {
     }
 }
 
-impl Seen {
-    fn next(self, beat: u64) -> Seen {
-        let silent = if beat == self.beat { self.silent + 1 } else { 0 };
+impl GatewayHeartbeat {
+    fn next(self, heartbeat: u64) -> GatewayHeartbeat {
+        let silent = if heartbeat == self.heartbeat { self.silent + 1 } else { 0 };
         let back = match self.back {
             None if silent >= ROUNDS_MAX => Some(0),
             None => None,
@@ -91,7 +93,7 @@ impl Seen {
             Some(rounds) if rounds + 1 >= ROUNDS_TO_RETURN => None,
             Some(rounds) => Some(rounds + 1),
         };
-        Seen { beat, silent, back }
+        GatewayHeartbeat { heartbeat, silent, back }
     }
 }
 
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_preferred_where_nobody_is() {
+    fn an_empty_group_prefers_no_gateway() {
         assert_eq!(preferred("disks/a", []), None);
     }
 
@@ -181,13 +183,13 @@ mod tests {
         #[test]
         fn who_writes_is_there(pauses in prop::collection::vec(0..ROUNDS_MAX, 1..40)) {
             let mut members = Members::default();
-            let (mut round, mut beat) = (0, 0);
-            members.round([("me", round), ("it", beat), ("dead", 7)]);
+            let (mut round, mut heartbeat) = (0, 0);
+            members.round([("me", round), ("it", heartbeat), ("dead", 7)]);
             for pause in &pauses {
-                beat += 1;
+                heartbeat += 1;
                 for _ in 0..=*pause {
                     round += 1;
-                    members.round([("me", round), ("it", beat), ("dead", 7)]);
+                    members.round([("me", round), ("it", heartbeat), ("dead", 7)]);
                     prop_assert!(members.lives("it") && members.lives("me"));
                     prop_assert_eq!(members.lives("dead"), round < u64::from(ROUNDS_MAX));
                 }
@@ -199,9 +201,9 @@ mod tests {
     fn one_that_was_away_has_to_stay_to_count_again() {
         let mut members = Members::default();
         let mut round = 0;
-        let mut see = |beat| {
+        let mut see = |heartbeat| {
             round += 1;
-            let changed = members.round([("me", round), ("it", beat)]);
+            let changed = members.round([("me", round), ("it", heartbeat)]);
             (changed, members.lives("it"))
         };
         see(1);
@@ -210,12 +212,12 @@ mod tests {
         }
         assert_eq!(see(1), (true, false));
         // Occasional heartbeats are not enough.
-        for beat in 2..10 {
-            assert_eq!(see(beat), (false, false));
-            assert_eq!(see(beat), (false, false));
+        for heartbeat in 2..10 {
+            assert_eq!(see(heartbeat), (false, false));
+            assert_eq!(see(heartbeat), (false, false));
         }
-        for beat in 10..10 + u64::from(ROUNDS_TO_RETURN) - 1 {
-            assert_eq!(see(beat), (false, false));
+        for heartbeat in 10..10 + u64::from(ROUNDS_TO_RETURN) - 1 {
+            assert_eq!(see(heartbeat), (false, false));
         }
         assert_eq!(see(20), (true, true));
     }

@@ -6,23 +6,23 @@
 //! ([`Claims`](super::claims::Claims)). [`Target::grant`] repeats all checks, against the current state of the target,
 //! and creates the controller or the queue.
 //!
-//! The security with which a queue was granted is stored ([`Admission`]). After a change of keys, of TLS or of
+//! The security with which a queue was granted is stored ([`QueueAdmission`]). After a change of keys, of TLS or of
 //! listeners, a controller ends that would not be admitted any more ([`Target::end_unadmitted`]).
 
 use super::aborts::Aborts;
 use super::ana::AnaOfController;
-use super::carrier::{Admission, Carrier};
-use super::connected::{ConnectRefused, Connected, Names, no_controller_left};
+use super::carrier::{Carrier, QueueAdmission};
+use super::connected::{ConnectNames, ConnectRefused, Connected, no_controller_left};
 use super::control::Target;
-use super::controller::Controller;
+use super::controller::TargetController;
 use super::events::Events;
-use super::feature_values::Features;
+use super::feature_values::FeatureValues;
 use super::keep_alive::KeepAlive;
 use super::kind::{ControllerKind, optional_events};
 use super::property::{Issuer, Properties};
 use super::removed::RemovedNamespaces;
-use super::reservations::Notices;
-use super::resets::Resets;
+use super::reservations::ReservationNotices;
+use super::resets::CrossResets;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,12 +48,14 @@ impl Target {
         }
         let names = queue.names();
         self.check_carrier(claim.carrier, *qid, &names)?;
-        self.check_place(*qid, &names, claim.local)?;
-        if self.asks(queue, claim.carrier).as_ref() != queue.asked.as_deref() {
+        self.check_grantable(*qid, &names, claim.local)?;
+        if self.requirement_of(queue, claim.carrier).as_ref() != queue.requirement.as_deref() {
             return refused("HOSTNQN", "which has other keys by now");
         }
-        let admission =
-            Admission { carrier: claim.carrier, is_authenticated: queue.asked.is_some() };
+        let admission = QueueAdmission {
+            carrier: claim.carrier,
+            is_authenticated: queue.requirement.is_some(),
+        };
         match qid {
             0 => self.grant_controller(now, queue, admission),
             _ => self.grant_queue(now, queue, admission),
@@ -71,7 +73,7 @@ impl Target {
         &mut self,
         now: Instant,
         queue: &Connected,
-        admission: Admission,
+        admission: QueueAdmission,
     ) -> Result<(), ConnectRefused> {
         self.drop_missed(now, queue.cntlid);
         let controller = self.controllers.get_mut(&queue.cntlid);
@@ -92,7 +94,7 @@ impl Target {
         &mut self,
         now: Instant,
         queue: &Connected,
-        admission: Admission,
+        admission: QueueAdmission,
     ) -> Result<(), ConnectRefused> {
         let (count, claim) = (self.controllers.len(), &queue.claim);
         if count >= usize::from(self.config.limits.cntlids()) {
@@ -108,7 +110,7 @@ impl Target {
             ConnectRefused::new(Status::CONNECT_INVALID_HOST, "HOSTID", value)
         })?;
         let issuer = *self.issuer.get_or_insert_with(|| Issuer::new(claim.random));
-        let controller = Controller {
+        let controller = TargetController {
             cntlid,
             kind,
             subnqn: queue.subnqn.clone(),
@@ -119,7 +121,7 @@ impl Target {
             shared: queue.shared.clone(),
             properties: Properties::new(cntlid, claim.random, issuer),
             keep_alive: KeepAlive::of(kind, now, claim.kato_ms),
-            features: Features::default(),
+            features: FeatureValues::default(),
             events: Events::new(optional_events(kind)),
             changed: BTreeSet::new(),
             removed: RemovedNamespaces::default(),
@@ -129,8 +131,8 @@ impl Target {
             draining: 0,
             quiescing: None,
             aborts: Aborts::default(),
-            resets: Resets::default(),
-            notices: Notices::default(),
+            resets: CrossResets::default(),
+            notices: ReservationNotices::default(),
             persisting: BTreeMap::new(),
             ana: AnaOfController::new(self.ana_of(&queue.subnqn, claim.local)),
         };
@@ -158,7 +160,7 @@ impl Target {
         &self,
         carrier: Carrier,
         qid: u16,
-        names: &Names<'_>,
+        names: &ConnectNames<'_>,
     ) -> Result<(), ConnectRefused> {
         let (authentication, nqn, host) =
             (&self.config.authentication, names.subnqn, names.hostnqn);
@@ -166,7 +168,7 @@ impl Target {
             Err(ConnectRefused::new(Status::CONNECT_INVALID_HOST, "HOSTNQN", value))
         };
         if carrier.is_secured() {
-            // Its names are those of the key: see `connect::check_names`.
+            // The names of a secured connection are those of its key: see `connect::check_names`.
             let has_key = match carrier {
                 Carrier::Generated => authentication.has_key(host, nqn),
                 _ => self.tls_hosts.has(host, nqn),

@@ -3,18 +3,18 @@
 use super::aborts::ABORTS_MAX;
 use super::ana::TRANSITION_SECONDS;
 use super::config::{Limits, NAMESPACES_MAX};
-use super::context::{Context, octet};
-use super::controller::Controller;
+use super::context::{CommandContext, octet};
+use super::controller::TargetController;
 use super::error_log::ERROR_ENTRIES;
 use super::events::AER_MAX;
 use super::feature_values::{CRITICAL_KELVINS, WARNING_KELVINS};
 use super::identity;
 use super::keep_alive::KEEP_ALIVE_GRANULARITY;
 use super::kind::optional_events;
-use super::namespace::Namespace;
+use super::namespace::ExportedNamespace;
 use super::property::VERSION;
 use super::resets::RESETS_MAX;
-use super::subsystem::Subsystem;
+use super::subsystem::TargetSubsystem;
 use roadtrain_proto::error::CommandError;
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, nqn_field};
 use roadtrain_wire::identify::{
@@ -32,7 +32,10 @@ pub(super) const REVISION: &str = env!("CARGO_PKG_VERSION");
 const DCTYPE_DIRECT: u8 = 1;
 
 /// Executes an Identify command; the data goes to `out`.
-pub(super) fn execute(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+pub(super) fn execute(
+    context: &mut CommandContext<'_>,
+    out: &mut Vec<u8>,
+) -> Result<u64, CommandError> {
     context.check_data_out(IDENTIFY_BYTES)?;
     let cns = context.sqe.cdw10.get() as u8;
     match context.subsystem {
@@ -48,7 +51,7 @@ pub(super) fn execute(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u6
 }
 
 /// Records what the host has learnt about removed namespaces.
-fn note_shown(context: &mut Context<'_>, cns: u8) {
+fn note_shown(context: &mut CommandContext<'_>, cns: u8) {
     let (nsid, now) = (context.sqe.nsid.get(), context.now);
     let removed = &mut context.controller.removed;
     match cns {
@@ -68,8 +71,8 @@ fn emit(out: &mut Vec<u8>, page: &(impl IntoBytes + Immutable)) {
 
 /// Returns all data but Identify Controller, for I/O controllers.
 fn identify_io(
-    context: &Context<'_>,
-    subsystem: &Subsystem,
+    context: &CommandContext<'_>,
+    subsystem: &TargetSubsystem,
     cns: u8,
     out: &mut Vec<u8>,
 ) -> Result<(), CommandError> {
@@ -128,9 +131,9 @@ fn bad_namespace() -> CommandError {
 
 /// Returns the namespace that the command names; `None` if it is valid but inactive.
 fn namespace<'a>(
-    context: &Context<'_>,
-    subsystem: &'a Subsystem,
-) -> Result<Option<&'a Namespace>, CommandError> {
+    context: &CommandContext<'_>,
+    subsystem: &'a TargetSubsystem,
+) -> Result<Option<&'a ExportedNamespace>, CommandError> {
     match context.sqe.nsid.get() {
         nsid @ 1..=NAMESPACES_MAX if context.controller.removed.hides(nsid) => Ok(None),
         nsid @ 1..=NAMESPACES_MAX => Ok(subsystem.namespaces.get(&nsid)),
@@ -139,7 +142,10 @@ fn namespace<'a>(
 }
 
 /// Returns the active namespaces above the NSID in the command.
-fn active(context: &Context<'_>, subsystem: &Subsystem) -> Result<NamespaceList, CommandError> {
+fn active(
+    context: &CommandContext<'_>,
+    subsystem: &TargetSubsystem,
+) -> Result<NamespaceList, CommandError> {
     let after = context.sqe.nsid.get();
     if after >= 0xffff_fffe {
         return Err(bad_namespace());
@@ -149,7 +155,7 @@ fn active(context: &Context<'_>, subsystem: &Subsystem) -> Result<NamespaceList,
     Ok(NamespaceList::from_nsids(above.filter(|nsid| !removed.hides(*nsid))))
 }
 
-fn check_csi(context: &Context<'_>) -> Result<(), CommandError> {
+fn check_csi(context: &CommandContext<'_>) -> Result<(), CommandError> {
     if (context.sqe.cdw11.get() >> 24) as u8 != CSI_NVM {
         return Err(CommandError::at(Status::INVALID_COMMAND_SET, octet::CDW11));
     }
@@ -157,7 +163,7 @@ fn check_csi(context: &Context<'_>) -> Result<(), CommandError> {
 }
 
 /// Checks that CNTID names this controller.
-fn check_cntid(context: &Context<'_>) -> Result<(), CommandError> {
+fn check_cntid(context: &CommandContext<'_>) -> Result<(), CommandError> {
     let cntid = (context.sqe.cdw10.get() >> 16) as u16;
     if cntid != CNTLID_DYNAMIC && cntid != context.controller.cntlid {
         return Err(CommandError::field(octet::CDW10));
@@ -165,7 +171,7 @@ fn check_cntid(context: &Context<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn descriptors(namespace: &Namespace, out: &mut Vec<u8>) {
+fn descriptors(namespace: &ExportedNamespace, out: &mut Vec<u8>) {
     out.resize(IDENTIFY_BYTES, 0);
     let mut at = 0;
     for descriptor in [
@@ -173,11 +179,11 @@ fn descriptors(namespace: &Namespace, out: &mut Vec<u8>) {
         NamespaceDescriptor::Nguid(namespace.id.nguid),
         NamespaceDescriptor::Csi(CSI_NVM),
     ] {
-        at += descriptor.emit(&mut out[at..]).unwrap_or(0); // 45 octets fit a page
+        at += descriptor.emit(&mut out[at..]).unwrap_or(0); // 45 bytes fit the data structure
     }
 }
 
-fn controller(context: &Context<'_>) -> IdentifyController {
+fn controller(context: &CommandContext<'_>) -> IdentifyController {
     let (controller, limits) = (&context.controller, context.limits);
     let mut page = common(controller, limits);
     match context.subsystem {
@@ -202,7 +208,7 @@ fn controller(context: &Context<'_>) -> IdentifyController {
 }
 
 /// Returns the fields common to both kinds of controllers.
-fn common(controller: &Controller, limits: &Limits) -> IdentifyController {
+fn common(controller: &TargetController, limits: &Limits) -> IdentifyController {
     let mut page = IdentifyController::new_zeroed();
     page.fr = ascii_field(REVISION);
     page.mdts = limits.mdts;
@@ -219,7 +225,7 @@ fn common(controller: &Controller, limits: &Limits) -> IdentifyController {
     page
 }
 
-fn fill_io(page: &mut IdentifyController, subsystem: &Subsystem, limits: &Limits) {
+fn fill_io(page: &mut IdentifyController, subsystem: &TargetSubsystem, limits: &Limits) {
     page.sn = ascii_field(&subsystem.serial);
     page.mn = ascii_field(&subsystem.model);
     page.cmic = cmic::MULTI_PORT | cmic::MULTI_CONTROLLER | cmic::ANA;

@@ -20,8 +20,8 @@ impl NamespaceId {
         NamespaceId::seeded(&store.to_be_bytes())
     }
 
-    /// Returns the configured identity. If only one half is configured, the other one is derived from it, so that two
-    /// targets with one store need the same value for only one of them. If neither is, both are derived from `store`.
+    /// Returns the configured identity. If only one half is configured, the other one is derived from it: two targets
+    /// with one store then agree as soon as one value is the same. If neither is, both are derived from `store`.
     #[must_use]
     pub fn choose(uuid: Option<[u8; 16]>, nguid: Option<[u8; 16]>, store: u128) -> Self {
         match (uuid, nguid) {
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn one_half_that_is_told_gives_the_other() {
+    fn one_configured_half_determines_the_other() {
         let (uuid, nguid) = (Some([1; 16]), Some([2; 16]));
         let both = NamespaceId::choose(uuid, nguid, 7);
         assert_eq!((both.uuid, both.nguid), ([1; 16], [2; 16]));

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn fua_is_heard_with_every_command_that_has_it() {
+    fn fua_is_parsed_for_every_command_that_has_it() {
         for (opcode, stable) in
             [(opcode::READ, true), (opcode::COMPARE, true), (opcode::WRITE, false)]
         {

@@ -101,17 +101,19 @@ mod log_page;
 mod namespace;
 mod operations;
 mod outcome;
+mod paths;
 mod property;
 mod removed;
 mod resets;
 mod revocation;
 mod subsystem;
 mod target_event;
-mod ways;
 
 pub use admission::{Admission, Admitted, ConnectionLimits, Full};
 pub use ana::{AnaListener, AnaState, AnaStates};
-pub use authentication::{Asked, Authentication, Authenticator, Reaction, Verdict};
+pub use authentication::{
+    Authentication, AuthenticationRequirement, AuthenticationResult, Authenticator, Reaction,
+};
 pub use config::{
     Description, Limits, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
 };

@@ -50,10 +50,10 @@ pub struct FrameListener {
 }
 
 /// Listeners that a subsystem names.
-type Named = BTreeMap<SocketAddr, AnaState>;
+type NamedListeners = BTreeMap<SocketAddr, AnaState>;
 
 /// True if a subsystem that names those listeners (`None`: none) is reachable at this one.
-pub(super) fn is_at(named: Option<&Named>, listener: &Listener) -> bool {
+pub(super) fn is_at(named: Option<&NamedListeners>, listener: &Listener) -> bool {
     match named {
         Some(named) => named.contains_key(&listener.address),
         None => !listener.named_only,
@@ -62,8 +62,8 @@ pub(super) fn is_at(named: Option<&Named>, listener: &Listener) -> bool {
 
 /// Returns the ANA state of the path of a host connected to `local`; `None`: the subsystem is not reachable there. Over
 /// Ethernet, with port 0, only subsystems that name no listener are.
-pub(super) fn way(
-    named: Option<&Named>,
+pub(super) fn path_state(
+    named: Option<&NamedListeners>,
     listeners: &[Listener],
     local: SocketAddr,
 ) -> Option<AnaState> {
@@ -101,16 +101,16 @@ mod tests {
 
     #[test]
     fn a_subsystem_is_reached_where_it_says() {
-        let named: Named =
+        let named: NamedListeners =
             [("127.0.0.1:4420", AnaState::Optimized), ("0.0.0.0:4421", AnaState::Change)]
                 .map(|(address, state)| (at(address), state))
                 .into();
-        let way = |local| way(Some(&named), &[], at(local));
-        assert_eq!(way("127.0.0.1:4420"), Some(AnaState::Optimized));
-        assert_eq!(way("[::ffff:127.0.0.1]:4420"), Some(AnaState::Optimized));
-        assert_eq!(way("192.0.2.1:4421"), Some(AnaState::Change));
-        for elsewhere in ["127.0.0.2:4420", "127.0.0.1:4422", "[::1]:4421", "0.0.0.0:0"] {
-            assert_eq!(way(elsewhere), None, "{elsewhere}");
+        let state = |local| path_state(Some(&named), &[], at(local));
+        assert_eq!(state("127.0.0.1:4420"), Some(AnaState::Optimized));
+        assert_eq!(state("[::ffff:127.0.0.1]:4420"), Some(AnaState::Optimized));
+        assert_eq!(state("192.0.2.1:4421"), Some(AnaState::Change));
+        for address in ["127.0.0.2:4420", "127.0.0.1:4422", "[::1]:4421", "0.0.0.0:0"] {
+            assert_eq!(state(address), None, "{address}");
         }
     }
 
@@ -123,8 +123,8 @@ mod tests {
             named_only,
         };
         let listeners = [listener("127.0.0.1:4420", false), listener("127.0.0.1:4421", true)];
-        assert!(way(None, &listeners, at("127.0.0.1:4420")).is_some());
-        assert!(way(None, &listeners, at("0.0.0.0:0")).is_some(), "Ethernet");
-        assert_eq!(way(None, &listeners, at("127.0.0.1:4421")), None);
+        assert!(path_state(None, &listeners, at("127.0.0.1:4420")).is_some());
+        assert!(path_state(None, &listeners, at("0.0.0.0:0")).is_some(), "Ethernet");
+        assert_eq!(path_state(None, &listeners, at("127.0.0.1:4421")), None);
     }
 }

@@ -13,15 +13,15 @@ use roadtrain_wire::zerocopy::FromZeros;
 
 /// A namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Namespace {
+pub(super) struct ExportedNamespace {
     pub(super) config: NamespaceConfig,
     pub(super) id: NamespaceId,
 }
 
-impl Namespace {
+impl ExportedNamespace {
     pub(super) fn new(nqn: &str, config: NamespaceConfig) -> Self {
         let id = config.id.unwrap_or_else(|| NamespaceId::of_place(nqn, config.nsid));
-        Namespace { id, config }
+        ExportedNamespace { id, config }
     }
 
     pub(super) fn geometry(&self, transfer_bytes_max: u32) -> Geometry {
@@ -100,11 +100,11 @@ pub struct NamespaceTable {
     pub generation: u64,
     /// ANA state of the path.
     pub ana: AnaState,
-    entries: Vec<Entry>,
+    entries: Vec<NamespaceEntry>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct NamespaceEntry {
     nsid: u32,
     geometry: Geometry,
     /// ANA state over an optimized path.
@@ -115,15 +115,15 @@ impl NamespaceTable {
     /// Creates a table of namespaces in increasing order of NSID.
     pub(super) fn new<'a>(
         generation: u64,
-        namespaces: impl Iterator<Item = &'a Namespace>,
+        namespaces: impl Iterator<Item = &'a ExportedNamespace>,
         transfer_bytes_max: u32,
     ) -> Self {
-        let entry = |namespace: &Namespace| Entry {
+        let entry = |namespace: &ExportedNamespace| NamespaceEntry {
             nsid: namespace.config.nsid,
             geometry: namespace.geometry(transfer_bytes_max),
             ana: namespace.config.ana,
         };
-        let entries: Vec<Entry> = namespaces.map(entry).collect();
+        let entries: Vec<NamespaceEntry> = namespaces.map(entry).collect();
         debug_assert!(entries.is_sorted_by_key(|entry| entry.nsid), "binary search needs order");
         NamespaceTable { generation, ana: AnaState::default(), entries }
     }
@@ -155,7 +155,7 @@ impl NamespaceTable {
         self.ana.is_usable() && self.entries.iter().all(|entry| entry.ana.is_usable())
     }
 
-    fn entry(&self, nsid: u32) -> Option<&Entry> {
+    fn entry(&self, nsid: u32) -> Option<&NamespaceEntry> {
         let index = self.entries.binary_search_by_key(&nsid, |entry| entry.nsid).ok()?;
         Some(&self.entries[index])
     }

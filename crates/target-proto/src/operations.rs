@@ -1,11 +1,11 @@
 //! Changes to a target's configuration, as values.
 //!
-//! Every change to a running target is a list of [`Operation`]s, whether it comes from a configuration file that is
-//! read again or from an RPC request. [`TargetConfig::with`] checks the list and applies it as a whole, or not at all.
+//! Every change to a running target is a list of [`Operation`]s: of an RPC request, or of a configuration file that is
+//! read again. [`TargetConfig::with`] checks the list and applies it as a whole, or not at all.
 //! [`TargetConfig::operations_to`] is its inverse: it returns the changes between two configurations.
 //!
-//! The same operations work on the requested configuration, where a namespace names its store, and on the one that
-//! hosts see, where it has a size and an identity. [`Description`] is the common interface of both.
+//! The same operations work on two configurations. In the requested one a namespace names its store; in the one that
+//! hosts see it has a size and an identity. [`Description`] is the common interface of both.
 
 use super::ana::{AnaListener, AnaState};
 use super::authentication::Authentication;

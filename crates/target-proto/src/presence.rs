@@ -2,9 +2,9 @@
 //!
 //! A host that has lost its connections retries its commands over new ones, and then continues. So nothing of the old
 //! connections may be executed once the host is back: neither commands in a store, nor received bytes that are still
-//! unprocessed. A lost TCP connection is closed; for a lane over Ethernet the target probes the host when it connects a
-//! new controller, and a host that does not reply has lost the lane. A host that supports Cross-Controller Reset names
-//! the controller that it has lost: then no doubt is left ([`Presences::remains_of`]).
+//! unprocessed. A lost TCP connection is closed. For a lane over Ethernet the target probes the host when it connects a
+//! new controller: a host that does not reply has lost the lane. A host that supports Cross-Controller Reset names the
+//! controller that it has lost: then no doubt is left ([`Presences::has_leftovers_of`]).
 //!
 //! Commands in a store delay I/O queues only, of the same subsystem. Admin queues transfer no data, and on one of them
 //! the host can request the end of its lost controller. Once that reset is complete, nothing delays its new controller:
@@ -31,12 +31,12 @@ pub struct Presence {
 }
 
 #[derive(Debug)]
-struct Entry<C> {
+struct ConnectionEntry<C> {
     number: u64,
     subnqn: Arc<str>,
     /// Controller and queue.
     queue: (u16, u16),
-    proof: Proof<C>,
+    proof: LossEvidence<C>,
     /// True if the control plane closes the connection.
     closes: bool,
     /// True if the connection has ended with commands in a store.
@@ -45,34 +45,34 @@ struct Entry<C> {
 
 /// Evidence that shows whether the host has lost the connection.
 #[derive(Debug)]
-enum Proof<C> {
+enum LossEvidence<C> {
     /// The state of its socket.
     Connection(C),
     /// A probe of the host.
-    Asked(Question),
+    Probe(LaneProbe),
     /// None needed: nothing is executed that affects its next connections.
     Harmless,
 }
 
 /// State of the probes of a lane.
 #[derive(Clone, Copy, Debug)]
-struct Question {
+struct LaneProbe {
     /// Time of the last probe that the host has confirmed.
-    proven: Instant,
+    confirmed: Instant,
     /// Time since which a probe is pending.
-    asked: Option<Instant>,
+    pending_since: Option<Instant>,
 }
 
 /// Decision on a Connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict<'a> {
+pub enum ConnectAdmission<'a> {
     /// Accept the Connect.
-    Go,
+    Accept,
     /// Close stale lanes of the host, which have not noticed their loss, without executing more; then retry. The host
     /// has dropped the I/O queues of these controllers ([`Target::end_queues`]).
-    Sweep(&'a str, Vec<u16>),
+    CloseStale(&'a str, Vec<u16>),
     /// Probe the host for its lanes, then retry.
-    Ask(&'a str),
+    Probe(&'a str),
     /// Retry once [`Presences::settled`] returns true.
     Wait,
     /// Refuse: commands of the host's lost connections to this subsystem are in a store, and the host has to retry.
@@ -81,7 +81,7 @@ pub enum Verdict<'a> {
 
 /// Leftovers of connections that a host has lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Remains {
+enum StaleConnections {
     Nothing,
     /// Lanes that have not noticed their loss.
     Lanes,
@@ -95,7 +95,7 @@ enum Remains {
 /// open: a connection leaves before it is closed.
 #[derive(Debug)]
 pub struct Presences<C> {
-    hosts: HashMap<Arc<str>, Vec<Entry<C>>>,
+    hosts: HashMap<Arc<str>, Vec<ConnectionEntry<C>>>,
     last: u64,
     /// True if a Connect waits for its retry.
     is_waited_for: bool,
@@ -119,27 +119,31 @@ impl<C: Copy> Presences<C> {
         since: Instant,
         any_lost: impl Fn(&[C]) -> bool,
         has_ended_lost: impl Fn(u16) -> bool,
-    ) -> Verdict<'a> {
+    ) -> ConnectAdmission<'a> {
         let data = ConnectData::ref_from_bytes(data).ok();
         let hostnqn = data.and_then(|data| parse_nqn(&data.hostnqn)).unwrap_or_default();
         // A host that connects a further queue of a controller still has its lanes.
         let is_admin = Connect::parse(sqe).qid == 0;
-        let asked_since = if is_admin { since } else { Instant::default() };
+        let probed_since = if is_admin { since } else { Instant::default() };
         let subnqn = data.and_then(|data| parse_nqn(&data.subnqn)).unwrap_or_default();
         let has_ended = data.is_some_and(|data| has_ended_lost(data.cntlid.get()));
         if !is_admin && !has_ended && self.has_commands(hostnqn, subnqn) {
-            return Verdict::Busy(hostnqn);
+            return ConnectAdmission::Busy(hostnqn);
         }
-        let verdict = match self.remains(hostnqn, asked_since, &any_lost) {
-            Remains::Nothing => return Verdict::Go,
-            Remains::Lanes if is_admin => Verdict::Sweep(hostnqn, self.lost(hostnqn, any_lost)),
-            Remains::Lanes => Verdict::Sweep(hostnqn, Vec::new()),
-            Remains::Closing => Verdict::Wait,
-            Remains::Doubtful if self.ask(now, hostnqn, since) => Verdict::Ask(hostnqn),
-            Remains::Doubtful => Verdict::Wait,
+        let admission = match self.stale_connections(hostnqn, probed_since, &any_lost) {
+            StaleConnections::Nothing => return ConnectAdmission::Accept,
+            StaleConnections::Lanes if is_admin => {
+                ConnectAdmission::CloseStale(hostnqn, self.lost(hostnqn, any_lost))
+            }
+            StaleConnections::Lanes => ConnectAdmission::CloseStale(hostnqn, Vec::new()),
+            StaleConnections::Closing => ConnectAdmission::Wait,
+            StaleConnections::Doubtful if self.begin_probe(now, hostnqn, since) => {
+                ConnectAdmission::Probe(hostnqn)
+            }
+            StaleConnections::Doubtful => ConnectAdmission::Wait,
         };
         self.wait();
-        verdict
+        admission
     }
 
     /// Notes that a Connect waits, for this or for the end of commands in a store: [`Presences::settled`] returns true
@@ -165,18 +169,18 @@ impl<C: Copy> Presences<C> {
         let (hostnqn, queue) = (&connected.hostnqn, (connected.cntlid, connected.qid));
         self.last += 1;
         let proof = match (connection, connected.qid) {
-            (Some(connection), _) => Proof::Connection(connection),
-            (None, 0) => Proof::Harmless,
-            (None, _) => Proof::Asked(Question { proven: now, asked: None }),
+            (Some(connection), _) => LossEvidence::Connection(connection),
+            (None, 0) => LossEvidence::Harmless,
+            (None, _) => LossEvidence::Probe(LaneProbe { confirmed: now, pending_since: None }),
         };
         let (number, subnqn) = (self.last, connected.subnqn.clone());
         let (closes, drains) = (false, false);
-        let entry = Entry { number, subnqn, queue, proof, closes, drains };
+        let entry = ConnectionEntry { number, subnqn, queue, proof, closes, drains };
         self.hosts.entry(hostnqn.clone()).or_default().push(entry);
         Presence { hostnqn: hostnqn.clone(), number: self.last }
     }
 
-    fn find(&mut self, presence: &Presence) -> Option<&mut Entry<C>> {
+    fn find(&mut self, presence: &Presence) -> Option<&mut ConnectionEntry<C>> {
         let mut present = self.hosts.get_mut(&presence.hostnqn).into_iter().flatten();
         present.find(|entry| entry.number == presence.number)
     }
@@ -185,7 +189,7 @@ impl<C: Copy> Presences<C> {
     /// host is accepted before the closed connections have left, whatever they have received.
     pub fn next_event(&mut self, target: &mut Target) -> Option<TargetEvent> {
         let event = target.poll_event().or_else(|| {
-            target.settle_resets(|hostnqn, cntlid| self.remains_of(hostnqn, cntlid));
+            target.settle_resets(|hostnqn, cntlid| self.has_leftovers_of(hostnqn, cntlid));
             target.poll_event()
         })?;
         if let TargetEvent::Close { cntlid, qid, .. } = event {
@@ -202,14 +206,14 @@ impl<C: Copy> Presences<C> {
 
     /// True if the host's controller has leftovers that may still execute commands.
     #[must_use]
-    pub fn remains_of(&self, hostnqn: &str, cntlid: u16) -> bool {
+    pub fn has_leftovers_of(&self, hostnqn: &str, cntlid: u16) -> bool {
         let present = self.hosts.get(hostnqn);
         present.is_some_and(|present| present.iter().any(|entry| entry.queue.0 == cntlid))
     }
 
     /// True if a controller of any host with that identifier has leftovers: the identifier is not reused before.
     #[must_use]
-    pub fn remains_of_any(&self, cntlid: u16) -> bool {
+    pub fn any_has_leftovers_of(&self, cntlid: u16) -> bool {
         self.hosts.values().flatten().any(|entry| entry.queue.0 == cntlid)
     }
 
@@ -232,14 +236,14 @@ impl<C: Copy> Presences<C> {
 
     /// Marks the host's lanes as being probed, except those confirmed since `since`. Returns true if there is any that
     /// was not being probed.
-    fn ask(&mut self, now: Instant, hostnqn: &str, since: Instant) -> bool {
+    fn begin_probe(&mut self, now: Instant, hostnqn: &str, since: Instant) -> bool {
         let mut has_new = false;
         for entry in self.hosts.get_mut(hostnqn).into_iter().flatten() {
-            if let Proof::Asked(question) = &mut entry.proof
-                && question.proven < since
-                && question.asked.is_none()
+            if let LossEvidence::Probe(probe) = &mut entry.proof
+                && probe.confirmed < since
+                && probe.pending_since.is_none()
             {
-                question.asked = Some(now);
+                probe.pending_since = Some(now);
                 has_new = true;
             }
         }
@@ -249,10 +253,10 @@ impl<C: Copy> Presences<C> {
     /// Records that the host has confirmed the lane, as of the time of the probe.
     pub fn answered(&mut self, presence: &Presence) {
         if let Some(entry) = self.find(presence)
-            && let Proof::Asked(question) = &mut entry.proof
-            && let Some(asked) = question.asked.take()
+            && let LossEvidence::Probe(probe) = &mut entry.proof
+            && let Some(pending_since) = probe.pending_since.take()
         {
-            question.proven = asked;
+            probe.confirmed = pending_since;
         }
     }
 
@@ -261,7 +265,9 @@ impl<C: Copy> Presences<C> {
     fn lost(&self, hostnqn: &str, any_lost: impl Fn(&[C]) -> bool) -> Vec<u16> {
         let present = self.hosts.get(hostnqn).into_iter().flatten();
         let lost = present.filter_map(|entry| match entry.proof {
-            Proof::Connection(connection) => any_lost(&[connection]).then_some(entry.queue.0),
+            LossEvidence::Connection(connection) => {
+                any_lost(&[connection]).then_some(entry.queue.0)
+            }
             _ => None,
         });
         let mut lost: Vec<u16> = lost.collect();
@@ -278,23 +284,28 @@ impl<C: Copy> Presences<C> {
 
     /// Returns the leftovers that may still execute commands, of connections that the host has lost; it connects since
     /// `since`.
-    fn remains(&self, hostnqn: &str, since: Instant, any_lost: impl Fn(&[C]) -> bool) -> Remains {
+    fn stale_connections(
+        &self,
+        hostnqn: &str,
+        since: Instant,
+        any_lost: impl Fn(&[C]) -> bool,
+    ) -> StaleConnections {
         let present = self.hosts.get(hostnqn).into_iter().flatten();
-        let present: Vec<&Entry<C>> = present.filter(|entry| !entry.drains).collect();
-        let connection = |entry: &&Entry<C>| match entry.proof {
-            Proof::Connection(connection) => Some(connection),
+        let present: Vec<&ConnectionEntry<C>> = present.filter(|entry| !entry.drains).collect();
+        let connection = |entry: &&ConnectionEntry<C>| match entry.proof {
+            LossEvidence::Connection(connection) => Some(connection),
             _ => None,
         };
-        let is_doubtful = |entry: &&Entry<C>| match entry.proof {
-            Proof::Asked(question) => question.proven < since,
+        let is_doubtful = |entry: &&ConnectionEntry<C>| match entry.proof {
+            LossEvidence::Probe(probe) => probe.confirmed < since,
             _ => false,
         };
         let connections: Vec<C> = present.iter().filter_map(connection).collect();
         match any_lost(&connections) {
-            true => Remains::Lanes,
-            false if present.iter().any(|entry| entry.closes) => Remains::Closing,
-            false if present.iter().any(is_doubtful) => Remains::Doubtful,
-            false => Remains::Nothing,
+            true => StaleConnections::Lanes,
+            false if present.iter().any(|entry| entry.closes) => StaleConnections::Closing,
+            false if present.iter().any(is_doubtful) => StaleConnections::Doubtful,
+            false => StaleConnections::Nothing,
         }
     }
 
@@ -309,7 +320,7 @@ impl<C: Copy> Presences<C> {
 mod tests {
     use super::*;
     use crate::ControllerKind;
-    use crate::connected::Claim;
+    use crate::connected::QueueClaim;
     use core::time::Duration;
     use roadtrain_proto::policy::Class;
 
@@ -336,11 +347,11 @@ mod tests {
             hostnqn: HOST.into(),
             hostid: [1; 16],
             other_hostid: None,
-            asked: None,
+            requirement: None,
             context: [0; 32],
             shared: Arc::default(),
             result: 0,
-            claim: Claim::default(),
+            claim: QueueClaim::default(),
         }
     }
 
@@ -366,73 +377,81 @@ mod tests {
     }
 
     #[test]
-    fn lost_connections_are_swept_then_waited_for() {
+    fn lost_connections_are_closed_then_waited_for() {
         let mut presences = Presences::default();
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Accept");
         let presence = presences.enter(NOW, &queue(1, 1), Some(7));
         let stays = presences.enter(NOW, &queue(1, 2), Some(8));
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
-        assert!(!presences.settled(), "nobody waits");
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[7]), format!("Sweep({HOST:?}, [1])"));
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Accept");
+        assert!(!presences.settled(), "no Connect waits");
+        assert_eq!(
+            connect(&mut presences, HOST, 0, NOW, &[7]),
+            format!("CloseStale({HOST:?}, [1])")
+        );
         assert!(presences.settled());
-        // It continues with a controller, perhaps the lost one.
-        assert_eq!(connect(&mut presences, HOST, 3, NOW, &[7]), format!("Sweep({HOST:?}, [])"));
+        // The host continues with a controller, perhaps the lost one.
+        assert_eq!(
+            connect(&mut presences, HOST, 3, NOW, &[7]),
+            format!("CloseStale({HOST:?}, [])")
+        );
         assert!(presences.settled());
-        assert!(!presences.settled(), "told once");
-        assert_eq!(connect(&mut presences, "nqn.x:other", 0, NOW, &[7]), "Go");
+        assert!(!presences.settled(), "once");
+        assert_eq!(connect(&mut presences, "nqn.x:other", 0, NOW, &[7]), "Accept");
         presences.drain(&presence);
         assert_eq!(connect(&mut presences, HOST, 1, NOW, &[7]), format!("Busy({HOST:?})"));
         // A closed connection may have commands in a store forever.
         presences.close((1, 1));
         for (host, qid) in [(HOST, 0), ("elsewhere", 0), ("elsewhere", 1), ("ended", 1)] {
-            assert_eq!(connect(&mut presences, host, qid, NOW, &[7]), "Go", "{host} {qid}");
+            assert_eq!(connect(&mut presences, host, qid, NOW, &[7]), "Accept", "{host} {qid}");
         }
-        assert!(presences.remains_of(HOST, 1));
+        assert!(presences.has_leftovers_of(HOST, 1));
         presences.leave(&presence);
-        assert_eq!(connect(&mut presences, HOST, 1, NOW, &[7]), "Go");
+        assert_eq!(connect(&mut presences, HOST, 1, NOW, &[7]), "Accept");
         presences.leave(&stays);
         assert_eq!(presences.count(), 0);
     }
 
     /// A reactor may be slow to close connections, and execute more commands meanwhile.
     #[test]
-    fn nobody_is_let_in_before_what_is_to_be_closed_has_gone() {
+    fn no_connect_is_accepted_before_closed_connections_have_left() {
         let mut presences = Presences::default();
         let closing = presences.enter(NOW, &queue(1, 1), Some(7));
         let other = presences.enter(NOW, &queue(2, 1), Some(8));
         presences.close((1, 2));
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Accept");
         presences.close((1, 1));
         assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Wait");
-        assert!(presences.settled() && presences.remains_of(HOST, 1));
-        assert!(!presences.remains_of(HOST, 3) && !presences.remains_of("nqn.x:other", 1));
-        assert!(presences.remains_of_any(1) && !presences.remains_of_any(3));
+        assert!(presences.settled() && presences.has_leftovers_of(HOST, 1));
+        assert!(
+            !presences.has_leftovers_of(HOST, 3) && !presences.has_leftovers_of("nqn.x:other", 1)
+        );
+        assert!(presences.any_has_leftovers_of(1) && !presences.any_has_leftovers_of(3));
         presences.leave(&closing);
-        assert!(!presences.remains_of(HOST, 1) && presences.remains_of(HOST, 2));
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
+        assert!(!presences.has_leftovers_of(HOST, 1) && presences.has_leftovers_of(HOST, 2));
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Accept");
         presences.leave(&other);
         assert_eq!(presences.count(), 0);
     }
 
     #[test]
-    fn who_does_not_answer_has_lost_its_lane() {
+    fn a_host_that_does_not_reply_has_lost_its_lane() {
         let mut presences = Presences::<u32>::default();
         presences.enter(NOW, &queue(1, 0), None);
         let presence = presences.enter(NOW, &queue(1, 1), None);
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
-        // It continues with its controller: it has its lanes.
-        assert_eq!(connect(&mut presences, HOST, 2, second(1), &[]), "Go");
-        assert_eq!(connect(&mut presences, HOST, 0, second(1), &[]), format!("Ask({HOST:?})"));
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Accept");
+        // A host that continues with its controller has its lanes.
+        assert_eq!(connect(&mut presences, HOST, 2, second(1), &[]), "Accept");
+        assert_eq!(connect(&mut presences, HOST, 0, second(1), &[]), format!("Probe({HOST:?})"));
         assert_eq!(connect(&mut presences, HOST, 0, second(1), &[]), "Wait");
         presences.answered(&presence);
         assert!(presences.settled());
-        assert_eq!(connect(&mut presences, HOST, 0, second(1), &[]), "Go");
+        assert_eq!(connect(&mut presences, HOST, 0, second(1), &[]), "Accept");
         // The confirmation does not count for a later probe.
-        assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), format!("Ask({HOST:?})"));
+        assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), format!("Probe({HOST:?})"));
         presences.drain(&presence);
-        assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), "Go");
+        assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), "Accept");
         assert_eq!(connect(&mut presences, HOST, 1, second(2), &[]), format!("Busy({HOST:?})"));
         presences.leave(&presence);
-        assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), "Go");
+        assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), "Accept");
     }
 }

@@ -89,7 +89,7 @@ impl Issuer {
     }
 
     /// True if a controller with that number is, or was, one of this target.
-    pub(super) fn has_told(self, named: &ControllerInstance) -> bool {
+    pub(super) fn has_issued(self, named: &ControllerInstance) -> bool {
         named.cirn >> 32 == u64::from(self.0)
     }
 }
@@ -191,7 +191,7 @@ impl Properties {
             return Transition::Reset;
         }
         if self.resetting {
-            return Transition::None; // followed when the reset is at its end
+            return Transition::None; // applied at the end of the reset
         }
         if new.is_enabled() && !old.is_enabled() {
             self.enable(kind);

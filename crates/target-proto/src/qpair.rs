@@ -71,26 +71,26 @@ pub enum RxEvent<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SlotState {
+enum TargetSlotState {
     Free,
-    /// Its R2T waits in the FIFO.
+    /// The command's R2T waits in the FIFO.
     Requesting,
-    /// Its data is arriving: in-capsule, or after an R2T.
+    /// The command's data is arriving: in-capsule, or after an R2T.
     Receiving {
         by_r2t: bool,
     },
     /// The caller executes it.
     Executing,
-    /// Its response waits in the FIFO.
+    /// The command's response waits in the FIFO.
     Responding,
-    /// Its response is in the caravan.
+    /// The command's response is in the caravan.
     Departing,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct TargetSlot {
     cid: u16,
-    state: SlotState,
+    state: TargetSlotState,
     corrupt: bool,
     urgency: Urgency,
     /// True if the command sets no urgency itself.
@@ -109,7 +109,7 @@ struct Slot {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Tx {
+enum TargetTx {
     IcResp,
     R2t { slot: u16 },
     Response { slot: u16 },
@@ -117,7 +117,7 @@ enum Tx {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RxState {
+enum TargetRxState {
     AwaitIcReq,
     Ready,
     InData { slot: u16, last: bool },
@@ -128,7 +128,7 @@ enum RxState {
 pub struct Qpair {
     config: Config,
     framer: Framer,
-    rx: RxState,
+    rx: TargetRxState,
     digests: Digests,
     /// HPDA in bytes.
     alignment: u32,
@@ -138,10 +138,10 @@ pub struct Qpair {
     is_io: bool,
     class: Class,
     in_store: u32,
-    slots: Vec<Slot>,
+    slots: Vec<TargetSlot>,
     free: Vec<u16>,
     departing: Vec<u16>,
-    out: SendQueue<Tx>,
+    out: SendQueue<TargetTx>,
 }
 
 impl Qpair {
@@ -151,7 +151,7 @@ impl Qpair {
         Qpair {
             config,
             framer: Framer::new(true),
-            rx: RxState::AwaitIcReq,
+            rx: TargetRxState::AwaitIcReq,
             digests: Digests::default(),
             alignment: 1,
             entries: ENTRIES_BEFORE_CONNECT,
@@ -230,9 +230,9 @@ impl Qpair {
     }
 
     fn executing(&self, cid: u16, is_event_request: bool) -> Option<u16> {
-        let found = |slot: &Slot| {
+        let found = |slot: &TargetSlot| {
             slot.cid == cid
-                && slot.state == SlotState::Executing
+                && slot.state == TargetSlotState::Executing
                 && slot.is_event_request == is_event_request
         };
         self.slots.iter().position(found).map(|number| number as u16)
@@ -242,7 +242,7 @@ impl Qpair {
     /// requests ended before they shut a controller down. No completion is sent.
     fn retire_event_request(&mut self, cid: u16) {
         if let Some(number) = self.event_request_of(cid) {
-            self.slots[usize::from(number)].state = SlotState::Free;
+            self.slots[usize::from(number)].state = TargetSlotState::Free;
             self.free.push(number);
         }
     }
@@ -250,10 +250,12 @@ impl Qpair {
     /// Returns the slot of a command without a response, and whether its data is still to arrive.
     #[must_use]
     pub fn unanswered(&self, cid: u16) -> Option<(u16, bool)> {
-        let awaits_data = |slot: &Slot| match slot.state {
-            SlotState::Executing => Some(false),
-            SlotState::Requesting | SlotState::Receiving { .. } => Some(true),
-            SlotState::Free | SlotState::Responding | SlotState::Departing => None,
+        let awaits_data = |slot: &TargetSlot| match slot.state {
+            TargetSlotState::Executing => Some(false),
+            TargetSlotState::Requesting | TargetSlotState::Receiving { .. } => Some(true),
+            TargetSlotState::Free | TargetSlotState::Responding | TargetSlotState::Departing => {
+                None
+            }
         };
         let mut slots = (0u16..).zip(&self.slots).filter(|(_, slot)| slot.cid == cid);
         slots.find_map(|(number, slot)| Some((number, awaits_data(slot)?)))
@@ -264,7 +266,7 @@ impl Qpair {
     pub fn awaits_data(&self, slot: u16) -> bool {
         let slot = self.slots.get(usize::from(slot));
         slot.is_some_and(|slot| {
-            matches!(slot.state, SlotState::Requesting | SlotState::Receiving { .. })
+            matches!(slot.state, TargetSlotState::Requesting | TargetSlotState::Receiving { .. })
         })
     }
 
@@ -273,7 +275,7 @@ impl Qpair {
     #[must_use]
     #[inline]
     pub fn wanted(&self) -> Option<(u16, u32, u32)> {
-        let RxState::InData { slot: number, .. } = self.rx else { return None };
+        let TargetRxState::InData { slot: number, .. } = self.rx else { return None };
         let (slot, length) = (&self.slots[usize::from(number)], self.framer.wanted());
         (length > 0 && slot.block_bytes == 1).then_some((number, slot.received, length))
     }
@@ -282,7 +284,7 @@ impl Qpair {
     #[must_use]
     #[inline]
     pub fn whole_left(&self) -> u32 {
-        let RxState::InData { slot, .. } = self.rx else { return 0 };
+        let TargetRxState::InData { slot, .. } = self.rx else { return 0 };
         if self.slots[usize::from(slot)].block_bytes == 1 { 0 } else { self.framer.wanted() }
     }
 
@@ -291,7 +293,8 @@ impl Qpair {
     /// received.
     #[must_use]
     pub fn wanted_whole(&self, available: usize) -> Option<(u16, u32, u32)> {
-        let (left, RxState::InData { slot: number, .. }) = (self.whole_left(), self.rx) else {
+        let (left, TargetRxState::InData { slot: number, .. }) = (self.whole_left(), self.rx)
+        else {
             return None;
         };
         let slot = &self.slots[usize::from(number)];
@@ -302,7 +305,7 @@ impl Qpair {
 
     /// Records that bytes returned by [`Qpair::wanted`] or [`Qpair::wanted_whole`] were received into the slot's data.
     pub fn placed(&mut self, data: &[u8]) {
-        if let RxState::InData { slot, .. } = self.rx {
+        if let TargetRxState::InData { slot, .. } = self.rx {
             self.framer.placed(data);
             self.slots[usize::from(slot)].received += data.len() as u32;
         }
@@ -311,7 +314,7 @@ impl Qpair {
     /// Returns the next commands in `input`, up to the first other PDU, for prefetching. They are not checked.
     #[inline]
     pub fn ahead<'a>(&self, input: &'a [u8]) -> impl Iterator<Item = &'a Sqe> + use<'a> {
-        let is_next = self.rx == RxState::Ready && self.framer.is_at_header();
+        let is_next = self.rx == TargetRxState::Ready && self.framer.is_at_header();
         let mut rest = if is_next { input } else { &[] };
         iter::from_fn(move || {
             let (capsule, _) = CapsuleCmd::ref_from_prefix(rest).ok()?;
@@ -347,15 +350,15 @@ impl Qpair {
 
     /// Ends sending, except for a C2HTermReq to a peer that violates the protocol.
     fn end(&mut self, now: Instant, error: QpairError) {
-        self.rx = RxState::Ended;
+        self.rx = TargetRxState::Ended;
         self.out.clear();
         if let QpairError::Peer(error) = error {
-            self.push(now, Tx::Term { error }, &Parcel::control());
+            self.push(now, TargetTx::Term { error }, &Parcel::control());
         }
     }
 
-    fn push(&mut self, now: Instant, tx: Tx, parcel: &Parcel) {
-        if self.rx == RxState::Ended && !matches!(tx, Tx::Term { .. }) {
+    fn push(&mut self, now: Instant, tx: TargetTx, parcel: &Parcel) {
+        if self.rx == TargetRxState::Ended && !matches!(tx, TargetTx::Term { .. }) {
             return; // a command that was executing when the connection ended
         }
         self.out.push(now, tx, parcel);
@@ -369,7 +372,7 @@ impl Qpair {
         mut fill: impl FnMut(u16, u32, &[u8]),
     ) -> Result<Option<RxEvent<'a>>, QpairError> {
         loop {
-            if self.rx == RxState::Ended {
+            if self.rx == TargetRxState::Ended {
                 *at = input.len();
                 return Ok(None);
             }
@@ -395,7 +398,7 @@ impl Qpair {
     /// Returns how many of `available` bytes the framer gets: not the beginning of a block that the command requires
     /// whole.
     fn offered(&self, available: usize) -> usize {
-        let RxState::InData { slot, .. } = self.rx else { return available };
+        let TargetRxState::InData { slot, .. } = self.rx else { return available };
         let (slot, (skip, left)) = (&self.slots[usize::from(slot)], self.framer.data_left());
         let data = available.saturating_sub(skip as usize);
         if slot.block_bytes == 1 || data >= left as usize {
@@ -411,7 +414,7 @@ impl Qpair {
         pdu: &'a [u8],
         layout: &Layout,
     ) -> Result<Option<RxEvent<'a>>, QpairError> {
-        let is_new = self.rx == RxState::AwaitIcReq;
+        let is_new = self.rx == TargetRxState::AwaitIcReq;
         let state = if is_new { State::Initializing } else { State::Connecting };
         if !state.takes(layout.kind) {
             return Err(PeerMisbehaved::new(Fes::PduSequenceError, "ICReq out of order").into());
@@ -440,15 +443,17 @@ impl Qpair {
         }
         self.alignment =
             alignment_bytes(pdu.hpda).ok_or(PeerMisbehaved::field(10, "HPDA above 31"))?;
-        let asked = Digests::from_octet(pdu.dgst)
+        let requested = Digests::from_octet(pdu.dgst)
             .ok_or(PeerMisbehaved::field(11, "reserved digest bits"))?;
         let granted = self.config.digests;
-        self.digests =
-            Digests { header: asked.header && granted.header, data: asked.data && granted.data };
-        self.rx = RxState::Ready;
+        self.digests = Digests {
+            header: requested.header && granted.header,
+            data: requested.data && granted.data,
+        };
+        self.rx = TargetRxState::Ready;
         // The target's own CPDA is 0: data from the host is aligned to dwords.
         self.framer.agree(self.digests, 4);
-        self.push(now, Tx::IcResp, &Parcel::control());
+        self.push(now, TargetTx::IcResp, &Parcel::control());
         Ok(Some(RxEvent::Initialized))
     }
 
@@ -479,19 +484,19 @@ impl Qpair {
         }
         let slot = self.take_slot(&pdu.sqe, in_capsule_bytes);
         if in_capsule_bytes > 0 {
-            self.rx = RxState::InData { slot, last: true };
+            self.rx = TargetRxState::InData { slot, last: true };
         }
         Ok(Some(RxEvent::Command { slot, sqe: &pdu.sqe, in_capsule_bytes }))
     }
 
     fn take_slot(&mut self, sqe: &Sqe, data_bytes: u32) -> u16 {
         let state = match data_bytes {
-            0 => SlotState::Executing,
-            _ => SlotState::Receiving { by_r2t: false },
+            0 => TargetSlotState::Executing,
+            _ => TargetSlotState::Receiving { by_r2t: false },
         };
         let (result, status) = (0, Status::SUCCESS);
         let (urgency, is_unclassed) = urgency_of(sqe, self.is_io, self.class);
-        let slot = Slot {
+        let slot = TargetSlot {
             cid: sqe.cid.get(),
             state,
             corrupt: false,
@@ -532,12 +537,16 @@ impl Qpair {
     /// Requests the command's `data_bytes` from the host (R2T); data and a `DataDone` event follow.
     pub fn request_data(&mut self, now: Instant, slot: u16, data_bytes: u32) {
         let s = &mut self.slots[usize::from(slot)];
-        debug_assert_eq!(s.state, SlotState::Executing, "R2T for a command that has its data");
-        s.state = SlotState::Requesting;
+        debug_assert_eq!(
+            s.state,
+            TargetSlotState::Executing,
+            "R2T for a command that has its data"
+        );
+        s.state = TargetSlotState::Requesting;
         s.data_bytes = data_bytes;
         let (kind, urgency) = (Kind::R2t, s.urgency);
         let parcel = Parcel { kind, urgency, data_bytes: 0, request_bytes: data_bytes };
-        self.push(now, Tx::R2t { slot }, &parcel);
+        self.push(now, TargetTx::R2t { slot }, &parcel);
     }
 
     fn handle_h2c_data<'a>(
@@ -555,7 +564,7 @@ impl Qpair {
         let Some(slot) = self.slots.get(usize::from(number)) else {
             return Err(PeerMisbehaved::field(10, "TTAG of no R2T").into());
         };
-        if slot.state != (SlotState::Receiving { by_r2t: true }) {
+        if slot.state != (TargetSlotState::Receiving { by_r2t: true }) {
             return Err(PeerMisbehaved::field(10, "TTAG of no R2T outstanding").into());
         }
         if slot.cid != pdu.cccid.get() {
@@ -570,7 +579,7 @@ impl Qpair {
         if (pdu.ch.flags & flag::LAST != 0) != last {
             return Err(PeerMisbehaved::field(1, "LAST in the wrong H2CData").into());
         }
-        self.rx = RxState::InData { slot: number, last };
+        self.rx = TargetRxState::InData { slot: number, last };
         let slot = &mut self.slots[usize::from(number)];
         if last || end.is_none_or(|end| end.is_multiple_of(slot.block_bytes)) {
             return Ok(None);
@@ -581,7 +590,7 @@ impl Qpair {
 
     #[inline]
     fn handle_data(&mut self, data: &[u8], fill: &mut impl FnMut(u16, u32, &[u8])) {
-        let RxState::InData { slot: number, .. } = self.rx else { return };
+        let TargetRxState::InData { slot: number, .. } = self.rx else { return };
         let slot = &mut self.slots[usize::from(number)];
         fill(number, slot.received, data);
         slot.received += data.len() as u32;
@@ -589,14 +598,14 @@ impl Qpair {
 
     #[inline]
     fn handle_data_end<'a>(&mut self, intact: bool) -> Option<RxEvent<'a>> {
-        let RxState::InData { slot: number, last } = self.rx else { return None };
-        self.rx = RxState::Ready;
+        let TargetRxState::InData { slot: number, last } = self.rx else { return None };
+        self.rx = TargetRxState::Ready;
         let slot = &mut self.slots[usize::from(number)];
         slot.corrupt |= !intact;
         if !last {
             return None;
         }
-        slot.state = SlotState::Executing;
+        slot.state = TargetSlotState::Executing;
         Some(RxEvent::DataDone { slot: number, intact: !slot.corrupt })
     }
 
@@ -614,20 +623,20 @@ impl Qpair {
     #[inline]
     fn push_response(&mut self, now: Instant, slot: u16, status: Status, result: u64, bytes: u32) {
         let s = &mut self.slots[usize::from(slot)];
-        debug_assert_eq!(s.state, SlotState::Executing, "a command is answered exactly once");
-        if s.state != SlotState::Executing {
-            return; // somebody else has the slot by now, and its data
+        debug_assert_eq!(s.state, TargetSlotState::Executing, "a command is answered exactly once");
+        if s.state != TargetSlotState::Executing {
+            return; // another command has the slot by now, and its data
         }
         // The identifiers show how many commands are in flight at a host that reuses its lowest free ones.
         let in_flight = u32::from(s.cid & (SLOTS_MAX - 1)) + 1;
         self.out.batcher_mut().set_in_flight(in_flight.saturating_sub(self.in_store).max(1));
-        s.state = SlotState::Responding;
+        s.state = TargetSlotState::Responding;
         let request_bytes = s.data_bytes.max(bytes);
         (s.status, s.result, s.data_bytes) = (status, result, bytes);
         s.answered = now;
         let kind = if bytes > 0 { Kind::ResponseData } else { Kind::Response };
         let parcel = Parcel { kind, urgency: s.urgency, data_bytes: bytes, request_bytes };
-        self.push(now, Tx::Response { slot }, &parcel);
+        self.push(now, TargetTx::Response { slot }, &parcel);
     }
 
     /// Fills `caravan` with released entries, within the policy's limits. Returns false if none was added.
@@ -635,8 +644,8 @@ impl Qpair {
         let mut load = Load::default();
         while caravan.has_room() {
             let slots = &self.slots;
-            let size = |tx: &Tx| match *tx {
-                Tx::Response { slot } => slots[usize::from(slot)].data_bytes,
+            let size = |tx: &TargetTx| match *tx {
+                TargetTx::Response { slot } => slots[usize::from(slot)].data_bytes,
                 _ => 0,
             };
             let Some(tx) = self.out.next(&mut load, size, |_| false) else { break };
@@ -652,15 +661,15 @@ impl Qpair {
         self.out.batcher().released() > 0
     }
 
-    fn emit(&mut self, tx: &Tx, caravan: &mut impl Caravan) {
+    fn emit(&mut self, tx: &TargetTx, caravan: &mut impl Caravan) {
         match *tx {
-            Tx::IcResp => {
+            TargetTx::IcResp => {
                 let pdu = IcResp::new(self.digests, 0, self.config.maxh2cdata);
                 put_header(caravan, &pdu.ch, &pdu, Digests::default());
             }
-            Tx::R2t { slot } => self.emit_r2t(slot, caravan),
-            Tx::Response { slot } => self.emit_response(slot, caravan),
-            Tx::Term { error } => {
+            TargetTx::R2t { slot } => self.emit_r2t(slot, caravan),
+            TargetTx::Response { slot } => self.emit_response(slot, caravan),
+            TargetTx::Term { error } => {
                 let pdu = TermReq::new(false, error.fes, error.fei, 0);
                 put_header(caravan, &pdu.ch, &pdu, Digests::default());
             }
@@ -669,7 +678,7 @@ impl Qpair {
 
     fn emit_r2t(&mut self, number: u16, caravan: &mut impl Caravan) {
         let slot = &mut self.slots[usize::from(number)];
-        slot.state = SlotState::Receiving { by_r2t: true };
+        slot.state = TargetSlotState::Receiving { by_r2t: true };
         let ch = CommonHeader::new(PduType::R2t, 0, self.digests, 1);
         let (cccid, ttag) = (slot.cid.into(), number.into());
         let (r2to, r2tl) = (0.into(), slot.data_bytes.into());
@@ -679,7 +688,7 @@ impl Qpair {
 
     fn emit_response(&mut self, number: u16, caravan: &mut impl Caravan) {
         let slot = &mut self.slots[usize::from(number)];
-        slot.state = SlotState::Departing;
+        slot.state = TargetSlotState::Departing;
         self.departing.push(number);
         let slot = *slot;
         if slot.data_bytes > 0 {
@@ -697,7 +706,7 @@ impl Qpair {
     }
 
     #[inline]
-    fn emit_data(&self, number: u16, slot: &Slot, success: bool, caravan: &mut impl Caravan) {
+    fn emit_data(&self, number: u16, slot: &TargetSlot, success: bool, caravan: &mut impl Caravan) {
         let length = slot.data_bytes;
         let mut ch = CommonHeader::new(PduType::C2hData, length, self.digests, self.alignment);
         ch.flags |= flag::LAST | if success { flag::SUCCESS } else { 0 };
@@ -732,7 +741,7 @@ impl Qpair {
     pub fn sent(&mut self, mut release: impl FnMut(u16, u16, Instant)) {
         for number in self.departing.drain(..) {
             let slot = &mut self.slots[usize::from(number)];
-            slot.state = SlotState::Free;
+            slot.state = TargetSlotState::Free;
             self.free.push(number);
             release(number, slot.cid, slot.answered);
         }

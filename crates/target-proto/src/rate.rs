@@ -1,9 +1,9 @@
 //! Rate limits of a namespace or a host.
 //!
 //! A limit is a point in time: the start of the next command. Each command moves it by its cost at the limit's rate
-//! (the generic cell rate algorithm), and begins at its own point, or up to half a millisecond later. So commands begin
-//! in the order of arrival, none has to check twice, and the only timer is that of the first waiting command. Reactors
-//! share a limit without a lock. Commands without a limit skip all of this.
+//! (the generic cell rate algorithm). The command begins at its own point, or up to half a millisecond later. So
+//! commands begin in the order of arrival, none has to check twice, and the only timer is that of the first waiting
+//! command. Reactors share a limit without a lock. Commands without a limit skip all of this.
 
 use super::io::IoCommand;
 use core::fmt;
@@ -18,7 +18,7 @@ pub const BURST: Duration = Duration::from_millis(5);
 pub const BURST_MAX: Duration = Duration::from_secs(60);
 
 /// Step of the start times of waiting commands: each with its own start would wake a core that others use.
-const TOGETHER: Duration = Duration::from_micros(500);
+const START_STEP: Duration = Duration::from_micros(500);
 /// Divisor of the burst that limits this step, so that waiting longer costs no throughput.
 const PARTS_OF_BURST: u64 = 10;
 
@@ -93,14 +93,14 @@ impl fmt::Display for Rates {
 
 /// Limit of one rate, with its use.
 #[derive(Debug, Default)]
-struct Point {
+struct RatePoint {
     /// Cost of a command or a byte, in picoseconds; 0: unlimited.
     cost_ps: u64,
     /// Time at which all admitted units are paid for, in nanoseconds.
     next: AtomicU64,
 }
 
-impl Point {
+impl RatePoint {
     /// Returns the cost of `units` in nanoseconds; `None`: unlimited.
     fn cost(&self, units: u64) -> Option<u64> {
         let is_limited = self.cost_ps != 0 && units != 0;
@@ -126,7 +126,7 @@ impl Point {
 /// A rate limit: [`Rates`] with their use, shared by all reactors. Other rates are another limit.
 #[derive(Debug, Default)]
 pub struct RateLimit {
-    points: [Point; 6],
+    points: [RatePoint; 6],
     /// Burst in nanoseconds.
     burst: u64,
 }
@@ -136,7 +136,7 @@ impl RateLimit {
     #[must_use]
     pub fn new(rates: &Rates) -> Self {
         let burst = rates.burst.unwrap_or(BURST).min(BURST_MAX).as_nanos() as u64;
-        let points = rates.each().map(|rate| Point {
+        let points = rates.each().map(|rate| RatePoint {
             cost_ps: rate.map_or(0, |rate| (SECOND_PS / rate).max(1)),
             next: AtomicU64::new(0),
         });
@@ -150,7 +150,7 @@ impl RateLimit {
         let begins = units.map(|(point, units)| point.take(now.0, units, self.burst));
         match begins.fold(now.0, u64::max) {
             begins if begins == now.0 => now,
-            begins => Instant(together(begins, self.burst)),
+            begins => Instant(round_start(begins, self.burst)),
         }
     }
 
@@ -161,7 +161,7 @@ impl RateLimit {
     }
 
     /// Returns a command's units for each point that applies to it.
-    fn units(&self, command: &IoCommand) -> Option<[(&Point, u64); 4]> {
+    fn units(&self, command: &IoCommand) -> Option<[(&RatePoint, u64); 4]> {
         let (is_write, bytes) = load(command)?;
         let own = if is_write { 2 } else { 1 };
         let units = [(0, 1), (own, 1), (3, bytes), (3 + own, bytes)];
@@ -170,8 +170,8 @@ impl RateLimit {
 }
 
 /// Rounds a start time up, so that waiting commands begin together.
-fn together(begins: u64, burst: u64) -> u64 {
-    let step = (TOGETHER.as_nanos() as u64).min(burst / PARTS_OF_BURST).max(1);
+fn round_start(begins: u64, burst: u64) -> u64 {
+    let step = (START_STEP.as_nanos() as u64).min(burst / PARTS_OF_BURST).max(1);
     begins.div_ceil(step).saturating_mul(step)
 }
 

@@ -1,7 +1,7 @@
 //! Removed namespaces that hosts may still use, and new ones under their NSIDs.
 //!
 //! A host that has not noticed the removal continues to write to the NSID. So a new namespace under it stays inactive
-//! for every controller that knew the old one, until the host has read that the NSID is inactive and has had time to
+//! for every controller that knew the old one. The host first has to read that the NSID is inactive, and needs time to
 //! react. Then the new one appears, with an event of its own: one namespace is removed, and another is added. The same
 //! blocks appear as soon as the host has read that they are gone: later writes of the host are meant for them.
 
@@ -17,23 +17,23 @@ use std::collections::BTreeMap;
 pub(super) const NOTICE_TIME: Duration = Duration::from_secs(5);
 
 /// Identity and block size of a namespace's blocks; `None`: they have no identity.
-type Blocks = Option<(NamespaceId, u8)>;
+type BlockIdentity = Option<(NamespaceId, u8)>;
 
-fn blocks(config: &NamespaceConfig) -> Blocks {
+fn blocks(config: &NamespaceConfig) -> BlockIdentity {
     Some((config.id?, config.lba_shift))
 }
 
 /// A namespace that was removed while the controller had it.
 #[derive(Debug)]
-struct Removed {
-    blocks: Blocks,
+struct RemovedNamespace {
+    blocks: BlockIdentity,
     /// Time at which the host has read that the NSID is inactive.
     shown: Option<Instant>,
     /// True if the same blocks are under the NSID again.
     is_back: bool,
 }
 
-impl Removed {
+impl RemovedNamespace {
     /// Returns when the NSID is no longer hidden; `None`: the host has to read first that it is inactive.
     fn deadline(&self) -> Option<Instant> {
         let time = if self.is_back { Duration::ZERO } else { NOTICE_TIME };
@@ -44,7 +44,7 @@ impl Removed {
 /// NSIDs whose namespace was removed while the controller had it.
 #[derive(Debug, Default)]
 pub(super) struct RemovedNamespaces {
-    removed: BTreeMap<u32, Removed>,
+    removed: BTreeMap<u32, RemovedNamespace>,
 }
 
 impl RemovedNamespaces {
@@ -53,11 +53,11 @@ impl RemovedNamespaces {
         // The host does not know a namespace that was added while the NSID was hidden.
         let known = self.removed.remove(&nsid).map(|removed| removed.blocks);
         let blocks = known.unwrap_or_else(|| old.and_then(blocks));
-        self.removed.insert(nsid, Removed { blocks, shown: None, is_back: false });
+        self.removed.insert(nsid, RemovedNamespace { blocks, shown: None, is_back: false });
     }
 
     /// Records that the namespace `new` exists now.
-    pub(super) fn come(&mut self, nsid: u32, new: Option<&NamespaceConfig>) {
+    pub(super) fn note_added(&mut self, nsid: u32, new: Option<&NamespaceConfig>) {
         if let Some(removed) = self.removed.get_mut(&nsid) {
             let new = new.and_then(blocks);
             removed.is_back = new.is_some() && new == removed.blocks;
@@ -92,12 +92,12 @@ impl RemovedNamespaces {
     }
 
     pub(super) fn deadlines(&self) -> impl Iterator<Item = Instant> {
-        self.removed.values().filter_map(Removed::deadline)
+        self.removed.values().filter_map(RemovedNamespace::deadline)
     }
 
     /// Returns all NSIDs; true for those whose deadline has passed.
-    pub(super) fn ripe(&self, now: Instant) -> impl Iterator<Item = (u32, bool)> {
-        let ripe = move |removed: &Removed| removed.deadline().is_some_and(|at| at <= now);
-        self.removed.iter().map(move |(nsid, removed)| (*nsid, ripe(removed)))
+    pub(super) fn due(&self, now: Instant) -> impl Iterator<Item = (u32, bool)> {
+        let due = move |removed: &RemovedNamespace| removed.deadline().is_some_and(|at| at <= now);
+        self.removed.iter().map(move |(nsid, removed)| (*nsid, due(removed)))
     }
 }

@@ -20,7 +20,7 @@ pub(super) const RESETS_MAX: u8 = 4;
 /// Entries of the log, at most: a host that does not read it is refused.
 const ENTRIES_MAX: usize = 16;
 /// Longest wait of a command for the end of the named controller, ...
-const PATIENCE: Duration = Duration::from_millis(50);
+const WAIT_MAX: Duration = Duration::from_millis(50);
 /// ... or this part of the keep-alive timeout, which hosts must not exceed meanwhile.
 const KEEP_ALIVE_PART: u32 = 4;
 
@@ -39,13 +39,13 @@ struct Reset {
 
 /// Resets requested on a controller.
 #[derive(Debug, Default)]
-pub(super) struct Resets {
+pub(super) struct CrossResets {
     all: Vec<Reset>,
     /// True once a reset was complete.
     has_ended: bool,
 }
 
-impl Resets {
+impl CrossResets {
     /// Checks that one more reset may begin.
     ///
     /// # Errors
@@ -73,8 +73,8 @@ impl Resets {
         kato: Duration,
     ) {
         self.forget_alike(named);
-        let part = if kato.is_zero() { PATIENCE } else { kato / KEEP_ALIVE_PART };
-        let until = now + part.min(PATIENCE);
+        let part = if kato.is_zero() { WAIT_MAX } else { kato / KEEP_ALIVE_PART };
+        let until = now + part.min(WAIT_MAX);
         self.all.push(Reset { named, cid: Some(cid), until, is_done: false, is_known: true });
     }
 

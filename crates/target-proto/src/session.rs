@@ -14,7 +14,8 @@ use super::presence::{Presence, Presences};
 use super::stability::User;
 pub use super::state::{Request, State};
 use super::{
-    Authenticator, CloseReason, ConnectRefused, Connected, Target, Usage, Verdict, connect,
+    AuthenticationResult, Authenticator, CloseReason, ConnectRefused, Connected, Target, Usage,
+    connect,
 };
 use core::time::Duration;
 pub use roadtrain_proto::security::{Channel, SecuredAs};
@@ -57,14 +58,14 @@ pub struct Session {
     /// True once a sealed frame of the host was received: it has the keys from its authentication.
     is_sealed: bool,
     /// Deadline of a repeated authentication.
-    proves_by: Option<Instant>,
-    computing: Computing,
+    reauthenticates_by: Option<Instant>,
+    computing: ComputingTime,
     /// Identity of the controller for stores.
     user: Option<Arc<User>>,
     /// Registration of the connection, which outlives the controller.
     presence: Option<Presence>,
     /// Controller that has closed the queue, by a reset or Disconnect, and waits for its end.
-    given_up_by: Option<u16>,
+    closed_by: Option<u16>,
     /// Slots of commands that wait for others: Connects, and shutdowns.
     postponed: Vec<u16>,
     /// Arrival of the first Connect that is not completed.
@@ -72,7 +73,7 @@ pub struct Session {
     /// Number of commands in a store.
     in_store: u32,
     /// True if a command was received since traffic was last reported to the control plane.
-    heard: bool,
+    has_received: bool,
     /// Usage not yet added to the SMART log.
     usage: Usage,
     /// Units of data added to the SMART log.
@@ -82,7 +83,7 @@ pub struct Session {
 /// Time of computations for an authentication, which does not count as the host's time. Each authentication has exactly
 /// two: otherwise a host could prolong its time by requesting computations.
 #[derive(Debug, Default)]
-struct Computing {
+struct ComputingTime {
     /// Start of the current computation.
     since: Option<Instant>,
     /// Number of computations begun.
@@ -94,7 +95,7 @@ struct Computing {
 /// Computations of an authentication: the public value, and the secret of both ends.
 const COMPUTED_MAX: u8 = 2;
 
-impl Computing {
+impl ComputingTime {
     /// Records whether a computation is running.
     fn note(&mut self, now: Instant, is_computing: bool) {
         if !is_computing {
@@ -124,25 +125,25 @@ pub struct AfterPause {
 
 /// Final report of a connection of which nothing is left.
 #[derive(Debug)]
-pub struct Leaving {
+pub struct ConnectionEnd {
     presence: Option<Presence>,
     /// Queue that was never granted.
     claim: Option<Box<Connected>>,
     /// Queue that the controller still has.
     connected: Option<Box<Connected>>,
     /// Controller that waits for its end.
-    given_up_by: Option<u16>,
+    closed_by: Option<u16>,
 }
 
-impl Leaving {
+impl ConnectionEnd {
     /// Sends the report.
-    pub fn tell<C: Copy>(&self, target: &mut Target, presences: &mut Presences<C>) {
+    pub fn report<C: Copy>(&self, target: &mut Target, presences: &mut Presences<C>) {
         self.presence.iter().for_each(|presence| presences.leave(presence));
         self.claim.iter().for_each(|claim| target.withdraw(claim));
         if let Some(connected) = &self.connected {
             target.disconnect(connected.cntlid, connected.qid);
         }
-        if let Some(cntlid) = self.given_up_by {
+        if let Some(cntlid) = self.closed_by {
             target.drained(cntlid);
         }
     }
@@ -162,15 +163,15 @@ impl Session {
             authenticator: None,
             seals: settings.seals,
             is_sealed: false,
-            proves_by: None,
-            computing: Computing::default(),
+            reauthenticates_by: None,
+            computing: ComputingTime::default(),
             user: None,
             presence: None,
-            given_up_by: None,
+            closed_by: None,
             postponed: Vec::new(),
             connecting: None,
             in_store: 0,
-            heard: false,
+            has_received: false,
             usage: Usage::default(),
             units: 0,
         }
@@ -221,13 +222,12 @@ impl Session {
     pub fn connected(&mut self, connected: Connected) {
         self.is_io = connected.qid > 0;
         self.user = Some(Arc::new(connected.user()));
-        self.authenticator = connected
-            .asked
-            .as_ref()
-            .map(|asked| Box::new(Authenticator::new(asked, self.seals, connected.context)));
+        self.authenticator = connected.requirement.as_ref().map(|requirement| {
+            Box::new(Authenticator::new(requirement, self.seals, connected.context))
+        });
         (self.claim, self.connecting) = (Some(Box::new(connected)), None);
         self.step(State::Connecting, State::Authenticating);
-        // Where frames have to be sealed, a host that cannot is never authenticated.
+        // If frames have to be sealed, a host that cannot seal them is never authenticated.
         if self.authenticator.is_none() && self.seals != SealUse::Required {
             self.authenticated();
         }
@@ -268,7 +268,7 @@ impl Session {
     #[must_use]
     pub fn has_proved(&self) -> bool {
         let verdict = self.authenticator.as_ref().and_then(|one| one.verdict());
-        verdict == Some(Verdict::Authenticated)
+        verdict == Some(AuthenticationResult::Authenticated)
     }
 
     /// Returns the authentication required of its host.
@@ -282,22 +282,23 @@ impl Session {
     pub fn authenticates(&mut self, now: Instant, time: Duration) -> bool {
         let Some(authenticator) = &self.authenticator else { return false };
         let begins_again = self.state == State::Live && authenticator.verdict().is_none();
-        if begins_again && self.proves_by.is_none() {
-            (self.proves_by, self.computing) = (Some(now + time), Computing::default());
+        if begins_again && self.reauthenticates_by.is_none() {
+            (self.reauthenticates_by, self.computing) =
+                (Some(now + time), ComputingTime::default());
         }
         self.computing.note(now, authenticator.is_computing());
         if self.computing.since.is_some()
             && let Some(connected) = &self.connected
         {
-            connected.shared.mark_traffic(); // the host is there, and waits for us
+            connected.shared.mark_traffic(); // the host is alive, and waits for the computation
         }
-        self.proves_by = self.proves_by.filter(|_| begins_again);
-        if let Some(by) = &mut self.proves_by {
+        self.reauthenticates_by = self.reauthenticates_by.filter(|_| begins_again);
+        if let Some(by) = &mut self.reauthenticates_by {
             *by += std::mem::take(&mut self.computing.spared);
         }
-        let has_failed = authenticator.verdict() == Some(Verdict::Failed);
+        let has_failed = authenticator.verdict() == Some(AuthenticationResult::Failed);
         let ends = has_failed || (authenticator.has_refused() && self.state == State::Live);
-        if authenticator.verdict() == Some(Verdict::Authenticated) {
+        if authenticator.verdict() == Some(AuthenticationResult::Authenticated) {
             // A relay that only forwards the host's messages does not have its keys.
             let is_sealed = self.is_sealed || !authenticator.seals();
             if is_sealed && !authenticator.concatenates() {
@@ -321,7 +322,7 @@ impl Session {
     pub fn sealed(&mut self) -> bool {
         let is_first = !std::mem::replace(&mut self.is_sealed, true);
         let verdict = self.authenticator.as_ref().and_then(|authenticator| authenticator.verdict());
-        let is_it = is_first && verdict == Some(Verdict::Authenticated);
+        let is_it = is_first && verdict == Some(AuthenticationResult::Authenticated);
         if is_it {
             self.authenticated();
         }
@@ -337,7 +338,7 @@ impl Session {
     /// Returns the deadline of a repeated authentication; `None` while the host waits for a computation.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.proves_by.filter(|_| self.computing.since.is_none())
+        self.reauthenticates_by.filter(|_| self.computing.since.is_none())
     }
 
     /// Stops execution for a controller shutdown. A host that is not authenticated by then is refused.
@@ -348,7 +349,7 @@ impl Session {
 
     /// Records the host's Disconnect.
     pub fn disconnected(&mut self) {
-        self.given_up_by = self.connected.take().map(|connected| connected.cntlid);
+        self.closed_by = self.connected.take().map(|connected| connected.cntlid);
         if self.state != State::Ended {
             self.state = State::Draining;
         }
@@ -357,7 +358,7 @@ impl Session {
     /// Records that the controller has dropped the queue; if the controller is alive, it waits for the queue's end.
     pub fn forgotten(&mut self, reason: CloseReason) {
         let cntlid = self.connected.take().map(|connected| connected.cntlid);
-        self.given_up_by = cntlid.filter(|_| reason.gives_up()).or(self.given_up_by);
+        self.closed_by = cntlid.filter(|_| reason.awaits_queue_end()).or(self.closed_by);
     }
 
     /// Ends the connection. Returns its registration if commands of it are in a store.
@@ -375,10 +376,10 @@ impl Session {
     /// Returns the final report once nothing is left. Only then is the queue removed from the controller, so that a
     /// host which connects again never overtakes its own old commands.
     #[must_use]
-    pub fn leave(self) -> Option<Leaving> {
-        let Session { presence, claim, connected, given_up_by, .. } = self;
+    pub fn leave(self) -> Option<ConnectionEnd> {
+        let Session { presence, claim, connected, closed_by, .. } = self;
         let has_any = presence.is_some() || claim.is_some();
-        has_any.then_some(Leaving { presence, claim, connected, given_up_by })
+        has_any.then_some(ConnectionEnd { presence, claim, connected, closed_by })
     }
 
     /// True if the connection has ended.
@@ -549,14 +550,14 @@ impl Session {
 
     /// Records a received command.
     #[inline]
-    pub fn heard(&mut self) {
-        self.heard = true;
+    pub fn note_received(&mut self) {
+        self.has_received = true;
     }
 
     /// Ends a turn: reports traffic of the host to the controller, whatever the commands and their results.
     #[inline]
-    pub fn tell_traffic(&mut self) {
-        if core::mem::take(&mut self.heard)
+    pub fn report_traffic(&mut self) {
+        if core::mem::take(&mut self.has_received)
             && let Some(connected) = &self.connected
         {
             connected.shared.mark_traffic();

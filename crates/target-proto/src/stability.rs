@@ -98,12 +98,12 @@ pub struct Ticket {
     number: u64,
     oldest: Epoch,
     /// Oldest epoch for which the host's other controllers may need a report, including ended ones.
-    of_others: Epoch,
+    oldest_of_others: Epoch,
 }
 
 /// Account of a controller's writes and reports.
 #[derive(Debug)]
-struct Account {
+struct StabilityAccount {
     user: User,
     marks: Vec<Arc<Mark>>,
     /// Oldest mark of ended lanes, and of earlier controllers of the host.
@@ -111,19 +111,20 @@ struct Account {
     /// By number, the marks taken by flushes in progress, except those reported since.
     taken: Vec<(u64, Epoch)>,
     /// Oldest reported mark, and time of the last report.
-    told: Option<(Epoch, Instant)>,
+    reported: Option<(Epoch, Instant)>,
     /// Epoch up to which losses of the host's other controllers were reported to it.
-    heard: Epoch,
+    reported_of_others: Epoch,
 }
 
-impl Account {
+impl StabilityAccount {
     /// Returns the oldest mark, including reports that may not have arrived yet.
     fn oldest(&self, now: Instant) -> Epoch {
         let marks = self.marks.iter().map(|mark| mark.oldest());
-        let told = self.told.filter(|(_, at)| now.since(*at) < ARRIVED).map(|(oldest, _)| oldest);
+        let reported =
+            self.reported.filter(|(_, at)| now.since(*at) < ARRIVED).map(|(oldest, _)| oldest);
         marks
             .chain(self.taken.iter().map(|(_, oldest)| *oldest))
-            .chain(told)
+            .chain(reported)
             .fold(self.rest, Epoch::min)
     }
 
@@ -136,7 +137,7 @@ impl Account {
 #[derive(Debug)]
 struct FormerHost {
     /// Account at its end: its controller may still request the last flush after its lanes have ended.
-    account: Account,
+    account: StabilityAccount,
     /// Oldest mark at its end.
     oldest: Epoch,
     /// Number of the last flush that began before its end.
@@ -147,19 +148,19 @@ struct FormerHost {
 #[derive(Debug)]
 pub struct Stability<W> {
     epoch: Epoch,
-    accounts: Vec<Account>,
+    accounts: Vec<StabilityAccount>,
     former_hosts: Vec<FormerHost>,
     /// Oldest mark of hosts that did not fit into `former_hosts`.
-    strangers: Epoch,
+    forgotten_hosts: Epoch,
     /// Number of the last flush that had begun when the last of them ended.
-    strangers_at: u64,
+    forgotten_at: u64,
     /// Number of tickets issued.
     tickets: u64,
     is_running: bool,
     /// Number of flushes begun.
     flushes: u64,
     /// Waiters for the result of the running flush.
-    riding: Vec<W>,
+    sharing: Vec<W>,
     /// Waiters for the next flush.
     waiting: Vec<W>,
 }
@@ -170,12 +171,12 @@ impl<W> Default for Stability<W> {
             epoch: 0,
             accounts: Vec::new(),
             former_hosts: Vec::new(),
-            strangers: CLEAN,
-            strangers_at: 0,
+            forgotten_hosts: CLEAN,
+            forgotten_at: 0,
             tickets: 0,
             is_running: false,
             flushes: 0,
-            riding: Vec::new(),
+            sharing: Vec::new(),
             waiting: Vec::new(),
         }
     }
@@ -199,7 +200,7 @@ impl<W> Stability<W> {
     /// Adds the admin queue of `user` for its last flush; its lanes may have ended.
     #[must_use]
     pub fn enter_last(&mut self, now: Instant, user: &User) -> Arc<Mark> {
-        self.take_back(user);
+        self.reopen_account(user);
         self.enter(now, user)
     }
 
@@ -213,28 +214,28 @@ impl<W> Stability<W> {
 
     /// Ends the reports to a controller after its successful shutdown: the host waits for nothing more.
     pub fn part(&mut self, now: Instant, user: &User) {
-        self.take_back(user);
-        self.account(now, user).told = None;
+        self.reopen_account(user);
+        self.account(now, user).reported = None;
         self.close(now, user);
     }
 
     /// Begins a flush of `user`, for its writes until now.
     pub fn begin(&mut self, now: Instant, user: &User) -> Ticket {
-        self.take_back(user);
+        self.reopen_account(user);
         self.tickets += 1;
         let number = self.tickets;
-        let of_others = self.of_others(now, user);
+        let oldest_of_others = self.oldest_of_others(now, user);
         let account = self.account(now, user);
         let untold = account.taken.iter().map(|(_, oldest)| *oldest);
         let marks = account.marks.iter().map(|mark| mark.take());
         let oldest = marks.chain(untold).fold(account.rest, Epoch::min);
         account.rest = CLEAN;
         account.taken.push((number, oldest));
-        Ticket { user: user.clone(), number, oldest, of_others }
+        Ticket { user: user.clone(), number, oldest, oldest_of_others }
     }
 
     /// Returns the oldest epoch for which other controllers of that host may need a report, living or ended.
-    fn of_others(&self, now: Instant, user: &User) -> Epoch {
+    fn oldest_of_others(&self, now: Instant, user: &User) -> Epoch {
         let live = self.accounts.iter().filter(|account| account.user != *user);
         let live = live.filter(|account| account.user.is_same_host(user));
         let ended = self.former_hosts.iter().filter(|host| host.account.user.is_same_host(user));
@@ -245,20 +246,20 @@ impl<W> Stability<W> {
     /// Ends a flush. Returns true if its controller may receive success. Otherwise this is its report of everything
     /// lost by now.
     pub fn settle(&mut self, now: Instant, ticket: Ticket, flushed: Flushed) -> bool {
-        let Ticket { user, number, oldest, of_others } = ticket;
+        let Ticket { user, number, oldest, oldest_of_others } = ticket;
         let epoch = self.epoch;
         let account = self.account(now, &user);
         let taken = account.taken.iter().position(|(other, _)| *other == number);
         let untold = taken.map_or(oldest, |at| account.taken.swap_remove(at).1);
-        let is_news = of_others < epoch && account.heard < epoch;
+        let is_news = oldest_of_others < epoch && account.reported_of_others < epoch;
         let is_good = flushed == Flushed::Done && oldest >= epoch && !is_news;
         match flushed {
             Flushed::NotRun => account.rest = account.rest.min(untold),
             _ if is_good => {}
             _ => {
-                let told = account.told.map_or(CLEAN, |(told, _)| told);
-                account.told = Some((told.min(oldest), now));
-                account.heard = epoch;
+                let reported = account.reported.map_or(CLEAN, |(reported, _)| reported);
+                account.reported = Some((reported.min(oldest), now));
+                account.reported_of_others = epoch;
                 // What the others have taken may hold later writes, too.
                 account.taken.iter_mut().for_each(|(_, taken)| *taken = epoch.max(*taken));
             }
@@ -281,19 +282,19 @@ impl<W> Stability<W> {
     /// Ends the running flush of the store. Returns the waiters to wake, with their orders.
     #[must_use]
     pub fn ended(&mut self, flushed: Flushed) -> Vec<(W, Wake)> {
-        let riding = core::mem::take(&mut self.riding);
+        let sharing = core::mem::take(&mut self.sharing);
         let mut wakes = Vec::new();
         match flushed {
-            Flushed::NotRun => drop(self.waiting.splice(..0, riding)),
-            _ => wakes.extend(riding.into_iter().map(|waiter| (waiter, Wake::Ended(flushed)))),
+            Flushed::NotRun => drop(self.waiting.splice(..0, sharing)),
+            _ => wakes.extend(sharing.into_iter().map(|waiter| (waiter, Wake::Ended(flushed)))),
         }
         match flushed {
             Flushed::Failed => self.epoch += 1,
             Flushed::Done => {
                 let (epoch, number) = (self.epoch, self.flushes);
                 self.former_hosts.retain(|host| host.oldest < epoch || host.flushes >= number);
-                if self.strangers >= epoch && self.strangers_at < number {
-                    self.strangers = CLEAN;
+                if self.forgotten_hosts >= epoch && self.forgotten_at < number {
+                    self.forgotten_hosts = CLEAN;
                 }
             }
             Flushed::NotRun => {}
@@ -302,7 +303,7 @@ impl<W> Stability<W> {
         if self.is_running {
             self.flushes += 1;
             wakes.push((self.waiting.remove(0), Wake::Lead));
-            self.riding = core::mem::take(&mut self.waiting);
+            self.sharing = core::mem::take(&mut self.waiting);
         }
         wakes
     }
@@ -310,34 +311,34 @@ impl<W> Stability<W> {
     /// Returns the number of hosts with an unreported loss.
     #[must_use]
     pub fn untold(&self) -> usize {
-        let oldest = |account: &Account| {
+        let oldest = |account: &StabilityAccount| {
             account.marks.iter().map(|mark| mark.oldest()).fold(account.rest, Epoch::min)
         };
         let accounts = self.accounts.iter().map(oldest);
         let all = accounts.chain(self.former_hosts.iter().map(|host| host.oldest));
-        all.chain([self.strangers]).filter(|oldest| *oldest < self.epoch).count()
+        all.chain([self.forgotten_hosts]).filter(|oldest| *oldest < self.epoch).count()
     }
 
     /// True if every write was flushed by its own controller.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        let is_dirty = |account: &Account| {
+        let is_dirty = |account: &StabilityAccount| {
             account.rest != CLEAN || account.marks.iter().any(|mark| mark.oldest() != CLEAN)
         };
         self.former_hosts.is_empty()
-            && self.strangers == CLEAN
+            && self.forgotten_hosts == CLEAN
             && !self.accounts.iter().any(is_dirty)
     }
 
     /// Returns the account of `user`. A new one begins with the marks of the host's earlier controllers, and of its
     /// living ones: these may be lost connections that were not noticed.
-    fn account(&mut self, now: Instant, user: &User) -> &mut Account {
+    fn account(&mut self, now: Instant, user: &User) -> &mut StabilityAccount {
         if let Some(at) = self.accounts.iter().position(|account| account.user == *user) {
             return &mut self.accounts[at];
         }
         let others = self.accounts.iter().filter(|account| account.user.is_same_host(user));
         let others = others.map(|account| account.oldest(now));
-        let mut rest = others.fold(self.strangers, Epoch::min);
+        let mut rest = others.fold(self.forgotten_hosts, Epoch::min);
         self.former_hosts.retain(|host| {
             let is_it = host.account.user.is_same_host(user);
             if is_it {
@@ -347,14 +348,21 @@ impl<W> Stability<W> {
         });
         let user = user.clone();
         let (marks, taken) = (Vec::new(), Vec::new());
-        let heard = self.epoch; // the rest has what was before
-        self.accounts.push(Account { user, marks, rest, taken, told: None, heard });
+        let reported_of_others = self.epoch; // `rest` has the earlier marks
+        self.accounts.push(StabilityAccount {
+            user,
+            marks,
+            rest,
+            taken,
+            reported: None,
+            reported_of_others,
+        });
         self.accounts.last_mut().expect("just pushed")
     }
 
     /// Reopens the account of a controller whose lanes have ended, for commands on its admin queue such as its last
     /// flush. Earlier reports are not repeated, unlike for its host's next controller.
-    fn take_back(&mut self, user: &User) {
+    fn reopen_account(&mut self, user: &User) {
         if let Some(at) = self.former_hosts.iter().position(|host| host.account.user == *user) {
             self.accounts.push(self.former_hosts.remove(at).account);
         }
@@ -362,7 +370,7 @@ impl<W> Stability<W> {
 
     /// Closes the account when nothing of the controller is left.
     fn close(&mut self, now: Instant, user: &User) {
-        let is_it = |account: &Account| account.user == *user && account.is_over();
+        let is_it = |account: &StabilityAccount| account.user == *user && account.is_over();
         let Some(at) = self.accounts.iter().position(is_it) else { return };
         let account = self.accounts.swap_remove(at);
         let oldest = account.oldest(now);
@@ -370,8 +378,8 @@ impl<W> Stability<W> {
             return;
         }
         if self.former_hosts.len() == FORMER_HOSTS_MAX {
-            self.strangers = self.strangers.min(self.former_hosts.remove(0).oldest);
-            self.strangers_at = self.flushes;
+            self.forgotten_hosts = self.forgotten_hosts.min(self.former_hosts.remove(0).oldest);
+            self.forgotten_at = self.flushes;
         }
         self.former_hosts.push(FormerHost { account, oldest, flushes: self.flushes });
     }

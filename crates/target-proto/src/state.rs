@@ -14,7 +14,7 @@ pub enum State {
     Connecting,
     /// The queue is connected; its host has to authenticate.
     Authenticating,
-    /// Its host has failed to authenticate, for good: nothing is executed.
+    /// The host has failed to authenticate, for good: nothing is executed.
     Refused,
     /// Commands are executed.
     Live,

@@ -5,15 +5,15 @@ use super::cntlids::Cntlids;
 use super::config::{Description, Limits, NamespaceConfig, SubsystemConfig};
 use super::controller::{ControllerShared, Usage};
 use super::identity;
-use super::namespace::{Namespace, NamespaceTable};
-use super::reservations::{Asker, Reservations};
+use super::namespace::{ExportedNamespace, NamespaceTable};
+use super::reservations::{NamespaceReservations, ReservationOrigin};
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// An NVM subsystem: its namespaces, and the hosts that may use them.
 #[derive(Debug)]
-pub(super) struct Subsystem {
+pub(super) struct TargetSubsystem {
     pub(super) nqn: Arc<str>,
     pub(super) serial: String,
     pub(super) model: String,
@@ -25,9 +25,9 @@ pub(super) struct Subsystem {
     /// Limits of Dataset Management and Write Zeroes, as in Identify.
     pub(super) dmrsl: u32,
     pub(super) wzsl: u8,
-    pub(super) namespaces: BTreeMap<u32, Namespace>,
+    pub(super) namespaces: BTreeMap<u32, ExportedNamespace>,
     /// Reservations of each namespace.
-    pub(super) reservations: BTreeMap<u32, Reservations>,
+    pub(super) reservations: BTreeMap<u32, NamespaceReservations>,
     /// Last turn number of reservations whose namespace is gone.
     turn_last: u64,
     /// Number of changes to the namespaces, also the change count of the ANA group.
@@ -40,13 +40,13 @@ pub(super) struct Subsystem {
     transfer_bytes_max: u32,
 }
 
-impl Subsystem {
+impl TargetSubsystem {
     pub(super) fn new(config: &SubsystemConfig, limits: &Limits, origin: u128) -> Self {
         let make = |namespace: &NamespaceConfig| {
-            (namespace.nsid, Namespace::new(&config.nqn, namespace.clone()))
+            (namespace.nsid, ExportedNamespace::new(&config.nqn, namespace.clone()))
         };
         let cntlids = config.cntlid_range(limits);
-        let mut subsystem = Subsystem {
+        let mut subsystem = TargetSubsystem {
             nqn: config.nqn.as_str().into(),
             serial: serial(config, origin),
             model: config.model.clone(),
@@ -74,24 +74,24 @@ impl Subsystem {
 
     /// Updates reservations after a change of a namespace: they belong to its blocks, and end with them or when another
     /// target has owned these. Returns the origins of commands that have ended with them; `None`: nothing has ended.
-    pub(super) fn refresh_reservations(&mut self, nsid: u32) -> Option<Vec<Asker>> {
+    pub(super) fn refresh_reservations(&mut self, nsid: u32) -> Option<Vec<ReservationOrigin>> {
         let namespace = self.namespaces.get(&nsid);
-        let is_same = |old: &Reservations, new: &Namespace| {
+        let is_same = |old: &NamespaceReservations, new: &ExportedNamespace| {
             old.is_of(&new.id.nguid) && old.tenure() == new.config.tenure
         };
-        let is_of = |old: &Reservations| namespace.is_some_and(|new| is_same(old, new));
+        let is_of = |old: &NamespaceReservations| namespace.is_some_and(|new| is_same(old, new));
         let ended = match self.reservations.get(&nsid) {
             Some(old) if is_of(old) => None,
-            Some(_) => self.reservations.remove(&nsid).map(Reservations::end),
+            Some(_) => self.reservations.remove(&nsid).map(NamespaceReservations::end),
             None => None,
         };
-        let ended = ended.map(|(askers, last)| {
+        let ended = ended.map(|(origins, last)| {
             self.turn_last = self.turn_last.max(last);
-            askers
+            origins
         });
-        if let Some(Namespace { config, id }) = namespace {
+        if let Some(ExportedNamespace { config, id }) = namespace {
             let (keeps, first) = (config.keeps_reservations, self.turn_last);
-            let new = || Reservations::new((id.nguid, config.tenure), keeps, first);
+            let new = || NamespaceReservations::new((id.nguid, config.tenure), keeps, first);
             self.reservations.entry(nsid).or_insert_with(new).set_can_persist(keeps);
         }
         ended
@@ -109,7 +109,7 @@ impl Subsystem {
 
     /// Adds or replaces a namespace. Returns true if one with other blocks is gone.
     pub(super) fn replace(&mut self, config: NamespaceConfig) -> bool {
-        let new = Namespace::new(&self.nqn, config);
+        let new = ExportedNamespace::new(&self.nqn, config);
         let id = new.id;
         let old = self.namespaces.insert(new.config.nsid, new);
         self.changed();

@@ -80,7 +80,7 @@ impl CloseReason {
 
     /// True if the controller is alive, and waits for the queue's end.
     #[must_use]
-    pub fn gives_up(self) -> bool {
+    pub fn awaits_queue_end(self) -> bool {
         matches!(self, CloseReason::ControllerReset | CloseReason::ConnectionLost)
     }
 }

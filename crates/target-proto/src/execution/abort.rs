@@ -6,7 +6,7 @@
 
 use super::Execution;
 use super::environment::{Environment, Namespace};
-use super::slot::{Abort, Command, Data};
+use super::slot::{Abort, Data, SlotCommand};
 use core::ops::DerefMut;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
@@ -28,22 +28,22 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         if self.abort_fused(env, slot) || self.abort_waiting(env, slot) {
             return;
         }
-        let is_admin = matches!(self.slots[usize::from(slot)].command, Command::Admin(_));
+        let is_admin = matches!(self.slots[usize::from(slot)].command, SlotCommand::Admin(_));
         let has_waited = !awaits_data && !is_admin && self.leave_queues(slot);
         if awaits_data {
             self.end_wait(slot);
         }
         let s = &mut self.slots[usize::from(slot)];
         match (&s.command, has_waited) {
-            (Command::Failing(_), _) => {} // its data passes already
-            (Command::Admin(_), _) => self.resolve_aborts(slot, false),
+            (SlotCommand::Failing(_), _) => {} // its data passes already
+            (SlotCommand::Admin(_), _) => self.resolve_aborts(slot, false),
             _ if awaits_data => {
                 s.take_buffer().into_iter().for_each(|buffer| env.give(buffer));
-                s.command = Command::Failing(Status::ABORT_REQUESTED);
+                s.command = SlotCommand::Failing(Status::ABORT_REQUESTED);
                 s.data = Data::Discarded;
             }
             (_, true) => {
-                s.command = Command::None;
+                s.command = SlotCommand::None;
                 env.respond(slot, Status::ABORT_REQUESTED, 0);
                 self.resolve_aborts(slot, true);
             }
@@ -59,7 +59,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let aborts = self.aborts.iter().filter_map(|abort| abort.until);
-        aborts.chain(self.waiting.first()).chain(self.look_up_deadline()).min()
+        aborts.chain(self.waiting.first()).chain(self.status_query_deadline()).min()
     }
 
     /// Records for the Aborts of a command that it completes; `aborted`: because of them.

@@ -2,7 +2,7 @@
 
 use super::Execution;
 use super::environment::{Environment, Job, Namespace, Payload};
-use super::slot::{Admin, Command, Data};
+use super::slot::{Admin, Data, SlotCommand};
 use crate::session::{Request, Session};
 use core::mem;
 use core::ops::DerefMut;
@@ -37,7 +37,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
         let page_bytes = if along > 0 { 0 } else { page_bytes(env, sqe) };
         let admin = Admin { sqe: *sqe, out_bytes, page_bytes };
-        self.slots[usize::from(slot)].command = Command::Admin(Box::new(admin));
+        self.slots[usize::from(slot)].command = SlotCommand::Admin(Box::new(admin));
         let needs = out_bytes.max(page_bytes);
         if let Payload::Here(buffer) = payload {
             self.hold(env.now(), slot, buffer);
@@ -78,11 +78,11 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     #[must_use]
     pub fn begin_admin(&mut self, env: &mut impl Environment<N, B>, slot: u16) -> Option<u16> {
         let is_shutdown = match &self.slots[usize::from(slot)].command {
-            Command::Admin(admin) => is_shutdown(&admin.sqe),
+            SlotCommand::Admin(admin) => is_shutdown(&admin.sqe),
             _ => return None,
         };
         if !is_shutdown || !may_shut_down(env.session()) {
-            return Some(slot); // the control plane says why not
+            return Some(slot); // the control plane refuses it, with the reason
         }
         if !env.quiesce() {
             env.session().postpone(slot);
@@ -119,7 +119,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// [`Execution::answer`].
     pub fn take_admin(&mut self, slot: u16) -> Option<(Box<Admin>, Option<B>)> {
         let s = &mut self.slots[usize::from(slot)];
-        let Command::Admin(admin) = mem::replace(&mut s.command, Command::None) else {
+        let SlotCommand::Admin(admin) = mem::replace(&mut s.command, SlotCommand::None) else {
             return None;
         };
         Some((admin, s.take_buffer()))
@@ -133,7 +133,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         (admin, buffer): (Box<Admin>, Option<B>),
     ) {
         let s = &mut self.slots[usize::from(slot)];
-        (s.command, s.data) = (Command::Admin(admin), buffer.map_or(Data::None, Data::Buffer));
+        (s.command, s.data) = (SlotCommand::Admin(admin), buffer.map_or(Data::None, Data::Buffer));
         env.session().postpone(slot);
     }
 

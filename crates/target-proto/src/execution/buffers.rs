@@ -1,8 +1,8 @@
 //! Buffers: allocation when they are scarce, and detection of hosts that keep them for too long.
 
 use super::environment::{Environment, Namespace};
-use super::slot::{Command, Data, Slot};
-use super::{Execution, Held};
+use super::slot::{CommandSlot, Data, SlotCommand};
+use super::{Execution, ReceiveHold};
 use crate::buffer_shares::BufferShare;
 use core::ops::DerefMut;
 use core::time::Duration;
@@ -21,8 +21,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// Resumes commands that wait for buffers, as far as buffers are free. Returns the next work of the caller.
     pub fn feed(&mut self, env: &mut impl Environment<N, B>) -> Option<Fed> {
         for held in [&mut self.held, &mut self.waiting.held] {
-            if *held == Held::WasSo {
-                *held = Held::No;
+            if *held == ReceiveHold::Released {
+                *held = ReceiveHold::No;
                 return Some(Fed::Receiving);
             }
         }
@@ -31,18 +31,18 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             if self.end_stall(env) {
                 return Some(Fed::Receiving);
             }
-            let &slot = self.starved.front()?;
-            if self.stalled.is_some() && self.starved.len() == 1 {
+            let &slot = self.buffer_waiters.front()?;
+            if self.stalled.is_some() && self.buffer_waiters.len() == 1 {
                 return None; // no buffer to go on with
             }
             let command = &self.slots[usize::from(slot)].command;
             let (needs, out) = (command.buffer_bytes(), command.data_out_bytes());
             let buffer = env.take(needs)?;
-            self.starved.pop_front();
+            self.buffer_waiters.pop_front();
             self.hold(env.now(), slot, buffer);
             if out > 0 {
                 env.request_data(slot, out);
-            } else if let Command::Admin(_) = self.slots[usize::from(slot)].command {
+            } else if let SlotCommand::Admin(_) = self.slots[usize::from(slot)].command {
                 if let Some(slot) = self.begin_admin(env, slot) {
                     return Some(Fed::Admin(slot));
                 }
@@ -108,28 +108,30 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
 
     /// Removes a command from the queues. Returns true if it was in one.
     pub(super) fn leave_queues(&mut self, slot: u16) -> bool {
-        let waiting = self.starved.len() + self.deferred.len();
-        self.starved.retain(|&starved| starved != slot);
+        let waiting = self.buffer_waiters.len() + self.deferred.len();
+        self.buffer_waiters.retain(|&waiter| waiter != slot);
         self.deferred.retain(|&deferred| deferred != slot);
         self.end_wait(slot);
-        self.starved.len() + self.deferred.len() < waiting
+        self.buffer_waiters.len() + self.deferred.len() < waiting
     }
 
     /// Ends a stall, if a buffer is free. The last waiting command is the one whose data has arrived.
     fn end_stall(&mut self, env: &mut impl Environment<N, B>) -> bool {
-        let (Some(since), Some(&slot)) = (self.stalled, self.starved.back()) else { return false };
+        let (Some(since), Some(&slot)) = (self.stalled, self.buffer_waiters.back()) else {
+            return false;
+        };
         let buffer = match &self.slots[usize::from(slot)].command {
-            Command::Failing(_) => None, // aborted meanwhile: its data only passes
+            SlotCommand::Failing(_) => None, // aborted meanwhile: its data only passes
             command => {
                 let needs = command.buffer_bytes();
-                let buffer = if self.starved.len() == 1 { env.take(needs) } else { None };
+                let buffer = if self.buffer_waiters.len() == 1 { env.take(needs) } else { None };
                 let Some(buffer) = buffer.or_else(|| env.take_reserved(needs)) else {
                     return false;
                 };
                 Some(buffer)
             }
         };
-        self.starved.pop_back();
+        self.buffer_waiters.pop_back();
         self.stalled = None;
         self.stalled_ns += env.now().0.saturating_sub(since.0);
         buffer.into_iter().for_each(|buffer| self.hold(env.now(), slot, buffer));
@@ -146,7 +148,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     ) -> bool {
         // First come, first served. Data that has arrived may use the reserve, because data for the other buffers may
         // be behind it.
-        let pooled = if self.starved.is_empty() { env.take(bytes) } else { None };
+        let pooled = if self.buffer_waiters.is_empty() { env.take(bytes) } else { None };
         let buffer = match pooled {
             None if along > 0 => env.take_reserved(bytes),
             _ => pooled,
@@ -156,12 +158,12 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             return true;
         }
         if along > 0 {
-            self.starved.push_back(slot);
+            self.buffer_waiters.push_back(slot);
             self.stalled = Some(env.now());
         } else {
             // The command that stalls receiving stays last: a rate-limited one may come behind it otherwise.
             let ahead_of = usize::from(self.stalled.is_some());
-            self.starved.insert(self.starved.len() - ahead_of, slot);
+            self.buffer_waiters.insert(self.buffer_waiters.len() - ahead_of, slot);
         }
         false
     }
@@ -174,7 +176,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
 
     /// Stores a command's buffer.
     fn keep(&mut self, now: Instant, slot: u16, buffer: B) {
-        let since = self.patience(now);
+        let since = self.host_clock(now);
         let slot = &mut self.slots[usize::from(slot)];
         (slot.data, slot.held_since) = (Data::Buffer(buffer), since);
     }
@@ -199,22 +201,25 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     #[inline]
     #[must_use]
     pub fn is_stalled(&self) -> bool {
-        self.stalled.is_some() || self.held != Held::No || self.waiting.held != Held::No
+        self.stalled.is_some()
+            || self.held != ReceiveHold::No
+            || self.waiting.held != ReceiveHold::No
     }
 
     /// True if [`Execution::feed`] is to be called when buffers may be free.
     #[inline]
     #[must_use]
     pub fn is_starved(&self) -> bool {
-        let was_held = self.held == Held::WasSo || self.waiting.held == Held::WasSo;
-        was_held || !self.starved.is_empty() || !self.deferred.is_empty()
+        let was_held =
+            self.held == ReceiveHold::Released || self.waiting.held == ReceiveHold::Released;
+        was_held || !self.buffer_waiters.is_empty() || !self.deferred.is_empty()
     }
 
     /// True if a command waits because the pool is exhausted.
     #[inline]
     #[must_use]
     pub fn lacks_buffers(&self) -> bool {
-        !self.starved.is_empty()
+        !self.buffer_waiters.is_empty()
     }
 
     /// Holds receiving if an exclusive operation has locked blocks that commands write in place. To call when such
@@ -223,20 +228,20 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let is_closed =
             |namespace: &N, place| env.is_closed(namespace, |range| namespace.holds(place, range));
         let is_held = self.slots.iter().any(|slot| match (&slot.command, &slot.data) {
-            (Command::InPlace(namespace), Data::InPlace(place)) => is_closed(namespace, *place),
-            (Command::Split { namespace, place, .. }, _) => is_closed(namespace, *place),
+            (SlotCommand::InPlace(namespace), Data::InPlace(place)) => is_closed(namespace, *place),
+            (SlotCommand::Split { namespace, place, .. }, _) => is_closed(namespace, *place),
             _ => false,
         });
         self.held = match (is_held, self.held) {
-            (true, _) => Held::Yes,
-            (false, Held::No) => Held::No,
-            (false, _) => Held::WasSo,
+            (true, _) => ReceiveHold::Yes,
+            (false, ReceiveHold::No) => ReceiveHold::No,
+            (false, _) => ReceiveHold::Released,
         };
-        self.held == Held::WasSo
+        self.held == ReceiveHold::Released
     }
 
     /// Returns a clock that stops while nothing is received, because the host is not to blame then.
-    pub(super) fn patience(&self, now: Instant) -> Instant {
+    pub(super) fn host_clock(&self, now: Instant) -> Instant {
         Instant(self.stalled.unwrap_or(now).0.saturating_sub(self.stalled_ns))
     }
 
@@ -244,7 +249,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// has the buffer.
     #[must_use]
     pub fn overdue(&self, now: Instant, limit: Duration) -> Option<&'static str> {
-        let now = self.patience(now);
+        let now = self.host_clock(now);
         let slot = self.slots.iter().find(|slot| {
             matches!(slot.data, Data::Buffer(_)) && now.since(slot.held_since) >= limit
         })?;
@@ -265,6 +270,6 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// Returns the bytes of the buffers held, without those that stores have.
     #[must_use]
     pub fn buffered(&self) -> usize {
-        self.slots.iter().map(Slot::buffered).sum()
+        self.slots.iter().map(CommandSlot::buffered).sum()
     }
 }

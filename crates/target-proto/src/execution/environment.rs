@@ -103,7 +103,7 @@ pub enum Job<'a, N, B> {
     Execute {
         /// The command.
         command: IoCommand,
-        /// Its namespace.
+        /// Namespace of the command.
         namespace: &'a N,
         /// Buffer, filled unless the command is a Read.
         buffer: Option<B>,

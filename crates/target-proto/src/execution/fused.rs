@@ -22,7 +22,7 @@
 
 use super::environment::{Environment, Job, Namespace, Outcome, Payload};
 use super::reservations::CONFLICT;
-use super::slot::{Command, Data};
+use super::slot::{Data, SlotCommand};
 use super::{Execution, give_all};
 use crate::io::IoCommand;
 use core::ops::DerefMut;
@@ -35,7 +35,7 @@ const PAIRS_MAX: usize = 32;
 
 /// Expectation for the next command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Expected {
+enum FusedExpectation {
     #[default]
     Anything,
     /// The second command of the one in that slot.
@@ -46,7 +46,7 @@ enum Expected {
 
 /// A fused pair of commands.
 #[derive(Clone, Copy, Debug)]
-struct Pair {
+struct CompareWritePair {
     compare: u16,
     /// Slot of the Write, once received.
     write: Option<u16>,
@@ -56,7 +56,7 @@ struct Pair {
     is_started: bool,
 }
 
-impl Pair {
+impl CompareWritePair {
     fn has(&self, slot: u16) -> bool {
         self.compare == slot || self.write == Some(slot)
     }
@@ -64,16 +64,16 @@ impl Pair {
 
 /// Fused commands of a connection.
 #[derive(Debug, Default)]
-pub(super) struct Fused {
-    expected: Expected,
-    pairs: Vec<Pair>,
+pub(super) struct FusedCommands {
+    expected: FusedExpectation,
+    pairs: Vec<CompareWritePair>,
 }
 
-impl Fused {
+impl FusedCommands {
     /// True if a second command is expected next.
     #[inline]
     pub(super) fn expects_second(&self) -> bool {
-        self.expected != Expected::Anything
+        self.expected != FusedExpectation::Anything
     }
 
     /// True if a command is fused and not completed.
@@ -82,11 +82,11 @@ impl Fused {
         self.pairs.iter().any(|pair| pair.has(slot))
     }
 
-    fn find(&mut self, slot: u16) -> Option<&mut Pair> {
+    fn find(&mut self, slot: u16) -> Option<&mut CompareWritePair> {
         self.pairs.iter_mut().find(|pair| pair.has(slot))
     }
 
-    fn take(&mut self, slot: u16) -> Option<Pair> {
+    fn take(&mut self, slot: u16) -> Option<CompareWritePair> {
         let at = self.pairs.iter().position(|pair| pair.has(slot))?;
         Some(self.pairs.swap_remove(at))
     }
@@ -106,7 +106,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
         let expected = core::mem::take(&mut self.fused.expected);
         let fuse = sqe.flags & FLAG_FUSE;
-        if let (Expected::Second(first), true) = (expected, fuse != FUSE_SECOND) {
+        if let (FusedExpectation::Second(first), true) = (expected, fuse != FUSE_SECOND) {
             self.miss_second(env, first);
         }
         let alone = Sqe { flags: sqe.flags & !FLAG_FUSE, ..*sqe };
@@ -114,19 +114,24 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             (0, _) => return self.io_alone(env, slot, sqe, payload),
             (FUSE_FIRST, _) => match self.check_first(env, &alone, &payload) {
                 Ok((command, namespace)) => {
-                    self.fused.expected = Expected::Second(slot);
+                    self.fused.expected = FusedExpectation::Second(slot);
                     let (write, has_data, is_started) = (None, (false, false), false);
-                    self.fused.pairs.push(Pair { compare: slot, write, has_data, is_started });
+                    self.fused.pairs.push(CompareWritePair {
+                        compare: slot,
+                        write,
+                        has_data,
+                        is_started,
+                    });
                     return self.begin_fused(env, slot, (command, namespace), &alone, payload);
                 }
                 Err(status) => {
                     let is_missing = status.is(Status::FUSED_MISSING);
                     let other = if is_missing { status } else { Status::FUSED_FAILED };
-                    self.fused.expected = Expected::SecondOfFailed(other);
+                    self.fused.expected = FusedExpectation::SecondOfFailed(other);
                     status
                 }
             },
-            (FUSE_SECOND, Expected::Second(first)) => {
+            (FUSE_SECOND, FusedExpectation::Second(first)) => {
                 match self.check_second(env, first, &alone, &payload) {
                     Ok((command, namespace)) => {
                         let pair = self.fused.find(first);
@@ -139,9 +144,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                     }
                 }
             }
-            (FUSE_SECOND, Expected::SecondOfFailed(status)) => status,
-            (FUSE_SECOND, Expected::Anything) => Status::FUSED_MISSING.dnr(),
-            _ => Status::INVALID_FIELD.dnr(), // both at once: reserved
+            (FUSE_SECOND, FusedExpectation::SecondOfFailed(status)) => status,
+            (FUSE_SECOND, FusedExpectation::Anything) => Status::FUSED_MISSING.dnr(),
+            _ => Status::INVALID_FIELD.dnr(), // both bits: reserved
         };
         match env.refusal(sqe.nsid.get()) {
             // Another path may execute it, and nothing is wrong with the command.
@@ -152,14 +157,14 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
 
     /// Fails a first command, if there is one, because the next one is no second command.
     pub(super) fn end_expectation(&mut self, env: &mut impl Environment<N, B>) {
-        if let Expected::Second(first) = core::mem::take(&mut self.fused.expected) {
+        if let FusedExpectation::Second(first) = core::mem::take(&mut self.fused.expected) {
             self.miss_second(env, first);
         }
     }
 
     fn miss_second(&mut self, env: &mut impl Environment<N, B>, first: u16) {
         self.fail_fused(env, first, Status::FUSED_MISSING.dnr(), false);
-        self.fused.expected = Expected::Anything;
+        self.fused.expected = FusedExpectation::Anything;
     }
 
     /// Checks that a command is a Compare that a Write may follow.
@@ -198,7 +203,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         if sqe.opcode != opcode::WRITE {
             return both(Status::FUSED_MISSING);
         }
-        let Command::Io { command, sqe: of_first, .. } = &self.slots[usize::from(first)].command
+        let SlotCommand::Io { command, sqe: of_first, .. } =
+            &self.slots[usize::from(first)].command
         else {
             return both(Status::FUSED_MISSING);
         };
@@ -229,7 +235,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
         env.session().account(&command);
         self.slots[usize::from(slot)].command =
-            Command::Io { command, namespace, sqe: *sqe, began: None };
+            SlotCommand::Io { command, namespace, sqe: *sqe, began: None };
         let (bytes, along) = (command.data_out_bytes(), payload.bytes());
         match env.place(payload) {
             Payload::Here(buffer) => {
@@ -253,7 +259,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             true => pair.has_data.0 = true,
             false => pair.has_data.1 = true,
         }
-        let &mut Pair { compare, write: Some(write), has_data: (true, true), .. } = pair else {
+        let &mut CompareWritePair { compare, write: Some(write), has_data: (true, true), .. } =
+            pair
+        else {
             return;
         };
         if !env.session().executes_io() {
@@ -278,7 +286,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// The status: nothing was changed.
     pub fn admits(&self, env: &mut impl Environment<N, B>, slot: u16) -> Result<(), Status> {
         let Some(s) = self.slots.get(usize::from(slot)) else { return Err(Status::INTERNAL_ERROR) };
-        let Command::Io { sqe, .. } = &s.command else { return Err(Status::INTERNAL_ERROR) };
+        let SlotCommand::Io { sqe, .. } = &s.command else { return Err(Status::INTERNAL_ERROR) };
         if !env.session().executes_io() {
             return Err(Status::COMMAND_SEQUENCE_ERROR.dnr());
         }
@@ -295,7 +303,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// True if a reservation of another host refuses the command by now.
     fn is_refused(&self, slot: u16) -> bool {
         match &self.slots[usize::from(slot)].command {
-            Command::Io { command, namespace, .. } => namespace.refuses(command.group()),
+            SlotCommand::Io { command, namespace, .. } => namespace.refuses(command.group()),
             _ => false,
         }
     }
@@ -309,12 +317,13 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
 
     fn start_fused(&mut self, env: &mut impl Environment<N, B>, compare: u16, write: u16) {
         let expected = self.slots[usize::from(compare)].take_buffer();
-        let Command::Io { command: first, .. } = self.slots[usize::from(compare)].command else {
+        let SlotCommand::Io { command: first, .. } = self.slots[usize::from(compare)].command
+        else {
             return debug_assert!(false, "not a command of a pair");
         };
         let s = &mut self.slots[usize::from(write)];
         let data = s.take_buffer();
-        let Command::Io { command, namespace, began, .. } = &mut s.command else { return };
+        let SlotCommand::Io { command, namespace, began, .. } = &mut s.command else { return };
         let mut second = *command;
         if env.session().is_write_through() {
             second.force_unit_access();
@@ -348,7 +357,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         };
         let is_aborted = result.is_err_and(|status| status.is(Status::ABORT_REQUESTED));
         self.resolve_aborts(pair.compare, is_aborted);
-        if let Command::Io { namespace, began: Some(began), .. } =
+        if let SlotCommand::Io { namespace, began: Some(began), .. } =
             &self.slots[usize::from(slot)].command
             && result.is_ok()
         {
@@ -370,8 +379,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         has_data: bool,
     ) {
         let Some(pair) = self.fused.take(slot) else { return };
-        if self.fused.expected == Expected::Second(pair.compare) {
-            self.fused.expected = Expected::SecondOfFailed(Status::FUSED_FAILED);
+        if self.fused.expected == FusedExpectation::Second(pair.compare) {
+            self.fused.expected = FusedExpectation::SecondOfFailed(Status::FUSED_FAILED);
         }
         let commands = [(Some(pair.compare), pair.has_data.0), (pair.write, pair.has_data.1)];
         for (command, its_data) in commands {
@@ -383,19 +392,21 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             let s = &mut self.slots[usize::from(command)];
             s.take_buffer().into_iter().for_each(|buffer| env.give(buffer));
             if has_data {
-                s.command = Command::None;
+                s.command = SlotCommand::None;
                 self.resolve_aborts(command, status.is(Status::ABORT_REQUESTED));
                 env.respond(command, status, 0);
             } else {
                 // Hosts do not expect a completion in the middle of the data.
-                (s.command, s.data) = (Command::Failing(status), Data::Discarded);
+                (s.command, s.data) = (SlotCommand::Failing(status), Data::Discarded);
             }
         }
     }
 
     /// Aborts a fused command. Returns false if it is not fused.
     pub(super) fn abort_fused(&mut self, env: &mut impl Environment<N, B>, slot: u16) -> bool {
-        let Some(&mut Pair { write, is_started, .. }) = self.fused.find(slot) else { return false };
+        let Some(&mut CompareWritePair { write, is_started, .. }) = self.fused.find(slot) else {
+            return false;
+        };
         match (write, is_started) {
             (Some(write), true) => {
                 if !env.cancel(write) {
@@ -409,7 +420,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
 
     /// Adds an error of a command to the error log.
     fn record(&mut self, env: &mut impl Environment<N, B>, slot: u16, status: Status) {
-        if let Command::Io { sqe, .. } = &self.slots[usize::from(slot)].command
+        if let SlotCommand::Io { sqe, .. } = &self.slots[usize::from(slot)].command
             && !status.is_success()
             && !status.is(Status::ABORT_REQUESTED)
         {

@@ -2,8 +2,8 @@
 
 use super::environment::{Environment, Job, Namespace, Outcome, Payload, Place};
 use super::reservations::CONFLICT;
-use super::slot::{Command, Data};
-use super::{Execution, tell_quiet};
+use super::slot::{Data, SlotCommand};
+use super::{Execution, report_quiesced};
 use crate::io::IoCommand;
 use crate::reservations;
 use core::mem;
@@ -45,7 +45,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
         let command = match IoCommand::parse(sqe, namespace.geometry(), payload.bytes()) {
             Ok(command) => command,
-            Err(_) if reservations::Command::is_one(sqe.opcode) => {
+            Err(_) if reservations::ReservationCommand::is_reservation_opcode(sqe.opcode) => {
                 return self.reservation(env, slot, sqe, payload);
             }
             Err(status) => return self.refuse(env, slot, sqe, status, &payload),
@@ -64,7 +64,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let is_staged = is_staged || namespace.is_marked(&command);
         let place = if is_staged { None } else { namespace.in_place(&command) };
         let Some(place) = place else {
-            let command = Command::Io { command, namespace, sqe: *sqe, began: None };
+            let command = SlotCommand::Io { command, namespace, sqe: *sqe, began: None };
             self.slots[usize::from(slot)].command = command;
             let payload = env.place(payload);
             return self.begin(env, slot, payload);
@@ -74,7 +74,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                 let s = &mut self.slots[usize::from(slot)];
                 s.data = Data::InPlace(place);
                 let announced = namespace.clone();
-                s.command = Command::Io { command, namespace, sqe: *sqe, began: None };
+                s.command = SlotCommand::Io { command, namespace, sqe: *sqe, began: None };
                 self.start(env, slot, Job::Announce { namespace: &announced, offset, length });
             }
             IoCommand::Read { length, .. } => {
@@ -95,7 +95,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         payload: Payload<'_, B>,
     ) {
         let s = &mut self.slots[usize::from(slot)];
-        s.command = Command::Io { command, namespace, sqe: *sqe, began: None };
+        s.command = SlotCommand::Io { command, namespace, sqe: *sqe, began: None };
         s.is_due = false;
         let payload = env.place(payload);
         // A command with in-capsule data waits once that has arrived.
@@ -108,7 +108,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     #[inline]
     fn move_in_place(&mut self, slot: u16, namespace: Rc<N>, place: N::Place) {
         let s = &mut self.slots[usize::from(slot)];
-        (s.command, s.data) = (Command::InPlace(namespace), Data::InPlace(place));
+        (s.command, s.data) = (SlotCommand::InPlace(namespace), Data::InPlace(place));
     }
 
     fn write_in_place(
@@ -132,7 +132,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             }
         };
         namespace.put(place, 0, octets);
-        self.slots[usize::from(slot)].command = Command::InPlace(namespace);
+        self.slots[usize::from(slot)].command = SlotCommand::InPlace(namespace);
         env.respond(slot, Status::SUCCESS, 0);
     }
 
@@ -140,10 +140,11 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     pub fn split_block(&mut self, env: &mut impl Environment<N, B>, slot: u16, offset: u32) {
         let s = &mut self.slots[usize::from(slot)];
         let Data::InPlace(place) = s.data else { return };
-        let Command::InPlace(namespace) = mem::replace(&mut s.command, Command::None) else {
+        let SlotCommand::InPlace(namespace) = mem::replace(&mut s.command, SlotCommand::None)
+        else {
             return;
         };
-        s.command = Command::Split { namespace, place, from: offset };
+        s.command = SlotCommand::Split { namespace, place, from: offset };
         s.data = Data::None;
         let length = place.length();
         self.hold_or_wait(env, slot, length, length - offset);
@@ -155,7 +156,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             return self.refuse_quiet(env, slot);
         }
         let s = &self.slots[usize::from(slot)];
-        if let (Command::Split { namespace, place, from, .. }, Data::Buffer(buffer)) =
+        if let (SlotCommand::Split { namespace, place, from, .. }, Data::Buffer(buffer)) =
             (&s.command, &s.data)
         {
             namespace.put(*place, *from, buffer.get(*from as usize..).unwrap_or_default());
@@ -203,7 +204,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             | opcode::WRITE_ZEROES
             | opcode::WRITE_UNCORRECTABLE
             | opcode::DATASET_MANAGEMENT => Status::INVALID_NAMESPACE,
-            opcode if reservations::Command::is_one(opcode) => Status::INVALID_NAMESPACE,
+            opcode if reservations::ReservationCommand::is_reservation_opcode(opcode) => {
+                Status::INVALID_NAMESPACE
+            }
             _ => Status::INVALID_OPCODE,
         };
         self.refuse(env, slot, sqe, status.dnr(), payload);
@@ -264,7 +267,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             return;
         }
         let s = &mut self.slots[usize::from(slot)];
-        let Command::Io { command, namespace, began, sqe } = &mut s.command else {
+        let SlotCommand::Io { command, namespace, began, sqe } = &mut s.command else {
             return self.reserve(env, slot);
         };
         if namespace.refuses(command.group()) {
@@ -313,23 +316,23 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         env.set_in_store(in_store);
         let is_aborted = result.is_err_and(|status| status.is(Status::ABORT_REQUESTED));
         self.resolve_aborts(slot, is_aborted);
-        tell_quiet(env);
+        report_quiesced(env);
         if self.fused.has(slot) {
             self.complete_fused(env, slot, outcome);
             return None;
         }
         let (buffer, copied) = (outcome.buffer, outcome.copied);
         let s = &mut self.slots[usize::from(slot)];
-        let Command::Io { command, namespace, sqe, began } = &s.command else {
-            if let Command::LbaStatus(_) = s.command {
-                self.looked_up(env, slot, result, buffer);
+        let SlotCommand::Io { command, namespace, sqe, began } = &s.command else {
+            if let SlotCommand::LbaStatus(_) = s.command {
+                self.finish_status_query(env, slot, result, buffer);
                 return None;
             }
             buffer.into_iter().for_each(|buffer| env.give(buffer));
-            if let Command::Admin(_) = s.command {
+            if let SlotCommand::Admin(_) = s.command {
                 return self.shut_down(env, slot, result);
             }
-            env.respond(slot, result.err().unwrap_or(Status::SUCCESS), 0); // a flush of all
+            env.respond(slot, result.err().unwrap_or(Status::SUCCESS), 0); // a flush of all namespaces
             return None;
         };
         match result {

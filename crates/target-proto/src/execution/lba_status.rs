@@ -6,7 +6,7 @@
 
 use super::Execution;
 use super::environment::{Environment, Job, Namespace};
-use super::slot::Command;
+use super::slot::SlotCommand;
 use crate::LookUp;
 use core::ops::DerefMut;
 use roadtrain_proto::time::Instant;
@@ -14,10 +14,10 @@ use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 
 /// Status queries of a connection that stores execute at a time, at most.
-const LOOK_UPS_MAX: usize = 4;
+const STATUS_QUERIES_MAX: usize = 4;
 
 /// A status query that a store is executing.
-pub(super) struct LookingUp {
+pub(super) struct PendingStatusQuery {
     slot: u16,
     /// Deadline; `None`: the query was cancelled.
     until: Option<Instant>,
@@ -25,7 +25,7 @@ pub(super) struct LookingUp {
 
 impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// Starts a checked Get LBA Status at its store, with its buffer.
-    pub fn look_up(
+    pub fn query_block_status(
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
@@ -34,7 +34,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     ) {
         // A retry may succeed: no Do Not Retry.
         let refused = match &buffer {
-            _ if self.look_ups.len() >= LOOK_UPS_MAX => Some(Status::COMMAND_INTERRUPTED),
+            _ if self.status_queries.len() >= STATUS_QUERIES_MAX => {
+                Some(Status::COMMAND_INTERRUPTED)
+            }
             Some(buffer) if buffer.len() >= wanted.bytes as usize => None,
             _ => Some(Status::INTERNAL_ERROR),
         };
@@ -45,21 +47,23 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         // Parts that a store leaves unwritten must not reveal earlier data of the buffer.
         buffer.iter_mut().for_each(|buffer| buffer.fill(0));
         let until = Some(env.now() + wanted.patience);
-        self.look_ups.push(LookingUp { slot, until });
-        self.slots[usize::from(slot)].command = Command::LbaStatus(Box::new((*sqe, wanted)));
+        self.status_queries.push(PendingStatusQuery { slot, until });
+        self.slots[usize::from(slot)].command = SlotCommand::LbaStatus(Box::new((*sqe, wanted)));
         self.start(env, slot, Job::LookUp { wanted, buffer });
     }
 
     /// Completes a status query that its store has ended.
-    pub(super) fn looked_up(
+    pub(super) fn finish_status_query(
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
         mut result: Result<(), Status>,
         buffer: Option<B>,
     ) {
-        let is_late = self.forget_look_up(slot);
-        let Command::LbaStatus(command) = &self.slots[usize::from(slot)].command else { return };
+        let is_late = self.remove_status_query(slot);
+        let SlotCommand::LbaStatus(command) = &self.slots[usize::from(slot)].command else {
+            return;
+        };
         let (sqe, wanted) = **command;
         let Some(mut buffer) = buffer else {
             return env.respond(slot, result.err().unwrap_or(Status::INTERNAL_ERROR), 0);
@@ -82,29 +86,29 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     }
 
     /// Removes the query of a slot. Returns true if it was cancelled.
-    pub(super) fn forget_look_up(&mut self, slot: u16) -> bool {
-        let at = self.look_ups.iter().position(|look_up| look_up.slot == slot);
-        at.is_some_and(|at| self.look_ups.swap_remove(at).until.is_none())
+    pub(super) fn remove_status_query(&mut self, slot: u16) -> bool {
+        let at = self.status_queries.iter().position(|query| query.slot == slot);
+        at.is_some_and(|at| self.status_queries.swap_remove(at).until.is_none())
     }
 
     /// Cancels overdue queries.
-    pub(super) fn end_late_look_ups(&mut self, env: &mut impl Environment<N, B>) {
+    pub(super) fn cancel_overdue_queries(&mut self, env: &mut impl Environment<N, B>) {
         let now = env.now();
-        for look_up in &mut self.look_ups {
-            if look_up.until.is_some_and(|until| until <= now) {
-                look_up.until = None;
-                env.cancel(look_up.slot);
+        for query in &mut self.status_queries {
+            if query.until.is_some_and(|until| until <= now) {
+                query.until = None;
+                env.cancel(query.slot);
             }
         }
     }
 
     /// Returns the earliest deadline of a query.
-    pub(super) fn look_up_deadline(&self) -> Option<Instant> {
-        self.look_ups.iter().filter_map(|look_up| look_up.until).min()
+    pub(super) fn status_query_deadline(&self) -> Option<Instant> {
+        self.status_queries.iter().filter_map(|query| query.until).min()
     }
 
     /// Returns the slots of the queries; the end of a connection cancels them instead of waiting for them.
-    pub fn looking_up(&self) -> impl Iterator<Item = u16> {
-        self.look_ups.iter().map(|look_up| look_up.slot)
+    pub fn status_query_slots(&self) -> impl Iterator<Item = u16> {
+        self.status_queries.iter().map(|query| query.slot)
     }
 }

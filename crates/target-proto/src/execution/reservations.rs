@@ -7,7 +7,7 @@
 
 use super::Execution;
 use super::environment::{Environment, Namespace, Payload};
-use super::slot::{Command, Data};
+use super::slot::{Data, SlotCommand};
 use crate::io::check_data;
 use crate::reservations::{Group, data_bytes};
 use core::mem;
@@ -38,7 +38,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             }
             Err(status) => return self.refuse(env, slot, sqe, status, &payload),
         };
-        self.slots[usize::from(slot)].command = Command::Reservation { sqe: *sqe, out, report };
+        self.slots[usize::from(slot)].command = SlotCommand::Reservation { sqe: *sqe, out, report };
         let payload = env.place(payload);
         self.begin(env, slot, payload);
     }
@@ -46,7 +46,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// Passes a reservation command with its data to the control plane. Until it ends it counts as one in a store.
     pub(super) fn reserve(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
         let s = &self.slots[usize::from(slot)];
-        let Command::Reservation { sqe, out, .. } = &s.command else { return };
+        let SlotCommand::Reservation { sqe, out, .. } = &s.command else { return };
         let data = match &s.data {
             Data::Buffer(buffer) => buffer.get(..*out as usize).unwrap_or_default(),
             _ => &[],
@@ -69,9 +69,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             return;
         }
         self.resolve_aborts(slot, false);
-        super::tell_quiet(env);
+        super::report_quiesced(env);
         let s = &mut self.slots[usize::from(slot)];
-        let Command::Reservation { sqe, report: bytes, .. } = s.command else { return };
+        let SlotCommand::Reservation { sqe, report: bytes, .. } = s.command else { return };
         let buffer = s.take_buffer();
         if !status.is_success() {
             env.session().record_error(&sqe, status);
@@ -100,9 +100,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         for slot in 0..self.slots.len() as u16 {
             let s = &self.slots[usize::from(slot)];
             let is_refused = match &s.command {
-                Command::Io { command, namespace, .. } => namespace.refuses(command.group()),
+                SlotCommand::Io { command, namespace, .. } => namespace.refuses(command.group()),
                 // A read in place was executed: its data is being sent.
-                Command::InPlace(namespace) | Command::Split { namespace, .. } => {
+                SlotCommand::InPlace(namespace) | SlotCommand::Split { namespace, .. } => {
                     namespace.refuses(Group::Write) && env.awaits_data(slot)
                 }
                 _ => is_ended,
@@ -133,15 +133,15 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
         let s = &mut self.slots[usize::from(slot)];
         if awaits_data {
-            let command = mem::replace(&mut s.command, Command::Failing(CONFLICT));
-            if let Command::Io { sqe, .. } = &command {
+            let command = mem::replace(&mut s.command, SlotCommand::Failing(CONFLICT));
+            if let SlotCommand::Io { sqe, .. } = &command {
                 env.session().record_error(sqe, CONFLICT);
             }
             s.take_buffer().into_iter().for_each(|buffer| env.give(buffer));
             s.data = Data::Discarded;
         } else if has_waited {
-            let command = mem::replace(&mut s.command, Command::None);
-            if let Command::Io { sqe, .. } = &command {
+            let command = mem::replace(&mut s.command, SlotCommand::None);
+            if let SlotCommand::Io { sqe, .. } = &command {
                 env.session().record_error(sqe, CONFLICT);
             }
             env.respond(slot, CONFLICT, 0);

@@ -23,7 +23,7 @@ pub enum Data<N: Namespace, B> {
 }
 
 /// A command in execution.
-pub(super) enum Command<N: Namespace> {
+pub(super) enum SlotCommand<N: Namespace> {
     None,
     /// An I/O command for a store. `began`: epoch since which it writes data that only a flush makes stable.
     Io {
@@ -55,19 +55,19 @@ pub(super) enum Command<N: Namespace> {
     Failing(Status),
 }
 
-impl<N: Namespace> Command<N> {
+impl<N: Namespace> SlotCommand<N> {
     /// Returns the size of the buffer that it needs, in bytes.
     pub(super) fn buffer_bytes(&self) -> u32 {
         match *self {
-            Command::Admin(ref admin) => admin.out_bytes.max(admin.page_bytes),
-            Command::Io {
+            SlotCommand::Admin(ref admin) => admin.out_bytes.max(admin.page_bytes),
+            SlotCommand::Io {
                 command: IoCommand::Read { length, .. } | IoCommand::Verify { length, .. },
                 ..
             } => length,
-            Command::Io { command: IoCommand::Copy { .. }, .. } => COPY_BUFFER_BYTES,
-            Command::Split { place, .. } => place.length(),
-            Command::Reservation { out, report, .. } => out.max(report),
-            Command::Io { command, .. } => command.data_out_bytes(),
+            SlotCommand::Io { command: IoCommand::Copy { .. }, .. } => COPY_BUFFER_BYTES,
+            SlotCommand::Split { place, .. } => place.length(),
+            SlotCommand::Reservation { out, report, .. } => out.max(report),
+            SlotCommand::Io { command, .. } => command.data_out_bytes(),
             _ => 0,
         }
     }
@@ -75,9 +75,9 @@ impl<N: Namespace> Command<N> {
     /// Returns the bytes to request from the host.
     pub(super) fn data_out_bytes(&self) -> u32 {
         match *self {
-            Command::Io { command, .. } => command.data_out_bytes(),
-            Command::Admin(ref admin) => admin.out_bytes,
-            Command::Reservation { out, .. } => out,
+            SlotCommand::Io { command, .. } => command.data_out_bytes(),
+            SlotCommand::Admin(ref admin) => admin.out_bytes,
+            SlotCommand::Reservation { out, .. } => out,
             _ => 0,
         }
     }
@@ -112,8 +112,8 @@ pub(super) struct Abort {
     pub(super) until: Option<Instant>,
 }
 
-pub(super) struct Slot<N: Namespace, B> {
-    pub(super) command: Command<N>,
+pub(super) struct CommandSlot<N: Namespace, B> {
+    pub(super) command: SlotCommand<N>,
     pub(super) data: Data<N, B>,
     /// Time at which it last got its buffer, by the clock that stops while receiving is stalled.
     pub(super) held_since: Instant,
@@ -131,10 +131,10 @@ pub(super) struct Slot<N: Namespace, B> {
     pub(super) started: Instant,
 }
 
-impl<N: Namespace, B> Default for Slot<N, B> {
+impl<N: Namespace, B> Default for CommandSlot<N, B> {
     fn default() -> Self {
-        Slot {
-            command: Command::None,
+        CommandSlot {
+            command: SlotCommand::None,
             data: Data::None,
             held_since: Instant::default(),
             unsent_bytes: 0,
@@ -147,7 +147,7 @@ impl<N: Namespace, B> Default for Slot<N, B> {
     }
 }
 
-impl<N: Namespace, B: Deref<Target = [u8]>> Slot<N, B> {
+impl<N: Namespace, B: Deref<Target = [u8]>> CommandSlot<N, B> {
     /// Returns the size of its buffer in bytes.
     pub(super) fn buffered(&self) -> usize {
         match &self.data {
@@ -167,7 +167,7 @@ impl<N: Namespace, B: Deref<Target = [u8]>> Slot<N, B> {
     /// Releases the resources of a completed command.
     #[inline]
     pub(super) fn release(&mut self, give: impl FnMut(B)) {
-        (self.command, self.unsent_bytes) = (Command::None, 0);
+        (self.command, self.unsent_bytes) = (SlotCommand::None, 0);
         self.take_buffer().into_iter().for_each(give);
     }
 }

@@ -79,22 +79,22 @@ pub enum Step<B> {
 
 /// Next part of a command.
 #[derive(Clone, Copy)]
-enum Part {
+enum TaskPart {
     Store(Op),
     Marks(Change),
 }
 
 /// Remaining parts of a command.
-enum Rest<S> {
+enum RemainingParts<S> {
     None,
     Then(Op),
-    Discards(Ranges),
+    Discards(DsmRanges),
     Flushes(Vec<S>),
     Copy(Box<Copying>),
 }
 
 /// Exclusive access to a range.
-struct Alone {
+struct ExclusiveRange {
     range: ByteRange,
     /// Set once access is exclusive: whether the command is still to be executed.
     admitted: Option<Result<(), Status>>,
@@ -103,7 +103,7 @@ struct Alone {
 }
 
 /// The write that follows a comparison.
-struct Fused<B> {
+struct FusedWrite<B> {
     write: Op,
     /// Buffer of the other command: first the data to write, then the compared data.
     other: Option<B>,
@@ -120,16 +120,16 @@ struct Flush {
 /// A command in execution at its stores. `S` refers to a store and keeps it open, `B` is a buffer.
 pub struct Task<S, B> {
     store: S,
-    next: Part,
-    rest: Rest<S>,
+    next: TaskPart,
+    rest: RemainingParts<S>,
     /// Buffer of the command, while no operation has it.
     buffer: Option<B>,
     /// Bytes in the buffer after a successful read.
     reads: u32,
     /// Bytes of a write.
     writes: u32,
-    alone: Option<Box<Alone>>,
-    fused: Option<Box<Fused<B>>>,
+    exclusive: Option<Box<ExclusiveRange>>,
+    fused: Option<Box<FusedWrite<B>>>,
     /// True once the host has aborted it: no further part begins.
     is_cancelled: bool,
     /// User whose writes a flush covers.
@@ -147,12 +147,12 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
     fn new(store: S, op: Op) -> Self {
         Task {
             store,
-            next: Part::Store(op),
-            rest: Rest::None,
+            next: TaskPart::Store(op),
+            rest: RemainingParts::None,
             buffer: None,
             reads: 0,
             writes: 0,
-            alone: None,
+            exclusive: None,
             fused: None,
             is_cancelled: false,
             user: None,
@@ -198,7 +198,7 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         let mut task = Task { buffer, ..Task::new(store, op) };
         let changed = if op.changes() { command.range() } else { None };
         let clears = changed.is_some_and(|changed| task.clear(changed));
-        if let Part::Store(Op::Write { fua, .. }) = &mut task.next {
+        if let TaskPart::Store(Op::Write { fua, .. }) = &mut task.next {
             *fua |= clears;
         }
         match *command {
@@ -211,11 +211,11 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         }
         if let Some(flushes) = task.store.flushes() {
             if command.reads_stable_data() {
-                (task.next, task.rest) = (Part::Store(Op::Flush), Rest::Then(op));
+                (task.next, task.rest) = (TaskPart::Store(Op::Flush), RemainingParts::Then(op));
             } else if let IoCommand::WriteZeroes { fua, .. } = *command
                 && (fua || clears)
             {
-                (task.wrote, task.rest) = (Some(flushes.epoch()), Rest::Then(Op::Flush));
+                (task.wrote, task.rest) = (Some(flushes.epoch()), RemainingParts::Then(Op::Flush));
             }
         }
         Ok(task)
@@ -241,45 +241,55 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         let range = ByteRange { offset, len: length.into() };
         let clears = store.is_to_clear(&range);
         let write = Op::Write { offset, fua: fua || clears };
-        let fused = Some(Box::new(Fused { write, other: Some(data), compared: false }));
+        let fused = Some(Box::new(FusedWrite { write, other: Some(data), compared: false }));
         let task = Task::execute(compare, (store, geometry), Some(expected), None)?;
-        Ok(Task { writes: length, fused, alone: Some(Alone::new(range, clears)), ..task })
+        Ok(Task {
+            writes: length,
+            fused,
+            exclusive: Some(ExclusiveRange::new(range, clears)),
+            ..task
+        })
     }
 
     /// Grants exclusive access to the requested range ([`Step::Exclude`]). `admitted` is the current result of
     /// [`Execution::admits`](super::Execution::admits): the command is not executed on an error.
     pub fn excluded(&mut self, admitted: Result<(), Status>) {
-        self.alone.iter_mut().for_each(|alone| alone.admitted = Some(admitted));
+        self.exclusive.iter_mut().for_each(|exclusive| exclusive.admitted = Some(admitted));
     }
 
     /// True if it has or needs exclusive access to a range.
     #[inline]
     #[must_use]
     pub fn is_alone(&self) -> bool {
-        self.alone.is_some()
+        self.exclusive.is_some()
     }
 
     /// Returns the range that the current part changes, if it has begun.
     #[must_use]
     pub fn changes(&self) -> Option<ByteRange> {
-        match (self.next, &self.alone) {
-            (_, Some(alone)) if alone.admitted.is_none() => None, // nor does anybody wait for it
-            (Part::Store(op), _) => op.changed(self.writes.into()),
-            (Part::Marks(_), _) => None, // it is alone
+        match (self.next, &self.exclusive) {
+            (_, Some(exclusive)) if exclusive.admitted.is_none() => None, // no other operation waits for it
+            (TaskPart::Store(op), _) => op.changed(self.writes.into()),
+            (TaskPart::Marks(_), _) => None, // it has exclusive access
         }
     }
 
     /// Creates the task of a Write Uncorrectable.
     fn mark(store: S, range: ByteRange, buffer: Option<B>) -> Self {
-        let next = Part::Marks(Change::Mark(range));
-        Task { next, buffer, alone: Some(Alone::new(range, false)), ..Task::new(store, Op::Flush) }
+        let next = TaskPart::Marks(Change::Mark(range));
+        Task {
+            next,
+            buffer,
+            exclusive: Some(ExclusiveRange::new(range, false)),
+            ..Task::new(store, Op::Flush)
+        }
     }
 
     /// Prepares a write to the range. Returns true if it has to clear marks there, which needs exclusive access.
     fn clear(&mut self, range: ByteRange) -> bool {
         let clears = self.store.is_to_clear(&range);
         if clears {
-            self.alone = Some(Alone::new(range, true));
+            self.exclusive = Some(ExclusiveRange::new(range, true));
         }
         clears
     }
@@ -291,11 +301,11 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         buffer: Option<B>,
     ) -> Result<Self, Outcome<B>> {
         let list = buffer.as_deref().ok_or(Status::INTERNAL_ERROR);
-        let ranges = list.and_then(|list| Ranges::new(list, count, geometry));
+        let ranges = list.and_then(|list| DsmRanges::new(list, count, geometry));
         let first = ranges.map(|mut ranges| Some((ranges.next(buffer.as_deref()?)?, ranges)));
         match first {
             Ok(Some((range, ranges))) if deallocate => {
-                let rest = Rest::Discards(ranges);
+                let rest = RemainingParts::Discards(ranges);
                 Ok(Task { rest, buffer, ..Task::new(store, Op::Discard { range }) })
             }
             other => Err(Outcome::new(other.map(drop), buffer)),
@@ -318,7 +328,7 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
                     copying.force_unit_access();
                 }
                 task.buffer.iter_mut().for_each(|buffer| buffer.cut(bytes));
-                task.rest = Rest::Copy(Box::new(copying));
+                task.rest = RemainingParts::Copy(Box::new(copying));
                 Ok(task)
             }
             other => Err(Outcome::new(other.map(drop), buffer)),
@@ -341,9 +351,11 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
     /// The result, if there is no store.
     pub fn flush_all(mut stores: Vec<S>, user: Option<Arc<User>>) -> Result<Self, Outcome<B>> {
         match stores.pop() {
-            Some(store) => {
-                Ok(Task { rest: Rest::Flushes(stores), user, ..Task::new(store, Op::Flush) })
-            }
+            Some(store) => Ok(Task {
+                rest: RemainingParts::Flushes(stores),
+                user,
+                ..Task::new(store, Op::Flush)
+            }),
             None => Err(Outcome::new(Ok(()), None)),
         }
     }
@@ -358,17 +370,17 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
     /// is woken.
     #[inline]
     pub fn begin(&mut self, join: impl FnOnce(&FlushesOf<S>) -> bool) -> Step<B> {
-        if let Some(alone) = &self.alone {
-            match (alone.admitted, self.is_cancelled) {
-                (None, _) => return Step::Exclude(alone.range),
+        if let Some(exclusive) = &self.exclusive {
+            match (exclusive.admitted, self.is_cancelled) {
+                (None, _) => return Step::Exclude(exclusive.range),
                 (Some(_), true) => return Step::Ended(Err(Status::ABORT_REQUESTED)),
                 (Some(Err(status)), false) => return Step::Ended(Err(status)),
                 (Some(Ok(())), false) => {}
             }
         }
         let op = match self.next {
-            Part::Store(op) => op,
-            Part::Marks(change) => return Step::Mark(change),
+            TaskPart::Store(op) => op,
+            TaskPart::Marks(change) => return Step::Mark(change),
         };
         if matches!(op, Op::Flush)
             && let Some(flushes) = self.store.flushes()
@@ -401,7 +413,7 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
                 let len = self.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
                 ByteRange { offset, len }
             }
-            Op::LookUp { range } => range, // no store takes them for allocated
+            Op::LookUp { range } => range, // marked blocks count as allocated
             _ => return false,
         };
         self.store.is_marked(&range)
@@ -438,7 +450,7 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         self.is_unforced = is_unforced;
         let result = self.settle(result);
         self.failed = self.failed.or(result.err());
-        if self.goes_on(result.is_ok()) {
+        if self.set_next_part(result.is_ok()) {
             return None;
         }
         let is_whole = self.buffer.as_ref().map_or(0, |b| b.len()) >= self.reads as usize;
@@ -452,7 +464,7 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
             .take()
             .map(|fused| Box::new(FusedOutcome { compared: fused.compared, buffer: fused.other }));
         let mut copied = 0;
-        if let Rest::Copy(copying) = &self.rest {
+        if let RemainingParts::Copy(copying) = &self.rest {
             copied = if result.is_err() { copying.copied() } else { 0 };
             self.buffer.iter_mut().for_each(|buffer| buffer.cut(copying.buffer_bytes()));
         }
@@ -485,9 +497,11 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
     }
 
     /// Sets the next part after a success or a failure. Returns true if there is one.
-    fn goes_on(&mut self, is_well: bool) -> bool {
-        let op = self.next_op(is_well).map(Part::Store);
-        let cleared = || self.alone.as_mut().filter(|_| is_well).and_then(|alone| alone.cleared());
+    fn set_next_part(&mut self, is_well: bool) -> bool {
+        let op = self.next_op(is_well).map(TaskPart::Store);
+        let cleared = || {
+            self.exclusive.as_mut().filter(|_| is_well).and_then(|exclusive| exclusive.cleared())
+        };
         let Some(next) = op.or_else(cleared) else { return false };
         if self.is_cancelled {
             self.failed = self.failed.or(Some(Status::ABORT_REQUESTED));
@@ -502,17 +516,17 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
             return Some(Op::Flush);
         }
         match &mut self.rest {
-            Rest::Flushes(stores) => stores.pop().map(|store| {
+            RemainingParts::Flushes(stores) => stores.pop().map(|store| {
                 self.store = store;
                 Op::Flush
             }),
             _ if !is_well => None,
-            Rest::None => self.write_compared(),
-            Rest::Discards(ranges) => {
+            RemainingParts::None => self.write_compared(),
+            RemainingParts::Discards(ranges) => {
                 let range = self.buffer.as_deref().and_then(|list| ranges.next(list));
                 range.map(|range| Op::Discard { range })
             }
-            Rest::Copy(copying) => {
+            RemainingParts::Copy(copying) => {
                 copying.advance();
                 copying.op().map(|(op, bytes)| {
                     self.writes = bytes as u32;
@@ -520,23 +534,23 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
                     op
                 })
             }
-            &mut Rest::Then(op) => {
-                self.rest = Rest::None;
+            &mut RemainingParts::Then(op) => {
+                self.rest = RemainingParts::None;
                 Some(op)
             }
         }
     }
 }
 
-impl Alone {
-    fn new(range: ByteRange, clears: bool) -> Box<Alone> {
-        Box::new(Alone { range, admitted: None, clears })
+impl ExclusiveRange {
+    fn new(range: ByteRange, clears: bool) -> Box<ExclusiveRange> {
+        Box::new(ExclusiveRange { range, admitted: None, clears })
     }
 
     /// Returns the clearing of marks after a successful write. It is returned once.
-    fn cleared(&mut self) -> Option<Part> {
+    fn cleared(&mut self) -> Option<TaskPart> {
         let clears = core::mem::take(&mut self.clears);
-        clears.then_some(Part::Marks(Change::Clear(self.range)))
+        clears.then_some(TaskPart::Marks(Change::Clear(self.range)))
     }
 }
 
@@ -551,23 +565,23 @@ impl<S, B> Task<S, B> {
 }
 
 /// Remaining ranges of a Dataset Management command.
-struct Ranges {
+struct DsmRanges {
     at: usize,
     count: usize,
     lba_shift: u8,
 }
 
-impl Ranges {
+impl DsmRanges {
     /// Checks the first `count` ranges of a list against the capacity. Stores check them again, since the host may
     /// change the list meanwhile.
-    fn new(list: &[u8], count: u32, geometry: &Geometry) -> Result<Ranges, Status> {
+    fn new(list: &[u8], count: u32, geometry: &Geometry) -> Result<DsmRanges, Status> {
         let (entries, _) = list.as_chunks();
         let mut named = entries.iter().take(count as usize).map(range);
         let fits = |(slba, blocks): (u64, u64)| {
             slba.checked_add(blocks).is_some_and(|end| end <= geometry.blocks)
         };
         match named.all(fits) {
-            true => Ok(Ranges { at: 0, count: count as usize, lba_shift: geometry.lba_shift }),
+            true => Ok(DsmRanges { at: 0, count: count as usize, lba_shift: geometry.lba_shift }),
             false => Err(Status::LBA_OUT_OF_RANGE.dnr()),
         }
     }

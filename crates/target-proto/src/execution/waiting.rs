@@ -5,8 +5,8 @@
 //! more. So a rate-limited connection holds little of the shared resources.
 
 use super::environment::{Environment, Namespace, Payload};
-use super::slot::{Command, Data};
-use super::{Execution, Held};
+use super::slot::{Data, SlotCommand};
+use super::{Execution, ReceiveHold};
 use core::ops::DerefMut;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
@@ -16,22 +16,22 @@ use std::collections::VecDeque;
 const KEPT_MAX: usize = 128 << 10;
 
 /// Commands that wait for their rate limit.
-pub(super) struct Waiting {
+pub(super) struct RateWaiters {
     /// Start times and slots, ordered by time.
     slots: VecDeque<(Instant, u16)>,
     /// Bytes in their buffers.
     kept: usize,
     /// Hold on receiving because of these commands.
-    pub(super) held: Held,
+    pub(super) held: ReceiveHold,
 }
 
-impl Default for Waiting {
+impl Default for RateWaiters {
     fn default() -> Self {
-        Waiting { slots: VecDeque::new(), kept: 0, held: Held::No }
+        RateWaiters { slots: VecDeque::new(), kept: 0, held: ReceiveHold::No }
     }
 }
 
-impl Waiting {
+impl RateWaiters {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.slots.is_empty()
@@ -48,15 +48,15 @@ impl Waiting {
         self.slots.insert(at, (begins, slot));
         self.kept += octets;
         if self.kept > KEPT_MAX {
-            self.held = Held::Yes;
+            self.held = ReceiveHold::Yes;
         }
     }
 
     /// Records that a command with `octets` bytes in a buffer no longer waits.
     fn left(&mut self, octets: usize) {
         self.kept = self.kept.saturating_sub(octets);
-        if self.kept <= KEPT_MAX && self.held == Held::Yes {
-            self.held = Held::WasSo;
+        if self.kept <= KEPT_MAX && self.held == ReceiveHold::Yes {
+            self.held = ReceiveHold::Released;
         }
     }
 }
@@ -66,7 +66,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     #[inline]
     pub(super) fn waits(&mut self, env: &mut impl Environment<N, B>, slot: u16) -> bool {
         let s = &mut self.slots[usize::from(slot)];
-        let Command::Io { command, namespace, .. } = &s.command else { return false };
+        let SlotCommand::Io { command, namespace, .. } = &s.command else { return false };
         if !namespace.is_limited() || s.is_due {
             return false;
         }
@@ -87,17 +87,17 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     }
 
     /// Resumes commands whose start time has come.
-    pub(super) fn go_on(&mut self, env: &mut impl Environment<N, B>) {
+    pub(super) fn resume_due(&mut self, env: &mut impl Environment<N, B>) {
         let now = env.now();
         while self.waiting.first().is_some_and(|begins| begins <= now) {
             let Some((_, slot)) = self.waiting.slots.pop_front() else { break };
             self.waiting.left(self.slots[usize::from(slot)].buffered());
-            self.go_on_with(env, slot);
+            self.resume_command(env, slot);
         }
     }
 
-    fn go_on_with(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
-        let since = self.patience(env.now());
+    fn resume_command(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
+        let since = self.host_clock(env.now());
         let s = &mut self.slots[usize::from(slot)];
         s.held_since = since;
         match (&s.data, &s.command) {
@@ -118,7 +118,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             let s = &mut self.slots[usize::from(slot)];
             let octets = s.buffered();
             self.waiting.left(octets);
-            let Command::Io { command, namespace, sqe, .. } = &mut s.command else { continue };
+            let SlotCommand::Io { command, namespace, sqe, .. } = &mut s.command else { continue };
             let nsid = sqe.nsid.get();
             match env.namespace(nsid) {
                 Some(found) => {
@@ -158,7 +158,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
 
     /// Refunds the charge of a command that does not begin.
     fn give_back(&self, slot: u16) {
-        if let Command::Io { command, namespace, .. } = &self.slots[usize::from(slot)].command {
+        if let SlotCommand::Io { command, namespace, .. } = &self.slots[usize::from(slot)].command {
             namespace.give_back(command);
         }
     }
@@ -177,7 +177,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.give_back(slot);
         let s = &mut self.slots[usize::from(slot)];
         s.take_buffer().into_iter().for_each(|buffer| env.give(buffer));
-        s.command = Command::None;
+        s.command = SlotCommand::None;
         env.respond(slot, status, 0);
         self.resolve_aborts(slot, status.is(Status::ABORT_REQUESTED));
     }

@@ -10,7 +10,7 @@ use roadtrain_wire::zerocopy::FromBytes;
 
 /// A command, with its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum ReservationCommand {
     /// Reservation Register.
     Register {
         /// Action (RREGA).
@@ -51,10 +51,10 @@ pub enum Command {
     Persist(bool),
 }
 
-impl Command {
+impl ReservationCommand {
     /// True if an I/O command of that opcode is a reservation command.
     #[must_use]
-    pub fn is_one(opcode: u8) -> bool {
+    pub fn is_reservation_opcode(opcode: u8) -> bool {
         data_out_bytes(opcode).is_some()
     }
 
@@ -74,13 +74,13 @@ impl Command {
                 let Register { action, ignores_key, persistence } = Register::parse(sqe);
                 let (action, (current, new)) = (action.ok_or_else(field)?, two_keys()?);
                 let persistence = persistence.ok_or_else(field)?;
-                Ok(Command::Register { action, ignores_key, persistence, current, new })
+                Ok(ReservationCommand::Register { action, ignores_key, persistence, current, new })
             }
             opcode::RESERVATION_ACQUIRE => {
                 let Acquire { action, ignores_key, kind } = Acquire::parse(sqe);
                 let (action, (current, preempted)) = (action.ok_or_else(field)?, two_keys()?);
                 let kind = kind.filter(|_| !ignores_key).ok_or_else(field)?;
-                Ok(Command::Acquire { action, kind, current, preempted })
+                Ok(ReservationCommand::Acquire { action, kind, current, preempted })
             }
             opcode::RESERVATION_RELEASE => {
                 let Release { action, ignores_key, kind } = Release::parse(sqe);
@@ -88,8 +88,8 @@ impl Command {
                 let key = data.try_into().map_err(|_| Status::DATA_SGL_LENGTH_INVALID.dnr())?;
                 let current = u64::from_le_bytes(key);
                 Ok(match action {
-                    ReleaseAction::Release => Command::Release { kind, current },
-                    ReleaseAction::Clear => Command::Clear { current },
+                    ReleaseAction::Release => ReservationCommand::Release { kind, current },
+                    ReleaseAction::Clear => ReservationCommand::Clear { current },
                 })
             }
             _ => Err(Status::INVALID_OPCODE.dnr()),

@@ -1,12 +1,12 @@
 //! Reservations in the control plane: commands of hosts, notifications, and work for the owner of the connections.
 
 use super::access::Access;
-use super::command::{Command, data_out_bytes};
+use super::command::{ReservationCommand, data_out_bytes};
 use super::report;
 use super::state::{HostId, State};
-use super::turns::{Asker, Step};
+use super::turns::{ReservationOrigin, ReservationStep};
 use crate::control::Target;
-use crate::events::Notice;
+use crate::events::EventNotice;
 use crate::outcome::Outcome;
 use crate::target_event::{TargetEvent, TurnOf};
 use roadtrain_wire::identify::NSID_ALL;
@@ -19,23 +19,28 @@ impl Target {
     /// Executes a reservation command of a lane of controller `cntlid`, with its `data`. [`TargetEvent::Reserved`] with
     /// that `token` completes it, maybe at once.
     pub fn reserve(&mut self, cntlid: u16, sqe: &Sqe, data: &[u8], token: u64) {
-        let asker = Asker::Lane(token);
+        let origin = ReservationOrigin::Lane(token);
         let nsid = sqe.nsid.get();
         match self.reserve_now(cntlid, sqe, data) {
-            Ok(Asked::Report(report)) => {
+            Ok(ReservationRequest::Report(report)) => {
                 let status = Status::SUCCESS;
                 self.outbox.push_back(TargetEvent::Reserved { token, status, report });
             }
-            Ok(Asked::Command(nqn, host, command)) => {
+            Ok(ReservationRequest::Command(nqn, host, command)) => {
                 self.take_turn(&nqn, nsid, |reservations, steps| {
-                    reservations.submit(host, asker, command, steps);
+                    reservations.submit(host, origin, command, steps);
                 });
             }
-            Err(status) => self.answer_reservation(asker, status),
+            Err(status) => self.answer_reservation(origin, status),
         }
     }
 
-    fn reserve_now(&self, cntlid: u16, sqe: &Sqe, data: &[u8]) -> Result<Asked, Status> {
+    fn reserve_now(
+        &self,
+        cntlid: u16,
+        sqe: &Sqe,
+        data: &[u8],
+    ) -> Result<ReservationRequest, Status> {
         // The controller is gone and its connections are being closed.
         let controller = self.controllers.get(&cntlid).ok_or(Status::ABORTED_SQ_DELETION)?;
         let (nqn, nsid) = (&controller.subnqn, sqe.nsid.get());
@@ -53,10 +58,10 @@ impl Target {
             let controllers: Vec<_> = of_subsystem.map(|c| (c.cntlid, c.hostid)).collect();
             let mut report = report::of(reservations.state(), &controllers);
             report.resize(usize::try_from(bytes).unwrap_or(usize::MAX), 0);
-            return Ok(Asked::Report(report.into()));
+            return Ok(ReservationRequest::Report(report.into()));
         }
-        let command = Command::parse(sqe, data)?;
-        Ok(Asked::Command(nqn.clone(), controller.hostid, command))
+        let command = ReservationCommand::parse(sqe, data)?;
+        Ok(ReservationRequest::Command(nqn.clone(), controller.hostid, command))
     }
 
     /// Checks that the namespace is accessible: while another target may own the blocks, its reservations are not known
@@ -144,13 +149,13 @@ impl Target {
         }
         controller.persisting.insert(cid, (nsids.len(), Status::SUCCESS));
         for nsid in nsids {
-            let asker = Asker::Admin { cntlid, cid };
+            let origin = ReservationOrigin::Admin { cntlid, cid };
             if let Err(status) = self.check_reach(&nqn, cntlid, nsid) {
-                self.answer_reservation(asker, status);
+                self.answer_reservation(origin, status);
                 continue;
             }
             self.take_turn(&nqn, nsid, |reservations, steps| {
-                reservations.submit(host, asker, Command::Persist(persists), steps);
+                reservations.submit(host, origin, ReservationCommand::Persist(persists), steps);
             });
         }
         Outcome::Pending
@@ -160,7 +165,7 @@ impl Target {
         &mut self,
         nqn: &Arc<str>,
         nsid: u32,
-        turn: impl FnOnce(&mut super::Reservations, &mut Vec<Step>),
+        turn: impl FnOnce(&mut super::NamespaceReservations, &mut Vec<ReservationStep>),
     ) {
         let subsystem = self.subsystems.get_mut(nqn);
         let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get_mut(&nsid));
@@ -170,14 +175,14 @@ impl Target {
         let of = |number| TurnOf { nqn: nqn.clone(), nsid, number };
         for step in steps {
             match step {
-                Step::Save(number, image) => {
+                ReservationStep::Save(number, image) => {
                     self.outbox.push_back(TargetEvent::Save { turn: of(number), image });
                 }
-                Step::Fence(number, aborts) => {
+                ReservationStep::Fence(number, aborts) => {
                     self.outbox.push_back(TargetEvent::Fence { turn: of(number), aborts });
                 }
-                Step::Notify(notices) => self.notify(nqn, nsid, &notices),
-                Step::Answer(asker, status) => self.answer_reservation(asker, status),
+                ReservationStep::Notify(notices) => self.notify(nqn, nsid, &notices),
+                ReservationStep::Answer(origin, status) => self.answer_reservation(origin, status),
             }
         }
     }
@@ -185,24 +190,25 @@ impl Target {
     /// Notifies the controllers of hosts about a namespace.
     fn notify(&mut self, nqn: &Arc<str>, nsid: u32, notices: &[(HostId, Notification)]) {
         for (host, kind) in notices {
-            let is_of =
-                |c: &&mut crate::controller::Controller| c.subnqn == *nqn && c.hostid == *host;
+            let is_of = |c: &&mut crate::controller::TargetController| {
+                c.subnqn == *nqn && c.hostid == *host
+            };
             for controller in self.controllers.values_mut().filter(is_of) {
                 if controller.notices.push(nsid, *kind) {
-                    controller.events.raise(Notice::Reservation);
-                    controller.pump(&mut self.outbox);
+                    controller.events.raise(EventNotice::Reservation);
+                    controller.complete_event_requests(&mut self.outbox);
                 }
             }
         }
     }
 
-    fn answer_reservation(&mut self, asker: Asker, status: Status) {
-        let (cntlid, cid) = match asker {
-            Asker::Lane(token) => {
+    fn answer_reservation(&mut self, origin: ReservationOrigin, status: Status) {
+        let (cntlid, cid) = match origin {
+            ReservationOrigin::Lane(token) => {
                 let report = Arc::default();
                 return self.outbox.push_back(TargetEvent::Reserved { token, status, report });
             }
-            Asker::Admin { cntlid, cid } => (cntlid, cid),
+            ReservationOrigin::Admin { cntlid, cid } => (cntlid, cid),
         };
         let Some(controller) = self.controllers.get_mut(&cntlid) else { return };
         let Some((left, worst)) = controller.persisting.get_mut(&cid) else { return };
@@ -219,16 +225,16 @@ impl Target {
     }
 
     /// Completes commands for the reservations of a namespace that is gone or inaccessible, with `status`.
-    pub(crate) fn end_reservations(&mut self, askers: Vec<Asker>, status: Status) {
-        askers.into_iter().for_each(|asker| self.answer_reservation(asker, status));
+    pub(crate) fn end_reservations(&mut self, origins: Vec<ReservationOrigin>, status: Status) {
+        origins.into_iter().for_each(|origin| self.answer_reservation(origin, status));
     }
 }
 
 /// Kinds of reservation commands.
-enum Asked {
+enum ReservationRequest {
     Report(Arc<[u8]>),
     /// Command of a host, to a namespace of that subsystem.
-    Command(Arc<str>, HostId, Command),
+    Command(Arc<str>, HostId, ReservationCommand),
 }
 
 /// Returns the bytes of data from the host and to the host of a reservation command.

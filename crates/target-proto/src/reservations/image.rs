@@ -91,7 +91,7 @@ fn check_state(state: &State) -> Result<(), ImageError> {
         Some(holder) => state.key(&holder).is_some() && !kind.is_held_by_all(),
         None => kind.is_held_by_all() && !state.registrants.is_empty(),
     };
-    if is_held { Ok(()) } else { Err(ImageError::Impossible("nobody holds its reservation")) }
+    if is_held { Ok(()) } else { Err(ImageError::Impossible("its reservation has no holder")) }
 }
 
 fn reservation(kind: &str, holder: &str) -> Option<Reservation> {

@@ -2,10 +2,10 @@
 //!
 //! - [`State`] has the rules: the registrants and the reservation of a namespace, which commands change. It is the
 //!   persistent part.
-//! - `Reservations` is the same at a running target: commands execute one after the other. A change is saved before it
+//! - `NamespaceReservations` is the same at a running target: commands execute one after the other. A change is saved before it
 //!   takes effect, and its command completes once no forbidden command is executing.
 //! - [`Access`] is the value that a lane checks for each command: one load shows that nothing is forbidden.
-//! - `Notices` are the Reservation Notifications that a controller's host has not read.
+//! - `ReservationNotices` are the Reservation Notifications that a controller's host has not read.
 //!
 //! ```text
 //! command -> turn -> rules -> saved -> in force -> fenced -> completed
@@ -27,12 +27,12 @@ mod state;
 mod turns;
 
 pub use access::Access;
-pub use command::Command;
+pub use command::ReservationCommand;
 pub use group::Group;
 pub use image::parse as parse_image;
 pub use pending::Pending;
-pub use state::{Change, HostId, REGISTRANTS_MAX, Registrant, Reservation, State};
+pub use state::{HostId, REGISTRANTS_MAX, Registrant, Reservation, ReservationEffects, State};
 
 pub(super) use control::data_bytes;
-pub(super) use notices::Notices;
-pub(super) use turns::{Asker, Reservations};
+pub(super) use notices::ReservationNotices;
+pub(super) use turns::{NamespaceReservations, ReservationOrigin};

@@ -9,7 +9,7 @@ const WAITING_MAX: usize = 256;
 
 /// Notifications of a controller.
 #[derive(Debug, Default)]
-pub(crate) struct Notices {
+pub(crate) struct ReservationNotices {
     /// Number of the last notification.
     count: u64,
     waiting: VecDeque<(u64, Notification, u32)>,
@@ -17,7 +17,7 @@ pub(crate) struct Notices {
     masks: BTreeMap<u32, u32>,
 }
 
-impl Notices {
+impl ReservationNotices {
     /// Adds a notification for a namespace. Returns false if the host has masked it.
     pub(crate) fn push(&mut self, nsid: u32, kind: Notification) -> bool {
         if self.mask(nsid) & kind.mask_bit() != 0 {
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn notices_are_read_one_by_one_in_their_order() {
-        let mut notices = Notices::default();
+        let mut notices = ReservationNotices::default();
         assert_eq!(notices.log().count.get(), 0);
         assert!(notices.push(3, Notification::ReservationReleased));
         assert!(notices.push(4, Notification::RegistrationPreempted));
@@ -83,8 +83,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_masked_is_not_told_and_what_is_lost_is_counted() {
-        let mut notices = Notices::default();
+    fn masked_notifications_are_dropped_and_lost_ones_counted() {
+        let mut notices = ReservationNotices::default();
         notices.set_mask(1, Notification::ReservationReleased.mask_bit());
         assert!(!notices.push(1, Notification::ReservationReleased));
         assert!(notices.push(2, Notification::ReservationReleased));
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!((notices.log().count.get(), notices.log().available), (1, 255));
         while notices.note_read() {}
         notices.push(1, Notification::ReservationPreempted);
-        assert_eq!(notices.log().count.get(), 302, "a gap tells that some were lost");
+        assert_eq!(notices.log().count.get(), 302, "a gap shows that some were lost");
         notices.forget(1);
         assert_eq!((notices.log().kind, notices.mask(1)), (0, 0));
     }

@@ -1,6 +1,6 @@
 //! Rules of reservations: the state of a namespace, and its change by commands.
 
-use super::command::Command;
+use super::command::ReservationCommand;
 use super::group::Group;
 use roadtrain_wire::reservation::{
     AcquireAction, ChangePersistence, Notification, RegisterAction, ReservationType,
@@ -49,7 +49,7 @@ pub struct State {
 
 /// Side effects of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Change {
+pub struct ReservationEffects {
     /// Notifications for hosts.
     pub notices: Vec<(HostId, Notification)>,
     /// True if commands of hosts that have lost access are aborted.
@@ -64,17 +64,17 @@ impl State {
     pub fn execute(
         &mut self,
         host: &HostId,
-        command: &Command,
+        command: &ReservationCommand,
         can_persist: bool,
-    ) -> Result<Change, Status> {
+    ) -> Result<ReservationEffects, Status> {
         match *command {
-            Command::Register { persistence: ChangePersistence::Set, .. }
-            | Command::Persist(true)
+            ReservationCommand::Register { persistence: ChangePersistence::Set, .. }
+            | ReservationCommand::Persist(true)
                 if !can_persist =>
             {
                 Err(BAD_FIELD)
             }
-            Command::Register { action, ignores_key, persistence, current, new } => {
+            ReservationCommand::Register { action, ignores_key, persistence, current, new } => {
                 let current = if ignores_key { None } else { Some(current) };
                 let change = match action {
                     RegisterAction::Register => self.register(host, new)?,
@@ -85,32 +85,32 @@ impl State {
                     RegisterAction::Replace => self.replace(host, current, new)?,
                 };
                 self.change_persistence(persistence);
-                self.grow();
+                self.increment_generation();
                 Ok(change)
             }
-            Command::Acquire { action, kind, current, preempted } => {
+            ReservationCommand::Acquire { action, kind, current, preempted } => {
                 self.registered(host, Some(current))?;
                 match action {
                     AcquireAction::Acquire => self.acquire(host, kind),
                     AcquireAction::Preempt | AcquireAction::PreemptAndAbort => {
                         let notices = self.preempt(host, kind, preempted)?;
-                        self.grow();
+                        self.increment_generation();
                         let aborts = action == AcquireAction::PreemptAndAbort;
-                        Ok(Change { notices, aborts })
+                        Ok(ReservationEffects { notices, aborts })
                     }
                 }
             }
-            Command::Release { kind, current } => {
+            ReservationCommand::Release { kind, current } => {
                 self.registered(host, Some(current))?;
                 self.release(host, kind)
             }
-            Command::Clear { current } => {
+            ReservationCommand::Clear { current } => {
                 self.registered(host, Some(current))?;
                 Ok(self.clear(host))
             }
-            Command::Persist(persists) => {
+            ReservationCommand::Persist(persists) => {
                 self.persists = persists;
-                Ok(Change::default())
+                Ok(ReservationEffects::default())
             }
         }
     }
@@ -146,7 +146,7 @@ impl State {
         registrants.find(|registrant| registrant.host == *host).map(|registrant| registrant.key)
     }
 
-    fn grow(&mut self) {
+    fn increment_generation(&mut self) {
         self.generation = self.generation.wrapping_add(1);
     }
 
@@ -164,7 +164,7 @@ impl State {
         if current.is_none_or(|current| current == key) { Ok(()) } else { Err(CONFLICT) }
     }
 
-    fn register(&mut self, host: &HostId, key: u64) -> Result<Change, Status> {
+    fn register(&mut self, host: &HostId, key: u64) -> Result<ReservationEffects, Status> {
         match self.key(host) {
             Some(known) if known == key => {}
             Some(_) => return Err(CONFLICT),
@@ -173,11 +173,16 @@ impl State {
             }
             None => self.registrants.push(Registrant { host: *host, key }),
         }
-        Ok(Change::default())
+        Ok(ReservationEffects::default())
     }
 
     /// Replaces the host's key. A host that ignores its current key is registered if it is not yet.
-    fn replace(&mut self, host: &HostId, current: Option<u64>, new: u64) -> Result<Change, Status> {
+    fn replace(
+        &mut self,
+        host: &HostId,
+        current: Option<u64>,
+        new: u64,
+    ) -> Result<ReservationEffects, Status> {
         if current.is_none() && self.key(host).is_none() {
             return self.register(host, new);
         }
@@ -186,19 +191,21 @@ impl State {
         if let Some(registrant) = registrants.find(|registrant| registrant.host == *host) {
             registrant.key = new;
         }
-        Ok(Change::default())
+        Ok(ReservationEffects::default())
     }
 
     /// Removes a registrant. The reservation ends with its holder, or with the last registrant if all hold it.
-    fn unregister(&mut self, host: &HostId) -> Change {
+    fn unregister(&mut self, host: &HostId) -> ReservationEffects {
         self.registrants.retain(|registrant| registrant.host != *host);
-        let Some(Reservation { kind, holder }) = self.reservation else { return Change::default() };
+        let Some(Reservation { kind, holder }) = self.reservation else {
+            return ReservationEffects::default();
+        };
         let is_released = match holder {
             Some(holder) => holder == *host,
             None => self.registrants.is_empty(),
         };
         if !is_released {
-            return Change::default();
+            return ReservationEffects::default();
         }
         self.reservation = None;
         self.released(host, kind)
@@ -206,12 +213,12 @@ impl State {
 
     /// Returns the notifications for a released reservation: to the others to which a reservation of that type had
     /// granted access.
-    fn released(&self, host: &HostId, kind: ReservationType) -> Change {
+    fn released(&self, host: &HostId, kind: ReservationType) -> ReservationEffects {
         use ReservationType as T;
         let was_exclusive = matches!(kind, T::WriteExclusive | T::ExclusiveAccess);
         let others = if was_exclusive { Vec::new() } else { self.others(host) };
         let notice = |host| (host, Notification::ReservationReleased);
-        Change { notices: others.into_iter().map(notice).collect(), aborts: false }
+        ReservationEffects { notices: others.into_iter().map(notice).collect(), aborts: false }
     }
 
     fn others(&self, host: &HostId) -> Vec<HostId> {
@@ -224,13 +231,17 @@ impl State {
         self.reservation = Some(Reservation { kind, holder });
     }
 
-    fn acquire(&mut self, host: &HostId, kind: ReservationType) -> Result<Change, Status> {
+    fn acquire(
+        &mut self,
+        host: &HostId,
+        kind: ReservationType,
+    ) -> Result<ReservationEffects, Status> {
         match self.reservation {
             None => self.reserve(host, kind),
             Some(held) if held.kind == kind && self.is_held_by(host) => {}
             Some(_) => return Err(CONFLICT),
         }
-        Ok(Change::default())
+        Ok(ReservationEffects::default())
     }
 
     /// Removes registrations, and takes over the reservation if the key is its holder's.
@@ -287,9 +298,13 @@ impl State {
     }
 
     /// Releases the reservation. A registrant that does not hold it releases nothing, without an error.
-    fn release(&mut self, host: &HostId, kind: Option<ReservationType>) -> Result<Change, Status> {
+    fn release(
+        &mut self,
+        host: &HostId,
+        kind: Option<ReservationType>,
+    ) -> Result<ReservationEffects, Status> {
         let Some(held) = self.reservation.filter(|_| self.is_held_by(host)) else {
-            return Ok(Change::default());
+            return Ok(ReservationEffects::default());
         };
         if kind != Some(held.kind) {
             return Err(BAD_FIELD);
@@ -298,12 +313,12 @@ impl State {
         Ok(self.released(host, held.kind))
     }
 
-    fn clear(&mut self, host: &HostId) -> Change {
+    fn clear(&mut self, host: &HostId) -> ReservationEffects {
         let others = self.others(host).into_iter();
         let notices = others.map(|other| (other, Notification::ReservationPreempted)).collect();
         self.registrants.clear();
         self.reservation = None;
-        self.grow();
-        Change { notices, aborts: false }
+        self.increment_generation();
+        ReservationEffects { notices, aborts: false }
     }
 }

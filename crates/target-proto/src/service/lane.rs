@@ -1,7 +1,7 @@
 //! Admin commands and events of one lane: their effect on its session and on the commands in execution.
 
 use super::plane::try_again;
-use super::{Command, Driver, Plane, Port, execute, grant_claim};
+use super::{Driver, Plane, Port, ServiceCommand, execute, grant_claim};
 use crate::execution::{Environment, Execution, Namespace};
 use crate::session::Session;
 use crate::{CloseReason, ConnectRefused, Connected, TargetEvent};
@@ -87,7 +87,7 @@ pub fn run_admin<L: Lane>(lane: &mut L, slot: u16) -> Result<bool, L::Error> {
     let reply = {
         let (session, mut driver) = lane.control();
         let (sqe, data) = (&admin.sqe, admin.data(buffer.as_deref()));
-        execute(&mut driver, session, Command { now, port, sqe, data }, &mut page)
+        execute(&mut driver, session, ServiceCommand { now, port, sqe, data }, &mut page)
     };
     if reply.postponed {
         let (execution, mut env) = lane.parts();
@@ -107,8 +107,10 @@ pub fn run_admin<L: Lane>(lane: &mut L, slot: u16) -> Result<bool, L::Error> {
             lane.granted();
         }
         let (execution, mut env) = lane.parts();
-        match reply.look_up {
-            Some(wanted) => execution.look_up(&mut env, slot, (&admin.sqe, buffer), wanted),
+        match reply.status_query {
+            Some(wanted) => {
+                execution.query_block_status(&mut env, slot, (&admin.sqe, buffer), wanted)
+            }
             None => execution.answer(&mut env, slot, reply.completion, buffer, &page),
         }
     }
@@ -202,7 +204,7 @@ pub fn close<L: Lane>(lane: &mut L) {
     }
     lane.hang_up();
     let (execution, mut env) = lane.parts();
-    for slot in execution.looking_up().collect::<Vec<_>>() {
+    for slot in execution.status_query_slots().collect::<Vec<_>>() {
         env.cancel(slot);
     }
     execution.close(|buffer| env.give(buffer));
@@ -213,7 +215,7 @@ pub fn close<L: Lane>(lane: &mut L) {
 pub fn leave<D: Driver>(driver: &mut D, session: Session) {
     if let Some(leaving) = session.leave() {
         driver.control(|Plane { target, presences, .. }| {
-            leaving.tell(target, presences);
+            leaving.report(target, presences);
             ((), try_again(presences))
         });
     }
@@ -222,7 +224,7 @@ pub fn leave<D: Driver>(driver: &mut D, session: Session) {
 /// Runs the steps at the end of a lane's turn, before it sends.
 #[inline]
 pub fn before_sending<L: Lane>(lane: &mut L) {
-    lane.session().tell_traffic();
+    lane.session().report_traffic();
     let (execution, mut env) = lane.parts();
     execution.begin_due(&mut env);
 }

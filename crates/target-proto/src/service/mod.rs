@@ -29,7 +29,7 @@ pub use reactor::{
     Closing, Reactor, Rules, admits, arrived, check_after_pause, close_newcomers, close_overdue,
     close_stale, fence, finish, handle_event, handle_event_of, hold_places, reserved, try_again,
 };
-pub use reply::Reply;
+pub use reply::ServiceReply;
 
 use super::session::{Request, Session, State};
 use super::{ConnectRefused, Connected, Outcome};
@@ -129,7 +129,7 @@ pub trait Driver {
 
 /// An admin or fabrics command with its data from the host.
 #[derive(Clone, Copy)]
-struct Command<'a, C> {
+struct ServiceCommand<'a, C> {
     /// Time of this turn.
     now: Instant,
     port: Port<C>,
@@ -141,19 +141,19 @@ struct Command<'a, C> {
 fn execute<D: Driver>(
     driver: &mut D,
     session: &mut Session,
-    command: Command<'_, D::Connection>,
+    command: ServiceCommand<'_, D::Connection>,
     page: &mut Vec<u8>,
-) -> Reply {
-    let Command { now, sqe, data, .. } = command;
+) -> ServiceReply {
+    let ServiceCommand { now, sqe, data, .. } = command;
     let request = session.request(sqe);
     if let Err(status) = session.admits(request) {
         driver.note(&Note::NotAdmitted(sqe, session.state(), status));
-        return Reply::completed(status, 0);
+        return ServiceReply::completed(status, 0);
     }
     let Some(connected) = session.claim().or(session.queue()) else {
         return connect::connect(driver, session, command);
     };
-    if request == Request::Authentication && connected.asked.is_some() {
+    if request == Request::Authentication && connected.requirement.is_some() {
         return authenticate::authenticate(driver, session, command, page);
     }
     let (cntlid, qid) = (connected.cntlid, connected.qid);
@@ -162,12 +162,14 @@ fn execute<D: Driver>(
         _ => (target.fabrics_command(now, cntlid, qid, sqe), None),
     });
     match outcome {
-        Outcome::Complete { status, result } => Reply::completed(status, result),
-        Outcome::Pending => Reply::default(),
-        Outcome::LookUp(wanted) => Reply { look_up: Some(wanted), ..Reply::default() },
+        Outcome::Complete { status, result } => ServiceReply::completed(status, result),
+        Outcome::Pending => ServiceReply::default(),
+        Outcome::LookUp(wanted) => {
+            ServiceReply { status_query: Some(wanted), ..ServiceReply::default() }
+        }
         Outcome::Disconnected => {
             session.disconnected();
-            Reply { ends: true, ..Reply::completed(Status::SUCCESS, 0) }
+            ServiceReply { ends: true, ..ServiceReply::completed(Status::SUCCESS, 0) }
         }
     }
 }

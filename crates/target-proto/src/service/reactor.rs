@@ -21,13 +21,13 @@ const TRANSFER_CHECK_MIN: Duration = Duration::from_millis(1);
 /// Reason for which a reactor closes a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
-    /// The control plane closes its queue.
+    /// The control plane closes the lane's queue.
     ByControl(CloseReason),
-    /// Its host has closed the connection, and connects again.
+    /// The host has closed the connection, and connects again.
     Stale,
-    /// It has not connected a queue in time.
+    /// The host has not connected a queue in time.
     Unconnected,
-    /// Its host has kept a buffer for longer than this, for the reason in the text, and other lanes wait for buffers.
+    /// The host has kept a buffer for longer than this, for the reason in the text, and other lanes wait for buffers.
     Overdue(&'static str, Duration),
 }
 

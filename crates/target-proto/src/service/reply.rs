@@ -5,11 +5,11 @@ use roadtrain_wire::status::Status;
 
 /// Steps for a connection after an admin or fabrics command.
 #[derive(Debug, Default)]
-pub struct Reply {
+pub struct ServiceReply {
     /// Status and result of its completion; `None` for an asynchronous event request.
     pub completion: Option<(Status, u64)>,
     /// Query to a store, whose result completes the command.
-    pub look_up: Option<LookUp>,
+    pub status_query: Option<LookUp>,
     /// True if a queue was claimed.
     pub connected: bool,
     /// True if the host was granted the queue.
@@ -20,14 +20,14 @@ pub struct Reply {
     pub ends: bool,
 }
 
-impl Reply {
+impl ServiceReply {
     /// Returns the reply for a completed command.
     pub(super) fn completed(status: Status, result: u64) -> Self {
-        Reply { completion: Some((status, result)), ..Reply::default() }
+        ServiceReply { completion: Some((status, result)), ..ServiceReply::default() }
     }
 
     /// Returns the reply for a waiting command.
     pub(super) fn postponed() -> Self {
-        Reply { postponed: true, ..Reply::default() }
+        ServiceReply { postponed: true, ..ServiceReply::default() }
     }
 }

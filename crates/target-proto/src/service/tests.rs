@@ -92,20 +92,20 @@ fn connect(
     session: &mut Session,
     (cntlid, qid): (u16, u16),
     connection: u32,
-) -> Reply {
+) -> ServiceReply {
     let sqe = Connect { recfmt: 0, qid, sqsize: 31, cattr: 0, kato_ms: 0 }.emit();
     let data = ConnectData::new([1; 16], cntlid, SUBSYSTEM, HOST);
     let local = (Ipv4Addr::LOCALHOST, 4420).into();
     let port = Port { local, connection: Some(connection), since: NOW };
-    let command = Command { now: NOW, port, sqe: &sqe, data: data.as_bytes() };
+    let command = ServiceCommand { now: NOW, port, sqe: &sqe, data: data.as_bytes() };
     execute(driver, session, command, &mut Vec::new())
 }
 
 /// Executes a command over the connection of this number.
-fn run(driver: &mut OneReactor, session: &mut Session, sqe: &Sqe, connection: u32) -> Reply {
+fn run(driver: &mut OneReactor, session: &mut Session, sqe: &Sqe, connection: u32) -> ServiceReply {
     let local = (Ipv4Addr::LOCALHOST, 4420).into();
     let port = Port { local, connection: Some(connection), since: NOW };
-    let command = Command { now: NOW, port, sqe, data: &[] };
+    let command = ServiceCommand { now: NOW, port, sqe, data: &[] };
     execute(driver, session, command, &mut Vec::new())
 }
 
@@ -119,7 +119,7 @@ fn controller(driver: &mut OneReactor) -> (u16, Session) {
 }
 
 /// Returns the status of a completed reply.
-fn status(reply: &Reply) -> Status {
+fn status(reply: &ServiceReply) -> Status {
     reply.completion.unwrap().0
 }
 
@@ -161,7 +161,7 @@ fn stale_connections_are_closed_before_a_connect_is_executed() {
     assert!(reply.postponed && reply.completion.is_none(), "{reply:?}");
     assert_eq!(driver.messages, [Broadcast::CloseStale(HOST.into())]);
     old.end();
-    old.leave().unwrap().tell(&mut driver.target, &mut driver.presences);
+    old.leave().unwrap().report(&mut driver.target, &mut driver.presences);
     assert!(connect(&mut driver, &mut new, (0xffff, 0), 2).granted);
 }
 

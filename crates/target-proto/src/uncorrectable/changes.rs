@@ -39,7 +39,7 @@ pub enum Step<W> {
 
 /// A save in progress.
 #[derive(Debug)]
-struct Save<W> {
+struct MarksSave<W> {
     /// Marks that take effect when it is done.
     next: Extents,
     waiting: Vec<W>,
@@ -57,7 +57,7 @@ pub struct Marks<W> {
     has_failed: bool,
     /// Marks with all requested changes.
     wanted: Extents,
-    save: Option<Save<W>>,
+    save: Option<MarksSave<W>>,
     /// Waiters for the next save.
     waiting: Vec<W>,
 }
@@ -155,12 +155,12 @@ impl<W> Marks<W> {
         }
         let (next, waiting) = (self.wanted.clone(), core::mem::take(&mut self.waiting));
         steps.push(Step::Save(image::emit(&next).into()));
-        self.save = Some(Save { next, waiting });
+        self.save = Some(MarksSave { next, waiting });
     }
 
     /// Ends a save. If it has failed nothing changes now, though the next start of the target may find the change.
     pub fn saved(&mut self, is_saved: bool, steps: &mut Vec<Step<W>>) {
-        let Some(Save { next, mut waiting }) = self.save.take() else { return };
+        let Some(MarksSave { next, mut waiting }) = self.save.take() else { return };
         self.has_failed = !is_saved;
         if is_saved {
             (self.marks, self.doubtful) = (next, Extents::default());

@@ -10,11 +10,11 @@ pub const MARKS_MAX: usize = 1024;
 pub const SPLIT_MAX: usize = 2 * MARKS_MAX;
 
 /// Start and end of a range.
-type Extent = (u64, u64);
+type ByteExtent = (u64, u64);
 
 /// Sorted ranges without a common byte. Adjacent ranges are merged.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Extents(Vec<Extent>);
+pub struct Extents(Vec<ByteExtent>);
 
 impl Extents {
     /// Returns the number of ranges.
@@ -79,7 +79,7 @@ impl Extents {
     }
 }
 
-fn ends(range: &ByteRange) -> Extent {
+fn ends(range: &ByteRange) -> ByteExtent {
     (range.offset, range.offset.saturating_add(range.len))
 }
 

@@ -21,7 +21,7 @@ const HEAD: &str = "roadtrain-uncorrectable 1";
 pub(super) fn emit(marks: &Extents) -> Vec<u8> {
     let mut text = format!("{HEAD}\n");
     for ByteRange { offset, len } in marks.iter() {
-        let _ = writeln!(text, "marked {offset} {len}"); // a string takes everything
+        let _ = writeln!(text, "marked {offset} {len}"); // writing to a string does not fail
     }
     seal(text)
 }

@@ -53,7 +53,7 @@ fn numd((lid, numd): (u8, u32)) -> u32 {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ArbitraryStep {
     Admin(Sqe, Vec<u8>),
     Fabrics(u16, Sqe),
     Connect(Vec<u8>, Vec<u8>),
@@ -63,16 +63,16 @@ enum Step {
     Disconnect(u16),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ArbitraryStep> {
     prop_oneof![
         12 => (sqe(), prop_oneof![Just(vec![]), Just(vec![0; 512]), vec(any::<u8>(), 0..600)])
-            .prop_map(|(sqe, data)| Step::Admin(sqe, data)),
-        2 => (0..4u16, sqe()).prop_map(|(qid, sqe)| Step::Fabrics(qid, sqe)),
-        1 => (vec(any::<u8>(), 64), vec(any::<u8>(), 1024)).prop_map(|(a, b)| Step::Connect(a, b)),
-        2 => (0..200u16, any::<u16>()).prop_map(|(qid, sqsize)| Step::ConnectIo(qid, sqsize)),
-        2 => (0..5u32, 0..100u64).prop_map(|(nsid, blocks)| Step::Change(nsid, blocks)),
-        1 => (0..7000u32).prop_map(Step::Wait),
-        1 => (0..4u16).prop_map(Step::Disconnect),
+            .prop_map(|(sqe, data)| ArbitraryStep::Admin(sqe, data)),
+        2 => (0..4u16, sqe()).prop_map(|(qid, sqe)| ArbitraryStep::Fabrics(qid, sqe)),
+        1 => (vec(any::<u8>(), 64), vec(any::<u8>(), 1024)).prop_map(|(a, b)| ArbitraryStep::Connect(a, b)),
+        2 => (0..200u16, any::<u16>()).prop_map(|(qid, sqsize)| ArbitraryStep::ConnectIo(qid, sqsize)),
+        2 => (0..5u32, 0..100u64).prop_map(|(nsid, blocks)| ArbitraryStep::Change(nsid, blocks)),
+        1 => (0..7000u32).prop_map(ArbitraryStep::Wait),
+        1 => (0..4u16).prop_map(ArbitraryStep::Disconnect),
     ]
 }
 
@@ -99,25 +99,27 @@ fn check_outcome(sqe: &Sqe, outcome: Outcome, out: &[u8]) {
 }
 
 /// Runs one step against controller `cntlid`.
-fn run(script: &mut Script, cntlid: u16, step: &Step) {
+fn run(script: &mut Script, cntlid: u16, step: &ArbitraryStep) {
     let now = script.now;
     match step {
-        Step::Admin(sqe, data) => {
+        ArbitraryStep::Admin(sqe, data) => {
             let mut out = Vec::new();
             let outcome = script.target.admin_command(now, cntlid, sqe, data, &mut out);
             check_outcome(sqe, outcome, &out);
         }
-        Step::Fabrics(qid, sqe) => drop(script.target.fabrics_command(now, cntlid, *qid, sqe)),
-        Step::Connect(sqe, data) => {
+        ArbitraryStep::Fabrics(qid, sqe) => {
+            let _ = script.target.fabrics_command(now, cntlid, *qid, sqe);
+        }
+        ArbitraryStep::Connect(sqe, data) => {
             let sqe = Sqe::read_from_bytes(sqe).unwrap();
             let _ = script.target.connect(now, &sqe, data, local(), RANDOM);
         }
-        Step::ConnectIo(qid, sqsize) => {
+        ArbitraryStep::ConnectIo(qid, sqsize) => {
             let connect = Connect { recfmt: 0, qid: *qid, sqsize: *sqsize, cattr: 0, kato_ms: 0 };
             let data = ConnectData::new(HOSTID, cntlid, NQN, HOST);
             let _ = script.target.connect(now, &connect.emit(), data.as_bytes(), local(), RANDOM);
         }
-        Step::Change(nsid, blocks) => {
+        ArbitraryStep::Change(nsid, blocks) => {
             let target = &mut script.target;
             let _ = target.apply(&[resize(*nsid, *blocks)]);
             let _ = match blocks % 3 {
@@ -129,11 +131,11 @@ fn run(script: &mut Script, cntlid: u16, step: &Step) {
                 }]),
             };
         }
-        Step::Wait(ms) => {
+        ArbitraryStep::Wait(ms) => {
             script.wait(Duration::from_millis(u64::from(*ms)));
             script.target.handle_timeout(script.now);
         }
-        Step::Disconnect(qid) => script.target.disconnect(cntlid, *qid),
+        ArbitraryStep::Disconnect(qid) => script.target.disconnect(cntlid, *qid),
     }
 }
 

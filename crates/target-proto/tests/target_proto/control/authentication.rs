@@ -49,11 +49,11 @@ fn secured(host: &str, subsystem: &str) -> SecuredAs {
 }
 
 #[test]
-fn who_is_asked() {
+fn hosts_that_have_to_authenticate() {
     let plain = || authentication(1);
     let all = Authentication { required: true, ..plain() };
     let one = Authentication { required_at: [NQN.to_owned()].into(), ..plain() };
-    for (authentication, nqn, host, is_asked) in [
+    for (authentication, nqn, host, is_required) in [
         (plain(), NQN, HOST, true),
         (plain(), NQN, STRANGER, false),
         (plain(), DISCOVERY_NQN, HOST, false),
@@ -66,19 +66,19 @@ fn who_is_asked() {
         (Authentication::default(), NQN, HOST, false),
     ] {
         let connected = admin(&mut script(authentication), Channel::Plain, nqn, host);
-        assert_eq!(connected.asked.is_some(), is_asked, "{nqn} {host}");
+        assert_eq!(connected.requirement.is_some(), is_required, "{nqn} {host}");
     }
-    // Where a PSK has to be generated, no host is admitted without.
+    // If a PSK has to be generated, no host is admitted without.
     let tls_at = [NQN.to_owned()].into();
     let mut script = script(Authentication { tls_at, ..authentication(1) });
-    let asked = admin(&mut script, Channel::Securable, NQN, STRANGER).asked.unwrap();
-    assert_eq!(asked.concatenation, Concatenation::Required);
-    assert_eq!(asked.parties.host_key, None);
+    let requirement = admin(&mut script, Channel::Securable, NQN, STRANGER).requirement.unwrap();
+    assert_eq!(requirement.concatenation, Concatenation::Required);
+    assert_eq!(requirement.parties.host_key, None);
 }
 
 /// The requirement holds for each queue; a configured TLS key does not replace the authentication.
 #[test]
-fn every_queue_is_asked_whatever_secures_it() {
+fn every_queue_has_to_authenticate_whatever_secures_it() {
     let by_tls = secured(HOST, NQN);
     for channel in [Channel::Plain, Channel::Securable, Channel::Secured(&by_tls)] {
         let former = BTreeMap::from([(HOST.to_owned(), key(9))]);
@@ -88,12 +88,12 @@ fn every_queue_is_asked_whatever_secures_it() {
         script.enable(queue.cntlid);
         let data = ConnectData::new(HOSTID, queue.cntlid, NQN, HOST);
         let lane = script.connect_over(channel, 1, &data).unwrap();
-        for asked in [queue.asked.unwrap(), lane.asked.clone().unwrap()] {
-            assert_eq!(asked.parties.host_key, Some(key(1).transform(HOST)));
-            assert_eq!(asked.former, Some(key(9).transform(HOST)));
+        for requirement in [queue.requirement.unwrap(), lane.requirement.clone().unwrap()] {
+            assert_eq!(requirement.parties.host_key, Some(key(1).transform(HOST)));
+            assert_eq!(requirement.former, Some(key(9).transform(HOST)));
         }
         // No I/O queue generates a PSK.
-        assert_eq!(lane.asked.unwrap().concatenation, Concatenation::Refused);
+        assert_eq!(lane.requirement.unwrap().concatenation, Concatenation::Refused);
     }
 }
 
@@ -117,7 +117,7 @@ fn a_host_with_a_tls_key_has_to_use_it_or_another_one() {
 
 /// The handshake used a key that was removed meanwhile.
 #[test]
-fn a_stream_whose_key_was_removed_is_nobodys() {
+fn a_connection_whose_key_was_removed_is_refused() {
     let mut script = script(Authentication::default());
     let by_tls = secured(HOST, NQN);
     let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
@@ -180,13 +180,13 @@ fn a_host_has_keys_of_its_own_at_a_subsystem() {
     let mut script = script(authentication(1));
     script.target.apply(&set(HOST, keys(2))).unwrap();
     script.target.apply(&set(STRANGER, keys(3))).unwrap();
-    let mut asks = |nqn, host| {
-        let asked = admin(&mut script, Channel::Plain, nqn, host).asked;
-        asked.map(|asked| asked.parties.host_key.unwrap())
+    let mut required_key = |nqn, host| {
+        let requirement = admin(&mut script, Channel::Plain, nqn, host).requirement;
+        requirement.map(|requirement| requirement.parties.host_key.unwrap())
     };
-    assert_eq!(asks(NQN, HOST), Some(key(2).transform(HOST)));
-    assert_eq!(asks(PRIVATE_NQN, HOST), Some(key(1).transform(HOST)));
-    assert_eq!(asks(NQN, STRANGER), Some(key(3).transform(STRANGER)));
+    assert_eq!(required_key(NQN, HOST), Some(key(2).transform(HOST)));
+    assert_eq!(required_key(PRIVATE_NQN, HOST), Some(key(1).transform(HOST)));
+    assert_eq!(required_key(NQN, STRANGER), Some(key(3).transform(STRANGER)));
     assert_eq!(ended(&mut script), [0; 0]);
     // One host still has the key for all, the other has none.
     let own = admin(&mut script, Channel::Plain, NQN, STRANGER).cntlid;
@@ -248,7 +248,7 @@ fn fields_of_authentication_commands_are_checked() {
 
 /// A connected host that authenticates again has the time of the first message; a failure ends the connection at once.
 #[test]
-fn who_begins_again_is_not_believed_for_longer() {
+fn a_repeated_authentication_has_a_deadline() {
     let (mut session, _) = authenticated(NQN, false);
     assert_eq!((session.state(), session.deadline()), (State::Live, None));
     let mut host = Host::new(keys().parties(HOST, NQN), Offer::default(), 8);
@@ -264,10 +264,10 @@ fn who_begins_again_is_not_believed_for_longer() {
 }
 
 #[test]
-fn who_begins_again_needs_the_key_of_now() {
+fn a_repeated_authentication_needs_the_current_key() {
     let (mut session, _) = authenticated(NQN, false);
-    let asked = admin(&mut script(authentication(9)), Channel::Plain, NQN, HOST).asked;
-    session.authenticator().unwrap().renew(*asked.unwrap());
+    let requirement = admin(&mut script(authentication(9)), Channel::Plain, NQN, HOST).requirement;
+    session.authenticator().unwrap().renew(*requirement.unwrap());
     let mut host = host_of(8);
     send(&mut session, &host.negotiate());
     let message = reply(&mut session, &mut host);
@@ -277,19 +277,19 @@ fn who_begins_again_needs_the_key_of_now() {
 }
 
 /// A message whose computation is pending, with its command.
-struct Waiting(Sqe, Vec<u8>, Work);
+struct PendingMessage(Sqe, Vec<u8>, Work);
 
 /// Sends a message; the host waits for its completion.
-fn begin(session: &mut Session, now: Instant, message: Vec<u8>) -> Waiting {
+fn begin(session: &mut Session, now: Instant, message: Vec<u8>) -> PendingMessage {
     let fields = fabrics::Authentication::of_nvme(message.len() as u32);
     let sqe = fields.emit(fctype::AUTHENTICATION_SEND);
     let (reaction, _) = command(session, &sqe, &message);
     let Reaction::Compute(work) = reaction else { panic!("{reaction:?}") };
     session.authenticates(now, TIME);
-    Waiting(sqe, message, work)
+    PendingMessage(sqe, message, work)
 }
 
-impl Waiting {
+impl PendingMessage {
     /// Completes the message.
     fn end(self, session: &mut Session, now: Instant) {
         self.2.compute();
@@ -312,7 +312,7 @@ fn host_of(t_id: u16) -> Host {
 
 /// The host has its time for its own part; the computations of one authentication do not count.
 #[test]
-fn a_newcomer_is_given_back_the_time_in_which_it_waits_for_us() {
+fn an_unauthenticated_host_is_credited_the_time_of_computations() {
     // The host has generated a PSK, so its connection stays unauthenticated.
     let (mut session, _) = authenticated(NQN, true);
     let mut newcomers = Newcomers::new(TIME);
@@ -336,7 +336,7 @@ fn a_newcomer_is_given_back_the_time_in_which_it_waits_for_us() {
 
 /// Connections that are authenticated or gone are skipped.
 #[test]
-fn only_newcomers_are_overdue() {
+fn only_unauthenticated_connections_are_overdue() {
     let mut newcomers = Newcomers::new(TIME);
     (0..4).for_each(|second| newcomers.enter(at(second), second));
     let spared = |newcomer| match newcomer {
@@ -354,7 +354,7 @@ fn only_newcomers_are_overdue() {
 }
 
 #[test]
-fn who_begins_again_is_given_back_that_time_as_well() {
+fn a_repeated_authentication_is_credited_that_time_as_well() {
     let (mut session, _) = authenticated(NQN, false);
     for t_id in [8, 9] {
         let mut host = host_of(t_id);
@@ -375,14 +375,14 @@ fn who_begins_again_is_given_back_that_time_as_well() {
 
 /// A host that waits for a computation sends nothing, and is kept alive all the same.
 #[test]
-fn who_waits_for_us_is_kept_alive() {
+fn a_host_that_waits_for_a_computation_is_kept_alive() {
     let mut script = script(authentication(1));
     let (mut session, _) = authenticated_at(&mut script, NQN, false);
     let after = |seconds| Instant(1_000_000_000) + Duration::from_secs(seconds);
     let waiting = begin(&mut session, after(1), host_of(8).negotiate());
     script.target.handle_timeout(after(5));
     assert_eq!(ended(&mut script), [0; 0]);
-    // Its command is retried whenever a computation has ended.
+    // The waiting command is retried whenever a computation has ended.
     let (reaction, _) = command(&mut session, &waiting.0, &waiting.1);
     assert!(matches!(reaction, Reaction::Wait));
     session.authenticates(after(6), TIME);

@@ -207,7 +207,7 @@ fn log_changed(cntlid: u16, cid: u16) -> TargetEvent {
 }
 
 #[test]
-fn changes_are_told_and_counted() {
+fn changes_are_reported_and_counted() {
     let mut script = Script::new();
     let (cntlid, cid) = listening(&mut script);
     let (before, _) = log(&mut script, cntlid);
@@ -281,7 +281,7 @@ fn the_log_refers_to_other_discovery_controllers() {
 }
 
 #[test]
-fn a_change_between_the_pieces_is_told_again() {
+fn a_change_between_the_pieces_is_reported_again() {
     let mut script = Script::new();
     let (cntlid, cid) = listening(&mut script);
     script

@@ -32,7 +32,7 @@ const PLAIN: [(u8, u64, bool); 10] = [
 ];
 
 #[test]
-fn every_feature_tells_default_saved_and_capabilities() {
+fn every_feature_reports_default_saved_and_capabilities() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
     for (fid, default, changeable) in PLAIN {
@@ -127,8 +127,8 @@ fn temperature_thresholds_are_kept() {
 fn queues_are_granted_before_there_are_any() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
-    for asked in [0, 0x0001_0001, 0x00ff_00ff, 0xfffe_fffe] {
-        let sqe = SetFeatures::emit(fid::NUMBER_OF_QUEUES, asked);
+    for requested in [0, 0x0001_0001, 0x00ff_00ff, 0xfffe_fffe] {
+        let sqe = SetFeatures::emit(fid::NUMBER_OF_QUEUES, requested);
         assert_eq!(script.succeed(cntlid, sqe).result, 0x007f_007f);
     }
     for wrong in [0xffff, 0xffff_0000, 0xffff_ffff] {

@@ -58,7 +58,7 @@ fn claims_take_nothing_of_a_hosts_share() {
     script.enable(own.cntlid);
     let lane = claim(&mut script, 1, &data(NQN, HOST, own.cntlid));
     assert_eq!(prove(&mut script, &lane), Ok(()));
-    // Its own share counts, after authentication.
+    // The host's own share counts, after authentication.
     let second = claim(&mut script, 0, &admin);
     assert_eq!(prove(&mut script, &second), Err("connections of the host"));
 }
@@ -97,7 +97,7 @@ fn a_claimed_queue_is_still_its_owners() {
     let own = claim(&mut script, 1, &lane);
     assert_eq!(prove(&mut script, &own), Ok(()));
     assert_eq!(prove(&mut script, &other), Err("QID"), "which is connected");
-    // Its end does not affect the owner's queue.
+    // The end of the refused claim does not affect the owner's queue.
     script.target.withdraw(&other);
     assert_eq!(script.target.controllers().map(|one| one.io_queues).sum::<usize>(), 1);
 }
@@ -191,13 +191,17 @@ fn before_the_proof_every_connect_is_answered_alike() {
         let queue = claim(&mut script, qid, &data);
         assert_eq!(queue.result & !0xffff, AUTHREQ_ATR, "{what}");
         assert_eq!(queue.refusal().map(|refused| refused.field), field, "{what}");
-        let asked = queue.asked.clone().unwrap();
-        assert_eq!(asked.concatenation, Concatenation::Refused, "{what}");
-        assert_eq!(asked.parties.host_key.is_some(), field.is_none(), "{what}: the key that fits");
+        let requirement = queue.requirement.clone().unwrap();
+        assert_eq!(requirement.concatenation, Concatenation::Refused, "{what}");
+        assert_eq!(
+            requirement.parties.host_key.is_some(),
+            field.is_none(),
+            "{what}: the key that fits"
+        );
         assert_eq!(prove(&mut script, &queue).err(), field, "{what}");
         assert!(script.target.controllers().count() <= 2, "{what}");
     }
-    // Where no authentication is required the host gets the reason at once.
+    // If no authentication is required, the host gets the reason at once.
     let mut open = Script::new();
     let refused = open.claim_over(Channel::Plain, 0, &data(NOWHERE, HOST, CNTLID_DYNAMIC));
     assert_eq!(refused.map(|queue| queue.cntlid).map_err(|one| one.field), Err("SUBNQN"));
@@ -218,7 +222,7 @@ fn without_tls_a_subsystem_that_needs_it_is_not_there() {
 }
 
 /// A granted controller, and a change of the configuration.
-struct Change {
+struct AdmissionChange {
     what: &'static str,
     nqn: &'static str,
     /// True if its host is authenticated.
@@ -234,7 +238,7 @@ struct Change {
 #[test]
 fn a_change_ends_what_would_not_be_let_in_any_more() {
     let none = Authentication::default;
-    let stays = Change {
+    let stays = AdmissionChange {
         what: "nothing",
         nqn: NQN,
         proves: false,
@@ -249,7 +253,7 @@ fn a_change_ends_what_would_not_be_let_in_any_more() {
     let keyed = Authentication { keys: keys(), ..none() };
     let change = |what, authentication: &Authentication, ends| {
         let authentication = authentication.clone();
-        Change { what, authentication, ends, ..stays }
+        AdmissionChange { what, authentication, ends, ..stays }
     };
     let allowed = TlsUse::Allowed;
     let changes = [
@@ -257,16 +261,22 @@ fn a_change_ends_what_would_not_be_let_in_any_more() {
         change("a proof of everybody", &all, true),
         change("a proof at its subsystem", &at(NQN), true),
         change("a proof elsewhere", &at(PRIVATE_NQN), false),
-        Change { proves: true, ..change("it has proved it", &all, false) },
-        Change { nqn: DISCOVERY_NQN, ..change("discovery by anybody", &keyed, false) },
-        Change { nqn: DISCOVERY_NQN, ..change("discovery", &all, true) },
+        AdmissionChange { proves: true, ..change("it has proved it", &all, false) },
+        AdmissionChange { nqn: DISCOVERY_NQN, ..change("discovery by anybody", &keyed, false) },
+        AdmissionChange { nqn: DISCOVERY_NQN, ..change("discovery", &all, true) },
         change("TLS at its subsystem", &tls_at(NQN), true),
         change("TLS elsewhere", &tls_at(PRIVATE_NQN), false),
-        Change { proves: true, ..change("TLS, though it has proved it", &tls_at(NQN), true) },
-        Change { tls: TlsUse::Required, ..change("TLS at its listener", &none(), true) },
-        Change { tls: allowed, ..change("TLS for those who like", &none(), false) },
-        Change { tls: allowed, has_tls_key: true, ..change("its TLS key", &none(), true) },
-        Change { has_tls_key: true, ..change("a TLS key for another listener", &none(), false) },
+        AdmissionChange {
+            proves: true,
+            ..change("TLS, though it has proved it", &tls_at(NQN), true)
+        },
+        AdmissionChange { tls: TlsUse::Required, ..change("TLS at its listener", &none(), true) },
+        AdmissionChange { tls: allowed, ..change("TLS for those who like", &none(), false) },
+        AdmissionChange { tls: allowed, has_tls_key: true, ..change("its TLS key", &none(), true) },
+        AdmissionChange {
+            has_tls_key: true,
+            ..change("a TLS key for another listener", &none(), false)
+        },
         stays,
     ];
     for change in &changes {

@@ -89,7 +89,7 @@ fn namespaces_are_described() {
 }
 
 #[test]
-fn what_a_store_is_good_at_is_told() {
+fn block_limits_of_a_store_are_reported() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
     let limits = BlockLimits {
@@ -216,7 +216,7 @@ fn command_set_pages_are_the_nvm_command_sets() {
 }
 
 #[test]
-fn command_sets_are_told_of_this_controller_only() {
+fn command_sets_are_reported_for_this_controller_only() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
     let of = |cntid: u16| {

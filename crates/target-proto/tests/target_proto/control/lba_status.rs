@@ -114,7 +114,7 @@ fn changes_of_a_namespace_count_at_once() {
 }
 
 #[test]
-fn whoever_does_not_know_calls_everything_allocated() {
+fn unknown_blocks_are_reported_as_allocated() {
     let list = |blocks, bytes| {
         let mut octets = vec![0xee; bytes];
         let (bytes, patience) = (bytes as u32, Duration::ZERO);

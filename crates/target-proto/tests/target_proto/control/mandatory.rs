@@ -12,11 +12,11 @@ const FEATURES_IO: [u8; 8] = [
     fid::ARBITRATION,
     fid::POWER_MANAGEMENT,
     fid::TEMPERATURE_THRESHOLD,
-    fid::VOLATILE_WRITE_CACHE, // there is one
+    fid::VOLATILE_WRITE_CACHE, // there is a cache
     fid::NUMBER_OF_QUEUES,
     fid::ASYNC_EVENT_CONFIG,
     fid::KEEP_ALIVE_TIMER,
-    fid::COMMAND_SET_PROFILE, // CAP.CSS says that there are command sets to choose
+    fid::COMMAND_SET_PROFILE, // CAP.CSS reports selectable command sets
 ];
 /// Features of the NVM command set.
 const FEATURES_NVM: [u8; 2] = [fid::ERROR_RECOVERY, fid::WRITE_ATOMICITY];
@@ -28,7 +28,7 @@ const PAGES_IO: [(u8, u32); 7] = [
     (lid::SMART, 512),
     (lid::FIRMWARE_SLOT, 512),
     (lid::COMMAND_EFFECTS, 4096),
-    (lid::ANA, 4096), // CMIC says that there is ANA
+    (lid::ANA, 4096), // CMIC reports ANA
     (lid::FEATURE_EFFECTS, 1024),
 ];
 const PAGES_DISCOVERY: [(u8, u32); 3] =

@@ -233,7 +233,7 @@ fn another_store_under_an_nsid_is_a_namespace_that_goes_and_another_that_comes()
         assert_eq!(
             served(&script, cntlid),
             [3],
-            "a host that has not looked yet would write there"
+            "a host that has not read the list yet would write there"
         );
         script.wait(Duration::from_secs(4));
         script.succeed(cntlid, Sqe::new(opcode::KEEP_ALIVE, 0));
@@ -244,7 +244,7 @@ fn another_store_under_an_nsid_is_a_namespace_that_goes_and_another_that_comes()
     assert_eq!(served(&script, cntlid), [3], "the host has seen it, and needs time to act on it");
     assert!(!has_changed(&mut script));
     appear(&mut script, &[cntlid]);
-    assert!(has_changed(&mut script), "lanes are told");
+    assert!(has_changed(&mut script), "lanes are notified");
     assert_eq!((served(&script, cntlid), active(&mut script, cntlid)), (vec![1, 3], vec![1, 3]));
     let later = script.controller(NQN);
     apply(&mut script, &config()).unwrap();
@@ -302,11 +302,11 @@ fn a_namespace_appears_on_all_paths_of_a_host_together() {
     let all = [paths[0], paths[1], stranger];
     appear(&mut script, &all);
     let now = |script: &Script| paths.map(|path| served(script, path));
-    assert_eq!(now(&script), [[3], [3]], "the second path has not looked");
+    assert_eq!(now(&script), [[3], [3]], "the second path has not read the list");
     assert_eq!(served(&script, stranger), [1, 3], "others do not wait for it");
     script.target.disconnect(paths[1], 0);
     appear(&mut script, &[paths[0], stranger]);
-    assert_eq!(served(&script, paths[0]), [1, 3], "a path that is gone holds nobody up");
+    assert_eq!(served(&script, paths[0]), [1, 3], "a path that is gone delays no other path");
 }
 
 #[test]

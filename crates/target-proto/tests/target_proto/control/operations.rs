@@ -51,11 +51,11 @@ fn config() -> impl Strategy<Value = TargetConfig> {
     let ports = btree_map(1u16..4, 0usize..3, 0..3);
     let config = (subsystems.prop_shuffle(), ports).prop_map(|(subsystems, ports)| {
         let uses = [TlsUse::Off, TlsUse::Allowed, TlsUse::Required];
-        let asks = |(at, tls)| Listener { tls: uses[tls], ..listener(at) };
+        let with_tls = |(at, tls)| Listener { tls: uses[tls], ..listener(at) };
         let ana = ports.iter().filter(|(at, _)| *at % 2 == 1);
         let ana =
             ana.map(|(at, tls)| (AnaListener::Tcp(listener(*at).address), AnaState::ALL[*tls]));
-        let (ana, listeners) = (ana.collect(), ports.into_iter().map(asks).collect());
+        let (ana, listeners) = (ana.collect(), ports.into_iter().map(with_tls).collect());
         TargetConfig { subsystems, listeners, ana, ..TargetConfig::default() }
     });
     config.prop_filter("a store that is there twice", |config| config.check().is_ok())

@@ -1,5 +1,5 @@
-//! Every command that the Linux host has sent to the Linux target on an admin queue completes sensibly here, and with
-//! success where the kernel reports success.
+//! Every admin command that the Linux host has sent to the Linux target has a sensible completion here: success where
+//! the kernel reports success.
 
 use super::script::{RANDOM, Script, local};
 use crate::capture;
@@ -27,15 +27,15 @@ fn target(name: &str) -> Script {
 }
 
 /// A command as recorded, with the kernel's status (`None`: its completion was not recorded).
-struct Command {
+struct RecordedCommand {
     connection: usize,
     sqe: Sqe,
     data: Vec<u8>,
     kernel: Option<Status>,
 }
 
-fn commands(name: &str) -> Vec<Command> {
-    let mut commands: Vec<Command> = Vec::new();
+fn commands(name: &str) -> Vec<RecordedCommand> {
+    let mut commands: Vec<RecordedCommand> = Vec::new();
     let mut open: HashMap<(usize, u16), usize> = HashMap::new();
     for pdu in capture::pdus(name) {
         if pdu.from_host && pdu.octets[0] == PduType::CapsuleCmd as u8 {
@@ -46,7 +46,7 @@ fn commands(name: &str) -> Vec<Command> {
             let length = sqe.sgl.length.get() as usize;
             let data = if pdo == 0 { &[] } else { &pdu.octets[pdo..pdo + length] };
             let (connection, data) = (pdu.connection, data.to_vec());
-            commands.push(Command { connection, sqe, data, kernel: None });
+            commands.push(RecordedCommand { connection, sqe, data, kernel: None });
         } else if pdu.octets[0] == PduType::CapsuleResp as u8 {
             let cqe = CapsuleResp::ref_from_prefix(&pdu.octets).unwrap().0.cqe;
             let index = open[&(pdu.connection, cqe.cid.get())];
@@ -59,8 +59,8 @@ fn commands(name: &str) -> Vec<Command> {
     commands
 }
 
-/// Returns the deliberate differences to the kernel: authentication is not offered, an unknown log page has a status of
-/// its own, an unknown feature is unknown whatever its data, and the recorded kernels had no CNS 05h.
+/// Returns the deliberate differences to the kernel. Authentication is not offered, and an unknown log page has a
+/// status of its own. An unknown feature is unknown whatever its data. The recorded kernels had no CNS 05h.
 fn differs(sqe: &Sqe) -> Option<Status> {
     let fctype = sqe.fctype();
     match sqe.opcode {
@@ -88,7 +88,7 @@ struct Replay {
 }
 
 impl Replay {
-    fn connect(&mut self, name: &str, command: &Command) {
+    fn connect(&mut self, name: &str, command: &RecordedCommand) {
         let mut data = ConnectData::read_from_bytes(&command.data).unwrap();
         if data.cntlid.get() != 0xffff {
             // The kernel's controller corresponds to this one.
@@ -105,7 +105,7 @@ impl Replay {
         }
     }
 
-    fn admin(&mut self, name: &str, command: &Command, cntlid: u16) {
+    fn admin(&mut self, name: &str, command: &RecordedCommand, cntlid: u16) {
         let (sqe, mut out) = (&command.sqe, Vec::new());
         let outcome =
             self.script.target.admin_command(self.script.now, cntlid, sqe, &command.data, &mut out);

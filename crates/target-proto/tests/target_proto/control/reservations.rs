@@ -181,7 +181,7 @@ fn next_log(script: &mut Script, cntlid: u16, rae: bool) -> (u64, u8, u8, u32) {
 }
 
 #[test]
-fn hosts_hear_what_others_do() {
+fn hosts_are_notified_of_other_hosts_commands() {
     let mut script = script();
     let (one, other) = (script.controller(NQN), controller_of(&mut script, OTHER));
     succeeds(&mut script, one, register(5, ChangePersistence::Keep));
@@ -194,9 +194,9 @@ fn hosts_hear_what_others_do() {
     let release = Release { action, ignores_key: false, kind }.emit(1);
     script.target.reserve(one, &release, &5u64.to_le_bytes(), 1);
     let (status, result) = (Status::SUCCESS, 0x0080_0006);
-    let told = TargetEvent::EventCompletion { cntlid: other, cid, status, result };
+    let notified = TargetEvent::EventCompletion { cntlid: other, cid, status, result };
     let report = [].into();
-    assert_eq!(script.events(), [told, TargetEvent::Reserved { token: 1, status, report }]);
+    assert_eq!(script.events(), [notified, TargetEvent::Reserved { token: 1, status, report }]);
     succeeds(&mut script, one, acquire(AcquireAction::Preempt, 5, 6));
     assert_eq!(next_log(&mut script, other, true), (1, 2, 1, 1), "it stays");
     assert_eq!(next_log(&mut script, other, false), (1, 2, 1, 1));
@@ -227,7 +227,7 @@ fn masks_are_kept_for_each_namespace() {
 }
 
 #[test]
-fn persistence_is_saved_before_it_is_told() {
+fn persistence_is_saved_before_it_is_reported() {
     let mut script = script();
     let cntlid = script.controller(NQN);
     let feature = fid::RESERVATION_PERSISTENCE;
@@ -299,7 +299,7 @@ fn reservations_end_with_their_namespace() {
     let answered = TargetEvent::Reserved { token: 1, status, report: [].into() };
     assert!(script.events().contains(&answered));
     script.target.saved(turn, true);
-    assert_eq!(script.events(), [], "nobody waits for it any more");
+    assert_eq!(script.events(), [], "no command waits for it any more");
     let again = NamespaceConfig::new(1, 64, 9);
     script.target.apply(&[super::script::add(NQN, again)]).unwrap();
     assert_eq!(script.target.reservations(NQN, 1).unwrap().registrants.len(), 0);
@@ -347,7 +347,7 @@ fn what_another_target_has_done_holds_when_the_blocks_come_back() {
         let refused = [HOSTID, OTHER]
             .map(|host| script.target.access(NQN, 1, host).unwrap().refuses(Group::Write));
         assert_eq!(refused, [kept.is_some(), false]);
-        assert_eq!(script.succeed(one, get(feature, 1)).result, 2, "the host's own wish stays");
+        assert_eq!(script.succeed(one, get(feature, 1)).result, 2, "the host's own setting stays");
         let (status, _) = run(&mut script, other, acquire(AcquireAction::Acquire, 6, 0));
         assert_eq!(status.is_success(), kept.is_some());
     }
@@ -355,7 +355,7 @@ fn what_another_target_has_done_holds_when_the_blocks_come_back() {
 
 /// The cluster was not reachable for a while, and no other target has owned the blocks.
 #[test]
-fn reservations_stay_while_the_blocks_are_out_of_reach_and_nobodys_else() {
+fn reservations_stay_while_the_blocks_are_inaccessible_without_another_owner() {
     let mut script = script();
     let one = script.controller(NQN);
     succeeds(&mut script, one, register(5, ChangePersistence::Keep));
@@ -384,7 +384,7 @@ fn a_target_that_stands_by_leaves_reservations_alone() {
     let events = script.events();
     assert!(events.contains(&refused(1)) && events.contains(&refused(2)), "{events:?}");
     script.target.saved(turn, true);
-    assert_eq!(script.events(), [], "nobody waits for it");
+    assert_eq!(script.events(), [], "no command waits for it");
     // No command of a host changes anything that the file would change back.
     hand(&mut script, AnaState::Inaccessible, 1);
     script.events();

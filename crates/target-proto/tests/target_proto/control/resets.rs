@@ -18,7 +18,7 @@ use roadtrain_wire::zerocopy::IntoBytes;
 
 const DONE: (Status, u64) = (Status::SUCCESS, IMMEDIATE as u64);
 const NOT_YET: (Status, u64) = (Status::SUCCESS, 0);
-const PATIENCE: Duration = Duration::from_millis(50);
+const WAIT_MAX: Duration = Duration::from_millis(50);
 
 impl Script {
     /// Connects a controller of any host, and enables it.
@@ -70,8 +70,8 @@ impl Script {
         entries(&self.succeed(cntlid, get.emit(u32::MAX)).data).to_vec()
     }
 
-    fn settle(&mut self, remains: bool) {
-        self.target.settle_resets(|_, _| remains);
+    fn settle(&mut self, has_leftovers: bool) {
+        self.target.settle_resets(|_, _| has_leftovers);
     }
 
     fn is_there(&self, cntlid: u16) -> bool {
@@ -105,21 +105,21 @@ fn the_named_controller_is_closed_and_the_command_waits_until_nothing_is_left() 
     assert_eq!(script.events(), []);
     script.settle(false);
     assert_eq!(script.completion(next, cid), Some(DONE));
-    assert_eq!(script.log_of_resets(next, 0), [], "it was told");
+    assert_eq!(script.log_of_resets(next, 0), [], "the command has reported it");
     script.settle(false);
     assert_eq!(script.events(), [], "once");
 }
 
 #[test]
-fn what_takes_longer_is_told_by_the_log_and_an_event() {
+fn slow_resets_are_reported_by_the_log_and_an_event() {
     let (mut script, next, named) = two();
     script.succeed(next, SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, oaes::CROSS_CONTROLLER_RESET));
     assert_eq!(script.submit(next, Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0)), None);
     let listening = script.cid();
     assert_eq!(script.submit(next, named.emit()), None);
     let cid = script.cid();
-    assert_eq!(script.target.poll_timeout(), Some(script.now + PATIENCE));
-    script.wait(PATIENCE);
+    assert_eq!(script.target.poll_timeout(), Some(script.now + WAIT_MAX));
+    script.wait(WAIT_MAX);
     script.settle(true);
     script.target.handle_timeout(script.now);
     assert_eq!(script.completion(next, cid), Some(NOT_YET));
@@ -132,7 +132,7 @@ fn what_takes_longer_is_told_by_the_log_and_an_event() {
     let event = AsyncEvent::parse(event);
     assert_eq!((event.information, event.lid), (notice::CROSS_CONTROLLER_RESET, 0x1e));
     assert_eq!(script.log_of_resets(next, 0)[0].status, reset_status::SUCCEEDED);
-    assert_eq!(script.log_of_resets(next, REMOVE_COMPLETED).len(), 1, "told, then forgotten");
+    assert_eq!(script.log_of_resets(next, REMOVE_COMPLETED).len(), 1, "reported, then forgotten");
     assert_eq!(script.log_of_resets(next, 0), []);
 }
 
@@ -173,13 +173,13 @@ fn resets_in_progress_and_entries_of_the_log_are_few() {
     let mut full = None;
     for n in 4..100 {
         // Earlier resets end too late for their commands to report it.
-        script.wait(PATIENCE);
+        script.wait(WAIT_MAX);
         script.target.handle_timeout(script.now);
         script.settle(false);
         script.events();
         full = full.or(script.reset(next, named(n)).map(|answer| (n, answer)));
     }
-    assert_eq!(full, Some((16, (Status::CROSS_RESET_LOG_FULL, 0))), "nobody has read it");
+    assert_eq!(full, Some((16, (Status::CROSS_RESET_LOG_FULL, 0))), "no host has read it");
     assert_eq!(script.log_of_resets(next, REMOVE_COMPLETED).len(), 16);
     assert_eq!(script.reset(next, named(100)), None, "there is room again");
 }
@@ -189,7 +189,7 @@ fn a_reset_controller_has_other_numbers() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
     let first = script.instance(cntlid);
-    assert_ne!(first.cirn, RANDOM, "not what another one could have been told");
+    assert_ne!(first.cirn, RANDOM, "not a number that another controller could have");
     script.set_cc(cntlid, 0);
     script.enable(cntlid);
     let second = script.instance(cntlid);
@@ -234,14 +234,14 @@ fn a_controller_that_was_never_here_is_not_said_to_have_been() {
 
 /// The log has no random numbers: an older entry must not be taken for the reset of another instance.
 #[test]
-fn the_log_has_one_entry_for_what_it_cannot_tell_apart() {
+fn the_log_has_one_entry_for_instances_that_are_alike() {
     let mut script = Script::new();
     let next = script.controller(NQN);
     let elsewhere = ControllerInstance { cntlid: 500, ciu: 9, cirn: !RANDOM };
     assert_eq!(script.submit(next, elsewhere.emit()).map(|a| a.result), Some(0));
     let here = ControllerInstance { cirn: RANDOM >> 32 << 32 | 5, ..elsewhere };
     assert_eq!(script.submit(next, here.emit()), None);
-    script.wait(PATIENCE);
+    script.wait(WAIT_MAX);
     script.settle(true);
     script.target.handle_timeout(script.now);
     let log = script.log_of_resets(next, 0);
@@ -249,7 +249,7 @@ fn the_log_has_one_entry_for_what_it_cannot_tell_apart() {
 }
 
 #[test]
-fn a_reset_forgets_what_was_asked_for() {
+fn a_controller_reset_drops_requested_resets() {
     let (mut script, next, named) = two();
     assert_eq!(script.submit(next, named.emit()), None);
     let cid = script.cid();
@@ -261,14 +261,14 @@ fn a_reset_forgets_what_was_asked_for() {
 
 /// A host that has closed one connection of a controller and connects again has closed them all.
 #[test]
-fn the_queues_of_a_host_that_comes_again_are_given_up_and_waited_for() {
+fn the_queues_of_a_host_that_connects_again_are_closed_and_waited_for() {
     let (mut script, _, named) = two();
     let lost = named.cntlid;
     script.target.end_queues(lost);
     let reason = CloseReason::ConnectionLost;
     let close = |qid| TargetEvent::Close { cntlid: lost, qid, reason };
     assert_eq!(script.events(), [close(1), close(2)]);
-    assert!(reason.gives_up() && script.is_there(lost), "it may still be shut down");
+    assert!(reason.awaits_queue_end() && script.is_there(lost), "it may still be shut down");
     for _ in 0..2 {
         assert!(!script.target.quiesce(lost), "commands may be in a store");
         script.target.drained(lost);
@@ -282,7 +282,7 @@ proptest! {
     /// Only a host that knows a controller's numbers ends it, and only its own. Another host that knows them all is
     /// refused, as that controller is alive; otherwise the completion reveals nothing.
     #[test]
-    fn nobody_ends_a_controller_of_somebody_else(
+    fn no_host_ends_the_controller_of_another_host(
         same_host in any::<bool>(),
         same_hostid in any::<bool>(),
         same_subsystem in any::<bool>(),

@@ -32,13 +32,13 @@ pub(crate) const CC_ENABLE: u32 = 0x0046_0061;
 
 /// A completion with its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct AdminCompletion {
     pub(crate) status: Status,
     pub(crate) result: u64,
     pub(crate) data: Vec<u8>,
 }
 
-impl Answer {
+impl AdminCompletion {
     /// Returns the data as a page.
     pub(crate) fn page<T: FromBytes + KnownLayout + Immutable>(&self) -> &T {
         assert_eq!(self.status, Status::SUCCESS);
@@ -186,7 +186,7 @@ impl Script {
     }
 
     /// Submits an admin command without data from the host. Returns `None` while it is pending.
-    pub(crate) fn submit(&mut self, cntlid: u16, sqe: Sqe) -> Option<Answer> {
+    pub(crate) fn submit(&mut self, cntlid: u16, sqe: Sqe) -> Option<AdminCompletion> {
         self.submit_with(cntlid, sqe, &[])
     }
 
@@ -195,18 +195,18 @@ impl Script {
         cntlid: u16,
         mut sqe: Sqe,
         data_in: &[u8],
-    ) -> Option<Answer> {
+    ) -> Option<AdminCompletion> {
         self.next_cid = self.next_cid.wrapping_add(1);
         sqe.cid = self.next_cid.into();
         let mut data = vec![0xee; 3]; // what an earlier command has left
         match self.target.admin_command(self.now, cntlid, &sqe, data_in, &mut data) {
-            Outcome::Complete { status, result } => Some(Answer { status, result, data }),
+            Outcome::Complete { status, result } => Some(AdminCompletion { status, result, data }),
             Outcome::Pending => None,
             Outcome::LookUp(wanted) => {
                 // As a store without block status replies.
                 data.resize(wanted.bytes as usize, 0);
                 wanted.call_allocated(&mut data);
-                Some(Answer { status: Status::SUCCESS, result: 0, data })
+                Some(AdminCompletion { status: Status::SUCCESS, result: 0, data })
             }
             Outcome::Disconnected => panic!("an admin queue does not disconnect"),
         }
@@ -217,7 +217,7 @@ impl Script {
         self.next_cid
     }
 
-    pub(crate) fn succeed(&mut self, cntlid: u16, sqe: Sqe) -> Answer {
+    pub(crate) fn succeed(&mut self, cntlid: u16, sqe: Sqe) -> AdminCompletion {
         let answer = self.submit(cntlid, sqe).expect("completed at once");
         assert_eq!(answer.status, Status::SUCCESS, "{sqe:?}");
         answer

@@ -162,7 +162,7 @@ fn commands_of_either_queue() {
 }
 
 #[test]
-fn states_that_are_not_asked_for_are_passed_through() {
+fn states_that_are_not_required_are_skipped() {
     let mut session = Session::new(Settings::default());
     assert_eq!(session.state(), State::Initializing);
     session.initialized();
@@ -213,7 +213,7 @@ fn what_is_in_a_store_outlives_the_connection() {
     assert!(quiet.quiet().is_some());
     let mut new = session_in(State::Connecting, 1);
     new.end();
-    assert!(new.leave().is_none(), "nobody knows of it");
+    assert!(new.leave().is_none(), "it was never registered");
 }
 
 /// A connection secured with a host's key is reserved for that host and that subsystem.

@@ -2,8 +2,8 @@
 
 use super::ana::AnaState;
 use super::control::Target;
-use super::controller::Controller;
-use super::events::Notice;
+use super::controller::TargetController;
+use super::events::EventNotice;
 use super::kind::ControllerKind;
 use super::listen;
 use super::target_event::TargetEvent;
@@ -20,7 +20,7 @@ impl Target {
     pub(super) fn ana_of(&self, nqn: &str, local: SocketAddr) -> AnaState {
         let subsystem = self.subsystems.get(nqn);
         let listeners = subsystem.and_then(|subsystem| subsystem.listeners.as_ref());
-        let own = listen::way(listeners, &self.config.listeners, local).unwrap_or_default();
+        let own = listen::path_state(listeners, &self.config.listeners, local).unwrap_or_default();
         self.ana_at(local).or_worse(own)
     }
 
@@ -30,9 +30,9 @@ impl Target {
         let states: Vec<_> =
             self.controllers.values().map(|c| self.ana_of(&c.subnqn, c.local)).collect();
         for (controller, state) in self.controllers.values_mut().zip(states) {
-            if controller.kind == ControllerKind::Io && controller.ana.becomes(state) {
-                controller.events.raise(Notice::AnaChange);
-                controller.pump(&mut self.outbox);
+            if controller.kind == ControllerKind::Io && controller.ana.set_state(state) {
+                controller.events.raise(EventNotice::AnaChange);
+                controller.complete_event_requests(&mut self.outbox);
                 changed.insert(controller.subnqn.clone());
             }
         }
@@ -64,8 +64,9 @@ impl Target {
     /// True if every host with that event enabled has read the ANA log and the discovery log since their last change.
     #[must_use]
     pub fn is_departure_known(&self) -> bool {
-        let notices = [Notice::AnaChange, Notice::DiscoveryLog];
-        let knows = |c: &Controller| !notices.iter().any(|&notice| c.events.is_unread(notice));
+        let notices = [EventNotice::AnaChange, EventNotice::DiscoveryLog];
+        let knows =
+            |c: &TargetController| !notices.iter().any(|&notice| c.events.is_unread(notice));
         self.controllers.values().all(knows)
     }
 }
