@@ -1,51 +1,53 @@
-//! Abort commands that wait for the lane which has the command (NVMe Base 2.1, section 5.1.1).
+//! Abort commands that wait for the lane that executes the command to abort (NVMe Base 2.1, section 5.1.1).
 //!
-//! The lane of the aborted command may be served elsewhere, and the kernel may have the command: an Abort ends when
-//! that lane has said what has become of it. There are never more than the host was told (ACL).
+//! That lane may run on another thread, and the kernel may be executing the command: an Abort completes once the lane
+//! has reported the result. At most [`ABORTS_MAX`] are pending at a time, as the host reads from ACL.
 
-/// Commands an Abort may be under way for (ACL + 1).
+/// Pending Abort commands of a controller at most (ACL + 1).
 pub(super) const ABORTS_MAX: u8 = 4;
 
-/// An Abort that is under way.
+/// A pending Abort command.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct PendingAbort {
     id: u32,
-    /// The Abort's own identifier.
+    /// Command identifier of the Abort itself.
     cid: u16,
-    /// The queue of the command that is to be aborted.
+    /// Queue of the command to abort.
     qid: u16,
 }
 
-/// The Aborts of a controller.
+/// The pending Aborts of a controller.
 #[derive(Debug, Default)]
 pub(super) struct Aborts {
     last: u32,
-    waiting: Vec<Waiting>,
+    waiting: Vec<PendingAbort>,
 }
 
 impl Aborts {
-    /// Abort `cid` waits for queue `qid`: its name for [`Aborts::finish`], or `None` when there are too many.
+    /// Starts the Abort `cid` of a command on queue `qid`. Returns its number for [`Aborts::finish`], or `None` when
+    /// too many are pending.
     pub(super) fn begin(&mut self, cid: u16, qid: u16) -> Option<u32> {
         if self.waiting.len() >= usize::from(ABORTS_MAX) {
             return None;
         }
         self.last = self.last.wrapping_add(1);
-        self.waiting.push(Waiting { id: self.last, cid, qid });
+        self.waiting.push(PendingAbort { id: self.last, cid, qid });
         Some(self.last)
     }
 
-    /// The lane has answered: the Abort's identifier, unless it has ended before.
+    /// Ends an Abort whose lane has reported the result. Returns the Abort's command identifier, unless it has ended
+    /// before.
     pub(super) fn finish(&mut self, id: u32) -> Option<u16> {
         let index = self.waiting.iter().position(|waiting| waiting.id == id)?;
         Some(self.waiting.swap_remove(index).cid)
     }
 
-    /// Queue `qid` is gone, with all its commands: identifiers of the Aborts that waited for it.
-    pub(super) fn leave(&mut self, qid: u16) -> Vec<u16> {
+    /// Ends the Aborts of commands on queue `qid`, which is gone. Returns their command identifiers.
+    pub(super) fn remove_queue(&mut self, qid: u16) -> Vec<u16> {
         self.waiting.extract_if(.., |waiting| waiting.qid == qid).map(|gone| gone.cid).collect()
     }
 
-    /// Controller reset: identifiers of all.
+    /// Ends all Aborts, for a controller reset. Returns their command identifiers.
     pub(super) fn reset(&mut self) -> Vec<u16> {
         self.waiting.drain(..).map(|waiting| waiting.cid).collect()
     }

@@ -1,9 +1,9 @@
 //! Admin commands: dispatch.
 
-use super::context::{Context, Reply, octet};
+use super::context::{CommandContext, CommandReply, octet};
 use super::control::Target;
 use super::controller::NOT_ABORTED;
-use super::discovery::Discovery;
+use super::discovery::DiscoveryLogSource;
 use super::kind::supported_opcodes;
 use super::outcome::Outcome;
 use super::target_event::TargetEvent;
@@ -15,9 +15,9 @@ use roadtrain_wire::sqe::{FLAG_SGL, Sqe, opcode};
 use roadtrain_wire::status::Status;
 
 impl Target {
-    /// A command on the admin queue of `cntlid`. `data_in` is its data from the host, in the capsule
-    /// or asked for; data for the host replaces the content of `data_out`, and has exactly the length
-    /// the command's SGL says.
+    /// Executes a command on the admin queue of `cntlid`. `data_in` is its data from the host, in-capsule or
+    /// transferred after an R2T. Data for the host replaces the content of `data_out`, with exactly the length that the
+    /// command's SGL says.
     pub fn admin_command(
         &mut self,
         now: Instant,
@@ -30,7 +30,7 @@ impl Target {
         self.command(now, (cntlid, 0), sqe, data_in, |context| context.admin(data_out))
     }
 
-    /// A fabrics command on I/O queue `qid` of `cntlid`; none of them moves data.
+    /// Executes a fabrics command on I/O queue `qid` of `cntlid`; none of them transfers data.
     pub fn fabrics_command(&mut self, now: Instant, cntlid: u16, qid: u16, sqe: &Sqe) -> Outcome {
         self.command(now, (cntlid, qid), sqe, &[], fabrics::execute)
     }
@@ -41,7 +41,7 @@ impl Target {
         (cntlid, qid): (u16, u16),
         sqe: &Sqe,
         data_in: &[u8],
-        execute: impl FnOnce(&mut Context<'_>) -> Result<Reply, CommandError>,
+        execute: impl FnOnce(&mut CommandContext<'_>) -> Result<CommandReply, CommandError>,
     ) -> Outcome {
         self.drop_missed(now, cntlid);
         let Some(controller) = self.controllers.get_mut(&cntlid) else {
@@ -50,18 +50,18 @@ impl Target {
         };
         controller.keep_alive.restart(now);
         if qid == 0 {
-            // A host that has ended its Asynchronous Event Requests by itself uses their identifiers again.
+            // A host that considers its Asynchronous Event Requests ended uses their identifiers again.
             controller.events.retire(sqe.cid.get());
         }
-        let mut context = Context {
+        let mut context = CommandContext {
             now,
             started: self.started,
             limits: &self.config.limits,
             origin: self.config.origin,
             network: self.config.network,
             subsystem: self.subsystems.get(&controller.subnqn),
-            discovery: Discovery {
-                // Nobody is to come to a target that is about to end.
+            discovery: DiscoveryLogSource {
+                // No host is to connect to a target that is about to shut down.
                 listeners: if self.departing { &[] } else { &self.config.listeners },
                 frame_listeners: if self.departing { &[] } else { &self.frame_listeners },
                 referrals: &self.config.referrals,
@@ -79,8 +79,8 @@ impl Target {
             FLAG_SGL => execute(&mut context),
             _ => Err(CommandError::field(octet::FLAGS)), // fused, or pointers that are no SGL
         };
-        let Context { controller, outbox, .. } = context;
-        controller.pump(outbox);
+        let CommandContext { controller, outbox, .. } = context;
+        controller.complete_event_requests(outbox);
         if let Err(CommandError { status, octet, .. }) = reply
             && !is_probe(sqe, status)
         {
@@ -89,12 +89,16 @@ impl Target {
         let deadlines = [controller.keep_alive.deadline(), controller.removed.deadline()];
         self.set_timer(deadlines.into_iter().flatten().min());
         match reply {
-            Ok(Reply::Result(result)) => Outcome::Complete { status: Status::SUCCESS, result },
-            Ok(Reply::Pending) => Outcome::Pending,
-            Ok(Reply::LookUp(wanted)) => Outcome::LookUp(wanted),
-            Ok(Reply::Persist(persists)) => self.set_persistence(cntlid, sqe, persists),
-            Ok(Reply::CrossReset(named)) => self.reset_other(now, cntlid, sqe.cid.get(), named),
-            Ok(Reply::Disconnected) => Outcome::Disconnected,
+            Ok(CommandReply::Result(result)) => {
+                Outcome::Complete { status: Status::SUCCESS, result }
+            }
+            Ok(CommandReply::Pending) => Outcome::Pending,
+            Ok(CommandReply::QueryLbaStatus(wanted)) => Outcome::LookUp(wanted),
+            Ok(CommandReply::Persist(persists)) => self.set_persistence(cntlid, sqe, persists),
+            Ok(CommandReply::CrossReset(named)) => {
+                self.reset_named_controller(now, cntlid, sqe.cid.get(), named)
+            }
+            Ok(CommandReply::Disconnected) => Outcome::Disconnected,
             Err(CommandError { status, result, .. }) => {
                 Outcome::Complete { status, result: result.into() }
             }
@@ -102,13 +106,13 @@ impl Target {
     }
 }
 
-/// Whether a command that has failed was to find out which I/O Command Sets there are, as hosts do with each controller.
+/// True if a failed command probed which I/O Command Sets the controller supports, as hosts do with each controller.
 fn is_probe(sqe: &Sqe, status: Status) -> bool {
     sqe.opcode == opcode::IDENTIFY && status.is(Status::INVALID_COMMAND_SET)
 }
 
-impl Context<'_> {
-    fn admin(&mut self, data_out: &mut Vec<u8>) -> Result<Reply, CommandError> {
+impl CommandContext<'_> {
+    fn admin(&mut self, data_out: &mut Vec<u8>) -> Result<CommandReply, CommandError> {
         if self.sqe.opcode == opcode::FABRICS {
             return fabrics::execute(self);
         }
@@ -125,54 +129,56 @@ impl Context<'_> {
             opcode::SET_FEATURES => return features::set(self),
             opcode::ASYNC_EVENT_REQUEST => {
                 self.controller.events.request(self.sqe.cid.get())?;
-                return Ok(Reply::Pending);
+                return Ok(CommandReply::Pending);
             }
             opcode::ABORT => return self.abort(),
             opcode::CROSS_CONTROLLER_RESET => return self.cross_reset(),
-            opcode::GET_LBA_STATUS => return lba_status::parse(self).map(Reply::LookUp),
+            opcode::GET_LBA_STATUS => {
+                return lba_status::parse(self).map(CommandReply::QueryLbaStatus);
+            }
             opcode::KEEP_ALIVE => Ok(0), // every command restarts the timer
             _ => Err(CommandError::at(Status::INVALID_OPCODE, octet::OPCODE)),
         }
-        .map(Reply::Result)
+        .map(CommandReply::Result)
     }
 
     /// Cross-Controller Reset of another controller than this one.
-    fn cross_reset(&mut self) -> Result<Reply, CommandError> {
+    fn cross_reset(&mut self) -> Result<CommandReply, CommandError> {
         if !self.is_for_controller() {
             return Err(CommandError::field(octet::NSID));
         }
         let named = ControllerInstance::parse(self.sqe);
-        // One of another process that serves the subsystem may live: nothing is known of it here. An earlier process may
-        // have had the identifier that this controller has.
+        // A controller of another process that serves the subsystem is not known here and may be alive. An earlier
+        // process may have used the identifier of this controller.
         let is_itself = named == self.controller.properties.instance();
         if is_itself || !self.limits.has_cntlid(named.cntlid) {
             return Err(CommandError::field(octet::CDW10));
         }
         self.controller.resets.admit(named)?;
-        Ok(Reply::CrossReset(named))
+        Ok(CommandReply::CrossReset(named))
     }
 
-    /// Abort: takes back an Asynchronous Event Request, or asks the lane that has an I/O command. Other admin
-    /// commands end soon enough (DW0 bit 0: not aborted).
-    fn abort(&mut self) -> Result<Reply, CommandError> {
+    /// Abort: ends an Asynchronous Event Request, or requests the abort of an I/O command from its lane. Other admin
+    /// commands complete soon enough (DW0 bit 0: not aborted).
+    fn abort(&mut self) -> Result<CommandReply, CommandError> {
         let (sqid, aborted) = (self.sqe.cdw10.get() as u16, (self.sqe.cdw10.get() >> 16) as u16);
         let (cntlid, cid) = (self.controller.cntlid, self.sqe.cid.get());
         if sqid == 0 && self.controller.events.abort(aborted) {
-            // In this order: what was aborted ends before the Abort does.
+            // In this order: the aborted command completes before the Abort does.
             let (status, result) = (Status::ABORT_REQUESTED, 0);
             let event = TargetEvent::EventCompletion { cntlid, cid: aborted, status, result };
             let done = TargetEvent::Completion { cntlid, cid, status: Status::SUCCESS, result };
             self.outbox.extend([event, done]);
-            return Ok(Reply::Pending);
+            return Ok(CommandReply::Pending);
         }
         if !self.controller.queues.contains(&sqid) {
-            return Ok(Reply::Result(NOT_ABORTED));
+            return Ok(CommandReply::Result(NOT_ABORTED));
         }
-        // Another try may find fewer of them: no Do Not Retry.
+        // A retry may find fewer pending Aborts: no Do Not Retry.
         let status = Status::ABORT_LIMIT_EXCEEDED;
         let too_many = CommandError { status, ..CommandError::new(status) };
         let id = self.controller.aborts.begin(cid, sqid).ok_or(too_many)?;
         self.outbox.push_back(TargetEvent::Abort { cntlid, qid: sqid, cid: aborted, id });
-        Ok(Reply::Pending)
+        Ok(CommandReply::Pending)
     }
 }

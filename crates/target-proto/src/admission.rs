@@ -1,25 +1,25 @@
-//! Which connections there may be: so many in all, so many from one source ([`source`]). A connection that was not
-//! granted a queue is a newcomer: the oldest of them makes room when there is none.
+//! Admission of TCP connections: a limit for all of them, and one for each source ([`source`]). A connection without a
+//! granted queue is unauthenticated: at a limit, the oldest of these is closed for a new connection.
 
 use core::net::IpAddr;
 use roadtrain_proto::source;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-/// How many connections a target has at a time, whatever comes of them.
+/// Limits on the number of open connections, granted a queue or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
     pub all: u32,
-    /// From one source.
+    /// Connections from one source.
     pub per_address: u32,
 }
 
-/// Why a connection may not be.
+/// Reasons to refuse a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// There are so many already.
+    /// The target has this many connections, the limit.
     All(u32),
-    /// There are so many from that address already.
+    /// The source address has this many connections, the limit.
     Address(u32),
 }
 
@@ -27,38 +27,38 @@ impl fmt::Display for Full {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Full::All(limit) => {
-                write!(f, "{limit} connections are there: --max-connections says how many may be")
+                write!(f, "{limit} connections are open: --max-connections is the limit")
             }
             Full::Address(limit) => write!(
                 f,
-                "{limit} connections from its address, or its IPv6 network, are there: --max-connections-per-address says how many may be"
+                "{limit} connections of its address, or its IPv6 network, are open: --max-connections-per-address is the limit"
             ),
         }
     }
 }
 
-/// A connection that may be.
+/// An accepted connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
     pub number: u64,
-    /// This one is to be ended for it, and is not counted any more.
+    /// Connection to close in exchange; it is no longer counted.
     pub instead_of: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Connection {
+struct AdmissionEntry {
     address: IpAddr,
-    is_newcomer: bool,
+    is_unauthenticated: bool,
 }
 
-/// All connections over TCP.
+/// All open TCP connections.
 #[derive(Debug)]
 pub struct Admission {
     limits: ConnectionLimits,
-    connections: HashMap<u64, Connection>,
+    connections: HashMap<u64, AdmissionEntry>,
     by_address: HashMap<IpAddr, Share>,
-    /// By age.
-    newcomers: BTreeMap<u64, IpAddr>,
+    /// Unauthenticated connections by number, oldest first.
+    unauthenticated: BTreeMap<u64, IpAddr>,
     last: u64,
 }
 
@@ -66,42 +66,42 @@ pub struct Admission {
 #[derive(Debug, Default)]
 struct Share {
     count: u32,
-    newcomers: BTreeMap<u64, ()>,
+    unauthenticated: BTreeMap<u64, ()>,
 }
 
 impl Admission {
-    /// Nobody is there yet.
+    /// Returns a registry without connections.
     #[must_use]
     pub fn new(limits: ConnectionLimits) -> Self {
         Admission {
             limits,
             connections: HashMap::new(),
             by_address: HashMap::new(),
-            newcomers: BTreeMap::new(),
+            unauthenticated: BTreeMap::new(),
             last: 0,
         }
     }
 
-    /// Connections counted.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn count(&self) -> usize {
         self.connections.len()
     }
 
-    /// Somebody has connected from `address`.
+    /// Accepts a connection from `address`.
     ///
     /// # Errors
-    /// There is no room, and nobody who would have to make some.
+    /// A limit is reached, and no unauthenticated connection can be closed for the new one.
     pub fn enter(&mut self, address: IpAddr) -> Result<Admitted, Full> {
         let address = source::of(address);
         let instead_of = self.make_room(address)?;
         self.last += 1;
         let number = self.last;
-        self.connections.insert(number, Connection { address, is_newcomer: true });
-        self.newcomers.insert(number, address);
+        self.connections.insert(number, AdmissionEntry { address, is_unauthenticated: true });
+        self.unauthenticated.insert(number, address);
         let share = self.by_address.entry(address).or_default();
         share.count += 1;
-        share.newcomers.insert(number, ());
+        share.unauthenticated.insert(number, ());
         Ok(Admitted { number, instead_of })
     }
 
@@ -109,10 +109,10 @@ impl Admission {
         let ConnectionLimits { all, per_address } = self.limits;
         let share = self.by_address.get(&address).filter(|share| share.count >= per_address);
         let oldest = if let Some(share) = share {
-            let oldest = share.newcomers.first_key_value().map(|(&number, ())| number);
+            let oldest = share.unauthenticated.first_key_value().map(|(&number, ())| number);
             Some(oldest.ok_or(Full::Address(per_address))?)
         } else if self.connections.len() as u64 >= u64::from(all) {
-            let oldest = self.newcomers.first_key_value().map(|(&number, _)| number);
+            let oldest = self.unauthenticated.first_key_value().map(|(&number, _)| number);
             Some(oldest.ok_or(Full::All(all))?)
         } else {
             None
@@ -123,23 +123,24 @@ impl Admission {
         Ok(oldest)
     }
 
-    /// Its host was granted a queue, having proved who it is if it has to: it stays, whoever comes.
+    /// Marks a connection as granted: its host has a queue, and is authenticated if it has to be. It is not closed for
+    /// new connections.
     pub fn granted(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        connection.is_newcomer = false;
-        self.newcomers.remove(&number);
+        connection.is_unauthenticated = false;
+        self.unauthenticated.remove(&number);
         if let Some(share) = self.by_address.get_mut(&connection.address) {
-            share.newcomers.remove(&number);
+            share.unauthenticated.remove(&number);
         }
     }
 
-    /// It is gone.
+    /// Removes a closed connection.
     pub fn leave(&mut self, number: u64) {
-        let Some(Connection { address, .. }) = self.connections.remove(&number) else { return };
-        self.newcomers.remove(&number);
+        let Some(AdmissionEntry { address, .. }) = self.connections.remove(&number) else { return };
+        self.unauthenticated.remove(&number);
         let Some(share) = self.by_address.get_mut(&address) else { return };
         share.count -= 1;
-        share.newcomers.remove(&number);
+        share.unauthenticated.remove(&number);
         if share.count == 0 {
             self.by_address.remove(&address);
         }
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_newcomer_makes_room() {
+    fn the_oldest_unauthenticated_connection_is_closed_at_a_limit() {
         let mut admission = admission(3, 3);
         let [a, b, c] = [1, 2, 3].map(|n| admission.enter(host(n)).unwrap().number);
         admission.granted(a);
@@ -209,7 +210,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: no limit is exceeded, who has connected a queue stays, nothing is left at the end.
+        /// In every sequence of steps no limit is exceeded, granted connections stay, and nothing is left at the end.
         #[test]
         fn limits_hold(steps in prop::collection::vec((0u8..4, 0u8..3, any::<prop::sample::Index>()), 1..200)) {
             let mut admission = admission(6, 4);
@@ -249,7 +250,7 @@ mod tests {
             for (number, ..) in there {
                 admission.leave(number);
             }
-            prop_assert!(admission.by_address.is_empty() && admission.newcomers.is_empty());
+            prop_assert!(admission.by_address.is_empty() && admission.unauthenticated.is_empty());
         }
     }
 }

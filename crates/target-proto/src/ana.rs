@@ -1,8 +1,8 @@
-//! How good the paths to a target's namespaces are (asymmetric namespace access, NVMe Base 2.1, section 8.1.1): a state
-//! for each listener, which a controller has from the one that its admin queue has come in at.
+//! ANA states of the paths to a target's namespaces (asymmetric namespace access, NVMe Base 2.1, section 8.1.1). Each
+//! listener has a state; a controller takes the state of the listener at which its admin queue connected.
 //!
-//! Each namespace is a group of its own: another target may have the blocks of some, as `NamespaceConfig::ana` says.
-//! What hosts see is the worse of both.
+//! Each namespace is an ANA group of its own, because another target may own the blocks of some, as
+//! `NamespaceConfig::ana` says. Hosts see the worse of both states.
 
 use super::listen::{Listener, plain};
 use core::fmt;
@@ -10,25 +10,25 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub use roadtrain_wire::ana::AnaState;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The ANA group of a namespace, for as long as that is there.
+/// Returns the ANA group of a namespace, constant for the namespace's lifetime.
 pub(super) fn ana_group(nsid: u32) -> u32 {
     nsid
 }
 
-/// ANATT: seconds within which [`AnaState::Change`] ends, as hosts are told.
+/// ANATT: seconds within which [`AnaState::Change`] ends, as reported to hosts.
 pub(super) const TRANSITION_SECONDS: u8 = 10;
 
-/// Where hosts come in.
+/// Listener to which an ANA state applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AnaListener {
-    /// A listener's address, or one address of a listener that has all of them (`0.0.0.0`, `::`).
+    /// A listener's address, or one address of a listener at the unspecified address (`0.0.0.0`, `::`).
     Tcp(SocketAddr),
-    /// Straight over Ethernet, whichever interface.
+    /// All interfaces of the Ethernet transport.
     Ether,
 }
 
 impl AnaListener {
-    /// By what it says alone: no flow and no scope, and IPv4 as such.
+    /// Returns the listener without IPv6 flow and scope, and with mapped IPv4 addresses as IPv4.
     fn plain(self) -> Self {
         match self {
             AnaListener::Tcp(address) => AnaListener::Tcp(plain(address)),
@@ -36,7 +36,8 @@ impl AnaListener {
         }
     }
 
-    /// Whether hosts come in there if those are the listeners over TCP. Their port 0 is one that the system will choose.
+    /// True if hosts can connect there, given the TCP `listeners`. A listener's port 0 stands for a port that the
+    /// system will choose.
     fn is_among(self, listeners: &[Listener]) -> bool {
         let AnaListener::Tcp(address) = self else { return true };
         let here = plain(address);
@@ -58,14 +59,14 @@ impl fmt::Display for AnaListener {
     }
 }
 
-/// The states of listeners; those that are not named are optimized.
+/// ANA states of listeners; a listener without an entry is optimized.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct AnaStates {
     states: BTreeMap<AnaListener, AnaState>,
 }
 
 impl AnaStates {
-    /// Gives a listener a state, or none of its own.
+    /// Sets a listener's state, or removes it.
     pub fn set(&mut self, listener: AnaListener, state: Option<AnaState>) {
         match state {
             Some(state) => self.states.insert(listener.plain(), state),
@@ -73,13 +74,13 @@ impl AnaStates {
         };
     }
 
-    /// The state that was given to a listener by that name.
+    /// Returns the state set for exactly that listener.
     #[must_use]
     pub fn get(&self, listener: AnaListener) -> Option<AnaState> {
         self.states.get(&listener.plain()).copied()
     }
 
-    /// Of connections whose address at our end is `local`; over Ethernet that has port 0.
+    /// Returns the state for connections with the local address `local`; connections over Ethernet have port 0.
     #[must_use]
     pub fn at(&self, local: SocketAddr) -> AnaState {
         let local = plain(local);
@@ -87,29 +88,29 @@ impl AnaStates {
             return self.get(AnaListener::Ether).unwrap_or_default();
         }
         let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
-        // A socket at `::` takes connections over IPv4, too, but not the other way round.
+        // A socket at `::` accepts connections over IPv4, too, but not the other way round.
         let any = if local.is_ipv4() { &any[..] } else { &any[1..] };
         let places = [local.ip()].into_iter().chain(any.iter().copied());
         let at = |ip| self.get(AnaListener::Tcp(SocketAddr::new(ip, local.port())));
         places.into_iter().find_map(at).unwrap_or_default()
     }
 
-    /// Listeners that have a state of their own.
+    /// Returns the listeners with a state of their own.
     pub fn iter(&self) -> impl Iterator<Item = (AnaListener, AnaState)> {
         self.states.iter().map(|(listener, state)| (*listener, *state))
     }
 
-    /// What is none of `listeners` is forgotten.
+    /// Removes the states of all listeners that are not among `listeners`.
     pub(super) fn retain(&mut self, listeners: &[Listener]) {
         self.states.retain(|at, _| at.is_among(listeners));
     }
 
-    /// The first that is none of `listeners`.
-    pub(super) fn stray(&self, listeners: &[Listener]) -> Option<AnaListener> {
+    /// Returns the first listener with a state that is not among `listeners`.
+    pub(super) fn first_orphan(&self, listeners: &[Listener]) -> Option<AnaListener> {
         self.states.keys().copied().find(|at| !at.is_among(listeners))
     }
 
-    /// What makes these states those of `wanted`.
+    /// Returns the changes that make these states equal to `wanted`.
     pub(super) fn changes_to(&self, wanted: &Self) -> Vec<(AnaListener, Option<AnaState>)> {
         let all: BTreeSet<_> = self.states.keys().chain(wanted.states.keys()).copied().collect();
         let differs = |at: &AnaListener| self.get(*at) != wanted.get(*at);
@@ -125,11 +126,11 @@ impl FromIterator<(AnaListener, AnaState)> for AnaStates {
     }
 }
 
-/// What a controller tells of its way to the namespaces.
+/// ANA state of a controller's path to the namespaces.
 #[derive(Debug, Default)]
 pub(super) struct AnaOfController {
     pub(super) state: AnaState,
-    /// How often that has changed.
+    /// Number of state changes.
     pub(super) changes: u64,
 }
 
@@ -138,8 +139,8 @@ impl AnaOfController {
         AnaOfController { state, changes: 0 }
     }
 
-    /// The way has another state: whether that is news. What was lost persistently stays lost.
-    pub(super) fn becomes(&mut self, state: AnaState) -> bool {
+    /// Sets the path's state. Returns true if hosts have to be notified. A persistent loss is final.
+    pub(super) fn set_state(&mut self, state: AnaState) -> bool {
         let is_news = self.state != state && self.state != AnaState::PersistentLoss;
         if is_news {
             (self.state, self.changes) = (state, self.changes + 1);
@@ -147,7 +148,7 @@ impl AnaOfController {
         is_news
     }
 
-    /// Whether the use and capacity of a namespace with that state are unknown here.
+    /// True if a namespace with the state `own` reports neither use nor capacity on this path.
     pub(super) fn hides_capacity(&self, own: AnaState) -> bool {
         matches!(self.state.or_worse(own), AnaState::Inaccessible | AnaState::PersistentLoss)
     }

@@ -1,9 +1,9 @@
-//! Which namespaces are active for a controller, and when those appear that came under the NSID of another one.
+//! Active namespaces of each controller, and when a namespace appears whose NSID another one had before.
 
 use super::config::NamespaceConfig;
 use super::control::Target;
-use super::controller::Controller;
-use super::events::Notice;
+use super::controller::TargetController;
+use super::events::EventNotice;
 use super::kind::ControllerKind;
 use super::namespace::NamespaceTable;
 use super::target_event::TargetEvent;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Target {
-    /// The namespaces of a subsystem that are active for its controller `cntlid`.
+    /// Returns the namespaces of a subsystem that are active for its controller `cntlid`.
     #[must_use]
     pub fn namespaces_for(&self, nqn: &str, cntlid: u16) -> Option<Arc<NamespaceTable>> {
         let table = self.namespaces(nqn)?;
@@ -24,8 +24,8 @@ impl Target {
         Some(Arc::new(table.without(|nsid| removed.hides(nsid)).over(ana)))
     }
 
-    /// The namespace `nsid` was `before` and is `after`. If that one has gone, the NSID is inactive for the controllers
-    /// there are.
+    /// Records that the namespace `nsid` was `before` and is `after`. If the old one is gone, the NSID becomes inactive
+    /// for the existing controllers.
     pub(super) fn note_change(
         &mut self,
         nqn: &str,
@@ -33,37 +33,39 @@ impl Target {
         (before, after): (Option<&NamespaceConfig>, Option<&NamespaceConfig>),
         is_gone: bool,
     ) {
-        let concerned = |c: &&mut Controller| c.kind == ControllerKind::Io && *c.subnqn == *nqn;
+        let concerned =
+            |c: &&mut TargetController| c.kind == ControllerKind::Io && *c.subnqn == *nqn;
         for controller in self.controllers.values_mut().filter(concerned) {
             if is_gone {
                 controller.removed.add(nsid, before);
             }
-            controller.removed.come(nsid, after);
+            controller.removed.note_added(nsid, after);
         }
-        self.set_timer(self.appearance(None));
+        self.set_timer(self.next_appearance(None));
     }
 
-    /// Lets namespaces appear whose NSID every controller of a host has seen inactive for long enough. All of them
-    /// together: a host with several paths takes what comes on one for another path to what is still on another.
-    pub(super) fn let_appear(&mut self, now: Instant) {
+    /// Makes namespaces appear whose NSID every controller of a host has seen inactive for long enough. All of a host's
+    /// controllers count together: a host with several paths takes a namespace that appears on one path for another
+    /// path to the one that is still there on another.
+    pub(super) fn reveal_due_namespaces(&mut self, now: Instant) {
         let controllers = || self.controllers.values();
-        let unripe: BTreeSet<_> = controllers()
-            .flat_map(|c| c.removed.ripe(now).map(move |(nsid, ripe)| (c, nsid, ripe)))
-            .filter(|(_, _, ripe)| !ripe)
+        let not_due: BTreeSet<_> = controllers()
+            .flat_map(|c| c.removed.due(now).map(move |(nsid, due)| (c, nsid, due)))
+            .filter(|(_, _, due)| !due)
             .map(|(c, nsid, _)| (c.subnqn.clone(), c.hostnqn.clone(), nsid))
             .collect();
         let mut changed = BTreeSet::new();
         for controller in self.controllers.values_mut() {
             let (subnqn, hostnqn) = (controller.subnqn.clone(), controller.hostnqn.clone());
-            let waits = |nsid| unripe.contains(&(subnqn.clone(), hostnqn.clone(), nsid));
-            let ripe = controller.removed.ripe(now).filter(|&(nsid, ripe)| ripe && !waits(nsid));
-            for nsid in ripe.map(|(nsid, _)| nsid).collect::<Vec<_>>() {
+            let waits = |nsid| not_due.contains(&(subnqn.clone(), hostnqn.clone(), nsid));
+            let due = controller.removed.due(now).filter(|&(nsid, due)| due && !waits(nsid));
+            for nsid in due.map(|(nsid, _)| nsid).collect::<Vec<_>>() {
                 controller.removed.reveal(nsid);
                 let subsystem = self.subsystems.get(&subnqn);
                 if subsystem.is_some_and(|subsystem| subsystem.namespaces.contains_key(&nsid)) {
                     controller.changed.insert(nsid);
-                    controller.events.raise(Notice::NamespaceAttribute);
-                    controller.pump(&mut self.outbox);
+                    controller.events.raise(EventNotice::NamespaceAttribute);
+                    controller.complete_event_requests(&mut self.outbox);
                     changed.insert(subnqn.clone());
                 }
             }
@@ -71,9 +73,9 @@ impl Target {
         self.outbox.extend(changed.into_iter().map(|nqn| TargetEvent::NamespacesChanged { nqn }));
     }
 
-    /// When [`Target::let_appear`] will find something to do; what has had its time by `after` waits for another
-    /// controller.
-    pub(super) fn appearance(&self, after: Option<Instant>) -> Option<Instant> {
+    /// Returns the next time at which [`Target::reveal_due_namespaces`] has something to do. NSIDs that are due by
+    /// `after` wait for another controller.
+    pub(super) fn next_appearance(&self, after: Option<Instant>) -> Option<Instant> {
         let deadlines = self.controllers.values().flat_map(|c| c.removed.deadlines());
         deadlines.filter(|deadline| after.is_none_or(|after| *deadline > after)).min()
     }

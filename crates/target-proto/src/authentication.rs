@@ -1,4 +1,5 @@
-//! Authentication of hosts: who has to, with which keys, and the commands that carry its messages.
+//! Authentication of hosts: which hosts have to authenticate, with which keys, and the commands that carry the
+//! messages.
 
 use super::carrier::Carrier;
 use roadtrain_proto::security::dhchap::{
@@ -13,27 +14,28 @@ use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which hosts authenticate, and with what.
+/// Authentication required of hosts, and their keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Authentication {
-    /// Hosts without a key are refused, too; by the discovery controller as well.
+    /// Hosts without a key are refused, by the discovery controller as well.
     pub required: bool,
-    /// What may be negotiated.
+    /// Hashes and groups offered in the negotiation.
     pub offer: Offer,
     /// Subsystems at which hosts without a key are refused.
     pub required_at: BTreeSet<String>,
-    /// Subsystems that have no connections but those secured by TLS, and those on which hosts make the PSK for that.
+    /// Subsystems that accept only connections secured by TLS, and connections on which hosts generate the PSK for TLS.
     pub tls_at: BTreeSet<String>,
-    /// Keys by host NQN. Such a host is always asked; `controller` is what the target proves itself with to it.
+    /// Keys by host NQN. Such a host always has to authenticate; `controller` is the key with which the target
+    /// authenticates to it.
     pub keys: BTreeMap<String, Keys>,
-    /// Keys that these hosts may have as well, while they are changed.
+    /// Former keys, which these hosts may still use while keys are changed.
     pub former: BTreeMap<String, DhchapKey>,
-    /// Keys of hosts for one subsystem, by its NQN; they go before those of `keys`.
+    /// Keys of hosts for one subsystem, by its NQN; they take precedence over `keys`.
     pub keys_at: BTreeMap<String, BTreeMap<String, Keys>>,
 }
 
 impl Authentication {
-    /// The keys of a host at a subsystem, and another key that it may have.
+    /// Returns the keys of a host at a subsystem, and its former key if that is valid as well.
     fn keys_of(&self, hostnqn: &str, subnqn: &str) -> Option<(&Keys, Option<&DhchapKey>)> {
         let own = self.keys_at.get(subnqn).and_then(|hosts| hosts.get(hostnqn));
         let everywhere = || Some((self.keys.get(hostnqn)?, self.former.get(hostnqn)));
@@ -44,7 +46,7 @@ impl Authentication {
         self.keys_of(hostnqn, subnqn).is_some()
     }
 
-    /// Gives a host other keys for one subsystem, or none.
+    /// Sets or removes a host's keys for one subsystem.
     pub fn set_keys(&mut self, subnqn: &str, hostnqn: &str, keys: Option<Keys>) {
         let hosts = self.keys_at.entry(subnqn.to_owned()).or_default();
         hosts.remove(hostnqn);
@@ -52,16 +54,16 @@ impl Authentication {
         self.keys_at.retain(|_, hosts| !hosts.is_empty());
     }
 
-    /// What a queue of the host is asked for; `None`: nothing. A host that has no key here is asked as any other, and
-    /// fails, so that nobody finds out which hosts there are.
+    /// Returns the authentication required of the host on a queue; `None`: none. A host without a key is challenged
+    /// like any other and fails, so that no host can probe which hosts exist.
     #[must_use]
-    pub(super) fn asks(
+    pub(super) fn requirement_for(
         &self,
         hostnqn: &str,
         subnqn: &str,
         is_discovery: bool,
         concatenation: Concatenation,
-    ) -> Option<Asked> {
+    ) -> Option<AuthenticationRequirement> {
         let keys = self.keys_of(hostnqn, subnqn);
         let is_required = self.required
             || self.required_at.contains(subnqn)
@@ -72,10 +74,15 @@ impl Authentication {
         let former = keys.and_then(|(_, former)| former).map(|key| key.transform(hostnqn));
         let keys = keys.map(|(keys, _)| keys.clone()).unwrap_or_default();
         let parties = keys.parties(hostnqn, subnqn);
-        Some(Asked { parties, former, offer: self.offer.clone(), concatenation })
+        Some(AuthenticationRequirement {
+            parties,
+            former,
+            offer: self.offer.clone(),
+            concatenation,
+        })
     }
 
-    /// Whether a queue's host may, or has to, make a PSK, to come again with TLS.
+    /// Returns whether a queue's host may, or must, generate a PSK and reconnect with TLS.
     pub(super) fn concatenation(&self, carrier: Carrier, qid: u16, subnqn: &str) -> Concatenation {
         match carrier {
             Carrier::Securable if qid == 0 && self.tls_at.contains(subnqn) => {
@@ -86,20 +93,20 @@ impl Authentication {
         }
     }
 
-    /// True if a host has a key for authentication anywhere.
+    /// True if a host has a key for authentication at any subsystem.
     pub(super) fn knows(&self, hostnqn: &str) -> bool {
         let mut at = self.keys_at.values();
         self.keys.contains_key(hostnqn) || at.any(|hosts| hosts.contains_key(hostnqn))
     }
 
-    /// True if the queue is there for nothing but to make a PSK, and somebody could.
+    /// True if the queue serves only to generate a PSK, and hosts with keys exist that can.
     pub(super) fn makes_psk(&self, carrier: Carrier, qid: u16, subnqn: &str) -> bool {
         let has_keys = !self.keys.is_empty() || self.keys_at.contains_key(subnqn);
         has_keys && self.concatenation(carrier, qid, subnqn) == Concatenation::Required
     }
 
-    /// True if a host has to prove by TLS that it is the one it says. It need not where it proves that by another key,
-    /// nor to look which listeners have TLS.
+    /// True if a host has to prove its identity by TLS. It need not where it authenticates with a key, nor to read the
+    /// discovery log.
     pub(super) fn needs_tls(
         &self,
         tls_hosts: &TlsHosts,
@@ -113,7 +120,7 @@ impl Authentication {
             && subnqn != DISCOVERY_NQN
     }
 
-    /// Whether a host that was authenticated with what `self` says would be with `next`, too.
+    /// True if a host authenticated under `self` would authenticate under `next`, too.
     #[must_use]
     pub fn has_same_keys(&self, next: &Self, hostnqn: &str) -> bool {
         fn own<'a>(one: &'a Authentication, hostnqn: &str) -> Vec<(&'a String, &'a Keys)> {
@@ -125,44 +132,44 @@ impl Authentication {
     }
 }
 
-/// What a host has to prove.
+/// Authentication required of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
-    /// Who it is, and the keys.
+pub struct AuthenticationRequirement {
+    /// NQNs of both ends, and the keys.
     pub parties: Parties,
-    /// Another key that it may have.
+    /// Former key of the host, which is accepted as well.
     pub former: Option<Secret>,
-    /// What may be negotiated.
+    /// Hashes and groups offered in the negotiation.
     pub offer: Offer,
-    /// Whether it makes a PSK for TLS.
+    /// Use of secure channel concatenation: the host generates a PSK for TLS.
     pub concatenation: Concatenation,
 }
 
-impl Asked {
-    /// The same for a host that is not let in, whatever it proves: it cannot prove it.
-    pub(super) fn in_vain(self) -> Self {
+impl AuthenticationRequirement {
+    /// Returns the same requirement without keys, for a host that is refused in any case: its authentication fails.
+    pub(super) fn without_keys(self) -> Self {
         let parties = Parties { host_key: None, controller_key: None, ..self.parties };
-        Asked { parties, former: None, ..self }
+        AuthenticationRequirement { parties, former: None, ..self }
     }
 }
 
-/// What a command of an authentication comes to.
+/// Result of an authentication command.
 #[derive(Debug)]
 pub enum Reaction {
-    /// It is answered so.
+    /// The command completes with this status.
     Answer(Status),
-    /// It is answered when this was computed: it is to be tried again then.
+    /// The command completes once this is computed: execute it again then.
     Compute(Work),
-    /// It still waits for that.
+    /// The command still waits for the computation.
     Wait,
 }
 
-/// How a queue's authentication has ended.
+/// Result of a queue's authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The host is who it says.
+pub enum AuthenticationResult {
+    /// The host is authenticated.
     Authenticated,
-    /// It is not, and has heard why.
+    /// The authentication failed; the host has received the reason.
     Failed,
 }
 
@@ -170,84 +177,89 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct Authenticator {
     controller: Controller,
-    /// Identifier of the command that waits for powers.
+    /// Identifier of the command that waits for the Diffie-Hellman worker.
     waits: Option<u16>,
 }
 
 impl Authenticator {
-    /// `seals`: whether the queue's frames may, or must, be sealed; `context` is what was said so far.
-    pub(super) fn new(asked: &Asked, seals: SealUse, context: [u8; 32]) -> Self {
-        let controller = Controller::new(asked.parties.clone(), asked.offer.clone());
+    /// Creates the controller's side. `seals`: use of frame sealing on the queue; `context` binds the secret to the
+    /// handshake so far.
+    pub(super) fn new(
+        requirement: &AuthenticationRequirement,
+        seals: SealUse,
+        context: [u8; 32],
+    ) -> Self {
+        let controller = Controller::new(requirement.parties.clone(), requirement.offer.clone());
         let mut controller = controller.with_frames(seals, context);
-        controller.accept_also(asked.former.clone());
-        controller.set_concatenation(asked.concatenation);
+        controller.accept_also(requirement.former.clone());
+        controller.set_concatenation(requirement.concatenation);
         Authenticator { controller, waits: None }
     }
 
-    /// A host that was authenticated may begin again, with keys that have changed meanwhile.
-    pub fn renew(&mut self, asked: Asked) {
-        if self.controller.renew(asked.parties, asked.offer) {
-            self.controller.accept_also(asked.former);
-            self.controller.set_concatenation(asked.concatenation);
+    /// Replaces the keys, which may have changed, before an authenticated host authenticates again.
+    pub fn renew(&mut self, requirement: AuthenticationRequirement) {
+        if self.controller.renew(requirement.parties, requirement.offer) {
+            self.controller.accept_also(requirement.former);
+            self.controller.set_concatenation(requirement.concatenation);
         }
     }
 
-    /// Whether the queue's frames are to be sealed, as was agreed upon.
+    /// True if frame sealing was negotiated for the queue.
     #[must_use]
     pub fn seals(&self) -> bool {
         self.controller.seals()
     }
 
-    /// What the queue's frames may be sealed with from now on: once.
+    /// Takes the secret that seals the queue's frames from now on. It is returned once.
     pub fn take_frame_secret(&mut self) -> Option<FrameSecret> {
         self.controller.take_frame_secret()
     }
 
-    /// The PSK that was made: once, when the host is authenticated.
+    /// Takes the generated PSK. It is returned once, after the host has authenticated.
     pub fn take_psk(&mut self) -> Option<GeneratedPsk> {
         self.controller.take_psk()
     }
 
-    /// Whether the host makes a PSK, and comes again with TLS.
+    /// True if the host generates a PSK and reconnects with TLS.
     #[must_use]
     pub fn concatenates(&self) -> bool {
         self.controller.concatenates()
     }
 
-    /// Hash and group that were agreed upon.
+    /// Returns the negotiated hash and group.
     #[must_use]
     pub fn agreed(&self) -> (Hash, Group) {
         self.controller.agreed()
     }
 
-    /// Why it has failed, and what of the host's was wrong: once.
+    /// Takes the reason of a failure, with the wrong item of the host. It is returned once.
     pub fn take_failure(&mut self) -> Option<(Explanation, &'static str)> {
         self.controller.take_failure()
     }
 
-    /// How it has ended, if it has.
+    /// Returns the result, once there is one.
     #[must_use]
-    pub fn verdict(&self) -> Option<Verdict> {
+    pub fn verdict(&self) -> Option<AuthenticationResult> {
         match self.controller.state() {
-            State::Authenticated => Some(Verdict::Authenticated),
-            State::Failed => Some(Verdict::Failed),
+            State::Authenticated => Some(AuthenticationResult::Authenticated),
+            State::Failed => Some(AuthenticationResult::Failed),
             _ => None,
         }
     }
 
-    /// Whether something is being computed for the host, which waits for it.
+    /// True if a computation for the host is pending, which the host waits for.
     #[must_use]
     pub fn is_computing(&self) -> bool {
         matches!(self.controller.state(), State::Challenging | State::Verifying)
     }
 
-    /// The host was refused, and may not have heard yet.
+    /// True if the host was refused, also if it has not yet received the reason.
     #[must_use]
     pub fn has_refused(&self) -> bool {
         matches!(self.controller.state(), State::Failure1 | State::Failed)
     }
 
-    /// Authentication Send or Receive. A message for the host goes to `page`.
+    /// Executes an Authentication Send or Receive command. A message for the host goes to `page`.
     pub fn command(
         &mut self,
         sqe: &Sqe,

@@ -1,13 +1,13 @@
-//! How much of a buffer pool may wait for hosts: so that one that takes Ready to Transfer and sends nothing leaves
+//! Shares of a buffer pool that may wait for hosts: a host that receives Ready to Transfer and sends nothing leaves
 //! buffers for the others.
 //!
-//! A write whose data is not in its capsule gets a buffer first; then the host is told to send (R2T). From then on the
+//! A write without in-capsule data gets a buffer first; then the target requests the data with an R2T. From then on the
 //! buffer depends on the host. So each lane and each host may have a part of the pool in this state, and all hosts
-//! together leave a reserve: reads and writes with data in the capsule always find buffers there, which come back by
-//! themselves. A write that is over the limit waits for its R2T, and nothing else waits behind it. A lane that has no such
-//! write may have one of any size, as far as the reserve allows.
+//! together leave a reserve. Reads and writes with in-capsule data always find buffers there, which return by
+//! themselves. A write over the limit waits for its R2T, and nothing else waits behind it. A lane without such a write
+//! may have one of any size, as far as the reserve allows.
 //!
-//! One value for each pool. Bytes are counted as the pool does: in powers of two.
+//! There is one value for each pool. Bytes are counted as the pool counts: in powers of two.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,20 +16,20 @@ use std::sync::Arc;
 
 /// Smallest buffer of a pool, in bytes.
 const BUFFER_MIN: usize = 4096;
-/// Divisors of the pool: parts for a lane, for a host, and for those who wait for no host.
+/// Divisors of the pool: parts for a lane, for a host, and the reserve for commands that wait for no host.
 const LANE_PART: usize = 4;
 const HOST_PART: usize = 2;
 const RESERVE_PART: usize = 8;
 
-/// Bytes that a buffer of that length takes of its pool.
+/// Returns the bytes of the pool that a buffer of `bytes` occupies.
 fn rounded(bytes: u32) -> usize {
     (bytes as usize).next_power_of_two().max(BUFFER_MIN)
 }
 
-/// The pool's buffers that wait for data.
+/// Accounts of a pool's buffers that wait for data.
 #[derive(Debug)]
 pub struct BufferShares {
-    /// Bytes of the pool.
+    /// Size of the pool in bytes.
     pool: usize,
     /// Bytes that wait for any host.
     total: Rc<Cell<usize>>,
@@ -38,13 +38,13 @@ pub struct BufferShares {
 }
 
 impl BufferShares {
-    /// Of a pool of so many bytes.
+    /// Creates the accounts of a pool of `pool` bytes.
     #[must_use]
     pub fn new(pool: usize) -> Self {
         BufferShares { pool, total: Rc::default(), hosts: RefCell::default() }
     }
 
-    /// The share of a lane of that host.
+    /// Returns the share of a new lane of that host.
     #[must_use]
     pub fn join(&self, hostnqn: &Arc<str>) -> BufferShare {
         let mut hosts = self.hosts.borrow_mut();
@@ -55,14 +55,14 @@ impl BufferShares {
         BufferShare { pool: self.pool, total: self.total.clone(), host, own: 0 }
     }
 
-    /// Bytes that wait for any host.
+    /// Returns the bytes that wait for any host.
     #[must_use]
     pub fn total(&self) -> usize {
         self.total.get()
     }
 }
 
-/// A lane's share. Dropping it gives back what it has.
+/// A lane's share. Dropping it releases the bytes counted.
 #[derive(Debug)]
 pub struct BufferShare {
     pool: usize,
@@ -72,7 +72,8 @@ pub struct BufferShare {
 }
 
 impl BufferShare {
-    /// Counts a buffer of `length` bytes that waits for its data, if it may wait: the bytes that it takes of the pool.
+    /// Counts a buffer of `length` bytes that waits for its data. Returns the bytes it occupies, or `None` if it may
+    /// not wait.
     #[inline]
     pub fn try_begin(&mut self, length: u32) -> Option<usize> {
         let bytes = rounded(length);
@@ -90,7 +91,7 @@ impl BufferShare {
             && fits(self.own, self.pool / LANE_PART)
     }
 
-    /// Counts a buffer that takes so many bytes of the pool and waits for its data.
+    /// Counts a buffer that occupies `bytes` of the pool and waits for its data.
     #[inline]
     pub fn begin(&mut self, bytes: usize) {
         self.own += bytes;
@@ -98,7 +99,7 @@ impl BufferShare {
         self.host.update(|host| host + bytes);
     }
 
-    /// Its data is here, or the buffer was given back: bytes that it takes of the pool.
+    /// Stops counting a buffer of `bytes`: its data has arrived, or the buffer was released.
     #[inline]
     pub fn end(&mut self, bytes: usize) {
         self.give_back(bytes);
@@ -125,7 +126,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// Begins writes of so many bytes as long as that is allowed: how many.
+    /// Begins writes of that many bytes as long as that is allowed. Returns their number.
     fn fill(share: &mut BufferShare, bytes: usize) -> usize {
         let mut count = 0;
         while share.try_begin(bytes as u32).is_some() {

@@ -1,10 +1,10 @@
-//! Identifiers that hosts name or are given: those of controllers, while they are claimed, and those of hosts.
+//! Identifiers that hosts name or receive: claimed controller identifiers, and host identifiers.
 
 use super::connected::Connected;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Identifiers of controllers that are claimed: the latest claim to each.
+/// Claimed controller identifiers, with the latest claim to each.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     by_cntlid: BTreeMap<u16, u64>,
@@ -22,13 +22,13 @@ impl Claims {
         self.by_cntlid.contains_key(&cntlid)
     }
 
-    /// The identifier that was claimed first, of those that may be given away.
+    /// Returns the identifier with the oldest claim among those for which `may_be` is true.
     pub(super) fn oldest(&self, may_be: impl Fn(&u16) -> bool) -> Option<u16> {
         let claims = self.by_cntlid.iter().filter(|(cntlid, _)| may_be(cntlid));
         claims.min_by_key(|(_, number)| **number).map(|(cntlid, _)| *cntlid)
     }
 
-    /// Ends a claim. False if the identifier was given to a newer one.
+    /// Ends a claim. Returns false if a newer claim has taken the identifier.
     pub(super) fn take(&mut self, cntlid: u16, number: u64) -> bool {
         let is_it = self.by_cntlid.get(&cntlid) == Some(&number);
         if is_it {
@@ -38,19 +38,19 @@ impl Claims {
     }
 }
 
-/// Identifiers of hosts (HOSTID), each bound at a subsystem to the NQN that has proved itself there with it first:
-/// reservations of its namespaces go by them. A host that may use one subsystem takes no identifier at others.
+/// Host identifiers (HOSTID). Each is bound at a subsystem to the NQN that was first authenticated with it there,
+/// because reservations use it. A host with access to one subsystem takes no identifier at others.
 #[derive(Debug, Default)]
 pub(super) struct HostIds(BTreeMap<(Arc<str>, [u8; 16]), Arc<str>>);
 
-/// Most that are bound to one NQN at a subsystem: some hosts make one for each Connect.
+/// Identifiers bound to one NQN at a subsystem, at most: some hosts generate one for each Connect.
 const HOSTIDS_MAX: usize = 64;
 
 impl HostIds {
-    /// Binds an identifier to the NQN that has proved itself, if it is nobody's.
+    /// Binds an identifier to the authenticated NQN, if it is free.
     ///
     /// # Errors
-    /// The NQN that has it.
+    /// The NQN to which it is bound.
     pub(super) fn enter(&mut self, queue: &Connected, is_proved: bool) -> Result<(), Arc<str>> {
         let Connected { subnqn, hostnqn, hostid, .. } = queue;
         let key = (subnqn.clone(), *hostid);
@@ -68,12 +68,12 @@ impl HostIds {
         Ok(())
     }
 
-    /// Forgets those of hosts that have no key any more.
+    /// Removes the identifiers of hosts without a key.
     pub(super) fn retain(&mut self, has_key: impl Fn(&str) -> bool) {
         self.0.retain(|_, owner| has_key(owner));
     }
 
-    /// Forgets those of a subsystem that is gone.
+    /// Removes the identifiers of a deleted subsystem.
     pub(super) fn forget(&mut self, subnqn: &str) {
         self.0.retain(|(at, _), _| **at != *subnqn);
     }

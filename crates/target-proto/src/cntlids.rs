@@ -1,12 +1,12 @@
-//! Controller identifiers, which are given out in turn.
+//! Allocation of controller identifiers, in rotation.
 
 use core::ops::RangeInclusive;
 
-/// A range of identifiers, of which one that was given out is not given out again for long.
+/// A range of identifiers, allocated in rotation, so that a used one is not reused for long.
 #[derive(Clone, Debug)]
 pub(super) struct Cntlids {
     range: RangeInclusive<u16>,
-    /// The one that was given out last; 0: none yet.
+    /// Identifier allocated last; 0: none yet.
     last: u16,
 }
 
@@ -19,7 +19,7 @@ impl Cntlids {
         self.range.contains(&cntlid)
     }
 
-    /// Each of them once, beginning with the next in turn.
+    /// Returns each identifier once, beginning with the next in rotation.
     pub(super) fn in_turn(&self) -> impl Iterator<Item = u16> + use<> {
         let (first, last) = (*self.range.start(), *self.range.end());
         let next = self.last.checked_add(1).filter(|next| (first..=last).contains(next));
@@ -27,8 +27,8 @@ impl Cntlids {
         (next..=last).chain(first..next)
     }
 
-    /// The next turn begins behind this one.
-    pub(super) fn gave(&mut self, cntlid: u16) {
+    /// Records an allocation: the next rotation begins behind it.
+    pub(super) fn note_allocated(&mut self, cntlid: u16) {
         self.last = cntlid;
     }
 }
@@ -42,13 +42,13 @@ mod tests {
         let mut cntlids = Cntlids::new(5..=8);
         let in_turn = |cntlids: &Cntlids| cntlids.in_turn().collect::<Vec<_>>();
         assert_eq!(in_turn(&cntlids), [5, 6, 7, 8]);
-        cntlids.gave(6);
+        cntlids.note_allocated(6);
         assert_eq!(in_turn(&cntlids), [7, 8, 5, 6]);
-        cntlids.gave(8);
+        cntlids.note_allocated(8);
         assert_eq!(in_turn(&cntlids), [5, 6, 7, 8]);
         assert!(cntlids.contains(8) && !cntlids.contains(9));
         let mut all = Cntlids::new(u16::MAX..=u16::MAX);
-        all.gave(u16::MAX);
+        all.note_allocated(u16::MAX);
         assert_eq!(in_turn(&all), [u16::MAX]);
     }
 }

@@ -1,4 +1,4 @@
-//! What a target exports, as its configuration says it.
+//! Configuration of the objects that a target exports.
 
 use super::ana::{AnaState, AnaStates};
 use super::authentication::Authentication;
@@ -15,39 +15,39 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Largest NSID, and most namespaces of a subsystem (NN and MNAN).
 pub const NAMESPACES_MAX: u32 = 1024;
 
-/// A namespace in a configuration: what hosts see of it ([`NamespaceConfig`]), or what somebody asks for, with the
-/// place where its blocks are kept.
+/// A namespace in a configuration: either as hosts see it ([`NamespaceConfig`]), or as an operator requests it, with
+/// its store.
 pub trait Description: Clone + PartialEq {
     /// 1..=[`NAMESPACES_MAX`].
     fn nsid(&self) -> u32;
 
-    /// What tells it from every other, if that is known.
+    /// Returns the namespace's identity, if known.
     fn id(&self) -> Option<NamespaceId>;
 
-    /// Its size in octets, if that is known.
+    /// Returns the size in bytes, if known.
     fn bytes(&self) -> Option<u64>;
 
-    /// The same with another size.
+    /// Returns the same namespace with another size.
     ///
     /// # Errors
-    /// What is to be given instead of `bytes`.
+    /// A hint for a valid value of `bytes`.
     fn resized(&self, bytes: u64) -> Result<Self, String>;
 
-    /// What it may do in a second.
+    /// Returns the rate limits.
     fn rates(&self) -> Rates {
         Rates::UNLIMITED
     }
 
-    /// The same with other limits on its rate; hosts do not see them.
+    /// Returns the same namespace with other rate limits; hosts do not see them.
     #[must_use]
     fn limited(&self, _rates: Rates) -> Self {
         self.clone()
     }
 
-    /// Whether it can be, but for its NSID.
+    /// Checks everything but the NSID.
     ///
     /// # Errors
-    /// The field, its value, and what is to be given instead.
+    /// The field, its value, and a hint for a valid value.
     fn check(&self) -> Result<(), (&'static str, String, &'static str)>;
 }
 
@@ -56,30 +56,30 @@ pub trait Description: Clone + PartialEq {
 pub struct TargetConfig<N = NamespaceConfig> {
     /// NVM subsystems; the discovery subsystem is always there.
     pub subsystems: Vec<SubsystemConfig<N>>,
-    /// Where the target listens, for the discovery log.
+    /// Listening addresses, for the discovery log.
     pub listeners: Vec<Listener>,
     /// Other discovery controllers over TCP, to which the discovery log refers hosts. Fixed when the target starts.
     pub referrals: Vec<SocketAddr>,
-    /// Which hosts authenticate.
+    /// Authentication required of hosts, and their keys.
     pub authentication: Authentication,
-    /// What listeners ask for ([`TargetConfig::listeners_at`]).
+    /// TLS use of listeners ([`TargetConfig::listeners_at`]).
     pub tls: TlsUse,
-    /// What those at these addresses ask for instead.
+    /// TLS use of the listeners at these addresses, instead.
     pub tls_at: BTreeMap<SocketAddr, TlsUse>,
-    /// How good the paths to the namespaces are.
+    /// ANA states of the listeners.
     pub ana: AnaStates,
-    /// What the target grants; fixed when it starts.
+    /// Limits for controllers; fixed when the target starts.
     pub limits: Limits,
-    /// A number that tells this target's machine from others: serial numbers are derived from it, so that two
-    /// machines with the same NQN do not look like one subsystem. Fixed when the target starts.
+    /// Number of this target's machine, from which serial numbers are derived: two machines with the same NQN do not
+    /// appear as one subsystem. Fixed when the target starts.
     pub origin: u128,
-    /// A number that tells the network namespace in which the target listens, and the boot of its machine, from others;
-    /// 0: not known. Fixed when the target starts.
+    /// Number of the target's network namespace in this boot of its machine; 0: not known. Fixed when the target
+    /// starts.
     pub network: u128,
 }
 
 impl<N> TargetConfig<N> {
-    /// The serial number that a subsystem has for hosts.
+    /// Returns the serial number that hosts see of a subsystem.
     #[must_use]
     pub fn serial(&self, subsystem: &SubsystemConfig<N>) -> String {
         let derived = || identity::serial(self.origin, &subsystem.nqn);
@@ -108,7 +108,7 @@ impl<N> Default for TargetConfig<N> {
     }
 }
 
-/// What a target grants every controller.
+/// Limits of a target for its controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// I/O queues of a controller.
@@ -117,15 +117,15 @@ pub struct Limits {
     pub queue_entries_max: u16,
     /// Largest transfer as a power of two of 4 KiB pages: 1 to [`Limits::MDTS_MAX`].
     pub mdts: u8,
-    /// In-capsule data of an I/O command in octets, a multiple of 16.
+    /// In-capsule data of an I/O command in bytes, a multiple of 16.
     pub in_capsule_bytes_max: u32,
-    /// Controllers at once, over all subsystems.
+    /// Controllers at a time, over all subsystems.
     pub controllers_max: u16,
-    /// Of these, with the same host NQN.
+    /// Controllers with the same host NQN.
     pub host_controllers_max: u16,
-    /// Connected queues with the same host NQN, admin queues as well.
+    /// Connected queues with the same host NQN, admin queues included.
     pub host_queues_max: u32,
-    /// Smallest controller identifier; other processes that serve the same subsystem have others.
+    /// Smallest controller identifier; other processes that serve the same subsystem use other ranges.
     pub cntlid_min: u16,
     /// Largest controller identifier, at most [`Limits::CNTLID_MAX`].
     pub cntlid_max: u16,
@@ -148,31 +148,31 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Largest MDTS: 1 MiB, the longest buffer there is. A command that needed a longer one would wait for ever.
+    /// Largest MDTS: 1 MiB, the longest buffer. A command that needs a longer one would wait forever.
     pub const MDTS_MAX: u8 = 8;
 
-    /// Largest controller identifier that there can be; those above are reserved.
+    /// Largest valid controller identifier; those above are reserved.
     pub const CNTLID_MAX: u16 = 0xffef;
 
-    /// How many controllers there can be at once.
+    /// Returns the number of controllers possible at a time.
     #[must_use]
     pub fn cntlids(&self) -> u16 {
         self.controllers_max.min(self.cntlid_max - self.cntlid_min + 1)
     }
 
-    /// Identifiers that controllers can have.
+    /// Returns the range of controller identifiers.
     #[must_use]
     pub fn cntlid_range(&self) -> RangeInclusive<u16> {
         self.cntlid_min..=self.cntlid_max
     }
 
-    /// Whether a controller here can have that identifier.
+    /// True if a controller of this target can have the identifier.
     #[must_use]
     pub fn has_cntlid(&self, cntlid: u16) -> bool {
         self.cntlid_range().contains(&cntlid)
     }
 
-    /// Most octets one command moves.
+    /// Returns the bytes that one command transfers at most.
     #[must_use]
     pub fn transfer_bytes_max(&self) -> u32 {
         4096 << self.mdts
@@ -189,23 +189,23 @@ pub struct SubsystemConfig<N = NamespaceConfig> {
     pub model: String,
     /// NQNs of the hosts that may connect; `None` is any host.
     pub allowed_hosts: Option<BTreeSet<String>>,
-    /// What hosts may do in a second, by their NQNs. Others are not limited.
+    /// Rate limits of hosts, by NQN. Other hosts are not limited.
     pub host_rates: BTreeMap<String, Rates>,
-    /// Where it can be reached, and how good that way is; `None`: everywhere but where listeners are for those only
-    /// that name them.
+    /// Listeners at which hosts reach the subsystem, with the ANA state of each; `None`: all but those reserved for
+    /// subsystems that name them.
     pub listeners: Option<BTreeMap<SocketAddr, AnaState>>,
-    /// Identifiers of its controllers, as far as they are among the target's ([`Limits::cntlid_range`]). Fixed when it is
-    /// added, as the next two are.
+    /// Identifiers of its controllers, as far as they are in the target's range ([`Limits::cntlid_range`]). Fixed when
+    /// the subsystem is added, as are the next two.
     pub cntlids: RangeInclusive<u16>,
-    /// Dataset Management range size limit (DMRSL) in logical blocks, for hosts to keep to; 0: none.
+    /// Dataset Management range size limit (DMRSL) in logical blocks, advisory for hosts; 0: none.
     pub dmrsl: u32,
-    /// Write Zeroes size limit (WZSL) as a power of two of 4 KiB pages, for hosts to keep to; 0: none.
+    /// Write Zeroes size limit (WZSL) as a power of two of 4 KiB pages, advisory for hosts; 0: none.
     pub wzsl: u8,
     pub namespaces: Vec<N>,
 }
 
 impl<N> SubsystemConfig<N> {
-    /// A subsystem any host may use, without namespaces.
+    /// Creates a subsystem without namespaces that any host may use.
     #[must_use]
     pub fn new(nqn: impl Into<String>) -> Self {
         SubsystemConfig {
@@ -222,7 +222,7 @@ impl<N> SubsystemConfig<N> {
         }
     }
 
-    /// Identifiers that its controllers have at a target with these limits; none, if it has none of the target's.
+    /// Returns the identifiers of its controllers at a target with these limits; empty if the ranges do not overlap.
     #[must_use]
     pub fn cntlid_range(&self, limits: &Limits) -> RangeInclusive<u16> {
         let (min, max) = (*self.cntlids.start(), *self.cntlids.end());
@@ -237,33 +237,32 @@ pub struct NamespaceConfig {
     pub nsid: u32,
     /// Size in logical blocks, not 0.
     pub blocks: u64,
-    /// Logical block size as a power of two: 9 (512 octets) or 12 (4 KiB).
+    /// Logical block size as a power of two: 9 (512 bytes) or 12 (4 KiB).
     pub lba_shift: u8,
-    /// Writes are refused.
+    /// True if writes are refused.
     pub read_only: bool,
-    /// What tells it from every other. `None`: derived from the subsystem's NQN and the NSID, which says nothing
-    /// of the blocks; only for a target whose blocks have no identity.
+    /// Identity. `None`: derived from the subsystem's NQN and the NSID, for a target whose stores have no identity.
     pub id: Option<NamespaceId>,
-    /// Writes may sit in a volatile cache until they are flushed.
+    /// Writes may remain in a volatile cache until they are flushed.
     pub volatile_cache: bool,
-    /// Changes when acknowledged writes that were not flushed may be lost; `None`: hosts are not told.
+    /// Write verifier: changes when acknowledged writes that were not flushed may be lost. Not visible to hosts.
     pub write_verifier: Option<u64>,
     /// Deallocated blocks read as zeroes until they are written.
     pub deallocated_reads_zero: bool,
-    /// How to use the blocks well.
+    /// Limits for efficient use of the blocks.
     pub limits: BlockLimits,
-    /// There is a place for reservations that persist through power loss.
+    /// Reservations can persist through power loss.
     pub keeps_reservations: bool,
-    /// What it is in reach of this target at best, whatever the listener: inaccessible while another one has its blocks.
+    /// Upper bound of the ANA state on all listeners of this target: inaccessible while another target owns the blocks.
     pub ana: AnaState,
-    /// How often its blocks have gone to another target or come from one. What that one has done with reservations is not
-    /// known here, so those of an earlier number have ended. Hosts are not told.
+    /// Number of ownership changes of the blocks between targets. The reservations of another owner are not known here,
+    /// so those of an earlier number have ended. Not visible to hosts.
     pub tenure: u64,
 }
 
 impl NamespaceConfig {
-    /// A writable namespace of `blocks` blocks of `1 << lba_shift` octets, with a volatile cache and
-    /// zeroes where blocks were deallocated.
+    /// Creates a writable namespace of `blocks` blocks of `1 << lba_shift` bytes, with a volatile cache; deallocated
+    /// blocks read as zeroes.
     #[must_use]
     pub fn new(nsid: u32, blocks: u64, lba_shift: u8) -> Self {
         NamespaceConfig {
@@ -285,7 +284,7 @@ impl NamespaceConfig {
 
 impl<N: Description> TargetConfig<N> {
     /// # Errors
-    /// What is wrong first.
+    /// The first invalid value.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.limits.check()?;
         let mut nqns = BTreeSet::new();
@@ -302,7 +301,7 @@ impl<N: Description> TargetConfig<N> {
         self.check_identities()
     }
 
-    /// No address and no port identifier may be there twice.
+    /// Checks that no two listeners share an address or a port identifier.
     fn check_listeners(&self) -> Result<(), ConfigError> {
         let clash = |one: &Listener, other: &Listener| {
             let is_there = one.address == other.address && one.address.port() != 0;
@@ -314,7 +313,7 @@ impl<N: Description> TargetConfig<N> {
         twice.map_or(Ok(()), |(_, one)| Err(ConfigError::Exists(Place::Listener(one.address))))
     }
 
-    /// Each leads to one place, and to another one.
+    /// Checks that each referral names a reachable address, and each address once.
     fn check_referrals(&self) -> Result<(), ConfigError> {
         for (at, address) in self.referrals.iter().enumerate() {
             let place = || Place::Referral(*address);
@@ -330,14 +329,14 @@ impl<N: Description> TargetConfig<N> {
         Ok(())
     }
 
-    /// A state is of a way that hosts can take.
+    /// Checks that each ANA state belongs to a listener.
     fn check_ana(&self) -> Result<(), ConfigError> {
-        let stray = self.ana.stray(&self.listeners);
-        stray.map_or(Ok(()), |listener| Err(ConfigError::Unknown(Place::Ana(listener))))
+        let orphan = self.ana.first_orphan(&self.listeners);
+        orphan.map_or(Ok(()), |listener| Err(ConfigError::Unknown(Place::Ana(listener))))
     }
 
-    /// Listeners at `addresses`: those that are there already keep their numbers. Each asks for TLS as the configuration
-    /// says now.
+    /// Returns listeners at `addresses`. Existing listeners keep their port identifiers; each gets the TLS use of this
+    /// configuration.
     #[must_use]
     pub fn listeners_at(&self, addresses: &[SocketAddr]) -> Vec<Listener> {
         let mut there = self.listeners.clone();
@@ -353,7 +352,7 @@ impl<N: Description> TargetConfig<N> {
         addresses.iter().filter_map(listener).collect()
     }
 
-    /// No UUID and no NGUID may be there twice, in whichever subsystems: hosts would write to either.
+    /// Checks that no two namespaces of any subsystems share a UUID or an NGUID: hosts would take them for one.
     fn check_identities(&self) -> Result<(), ConfigError> {
         let mut known: BTreeMap<[u8; 16], (&str, u32)> = BTreeMap::new();
         for subsystem in &self.subsystems {
@@ -401,7 +400,7 @@ impl Limits {
 
 impl<N: Description> SubsystemConfig<N> {
     /// # Errors
-    /// What is wrong first.
+    /// The first invalid value.
     pub fn check(&self) -> Result<(), ConfigError> {
         let place = || Place::subsystem(&self.nqn);
         check_nqn(place, "nqn", &self.nqn)?;
@@ -455,7 +454,7 @@ impl<N> SubsystemConfig<N> {
 }
 
 /// # Errors
-/// What is wrong first with a namespace of subsystem `nqn`.
+/// The first invalid value of a namespace of subsystem `nqn`.
 pub(super) fn check_namespace(nqn: &str, namespace: &impl Description) -> Result<(), ConfigError> {
     let (place, nsid) = (Place::namespace(nqn, namespace.nsid()), namespace.nsid());
     if nsid == 0 || nsid > NAMESPACES_MAX {
@@ -467,7 +466,7 @@ pub(super) fn check_namespace(nqn: &str, namespace: &impl Description) -> Result
 }
 
 /// # Errors
-/// `host` is no NQN.
+/// `host` is not an NQN.
 pub(super) fn check_host(nqn: &str, host: &str) -> Result<(), ConfigError> {
     check_nqn(|| Place::subsystem(nqn), "host", host)
 }
@@ -480,7 +479,7 @@ fn check_nqn(place: impl Fn() -> Place, field: &'static str, nqn: &str) -> Resul
     Err(ConfigError::invalid(place(), field, format!("{nqn:?}"), hint))
 }
 
-/// The month of a name's date (`nqn.YYYY-MM.`), if there is no such month.
+/// Returns the month of an NQN's date (`nqn.YYYY-MM.`) if it is not a valid month.
 fn impossible_month(nqn: &str) -> Option<&str> {
     let (year, month) = nqn.strip_prefix("nqn.")?.get(..7)?.split_once('-')?;
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());

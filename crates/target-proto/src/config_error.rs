@@ -1,14 +1,14 @@
-//! Why a configuration, or a change to it, cannot be.
+//! Errors of a configuration, or of a change to it.
 
 use super::ana::AnaListener;
 use core::fmt;
 use core::net::SocketAddr;
 use thiserror::Error;
 
-/// What a configuration or an operation is about.
+/// Object of a configuration that an error or an operation concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// What hosts are granted.
+    /// The limits for controllers.
     Limits,
     /// A subsystem, by its NQN.
     Subsystem(String),
@@ -16,11 +16,11 @@ pub enum Place {
     Namespace(String, u32),
     /// A host that may use a subsystem, by its NQN.
     Host(String, String),
-    /// An address.
+    /// A listener, by its address.
     Listener(SocketAddr),
-    /// The way to the namespaces at a listener.
+    /// The ANA state of a listener.
     Ana(AnaListener),
-    /// Which hosts authenticate.
+    /// Authentication of hosts.
     Authentication,
     /// A discovery controller to which hosts are referred.
     Referral(SocketAddr),
@@ -51,26 +51,26 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a configuration, or a change to it, cannot be: what is wrong, and where.
+/// Error of a configuration or of a change to it, with the object concerned.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConfigError {
-    /// A value that cannot be.
+    /// A field has an invalid value.
     #[error("{place}: {field} {value}: {hint}")]
     Invalid {
         place: Place,
         field: &'static str,
-        /// As it was given.
+        /// The invalid value, as given.
         value: String,
-        /// What to give instead.
+        /// Hint for a valid value.
         hint: String,
     },
-    /// It is there already.
+    /// The object exists already.
     #[error("{0} is there already")]
     Exists(Place),
-    /// There is none.
+    /// The object does not exist.
     #[error("there is no {0}")]
     Unknown(Place),
-    /// Two namespaces would look like one to hosts, which would write to either.
+    /// Two namespaces have one identity: hosts would take them for one and write to either.
     #[error(
         "{place} has the identity of {other}: export the blocks once, or give each a uuid and an nguid of its own"
     )]
@@ -79,21 +79,21 @@ pub enum ConfigError {
     #[error("{place}: {problem}")]
     Store {
         place: Place,
-        /// What its store says, and what to do.
+        /// Error of the store, with advice.
         problem: String,
     },
-    /// An address cannot be listened on.
+    /// The listener cannot be opened.
     #[error("cannot open {place}: {problem}")]
     Listen {
-        /// Which listener.
+        /// The listener.
         place: Place,
-        /// What the system says.
+        /// Error of the operating system.
         problem: String,
     },
 }
 
 impl ConfigError {
-    /// A value that cannot be.
+    /// Returns an error for an invalid value.
     #[must_use]
     pub fn invalid(
         place: Place,
@@ -104,7 +104,7 @@ impl ConfigError {
         ConfigError::Invalid { place, field, value: value.to_string(), hint: hint.into() }
     }
 
-    /// Where it is wrong.
+    /// Returns the object concerned.
     #[must_use]
     pub fn place(&self) -> &Place {
         match self {

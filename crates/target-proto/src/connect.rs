@@ -1,9 +1,10 @@
-//! Connect: checks, and the controllers that come of it (NVMe Base 2.1, section 6.3).
+//! Connect: checks, and claims of controllers (NVMe Base 2.1, section 6.3).
 
-use super::authentication::Asked;
+use super::authentication::AuthenticationRequirement;
 use super::carrier::Carrier;
 use super::connected::{
-    Claim, ConnectRefused, Connected, Names, bad_cntlid, no_controller_left, quoted, show_name,
+    ConnectNames, ConnectRefused, Connected, QueueClaim, bad_cntlid, no_controller_left, quoted,
+    show_name,
 };
 use super::control::Target;
 use super::keep_alive::KeepAlive;
@@ -26,21 +27,22 @@ use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 const OCTET_QID: u8 = 42;
 const OCTET_SQSIZE: u8 = 44;
 
-/// Authentication requirements of a Connect's completion. Hosts take the second bit as an order to make a PSK.
-fn requirements(asked: Option<&Asked>) -> u32 {
-    match asked.map(|asked| asked.concatenation) {
+/// Returns the authentication requirements for a Connect's completion. Hosts take the second bit as an order to
+/// generate a PSK.
+fn requirements(requirement: Option<&AuthenticationRequirement>) -> u32 {
+    match requirement.map(|requirement| requirement.concatenation) {
         None => 0,
         Some(Concatenation::Required) => AUTHREQ_ATR | AUTHREQ_ASCR,
         Some(_) => AUTHREQ_ATR,
     }
 }
 
-/// Whether `data` names the host and the subsystem that the stream was secured with.
+/// Checks that `data` names the host and the subsystem of the connection's TLS key.
 ///
 /// # Errors
-/// The field that says another one.
+/// The field with another name.
 pub(super) fn check_names(secured_as: &SecuredAs, data: &[u8]) -> Result<(), ConnectRefused> {
-    // Data that is none is refused later.
+    // Data of a wrong length is refused later.
     let Ok(data) = ConnectData::ref_from_bytes(data) else { return Ok(()) };
     let other = |status, field, value: &[u8; 256], name: &str| {
         let value = format!("{}, but its TLS key is that of {name}", show_name(value));
@@ -58,11 +60,11 @@ pub(super) fn check_names(secured_as: &SecuredAs, data: &[u8]) -> Result<(), Con
 }
 
 impl Target {
-    /// [`Target::connect_over`] a connection that is plain, where nothing is left of others, and [`Target::grant`]
-    /// without a proof.
+    /// Connects over a plain connection ([`Target::connect_over`]) without stale connections, and grants the queue
+    /// ([`Target::grant`]) without authentication.
     ///
     /// # Errors
-    /// As that one.
+    /// See [`Target::connect_over`].
     pub fn connect(
         &mut self,
         now: Instant,
@@ -77,18 +79,19 @@ impl Target {
         Ok(connected)
     }
 
-    /// The first command of a connection, which must be Connect with its 1,024 octets of data in the
-    /// capsule. `local` is our address as the host has reached it; `random` is a number that nobody can guess. `remains`
-    /// says whether there is a connection of a controller that may be gone; see [`Presences::remains_of_any`].
+    /// Executes the first command of a connection, which must be Connect with 1,024 bytes of in-capsule data. `local`
+    /// is the local address of the connection; `random` is an unpredictable number. `has_leftovers` is true for a
+    /// controller identifier whose former owner may still have a connection; see
+    /// [`Presences::any_has_leftovers_of`].
     ///
-    /// Nothing is granted by this: the queue, and with queue 0 the controller, exist from [`Target::grant`] on, which
-    /// is called at once where no proof is required. Where one is, the reason of a refusal comes after it, so that no
-    /// status tells which subsystems, hosts and controllers there are.
+    /// Nothing is granted here. The queue, and with queue 0 the controller, exist from [`Target::grant`] on, which
+    /// follows at once where no authentication is required. Where it is, a refusal is reported only after it, so that
+    /// no status reveals which subsystems, hosts and controllers exist.
     ///
-    /// [`Presences::remains_of_any`]: super::presence::Presences::remains_of_any
+    /// [`Presences::any_has_leftovers_of`]: super::presence::Presences::any_has_leftovers_of
     ///
     /// # Errors
-    /// The status and DW0 to answer with; the queue is not connected.
+    /// The status and DW0 of the completion; the queue is not connected.
     pub fn connect_over(
         &mut self,
         channel: Channel<'_>,
@@ -96,7 +99,7 @@ impl Target {
         sqe: &Sqe,
         data: &[u8],
         (local, random): (SocketAddr, u64),
-        remains: impl Fn(u16) -> bool,
+        has_leftovers: impl Fn(u16) -> bool,
     ) -> Result<Connected, ConnectRefused> {
         if sqe.flags != FLAG_SGL {
             return Err(ConnectRefused::new(Status::INVALID_FIELD, "PSDT and FUSE", sqe.flags));
@@ -111,57 +114,67 @@ impl Target {
             let status = Status::DATA_SGL_LENGTH_INVALID;
             ConnectRefused::new(status, "octets of data", length)
         })?;
-        let names = Names::parse(data)?;
+        let names = ConnectNames::parse(data)?;
         if connect.sqsize == 0 || connect.sqsize >= self.config.limits.queue_entries_max {
             return Err(ConnectRefused::command(OCTET_SQSIZE, "SQSIZE", connect.sqsize));
         }
         let carrier = Carrier::from(channel);
         let hides = self.hides(carrier, connect.qid, names.subnqn);
         let checked = self.check_carrier(carrier, connect.qid, &names);
-        let checked = checked.and_then(|()| self.check_place(connect.qid, &names, local));
+        let checked = checked.and_then(|()| self.check_grantable(connect.qid, &names, local));
         let refusal = match checked {
             Err(refused) if hides => Some(refused),
             checked => checked.map(|()| None)?,
         };
-        let mut claim = Claim { carrier, local, random, refusal, ..Claim::default() };
+        let mut claim = QueueClaim { carrier, local, random, refusal, ..QueueClaim::default() };
         let mut connected = match connect.qid {
-            0 => self.claim_controller(now, &connect, &names, (&mut claim, remains))?,
+            0 => self.claim_controller(now, &connect, &names, (&mut claim, has_leftovers))?,
             qid => self.claim_queue(qid, &names),
         };
-        let asked = self.asks(&connected, carrier);
-        let asked = if claim.refusal.is_some() { asked.map(Asked::in_vain) } else { asked };
+        let requirement = self.requirement_of(&connected, carrier);
+        let requirement = if claim.refusal.is_some() {
+            requirement.map(AuthenticationRequirement::without_keys)
+        } else {
+            requirement
+        };
         connected.entries = connect.sqsize + 1;
         connected.sq_flow_control = connect.cattr & cattr::DISABLE_SQ_FLOW_CONTROL == 0;
         connected.class = Class::from_cattr(connect.cattr);
-        connected.result = u32::from(connected.cntlid) | requirements(asked.as_ref());
-        if asked.is_some() {
+        connected.result = u32::from(connected.cntlid) | requirements(requirement.as_ref());
+        if requirement.is_some() {
             connected.context = context_of(sqe, data.as_bytes(), connected.result);
         }
-        Ok(Connected { asked: asked.map(Box::new), claim, ..connected })
+        Ok(Connected { requirement: requirement.map(Box::new), claim, ..connected })
     }
 
-    /// What a new queue's host has to prove. One that has made its PSK has proved who it is.
-    pub(super) fn asks(&self, queue: &Connected, carrier: Carrier) -> Option<Asked> {
+    /// Returns the authentication required of a new queue's host. A host that has generated the connection's PSK is
+    /// authenticated.
+    pub(super) fn requirement_of(
+        &self,
+        queue: &Connected,
+        carrier: Carrier,
+    ) -> Option<AuthenticationRequirement> {
         if carrier == Carrier::Generated {
             return None;
         }
         let is_discovery = queue.kind == ControllerKind::Discovery;
         let (authentication, subnqn) = (&self.config.authentication, &queue.subnqn);
         let concatenation = authentication.concatenation(carrier, queue.qid, subnqn);
-        authentication.asks(&queue.hostnqn, subnqn, is_discovery, concatenation)
+        authentication.requirement_for(&queue.hostnqn, subnqn, is_discovery, concatenation)
     }
 
-    /// A controller's identifier, which is the host's until it is granted the controller.
+    /// Claims a controller identifier for a host until the controller is granted.
     fn claim_controller(
         &mut self,
         now: Instant,
         connect: &Connect,
-        names: &Names<'_>,
-        (claim, remains): (&mut Claim, impl Fn(u16) -> bool),
+        names: &ConnectNames<'_>,
+        (claim, has_leftovers): (&mut QueueClaim, impl Fn(u16) -> bool),
     ) -> Result<Connected, ConnectRefused> {
         let count = self.controllers.len();
-        let cntlid =
-            self.allocate_cntlid(names.subnqn, remains).ok_or_else(|| no_controller_left(count))?;
+        let cntlid = self
+            .allocate_cntlid(names.subnqn, has_leftovers)
+            .ok_or_else(|| no_controller_left(count))?;
         let kind = match names.subnqn {
             DISCOVERY_NQN => ControllerKind::Discovery,
             _ => ControllerKind::Io,
@@ -172,9 +185,9 @@ impl Target {
         Ok(Connected { kind, keep_alive, ..names.queue(cntlid, 0) })
     }
 
-    /// An I/O queue of a controller, which need not be there. The admin queue's HOSTID counts: some hosts make one for each
-    /// Connect, and other targets take them.
-    fn claim_queue(&self, qid: u16, names: &Names<'_>) -> Connected {
+    /// Claims an I/O queue of a controller, which need not exist. The HOSTID of the admin queue applies: some hosts
+    /// generate one for each Connect, and other targets accept that.
+    fn claim_queue(&self, qid: u16, names: &ConnectNames<'_>) -> Connected {
         let queue = names.queue(names.cntlid, qid);
         let Some(controller) = self.controllers.get(&names.cntlid) else { return queue };
         let keep_alive = Duration::from_millis(controller.keep_alive.kato_ms().into());
@@ -183,11 +196,11 @@ impl Target {
         Connected { keep_alive, hostid, other_hostid, shared: controller.shared.clone(), ..queue }
     }
 
-    /// Whether the queue can be granted as far as its host, its subsystem and its controller are concerned.
-    pub(super) fn check_place(
+    /// Checks that the queue can be granted: its listener, host, subsystem and controller.
+    pub(super) fn check_grantable(
         &self,
         qid: u16,
-        names: &Names<'_>,
+        names: &ConnectNames<'_>,
         local: SocketAddr,
     ) -> Result<(), ConnectRefused> {
         self.check_listener(local, names)?;
@@ -197,7 +210,7 @@ impl Target {
         }
     }
 
-    fn check_admin(&self, names: &Names<'_>) -> Result<(), ConnectRefused> {
+    fn check_admin(&self, names: &ConnectNames<'_>) -> Result<(), ConnectRefused> {
         if names.subnqn != DISCOVERY_NQN {
             let subsystem = self.subsystems.get(names.subnqn);
             let subsystem = subsystem.ok_or_else(|| names.bad_subnqn())?;
@@ -209,12 +222,12 @@ impl Target {
         if names.cntlid != CNTLID_DYNAMIC {
             return Err(bad_cntlid(names.cntlid));
         }
-        self.check_share(names.hostnqn, true)
+        self.check_host_limits(names.hostnqn, true)
     }
 
-    /// Whether a host may have one more queue, for a new controller or an old one. Hosts without a name are not one
-    /// host: their addresses bound them.
-    fn check_share(&self, hostnqn: &str, is_new: bool) -> Result<(), ConnectRefused> {
+    /// Checks that a host may have one more queue; `is_new`: of a new controller. Anonymous hosts are not counted as
+    /// one host: the limit for their address applies.
+    fn check_host_limits(&self, hostnqn: &str, is_new: bool) -> Result<(), ConnectRefused> {
         if hostnqn.is_empty() {
             return Ok(());
         }
@@ -229,17 +242,21 @@ impl Target {
         } else {
             return Ok(());
         };
-        // Another try may find room: no Do Not Retry.
+        // A retry may succeed: no Do Not Retry.
         let status = Status::CONNECT_CONTROLLER_BUSY;
-        let value = format!("{count}, {option} says how many may be");
+        let value = format!("{count}: {option} is the limit");
         Err(ConnectRefused { status, ..ConnectRefused::new(status, field, value) })
     }
 
-    /// Whether the host's subsystem can be reached where the host has come in.
-    fn check_listener(&self, local: SocketAddr, names: &Names<'_>) -> Result<(), ConnectRefused> {
+    /// Checks that the host's subsystem is reachable at the listener of the connection.
+    fn check_listener(
+        &self,
+        local: SocketAddr,
+        names: &ConnectNames<'_>,
+    ) -> Result<(), ConnectRefused> {
         let Some(subsystem) = self.subsystems.get(names.subnqn) else { return Ok(()) };
-        let way = listen::way(subsystem.listeners.as_ref(), &self.config.listeners, local);
-        if way.is_some() {
+        let state = listen::path_state(subsystem.listeners.as_ref(), &self.config.listeners, local);
+        if state.is_some() {
             return Ok(());
         }
         let status = Status::CONNECT_INVALID_HOST.dnr();
@@ -247,7 +264,7 @@ impl Target {
         Err(ConnectRefused { status, value, ..names.bad_subnqn() })
     }
 
-    fn check_io(&self, qid: u16, names: &Names<'_>) -> Result<(), ConnectRefused> {
+    fn check_io(&self, qid: u16, names: &ConnectNames<'_>) -> Result<(), ConnectRefused> {
         let controller = self.controllers.get(&names.cntlid);
         let controller = controller.ok_or_else(|| bad_cntlid(names.cntlid))?;
         if *controller.subnqn != *names.subnqn {
@@ -268,23 +285,28 @@ impl Target {
             let value = format!("{qid}, which is connected");
             return Err(ConnectRefused::new(sequence, "QID", value));
         }
-        self.check_share(names.hostnqn, false)
+        self.check_host_limits(names.hostnqn, false)
     }
 
-    /// The next identifier in turn: one that was in use is not used again for long, nor while a connection `remains` of
-    /// its last owner, so that what was meant for that one, or comes from it, does not reach the next one.
-    fn allocate_cntlid(&mut self, subnqn: &str, remains: impl Fn(u16) -> bool) -> Option<u16> {
+    /// Allocates the next controller identifier in rotation, except those for which `has_leftovers` is true. So an
+    /// identifier is not reused for long, and commands for or from its last owner never reach the next one.
+    fn allocate_cntlid(
+        &mut self,
+        subnqn: &str,
+        has_leftovers: impl Fn(u16) -> bool,
+    ) -> Option<u16> {
         if self.controllers.len() >= usize::from(self.config.limits.cntlids()) {
             return None;
         }
         let own = self.subsystems.get_mut(subnqn).and_then(|subsystem| subsystem.cntlids.as_mut());
         let cntlids = own.unwrap_or(&mut self.cntlids);
-        let is_nobodys = |cntlid: &u16| !self.controllers.contains_key(cntlid) && !remains(*cntlid);
-        let is_free = |cntlid: &u16| !self.claims.contains(*cntlid) && is_nobodys(cntlid);
-        let may_go = |cntlid: &u16| cntlids.contains(*cntlid) && is_nobodys(cntlid);
-        // Hosts that have proved nothing keep no identifier from others: the oldest claim makes room.
+        let is_unused =
+            |cntlid: &u16| !self.controllers.contains_key(cntlid) && !has_leftovers(*cntlid);
+        let is_free = |cntlid: &u16| !self.claims.contains(*cntlid) && is_unused(cntlid);
+        let may_go = |cntlid: &u16| cntlids.contains(*cntlid) && is_unused(cntlid);
+        // Unauthenticated hosts cannot exhaust the identifiers: the oldest claim gives way.
         let free = cntlids.in_turn().find(is_free).or_else(|| self.claims.oldest(may_go))?;
-        cntlids.gave(free);
+        cntlids.note_allocated(free);
         Some(free)
     }
 }

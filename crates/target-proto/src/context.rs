@@ -1,10 +1,10 @@
-//! What the commands of the control plane have in common.
+//! Context of a command that the control plane executes.
 
 use super::config::Limits;
-use super::controller::Controller;
-use super::discovery::Discovery;
+use super::controller::TargetController;
+use super::discovery::DiscoveryLogSource;
 use super::outcome::LookUp;
-use super::subsystem::Subsystem;
+use super::subsystem::TargetSubsystem;
 use super::target_event::TargetEvent;
 use roadtrain_proto::error::CommandError;
 use roadtrain_proto::time::Instant;
@@ -14,7 +14,7 @@ use roadtrain_wire::sqe::{SGL_TRANSPORT, Sqe};
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 
-/// Offsets of a command's fields, for the error log.
+/// Byte offsets of a command's fields, for the error log.
 pub(super) mod octet {
     pub(crate) const OPCODE: u8 = 0;
     pub(crate) const FLAGS: u8 = 1;
@@ -27,44 +27,44 @@ pub(super) mod octet {
     pub(crate) const CDW14: u8 = 56;
 }
 
-/// What a command did, when it did not fail.
+/// Result of a successful command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(super) enum CommandReply {
     Result(u64),
     Pending,
     Disconnected,
-    /// The lane has a store looked at.
-    LookUp(LookUp),
+    /// The lane queries the block status from the store.
+    QueryLbaStatus(LookUp),
     /// Another controller of the host is to be dropped.
     CrossReset(ControllerInstance),
-    /// Reservations of namespaces are to persist, or not.
+    /// New value of Reservation Persistence for the namespaces.
     Persist(bool),
 }
 
-/// One command and all it may touch.
-pub(super) struct Context<'a> {
+/// One command, with all state it may use.
+pub(super) struct CommandContext<'a> {
     pub(super) now: Instant,
     pub(super) started: Instant,
     pub(super) limits: &'a Limits,
     pub(super) origin: u128,
     pub(super) network: u128,
-    pub(super) controller: &'a mut Controller,
+    pub(super) controller: &'a mut TargetController,
     /// `None` for discovery controllers.
-    pub(super) subsystem: Option<&'a Subsystem>,
-    pub(super) discovery: Discovery<'a>,
+    pub(super) subsystem: Option<&'a TargetSubsystem>,
+    pub(super) discovery: DiscoveryLogSource<'a>,
     pub(super) outbox: &'a mut VecDeque<TargetEvent>,
     pub(super) qid: u16,
     pub(super) sqe: &'a Sqe,
     pub(super) data_in: &'a [u8],
 }
 
-impl Context<'_> {
-    /// The command has no namespace: NSID is 0 or FFFFFFFFh.
+impl CommandContext<'_> {
+    /// True if the command names no namespace: NSID is 0 or FFFFFFFFh.
     pub(super) fn is_for_controller(&self) -> bool {
         matches!(self.sqe.nsid.get(), 0 | NSID_ALL)
     }
 
-    /// Checks that the host takes exactly `length` octets of data from us.
+    /// Checks that the command's SGL takes exactly `length` bytes for the host.
     pub(super) fn check_data_out(&self, length: usize) -> Result<(), CommandError> {
         let sgl = &self.sqe.sgl;
         if sgl.kind != SGL_TRANSPORT {

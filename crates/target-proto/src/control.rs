@@ -1,19 +1,19 @@
-//! The control plane as a whole: subsystems and controllers, and how they come, change and go.
+//! The control plane: life cycle of subsystems and controllers.
 
 use super::claims::{Claims, HostIds};
 use super::cntlids::Cntlids;
 use super::config::{Limits, NamespaceConfig, TargetConfig};
 use super::config_error::ConfigError;
-use super::controller::{Controller, ControllerView, NOT_ABORTED};
-use super::events::Notice;
+use super::controller::{ControllerView, NOT_ABORTED, TargetController};
+use super::events::EventNotice;
 use super::kind::ControllerKind;
 use super::listen::FrameListener;
 use super::namespace::NamespaceTable;
 use super::operations::Operation;
 use super::outcome::Outcome;
 use super::property::Issuer;
-use super::reservations::Reservations;
-use super::subsystem::Subsystem;
+use super::reservations::NamespaceReservations;
+use super::subsystem::TargetSubsystem;
 use super::target_event::{CloseReason, TargetEvent};
 use core::time::Duration;
 use roadtrain_proto::security::TlsHosts;
@@ -23,32 +23,32 @@ use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// What is answered who waits for the reservations of a namespace that is not there any more.
+/// Status for commands that wait for the reservations of a namespace that is gone.
 const GONE: Status = Status::INVALID_NAMESPACE.dnr();
 
-/// Everything a target exports, and everybody who uses it.
+/// All exported objects, and the controllers that use them.
 #[derive(Debug)]
 pub struct Target {
-    /// What it exports, as it was said.
+    /// Current configuration.
     pub(super) config: TargetConfig,
-    pub(super) subsystems: BTreeMap<Arc<str>, Subsystem>,
-    pub(super) controllers: BTreeMap<u16, Controller>,
-    /// Ports on Ethernet, which come and go with their interfaces.
+    pub(super) subsystems: BTreeMap<Arc<str>, TargetSubsystem>,
+    pub(super) controllers: BTreeMap<u16, TargetController>,
+    /// Ports on Ethernet; they appear and vanish with their interfaces.
     pub(super) frame_listeners: Vec<FrameListener>,
     /// Generation of the discovery log.
     pub(super) genctr: u64,
-    /// Those of controllers of subsystems that have no range of their own.
+    /// Identifiers for controllers of subsystems without a range of their own.
     pub(super) cntlids: Cntlids,
     pub(super) claims: Claims,
     pub(super) host_ids: HostIds,
-    /// From its first controller on.
+    /// Issuer of instance numbers; `None` until the first controller.
     pub(super) issuer: Option<Issuer>,
-    /// Those that have a key for TLS.
+    /// Hosts with a key for TLS.
     pub(super) tls_hosts: TlsHosts,
     pub(super) started: Instant,
-    /// No timer runs out earlier; reactors ask for it before they sleep, so it is kept.
+    /// Earliest deadline of any timer, cached because reactors read it before they block.
     timer: Option<Instant>,
-    /// It is about to end: see [`Target::depart`].
+    /// The target is about to shut down: see [`Target::depart`].
     pub(super) departing: bool,
     /// [`Target::hand_over`] was called.
     pub(super) handing_over: bool,
@@ -57,7 +57,7 @@ pub struct Target {
 
 impl Target {
     /// # Errors
-    /// What is wrong with `config`.
+    /// The first invalid value in `config`.
     pub fn new(now: Instant, config: &TargetConfig) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Target {
@@ -65,7 +65,7 @@ impl Target {
             subsystems: config
                 .subsystems
                 .iter()
-                .map(|subsystem| Subsystem::new(subsystem, &config.limits, config.origin))
+                .map(|subsystem| TargetSubsystem::new(subsystem, &config.limits, config.origin))
                 .map(|subsystem| (subsystem.nqn.clone(), subsystem))
                 .collect(),
             controllers: BTreeMap::new(),
@@ -84,29 +84,29 @@ impl Target {
         })
     }
 
-    /// The limits the target was started with.
+    /// Returns the limits that the target was started with.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.config.limits
     }
 
-    /// What it exports, as it was said.
+    /// Returns the current configuration.
     #[must_use]
     pub fn config(&self) -> &TargetConfig {
         &self.config
     }
 
-    /// The next thing to do; call until `None` after any other call.
+    /// Returns the next event for the owner of the connections. Call it until `None` after any other call.
     pub fn poll_event(&mut self) -> Option<TargetEvent> {
         self.outbox.pop_front()
     }
 
-    /// The subsystems' NQNs and serial numbers.
+    /// Returns the subsystems' NQNs and serial numbers.
     pub fn serials(&self) -> impl Iterator<Item = (&str, &str)> {
         self.subsystems.iter().map(|(nqn, subsystem)| (&**nqn, subsystem.serial.as_str()))
     }
 
-    /// The controllers that there are.
+    /// Returns the existing controllers.
     pub fn controllers(&self) -> impl Iterator<Item = ControllerView> {
         self.controllers.values().map(|controller| ControllerView {
             cntlid: controller.cntlid,
@@ -120,13 +120,13 @@ impl Target {
         })
     }
 
-    /// The active namespaces of a subsystem.
+    /// Returns the active namespaces of a subsystem.
     #[must_use]
     pub fn namespaces(&self, nqn: &str) -> Option<Arc<NamespaceTable>> {
         Some(self.subsystems.get(nqn)?.table.clone())
     }
 
-    /// The ports on Ethernet that are there now. Hosts that read the log over Ethernet find them in it.
+    /// Sets the current ports on Ethernet. Hosts that read the discovery log over Ethernet find them in it.
     pub fn set_frame_listeners(&mut self, listeners: Vec<FrameListener>) {
         if self.frame_listeners != listeners {
             self.frame_listeners = listeners;
@@ -134,33 +134,33 @@ impl Target {
         }
     }
 
-    /// The discovery log has other content: tells the discovery controllers.
+    /// Counts a change of the discovery log and notifies the discovery controllers.
     pub(super) fn discovery_changed(&mut self) {
         self.genctr += 1;
-        let discovery = |c: &&mut Controller| c.kind == ControllerKind::Discovery;
+        let discovery = |c: &&mut TargetController| c.kind == ControllerKind::Discovery;
         for controller in self.controllers.values_mut().filter(discovery) {
-            controller.events.raise(Notice::DiscoveryLog);
-            controller.pump(&mut self.outbox);
+            controller.events.raise(EventNotice::DiscoveryLog);
+            controller.complete_event_requests(&mut self.outbox);
         }
     }
 
-    /// The connection of a queue is gone. Losing the admin queue ends the controller: its I/O queues
-    /// are to be closed by the events that follow.
+    /// Removes a queue whose connection is gone. Losing the admin queue ends the controller: the events that follow
+    /// close its I/O queues.
     pub fn disconnect(&mut self, cntlid: u16, qid: u16) {
         if qid == 0 {
             self.drop_controller(cntlid, CloseReason::AdminQueueLost);
         } else if let Some(controller) = self.controllers.get_mut(&cntlid) {
             if !controller.queues.remove(&qid) {
-                // It was lost before it heard that the controller has given it up.
+                // The queue was lost before it learned that the controller had closed it.
                 controller.draining = controller.draining.saturating_sub(1);
-                controller.settle();
+                controller.update_status();
             }
             controller.forget(qid, &mut self.outbox);
         }
     }
 
-    /// The host has ended a connection of the controller: it ends all of them, though the target may not have heard of
-    /// the others. The I/O queues are given up; the admin queue may still shut the controller down.
+    /// Closes all I/O queues of a controller after its host has closed one connection: the host closes all, though the
+    /// target may not have noticed yet. The admin queue may still shut the controller down.
     pub fn end_queues(&mut self, cntlid: u16) {
         let Some(controller) = self.controllers.get_mut(&cntlid) else { return };
         for qid in core::mem::take(&mut controller.queues) {
@@ -171,17 +171,17 @@ impl Target {
         }
     }
 
-    /// A lane that the controller had given up, by a reset or by Disconnect, has no command in a store any more.
+    /// Records that a lane closed by a reset or by Disconnect has no command in a store any more.
     pub fn drained(&mut self, cntlid: u16) {
         if let Some(controller) = self.controllers.get_mut(&cntlid) {
             controller.draining = controller.draining.saturating_sub(1);
-            controller.settle();
+            controller.update_status();
         }
     }
 
-    /// The host shuts the controller down: its lanes execute nothing more. `true` when no command of it is in a
-    /// store any more, so that everything can be flushed and the shutdown be complete; ask again when a lane has
-    /// ended or [`Target::quiesced`] was told.
+    /// Begins a controller shutdown: its lanes execute nothing more. Returns true once none of its commands is in a
+    /// store, so that flushes can complete the shutdown. Call it again when a lane has ended or after
+    /// [`Target::quiesced`].
     pub fn quiesce(&mut self, cntlid: u16) -> bool {
         let Some(controller) = self.controllers.get_mut(&cntlid) else { return true };
         if controller.quiescing.is_none() {
@@ -193,16 +193,17 @@ impl Target {
         controller.is_quiet()
     }
 
-    /// A queue has no command in a store any more, after [`TargetEvent::Quiesce`].
+    /// Records that a queue has no command in a store, after [`TargetEvent::Quiesce`].
     pub fn quiesced(&mut self, cntlid: u16, qid: u16) {
         let quiescing = self.controllers.get_mut(&cntlid).and_then(|c| c.quiescing.as_mut());
         quiescing.map(|quiescing| quiescing.remove(&qid));
     }
 
-    /// Command `cid` of a controller has another one of the same host dropped: `named`, by numbers that only its host
-    /// knows. One of this target that is not there has ended. What was never here may be of an earlier process with
-    /// these identifiers: nothing is left of it here, but nobody has seen its end, and the log says no more than that.
-    pub(super) fn reset_other(
+    /// Executes a Cross-Controller Reset: command `cid` of a controller drops `named`, a controller of the same host,
+    /// by numbers that only the host knows. A controller of this target that is gone has ended. An unknown instance may
+    /// belong to an earlier process: nothing of it is left here, but its end was not observed, and the log says no
+    /// more.
+    pub(super) fn reset_named_controller(
         &mut self,
         now: Instant,
         cntlid: u16,
@@ -210,21 +211,21 @@ impl Target {
         named: ControllerInstance,
     ) -> Outcome {
         let done = Outcome::Complete { status: Status::SUCCESS, result: IMMEDIATE.into() };
-        let is_known = self.issuer.is_some_and(|issuer| issuer.has_told(&named));
+        let is_known = self.issuer.is_some_and(|issuer| issuer.has_issued(&named));
         let Some(controller) = self.controllers.get_mut(&cntlid) else { return done };
         if !is_known {
             controller.resets.note_unknown(now, named);
-            controller.events.raise(Notice::CrossControllerReset);
-            controller.pump(&mut self.outbox);
+            controller.events.raise(EventNotice::CrossControllerReset);
+            controller.complete_event_requests(&mut self.outbox);
             return Outcome::Complete { status: Status::SUCCESS, result: 0 };
         }
         let Some(controller) = self.controllers.get(&cntlid) else { return done };
         if let Some(other) = self.controllers.get(&named.cntlid) {
             if other.properties.instance() != named {
-                return done; // that life of it is over
+                return done; // that instance has ended
             }
             if !other.is_of_host(controller) {
-                // It lives, and is another host's to end.
+                // The named controller is alive, and belongs to another host.
                 let status = Status::INVALID_FIELD.dnr();
                 return Outcome::Complete { status, result: 0 };
             }
@@ -238,13 +239,13 @@ impl Target {
         Outcome::Pending
     }
 
-    /// Ends resets of controllers of which nothing is left: `remains` says whether there is a connection of that host's
-    /// controller that may still execute something.
-    pub fn settle_resets(&mut self, remains: impl Fn(&Arc<str>, u16) -> bool) {
+    /// Completes resets of controllers without leftovers; `has_leftovers` is true for a host's controller with a
+    /// connection that may still execute commands.
+    pub fn settle_resets(&mut self, has_leftovers: impl Fn(&Arc<str>, u16) -> bool) {
         for controller in self.controllers.values_mut() {
             let over = controller.resets.in_progress();
             let over: Vec<u16> =
-                over.filter(|&other| !remains(&controller.hostnqn, other)).collect();
+                over.filter(|&other| !has_leftovers(&controller.hostnqn, other)).collect();
             for other in over {
                 match controller.resets.complete(other) {
                     Some((cid, result)) => {
@@ -253,21 +254,21 @@ impl Target {
                         self.outbox.push_back(answer);
                     }
                     None => {
-                        controller.events.raise(Notice::CrossControllerReset);
-                        controller.pump(&mut self.outbox);
+                        controller.events.raise(EventNotice::CrossControllerReset);
+                        controller.complete_event_requests(&mut self.outbox);
                     }
                 }
             }
         }
     }
 
-    /// Whether the controller has had another one ended that its host had lost, and nothing is left of that.
+    /// True if the controller has reset another one that its host had lost, and nothing of that is left.
     #[must_use]
     pub fn has_ended_lost(&self, cntlid: u16) -> bool {
         self.controllers.get(&cntlid).is_some_and(|controller| controller.resets.has_ended())
     }
 
-    /// Answers Cross-Controller Resets that have waited for long enough.
+    /// Completes Cross-Controller Resets whose time is up.
     fn answer_resets(&mut self, now: Instant) {
         for controller in self.controllers.values_mut() {
             while let Some(cid) = controller.resets.expire(now) {
@@ -277,7 +278,7 @@ impl Target {
         }
     }
 
-    /// What has become of a command after [`TargetEvent::Abort`].
+    /// Completes an Abort after [`TargetEvent::Abort`].
     pub fn aborted(&mut self, cntlid: u16, id: u32, aborted: bool) {
         let cid = self.controllers.get_mut(&cntlid).and_then(|c| c.aborts.finish(id));
         let Some(cid) = cid else { return };
@@ -295,23 +296,23 @@ impl Target {
         }
         let admin = (reason != CloseReason::AdminQueueLost).then_some(0);
         let queues = controller.queues.into_iter().chain(admin);
-        // Perhaps what others of its host wait for has waited for it.
-        self.set_timer(self.appearance(None));
+        // Namespaces may have waited for this controller before they appear for others of its host.
+        self.set_timer(self.next_appearance(None));
         self.outbox.extend(queues.map(|qid| TargetEvent::Close { cntlid, qid, reason }));
     }
 
-    /// When [`Target::handle_timeout`] is to be called at the latest; it may find nothing to do.
+    /// Returns the time by which [`Target::handle_timeout`] has to be called; it may find nothing to do.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timer
     }
 
-    /// A timer was set to `deadline`.
+    /// Notes that a timer was set to `deadline`.
     pub(super) fn set_timer(&mut self, deadline: Option<Instant>) {
         self.timer = self.timer.into_iter().chain(deadline).min();
     }
 
-    /// Drops the controller if nobody has checked its keep-alive timer for two periods; `true`: it is gone.
+    /// Drops the controller if its keep-alive timer was not checked for two periods. Returns true if it was dropped.
     pub(super) fn drop_missed(&mut self, now: Instant, cntlid: u16) -> bool {
         let controller = self.controllers.get(&cntlid);
         let is_missed = controller.is_some_and(|c| c.keep_alive.was_missed(now));
@@ -321,9 +322,8 @@ impl Target {
         is_missed
     }
 
-    /// Ends the controllers whose hosts were not heard of for their keep alive timeout, or whose timers were not checked
-    /// for two; lets namespaces appear that hosts have had time for, and answers resets of other controllers that take
-    /// long.
+    /// Ends the controllers without traffic for their keep-alive timeout, and those whose timers were not checked for
+    /// two. Makes namespaces appear that are due, and completes resets of other controllers that take long.
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut expired = Vec::new();
         for controller in self.controllers.values_mut().filter(|c| c.keep_alive.is_due(now)) {
@@ -337,23 +337,23 @@ impl Target {
         for cntlid in expired {
             self.drop_controller(cntlid, CloseReason::KeepAliveExpired);
         }
-        self.let_appear(now);
+        self.reveal_due_namespaces(now);
         self.answer_resets(now);
-        let timers = |c: &Controller| [c.keep_alive.deadline(), c.resets.deadline()];
+        let timers = |c: &TargetController| [c.keep_alive.deadline(), c.resets.deadline()];
         let timers = self.controllers.values().flat_map(timers).flatten();
-        self.timer = timers.chain(self.appearance(Some(now))).min();
+        self.timer = timers.chain(self.next_appearance(Some(now))).min();
     }
 }
 
 /// Changes to a running target.
 impl Target {
-    /// Does all of `operations`, or nothing, and tells the hosts concerned.
+    /// Applies all `operations`, or none, and notifies the hosts concerned.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// The first error.
     pub fn apply(&mut self, operations: &[Operation]) -> Result<(), ConfigError> {
         let next = self.config.with(operations)?;
-        // Who may stay is decided by the end, so that a host that is named again is not sent away.
+        // The final state decides which hosts may stay, so that a host that is named again keeps its connections.
         self.admit(&next);
         self.end_keyless(&next.authentication);
         self.end_unadmitted(&next.authentication, &next.listeners);
@@ -368,7 +368,7 @@ impl Target {
         Ok(())
     }
 
-    /// Gives subsystems their hosts and numbers, and closes the controllers of hosts that may no longer use them.
+    /// Updates the subsystems' hosts and numbers, and closes the controllers of hosts that lost their access.
     fn admit(&mut self, next: &TargetConfig) {
         for config in &next.subsystems {
             let Some(subsystem) = self.subsystems.get_mut(config.nqn.as_str()) else { continue };
@@ -384,7 +384,7 @@ impl Target {
             }
             subsystem.allowed_hosts.clone_from(&config.allowed_hosts);
             let nqn = subsystem.nqn.clone();
-            let refused = |c: &&Controller| c.subnqn == nqn && !subsystem.allows(&c.hostnqn);
+            let refused = |c: &&TargetController| c.subnqn == nqn && !subsystem.allows(&c.hostnqn);
             let refused: Vec<u16> =
                 self.controllers.values().filter(refused).map(|c| c.cntlid).collect();
             for cntlid in refused {
@@ -394,12 +394,12 @@ impl Target {
         }
     }
 
-    /// Does one operation of a list that was found to be good.
+    /// Executes one checked operation.
     fn execute(&mut self, operation: &Operation) {
         match operation {
             Operation::AddSubsystem(config) => {
                 let TargetConfig { limits, origin, .. } = &self.config;
-                let subsystem = Subsystem::new(config, limits, *origin);
+                let subsystem = TargetSubsystem::new(config, limits, *origin);
                 self.subsystems.insert(subsystem.nqn.clone(), subsystem);
                 self.discovery_changed();
             }
@@ -416,7 +416,8 @@ impl Target {
             }
             Operation::AddNamespace { nqn, namespace }
             | Operation::ReplaceNamespace { nqn, namespace } => {
-                let replace = |subsystem: &mut Subsystem| subsystem.replace(namespace.clone());
+                let replace =
+                    |subsystem: &mut TargetSubsystem| subsystem.replace(namespace.clone());
                 self.change_namespace(nqn, namespace.nsid, replace);
             }
             Operation::RemoveNamespace { nqn, nsid } => {
@@ -444,12 +445,12 @@ impl Target {
         }
     }
 
-    /// `change` says whether a namespace has gone.
+    /// Changes a namespace by `change`, which returns true if the namespace is gone.
     fn change_namespace(
         &mut self,
         nqn: &str,
         nsid: u32,
-        change: impl FnOnce(&mut Subsystem) -> bool,
+        change: impl FnOnce(&mut TargetSubsystem) -> bool,
     ) {
         let config = |target: &Self| target.subsystems.get(nqn)?.config(nsid).cloned();
         let before = config(self);
@@ -459,9 +460,10 @@ impl Target {
         let notices = notices(before.as_ref(), after.as_ref());
         let out_of_reach = after.and_then(|config| config.ana.refusal());
         let subsystem = self.subsystems.get_mut(nqn);
-        if let Some(askers) = subsystem.and_then(|one| one.refresh_reservations(nsid)) {
-            self.end_reservations(askers, out_of_reach.unwrap_or(GONE));
-            // What hosts want to hear of a namespace stays while that is there, whoever has its blocks.
+        if let Some(origins) = subsystem.and_then(|one| one.refresh_reservations(nsid)) {
+            self.end_reservations(origins, out_of_reach.unwrap_or(GONE));
+            // The host's notification masks of a namespace live as long as the namespace, whichever target owns its
+            // blocks.
             let concerned = self.controllers.values_mut();
             let concerned = concerned.filter(|c| is_gone && *c.subnqn == *nqn);
             concerned.for_each(|controller| controller.notices.forget(nsid));
@@ -469,33 +471,33 @@ impl Target {
         if let Some(status) = out_of_reach {
             let subsystem = self.subsystems.get_mut(nqn);
             let reservations = subsystem.and_then(|one| one.reservations.get_mut(&nsid));
-            let askers = reservations.map(Reservations::suspend).unwrap_or_default();
-            self.end_reservations(askers, status);
+            let origins = reservations.map(NamespaceReservations::suspend).unwrap_or_default();
+            self.end_reservations(origins, status);
         }
         for controller in self.controllers.values_mut().filter(|c| *c.subnqn == *nqn) {
             for notice in &notices {
-                if *notice == Notice::NamespaceAttribute {
+                if *notice == EventNotice::NamespaceAttribute {
                     controller.changed.insert(nsid);
                 }
                 controller.events.raise(*notice);
             }
-            controller.pump(&mut self.outbox);
+            controller.complete_event_requests(&mut self.outbox);
         }
         self.outbox.push_back(TargetEvent::NamespacesChanged { nqn: nqn.into() });
     }
 }
 
-/// What hosts are told of a namespace that was `before` and is `after`: its ANA state has an event of its own.
-fn notices(before: Option<&NamespaceConfig>, after: Option<&NamespaceConfig>) -> Vec<Notice> {
+/// Returns the notices for a namespace that was `before` and is `after`. Its ANA state has an event of its own.
+fn notices(before: Option<&NamespaceConfig>, after: Option<&NamespaceConfig>) -> Vec<EventNotice> {
     let (Some(before), Some(after)) = (before, after) else {
-        return vec![Notice::NamespaceAttribute];
+        return vec![EventNotice::NamespaceAttribute];
     };
-    let is_the_way = before.ana != after.ana;
+    let is_ana_change = before.ana != after.ana;
     let (ana, tenure) = (before.ana, before.tenure);
     let is_it = *before != NamespaceConfig { ana, tenure, ..after.clone() };
     let mut notices = Vec::new();
-    notices.extend(is_the_way.then_some(Notice::AnaChange));
-    // Somebody has asked for the change, though nothing may be seen of it.
-    notices.extend((is_it || !is_the_way).then_some(Notice::NamespaceAttribute));
+    notices.extend(is_ana_change.then_some(EventNotice::AnaChange));
+    // An operator has requested the change, even if hosts see no difference.
+    notices.extend((is_it || !is_ana_change).then_some(EventNotice::NamespaceAttribute));
     notices
 }

@@ -1,17 +1,17 @@
-//! Controllers: what belongs to one association with a host.
+//! Controllers: the state of one association with a host.
 
 use super::aborts::Aborts;
 use super::ana::{AnaOfController, AnaState};
-use super::carrier::Admission;
+use super::carrier::QueueAdmission;
 use super::error_log::ErrorLog;
 use super::events::Events;
-use super::feature_values::Features;
+use super::feature_values::FeatureValues;
 use super::keep_alive::KeepAlive;
 use super::kind::ControllerKind;
 use super::property::Properties;
 use super::removed::RemovedNamespaces;
-use super::reservations::Notices;
-use super::resets::Resets;
+use super::reservations::ReservationNotices;
+use super::resets::CrossResets;
 use super::target_event::TargetEvent;
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -20,67 +20,68 @@ use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// What there is to say about a controller.
+/// Public description of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerView {
     pub cntlid: u16,
-    /// What it serves.
+    /// Kind of controller: I/O or discovery.
     pub kind: ControllerKind,
     pub subnqn: Arc<str>,
     pub hostnqn: Arc<str>,
     pub hostid: [u8; 16],
     pub io_queues: usize,
-    /// Our address as the host has reached it; port 0 over Ethernet.
+    /// Local address of the admin queue's connection; port 0 over Ethernet.
     pub local: SocketAddr,
-    /// How good its way to the namespaces is.
+    /// ANA state of its path to the namespaces.
     pub ana: AnaState,
 }
 
 /// A controller: admin queue, I/O queues, and the state that admin commands see and change.
 #[derive(Debug)]
-pub(super) struct Controller {
+pub(super) struct TargetController {
     pub(super) cntlid: u16,
     pub(super) kind: ControllerKind,
     pub(super) subnqn: Arc<str>,
     pub(super) hostnqn: Arc<str>,
     pub(super) hostid: [u8; 16],
-    /// A Connect of an I/O queue has named another HOSTID.
+    /// An I/O queue's Connect has named another HOSTID.
     pub(super) has_other_hostids: bool,
-    /// Our address as the host has reached it.
+    /// Local address of the admin queue's connection.
     pub(super) local: SocketAddr,
     pub(super) shared: Arc<ControllerShared>,
     pub(super) properties: Properties,
     pub(super) keep_alive: KeepAlive,
-    pub(super) features: Features,
+    pub(super) features: FeatureValues,
     pub(super) events: Events,
-    /// Namespaces changed since the host has read the list.
+    /// Namespaces changed since the host last read the list.
     pub(super) changed: BTreeSet<u32>,
-    /// NSIDs whose namespace is gone, as far as the host can have noticed: inactive for it, whatever is there now.
+    /// NSIDs of removed namespaces that the host may not have noticed yet: inactive for it, even if reused.
     pub(super) removed: RemovedNamespaces,
     /// Generation of the discovery log when the host last read its head.
     pub(super) genctr_seen: u64,
     pub(super) queues: BTreeSet<u16>,
-    /// How its queues were let in, the admin queue too; with those of some that have ended.
-    pub(super) admissions: BTreeMap<u16, Admission>,
-    /// I/O queues given up whose lanes may still have commands in a store.
+    /// Security and authentication of its queues, including the admin queue and some that have ended.
+    pub(super) admissions: BTreeMap<u16, QueueAdmission>,
+    /// Number of closed I/O queues whose lanes may still have commands in a store.
     pub(super) draining: u32,
-    /// Shutdown: I/O queues that may still have commands in a store; `None` when there was none.
+    /// I/O queues that may still have commands in a store, during shutdown; otherwise `None`.
     pub(super) quiescing: Option<BTreeSet<u16>>,
     /// Abort commands that wait for a lane.
     pub(super) aborts: Aborts,
-    /// Other controllers that its host has had reset.
-    pub(super) resets: Resets,
+    /// Cross-Controller Resets that its host has requested.
+    pub(super) resets: CrossResets,
     /// Reservation Notifications.
-    pub(super) notices: Notices,
-    /// Set Features commands with Reservation Persistence that wait: for so many namespaces, and what has come so far.
+    pub(super) notices: ReservationNotices,
+    /// Pending Set Features commands with Reservation Persistence, by identifier: outstanding namespaces, and the
+    /// status so far.
     pub(super) persisting: BTreeMap<u16, (usize, Status)>,
-    /// Its way to the namespaces.
+    /// ANA state of its path to the namespaces.
     pub(super) ana: AnaOfController,
 }
 
-impl Controller {
+impl TargetController {
     /// Completes Asynchronous Event Requests while there are both requests and events.
-    pub(super) fn pump(&mut self, outbox: &mut VecDeque<TargetEvent>) {
+    pub(super) fn complete_event_requests(&mut self, outbox: &mut VecDeque<TargetEvent>) {
         while let Some((cid, event)) = self.events.poll() {
             outbox.push_back(TargetEvent::EventCompletion {
                 cntlid: self.cntlid,
@@ -91,40 +92,39 @@ impl Controller {
         }
     }
 
-    /// Whether its commands come in the order in which they were submitted. Frames on Ethernet do not; there is no
-    /// address, so no port either.
+    /// True if commands arrive in the order of submission. Frames on Ethernet do not; their address has port 0.
     pub(super) fn keeps_order(&self) -> bool {
         self.local.port() != 0
     }
 
-    /// Its host has proved who it is when the admin queue was granted.
+    /// True if the host proved its identity before the admin queue was granted.
     pub(super) fn has_proved(&self) -> bool {
         self.admissions.get(&0).is_some_and(|admission| admission.is_proof())
     }
 
-    /// No command is in a store, and none will be: at shutdown or after a reset.
+    /// True if no command is in a store and none will be: at shutdown or after a reset.
     pub(super) fn is_quiet(&self) -> bool {
         self.draining == 0 && self.quiescing.as_ref().is_none_or(BTreeSet::is_empty)
     }
 
-    /// Whether both belong to the same host, in the same subsystem.
-    pub(super) fn is_of_host(&self, other: &Controller) -> bool {
-        let of = |c: &Controller| (c.subnqn.clone(), c.hostnqn.clone(), c.hostid);
+    /// True if both belong to the same host, in the same subsystem.
+    pub(super) fn is_of_host(&self, other: &TargetController) -> bool {
+        let of = |c: &TargetController| (c.subnqn.clone(), c.hostnqn.clone(), c.hostid);
         of(self) == of(other)
     }
 
-    /// Something was waited for that may have come: the controller says so in CSTS.
-    pub(super) fn settle(&mut self) {
+    /// Updates CSTS once all lanes have drained.
+    pub(super) fn update_status(&mut self) {
         if self.draining == 0 {
             self.properties.finish_reset(self.kind);
         }
     }
 
-    /// Queue `qid` is gone, with its commands: nobody waits for it any more.
+    /// Forgets queue `qid`, which is gone with its commands: completes the Aborts that wait for it.
     pub(super) fn forget(&mut self, qid: u16, outbox: &mut VecDeque<TargetEvent>) {
         let (cntlid, status) = (self.cntlid, Status::SUCCESS);
         let complete = |cid| TargetEvent::Completion { cntlid, cid, status, result: NOT_ABORTED };
-        outbox.extend(self.aborts.leave(qid).into_iter().map(complete));
+        outbox.extend(self.aborts.remove_queue(qid).into_iter().map(complete));
         self.quiescing.iter_mut().for_each(|quiescing| {
             quiescing.remove(&qid);
         });
@@ -134,7 +134,7 @@ impl Controller {
 /// DW0 of an Abort whose command was not aborted.
 pub(super) const NOT_ABORTED: u64 = 1;
 
-/// What the lanes of a controller and the control plane tell each other, without a lock.
+/// State shared by the lanes of a controller and the control plane, without a lock.
 #[derive(Debug, Default)]
 pub struct ControllerShared {
     traffic: AtomicBool,
@@ -149,25 +149,24 @@ pub struct ControllerShared {
 }
 
 impl ControllerShared {
-    /// A command was received on an I/O queue: keeps the controller alive. Cheap; once for all
-    /// commands of a turn is enough.
+    /// Records a command received on an I/O queue, which keeps the controller alive. Cheap; once per turn is enough.
     pub fn mark_traffic(&self) {
         if !self.traffic.load(Relaxed) {
             self.traffic.store(true, Relaxed);
         }
     }
 
-    /// Whether there was traffic since the last call.
+    /// True if there was traffic since the last call.
     pub(super) fn take_traffic(&self) -> bool {
         self.traffic.swap(false, Relaxed)
     }
 
-    /// The keep-alive timer has expired.
+    /// Records that the keep-alive timer has expired.
     pub(super) fn expire(&self) {
         self.expired.store(true, Relaxed);
     }
 
-    /// Whether the keep-alive timer has expired: nothing more is executed.
+    /// True if the keep-alive timer has expired: lanes execute nothing more.
     #[must_use]
     pub fn has_expired(&self) -> bool {
         self.expired.load(Relaxed)
@@ -182,8 +181,7 @@ impl ControllerShared {
         &self.errors
     }
 
-    /// The host has disabled the volatile write cache: every write is to be carried out as if it had
-    /// FUA set.
+    /// True if the host has disabled the volatile write cache: every write is executed as with FUA.
     #[must_use]
     pub fn is_write_through(&self) -> bool {
         self.write_through.load(Relaxed)
@@ -193,8 +191,7 @@ impl ControllerShared {
         self.write_through.store(write_through, Relaxed);
     }
 
-    /// Adds completed commands to the SMART log, counted by a lane since its last call; `units` are of
-    /// 512 octets.
+    /// Adds a lane's completed commands since its last call to the SMART log.
     pub fn add_usage(&self, usage: &Usage) {
         for (sum, more) in [
             (&self.read_commands, usage.read_commands),
@@ -216,20 +213,20 @@ impl ControllerShared {
     }
 }
 
-/// Commands and data moved, for the SMART log.
+/// Completed commands and transferred data, for the SMART log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Read and Compare commands.
     pub read_commands: u64,
     pub write_commands: u64,
-    /// Units of 512 octets read.
+    /// Data read, in units of 512 bytes.
     pub read_units: u64,
-    /// Units of 512 octets written.
+    /// Data written, in units of 512 bytes.
     pub write_units: u64,
 }
 
 impl Usage {
-    /// Units of 512 octets moved.
+    /// Returns the data read and written, in units of 512 bytes.
     #[inline]
     pub(super) fn units(&self) -> u64 {
         self.read_units + self.write_units

@@ -1,9 +1,9 @@
 //! The discovery log as one host sees it.
 
 use super::config::Limits;
-use super::controller::Controller;
+use super::controller::TargetController;
 use super::listen::{self, FrameListener, Listener, TlsUse};
-use super::subsystem::Subsystem;
+use super::subsystem::TargetSubsystem;
 use core::net::{IpAddr, SocketAddr};
 use roadtrain_wire::discovery::{
     DiscoveryEntry, DiscoveryLogHeader, adrfam, eflags, sectype, subtype, treq, trtype,
@@ -13,27 +13,27 @@ use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What the log is made of.
+/// Contents of the discovery log.
 #[derive(Clone, Copy)]
-pub(super) struct Discovery<'a> {
+pub(super) struct DiscoveryLogSource<'a> {
     pub(super) listeners: &'a [Listener],
     pub(super) frame_listeners: &'a [FrameListener],
     pub(super) referrals: &'a [SocketAddr],
-    pub(super) subsystems: &'a BTreeMap<Arc<str>, Subsystem>,
-    /// Subsystems that have no connections but those secured by TLS.
+    pub(super) subsystems: &'a BTreeMap<Arc<str>, TargetSubsystem>,
+    /// Subsystems that accept only connections secured by TLS.
     pub(super) tls_at: &'a BTreeSet<String>,
     pub(super) genctr: u64,
 }
 
-impl<'a> Discovery<'a> {
-    /// The whole log page for the host of `controller`: at every address the discovery subsystem
-    /// itself, then the subsystems the host may use; after all these, other discovery controllers. A subsystem that needs
-    /// TLS is not listed to a host that has proved nothing and asks in the clear.
-    pub(super) fn log(&self, controller: &Controller, limits: &Limits) -> Vec<u8> {
+impl<'a> DiscoveryLogSource<'a> {
+    /// Returns the whole log page for the host of `controller`: at every address the discovery subsystem itself, then
+    /// the subsystems that the host may use, and finally the referrals. A subsystem that requires TLS is hidden from an
+    /// unauthenticated host on a plain connection.
+    pub(super) fn log(&self, controller: &TargetController, limits: &Limits) -> Vec<u8> {
         let is_proved = controller.has_proved();
         let allowed = self.subsystems.values().filter(|s| s.allows(&controller.hostnqn));
         let listed = allowed.filter(|one| is_proved || !self.tls_at.contains(&*one.nqn));
-        let allowed: Vec<&Subsystem> = listed.collect();
+        let allowed: Vec<&TargetSubsystem> = listed.collect();
         let mut entries = Vec::new();
         for (known, listener) in self.listeners_for(controller.local) {
             let nqns = allowed.iter().filter(|one| listen::is_at(one.listeners.as_ref(), known));
@@ -50,8 +50,9 @@ impl<'a> Discovery<'a> {
         [header.as_bytes(), entries.as_bytes()].concat()
     }
 
-    /// The ports on Ethernet, for a host that has come over one of them. Subsystems that name addresses are not there.
-    fn frame_entries(&self, allowed: &[&Subsystem], limits: &Limits) -> Vec<DiscoveryEntry> {
+    /// Returns entries for the ports on Ethernet, for a host connected over one of them. Subsystems that name addresses
+    /// are left out.
+    fn frame_entries(&self, allowed: &[&TargetSubsystem], limits: &Limits) -> Vec<DiscoveryEntry> {
         let nqns = allowed.iter().filter(|one| one.listeners.is_none()).map(|one| &*one.nqn);
         let nqns: Vec<&str> = nqns.collect();
         let mut entries = Vec::new();
@@ -63,14 +64,14 @@ impl<'a> Discovery<'a> {
         entries
     }
 
-    /// Where a host that has reached us at `local` can connect to: listeners, and how they are shown.
+    /// Returns the listeners to which a host connected to `local` can connect, each with its address as shown.
     fn listeners_for(&self, local: SocketAddr) -> Vec<(&'a Listener, Listener)> {
-        // Which address stands for "any" of the other family cannot be known.
+        // The address behind an unspecified one of the other family is not known.
         let known = [local.ip(), local.ip().to_canonical()].map(|ip| ip.is_ipv4());
         let shown = |listener: &'a Listener| {
             let mut address = listener.address;
             if address.ip().is_unspecified() {
-                // A host on Ethernet has no address of this kind.
+                // A host on Ethernet has no IP address.
                 (local.port() != 0).then_some(())?;
                 known.contains(&address.is_ipv4()).then(|| address.set_ip(local.ip()))?;
             }
@@ -94,7 +95,7 @@ fn entry(subtype: u8, nqn: &str, listener: &Listener, limits: &Limits) -> Discov
     entry
 }
 
-/// PORTID of the first port on Ethernet; addresses of TCP count from 1.
+/// PORTID of the first port on Ethernet; those of TCP addresses count from 1.
 const FRAME_PORTID: u16 = 0xf000;
 
 fn frame_entry(
@@ -116,7 +117,7 @@ fn frame_entry(
     entry
 }
 
-/// An entry for another discovery controller; what it asks for is not known here.
+/// Returns an entry for another discovery controller; its TLS use is not known.
 fn referral(address: SocketAddr, limits: &Limits) -> DiscoveryEntry {
     let mut entry = DiscoveryEntry::new(subtype::REFERRAL, DISCOVERY_NQN);
     set_place(&mut entry, address, limits);

@@ -1,9 +1,9 @@
 //! Error Information log of a controller.
 //!
-//! Lanes on any thread record the failures of their commands while the control plane reads them, so the log has no
-//! lock: a host whose commands fail is no burden to others. Each entry is guarded by a number that is odd while the
-//! entry is written. Whoever meets another writer in an entry leaves it alone: errors are counted, and shown if they
-//! can be.
+//! Lanes on any thread record the failures of their commands while the control plane reads them. The log has no lock,
+//! so that a host whose commands fail does not slow down others. Each entry is guarded by a number that is odd while
+//! the entry is being written. A writer that finds another one in an entry skips it: the error is counted but not
+//! listed.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU64, fence};
@@ -21,24 +21,24 @@ pub(super) const ERROR_ENTRIES: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct ErrorLog {
     count: AtomicU64,
-    /// Made by the first error: most controllers have none.
-    entries: OnceLock<Box<[Entry; ERROR_ENTRIES]>>,
+    /// Allocated by the first error: most controllers have none.
+    entries: OnceLock<Box<[ErrorSlot; ERROR_ENTRIES]>>,
 }
 
-/// A place for one of every [`ERROR_ENTRIES`] errors.
+/// Slot for one of every [`ERROR_ENTRIES`] errors.
 #[derive(Debug, Default)]
-struct Entry {
-    /// Twice the number of the error that is here, plus one while it is being written; 0: none yet.
+struct ErrorSlot {
+    /// Twice the number of the stored error, plus one while it is being written; 0: empty.
     state: AtomicU64,
     words: [AtomicU64; 3],
 }
 
 impl ErrorLog {
-    /// Adds the failure of `sqe` on queue `qid`; `octet` of the command is to blame.
+    /// Adds the failure of `sqe` on queue `qid`, caused by the command's byte `octet`.
     pub(super) fn record(&self, qid: u16, sqe: &Sqe, status: Status, octet: Option<u8>) {
         let number = self.count.fetch_add(1, Relaxed) + 1;
         let entries =
-            self.entries.get_or_init(|| Box::new(std::array::from_fn(|_| Entry::default())));
+            self.entries.get_or_init(|| Box::new(std::array::from_fn(|_| ErrorSlot::default())));
         let parameter = octet.map_or(PARAMETER_NONE, u16::from);
         let fields = [qid, sqe.cid.get(), status.to_field(), parameter];
         let words = [
@@ -49,28 +49,28 @@ impl ErrorLog {
         entries[number as usize % ERROR_ENTRIES].write(number, words);
     }
 
-    /// Errors ever recorded.
+    /// Returns the number of errors ever recorded.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Relaxed)
     }
 
-    /// The newest errors, newest first.
+    /// Returns the newest errors, newest first.
     pub(super) fn newest(&self) -> Vec<ErrorEntry> {
         let entries = self.entries.get().into_iter().flat_map(|entries| entries.iter());
-        let mut newest: Vec<ErrorEntry> = entries.filter_map(Entry::read).collect();
+        let mut newest: Vec<ErrorEntry> = entries.filter_map(ErrorSlot::read).collect();
         newest.sort_unstable_by_key(|entry| core::cmp::Reverse(entry.error_count.get()));
         newest
     }
 }
 
-impl Entry {
+impl ErrorSlot {
     fn write(&self, number: u64, words: [u64; 3]) {
         let old = self.state.load(Relaxed);
         let is_taken = old % 2 == 1 || old > 2 * number;
         if is_taken || self.state.compare_exchange(old, 2 * number + 1, Acquire, Relaxed).is_err() {
             return;
         }
-        // Whoever reads one of the words sees that the entry is being written.
+        // A reader of any new word sees that the entry is being written.
         fence(Release);
         for (place, word) in self.words.iter().zip(words) {
             place.store(word, Relaxed);
@@ -78,7 +78,7 @@ impl Entry {
         self.state.store(2 * number, Release);
     }
 
-    /// `None`: nothing is here, or it changes just now.
+    /// Returns the error, or `None` if the entry is empty or being written.
     fn read(&self) -> Option<ErrorEntry> {
         let state = self.state.load(Acquire);
         let [fields, lba, command] = self.words.each_ref().map(|word| word.load(Relaxed));
@@ -109,7 +109,7 @@ mod tests {
     use core::sync::atomic::AtomicBool;
     use roadtrain_wire::sqe::opcode;
 
-    /// An error all of whose fields say the same number.
+    /// Records an error with the same number in all fields.
     fn record(log: &ErrorLog, number: u16) {
         let mut sqe = Sqe::rw(opcode::READ, number.into(), number.into(), 1);
         sqe.cid = number.into();
@@ -120,7 +120,7 @@ mod tests {
     fn threads_do_not_mix_their_errors() {
         const EACH: u16 = 20_000;
         let (log, over) = (ErrorLog::default(), AtomicBool::new(false));
-        let look = || {
+        let check = || {
             let newest = log.newest();
             assert!(newest.is_sorted_by(|a, b| a.error_count.get() > b.error_count.get()));
             for entry in &newest {
@@ -136,7 +136,7 @@ mod tests {
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 while !over.load(Relaxed) {
-                    look();
+                    check();
                 }
             });
             let write = |first: u16| (0..EACH).for_each(|n| record(&log, first + n));
@@ -148,6 +148,6 @@ mod tests {
             reader.join().unwrap();
         });
         assert_eq!(log.count(), 3 * u64::from(EACH));
-        assert!(look() > 0);
+        assert!(check() > 0);
     }
 }

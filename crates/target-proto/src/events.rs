@@ -1,7 +1,7 @@
 //! Asynchronous events of a controller (NVMe Base 2.1, section 5.1.2).
 //!
-//! A notice is reported once, then masked until the host has read its log page; what happens in the
-//! meantime coalesces.
+//! A notice is reported once, then masked until the host has read its log page. Further occurrences in the meantime
+//! coalesce.
 
 use roadtrain_proto::error::CommandError;
 use roadtrain_wire::feature::{AsyncEvent, RESERVATION_LOG_AVAILABLE, event_type, notice};
@@ -10,55 +10,57 @@ use roadtrain_wire::log::lid;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 
-/// Asynchronous Event Requests a host may have outstanding (AERL + 1).
+/// Outstanding Asynchronous Event Requests of a host, at most (AERL + 1).
 pub(super) const AER_MAX: usize = 4;
-/// Critical warnings of the SMART log: may be enabled, never happen.
+/// Critical warnings of the SMART log: hosts may enable them, but they never occur.
 const SMART_WARNINGS: u32 = 0xff;
 
 /// Kinds of notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Notice {
+pub(super) enum EventNotice {
     NamespaceAttribute,
     AnaChange,
     DiscoveryLog,
     CrossControllerReset,
-    /// A Reservation Notification log page is there; its own feature masks it.
+    /// A Reservation Notification log page is available; its own feature masks it.
     Reservation,
 }
 
-const NOTICES: [Notice; 5] = [
-    Notice::NamespaceAttribute,
-    Notice::AnaChange,
-    Notice::DiscoveryLog,
-    Notice::CrossControllerReset,
-    Notice::Reservation,
+const NOTICES: [EventNotice; 5] = [
+    EventNotice::NamespaceAttribute,
+    EventNotice::AnaChange,
+    EventNotice::DiscoveryLog,
+    EventNotice::CrossControllerReset,
+    EventNotice::Reservation,
 ];
 
-impl Notice {
-    /// Whether it is told with that Asynchronous Event Configuration.
+impl EventNotice {
+    /// True if that Asynchronous Event Configuration enables the notice.
     fn is_enabled(self, config: u32) -> bool {
         let bit = match self {
-            Notice::NamespaceAttribute => oaes::NAMESPACE_ATTRIBUTE,
-            Notice::AnaChange => oaes::ANA_CHANGE,
-            Notice::DiscoveryLog => oaes::DISCOVERY_LOG,
-            Notice::CrossControllerReset => oaes::CROSS_CONTROLLER_RESET,
-            Notice::Reservation => return true,
+            EventNotice::NamespaceAttribute => oaes::NAMESPACE_ATTRIBUTE,
+            EventNotice::AnaChange => oaes::ANA_CHANGE,
+            EventNotice::DiscoveryLog => oaes::DISCOVERY_LOG,
+            EventNotice::CrossControllerReset => oaes::CROSS_CONTROLLER_RESET,
+            EventNotice::Reservation => return true,
         };
         config & bit != 0
     }
 
     fn event(self) -> AsyncEvent {
         let (information, lid) = match self {
-            Notice::NamespaceAttribute => (notice::NAMESPACE_ATTRIBUTE, lid::CHANGED_NAMESPACES),
-            Notice::AnaChange => (notice::ANA_CHANGE, lid::ANA),
-            Notice::DiscoveryLog => (notice::DISCOVERY_LOG, lid::DISCOVERY),
-            Notice::CrossControllerReset => {
+            EventNotice::NamespaceAttribute => {
+                (notice::NAMESPACE_ATTRIBUTE, lid::CHANGED_NAMESPACES)
+            }
+            EventNotice::AnaChange => (notice::ANA_CHANGE, lid::ANA),
+            EventNotice::DiscoveryLog => (notice::DISCOVERY_LOG, lid::DISCOVERY),
+            EventNotice::CrossControllerReset => {
                 (notice::CROSS_CONTROLLER_RESET, lid::CROSS_CONTROLLER_RESET)
             }
-            Notice::Reservation => (RESERVATION_LOG_AVAILABLE, lid::RESERVATION_NOTIFICATION),
+            EventNotice::Reservation => (RESERVATION_LOG_AVAILABLE, lid::RESERVATION_NOTIFICATION),
         };
         let event_type = match self {
-            Notice::Reservation => event_type::COMMAND_SET,
+            EventNotice::Reservation => event_type::COMMAND_SET,
             _ => event_type::NOTICE,
         };
         AsyncEvent { event_type, information, lid }
@@ -81,17 +83,17 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Events of a controller that reports `supported` in OAES; all are disabled.
+    /// Returns the events of a controller that reports `supported` in OAES; all are disabled.
     pub(super) fn new(supported: u32) -> Self {
         Events { supported, enabled: 0, requests: VecDeque::new(), states: Default::default() }
     }
 
-    /// Asynchronous Event Configuration in use.
+    /// Returns the current Asynchronous Event Configuration.
     pub(super) fn enabled(&self) -> u32 {
         self.enabled
     }
 
-    /// Sets the Asynchronous Event Configuration; `false` for events that are not supported.
+    /// Sets the Asynchronous Event Configuration. Returns false if it has unsupported events.
     pub(super) fn enable(&mut self, config: u32) -> bool {
         if config & !(self.supported | SMART_WARNINGS) != 0 {
             return false;
@@ -103,7 +105,7 @@ impl Events {
         true
     }
 
-    /// Takes an Asynchronous Event Request.
+    /// Adds an Asynchronous Event Request.
     pub(super) fn request(&mut self, cid: u16) -> Result<(), CommandError> {
         if self.requests.len() >= AER_MAX {
             return Err(CommandError::new(Status::AER_LIMIT_EXCEEDED));
@@ -112,40 +114,41 @@ impl Events {
         Ok(())
     }
 
-    /// Takes back the request `cid`; `false` if there is none.
+    /// Removes the request `cid`. Returns false if there is none.
     pub(super) fn abort(&mut self, cid: u16) -> bool {
         let found = self.requests.iter().position(|&request| request == cid);
         found.is_some_and(|index| self.requests.remove(index).is_some())
     }
 
-    /// Another command has the identifier `cid`: its host has ended the request, and gets no completion of it.
+    /// Removes the request whose identifier `cid` a new command uses: its host considers it ended, and receives no
+    /// completion.
     pub(super) fn retire(&mut self, cid: u16) {
         self.requests.retain(|&request| request != cid);
     }
 
-    /// `notice` has happened.
-    pub(super) fn raise(&mut self, notice: Notice) {
+    /// Records an occurrence of `notice`.
+    pub(super) fn raise(&mut self, notice: EventNotice) {
         if notice.is_enabled(self.enabled) {
             self.states[notice as usize].pending = true;
         }
     }
 
-    /// Whether the host wants to hear of `notice`, and has not read its log page since it happened last.
-    pub(super) fn is_unread(&self, notice: Notice) -> bool {
+    /// True if `notice` is enabled, and the host has not read its log page since the last occurrence.
+    pub(super) fn is_unread(&self, notice: EventNotice) -> bool {
         let state = self.states[notice as usize];
         state.pending || state.masked
     }
 
-    /// The host has read the notice's log page; `again` when it has changed since.
-    pub(super) fn acknowledge(&mut self, notice: Notice, again: bool) {
+    /// Records that the host has read the notice's log page; `again`: it has changed since.
+    pub(super) fn acknowledge(&mut self, notice: EventNotice, again: bool) {
         let enabled = notice.is_enabled(self.enabled);
         self.states[notice as usize] = NoticeState { pending: again && enabled, masked: false };
     }
 
-    /// The next request to complete, and its event.
+    /// Returns the next request to complete, with its event.
     pub(super) fn poll(&mut self) -> Option<(u16, AsyncEvent)> {
         let cid = *self.requests.front()?;
-        let ready = |notice: &&Notice| {
+        let ready = |notice: &&EventNotice| {
             let state = self.states[**notice as usize];
             state.pending && !state.masked
         };
@@ -155,7 +158,7 @@ impl Events {
         Some((cid, notice.event()))
     }
 
-    /// Controller reset: back to the defaults; the requests that were outstanding.
+    /// Resets the events to the defaults, for a controller reset. Returns the outstanding requests.
     pub(super) fn reset(&mut self) -> VecDeque<u16> {
         let old = core::mem::replace(self, Events::new(self.supported));
         old.requests
@@ -176,12 +179,12 @@ mod tests {
     fn disabled_notices_do_not_happen() {
         let mut events = Events::new(oaes::DISCOVERY_LOG);
         events.request(1).unwrap();
-        events.raise(Notice::DiscoveryLog);
+        events.raise(EventNotice::DiscoveryLog);
         assert_eq!(events.poll(), None);
         assert!(!events.enable(oaes::NAMESPACE_ATTRIBUTE), "not supported here");
         assert!(events.enable(oaes::DISCOVERY_LOG));
         assert_eq!(events.poll(), None, "it happened before it was enabled");
-        events.raise(Notice::DiscoveryLog);
+        events.raise(EventNotice::DiscoveryLog);
         assert!(events.enable(0));
         assert_eq!(events.poll(), None);
     }

@@ -1,36 +1,36 @@
-//! One operation alone with a range of a store: no other write, of whatever reactor and connection, changes a byte of
-//! the range while it lasts. Compare and Write is made of this.
+//! Exclusive access of one operation to a range of a store: no other write, of any reactor and connection, changes a
+//! byte of the range meanwhile. Compare and Write uses this.
 //!
-//! Ordinary writes pay nothing for it: what they look at belongs to their own reactor, and is empty while nobody is
-//! alone with anything. The cost is with who wants to be alone, who asks every reactor:
+//! Ordinary writes pay nothing for it: the state that they check belongs to their own reactor, and is empty while no
+//! operation has exclusive access. The cost is with the exclusive operation, which messages every reactor:
 //!
 //! ```text
-//! who wants to be alone            the store's RangeLocks        each reactor's Gates (its own, too)
+//! exclusive operation              the store's RangeLocks        each reactor's Gates (its own, too)
 //! lock ---------------------------> waits until no other
 //!                                   holds a part of the range
-//! close ---------------------------------------------------------> holds back what would begin to change the range
-//!                                                                   waits for what is changing it
+//! close ---------------------------------------------------------> holds back new writes to the range
+//!                                                                   waits for those in flight
 //! all have acknowledged <------------------------------------------ acknowledges
 //! compares, writes
-//! open ----------------------------------------------------------> begins what was held back
-//! unlock -------------------------> the next one has it
+//! open ----------------------------------------------------------> begins the writes held back
+//! unlock -------------------------> grants the next lock
 //! ```
 //!
-//! # Why nobody else writes
-//! A reactor is one thread. Between its acknowledgement of a close and the open that follows, [`Gates::holds`] is asked
-//! before each of its writes begins, and holds those back that touch the range; when it acknowledged, none that touch it
-//! was under way. So from the last acknowledgement to the first open nobody but the holder changes the range. Two that
-//! want parts of one range have it one after the other, as [`RangeLocks`] is one for all reactors. What one of them has
-//! written is there for the next: locks and messages between threads order memory.
+//! # Why no other operation writes
+//! A reactor is one thread. Between its acknowledgement of a close and the open that follows, it calls [`Gates::holds`]
+//! before each of its writes, and holds back those that overlap the range. When it acknowledges, no write to the range
+//! is in flight. So from the last acknowledgement to the first open only the lock holder changes the range. Two
+//! operations on overlapping ranges run one after the other, as all reactors share one [`RangeLocks`]. The next holder
+//! sees the writes of the last one: locks and messages between threads order memory.
 //!
 //! # Why it ends
-//! A gate waits for writes that are in a store, which end by themselves, never for a host, and never for a write that is
-//! held back: that one has not begun. Who holds a lock asks for no second one.
+//! A gate waits only for writes in a store, which end by themselves. It never waits for a host, and never for a write
+//! that is held back, because that one has not begun. The holder of a lock takes no second one.
 
 use roadtrain_proto::op::ByteRange;
 use std::collections::VecDeque;
 
-/// Who is alone with which range of a store. `W` is who waits.
+/// Exclusive locks on ranges of a store. `W` identifies a waiter.
 #[derive(Debug)]
 pub struct RangeLocks<W> {
     last: u64,
@@ -45,8 +45,8 @@ impl<W> Default for RangeLocks<W> {
 }
 
 impl<W> RangeLocks<W> {
-    /// Asks for a range: the number of the lock, and whether it is held now. Else `who` is told by
-    /// [`RangeLocks::unlock`]: first come, first served.
+    /// Requests a lock on a range. Returns the lock's number, and whether it is held now. Otherwise
+    /// [`RangeLocks::unlock`] returns `who` later: first come, first served.
     pub fn lock(&mut self, range: ByteRange, who: W) -> (u64, bool) {
         self.last += 1;
         let is_free = self.is_free(&range) && self.waiting.iter().all(|w| !w.1.overlaps(&range));
@@ -57,7 +57,7 @@ impl<W> RangeLocks<W> {
         (self.last, is_free)
     }
 
-    /// Gives a lock back, or gives up waiting for it: who has theirs by that, with its number.
+    /// Releases a lock, or stops waiting for it. Returns the waiters that hold their lock now, with its number.
     pub fn unlock(&mut self, number: u64) -> Vec<(u64, W)> {
         self.held.retain(|held| held.0 != number);
         self.waiting.retain(|waiting| waiting.0 != number);
@@ -77,33 +77,33 @@ impl<W> RangeLocks<W> {
         granted
     }
 
-    /// Whether nobody holds a part of it.
+    /// True if no lock is held on a part of the range.
     fn is_free(&self, range: &ByteRange) -> bool {
         self.held.iter().all(|held| !held.1.overlaps(range))
     }
 }
 
-/// A range of a store that is closed.
+/// A closed range of a store.
 #[derive(Debug)]
-struct Gate<S, A> {
-    /// Of the lock, for its store.
+struct RangeGate<S, A> {
+    /// Number of the lock, unique in its store.
     number: u64,
     store: S,
     range: ByteRange,
-    /// The operation here that is alone with it.
+    /// Operation of this reactor that holds the lock.
     owner: Option<u32>,
-    /// Writes for whose end the acknowledgement waits.
-    under_way: Vec<u32>,
+    /// Writes in flight for whose end the acknowledgement waits.
+    in_flight: Vec<u32>,
     acknowledgement: Option<A>,
-    /// Writes that begin when it opens.
+    /// Writes that begin when the range opens.
     held_back: Vec<u32>,
 }
 
-/// What is closed to the writes of one reactor, which are numbered. `S` names a store; `A` is given back when nothing
-/// here changes the range any more.
+/// Ranges closed to the writes of one reactor, which are numbered. `S` identifies a store; `A` is returned once no
+/// write here changes the range any more.
 #[derive(Debug)]
 pub struct Gates<S, A> {
-    closed: Vec<Gate<S, A>>,
+    closed: Vec<RangeGate<S, A>>,
 }
 
 impl<S, A> Default for Gates<S, A> {
@@ -113,40 +113,40 @@ impl<S, A> Default for Gates<S, A> {
 }
 
 impl<S: PartialEq, A> Gates<S, A> {
-    /// Whether nothing is closed.
+    /// True if no range is closed.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.closed.is_empty()
     }
 
-    /// Somebody is to be alone with a range: `owner` is the operation, if it is of this reactor, `under_way` what
-    /// changes the range now. The acknowledgement comes back when that is nothing, maybe at once.
+    /// Closes a range for an exclusive operation. `owner` is the operation if it runs on this reactor; `in_flight` are
+    /// the writes to the range in flight. Returns the acknowledgement at once if there are none.
     pub fn close(
         &mut self,
         (number, store, range): (u64, S, ByteRange),
         owner: Option<u32>,
-        under_way: Vec<u32>,
+        in_flight: Vec<u32>,
         acknowledgement: A,
     ) -> Option<A> {
         let (held_back, mut later) = (Vec::new(), Some(acknowledgement));
-        let now = if under_way.is_empty() { later.take() } else { None };
+        let now = if in_flight.is_empty() { later.take() } else { None };
         let acknowledgement = later;
-        self.closed.push(Gate {
+        self.closed.push(RangeGate {
             number,
             store,
             range,
             owner,
-            under_way,
+            in_flight,
             acknowledgement,
             held_back,
         });
         now
     }
 
-    /// Whether a write to the range has to wait. `write` is its number, if it has one: it is held back then.
+    /// True if a write to the range has to wait. It is held back by its number `write`, if it has one.
     pub fn holds(&mut self, store: &S, range: &ByteRange, write: Option<u32>) -> bool {
-        let closed = |gate: &&mut Gate<S, A>| {
+        let closed = |gate: &&mut RangeGate<S, A>| {
             gate.store == *store
                 && gate.range.overlaps(range)
                 && (gate.owner.is_none() || gate.owner != write)
@@ -156,24 +156,24 @@ impl<S: PartialEq, A> Gates<S, A> {
         true
     }
 
-    /// Whether a range that `is_it` is closed.
+    /// True if a closed range satisfies `is_it`.
     pub fn any(&self, mut is_it: impl FnMut(&S, &ByteRange) -> bool) -> bool {
         self.closed.iter().any(|gate| is_it(&gate.store, &gate.range))
     }
 
-    /// A write has ended that had begun: acknowledgements that waited for it.
+    /// Records the end of a write. Returns the acknowledgements that waited for it.
     pub fn ended(&mut self, write: u32) -> Vec<A> {
         let mut given = Vec::new();
         for gate in &mut self.closed {
-            gate.under_way.retain(|other| *other != write);
-            if gate.under_way.is_empty() {
+            gate.in_flight.retain(|other| *other != write);
+            if gate.in_flight.is_empty() {
                 given.extend(gate.acknowledgement.take());
             }
         }
         given
     }
 
-    /// A write that is held back is not wanted any more; `false`: it is not held back.
+    /// Drops a write that is held back. Returns false if it is not held back.
     pub fn forget(&mut self, write: u32) -> bool {
         self.closed.iter_mut().any(|gate| {
             let held = gate.held_back.iter().position(|other| *other == write);
@@ -181,9 +181,9 @@ impl<S: PartialEq, A> Gates<S, A> {
         })
     }
 
-    /// The range is open: writes that were held back, in their order. Each has to be asked for again.
+    /// Opens a range. Returns the writes held back, in their order. Each has to call [`Gates::holds`] again.
     pub fn open(&mut self, store: &S, number: u64) -> Vec<u32> {
-        let is_it = |gate: &mut Gate<S, A>| gate.number == number && gate.store == *store;
+        let is_it = |gate: &mut RangeGate<S, A>| gate.number == number && gate.store == *store;
         let mut opened = self.closed.extract_if(.., is_it);
         opened.next().map(|gate| gate.held_back).unwrap_or_default()
     }

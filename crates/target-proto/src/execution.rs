@@ -1,15 +1,16 @@
-//! Execution of commands at the target: each is checked, gets its data and a buffer for it, is carried out by a
-//! store, and is answered once.
+//! Execution of commands at the target: each command is checked, gets its data and a buffer for it, is executed by a
+//! store, and is completed once.
 //!
-//! Sans-IO: the caller says what has come ([`Execution::command`], [`Execution::data_done`]) and what stores have
-//! answered ([`Execution::finish`]), and lends an [`Environment`] that sends, keeps buffers, and reaches the stores.
+//! Sans-IO: the caller passes received commands and data ([`Execution::command`], [`Execution::data_done`]) and the
+//! results of stores ([`Execution::finish`]). It lends an [`Environment`] that sends, keeps buffers, and reaches the
+//! stores.
 //!
 //! ```text
-//! command -> checked -> buffer -> data -> store -> answer -> sent: buffer back
+//! command -> checked -> buffer -> data -> store -> completion -> sent: buffer back
 //!               |          |        |       |
-//!               |          waits,   asked for, or behind the command
+//!               |          waits,   by R2T, or in-capsule
 //!               |          first come first served
-//!               in place: no buffer, and no store for memory that everybody shares
+//!               in place: no buffer, and no store for shared memory
 //! ```
 //!
 //! A command that has not entered a store when its controller shuts down, or when its host aborts it, never does.
@@ -34,59 +35,59 @@ pub use task::{Flushes, Step, Store, Task};
 
 use crate::buffer_shares::BufferShare;
 use core::ops::DerefMut;
-use fused::Fused;
-use lba_status::LookingUp;
+use fused::FusedCommands;
+use lba_status::PendingStatusQuery;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
-use slot::{Abort, Command, Slot};
+use slot::{Abort, CommandSlot, SlotCommand};
 use std::collections::VecDeque;
-use waiting::Waiting;
+use waiting::RateWaiters;
 
 /// The commands of a connection. `N` is a namespace, `B` a buffer.
 pub struct Execution<N: Namespace, B> {
-    slots: Vec<Slot<N, B>>,
+    slots: Vec<CommandSlot<N, B>>,
     /// Commands that wait for a buffer, first come first served.
-    starved: VecDeque<u16>,
-    /// Writes whose host has enough buffers that wait for its data.
+    buffer_waiters: VecDeque<u16>,
+    /// Writes deferred because the host's other writes have enough buffers that wait for data.
     deferred: VecDeque<u16>,
-    /// What may wait for the host's data; `None`: anything.
+    /// Share of the buffers that may wait for the host's data; `None`: unlimited.
     share: Option<BufferShare>,
-    /// Data has arrived for the last of them, since when: nothing is received meanwhile.
+    /// Time since which data has arrived for the last of the waiting commands: nothing is received meanwhile.
     stalled: Option<Instant>,
-    /// How long it was so before.
+    /// Duration of earlier stalls, in nanoseconds.
     stalled_ns: u64,
-    /// Octets of buffers that wait to be sent.
+    /// Bytes in buffers that wait to be sent.
     unsent: usize,
-    /// The admin command that was given a buffer of the connection's own last.
+    /// Admin command that last used the connection's own buffer.
     own_buffer: Option<u16>,
-    /// Aborts of its commands that were not answered.
+    /// Aborts of the connection's commands that are not yet completed.
     aborts: Vec<Abort>,
-    /// Get LBA Status commands that stores have.
-    look_ups: Vec<LookingUp>,
-    /// Commands that are fused.
-    fused: Fused,
-    /// Whether somebody is alone with blocks that are written in place.
-    held: Held,
-    /// Commands whose rate is limited.
-    waiting: Waiting,
+    /// Get LBA Status commands that stores are executing.
+    status_queries: Vec<PendingStatusQuery>,
+    /// Fused commands.
+    fused: FusedCommands,
+    /// Hold on receiving while another operation has exclusive access to blocks that are written in place.
+    held: ReceiveHold,
+    /// Commands that wait for their rate limit.
+    waiting: RateWaiters,
 }
 
-/// Whether nothing is received for now: somebody is alone with blocks that the connection's commands write in place, or
-/// too much waits for its time.
+/// Hold on receiving: blocks that the connection's commands write in place are locked by another operation, or too much
+/// data waits for its rate limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Held {
+enum ReceiveHold {
     No,
     Yes,
-    /// Not any more: what the connection has kept is to be gone on with.
-    WasSo,
+    /// Released: the data kept by the connection is to be processed.
+    Released,
 }
 
 impl<N: Namespace, B> Default for Execution<N, B> {
     fn default() -> Self {
         Execution {
             slots: Vec::new(),
-            starved: VecDeque::new(),
+            buffer_waiters: VecDeque::new(),
             deferred: VecDeque::new(),
             share: None,
             stalled: None,
@@ -94,17 +95,17 @@ impl<N: Namespace, B> Default for Execution<N, B> {
             unsent: 0,
             own_buffer: None,
             aborts: Vec::new(),
-            look_ups: Vec::new(),
-            fused: Fused::default(),
-            held: Held::No,
-            waiting: Waiting::default(),
+            status_queries: Vec::new(),
+            fused: FusedCommands::default(),
+            held: ReceiveHold::No,
+            waiting: RateWaiters::default(),
         }
     }
 }
 
 impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
-    /// A command has come. `Some`: it is an admin or fabrics command, which the control plane is to execute now
-    /// ([`Execution::take_admin`]).
+    /// Executes a received command. Returns the slot of an admin or fabrics command, which the control plane is to
+    /// execute now ([`Execution::take_admin`]).
     #[must_use]
     pub fn command(
         &mut self,
@@ -114,7 +115,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         payload: Payload<'_, B>,
     ) -> Option<u16> {
         let session = env.session();
-        session.heard();
+        session.note_received();
         let executes = session.executes_io() && sqe.opcode != opcode::FABRICS;
         self.slot(slot);
         if executes {
@@ -131,7 +132,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.admin(env, slot, sqe, payload)
     }
 
-    /// All data of a command has come; not `intact`: not as it was sent. `Some`: as with [`Execution::command`].
+    /// Continues a command whose data has arrived; `intact` is false if it was corrupted. Returns as
+    /// [`Execution::command`] does.
     #[must_use]
     pub fn data_done(
         &mut self,
@@ -141,14 +143,14 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     ) -> Option<u16> {
         self.end_wait(slot);
         let status = match &self.slots[usize::from(slot)].command {
-            Command::Failing(status) => *status,
+            SlotCommand::Failing(status) => *status,
             _ if !intact && self.fused.has(slot) => {
                 self.fail_fused(env, slot, Status::TRANSIENT_TRANSPORT_ERROR, true);
                 return None;
             }
             _ if !intact => Status::TRANSIENT_TRANSPORT_ERROR,
-            Command::Admin(_) => return self.begin_admin(env, slot),
-            Command::InPlace(_) | Command::Split { .. } => {
+            SlotCommand::Admin(_) => return self.begin_admin(env, slot),
+            SlotCommand::InPlace(_) | SlotCommand::Split { .. } => {
                 self.finish_in_place(env, slot);
                 return None;
             }
@@ -162,7 +164,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         None
     }
 
-    /// A store has answered a command. `Some`: as with [`Execution::command`].
+    /// Completes a command that a store has executed. Returns as [`Execution::command`] does.
     #[must_use]
     pub fn finish(
         &mut self,
@@ -174,33 +176,32 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let session = env.session();
         session.left_store();
         if session.is_ended() {
-            self.forget_look_up(slot);
+            self.remove_status_query(slot);
             give_all(env, outcome);
             return None;
         }
         self.complete(env, slot, outcome)
     }
 
-    /// The controller shuts down: nothing more is executed, and the control plane hears when no command is in a
-    /// store any more.
+    /// Stops execution for a controller shutdown. The control plane is notified once no command is in a store.
     pub fn quiesce(&mut self, env: &mut impl Environment<N, B>) {
         env.session().quiesce();
         self.refuse_waiting(env);
-        tell_quiet(env);
+        report_quiesced(env);
     }
 
-    /// A turn ends: commands begin whose time has come, and others are given up.
+    /// Ends a turn: begins commands that are due, and cancels overdue ones.
     #[inline]
     pub fn begin_due(&mut self, env: &mut impl Environment<N, B>) {
         if !self.waiting.is_empty() {
-            self.go_on(env);
+            self.resume_due(env);
         }
-        if !self.look_ups.is_empty() {
-            self.end_late_look_ups(env);
+        if !self.status_queries.is_empty() {
+            self.cancel_overdue_queries(env);
         }
     }
 
-    /// The turn is over, and answers were sent: the control plane hears what has become of Aborts.
+    /// Ends a turn after its completions were sent: reports the results of Aborts to the control plane.
     #[inline]
     pub fn end_turn(&mut self, env: &mut impl Environment<N, B>) {
         if !self.aborts.is_empty() {
@@ -208,7 +209,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// The answer of a command has left: what it holds goes back.
+    /// Releases a command's resources after its completion was sent.
     #[inline]
     pub fn release(&mut self, slot: u16, give: impl FnMut(B)) {
         let slot = &mut self.slots[usize::from(slot)];
@@ -216,7 +217,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         slot.release(give);
     }
 
-    /// The connection is over: every buffer that no store has goes back.
+    /// Closes the connection: releases every buffer that no store has.
     pub fn close(&mut self, mut give: impl FnMut(B)) {
         self.forget_waiting();
         for slot in &mut self.slots {
@@ -225,48 +226,49 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
         self.share = None;
         self.deferred.clear();
-        self.starved.clear();
-        self.fused = Fused::default();
+        self.buffer_waiters.clear();
+        self.fused = FusedCommands::default();
         (self.unsent, self.stalled) = (0, None);
     }
 
-    /// When a command that was answered had its buffer, and when a store was told of it; earlier than it has come where
-    /// that was not. `None`: its data moved in place, and it was answered when that was there.
+    /// Returns the times at which a completed command got its buffer, and at which it was passed to a store. Either is
+    /// before the command's arrival if that did not happen. `None`: its data moved in place, and the command completed
+    /// with it.
     #[must_use]
     pub fn moments(&self, slot: u16) -> (Instant, Option<Instant>) {
         let slot = &self.slots[usize::from(slot)];
-        let in_place = matches!(slot.command, Command::InPlace(_) | Command::Split { .. });
+        let in_place = matches!(slot.command, SlotCommand::InPlace(_) | SlotCommand::Split { .. });
         (slot.buffered, (!in_place).then_some(slot.started))
     }
 
-    /// Where the data of a command is.
+    /// Returns a command's data.
     #[must_use]
     pub fn data(&self, slot: u16) -> &Data<N, B> {
         &self.slots[usize::from(slot)].data
     }
 
-    /// As [`Execution::data`], to put data there.
+    /// Returns a command's data for writing.
     #[inline]
     pub fn data_mut(&mut self, slot: u16) -> &mut Data<N, B> {
         &mut self.slots[usize::from(slot)].data
     }
 
-    /// Octets of buffers that wait to be sent.
+    /// Returns the bytes in buffers that wait to be sent.
     #[inline]
     #[must_use]
     pub fn unsent(&self) -> usize {
         self.unsent
     }
 
-    fn slot(&mut self, number: u16) -> &mut Slot<N, B> {
+    fn slot(&mut self, number: u16) -> &mut CommandSlot<N, B> {
         let number = usize::from(number);
         if number >= self.slots.len() {
-            self.slots.resize_with(number + 1, Slot::default);
+            self.slots.resize_with(number + 1, CommandSlot::default);
         }
         &mut self.slots[number]
     }
 
-    /// Answers with an error, when the data that came along has passed.
+    /// Fails a command once its in-capsule data has been skipped.
     fn fail(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -278,7 +280,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.fail_data(env, slot, status, follows);
     }
 
-    /// The same, when so many octets of data follow.
+    /// Fails a command once `follows` bytes of data have been skipped.
     fn fail_data(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -290,17 +292,17 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             return env.respond(slot, status, 0);
         }
         let s = &mut self.slots[usize::from(slot)];
-        (s.command, s.data) = (Command::Failing(status), Data::Discarded);
+        (s.command, s.data) = (SlotCommand::Failing(status), Data::Discarded);
     }
 
-    /// The controller shuts down: what it has not begun is not executed.
+    /// Refuses a command that has not begun, because the controller shuts down.
     fn refuse_quiet(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
         self.resolve_aborts(slot, false);
         env.respond(slot, Status::COMMAND_SEQUENCE_ERROR.dnr(), 0);
     }
 }
 
-/// Gives back every buffer of a command that has ended.
+/// Releases every buffer of a completed command.
 fn give_all<N: Namespace, B: DerefMut<Target = [u8]>>(
     env: &mut impl Environment<N, B>,
     outcome: Outcome<B>,
@@ -310,7 +312,7 @@ fn give_all<N: Namespace, B: DerefMut<Target = [u8]>>(
 }
 
 #[inline]
-fn tell_quiet<N: Namespace, B: DerefMut<Target = [u8]>>(env: &mut impl Environment<N, B>) {
+fn report_quiesced<N: Namespace, B: DerefMut<Target = [u8]>>(env: &mut impl Environment<N, B>) {
     if env.session().quiet().is_some() {
         env.quiesced();
     }

@@ -1,6 +1,6 @@
-//! Fabrics commands on queues that are connected (NVMe Base 2.1, section 6).
+//! Fabrics commands on connected queues (NVMe Base 2.1, section 6).
 
-use super::context::{Context, Reply, octet};
+use super::context::{CommandContext, CommandReply, octet};
 use super::property::Transition;
 use super::target_event::{CloseReason, TargetEvent};
 use roadtrain_proto::error::CommandError;
@@ -8,8 +8,9 @@ use roadtrain_wire::fabrics::{Property, fctype};
 use roadtrain_wire::sqe::opcode;
 use roadtrain_wire::status::Status;
 
-/// Executes a fabrics command. Those of authentication come here when the host was not asked for it: they are unknown.
-pub(super) fn execute(context: &mut Context<'_>) -> Result<Reply, CommandError> {
+/// Executes a fabrics command. Authentication commands arrive here only on queues that require no authentication: they
+/// are invalid.
+pub(super) fn execute(context: &mut CommandContext<'_>) -> Result<CommandReply, CommandError> {
     let sqe = context.sqe;
     let is_admin = context.qid == 0;
     if sqe.opcode != opcode::FABRICS {
@@ -20,7 +21,7 @@ pub(super) fn execute(context: &mut Context<'_>) -> Result<Reply, CommandError> 
             let controller = &context.controller;
             let get = Property::parse(sqe);
             let value = controller.properties.get(&get, controller.kind, context.limits)?;
-            Ok(Reply::Result(value))
+            Ok(CommandReply::Result(value))
         }
         fctype::PROPERTY_SET if is_admin => property_set(context),
         fctype::CONNECT => Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, octet::OPCODE)),
@@ -29,19 +30,19 @@ pub(super) fn execute(context: &mut Context<'_>) -> Result<Reply, CommandError> 
     }
 }
 
-fn property_set(context: &mut Context<'_>) -> Result<Reply, CommandError> {
+fn property_set(context: &mut CommandContext<'_>) -> Result<CommandReply, CommandError> {
     let controller = &mut *context.controller;
     let transition = controller.properties.set(&Property::parse(context.sqe), controller.kind)?;
     if transition == Transition::Reset {
         reset(context);
-        context.controller.settle();
+        context.controller.update_status();
     }
-    Ok(Reply::Result(0))
+    Ok(CommandReply::Result(0))
 }
 
-/// Controller reset: features are what they were at first, outstanding requests and I/O queues end;
-/// the admin queue, the keep alive timeout and the error log stay.
-fn reset(context: &mut Context<'_>) {
+/// Executes a controller reset: features return to their defaults, outstanding requests and I/O queues end. The admin
+/// queue, the keep-alive timeout and the error log stay.
+fn reset(context: &mut CommandContext<'_>) {
     let controller = &mut *context.controller;
     let cntlid = controller.cntlid;
     let (status, result) = (Status::ABORT_REQUESTED, 0);
@@ -51,7 +52,7 @@ fn reset(context: &mut Context<'_>) {
     let requests = requests.chain(core::mem::take(&mut controller.persisting).into_keys());
     let completion = |cid| TargetEvent::Completion { cntlid, cid, status, result };
     context.outbox.extend(requests.map(completion));
-    // It says that it is reset when the lanes have nothing in a store any more.
+    // CSTS reports the reset once the lanes have nothing in a store.
     controller.draining += controller.queues.len() as u32;
     controller.quiescing = None;
     for qid in core::mem::take(&mut controller.queues) {
@@ -64,8 +65,8 @@ fn reset(context: &mut Context<'_>) {
     controller.shared.set_write_through(false);
 }
 
-/// Disconnect ends an I/O queue; the admin queue ends with its connection.
-fn disconnect(context: &mut Context<'_>) -> Result<Reply, CommandError> {
+/// Executes Disconnect, which ends an I/O queue; the admin queue ends with its connection.
+fn disconnect(context: &mut CommandContext<'_>) -> Result<CommandReply, CommandError> {
     if context.sqe.cdw10.get() as u16 != 0 {
         return Err(CommandError::at(Status::CONNECT_INCOMPATIBLE_FORMAT, octet::CDW10));
     }
@@ -75,5 +76,5 @@ fn disconnect(context: &mut Context<'_>) -> Result<Reply, CommandError> {
     let controller = &mut *context.controller;
     controller.draining += 1;
     controller.forget(context.qid, context.outbox);
-    Ok(Reply::Disconnected)
+    Ok(CommandReply::Disconnected)
 }

@@ -1,13 +1,13 @@
-//! Values of features that hosts change.
+//! Values of features that hosts can change.
 
 use roadtrain_wire::feature::ThresholdType;
 
-/// Warning and critical composite temperature (WCTEMP, CCTEMP) in kelvins. They may not be 0: the first is what the
-/// specification recommends, the second is above it. Nothing is measured here, so neither is ever reached.
+/// Warning and critical composite temperature (WCTEMP, CCTEMP) in kelvins. They must not be 0: the first is the
+/// recommendation of the specification, the second is above it. Nothing is measured, so neither is ever reached.
 pub(super) const WARNING_KELVINS: u16 = 0x157;
 pub(super) const CRITICAL_KELVINS: u16 = 0x161;
 
-/// Thresholds of the Composite Temperature: kept for the host, never reached.
+/// Thresholds of the Composite Temperature: stored for the host, never reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Thresholds {
     pub(super) over: u16,
@@ -25,17 +25,17 @@ impl Thresholds {
     }
 }
 
-/// What of the features is kept nowhere else.
+/// Feature values that are stored nowhere else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Features {
+pub(super) struct FeatureValues {
     pub(super) thresholds: Thresholds,
     pub(super) write_cache: bool,
-    /// Advanced Command Retry Enable of Host Behavior Support: accepted, we never ask for delays.
+    /// Advanced Command Retry Enable of Host Behavior Support: accepted, but the target never requests delays.
     pub(super) acre: u8,
 }
 
-impl Default for Features {
+impl Default for FeatureValues {
     fn default() -> Self {
-        Features { thresholds: Thresholds::DEFAULT, write_cache: true, acre: 0 }
+        FeatureValues { thresholds: Thresholds::DEFAULT, write_cache: true, acre: 0 }
     }
 }

@@ -1,9 +1,9 @@
 //! Get Features and Set Features (NVMe Base 2.1, sections 5.1.11 and 5.1.25).
 
-use super::context::{Context, Reply, octet};
+use super::context::{CommandContext, CommandReply, octet};
 use super::feature_values::Thresholds;
 use super::kind::ControllerKind;
-use super::reservations::Reservations;
+use super::reservations::NamespaceReservations;
 use roadtrain_proto::error::CommandError;
 use roadtrain_wire::feature::{
     GetFeatures, HOST_BEHAVIOR_BYTES, HOST_IDENTIFIER_BYTES, NumberOfQueues, Select, SetFeatures,
@@ -13,7 +13,7 @@ use roadtrain_wire::identify::NSID_ALL;
 use roadtrain_wire::reservation::{NOTIFICATION_MASK, PTPL};
 use roadtrain_wire::status::Status;
 
-/// Features whose value cannot change, and that value.
+/// Features with a constant value.
 const FIXED: [(u8, u32); 5] = [
     (fid::ARBITRATION, 7), // no limit on a burst
     (fid::POWER_MANAGEMENT, 0),
@@ -22,11 +22,11 @@ const FIXED: [(u8, u32); 5] = [
     (fid::COMMAND_SET_PROFILE, 0),
 ];
 
-/// Features that a namespace has, or each namespace at a controller.
+/// Features of a namespace, or of each namespace at a controller.
 pub(super) const OF_NAMESPACES: [u8; 2] =
     [fid::RESERVATION_NOTIFICATION_MASK, fid::RESERVATION_PERSISTENCE];
 
-/// Features a controller has.
+/// Returns the features of a kind of controller.
 pub(super) fn supported(kind: ControllerKind) -> &'static [u8] {
     match kind {
         ControllerKind::Io => &[
@@ -51,7 +51,7 @@ pub(super) fn supported(kind: ControllerKind) -> &'static [u8] {
     }
 }
 
-/// The value of a feature that does not change.
+/// Returns the value of a constant feature.
 fn fixed(fid: u8) -> Option<u32> {
     FIXED.iter().find(|(fixed, _)| *fixed == fid).map(|(_, value)| *value)
 }
@@ -60,13 +60,16 @@ fn is_changeable(fid: u8) -> bool {
     fixed(fid).is_none() && fid != fid::HOST_IDENTIFIER
 }
 
-fn queues(context: &Context<'_>) -> u32 {
+fn queues(context: &CommandContext<'_>) -> u32 {
     let count = u32::from(context.limits.io_queues_max);
     NumberOfQueues { submission: count, completion: count }.emit()
 }
 
-/// Get Features.
-pub(super) fn get(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+/// Executes Get Features.
+pub(super) fn get(
+    context: &mut CommandContext<'_>,
+    out: &mut Vec<u8>,
+) -> Result<u64, CommandError> {
     let get = GetFeatures::parse(context.sqe);
     if !supported(context.controller.kind).contains(&get.fid) {
         return Err(CommandError::field(octet::CDW10));
@@ -78,12 +81,12 @@ pub(super) fn get(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u64, C
         Select::Capabilities if is_changeable(get.fid) => Ok(capabilities::CHANGEABLE.into()),
         Select::Capabilities => Ok(0),
         Select::Current => current(context, get.fid, out),
-        // Nothing is saved, so what is saved is the default.
+        // Nothing is saved, so the saved value is the default.
         Select::Default | Select::Saved => default(context, get.fid, out),
     }
 }
 
-fn current(context: &Context<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+fn current(context: &CommandContext<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, CommandError> {
     let controller = &context.controller;
     let value = match fid {
         fid::TEMPERATURE_THRESHOLD => threshold(context, controller.features.thresholds)?.into(),
@@ -100,7 +103,7 @@ fn current(context: &Context<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, Com
     Ok(value.into())
 }
 
-fn default(context: &Context<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+fn default(context: &CommandContext<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, CommandError> {
     let value = match fid {
         fid::TEMPERATURE_THRESHOLD => threshold(context, Thresholds::DEFAULT)?.into(),
         fid::VOLATILE_WRITE_CACHE => 1,
@@ -116,15 +119,19 @@ fn default(context: &Context<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, Com
     Ok(value.into())
 }
 
-fn host_behavior(context: &Context<'_>, acre: u8, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+fn host_behavior(
+    context: &CommandContext<'_>,
+    acre: u8,
+    out: &mut Vec<u8>,
+) -> Result<u64, CommandError> {
     context.check_data_out(HOST_BEHAVIOR_BYTES)?;
     out.push(acre);
     out.resize(HOST_BEHAVIOR_BYTES, 0);
     Ok(0)
 }
 
-/// The 128-bit identifier of Connect; fabrics have no other (EXHID is 1).
-fn host_identifier(context: &Context<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+/// Returns the 128-bit host identifier of Connect; fabrics have no other (EXHID is 1).
+fn host_identifier(context: &CommandContext<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
     if context.sqe.cdw11.get() & 1 == 0 {
         return Err(CommandError::field(octet::CDW11));
     }
@@ -133,8 +140,11 @@ fn host_identifier(context: &Context<'_>, out: &mut Vec<u8>) -> Result<u64, Comm
     Ok(0)
 }
 
-/// The threshold that a Get Features command names. The Composite Temperature is the only one there is.
-fn threshold(context: &Context<'_>, mut thresholds: Thresholds) -> Result<u16, CommandError> {
+/// Returns the threshold that a Get Features command names. Only the Composite Temperature has one.
+fn threshold(
+    context: &CommandContext<'_>,
+    mut thresholds: Thresholds,
+) -> Result<u16, CommandError> {
     let wanted = TemperatureThreshold::parse(context.sqe.cdw11.get());
     match wanted.kind {
         Some(kind) if wanted.sensor == TemperatureThreshold::COMPOSITE => Ok(*thresholds.get(kind)),
@@ -142,7 +152,7 @@ fn threshold(context: &Context<'_>, mut thresholds: Thresholds) -> Result<u16, C
     }
 }
 
-fn set_threshold(context: &mut Context<'_>, value: u32) -> Result<u64, CommandError> {
+fn set_threshold(context: &mut CommandContext<'_>, value: u32) -> Result<u64, CommandError> {
     let TemperatureThreshold { kelvins, sensor, kind, hysteresis } =
         TemperatureThreshold::parse(value);
     let is_ours = matches!(sensor, TemperatureThreshold::COMPOSITE | TemperatureThreshold::ALL);
@@ -155,8 +165,10 @@ fn set_threshold(context: &mut Context<'_>, value: u32) -> Result<u64, CommandEr
     }
 }
 
-/// The namespace that a command names, with its reservations.
-fn namespace<'a>(context: &'a Context<'_>) -> Result<(u32, &'a Reservations), CommandError> {
+/// Returns the namespace that a command names, with its reservations.
+fn namespace<'a>(
+    context: &'a CommandContext<'_>,
+) -> Result<(u32, &'a NamespaceReservations), CommandError> {
     let nsid = context.sqe.nsid.get();
     let shown = context.subsystem.filter(|_| !context.controller.removed.hides(nsid));
     let reservations = shown.and_then(|subsystem| subsystem.reservations.get(&nsid));
@@ -165,16 +177,16 @@ fn namespace<'a>(context: &'a Context<'_>) -> Result<(u32, &'a Reservations), Co
     Ok((nsid, reservations))
 }
 
-/// Checks that the namespace that a command names is there; 0 and FFFFFFFFh name none in particular.
-fn check_namespace(context: &Context<'_>) -> Result<(), CommandError> {
+/// Checks that the namespace in a command exists; 0 and FFFFFFFFh name none in particular.
+fn check_namespace(context: &CommandContext<'_>) -> Result<(), CommandError> {
     if context.is_for_controller() {
         return Ok(());
     }
     namespace(context).map(drop)
 }
 
-/// Whether a namespace's reservations persist. Not known while another target may have its blocks.
-fn persists(context: &Context<'_>) -> Result<bool, CommandError> {
+/// True if a namespace's reservations persist. Unknown while another target may own its blocks.
+fn persists(context: &CommandContext<'_>) -> Result<bool, CommandError> {
     let (nsid, reservations) = namespace(context)?;
     let config = context.subsystem.and_then(|subsystem| subsystem.config(nsid));
     let ana = config.map(|config| context.controller.ana.state.or_worse(config.ana));
@@ -184,8 +196,8 @@ fn persists(context: &Context<'_>) -> Result<bool, CommandError> {
     }
 }
 
-/// Set Features.
-pub(super) fn set(context: &mut Context<'_>) -> Result<Reply, CommandError> {
+/// Executes Set Features.
+pub(super) fn set(context: &mut CommandContext<'_>) -> Result<CommandReply, CommandError> {
     let set = SetFeatures::parse(context.sqe);
     if !supported(context.controller.kind).contains(&set.fid) {
         return Err(CommandError::field(octet::CDW10));
@@ -193,15 +205,15 @@ pub(super) fn set(context: &mut Context<'_>) -> Result<Reply, CommandError> {
     match set.fid {
         fid::RESERVATION_NOTIFICATION_MASK => set_notification_mask(context, &set),
         fid::RESERVATION_PERSISTENCE => set_persistence(context, &set),
-        _ => set_own(context, &set).map(Reply::Result),
+        _ => set_own(context, &set).map(CommandReply::Result),
     }
 }
 
-/// Of the namespace that a command names, or of all: those that are there.
+/// Sets the notification mask of the namespace in a command, or of all existing ones.
 fn set_notification_mask(
-    context: &mut Context<'_>,
+    context: &mut CommandContext<'_>,
     set: &SetFeatures,
-) -> Result<Reply, CommandError> {
+) -> Result<CommandReply, CommandError> {
     if set.save {
         return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, octet::CDW10));
     }
@@ -218,11 +230,14 @@ fn set_notification_mask(
     for nsid in nsids {
         context.controller.notices.set_mask(nsid, set.value);
     }
-    Ok(Reply::Result(0))
+    Ok(CommandReply::Result(0))
 }
 
-/// The value is kept with what it is about: SV makes no difference to that.
-fn set_persistence(context: &mut Context<'_>, set: &SetFeatures) -> Result<Reply, CommandError> {
+/// Sets Reservation Persistence, which is stored with the namespace: SV makes no difference.
+fn set_persistence(
+    context: &mut CommandContext<'_>,
+    set: &SetFeatures,
+) -> Result<CommandReply, CommandError> {
     if set.save {
         return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, octet::CDW10));
     }
@@ -232,11 +247,11 @@ fn set_persistence(context: &mut Context<'_>, set: &SetFeatures) -> Result<Reply
     if context.sqe.nsid.get() != NSID_ALL {
         namespace(context)?;
     }
-    Ok(Reply::Persist(set.value & PTPL != 0))
+    Ok(CommandReply::Persist(set.value & PTPL != 0))
 }
 
-/// A feature of the controller.
-fn set_own(context: &mut Context<'_>, set: &SetFeatures) -> Result<u64, CommandError> {
+/// Sets a feature of the controller.
+fn set_own(context: &mut CommandContext<'_>, set: &SetFeatures) -> Result<u64, CommandError> {
     if set.save {
         return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, octet::CDW10));
     }
@@ -254,7 +269,7 @@ fn set_own(context: &mut Context<'_>, set: &SetFeatures) -> Result<u64, CommandE
     change(context, set)
 }
 
-fn change(context: &mut Context<'_>, set: &SetFeatures) -> Result<u64, CommandError> {
+fn change(context: &mut CommandContext<'_>, set: &SetFeatures) -> Result<u64, CommandError> {
     match set.fid {
         fid::TEMPERATURE_THRESHOLD => set_threshold(context, set.value),
         fid::VOLATILE_WRITE_CACHE => {
@@ -267,14 +282,14 @@ fn change(context: &mut Context<'_>, set: &SetFeatures) -> Result<u64, CommandEr
         fid::ASYNC_EVENT_CONFIG if context.controller.events.enable(set.value) => Ok(0),
         fid::KEEP_ALIVE_TIMER => set_keep_alive(context, set.value),
         fid::HOST_BEHAVIOR => set_host_behavior(context),
-        // Over fabrics Connect has set it, for good.
+        // Over fabrics Connect sets it once.
         fid::HOST_IDENTIFIER => Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, octet::CDW10)),
         _ => Err(CommandError::field(octet::CDW11)),
     }
 }
 
-/// Grants all queues there are, however many were asked for; not while there are I/O queues.
-fn set_queues(context: &Context<'_>, value: u32) -> Result<u64, CommandError> {
+/// Grants all queues, whatever number the host requests; not while there are I/O queues.
+fn set_queues(context: &CommandContext<'_>, value: u32) -> Result<u64, CommandError> {
     NumberOfQueues::parse(value).ok_or(CommandError::field(octet::CDW11))?;
     if !context.controller.queues.is_empty() {
         return Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, octet::CDW10));
@@ -282,8 +297,8 @@ fn set_queues(context: &Context<'_>, value: u32) -> Result<u64, CommandError> {
     Ok(queues(context).into())
 }
 
-/// TCP requires the timer: it cannot be disabled.
-fn set_keep_alive(context: &mut Context<'_>, kato_ms: u32) -> Result<u64, CommandError> {
+/// Sets the keep-alive timeout. TCP requires the timer, so 0 is invalid.
+fn set_keep_alive(context: &mut CommandContext<'_>, kato_ms: u32) -> Result<u64, CommandError> {
     if kato_ms == 0 {
         return Err(CommandError::at(Status::KEEP_ALIVE_INVALID, octet::CDW11));
     }
@@ -291,12 +306,12 @@ fn set_keep_alive(context: &mut Context<'_>, kato_ms: u32) -> Result<u64, Comman
     Ok(0)
 }
 
-fn set_host_behavior(context: &mut Context<'_>) -> Result<u64, CommandError> {
+fn set_host_behavior(context: &mut CommandContext<'_>) -> Result<u64, CommandError> {
     let length = Status::DATA_SGL_LENGTH_INVALID;
     let data: &[u8; HOST_BEHAVIOR_BYTES] =
         context.data_in.try_into().map_err(|_| CommandError::at(length, octet::SGL))?;
     let (acre, others) = (data[0], &data[1..]);
-    // The other behaviours belong to what we do not do: extended telemetry, more LBA formats.
+    // The other behaviours belong to unsupported functions: extended telemetry, more LBA formats.
     if acre > 1 || others.iter().any(|&behavior| behavior != 0) {
         return Err(CommandError::field(octet::SGL));
     }

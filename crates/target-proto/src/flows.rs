@@ -1,136 +1,137 @@
-//! Which reactor a connection is on, and when it moves to another one.
+//! Placement of connections on reactors, and their moves between reactors.
 //!
-//! A connection belongs to the reactor on the core that processes its packets, its *home*: there what has been received
-//! is in the caches, and nobody else has to be woken. When that core has too much to do, some of its connections are
-//! better off elsewhere.
+//! A connection belongs to the reactor on the core that processes its packets, its *home*: there received data is in
+//! the caches, and no other thread has to be woken. When that core is overloaded, some of its connections are moved to
+//! other cores.
 //!
 //! ```text
 //! new connection ------------> home, or any reactor in turn
-//! packets on another core ---> there, unless that core has no room for it
-//! core is full --------------> to the core with the least to do, as long as that relieves the fuller of the two
+//! packets on another core ---> that core, unless it has no capacity
+//! core is full --------------> the least busy core, if that relieves the fuller of the two
 //! ```
 //!
-//! Nothing is done on one report alone. What has moved stays for a time, which doubles with each move, so that whatever
-//! the loads do, connections do not go to and fro.
+//! No single report causes a move. A moved connection stays for a time that doubles with each move, so that connections
+//! do not oscillate, whatever the loads do.
 
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use std::collections::HashMap;
 
-/// How often a busy reactor reports.
+/// Interval of the reports of a busy reactor.
 pub const REPORT_EVERY: Duration = Duration::from_millis(200);
-/// Shares are in thousandths.
+/// Unit of shares: thousandths.
 pub const WHOLE: u32 = 1000;
 
-/// A core with more to do than that is full.
+/// Load above which a core is full.
 const FULL: u32 = 900;
-/// A core up to which a connection that was moved away may come back.
+/// Load of a core up to which connections may return to it.
 const ROOM: u32 = 600;
-/// A move to relieve a core has to make the fuller of the two that much less busy.
+/// Load by which a move has to relieve the fuller of the two cores.
 const GAIN: u32 = 150;
-/// Work away from the core of its packets costs that many percent.
-const FAR: u32 = 130;
-/// Reports that have to say so in a row before something moves.
+/// Cost of work on another core than that of the packets, in percent.
+const REMOTE_COST_PERCENT: u32 = 130;
+/// Consecutive reports that have to agree before a connection moves.
 const REPORTS: u32 = 2;
-/// One look in so many is enough to say that packets come in on another core.
-const SELDOM: usize = 4;
-/// What a core had to do is told so late that a move is counted on top of that for so long.
+/// One sample in so many is enough to show that packets arrive on another core.
+const SAMPLES_PER_HINT: usize = 4;
+/// Duration for which a move is added to the reported loads, which lag behind.
 const PENDING: Duration = Duration::from_millis(400);
-/// A connection stays for that long after its first move, and twice as long after each further one.
+/// Stay of a connection after its first move; it doubles with each further one.
 const STAY_MIN: Duration = Duration::from_secs(1);
 const STAY_MAX: Duration = Duration::from_secs(64);
-/// Longest time between two reactors.
-const UNDER_WAY: Duration = Duration::from_secs(10);
-/// After so long without a move the next one counts as the first.
-const FORGET: Duration = Duration::from_secs(600);
+/// Longest duration of a move between two reactors.
+const MOVE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Duration without a move after which the next one counts as the first.
+const RESET_AFTER: Duration = Duration::from_secs(600);
 
 /// A connection as its reactor sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Names the connection for as long as it lives.
+    /// Identifier of the connection, for its lifetime.
     pub id: u64,
-    /// What it has had its reactor do since the last report, in any unit.
+    /// Work of its reactor since the last report, in any unit.
     pub work: u64,
-    /// The core that processes its packets, if that is known.
+    /// Core that processes its packets, if known.
     pub packets: Option<usize>,
-    /// It may be moved at all.
+    /// True if it may be moved at all.
     pub is_movable: bool,
 }
 
-/// A connection that is to go to another reactor.
+/// A move of a connection to another reactor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// Which.
+    /// Identifier of the connection.
     pub id: u64,
-    /// The reactor.
+    /// Destination reactor.
     pub to: usize,
 }
 
-/// What is known about a connection.
+/// State of a connection.
 #[derive(Debug)]
-struct Known {
+struct FlowState {
     reactor: usize,
     home: Option<usize>,
-    /// Share of its core that it takes.
+    /// Share of its core that it uses.
     load: u32,
-    /// Reports in a row in which its home was another reactor.
+    /// Consecutive reports in which its home was another reactor.
     away: u32,
-    moved: Option<Moved>,
-    /// Another one has left its home for this one's place.
+    moved: Option<LastMove>,
+    /// True if another connection has left its home in exchange for it.
     is_expected: bool,
-    /// Its reactor has been told to move it, and the next one has not reported it yet.
+    /// True from the order to move until the next reactor reports it.
     is_moving: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Moved {
+struct LastMove {
     at: Instant,
     stays: Duration,
 }
 
 #[derive(Debug)]
-struct Reactor {
+struct FlowReactor {
     core: Option<usize>,
-    /// Share of the time that its core was busy, with whatever.
+    /// Share of the time that its core was busy, with any work.
     busy: u32,
-    /// Reports in a row in which its core was full.
+    /// Consecutive reports in which its core was full.
     full: u32,
 }
 
-/// A move that is not to be seen in loads yet.
+/// A move that the reported loads do not include yet.
 #[derive(Debug)]
-struct Pending {
+struct PendingMove {
     until: Instant,
     from: usize,
     to: usize,
     load: u32,
 }
 
-/// The reactors and their connections.
+/// All reactors and their connections.
 #[derive(Debug)]
 pub struct Flows {
-    reactors: Vec<Reactor>,
-    known: HashMap<u64, Known>,
-    pending: Vec<Pending>,
-    /// Connections placed so far.
+    reactors: Vec<FlowReactor>,
+    known: HashMap<u64, FlowState>,
+    pending: Vec<PendingMove>,
+    /// Number of connections placed so far.
     placed: usize,
 }
 
 impl Flows {
-    /// Reactors that are pinned to these cores, at least one.
+    /// Creates the state of reactors that are pinned to these cores, at least one.
     #[must_use]
     pub fn new(cores: Vec<Option<usize>>) -> Self {
         debug_assert!(!cores.is_empty());
-        let reactors = cores.into_iter().map(|core| Reactor { core, busy: 0, full: 0 }).collect();
+        let reactors =
+            cores.into_iter().map(|core| FlowReactor { core, busy: 0, full: 0 }).collect();
         Flows { reactors, known: HashMap::new(), pending: Vec::new(), placed: 0 }
     }
 
-    /// The reactor for a new connection whose packets are processed on the core `packets`: one on that core, or
+    /// Returns the reactor for a new connection whose packets are processed on the core `packets`: one on that core, or
     /// else any, in turn.
     pub fn choose(&mut self, packets: Option<usize>) -> usize {
-        let is_near =
+        let is_same_core =
             |reactor: &usize| packets.is_some() && self.reactors[*reactor].core == packets;
-        let mut fitting: Vec<usize> = (0..self.reactors.len()).filter(is_near).collect();
+        let mut fitting: Vec<usize> = (0..self.reactors.len()).filter(is_same_core).collect();
         if fitting.is_empty() {
             fitting = (0..self.reactors.len()).collect();
         }
@@ -139,9 +140,9 @@ impl Flows {
         fitting[turn]
     }
 
-    /// What a reactor tells every [`REPORT_EVERY`] while it has something to do: the share of its core that it used
-    /// itself, the share of the time that the core of each reactor was busy, and its connections. Those that are to
-    /// move now.
+    /// Takes the report of a reactor, due every [`REPORT_EVERY`] while it is busy: the share of its core that it used
+    /// itself, the busy share of each reactor's core, and its connections. Returns the connections that have to move
+    /// now.
     pub fn report(
         &mut self,
         now: Instant,
@@ -164,25 +165,25 @@ impl Flows {
         moves
     }
 
-    /// A move that was asked for has not come about.
+    /// Records that a requested move did not happen.
     pub fn stayed(&mut self, id: u64) {
         if let Some(known) = self.known.get_mut(&id) {
             known.is_moving = false;
         }
     }
 
-    /// Takes a report's connections down.
+    /// Records the connections of a report.
     fn note(&mut self, now: Instant, reactor: usize, own: u32, flows: &[Flow]) {
         let all: u64 = flows.iter().map(|flow| flow.work).sum();
-        let is_gone = |id: &u64, known: &Known| {
+        let is_gone = |id: &u64, known: &FlowState| {
             let is_here = || flows.iter().any(|flow| flow.id == *id);
-            known.reactor == reactor && !known.is_under_way(now) && !is_here()
+            known.reactor == reactor && !known.is_in_transit(now) && !is_here()
         };
         self.known.retain(|id, known| !is_gone(id, known));
         for flow in flows {
             let load = (u64::from(own) * flow.work).checked_div(all).unwrap_or(0) as u32;
             let home = self.home(reactor, flow.packets);
-            let known = self.known.entry(flow.id).or_insert(Known {
+            let known = self.known.entry(flow.id).or_insert(FlowState {
                 reactor,
                 home,
                 load,
@@ -200,28 +201,28 @@ impl Flows {
         }
     }
 
-    /// The reactor on that core; this one if it is there, too.
+    /// Returns the reactor on that core; the given one if it is there, too.
     fn home(&self, reactor: usize, packets: Option<usize>) -> Option<usize> {
         let core = Some(packets?);
         let is_here = self.reactors[reactor].core == core;
         if is_here { Some(reactor) } else { self.reactors.iter().position(|r| r.core == core) }
     }
 
-    /// How busy a reactor's core is, with the moves of which its load does not tell yet.
+    /// Returns the load of a reactor's core, including the moves that reports do not show yet.
     fn busy(&self, reactor: usize) -> u32 {
-        let sum = |at: fn(&Pending) -> usize| -> u32 {
+        let sum = |at: fn(&PendingMove) -> usize| -> u32 {
             self.pending.iter().filter(|p| at(p) == reactor).map(|p| p.load).sum()
         };
         (self.reactors[reactor].busy + sum(|p| p.to)).saturating_sub(sum(|p| p.from))
     }
 
-    /// Connections whose packets have come in on another core for a while go there, if there is room or much less to do
-    /// than here, or if one goes the other way in exchange.
+    /// Moves connections whose packets have arrived on another core for a while to that core. It needs capacity or much
+    /// less load than this core, or a connection that moves the other way in exchange.
     fn follow(&mut self, now: Instant, movable: &[u64]) -> Vec<Move> {
         let mut moves = Vec::new();
         for &id in movable {
             let Some((here, home)) = self.is_away(id) else { continue };
-            let Some(&Known { load, is_expected, .. }) = self.known.get(&id) else { continue };
+            let Some(&FlowState { load, is_expected, .. }) = self.known.get(&id) else { continue };
             let there = self.busy(home) + load;
             if is_expected || there <= ROOM || there + GAIN <= self.busy(here) {
                 moves.push(self.begin(now, id, home));
@@ -235,19 +236,19 @@ impl Flows {
         moves
     }
 
-    /// Where a connection is, and its home, if that has been elsewhere for a while.
+    /// Returns the reactor of a connection and its home, if that has been another one for a while.
     fn is_away(&self, id: u64) -> Option<(usize, usize)> {
         let known = self.known.get(&id)?;
         (known.away >= REPORTS).then_some((known.reactor, known.home?))
     }
 
-    /// A connection at the home of `id` that has its own home here, and may come. Neither core gets much more to do, nor
-    /// is one full by it.
+    /// Returns a connection at the home of `id` that has its home here and may move. The exchange must neither add much
+    /// load to a core nor make one full.
     fn exchange(&self, now: Instant, id: u64, (here, home): (usize, usize)) -> Option<u64> {
         let load = self.known.get(&id)?.load;
         let most = FULL.max(self.busy(home) + 1).max(self.busy(here) + 1);
         let after = |at: usize, comes: u32, goes: u32| (self.busy(at) + comes).saturating_sub(goes);
-        let fits = |(other, known): (&u64, &Known)| {
+        let fits = |(other, known): (&u64, &FlowState)| {
             let is_other = self.is_away(*other) == Some((home, here)) && known.may_move(now);
             let fuller = after(home, load, known.load).max(after(here, known.load, load));
             (is_other && known.load.abs_diff(load) < GAIN && fuller < most).then_some(*other)
@@ -255,8 +256,8 @@ impl Flows {
         self.known.iter().find_map(fits)
     }
 
-    /// Connections of a core that is full go to those with the least to do, until all are about as busy; unless that
-    /// relieves the fullest by too little.
+    /// Moves connections of a full core to the least busy ones, until all are about equally busy; not if that relieves
+    /// the fullest by too little.
     fn relieve(&mut self, now: Instant, reactor: usize, mut movable: Vec<u64>) -> Vec<Move> {
         if self.reactors[reactor].full < REPORTS {
             return Vec::new();
@@ -291,43 +292,43 @@ impl Flows {
     fn begin(&mut self, now: Instant, id: u64, to: usize) -> Move {
         if let Some(known) = self.known.get_mut(&id) {
             let stays = match known.moved {
-                Some(last) if now.since(last.at) < FORGET => (last.stays * 2).min(STAY_MAX),
+                Some(last) if now.since(last.at) < RESET_AFTER => (last.stays * 2).min(STAY_MAX),
                 _ => STAY_MIN,
             };
-            known.moved = Some(Moved { at: now, stays });
+            known.moved = Some(LastMove { at: now, stays });
             (known.is_moving, known.is_expected, known.away) = (true, false, 0);
             let (from, load) = (known.reactor, known.load);
-            self.pending.push(Pending { until: now + PENDING, from, to, load });
+            self.pending.push(PendingMove { until: now + PENDING, from, to, load });
         }
         Move { id, to }
     }
 }
 
-/// The core that a connection's packets come in on, when its reactor, on the core `own`, has looked now and then which
-/// core had processed the last one.
+/// Returns the core on which a connection's packets arrive. Its reactor, on the core `own`, has sampled now and then
+/// which core processed the last packet.
 ///
-/// On loopback what this end sends is received, and acknowledged, on its own core: those packets tell nothing. So
-/// another core counts even if it was seen seldom.
+/// On loopback, packets sent by this end are received and acknowledged on its own core: those samples prove nothing. So
+/// another core counts even if it was rarely seen.
 #[must_use]
 pub fn packets_core(own: Option<usize>, seen: &[usize]) -> Option<usize> {
     let others = || seen.iter().copied().filter(|&core| Some(core) != own);
-    if others().count() * SELDOM >= seen.len() {
+    if others().count() * SAMPLES_PER_HINT >= seen.len() {
         let count = |core: &usize| others().filter(|other| other == core).count();
         return others().max_by_key(count).or(seen.first().copied());
     }
     own
 }
 
-impl Known {
-    /// Between two reactors. One that has ended there is nowhere after a while.
-    fn is_under_way(&self, now: Instant) -> bool {
-        self.is_moving && self.moved.is_some_and(|last| now.since(last.at) < UNDER_WAY)
+impl FlowState {
+    /// True while it moves between two reactors. A connection that has ended on the way is forgotten after a while.
+    fn is_in_transit(&self, now: Instant) -> bool {
+        self.is_moving && self.moved.is_some_and(|last| now.since(last.at) < MOVE_TIME_MAX)
     }
 
-    /// The share that it would take of another core.
+    /// Returns the share that it would use of another core.
     fn load_at(&self, to: usize) -> u32 {
         if self.home == Some(self.reactor) && self.home != Some(to) {
-            return self.load * FAR / 100;
+            return self.load * REMOTE_COST_PERCENT / 100;
         }
         self.load
     }

@@ -1,87 +1,91 @@
-//! Gateways of a group: which of them are there, and which one serves an image.
+//! Gateways of a group: which of them are alive, and which one serves an image.
 //!
-//! Each gateway comes to this by itself, from what all of them see in the cluster: nobody is asked. A gateway writes a
-//! *beat* that differs each time, and then reads those of all, once in a round ([`Members::round`]). Who has not written
-//! for some rounds is away. Of those that are there, the one with the highest weight for an image is *preferred*
-//! ([`preferred`]): so a gateway that leaves or comes moves its own share only.
+//! Each gateway decides this by itself, from state that all of them see in the cluster, without messages to others. A
+//! gateway writes a *heartbeat* that differs each time, and then reads those of all, once in a round
+//! ([`Members::round`]). A gateway that has not written for some rounds is away. Of the living ones, the one with the
+//! highest weight for an image is *preferred* ([`preferred`]). So a gateway that leaves or joins moves only its own
+//! share.
 
 use roadtrain_proto::digest::digest;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rounds in which a gateway has not written, after which it is away.
+/// Rounds without a heartbeat after which a gateway is away.
 pub const ROUNDS_MAX: u32 = 6;
-/// Rounds in a row in which one that was away has to write before it counts again.
+/// Consecutive rounds with a heartbeat before a gateway that was away counts again.
 pub const ROUNDS_TO_RETURN: u32 = 3;
 
-/// The one of `members` that is to serve an image; `None`: there are none. The order of them does not matter.
+/// Returns the one of `members` that is to serve an image; `None`: there are none. Their order does not matter.
 #[must_use]
 pub fn preferred<'a>(image: &str, members: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let weight = |member: &&str| digest(&[member.as_bytes(), b"\0", image.as_bytes()]);
     members.into_iter().max_by_key(|member| (weight(member), *member))
 }
 
-/// What is known of one.
+/// State of one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seen {
-    beat: u64,
-    /// Rounds since the beat was another one.
+struct GatewayHeartbeat {
+    heartbeat: u64,
+    /// Rounds since the last change of the heartbeat.
     silent: u32,
-    /// It was away, and has written in so many rounds since; `None`: it is there.
+    /// Rounds with a heartbeat since it was away; `None`: it is alive.
     back: Option<u32>,
 }
 
-/// Who is there, as one gateway sees it.
+/// Living gateways, as one gateway sees them.
 ///
-/// Only rounds count, not time: in a round the gateway has written its own beat, so the others could have, too. While
-/// the cluster lets nobody write, nobody is away.
+/// Only rounds count, not time: in a round this gateway has written its own heartbeat, so the others could have, too.
+/// While the cluster accepts no writes, no gateway becomes away.
 ///
 /// ```
 /// use roadtrain_target_proto::gateways::{Members, ROUNDS_MAX};
 ///
 /// let mut members = Members::default();
 /// members.round([("a", 1), ("b", 1)]);
-/// for beat in 2..=ROUNDS_MAX as u64 + 1 {
-///     members.round([("a", beat), ("b", 1)]);
+/// for heartbeat in 2..=ROUNDS_MAX as u64 + 1 {
+///     members.round([("a", heartbeat), ("b", 1)]);
 /// }
 /// assert!(members.living().eq(["a"]));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
-    seen: BTreeMap<String, Seen>,
+    seen: BTreeMap<String, GatewayHeartbeat>,
 }
 
 impl Members {
-    /// All beats that there are after the own one was written. Whether others are there than before.
-    pub fn round<'a>(&mut self, beats: impl IntoIterator<Item = (&'a str, u64)>) -> bool {
+    /// Takes all heartbeats, after this gateway's own was written. Returns true if the set of living gateways has
+    /// changed.
+    pub fn round<'a>(&mut self, heartbeats: impl IntoIterator<Item = (&'a str, u64)>) -> bool {
         let before: BTreeSet<String> = self.living().map(str::to_owned).collect();
         let mut seen = BTreeMap::new();
-        for (member, beat) in beats {
-            // One that is new is there: what it has, nobody else takes before it is known to be away.
+        for (member, heartbeat) in heartbeats {
+            // A new gateway is alive: no other one takes over its images before it is known to be away.
             let next = self
                 .seen
                 .get(member)
-                .map_or(Seen { beat, silent: 0, back: None }, |old| old.next(beat));
+                .map_or(GatewayHeartbeat { heartbeat, silent: 0, back: None }, |old| {
+                    old.next(heartbeat)
+                });
             seen.insert(member.to_owned(), next);
         }
         self.seen = seen;
         !self.living().eq(before.iter().map(String::as_str))
     }
 
-    /// Those that are there, by name.
+    /// Returns the names of the living gateways.
     pub fn living(&self) -> impl Iterator<Item = &str> {
         self.seen.iter().filter(|(_, seen)| seen.back.is_none()).map(|(member, _)| member.as_str())
     }
 
-    /// Whether one is there.
+    /// True if the gateway is alive.
     #[must_use]
     pub fn lives(&self, member: &str) -> bool {
         self.seen.get(member).is_some_and(|seen| seen.back.is_none())
     }
 }
 
-impl Seen {
-    fn next(self, beat: u64) -> Seen {
-        let silent = if beat == self.beat { self.silent + 1 } else { 0 };
+impl GatewayHeartbeat {
+    fn next(self, heartbeat: u64) -> GatewayHeartbeat {
+        let silent = if heartbeat == self.heartbeat { self.silent + 1 } else { 0 };
         let back = match self.back {
             None if silent >= ROUNDS_MAX => Some(0),
             None => None,
@@ -89,17 +93,17 @@ impl Seen {
             Some(rounds) if rounds + 1 >= ROUNDS_TO_RETURN => None,
             Some(rounds) => Some(rounds + 1),
         };
-        Seen { beat, silent, back }
+        GatewayHeartbeat { heartbeat, silent, back }
     }
 }
 
-/// Gateways that a group can have: each has a *slot*, which no other one has.
+/// Gateways of a group, at most: each has a *slot* of its own.
 pub const SLOTS_MAX: u16 = 32;
-/// Identifiers of controllers that a slot has.
+/// Controller identifiers per slot.
 const SLOT_CNTLIDS: u16 = 2047;
 
-/// The lowest and the highest identifier of the controllers of the gateway in a slot: hosts must not find one twice in
-/// a subsystem, whichever gateways they are connected to. `None`: there is no such slot.
+/// Returns the lowest and the highest controller identifier of the gateway in a slot: hosts must not find one twice in
+/// a subsystem, whichever gateways they connect to. `None`: there is no such slot.
 #[must_use]
 pub fn cntlids(slot: u16) -> Option<(u16, u16)> {
     (slot < SLOTS_MAX).then(|| (slot * SLOT_CNTLIDS + 1, (slot + 1) * SLOT_CNTLIDS))
@@ -127,12 +131,12 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_preferred_where_nobody_is() {
+    fn an_empty_group_prefers_no_gateway() {
         assert_eq!(preferred("disks/a", []), None);
     }
 
-    /// Each has about its share: of 1,000 images within five standard deviations. Fixed images, as of drawn ones some
-    /// would lie outside.
+    /// Each member gets about its share: of 1,000 images within five standard deviations. The images are fixed, because
+    /// random ones would sometimes lie outside.
     #[test]
     fn shares_are_alike() {
         for (size, first) in (2..33).flat_map(|size| [(size, 0), (size, 250_000), (size, 999_000)])
@@ -152,7 +156,7 @@ mod tests {
     }
 
     proptest! {
-        /// One that leaves moves what it had and nothing else; so does, the other way round, one that comes.
+        /// A gateway that leaves moves its own images and no others. The same holds for one that joins.
         #[test]
         fn only_the_departed_ones_images_move(
             size in 2_usize..33, leaves in any::<prop::sample::Index>(), first in 0_usize..1_000_000
@@ -166,7 +170,7 @@ mod tests {
             }
         }
 
-        /// All come to the same, in whatever order they know of one another.
+        /// All gateways reach the same result, whatever the order of the members.
         #[test]
         fn order_does_not_matter(mut members in prop::collection::vec("[a-z0-9.-]{1,12}", 1..33), image in 0_usize..1000) {
             let one = place(image, &members).to_owned();
@@ -174,17 +178,18 @@ mod tests {
             prop_assert_eq!(one, place(image, &members));
         }
 
-        /// Who writes at least once in so many rounds is never away, and who does not write at all always is after them.
+        /// A gateway that writes at least once in so many rounds is never away, and one that never writes always is
+        /// after them.
         #[test]
         fn who_writes_is_there(pauses in prop::collection::vec(0..ROUNDS_MAX, 1..40)) {
             let mut members = Members::default();
-            let (mut round, mut beat) = (0, 0);
-            members.round([("me", round), ("it", beat), ("dead", 7)]);
+            let (mut round, mut heartbeat) = (0, 0);
+            members.round([("me", round), ("it", heartbeat), ("dead", 7)]);
             for pause in &pauses {
-                beat += 1;
+                heartbeat += 1;
                 for _ in 0..=*pause {
                     round += 1;
-                    members.round([("me", round), ("it", beat), ("dead", 7)]);
+                    members.round([("me", round), ("it", heartbeat), ("dead", 7)]);
                     prop_assert!(members.lives("it") && members.lives("me"));
                     prop_assert_eq!(members.lives("dead"), round < u64::from(ROUNDS_MAX));
                 }
@@ -196,9 +201,9 @@ mod tests {
     fn one_that_was_away_has_to_stay_to_count_again() {
         let mut members = Members::default();
         let mut round = 0;
-        let mut see = |beat| {
+        let mut see = |heartbeat| {
             round += 1;
-            let changed = members.round([("me", round), ("it", beat)]);
+            let changed = members.round([("me", round), ("it", heartbeat)]);
             (changed, members.lives("it"))
         };
         see(1);
@@ -206,18 +211,18 @@ mod tests {
             assert_eq!(see(1), (false, true));
         }
         assert_eq!(see(1), (true, false));
-        // Now and then is not enough.
-        for beat in 2..10 {
-            assert_eq!(see(beat), (false, false));
-            assert_eq!(see(beat), (false, false));
+        // Occasional heartbeats are not enough.
+        for heartbeat in 2..10 {
+            assert_eq!(see(heartbeat), (false, false));
+            assert_eq!(see(heartbeat), (false, false));
         }
-        for beat in 10..10 + u64::from(ROUNDS_TO_RETURN) - 1 {
-            assert_eq!(see(beat), (false, false));
+        for heartbeat in 10..10 + u64::from(ROUNDS_TO_RETURN) - 1 {
+            assert_eq!(see(heartbeat), (false, false));
         }
         assert_eq!(see(20), (true, true));
     }
 
-    /// Who says goodbye is away at once.
+    /// A gateway that leaves in order is away at once.
     #[test]
     fn one_that_leaves_is_away() {
         let mut members = Members::default();

@@ -1,39 +1,39 @@
-//! State is granted at proof, not at Connect.
+//! State is granted after authentication, not at Connect.
 //!
-//! A Connect only *claims* a queue. Until its host has proved who it is, where it has to, the claim holds nothing that
-//! another host could need: no controller, no queue identifier, no share of a host's limits, no keep-alive timer. A new
-//! controller's identifier is reserved, and given to a newer claim when no other is left
-//! ([`Claims`](super::claims::Claims)). [`Target::grant`] checks everything again, as the target is by then, and makes the
-//! controller or the queue.
+//! A Connect only *claims* a queue. Until its host is authenticated, where that is required, the claim holds nothing
+//! that another host could need: no controller, no queue identifier, no share of a host's limits, no keep-alive timer.
+//! A new controller's identifier is reserved, and given to a newer claim when no other is left
+//! ([`Claims`](super::claims::Claims)). [`Target::grant`] repeats all checks, against the current state of the target,
+//! and creates the controller or the queue.
 //!
-//! What was granted is kept with how it was proved ([`Admission`]). After a change of keys, of TLS or of listeners a
-//! controller ends that would not be let in any more in the same way ([`Target::end_unadmitted`]).
+//! The security with which a queue was granted is stored ([`QueueAdmission`]). After a change of keys, of TLS or of
+//! listeners, a controller ends that would not be admitted any more ([`Target::end_unadmitted`]).
 
 use super::aborts::Aborts;
 use super::ana::AnaOfController;
-use super::carrier::{Admission, Carrier};
-use super::connected::{ConnectRefused, Connected, Names, no_controller_left};
+use super::carrier::{Carrier, QueueAdmission};
+use super::connected::{ConnectNames, ConnectRefused, Connected, no_controller_left};
 use super::control::Target;
-use super::controller::Controller;
+use super::controller::TargetController;
 use super::events::Events;
-use super::feature_values::Features;
+use super::feature_values::FeatureValues;
 use super::keep_alive::KeepAlive;
 use super::kind::{ControllerKind, optional_events};
 use super::property::{Issuer, Properties};
 use super::removed::RemovedNamespaces;
-use super::reservations::Notices;
-use super::resets::Resets;
+use super::reservations::ReservationNotices;
+use super::resets::CrossResets;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl Target {
-    /// The host of a queue has proved who it is, or need not: the queue exists from now on, and with queue 0 its
+    /// Grants a queue whose host is authenticated, or need not be: the queue exists from now on, and with queue 0 its
     /// controller.
     ///
     /// # Errors
-    /// The reason for which it does not; the connection is to end.
+    /// The reason of the refusal; the connection has to be closed.
     pub fn grant(&mut self, now: Instant, queue: &Connected) -> Result<(), ConnectRefused> {
         let Connected { cntlid, qid, claim, .. } = queue;
         let is_claimed = *qid != 0 || self.claims.take(*cntlid, claim.number);
@@ -48,19 +48,21 @@ impl Target {
         }
         let names = queue.names();
         self.check_carrier(claim.carrier, *qid, &names)?;
-        self.check_place(*qid, &names, claim.local)?;
-        if self.asks(queue, claim.carrier).as_ref() != queue.asked.as_deref() {
+        self.check_grantable(*qid, &names, claim.local)?;
+        if self.requirement_of(queue, claim.carrier).as_ref() != queue.requirement.as_deref() {
             return refused("HOSTNQN", "which has other keys by now");
         }
-        let admission =
-            Admission { carrier: claim.carrier, is_authenticated: queue.asked.is_some() };
+        let admission = QueueAdmission {
+            carrier: claim.carrier,
+            is_authenticated: queue.requirement.is_some(),
+        };
         match qid {
             0 => self.grant_controller(now, queue, admission),
             _ => self.grant_queue(now, queue, admission),
         }
     }
 
-    /// A claim ends that was not granted: its connection is over.
+    /// Ends a claim that was not granted, because its connection is gone.
     pub fn withdraw(&mut self, queue: &Connected) {
         if queue.qid == 0 {
             self.claims.take(queue.cntlid, queue.claim.number);
@@ -71,7 +73,7 @@ impl Target {
         &mut self,
         now: Instant,
         queue: &Connected,
-        admission: Admission,
+        admission: QueueAdmission,
     ) -> Result<(), ConnectRefused> {
         self.drop_missed(now, queue.cntlid);
         let controller = self.controllers.get_mut(&queue.cntlid);
@@ -92,7 +94,7 @@ impl Target {
         &mut self,
         now: Instant,
         queue: &Connected,
-        admission: Admission,
+        admission: QueueAdmission,
     ) -> Result<(), ConnectRefused> {
         let (count, claim) = (self.controllers.len(), &queue.claim);
         if count >= usize::from(self.config.limits.cntlids()) {
@@ -108,7 +110,7 @@ impl Target {
             ConnectRefused::new(Status::CONNECT_INVALID_HOST, "HOSTID", value)
         })?;
         let issuer = *self.issuer.get_or_insert_with(|| Issuer::new(claim.random));
-        let controller = Controller {
+        let controller = TargetController {
             cntlid,
             kind,
             subnqn: queue.subnqn.clone(),
@@ -119,7 +121,7 @@ impl Target {
             shared: queue.shared.clone(),
             properties: Properties::new(cntlid, claim.random, issuer),
             keep_alive: KeepAlive::of(kind, now, claim.kato_ms),
-            features: Features::default(),
+            features: FeatureValues::default(),
             events: Events::new(optional_events(kind)),
             changed: BTreeSet::new(),
             removed: RemovedNamespaces::default(),
@@ -129,8 +131,8 @@ impl Target {
             draining: 0,
             quiescing: None,
             aborts: Aborts::default(),
-            resets: Resets::default(),
-            notices: Notices::default(),
+            resets: CrossResets::default(),
+            notices: ReservationNotices::default(),
             persisting: BTreeMap::new(),
             ana: AnaOfController::new(self.ana_of(&queue.subnqn, claim.local)),
         };
@@ -142,7 +144,8 @@ impl Target {
         Ok(())
     }
 
-    /// Whether the answer to a Connect is to hide why it is refused: its host has to prove who it is, and has not.
+    /// True if the completion of a Connect has to hide the reason of a refusal, because its host has to authenticate
+    /// first.
     pub(super) fn hides(&self, carrier: Carrier, qid: u16, subnqn: &str) -> bool {
         let authentication = &self.config.authentication;
         let proves = authentication.required
@@ -151,13 +154,13 @@ impl Target {
         proves && !carrier.is_secured()
     }
 
-    /// Whether a queue over such a stream may be its host's and its subsystem's. A subsystem that needs TLS is not
-    /// there for others; a key that has secured the stream must still be there.
+    /// Checks that a connection's security suffices for the host and the subsystem. A subsystem that requires TLS is
+    /// not visible without; the key that secured the connection must still exist.
     pub(super) fn check_carrier(
         &self,
         carrier: Carrier,
         qid: u16,
-        names: &Names<'_>,
+        names: &ConnectNames<'_>,
     ) -> Result<(), ConnectRefused> {
         let (authentication, nqn, host) =
             (&self.config.authentication, names.subnqn, names.hostnqn);
@@ -165,7 +168,7 @@ impl Target {
             Err(ConnectRefused::new(Status::CONNECT_INVALID_HOST, "HOSTNQN", value))
         };
         if carrier.is_secured() {
-            // Its names are those of the key: see `connect::check_names`.
+            // The names of a secured connection are those of its key: see `connect::check_names`.
             let has_key = match carrier {
                 Carrier::Generated => authentication.has_key(host, nqn),
                 _ => self.tls_hosts.has(host, nqn),
@@ -174,7 +177,7 @@ impl Target {
             return if has_key { Ok(()) } else { was_removed() };
         }
         if authentication.tls_at.contains(nqn) {
-            // Without TLS only to make the PSK that is for it.
+            // Without TLS only the generation of its PSK is allowed.
             if authentication.makes_psk(carrier, qid, nqn) {
                 return Ok(());
             }

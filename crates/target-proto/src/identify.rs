@@ -1,20 +1,20 @@
-//! Identify (NVMe Base 2.1, section 5.1.13): the pages claim what is there and nothing else.
+//! Identify (NVMe Base 2.1, section 5.1.13): the data reports supported functions only.
 
 use super::aborts::ABORTS_MAX;
 use super::ana::TRANSITION_SECONDS;
 use super::config::{Limits, NAMESPACES_MAX};
-use super::context::{Context, octet};
-use super::controller::Controller;
+use super::context::{CommandContext, octet};
+use super::controller::TargetController;
 use super::error_log::ERROR_ENTRIES;
 use super::events::AER_MAX;
 use super::feature_values::{CRITICAL_KELVINS, WARNING_KELVINS};
 use super::identity;
 use super::keep_alive::KEEP_ALIVE_GRANULARITY;
 use super::kind::optional_events;
-use super::namespace::Namespace;
+use super::namespace::ExportedNamespace;
 use super::property::VERSION;
 use super::resets::RESETS_MAX;
-use super::subsystem::Subsystem;
+use super::subsystem::TargetSubsystem;
 use roadtrain_proto::error::CommandError;
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, nqn_field};
 use roadtrain_wire::identify::{
@@ -31,8 +31,11 @@ pub(super) const REVISION: &str = env!("CARGO_PKG_VERSION");
 /// Direct discovery controller.
 const DCTYPE_DIRECT: u8 = 1;
 
-/// Executes an Identify command; the page goes to `out`.
-pub(super) fn execute(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+/// Executes an Identify command; the data goes to `out`.
+pub(super) fn execute(
+    context: &mut CommandContext<'_>,
+    out: &mut Vec<u8>,
+) -> Result<u64, CommandError> {
     context.check_data_out(IDENTIFY_BYTES)?;
     let cns = context.sqe.cdw10.get() as u8;
     match context.subsystem {
@@ -47,8 +50,8 @@ pub(super) fn execute(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u6
     Ok(0)
 }
 
-/// What the host has learnt of namespaces that went.
-fn note_shown(context: &mut Context<'_>, cns: u8) {
+/// Records what the host has learnt about removed namespaces.
+fn note_shown(context: &mut CommandContext<'_>, cns: u8) {
     let (nsid, now) = (context.sqe.nsid.get(), context.now);
     let removed = &mut context.controller.removed;
     match cns {
@@ -66,10 +69,10 @@ fn emit(out: &mut Vec<u8>, page: &(impl IntoBytes + Immutable)) {
     out.extend_from_slice(page.as_bytes());
 }
 
-/// Everything but Identify Controller, for I/O controllers.
+/// Returns all data but Identify Controller, for I/O controllers.
 fn identify_io(
-    context: &Context<'_>,
-    subsystem: &Subsystem,
+    context: &CommandContext<'_>,
+    subsystem: &TargetSubsystem,
     cns: u8,
     out: &mut Vec<u8>,
 ) -> Result<(), CommandError> {
@@ -90,7 +93,7 @@ fn identify_io(
         },
         cns::NAMESPACE_COMMAND_SET => {
             check_csi(context)?;
-            // Without metadata there is nothing to say, whether the namespace is active or not.
+            // Without metadata there is nothing to report, whether the namespace is active or not.
             namespace(context, subsystem)?;
             emit(out, &IdentifyNamespaceNvm::new_zeroed());
         }
@@ -126,11 +129,11 @@ fn bad_namespace() -> CommandError {
     CommandError::at(Status::INVALID_NAMESPACE, octet::NSID)
 }
 
-/// The namespace the command names: `None` when it is valid but inactive.
+/// Returns the namespace that the command names; `None` if it is valid but inactive.
 fn namespace<'a>(
-    context: &Context<'_>,
-    subsystem: &'a Subsystem,
-) -> Result<Option<&'a Namespace>, CommandError> {
+    context: &CommandContext<'_>,
+    subsystem: &'a TargetSubsystem,
+) -> Result<Option<&'a ExportedNamespace>, CommandError> {
     match context.sqe.nsid.get() {
         nsid @ 1..=NAMESPACES_MAX if context.controller.removed.hides(nsid) => Ok(None),
         nsid @ 1..=NAMESPACES_MAX => Ok(subsystem.namespaces.get(&nsid)),
@@ -138,8 +141,11 @@ fn namespace<'a>(
     }
 }
 
-/// Active namespaces above the NSID the command names.
-fn active(context: &Context<'_>, subsystem: &Subsystem) -> Result<NamespaceList, CommandError> {
+/// Returns the active namespaces above the NSID in the command.
+fn active(
+    context: &CommandContext<'_>,
+    subsystem: &TargetSubsystem,
+) -> Result<NamespaceList, CommandError> {
     let after = context.sqe.nsid.get();
     if after >= 0xffff_fffe {
         return Err(bad_namespace());
@@ -149,15 +155,15 @@ fn active(context: &Context<'_>, subsystem: &Subsystem) -> Result<NamespaceList,
     Ok(NamespaceList::from_nsids(above.filter(|nsid| !removed.hides(*nsid))))
 }
 
-fn check_csi(context: &Context<'_>) -> Result<(), CommandError> {
+fn check_csi(context: &CommandContext<'_>) -> Result<(), CommandError> {
     if (context.sqe.cdw11.get() >> 24) as u8 != CSI_NVM {
         return Err(CommandError::at(Status::INVALID_COMMAND_SET, octet::CDW11));
     }
     Ok(())
 }
 
-/// CNTID must name this controller.
-fn check_cntid(context: &Context<'_>) -> Result<(), CommandError> {
+/// Checks that CNTID names this controller.
+fn check_cntid(context: &CommandContext<'_>) -> Result<(), CommandError> {
     let cntid = (context.sqe.cdw10.get() >> 16) as u16;
     if cntid != CNTLID_DYNAMIC && cntid != context.controller.cntlid {
         return Err(CommandError::field(octet::CDW10));
@@ -165,7 +171,7 @@ fn check_cntid(context: &Context<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn descriptors(namespace: &Namespace, out: &mut Vec<u8>) {
+fn descriptors(namespace: &ExportedNamespace, out: &mut Vec<u8>) {
     out.resize(IDENTIFY_BYTES, 0);
     let mut at = 0;
     for descriptor in [
@@ -173,11 +179,11 @@ fn descriptors(namespace: &Namespace, out: &mut Vec<u8>) {
         NamespaceDescriptor::Nguid(namespace.id.nguid),
         NamespaceDescriptor::Csi(CSI_NVM),
     ] {
-        at += descriptor.emit(&mut out[at..]).unwrap_or(0); // 45 octets fit a page
+        at += descriptor.emit(&mut out[at..]).unwrap_or(0); // 45 bytes fit the data structure
     }
 }
 
-fn controller(context: &Context<'_>) -> IdentifyController {
+fn controller(context: &CommandContext<'_>) -> IdentifyController {
     let (controller, limits) = (&context.controller, context.limits);
     let mut page = common(controller, limits);
     match context.subsystem {
@@ -201,8 +207,8 @@ fn controller(context: &Context<'_>) -> IdentifyController {
     page
 }
 
-/// What both kinds of controllers say.
-fn common(controller: &Controller, limits: &Limits) -> IdentifyController {
+/// Returns the fields common to both kinds of controllers.
+fn common(controller: &TargetController, limits: &Limits) -> IdentifyController {
     let mut page = IdentifyController::new_zeroed();
     page.fr = ascii_field(REVISION);
     page.mdts = limits.mdts;
@@ -219,7 +225,7 @@ fn common(controller: &Controller, limits: &Limits) -> IdentifyController {
     page
 }
 
-fn fill_io(page: &mut IdentifyController, subsystem: &Subsystem, limits: &Limits) {
+fn fill_io(page: &mut IdentifyController, subsystem: &TargetSubsystem, limits: &Limits) {
     page.sn = ascii_field(&subsystem.serial);
     page.mn = ascii_field(&subsystem.model);
     page.cmic = cmic::MULTI_PORT | cmic::MULTI_CONTROLLER | cmic::ANA;
@@ -249,7 +255,7 @@ fn fill_io(page: &mut IdentifyController, subsystem: &Subsystem, limits: &Limits
         | oncs::COPY)
         .into();
     page.cdfs = cdfs::FORMAT_0.into();
-    // Always there: a namespace that has one may come while hosts are connected.
+    // Always present: a namespace with a cache may be added while hosts are connected.
     page.vwc = vwc::PRESENT | vwc::FLUSH_ALL_SUPPORTED;
     page.ioccsz = ((SQE_BYTES as u32 + limits.in_capsule_bytes_max) / 16).into();
     page.iorcsz = 1.into();

@@ -1,12 +1,12 @@
-//! What tells a namespace from every other, and a subsystem's serial number.
+//! Identity of namespaces, and serial numbers of subsystems.
 //!
-//! Hosts take two namespaces with the same UUID or NGUID for two ways to the same blocks. So both belong to the
-//! blocks: whoever keeps them says which they are (the *store*), and its number becomes a UUID and an NGUID here.
+//! Hosts take two namespaces with the same UUID or NGUID for two paths to the same blocks. So both belong to the
+//! blocks: their *store* has a number, from which UUID and NGUID are derived here.
 
 use core::net::SocketAddr;
 use roadtrain_proto::digest::digest;
 
-/// What tells a namespace from every other.
+/// Identity of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespaceId {
     pub uuid: [u8; 16],
@@ -14,14 +14,14 @@ pub struct NamespaceId {
 }
 
 impl NamespaceId {
-    /// The identity of what the store with number `store` keeps.
+    /// Returns the identity of a namespace on the store with number `store`.
     #[must_use]
     pub fn of_store(store: u128) -> Self {
         NamespaceId::seeded(&store.to_be_bytes())
     }
 
-    /// As the configuration says. When it says one of the two, the other follows from that one, so that two
-    /// targets with one store need to be told only one of them; when it says neither, both follow the `store`.
+    /// Returns the configured identity. If only one half is configured, the other one is derived from it: two targets
+    /// with one store then agree as soon as one value is the same. If neither is, both are derived from `store`.
     #[must_use]
     pub fn choose(uuid: Option<[u8; 16]>, nguid: Option<[u8; 16]>, store: u128) -> Self {
         match (uuid, nguid) {
@@ -32,7 +32,8 @@ impl NamespaceId {
         }
     }
 
-    /// From NQN and NSID, which says nothing of the blocks: for a target whose stores have no numbers.
+    /// Returns an identity derived from NQN and NSID, independent of the blocks: for a target whose stores have no
+    /// numbers.
     pub(super) fn of_place(nqn: &str, nsid: u32) -> Self {
         let place = [nqn.as_bytes(), &nsid.to_le_bytes()].concat();
         NamespaceId::seeded(&place)
@@ -40,22 +41,22 @@ impl NamespaceId {
 
     fn seeded(seed: &[u8]) -> Self {
         let mut uuid = digest(&[b"uuid\0", seed]).to_be_bytes();
-        // RFC 9562: version 8, made as the maker likes.
+        // RFC 9562: version 8, custom format.
         uuid[6] = uuid[6] & 0x0f | 0x80;
         uuid[8] = uuid[8] & 0x3f | 0x80;
         NamespaceId { uuid, nguid: digest(&[b"nguid\0", seed]).to_be_bytes() }
     }
 }
 
-/// Serial number of a subsystem of a target that has `origin`: 20 hexadecimal digits.
+/// Returns the serial number of a subsystem of a target with that `origin`: 20 hexadecimal digits.
 pub(super) fn serial(origin: u128, nqn: &str) -> String {
     let origin = if origin == 0 { Vec::new() } else { origin.to_be_bytes().to_vec() };
     let digest = digest(&[b"serial\0", &origin, nqn.as_bytes(), &[0; 4]]);
     format!("{digest:032x}")[..20].to_owned()
 }
 
-/// What tells a place where a target listens from others: its address in a network namespace of a machine that runs, where
-/// one process listens at a time. 0: not known.
+/// Returns the number of a listening endpoint: an address in a network namespace of a machine's boot, where one process
+/// listens at a time. 0: not known.
 pub(super) fn endpoint(network: u128, local: SocketAddr) -> u64 {
     if network == 0 || local.port() == 0 {
         return 0;
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn one_half_that_is_told_gives_the_other() {
+    fn one_configured_half_determines_the_other() {
         let (uuid, nguid) = (Some([1; 16]), Some([2; 16]));
         let both = NamespaceId::choose(uuid, nguid, 7);
         assert_eq!((both.uuid, both.nguid), ([1; 16], [2; 16]));
@@ -95,7 +96,7 @@ mod tests {
         assert_eq!(NamespaceId::choose(None, None, 7), NamespaceId::of_store(7));
     }
 
-    /// Hosts keep these in fstab and multipath maps: a change here breaks them.
+    /// Hosts store these in fstab and multipath maps: a change breaks them.
     #[test]
     fn identities_do_not_change_between_releases() {
         let hex = |octets: [u8; 16]| format!("{:032x}", u128::from_be_bytes(octets));

@@ -1,38 +1,38 @@
-//! What is kept in a file beside a store, as text: a first line that says what it is, lines of words, and a last line
-//! with the checksum of all others.
+//! Format of text files beside a store: a first line with the kind of file, lines of words, and a last line with the
+//! checksum of all others.
 
 use crc_fast::crc32_iscsi;
 use thiserror::Error;
 
 const CHECK: &str = "crc32c ";
 
-/// Why a file is none.
+/// Errors of a file's format.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ImageError {
-    /// Cut off, or changed.
+    /// The file is truncated or changed.
     #[error("its checksum does not fit: it is damaged")]
     Checksum,
-    /// Of another kind, or of a version to come.
+    /// The file is of another kind, or of a later version.
     #[error("it does not begin with {0:?}")]
     Head(&'static str),
-    /// A line that means nothing.
+    /// A line is invalid.
     #[error("line {0} means nothing")]
     Line(usize),
-    /// What it says cannot be.
+    /// The content is inconsistent.
     #[error("{0}")]
     Impossible(&'static str),
 }
 
-/// Whole lines, with their checksum behind them.
+/// Appends the checksum to complete lines.
 pub(super) fn seal(mut lines: String) -> Vec<u8> {
     lines += &format!("{CHECK}{:08x}\n", crc32_iscsi(lines.as_bytes()));
     lines.into_bytes()
 }
 
-/// Gives `take` the words of each line between the `head` and the checksum; `None` of it: the line means nothing.
+/// Passes the words of each line between `head` and checksum to `take`, which returns `None` for an invalid line.
 ///
 /// # Errors
-/// It was not sealed, or is something else.
+/// The file has no valid checksum, or is of another kind.
 pub(super) fn open(
     image: &[u8],
     head: &'static str,

@@ -7,112 +7,112 @@ use roadtrain_wire::sqe::{
 };
 use roadtrain_wire::status::Status;
 
-/// Octets of a Dataset Management range.
+/// Size of a Dataset Management range in bytes.
 pub const DSM_RANGE_BYTES: u32 = 16;
 
-/// Ranges a Dataset Management command names at most.
+/// Ranges of a Dataset Management command, at most.
 pub const DSM_RANGES_MAX: u32 = 256;
 
-/// Source ranges of a Copy at most (MSRC, as a count from 1).
+/// Source ranges of a Copy, at most (MSRC, as a count from 1).
 pub const COPY_RANGES_MAX: u32 = 128;
 
-/// Octets of one of its source ranges at most (MSSRL).
+/// Length of a source range in bytes, at most (MSSRL).
 pub const COPY_RANGE_BYTES_MAX: u64 = 4 << 20;
 
-/// Octets of all of them at most (MCL): so that none takes for ever.
+/// Length of all source ranges in bytes, at most (MCL): limits the duration of a Copy.
 pub const COPY_BYTES_MAX: u64 = 16 << 20;
 
-/// Octets that a Copy moves at once: it has a buffer of so many.
+/// Buffer size of a Copy in bytes, which it moves at a time.
 pub const COPY_BUFFER_BYTES: u32 = 64 << 10;
 
-/// What of a namespace the checks need.
+/// Properties of a namespace for the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Logical block size as a power of two.
     pub lba_shift: u8,
-    /// Logical blocks.
+    /// Size in logical blocks.
     pub blocks: u64,
-    /// Writes are refused.
+    /// True if writes are refused.
     pub read_only: bool,
-    /// Most octets a command moves (MDTS).
+    /// Bytes that a command transfers at most (MDTS).
     pub transfer_bytes_max: u32,
 }
 
-/// A checked I/O command, in octets.
+/// A checked I/O command, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoCommand {
-    /// Send the data at `offset`.
+    /// Sends the data at `offset`.
     Read {
-        /// Octets from the start of the namespace.
+        /// Offset in the namespace, in bytes.
         offset: u64,
         length: u32,
-        /// What is read is on stable storage first.
+        /// The data is forced to stable storage before it is read.
         fua: bool,
     },
-    /// Take the data to `offset`.
+    /// Writes the data to `offset`.
     Write {
-        /// Octets from the start of the namespace.
+        /// Offset in the namespace, in bytes.
         offset: u64,
         length: u32,
-        /// On stable storage before the answer.
+        /// The data is on stable storage before the completion.
         fua: bool,
     },
-    /// Compare the data with that at `offset`.
+    /// Compares the data with that at `offset`.
     Compare {
-        /// Octets from the start of the namespace.
+        /// Offset in the namespace, in bytes.
         offset: u64,
         length: u32,
-        /// What it is compared with is on stable storage first.
+        /// The stored data is forced to stable storage before the comparison.
         fua: bool,
     },
     WriteZeroes {
-        /// Octets from the start of the namespace.
+        /// Offset in the namespace, in bytes.
         offset: u64,
-        /// Octets.
+        /// Length in bytes.
         length: u64,
         deallocate: bool,
-        /// On stable storage before the answer.
+        /// The zeroes are on stable storage before the completion.
         fua: bool,
     },
-    /// Mark the blocks, so that they cannot be read until they are written.
+    /// Marks the blocks, which cannot be read until they are written.
     WriteUncorrectable {
-        /// Octets from the start of the namespace.
+        /// Offset in the namespace, in bytes.
         offset: u64,
-        /// Octets.
+        /// Length in bytes.
         length: u64,
     },
-    /// Read the data at `offset` and tell only whether that was possible.
+    /// Reads the data at `offset` and reports only whether that was possible.
     Verify {
-        /// Octets from the start of the namespace.
+        /// Offset in the namespace, in bytes.
         offset: u64,
         length: u32,
-        /// It is on stable storage first.
+        /// The data is forced to stable storage before it is read.
         fua: bool,
     },
-    /// Deallocate the ranges in the command's data.
+    /// Deallocates the ranges in the command's data.
     DatasetManagement {
         ranges: u32,
-        /// Octets of data: Linux always sends room for 256 ranges, whatever their number.
+        /// Bytes of data: Linux always sends 256 ranges, whatever the number in use.
         data_bytes: u32,
-        /// Whether it asks for deallocation; else it is a hint without effect.
+        /// True for deallocation; otherwise the command is a hint without effect.
         deallocate: bool,
     },
-    /// Copy the source ranges in the command's data to `offset`.
+    /// Copies the source ranges in the command's data to `offset`.
     Copy {
-        /// Octets from the start of the namespace.
+        /// Offset in the namespace, in bytes.
         offset: u64,
         ranges: u32,
-        /// Octets of data.
+        /// Bytes of data.
         data_bytes: u32,
-        /// On stable storage before the answer.
+        /// The copy is on stable storage before the completion.
         fua: bool,
     },
-    /// Put everything written on stable storage.
+    /// Forces everything written to stable storage.
     Flush,
 }
 
 impl IoCommand {
-    /// Octets from the start of the namespace, of commands that name one range.
+    /// Returns the offset in the namespace, in bytes, of a command with one range.
     #[must_use]
     pub fn offset(&self) -> u64 {
         match *self {
@@ -127,7 +127,7 @@ impl IoCommand {
         }
     }
 
-    /// The octets whose content a Read, Write, Write Zeroes or Write Uncorrectable asks for or changes.
+    /// Returns the byte range that a Read, Write, Write Zeroes or Write Uncorrectable reads or changes.
     #[inline]
     #[must_use]
     pub fn range(&self) -> Option<ByteRange> {
@@ -142,7 +142,7 @@ impl IoCommand {
         Some(ByteRange { offset, len })
     }
 
-    /// Octets of data from the host.
+    /// Returns the bytes of data from the host.
     #[must_use]
     #[inline]
     pub fn data_out_bytes(&self) -> u32 {
@@ -154,7 +154,7 @@ impl IoCommand {
         }
     }
 
-    /// Whether the data has to be on stable storage before it is looked at: Read, Compare and Verify with FUA.
+    /// True if the data has to be on stable storage before it is read: Read, Compare and Verify with FUA.
     #[must_use]
     pub fn reads_stable_data(&self) -> bool {
         let (IoCommand::Read { fua, .. }
@@ -166,7 +166,7 @@ impl IoCommand {
         fua
     }
 
-    /// Whether what it changes is stable only when it was flushed.
+    /// True if the change is stable only after a flush.
     #[must_use]
     pub fn needs_flush(&self) -> bool {
         match *self {
@@ -182,7 +182,7 @@ impl IoCommand {
         }
     }
 
-    /// What a reservation takes it for.
+    /// Returns the group to which reservations assign the command.
     #[inline]
     #[must_use]
     pub fn group(&self) -> Group {
@@ -199,7 +199,7 @@ impl IoCommand {
         }
     }
 
-    /// With the volatile write cache disabled every write is forced through.
+    /// Sets FUA on a write, as when the volatile write cache is disabled.
     pub(super) fn force_unit_access(&mut self) {
         if let IoCommand::Write { fua, .. }
         | IoCommand::WriteZeroes { fua, .. }
@@ -209,10 +209,10 @@ impl IoCommand {
         }
     }
 
-    /// Checks `sqe` against `geometry`; `in_capsule_bytes` is what its capsule carries.
+    /// Checks `sqe` against `geometry`; `in_capsule_bytes` is the size of its in-capsule data.
     ///
     /// # Errors
-    /// The status to answer with.
+    /// The status of the completion.
     #[inline]
     pub fn parse(sqe: &Sqe, geometry: &Geometry, in_capsule_bytes: u32) -> Result<Self, Status> {
         let command = parse_fields(sqe, geometry)?;
@@ -232,7 +232,7 @@ impl IoCommand {
 }
 
 fn parse_fields(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
-    // What is fused is not executed alone, and over fabrics PSDT is 01b.
+    // Fused commands are not executed alone, and over fabrics PSDT is 01b.
     if sqe.flags & (FLAG_FUSE | FLAG_PSDT) != FLAG_SGL {
         return Err(Status::INVALID_FIELD.dnr());
     }
@@ -275,7 +275,7 @@ fn parse_fields(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
     }
 }
 
-/// A Copy with source ranges of format 0; what its list says is checked when that is here.
+/// Checks a Copy with source ranges of format 0; its list is checked once it has arrived.
 fn copy(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
     let flags = sqe.cdw12.get();
     if flags & (cdw12::COPY_FORMAT | cdw12::COPY_PRINFO) != 0 {
@@ -296,7 +296,7 @@ fn copy(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
     Ok(IoCommand::Copy { offset, ranges, data_bytes, fua })
 }
 
-/// Octets of the list of ranges: at least the ranges named, at most as many as a command can name.
+/// Returns the size of the list of ranges: at least the ranges named, at most as many as a command can name.
 fn range_list_bytes(sqe: &Sqe, ranges: u32) -> Result<u32, Status> {
     let length = sqe.sgl.length.get();
     match length {
@@ -329,7 +329,7 @@ fn data_range(sqe: &Sqe, geometry: &Geometry) -> Result<(u64, u32, bool), Status
     Ok((offset, length as u32, sqe.cdw12.get() & cdw12::FUA != 0))
 }
 
-/// The SGL must describe exactly the command's data (NVMe TCP Transport, section 3.3.2.1).
+/// Checks that the SGL describes exactly the command's data (NVMe TCP Transport, section 3.3.2.1).
 #[inline]
 fn check_sgl(sqe: &Sqe, command: &IoCommand, in_capsule_bytes: u32) -> Result<(), Status> {
     let out = command.data_out_bytes();
@@ -340,7 +340,7 @@ fn check_sgl(sqe: &Sqe, command: &IoCommand, in_capsule_bytes: u32) -> Result<()
     check_data(sqe, (out, length), in_capsule_bytes)
 }
 
-/// The SGL must describe `length` octets, of which `out` come from the host: all or none.
+/// Checks that the SGL describes `length` bytes, of which `out` come from the host: all or none.
 #[inline]
 pub(super) fn check_data(
     sqe: &Sqe,
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn fua_is_heard_with_every_command_that_has_it() {
+    fn fua_is_parsed_for_every_command_that_has_it() {
         for (opcode, stable) in
             [(opcode::READ, true), (opcode::COMPARE, true), (opcode::WRITE, false)]
         {
@@ -429,7 +429,7 @@ mod tests {
 
     #[test]
     fn a_range_list_may_be_longer_than_its_ranges() {
-        // Linux sends 4,096 octets for any number of ranges.
+        // Linux sends 4,096 bytes for any number of ranges.
         for data_bytes in [32, 48, 4096] {
             let command = IoCommand::DatasetManagement { ranges: 2, data_bytes, deallocate: true };
             assert_eq!(dsm(2, data_bytes), Ok(command));

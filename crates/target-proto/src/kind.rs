@@ -12,7 +12,7 @@ pub enum ControllerKind {
     Discovery,
 }
 
-/// Admin opcodes that a controller executes.
+/// Returns the admin opcodes of a kind of controller.
 pub(super) fn supported_opcodes(kind: ControllerKind) -> &'static [u8] {
     const ALL: [u8; 9] = [
         opcode::GET_LOG_PAGE,
@@ -31,7 +31,7 @@ pub(super) fn supported_opcodes(kind: ControllerKind) -> &'static [u8] {
     }
 }
 
-/// Asynchronous events a controller may send (OAES).
+/// Returns the asynchronous events of a kind of controller (OAES).
 pub(super) fn optional_events(kind: ControllerKind) -> u32 {
     match kind {
         ControllerKind::Io => {

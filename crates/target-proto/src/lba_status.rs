@@ -1,9 +1,11 @@
-//! Get LBA Status (NVM Command Set 1.1, section 4.2.1): which blocks of a range are allocated. The control plane checks
-//! the command; the lane has the namespace's store looked at ([`Execution::look_up`](super::execution::Execution::look_up)).
+//! Get LBA Status (NVM Command Set 1.1, section 4.2.1): allocated blocks of a range. The control plane checks the
+//! command; the lane queries the namespace's store ([`Execution::query_block_status`]).
+//!
+//! [`Execution::query_block_status`]: super::execution::Execution::query_block_status
 
 use super::config::NAMESPACES_MAX;
-use super::context::{Context, octet};
-use super::namespace::Namespace;
+use super::context::{CommandContext, octet};
+use super::namespace::ExportedNamespace;
 use super::outcome::LookUp;
 use core::time::Duration;
 use roadtrain_proto::error::CommandError;
@@ -11,15 +13,16 @@ use roadtrain_wire::lba_status::{GetLbaStatus, action};
 use roadtrain_wire::status::Status;
 
 /// Longest wait for a store, ...
-const PATIENCE: Duration = Duration::from_secs(1);
-/// ... or this part of the keep-alive timeout: a host may wait no longer for an answer before it gives its connection up.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// ... or this part of the keep-alive timeout: some hosts wait no longer for a completion before they drop the
+/// connection.
 const KEEP_ALIVE_PART: u32 = 4;
 
 /// Checks a Get LBA Status command.
-pub(super) fn parse(context: &Context<'_>) -> Result<LookUp, CommandError> {
+pub(super) fn parse(context: &CommandContext<'_>) -> Result<LookUp, CommandError> {
     let get = GetLbaStatus::parse(context.sqe);
     let namespace = namespace(context)?;
-    // What perhaps cannot be read is not known here.
+    // Blocks that may be unreadable are not known here.
     if get.action != action::ALLOCATED {
         return Err(CommandError::field(octet::CDW13));
     }
@@ -35,14 +38,14 @@ pub(super) fn parse(context: &Context<'_>) -> Result<LookUp, CommandError> {
     let blocks = blocks.ok_or(CommandError::at(Status::LBA_OUT_OF_RANGE, octet::CDW10))?;
     let (nsid, lba_shift) = (namespace.config.nsid, namespace.config.lba_shift);
     let patience = match context.controller.keep_alive.kato_ms() {
-        0 => PATIENCE,
-        kato_ms => PATIENCE.min(Duration::from_millis(kato_ms.into()) / KEEP_ALIVE_PART),
+        0 => WAIT_MAX,
+        kato_ms => WAIT_MAX.min(Duration::from_millis(kato_ms.into()) / KEEP_ALIVE_PART),
     };
     Ok(LookUp { nsid, lba_shift, slba: get.slba, blocks, bytes, patience })
 }
 
-/// The namespace that the command names.
-fn namespace<'a>(context: &Context<'a>) -> Result<&'a Namespace, CommandError> {
+/// Returns the namespace that the command names.
+fn namespace<'a>(context: &CommandContext<'a>) -> Result<&'a ExportedNamespace, CommandError> {
     let nsid = context.sqe.nsid.get();
     let is_shown = (1..=NAMESPACES_MAX).contains(&nsid) && !context.controller.removed.hides(nsid);
     let namespaces = context.subsystem.filter(|_| is_shown).map(|subsystem| &subsystem.namespaces);

@@ -1,5 +1,5 @@
-//! The target's end: queue pairs and I/O commands (data plane), and [`Target`], the control plane:
-//! subsystems, namespaces, controllers, admin commands and discovery.
+//! The target's protocol: queue pairs and I/O commands (data plane), and [`Target`], the control plane with subsystems,
+//! namespaces, controllers, admin commands and discovery.
 //!
 //! ```text
 //!   received bytes -> qpair --- I/O command -------> execution -> a store's operations -> qpair -> caravan
@@ -11,33 +11,34 @@
 //!
 //! | module | decides |
 //! |---|---|
-//! | [`qpair`] | PDUs of one connection: commands and data in, answers out |
-//! | [`session`], [`state`] | PDUs and commands that may come in each state of a connection |
-//! | [`execution`] | each command's checks, buffer, data, store and answer |
+//! | [`qpair`] | PDUs of one connection: commands and data in, completions out |
+//! | [`session`], [`state`] | PDUs and commands allowed in each state of a connection |
+//! | [`execution`] | each command's checks, buffer, data, store and completion |
 //! | [`io`] | I/O commands checked against their namespace |
 //! | [`service`] | order of checks of a Connect, authentication, the grant, events, the end of a lane; rules of a reactor for its lanes |
-//! | [`presence`] | connections of a host that are left, and the Connect that waits for their end |
-//! | [`reservations`], [`exclusion`], [`uncorrectable`] | access of hosts, ranges for one command, marked blocks |
+//! | [`presence`] | stale connections of a host, and the Connect that waits for their end |
+//! | [`reservations`], [`exclusion`], [`uncorrectable`] | access of hosts, exclusive ranges of a command, marked blocks |
 //! | [`stability`] | hosts that receive the error of a failed flush |
-//! | [`buffer_shares`], [`rate`] | limits on buffers that wait for hosts, and on commands in a second |
-//! | [`flows`], [`moves`], [`pauses`] | the reactor of a connection, and the way to another one; targets that stood still |
+//! | [`buffer_shares`], [`rate`] | limits on buffers that wait for hosts, and on commands per second |
+//! | [`flows`], [`moves`], [`pauses`] | the reactor of a connection, and its move to another one; targets that were suspended |
 //! | [`gateways`] | gateways of a group, and which one serves an image |
 //!
-//! An *authenticating* connection stays in that state until its host has proved its name, and holds nothing until then
-//! that another host could need.
+//! An *authenticating* connection stays in that state until its host is authenticated. Until then it holds nothing that
+//! another host could need.
 //!
-//! [`Target`] lives behind one lock; lanes take it for Connect, admin and fabrics commands only. What a
-//! lane needs for I/O it takes along once: the [`NamespaceTable`] of its subsystem (again after
+//! [`Target`] is behind one lock; lanes take it for Connect, admin and fabrics commands only. For I/O a lane keeps a
+//! copy of the state that it needs: the [`NamespaceTable`] of its subsystem (renewed after
 //! [`TargetEvent::NamespacesChanged`]) and its controller's [`ControllerShared`]. Order of calls:
 //!
-//! 1. `connect_over` for the first command of a connection, `grant` when its host has proved who it is, or need not
-//!    ([`session::Session::take_granted`] calls it), then `admin_command` (queue 0) or `fabrics_command` (fabrics commands on I/O queues), `disconnect` when the connection is gone;
-//! 2. after any call, [`presence::Presences::next_event`] until it is empty: completions of asynchronous event requests and
-//!    queues to close may concern other connections than the one that called;
-//! 3. `handle_timeout` at `poll_timeout`;
-//! 4. after a lane's [`Target::reserve`]: [`Target::saved`] and [`Target::fenced`] as events want it;
-//! 5. `drained` when a lane that the controller has given up (reset, Disconnect) has no command in a store any more,
-//!    `quiesced` when one has none after [`TargetEvent::Quiesce`], `aborted` after [`TargetEvent::Abort`].
+//! 1. 1. `connect_over` for the first command of a connection, `grant` once its host is authenticated, or need not be
+//! 1. ([`session::Session::take_granted`] calls it), then `admin_command` (queue 0) or `fabrics_command` (fabrics
+//! 1. commands on I/O queues), `disconnect` when the connection is gone;
+//! 2. 2. after any call, [`presence::Presences::next_event`] until it is empty: completions of asynchronous event
+//! 2. requests and queues to close may concern other connections than the caller's;
+//! 3. 3. `handle_timeout` at `poll_timeout`;
+//! 4. 4. after a lane's [`Target::reserve`]: [`Target::saved`] and [`Target::fenced`] as events request it;
+//! 5. 5. `drained` when a lane closed by its controller (reset, Disconnect) has no command in a store any more,
+//! 5. `quiesced` when one has none after [`TargetEvent::Quiesce`], `aborted` after [`TargetEvent::Abort`].
 #![forbid(unsafe_code)]
 #![allow(
     missing_docs,
@@ -100,17 +101,19 @@ mod log_page;
 mod namespace;
 mod operations;
 mod outcome;
+mod paths;
 mod property;
 mod removed;
 mod resets;
 mod revocation;
 mod subsystem;
 mod target_event;
-mod ways;
 
 pub use admission::{Admission, Admitted, ConnectionLimits, Full};
 pub use ana::{AnaListener, AnaState, AnaStates};
-pub use authentication::{Asked, Authentication, Authenticator, Reaction, Verdict};
+pub use authentication::{
+    Authentication, AuthenticationRequirement, AuthenticationResult, Authenticator, Reaction,
+};
 pub use config::{
     Description, Limits, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
 };

@@ -1,4 +1,4 @@
-//! Listeners, and the subsystems that can be reached at them.
+//! Listeners, and the subsystems reachable at them.
 
 use core::net::SocketAddr;
 use roadtrain_wire::ana::AnaState;
@@ -7,63 +7,63 @@ use std::collections::BTreeMap;
 /// Use of TLS at a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum TlsUse {
-    /// Connections are not secured.
+    /// No connection uses TLS.
     #[default]
     Off,
-    /// Those that begin with TLS are.
+    /// Connections may begin with TLS.
     Allowed,
-    /// All are; others are refused.
+    /// All connections use TLS; others are refused.
     Required,
 }
 
-/// An address the target listens on.
+/// An address on which the target listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
     /// Port identifier in discovery log entries.
     pub portid: u16,
-    /// Address; an unspecified one (`0.0.0.0`, `::`) is shown as the address the host has reached. In what somebody
-    /// asks for, port 0 is one that the system chooses.
+    /// Address. An unspecified one (`0.0.0.0`, `::`) is shown as the local address of the host's connection. In a
+    /// requested configuration, port 0 is one that the system chooses.
     pub address: SocketAddr,
-    /// Use of TLS there.
+    /// Use of TLS.
     pub tls: TlsUse,
-    /// Only subsystems that name the address can be reached there.
+    /// True if only subsystems that name the address are reachable there.
     pub named_only: bool,
 }
 
 impl Listener {
-    /// True if both are one, which may ask for something else.
+    /// True if both have the same address and port identifier; their use of TLS may differ.
     #[must_use]
     pub fn is_same_place(&self, other: &Self) -> bool {
         (self.portid, self.address) == (other.portid, other.address)
     }
 }
 
-/// A port on Ethernet that the target is reached at without TCP (docs/reference/ethernet.md).
+/// A port on Ethernet, where the target is reached without TCP (docs/reference/ethernet.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameListener {
     /// MAC address.
     pub address: [u8; 6],
     /// EtherType of its frames.
     pub ethertype: u16,
-    /// VLAN whose tag its frames carry.
+    /// VLAN tag of its frames.
     pub vlan: Option<u16>,
 }
 
 /// Listeners that a subsystem names.
-type Named = BTreeMap<SocketAddr, AnaState>;
+type NamedListeners = BTreeMap<SocketAddr, AnaState>;
 
-/// Whether a subsystem that names those listeners (`None`: none) can be reached at this one.
-pub(super) fn is_at(named: Option<&Named>, listener: &Listener) -> bool {
+/// True if a subsystem that names those listeners (`None`: none) is reachable at this one.
+pub(super) fn is_at(named: Option<&NamedListeners>, listener: &Listener) -> bool {
     match named {
         Some(named) => named.contains_key(&listener.address),
         None => !listener.named_only,
     }
 }
 
-/// How good the path is of a host that has reached us at `local`; `None`: the subsystem cannot be reached there. Over
-/// Ethernet, with port 0, only what names no listener can.
-pub(super) fn way(
-    named: Option<&Named>,
+/// Returns the ANA state of the path of a host connected to `local`; `None`: the subsystem is not reachable there. Over
+/// Ethernet, with port 0, only subsystems that name no listener are.
+pub(super) fn path_state(
+    named: Option<&NamedListeners>,
     listeners: &[Listener],
     local: SocketAddr,
 ) -> Option<AnaState> {
@@ -78,7 +78,7 @@ pub(super) fn way(
     exact.or_else(any).map(|(_, state)| *state)
 }
 
-/// Whether a connection that has come in at `local` can have come to a listener at `address`.
+/// True if a connection with the local address `local` can belong to a listener at `address`.
 pub(super) fn is_reached(address: SocketAddr, local: SocketAddr) -> bool {
     let (there, here) = (plain(address), plain(local));
     let is_ip = there.ip() == here.ip()
@@ -86,7 +86,7 @@ pub(super) fn is_reached(address: SocketAddr, local: SocketAddr) -> bool {
     is_ip && there.port() == here.port()
 }
 
-/// An address by what it says alone: no flow and no scope, and IPv4 as such.
+/// Returns the address without IPv6 flow and scope, and a mapped IPv4 address as IPv4.
 pub(super) fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -101,16 +101,16 @@ mod tests {
 
     #[test]
     fn a_subsystem_is_reached_where_it_says() {
-        let named: Named =
+        let named: NamedListeners =
             [("127.0.0.1:4420", AnaState::Optimized), ("0.0.0.0:4421", AnaState::Change)]
                 .map(|(address, state)| (at(address), state))
                 .into();
-        let way = |local| way(Some(&named), &[], at(local));
-        assert_eq!(way("127.0.0.1:4420"), Some(AnaState::Optimized));
-        assert_eq!(way("[::ffff:127.0.0.1]:4420"), Some(AnaState::Optimized));
-        assert_eq!(way("192.0.2.1:4421"), Some(AnaState::Change));
-        for elsewhere in ["127.0.0.2:4420", "127.0.0.1:4422", "[::1]:4421", "0.0.0.0:0"] {
-            assert_eq!(way(elsewhere), None, "{elsewhere}");
+        let state = |local| path_state(Some(&named), &[], at(local));
+        assert_eq!(state("127.0.0.1:4420"), Some(AnaState::Optimized));
+        assert_eq!(state("[::ffff:127.0.0.1]:4420"), Some(AnaState::Optimized));
+        assert_eq!(state("192.0.2.1:4421"), Some(AnaState::Change));
+        for address in ["127.0.0.2:4420", "127.0.0.1:4422", "[::1]:4421", "0.0.0.0:0"] {
+            assert_eq!(state(address), None, "{address}");
         }
     }
 
@@ -123,8 +123,8 @@ mod tests {
             named_only,
         };
         let listeners = [listener("127.0.0.1:4420", false), listener("127.0.0.1:4421", true)];
-        assert!(way(None, &listeners, at("127.0.0.1:4420")).is_some());
-        assert!(way(None, &listeners, at("0.0.0.0:0")).is_some(), "Ethernet");
-        assert_eq!(way(None, &listeners, at("127.0.0.1:4421")), None);
+        assert!(path_state(None, &listeners, at("127.0.0.1:4420")).is_some());
+        assert!(path_state(None, &listeners, at("0.0.0.0:0")).is_some(), "Ethernet");
+        assert_eq!(path_state(None, &listeners, at("127.0.0.1:4421")), None);
     }
 }

@@ -2,15 +2,15 @@
 
 use super::ana::{AnaOfController, ana_group};
 use super::config::{NAMESPACES_MAX, NamespaceConfig};
-use super::context::{Context, octet};
-use super::controller::Controller;
+use super::context::{CommandContext, octet};
+use super::controller::TargetController;
 use super::error_log::ERROR_ENTRIES;
-use super::events::Notice;
+use super::events::EventNotice;
 use super::features;
 use super::identify::REVISION;
 use super::kind::{ControllerKind, supported_opcodes};
-use super::namespace::Namespace;
-use super::subsystem::Subsystem;
+use super::namespace::ExportedNamespace;
+use super::subsystem::TargetSubsystem;
 use core::time::Duration;
 use roadtrain_proto::error::CommandError;
 use roadtrain_wire::ana::{ANA_GROUPS_ONLY, AnaGroup, AnaHeader, ana_log_bytes};
@@ -24,7 +24,7 @@ use roadtrain_wire::sqe::opcode;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
 
-/// Log pages a controller has.
+/// Returns the log pages of a kind of controller.
 fn supported(kind: ControllerKind) -> &'static [u8] {
     match kind {
         ControllerKind::Io => &[
@@ -46,8 +46,11 @@ fn supported(kind: ControllerKind) -> &'static [u8] {
     }
 }
 
-/// Executes a Get Log Page command; the part asked for goes to `out`, zero-filled behind the page.
-pub(super) fn execute(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+/// Executes a Get Log Page command; the requested part goes to `out`, zero-filled behind the page.
+pub(super) fn execute(
+    context: &mut CommandContext<'_>,
+    out: &mut Vec<u8>,
+) -> Result<u64, CommandError> {
     let get = GetLogPage::parse(context.sqe);
     check(context, &get)?;
     let page = page(context, &get);
@@ -60,12 +63,12 @@ pub(super) fn execute(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u6
     Ok(0)
 }
 
-fn check(context: &Context<'_>, get: &GetLogPage) -> Result<(), CommandError> {
+fn check(context: &CommandContext<'_>, get: &GetLogPage) -> Result<(), CommandError> {
     if !supported(context.controller.kind).contains(&get.lid) {
         return Err(CommandError::at(Status::INVALID_LOG_PAGE, octet::CDW10));
     }
     if !context.is_for_controller() {
-        return Err(CommandError::field(octet::NSID)); // no log page is a namespace's
+        return Err(CommandError::field(octet::NSID)); // no log page belongs to a namespace
     }
     if get.bytes > u64::from(context.limits.transfer_bytes_max()) {
         return Err(CommandError::field(octet::CDW10));
@@ -82,8 +85,8 @@ fn check(context: &Context<'_>, get: &GetLogPage) -> Result<(), CommandError> {
     context.check_data_out(get.bytes as usize)
 }
 
-/// The whole page.
-fn page(context: &Context<'_>, get: &GetLogPage) -> Vec<u8> {
+/// Returns the whole page.
+fn page(context: &CommandContext<'_>, get: &GetLogPage) -> Vec<u8> {
     let (controller, kind) = (&context.controller, context.controller.kind);
     match (get.lid, context.subsystem) {
         (lid::SUPPORTED, _) => {
@@ -126,8 +129,8 @@ fn page(context: &Context<'_>, get: &GetLogPage) -> Vec<u8> {
     }
 }
 
-/// Reading a page without Retain Asynchronous Event lets its event be reported again.
-fn note_read(context: &mut Context<'_>, get: &GetLogPage) {
+/// Records that the page was read: without Retain Asynchronous Event its event may be reported again.
+fn note_read(context: &mut CommandContext<'_>, get: &GetLogPage) {
     let genctr = context.discovery.genctr;
     let controller = &mut *context.controller;
     if get.lid == lid::DISCOVERY && get.offset == 0 {
@@ -138,27 +141,27 @@ fn note_read(context: &mut Context<'_>, get: &GetLogPage) {
     }
     match get.lid {
         lid::CROSS_CONTROLLER_RESET if !get.rae => {
-            controller.events.acknowledge(Notice::CrossControllerReset, false);
+            controller.events.acknowledge(EventNotice::CrossControllerReset, false);
         }
         lid::RESERVATION_NOTIFICATION if !get.rae => {
             let again = controller.notices.note_read();
-            controller.events.acknowledge(Notice::Reservation, again);
+            controller.events.acknowledge(EventNotice::Reservation, again);
         }
-        lid::ANA if !get.rae => controller.events.acknowledge(Notice::AnaChange, false),
+        lid::ANA if !get.rae => controller.events.acknowledge(EventNotice::AnaChange, false),
         lid::CHANGED_NAMESPACES if !get.rae => {
             controller.changed.clear();
-            controller.events.acknowledge(Notice::NamespaceAttribute, false);
+            controller.events.acknowledge(EventNotice::NamespaceAttribute, false);
         }
         lid::DISCOVERY if !get.rae => {
             // A host that reads in pieces may have the head of an older log.
             let again = controller.genctr_seen != genctr;
-            controller.events.acknowledge(Notice::DiscoveryLog, again);
+            controller.events.acknowledge(EventNotice::DiscoveryLog, again);
         }
         _ => {}
     }
 }
 
-fn smart(context: &Context<'_>, subsystem: &Subsystem) -> SmartLog {
+fn smart(context: &CommandContext<'_>, subsystem: &TargetSubsystem) -> SmartLog {
     let mut log = SmartLog::new_zeroed();
     let usage = subsystem.usage();
     let thousands = |units: u64| u128::from(units.div_ceil(1000)).into();
@@ -199,20 +202,21 @@ fn command_effects(kind: ControllerKind) -> CommandEffectsLog {
     log
 }
 
-/// Octets of the ANA log: hosts compute it from NANAGRPID and MNAN, and read so much.
+/// Size of the ANA log in bytes: hosts compute it from NANAGRPID and MNAN, and read that much.
 const ANA_BYTES: usize = ana_log_bytes(NAMESPACES_MAX, NAMESPACES_MAX) as usize;
 
-/// A group for every namespace.
-fn ana(subsystem: &Subsystem, controller: &Controller, groups_only: bool) -> Vec<u8> {
-    let AnaOfController { state: way, changes } = controller.ana;
+/// Returns the ANA log, with a group for every namespace.
+fn ana(subsystem: &TargetSubsystem, controller: &TargetController, groups_only: bool) -> Vec<u8> {
+    let AnaOfController { state: path, changes } = controller.ana;
     let chgcnt = subsystem.generation + changes;
-    let is_active = |namespace: &&Namespace| !controller.removed.hides(namespace.config.nsid);
-    let active: Vec<&Namespace> = subsystem.namespaces.values().filter(is_active).collect();
+    let is_active =
+        |namespace: &&ExportedNamespace| !controller.removed.hides(namespace.config.nsid);
+    let active: Vec<&ExportedNamespace> = subsystem.namespaces.values().filter(is_active).collect();
     let mut page = AnaHeader::new(chgcnt, active.len() as u16).as_bytes().to_vec();
     for NamespaceConfig { nsid, ana, .. } in active.iter().map(|namespace| &namespace.config) {
         let nsids = if groups_only { &[][..] } else { &nsid.to_le_bytes() };
         let nnsids = u32::from(!groups_only);
-        let group = AnaGroup::new(ana_group(*nsid), nnsids, chgcnt, way.or_worse(*ana));
+        let group = AnaGroup::new(ana_group(*nsid), nnsids, chgcnt, path.or_worse(*ana));
         page.extend([group.as_bytes(), nsids].concat());
     }
     page.resize(ANA_BYTES, 0);

@@ -1,22 +1,24 @@
-//! Lanes that move from one reactor to another: when one may leave, and which events follow it.
+//! Moves of lanes from one reactor to another: when a lane may leave, and which events are forwarded to it.
 //!
-//! The control plane sends events to all reactors, and each takes them from its inbox in its own time. A lane leaves in
+//! The control plane sends events to all reactors, and each takes them from its inbox in its own time. A move has a
+//! fixed order among these events: the old reactor sends the lane, and a mark to itself, while the control plane is
+//! locked.
 //! one order with them: its old reactor sends the lane, and a mark to itself, while the control plane is locked.
 //!
 //! ```text
 //! old reactor                          locked                 new reactor
 //! receives nothing more
 //! nothing in a store,
-//! nothing that is not sent
+//! nothing unsent
 //! sends the lane -----------------> in one order with ------> takes it, and catches up
 //! sends itself a mark                all events
 //! takes events from before the mark:
-//! those of the lane go after it ----------------------------> applies them
-//! comes to the mark ----------------------------------------> may send the lane on
+//! forwards those for the lane ------------------------------> applies them
+//! reaches the mark -----------------------------------------> may send the lane on
 //! ```
 //!
-//! So each event reaches the lane once: at one reactor or at the other. That a host connects again is not sent after a
-//! lane: the lane ends at the end of its bytes, and no Connect is answered before.
+//! So each event reaches the lane once, at either reactor. The event of a host's new connection is not forwarded: the
+//! lane ends at the end of its bytes, and no Connect is completed before.
 
 use crate::TargetEvent;
 use crate::session::{Session, State};
@@ -24,33 +26,33 @@ use crate::session::{Session, State};
 /// Relation of a lane to its reactor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// It is to move to another reactor, and receives nothing more here.
+    /// True if it is to move to another reactor: it receives nothing more here.
     pub is_leaving: bool,
-    /// It has come from another reactor, which may still send events after it.
+    /// True if it has come from another reactor, which may still forward events to it.
     pub is_arriving: bool,
 }
 
 impl Placement {
-    /// True if the lane may move at some time: its queue is an I/O queue, and no event follows it.
+    /// True if the lane may move at some time: its queue is an I/O queue, and no event is still forwarded to it.
     #[must_use]
     pub fn is_movable(self, session: &Session) -> bool {
         let is_io = session.queue().is_some_and(|connected| connected.qid > 0);
         is_io && session.state() == State::Live && !self.is_arriving
     }
 
-    /// True if the lane may move now: no command of it is in a store. The driver knows of bytes that are not sent.
+    /// True if the lane may move now: none of its commands is in a store. Unsent bytes are the driver's to check.
     #[must_use]
     pub fn may_move_now(self, session: &Session) -> bool {
         session.state() == State::Live && session.in_store() == 0 && !self.is_arriving
     }
 
-    /// The lane has come to another reactor.
+    /// Records the lane's arrival at another reactor.
     pub fn arrive(&mut self) {
         *self = Placement { is_leaving: false, is_arriving: true };
     }
 }
 
-/// A lane that has left a reactor in whose inbox there may be events for it.
+/// A lane that has left a reactor whose inbox may hold events for it.
 #[derive(Clone, Debug)]
 struct Departed {
     ticket: u64,
@@ -59,12 +61,12 @@ struct Departed {
     to: usize,
 }
 
-/// Lanes that have left a reactor in whose inbox there may be events for them. A ticket identifies a lane.
+/// Lanes that have left a reactor whose inbox may hold events for them. A ticket identifies a lane.
 #[derive(Clone, Debug, Default)]
 pub struct Departures(Vec<Departed>);
 
 impl Departures {
-    /// A lane leaves for reactor `to`: `false` if it has no queue, and stays.
+    /// Records that a lane leaves for reactor `to`. Returns false if it has no queue, and stays.
     #[must_use]
     pub fn leave(&mut self, ticket: u64, session: &Session, to: usize) -> bool {
         let Some(connected) = session.queue() else { return false };
@@ -72,24 +74,24 @@ impl Departures {
         true
     }
 
-    /// Reactors and tickets of lanes that an event concerns.
+    /// Returns the reactors and tickets of lanes that an event concerns.
     pub fn followed_by(&self, event: &TargetEvent) -> impl Iterator<Item = (usize, u64)> {
         let queue = match event {
             TargetEvent::Close { cntlid, qid, .. }
             | TargetEvent::Abort { cntlid, qid, .. }
             | TargetEvent::Quiesce { cntlid, qid } => Some((*cntlid, *qid)),
-            // For an admin queue, which stays.
+            // These are for an admin queue, which stays.
             TargetEvent::Completion { .. } | TargetEvent::EventCompletion { .. } => None,
-            // A lane fetches its namespaces, and is fenced, when it comes.
+            // A lane fetches its namespaces, and is fenced, on arrival.
             TargetEvent::NamespacesChanged { .. } | TargetEvent::Fence { .. } => None,
-            // For no lane, or for a command that keeps its lane from leaving.
+            // These are for no lane, or for a command that keeps its lane from leaving.
             TargetEvent::Save { .. } | TargetEvent::Reserved { .. } => None,
         };
         let of_it = self.0.iter().filter(move |departed| Some(departed.queue) == queue);
         of_it.map(|departed| (departed.to, departed.ticket))
     }
 
-    /// The mark of a lane has come, and no event from before it is left: the lane's reactor.
+    /// Ends the forwarding to a lane at its mark, behind which no event is left for it. Returns the lane's reactor.
     pub fn settle(&mut self, ticket: u64) -> Option<usize> {
         let index = self.0.iter().position(|departed| departed.ticket == ticket)?;
         Some(self.0.swap_remove(index).to)

@@ -1,4 +1,4 @@
-//! Namespaces: what admin commands say about them and what the I/O path needs.
+//! Namespaces: their data for admin commands and for the I/O path.
 
 use super::ana::{AnaState, ana_group};
 use super::config::NamespaceConfig;
@@ -13,15 +13,15 @@ use roadtrain_wire::zerocopy::FromZeros;
 
 /// A namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Namespace {
+pub(super) struct ExportedNamespace {
     pub(super) config: NamespaceConfig,
     pub(super) id: NamespaceId,
 }
 
-impl Namespace {
+impl ExportedNamespace {
     pub(super) fn new(nqn: &str, config: NamespaceConfig) -> Self {
         let id = config.id.unwrap_or_else(|| NamespaceId::of_place(nqn, config.nsid));
-        Namespace { id, config }
+        ExportedNamespace { id, config }
     }
 
     pub(super) fn geometry(&self, transfer_bytes_max: u32) -> Geometry {
@@ -42,7 +42,7 @@ impl Namespace {
         rescap::ALL_TYPES | rescap::IEKEY | persistence
     }
 
-    /// CNS 00h.
+    /// Returns the data of CNS 00h.
     pub(super) fn identify(&self) -> IdentifyNamespace {
         let mut page = IdentifyNamespace::new_zeroed();
         let limits = &self.config.limits;
@@ -80,7 +80,7 @@ impl Namespace {
         page
     }
 
-    /// CNS 08h.
+    /// Returns the data of CNS 08h.
     pub(super) fn identify_independent(&self) -> IdentifyNamespaceIndependent {
         let mut page = IdentifyNamespaceIndependent::new_zeroed();
         page.nsfeat = if self.config.volatile_cache { 0 } else { nsfeat::VWC_NOT_PRESENT };
@@ -93,54 +93,54 @@ impl Namespace {
     }
 }
 
-/// The active namespaces of a subsystem at one moment, for the I/O path.
+/// Snapshot of a subsystem's active namespaces, for the I/O path.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct NamespaceTable {
-    /// Grows with every change to the subsystem's namespaces.
+    /// Number of changes to the subsystem's namespaces.
     pub generation: u64,
-    /// How good the path to them is.
+    /// ANA state of the path.
     pub ana: AnaState,
-    entries: Vec<Entry>,
+    entries: Vec<NamespaceEntry>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct NamespaceEntry {
     nsid: u32,
     geometry: Geometry,
-    /// Over the best way.
+    /// ANA state over an optimized path.
     ana: AnaState,
 }
 
 impl NamespaceTable {
-    /// A table of namespaces in increasing order of NSID.
+    /// Creates a table of namespaces in increasing order of NSID.
     pub(super) fn new<'a>(
         generation: u64,
-        namespaces: impl Iterator<Item = &'a Namespace>,
+        namespaces: impl Iterator<Item = &'a ExportedNamespace>,
         transfer_bytes_max: u32,
     ) -> Self {
-        let entry = |namespace: &Namespace| Entry {
+        let entry = |namespace: &ExportedNamespace| NamespaceEntry {
             nsid: namespace.config.nsid,
             geometry: namespace.geometry(transfer_bytes_max),
             ana: namespace.config.ana,
         };
-        let entries: Vec<Entry> = namespaces.map(entry).collect();
+        let entries: Vec<NamespaceEntry> = namespaces.map(entry).collect();
         debug_assert!(entries.is_sorted_by_key(|entry| entry.nsid), "binary search needs order");
         NamespaceTable { generation, ana: AnaState::default(), entries }
     }
 
-    /// The same without the namespaces that `hides` names.
+    /// Returns the table without the namespaces for which `hides` is true.
     pub(super) fn without(&self, hides: impl Fn(u32) -> bool) -> Self {
         let entries = self.entries.iter().filter(|entry| !hides(entry.nsid)).copied().collect();
         NamespaceTable { entries, ..*self }
     }
 
-    /// The same over a way that has that state.
+    /// Returns the table for a path with that state.
     pub(super) fn over(&self, ana: AnaState) -> Self {
         NamespaceTable { ana, ..self.clone() }
     }
 
-    /// What commands are answered for a namespace that is there but not in reach. All of them together (NSID FFFFFFFFh)
-    /// are in reach when the way is.
+    /// Returns the status for commands to a namespace that exists but is not accessible. All namespaces together (NSID
+    /// FFFFFFFFh) are accessible when the path is.
     #[must_use]
     pub fn refusal(&self, nsid: u32) -> Option<Status> {
         match self.entry(nsid) {
@@ -149,24 +149,24 @@ impl NamespaceTable {
         }
     }
 
-    /// Whether every namespace is in reach.
+    /// True if every namespace is accessible.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.ana.is_usable() && self.entries.iter().all(|entry| entry.ana.is_usable())
     }
 
-    fn entry(&self, nsid: u32) -> Option<&Entry> {
+    fn entry(&self, nsid: u32) -> Option<&NamespaceEntry> {
         let index = self.entries.binary_search_by_key(&nsid, |entry| entry.nsid).ok()?;
         Some(&self.entries[index])
     }
 
-    /// The geometry of `nsid`; `None` when it is not active.
+    /// Returns the geometry of `nsid`; `None` when it is not active.
     #[must_use]
     pub fn get(&self, nsid: u32) -> Option<&Geometry> {
         self.entry(nsid).map(|entry| &entry.geometry)
     }
 
-    /// NSIDs and geometries, in increasing order of NSID.
+    /// Returns NSIDs and geometries, in increasing order of NSID.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Geometry)> {
         self.entries.iter().map(|entry| (entry.nsid, &entry.geometry))
     }

@@ -1,11 +1,11 @@
-//! Changes to what a target exports, as values.
+//! Changes to a target's configuration, as values.
 //!
-//! Whoever changes a running target, a configuration file that is read again or a request at a socket, says what
-//! is to change as a list of [`Operation`]s. [`TargetConfig::with`] decides: the list is checked and applied as a
-//! whole, or nothing is. [`TargetConfig::operations_to`] is its inverse: what makes one configuration another.
+//! Every change to a running target is a list of [`Operation`]s: of an RPC request, or of a configuration file that is
+//! read again. [`TargetConfig::with`] checks the list and applies it as a whole, or not at all.
+//! [`TargetConfig::operations_to`] is its inverse: it returns the changes between two configurations.
 //!
-//! The same operations work on what somebody asks for, where a namespace says where its blocks are kept, and on
-//! what hosts see, where it has a size and an identity: [`Description`] is what both have in common.
+//! The same operations work on two configurations. In the requested one a namespace names its store; in the one that
+//! hosts see it has a size and an identity. [`Description`] is the common interface of both.
 
 use super::ana::{AnaListener, AnaState};
 use super::authentication::Authentication;
@@ -20,7 +20,7 @@ use core::net::SocketAddr;
 use roadtrain_proto::security::dhchap::Keys;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One change to what a target exports.
+/// One change to a target's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation<N = NamespaceConfig> {
     /// Adds a subsystem, with its namespaces.
@@ -29,16 +29,16 @@ pub enum Operation<N = NamespaceConfig> {
     RemoveSubsystem {
         nqn: String,
     },
-    /// Gives a subsystem another serial number and another model number.
+    /// Sets a subsystem's serial number and model number.
     SetSubsystem {
         nqn: String,
         serial: Option<String>,
         model: String,
     },
-    /// Says where a subsystem can be reached; controllers that there are live on.
+    /// Sets the listeners at which a subsystem is reachable; existing controllers stay.
     SetListeners {
         nqn: String,
-        /// As in [`SubsystemConfig::listeners`].
+        /// Listeners, as in [`SubsystemConfig::listeners`].
         listeners: Option<BTreeMap<SocketAddr, AnaState>>,
     },
     AddNamespace {
@@ -50,22 +50,22 @@ pub enum Operation<N = NamespaceConfig> {
         nqn: String,
         nsid: u32,
     },
-    /// Makes the namespace with that NSID this one: the same blocks in another way, or other blocks.
+    /// Replaces the namespace with that NSID: by the same blocks in another way, or by other blocks.
     ReplaceNamespace {
         nqn: String,
         namespace: N,
     },
-    /// Gives a namespace another size.
+    /// Sets the size of a namespace.
     ResizeNamespace {
         nqn: String,
         nsid: u32,
-        /// Its new size in octets.
+        /// New size in bytes.
         bytes: u64,
     },
-    /// Lets any host use a subsystem, or only those that will be named.
+    /// Lets any host use a subsystem, or only named ones.
     AllowAnyHost {
         nqn: String,
-        /// Whether any host may use it.
+        /// True if any host may use it.
         allow: bool,
     },
     /// Lets a host use a subsystem.
@@ -73,51 +73,51 @@ pub enum Operation<N = NamespaceConfig> {
         nqn: String,
         host: String,
     },
-    /// Lets a host use a subsystem no more; its controllers end.
+    /// Revokes a host's use of a subsystem; its controllers end.
     DisallowHost {
         nqn: String,
         host: String,
     },
-    /// A namespace may do so much in a second, whoever uses it.
+    /// Sets the rate limits of a namespace, for all hosts together.
     LimitNamespace {
         nqn: String,
         nsid: u32,
         rates: Rates,
     },
-    /// A host may do so much in a second, with all namespaces of a subsystem together.
+    /// Sets the rate limits of a host, for all namespaces of a subsystem together.
     LimitHost {
         nqn: String,
         host: String,
         rates: Rates,
     },
-    /// Takes connections at an address.
+    /// Opens a listener.
     Listen(Listener),
-    /// Takes no more connections at an address; those that there are live on.
+    /// Closes a listener; existing connections stay.
     Unlisten(Listener),
-    /// Asks connections that come at an address that is listened on for TLS as this says; those that there are live on.
+    /// Sets the use of TLS at a listener; existing connections stay.
     SetTls(Listener),
-    /// The way to the namespaces has this state at a listener (`None`: that of the listener at all addresses, or
-    /// optimized), which the hosts that have come in there are told.
+    /// Sets the ANA state of a listener, and notifies the hosts connected there. `None`: the state of the listener at
+    /// the unspecified address, or optimized.
     SetAna {
         listener: AnaListener,
         state: Option<AnaState>,
     },
-    /// Asks hosts for authentication as this says, when they connect and when they begin again.
+    /// Sets the authentication required of hosts when they connect, and when they authenticate again.
     SetAuthentication(Authentication),
-    /// Gives a host other keys for one subsystem, or (`None`) no keys of its own there.
+    /// Sets a host's keys for one subsystem, or (`None`) removes them.
     SetKeys {
         nqn: String,
         host: String,
         keys: Option<Keys>,
     },
-    /// Refers hosts to another discovery controller.
+    /// Adds a referral to another discovery controller.
     AddReferral(SocketAddr),
-    /// Refers hosts to it no more.
+    /// Removes a referral.
     RemoveReferral(SocketAddr),
 }
 
 impl<N: Description> Operation<N> {
-    /// What it is about.
+    /// Returns the object concerned.
     #[must_use]
     pub fn place(&self) -> Place {
         match self {
@@ -149,7 +149,7 @@ impl<N: Description> Operation<N> {
     }
 }
 
-/// What has been done, for logs and answers.
+/// Description of the change, for logs and replies.
 impl<N: Description> fmt::Display for Operation<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self {
@@ -196,11 +196,11 @@ impl<N: Description> fmt::Display for Operation<N> {
 }
 
 impl<N: Description> TargetConfig<N> {
-    /// The configuration after `operations`, in their order. Only the end has to be good as a whole, so that
+    /// Returns the configuration after `operations`, in their order. Only the final one has to be valid, so that
     /// namespaces can change places.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// The first error.
     pub fn with(&self, operations: &[Operation<N>]) -> Result<Self, ConfigError> {
         let mut next = self.clone();
         operations.iter().try_for_each(|operation| next.apply(operation))?;
@@ -343,7 +343,7 @@ impl<N: Description> SubsystemConfig<N> {
                 let limited = rates.is_limited().then(|| (host.clone(), *rates));
                 self.host_rates.extend(limited);
             }
-            // They are about no subsystem, or about a whole one.
+            // These concern no subsystem, or a whole one.
             Operation::AddSubsystem(_)
             | Operation::RemoveSubsystem { .. }
             | Operation::Listen(_)
@@ -363,7 +363,7 @@ impl<N: Description> SubsystemConfig<N> {
         self.namespaces.iter_mut().find(|namespace| namespace.nsid() == nsid).ok_or(unknown)
     }
 
-    /// The hosts that may use it. While any host may, naming one would shut out all others.
+    /// Returns the hosts that may use it. While any host may, naming one would exclude all others.
     fn hosts(&mut self, host: &str) -> Result<&mut BTreeSet<String>, ConfigError> {
         let hint = "any host may use the subsystem: disallow any host first";
         let any = ConfigError::invalid(Place::subsystem(&self.nqn), "host", host, hint);
@@ -371,10 +371,10 @@ impl<N: Description> SubsystemConfig<N> {
     }
 }
 
-/// Differences.
+/// Differences between configurations.
 impl<N: Description> TargetConfig<N> {
-    /// What makes this configuration `wanted`, but for limits and origin, which stay. What goes comes first, so that
-    /// what it was can come elsewhere.
+    /// Returns the operations that turn this configuration into `wanted`, except limits and origin, which stay.
+    /// Removals come first, so that removed objects can be added in another place.
     #[must_use]
     pub fn operations_to(&self, wanted: &Self) -> Vec<Operation<N>> {
         let old: BTreeMap<&str, &SubsystemConfig<N>> =
@@ -387,7 +387,7 @@ impl<N: Description> TargetConfig<N> {
         let stays = wanted.listeners.iter().filter(|one| is_among(&self.listeners, one));
         let changed = stays.filter(|listener| !self.listeners.contains(listener));
         operations.extend(changed.map(|listener| Operation::SetTls(*listener)));
-        // Before anything new can be reached. What is gone has taken its states along.
+        // States are set before anything new becomes reachable. A removed listener takes its states along.
         let mut ana = self.ana.clone();
         ana.retain(&wanted.listeners);
         let states = ana.changes_to(&wanted.ana).into_iter();

@@ -1,12 +1,12 @@
 //! Pauses of a target: SIGSTOP, a frozen cgroup, suspend to RAM.
 //!
-//! What was received before a pause lies in sockets after it, and the host may have gone on over another path
-//! meanwhile. So a thread that had no turn for long checks keep-alive timers before it executes anything:
+//! Data received before a pause is in the sockets after it, and the host may have continued on another path meanwhile.
+//! So a thread that had no turn for long checks keep-alive timers before it executes anything:
 //! [`super::Target::handle_timeout`]. It then ends every lane whose controller has expired
-//! ([`super::session::Session::has_expired`]) without executing what lies unread, and begins no further part of its
+//! ([`super::session::Session::has_expired`]) without executing unread data, and begins no further part of its
 //! commands. Nor does it begin further parts for a connection that had ended before, if the pause was as long as the
-//! keep-alive timeout ([`is_too_long`]): its host waits only while somebody claims to have them. The clock has to count
-//! suspended time. A paused virtual machine notices nothing: its clocks stand still.
+//! keep-alive timeout ([`is_too_long`]): its host waits only as long as the controller is alive. The clock has to count
+//! suspended time. A paused virtual machine notices nothing: its clocks stop.
 
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
@@ -14,21 +14,21 @@ use roadtrain_proto::time::Instant;
 /// Longest time between two turns that needs no check: the granularity of keep-alive timers.
 const UNCHECKED_MAX: Duration = Duration::from_millis(100);
 
-/// The turns of a thread.
+/// Detector of pauses between a thread's turns.
 #[derive(Clone, Copy, Debug)]
 pub struct PauseDetector {
     turned_at: Instant,
 }
 
 impl PauseDetector {
-    /// A thread that begins now.
+    /// Creates the detector of a thread that begins now.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         PauseDetector { turned_at: now }
     }
 
-    /// A turn begins. Returns the time since the last one if keep-alive timers are to be checked first. A thread that had
-    /// nothing to do may have slept for so long.
+    /// Begins a turn. Returns the time since the last one if keep-alive timers have to be checked first. An idle thread
+    /// may have blocked for that long.
     #[inline]
     #[must_use]
     pub fn begin_turn(&mut self, now: Instant) -> Option<Duration> {
@@ -38,7 +38,7 @@ impl PauseDetector {
 }
 
 /// Returns true if a host may have stopped waiting for commands of a connection that had ended before the pause.
-/// Without a keep-alive timeout hosts wait for ever.
+/// Without a keep-alive timeout hosts wait forever.
 #[must_use]
 pub fn is_too_long(pause: Duration, keep_alive: Duration) -> bool {
     !keep_alive.is_zero() && pause >= keep_alive

@@ -1,18 +1,19 @@
-//! The connections of every host, until nothing of them is left: when a Connect may be answered.
+//! Registry of the connections of every host, until nothing of them is left: it decides when a Connect may be accepted.
 //!
-//! A host that has lost its connections tries its commands again over new ones, and then goes on. So nothing of the old
-//! connections may be executed once the host is back: neither commands in a store, nor octets that were received but
-//! not looked at. A TCP connection that is lost has hung up; for a lane over Ethernet the host is asked when it
-//! connects a new controller, and one that does not answer has lost it. A host that knows Cross-Controller Reset names
-//! the controller that it has lost: then no doubt is left ([`Presences::remains_of`]).
+//! A host that has lost its connections retries its commands over new ones, and then continues. So nothing of the old
+//! connections may be executed once the host is back: neither commands in a store, nor received bytes that are still
+//! unprocessed. A lost TCP connection is closed. For a lane over Ethernet the target probes the host when it connects a
+//! new controller: a host that does not reply has lost the lane. A host that supports Cross-Controller Reset names the
+//! controller that it has lost: then no doubt is left ([`Presences::has_leftovers_of`]).
 //!
-//! Commands in a store hold up I/O queues only, of the same subsystem: admin queues move no data, and by one of them the
-//! host can have its lost controller ended. Once that reset is complete, nothing holds up its new controller: what others
-//! with its name have in stores is not its own.
+//! Commands in a store delay I/O queues only, of the same subsystem. Admin queues transfer no data, and on one of them
+//! the host can request the end of its lost controller. Once that reset is complete, nothing delays its new controller:
+//! commands in stores of other hosts with its name are not its own.
 //!
-//! Order of calls: [`Presences::admit`] for each Connect. What it wants to be done first is done, and the Connect is
-//! tried again after [`Presences::settled`] has said so. [`Presences::enter`] when its queue is granted,
-//! [`Presences::drain`] when the connection is over with commands in a store, [`Presences::leave`] when nothing is left.
+//! Order of calls: [`Presences::admit`] for each Connect. The caller does the work that it returns, and retries the
+//! Connect after [`Presences::settled`] returns true. [`Presences::enter`] when its queue is granted,
+//! [`Presences::drain`] when the connection has ended with commands in a store, [`Presences::leave`] when nothing is
+//! left.
 
 use super::{Connected, Target, TargetEvent};
 use roadtrain_proto::time::Instant;
@@ -22,7 +23,7 @@ use roadtrain_wire::zerocopy::FromBytes;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Names a connection of a host.
+/// Identifies a connection of a host.
 #[derive(Clone, Debug)]
 pub struct Presence {
     pub hostnqn: Arc<str>,
@@ -30,73 +31,73 @@ pub struct Presence {
 }
 
 #[derive(Debug)]
-struct Entry<C> {
+struct ConnectionEntry<C> {
     number: u64,
     subnqn: Arc<str>,
     /// Controller and queue.
     queue: (u16, u16),
-    proof: Proof<C>,
-    /// The control plane has it closed.
+    proof: LossEvidence<C>,
+    /// True if the control plane closes the connection.
     closes: bool,
-    /// The connection is over, but commands are in a store.
+    /// True if the connection has ended with commands in a store.
     drains: bool,
 }
 
-/// How it is known whether the host has lost the connection.
+/// Evidence that shows whether the host has lost the connection.
 #[derive(Debug)]
-enum Proof<C> {
-    /// By its socket.
+enum LossEvidence<C> {
+    /// The state of its socket.
     Connection(C),
-    /// By asking the host.
-    Asked(Question),
-    /// Nothing is executed that matters to its next connections.
+    /// A probe of the host.
+    Probe(LaneProbe),
+    /// None needed: nothing is executed that affects its next connections.
     Harmless,
 }
 
-/// Whether the host still has a lane.
+/// State of the probes of a lane.
 #[derive(Clone, Copy, Debug)]
-struct Question {
-    /// It was there when it was asked then.
-    proven: Instant,
-    /// It is being asked since then.
-    asked: Option<Instant>,
+struct LaneProbe {
+    /// Time of the last probe that the host has confirmed.
+    confirmed: Instant,
+    /// Time since which a probe is pending.
+    pending_since: Option<Instant>,
 }
 
-/// Whether a Connect may be answered.
+/// Decision on a Connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict<'a> {
-    /// Nothing stands against it.
-    Go,
-    /// Lanes of the host have not noticed that they are lost: end them without executing more, and try again then.
-    /// The host has given up the I/O queues of these controllers ([`Target::end_queues`]).
-    Sweep(&'a str, Vec<u16>),
-    /// Ask the host for its lanes, then try again.
-    Ask(&'a str),
-    /// Try again when [`Presences::settled`] says so.
+pub enum ConnectAdmission<'a> {
+    /// Accept the Connect.
+    Accept,
+    /// Close stale lanes of the host, which have not noticed their loss, without executing more; then retry. The host
+    /// has dropped the I/O queues of these controllers ([`Target::end_queues`]).
+    CloseStale(&'a str, Vec<u16>),
+    /// Probe the host for its lanes, then retry.
+    Probe(&'a str),
+    /// Retry once [`Presences::settled`] returns true.
     Wait,
-    /// Commands of the host's lost connections to this subsystem are in a store: the host is to try again.
+    /// Refuse: commands of the host's lost connections to this subsystem are in a store, and the host has to retry.
     Busy(&'a str),
 }
 
-/// What is left of connections that a host has lost.
+/// Leftovers of connections that a host has lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Remains {
+enum StaleConnections {
     Nothing,
-    /// Lanes that have not noticed yet.
+    /// Lanes that have not noticed their loss.
     Lanes,
     /// Lanes that are being closed.
     Closing,
-    /// Lanes that the host may have lost: it is to be asked, or is being asked.
+    /// Lanes that the host may have lost: they have to be probed, or are being probed.
     Doubtful,
 }
 
-/// All of them. `C` names a connection that can be looked at; those named here are open: a connection leaves before
-/// it is closed.
+/// All connections of all hosts. `C` identifies a connection whose state can be checked. Those in the registry are
+/// open: a connection leaves before it is closed.
 #[derive(Debug)]
 pub struct Presences<C> {
-    hosts: HashMap<Arc<str>, Vec<Entry<C>>>,
+    hosts: HashMap<Arc<str>, Vec<ConnectionEntry<C>>>,
     last: u64,
-    /// Somebody waits to be tried again.
+    /// True if a Connect waits for its retry.
     is_waited_for: bool,
 }
 
@@ -107,9 +108,9 @@ impl<C> Default for Presences<C> {
 }
 
 impl<C: Copy> Presences<C> {
-    /// Whether the Connect `sqe` with `data`, which came at `since`, may be answered. `any_lost` says whether the host
-    /// has ended one of its connections, though what it sent before may be unread; `has_ended_lost` whether a controller
-    /// has had the one ended that its host had lost ([`Target::has_ended_lost`]).
+    /// Decides on the Connect `sqe` with `data`, which arrived at `since`. `any_lost` is true if the host has closed
+    /// one of its connections, though earlier data may be unread. `has_ended_lost` is true for a controller that has
+    /// reset the one that its host had lost ([`Target::has_ended_lost`]).
     pub fn admit<'a>(
         &mut self,
         now: Instant,
@@ -118,42 +119,47 @@ impl<C: Copy> Presences<C> {
         since: Instant,
         any_lost: impl Fn(&[C]) -> bool,
         has_ended_lost: impl Fn(u16) -> bool,
-    ) -> Verdict<'a> {
+    ) -> ConnectAdmission<'a> {
         let data = ConnectData::ref_from_bytes(data).ok();
         let hostnqn = data.and_then(|data| parse_nqn(&data.hostnqn)).unwrap_or_default();
-        // A host has its lanes when it goes on with a controller.
+        // A host that connects a further queue of a controller still has its lanes.
         let is_admin = Connect::parse(sqe).qid == 0;
-        let asked_since = if is_admin { since } else { Instant::default() };
+        let probed_since = if is_admin { since } else { Instant::default() };
         let subnqn = data.and_then(|data| parse_nqn(&data.subnqn)).unwrap_or_default();
         let has_ended = data.is_some_and(|data| has_ended_lost(data.cntlid.get()));
         if !is_admin && !has_ended && self.has_commands(hostnqn, subnqn) {
-            return Verdict::Busy(hostnqn);
+            return ConnectAdmission::Busy(hostnqn);
         }
-        let verdict = match self.remains(hostnqn, asked_since, &any_lost) {
-            Remains::Nothing => return Verdict::Go,
-            Remains::Lanes if is_admin => Verdict::Sweep(hostnqn, self.lost(hostnqn, any_lost)),
-            Remains::Lanes => Verdict::Sweep(hostnqn, Vec::new()),
-            Remains::Closing => Verdict::Wait,
-            Remains::Doubtful if self.ask(now, hostnqn, since) => Verdict::Ask(hostnqn),
-            Remains::Doubtful => Verdict::Wait,
+        let admission = match self.stale_connections(hostnqn, probed_since, &any_lost) {
+            StaleConnections::Nothing => return ConnectAdmission::Accept,
+            StaleConnections::Lanes if is_admin => {
+                ConnectAdmission::CloseStale(hostnqn, self.lost(hostnqn, any_lost))
+            }
+            StaleConnections::Lanes => ConnectAdmission::CloseStale(hostnqn, Vec::new()),
+            StaleConnections::Closing => ConnectAdmission::Wait,
+            StaleConnections::Doubtful if self.begin_probe(now, hostnqn, since) => {
+                ConnectAdmission::Probe(hostnqn)
+            }
+            StaleConnections::Doubtful => ConnectAdmission::Wait,
         };
         self.wait();
-        verdict
+        admission
     }
 
-    /// Somebody waits, for this or for the end of commands in a store: [`Presences::settled`] will say so.
+    /// Notes that a Connect waits, for this or for the end of commands in a store: [`Presences::settled`] returns true
+    /// next.
     pub fn wait(&mut self) {
         self.is_waited_for = true;
     }
 
-    /// After something has changed: whether those who wait are to try again.
+    /// Returns true if waiting Connects have to be retried. To call after a change.
     #[must_use]
     pub fn settled(&mut self) -> bool {
         core::mem::take(&mut self.is_waited_for)
     }
 
-    /// A queue was granted: its host has proved who it is, or need not. Without a connection of its own the host is
-    /// asked.
+    /// Adds a granted queue, whose host is authenticated or need not be. Without a `connection` of its own it is
+    /// probed.
     pub fn enter(
         &mut self,
         now: Instant,
@@ -163,27 +169,27 @@ impl<C: Copy> Presences<C> {
         let (hostnqn, queue) = (&connected.hostnqn, (connected.cntlid, connected.qid));
         self.last += 1;
         let proof = match (connection, connected.qid) {
-            (Some(connection), _) => Proof::Connection(connection),
-            (None, 0) => Proof::Harmless,
-            (None, _) => Proof::Asked(Question { proven: now, asked: None }),
+            (Some(connection), _) => LossEvidence::Connection(connection),
+            (None, 0) => LossEvidence::Harmless,
+            (None, _) => LossEvidence::Probe(LaneProbe { confirmed: now, pending_since: None }),
         };
         let (number, subnqn) = (self.last, connected.subnqn.clone());
         let (closes, drains) = (false, false);
-        let entry = Entry { number, subnqn, queue, proof, closes, drains };
+        let entry = ConnectionEntry { number, subnqn, queue, proof, closes, drains };
         self.hosts.entry(hostnqn.clone()).or_default().push(entry);
         Presence { hostnqn: hostnqn.clone(), number: self.last }
     }
 
-    fn find(&mut self, presence: &Presence) -> Option<&mut Entry<C>> {
+    fn find(&mut self, presence: &Presence) -> Option<&mut ConnectionEntry<C>> {
         let mut present = self.hosts.get_mut(&presence.hostnqn).into_iter().flatten();
         present.find(|entry| entry.number == presence.number)
     }
 
-    /// The next thing that `target` wants done, also as nothing is left of connections. From then on nobody is let in
-    /// before the connections that it closes have gone, whatever they have received.
+    /// Returns the next event of `target`, and completes resets as leftovers vanish. From then on no Connect of the
+    /// host is accepted before the closed connections have left, whatever they have received.
     pub fn next_event(&mut self, target: &mut Target) -> Option<TargetEvent> {
         let event = target.poll_event().or_else(|| {
-            target.settle_resets(|hostnqn, cntlid| self.remains_of(hostnqn, cntlid));
+            target.settle_resets(|hostnqn, cntlid| self.has_leftovers_of(hostnqn, cntlid));
             target.poll_event()
         })?;
         if let TargetEvent::Close { cntlid, qid, .. } = event {
@@ -198,27 +204,27 @@ impl<C: Copy> Presences<C> {
         }
     }
 
-    /// Whether anything is left of that host's controller that may still be executed.
+    /// True if the host's controller has leftovers that may still execute commands.
     #[must_use]
-    pub fn remains_of(&self, hostnqn: &str, cntlid: u16) -> bool {
+    pub fn has_leftovers_of(&self, hostnqn: &str, cntlid: u16) -> bool {
         let present = self.hosts.get(hostnqn);
         present.is_some_and(|present| present.iter().any(|entry| entry.queue.0 == cntlid))
     }
 
-    /// The same of whatever host's: its identifier is not another one's before nothing is left.
+    /// True if a controller of any host with that identifier has leftovers: the identifier is not reused before.
     #[must_use]
-    pub fn remains_of_any(&self, cntlid: u16) -> bool {
+    pub fn any_has_leftovers_of(&self, cntlid: u16) -> bool {
         self.hosts.values().flatten().any(|entry| entry.queue.0 == cntlid)
     }
 
-    /// The connection is over; commands are in a store.
+    /// Records that the connection has ended with commands in a store.
     pub fn drain(&mut self, presence: &Presence) {
         if let Some(entry) = self.find(presence) {
             entry.drains = true;
         }
     }
 
-    /// Nothing is left of it.
+    /// Removes a connection of which nothing is left.
     pub fn leave(&mut self, presence: &Presence) {
         if let Some(present) = self.hosts.get_mut(&presence.hostnqn) {
             present.retain(|entry| entry.number != presence.number);
@@ -228,38 +234,40 @@ impl<C: Copy> Presences<C> {
         }
     }
 
-    /// Asks the host for its lanes of which it has not said since then that it has them. Whether there are any that it
-    /// is not being asked for.
-    fn ask(&mut self, now: Instant, hostnqn: &str, since: Instant) -> bool {
+    /// Marks the host's lanes as being probed, except those confirmed since `since`. Returns true if there is any that
+    /// was not being probed.
+    fn begin_probe(&mut self, now: Instant, hostnqn: &str, since: Instant) -> bool {
         let mut has_new = false;
         for entry in self.hosts.get_mut(hostnqn).into_iter().flatten() {
-            if let Proof::Asked(question) = &mut entry.proof
-                && question.proven < since
-                && question.asked.is_none()
+            if let LossEvidence::Probe(probe) = &mut entry.proof
+                && probe.confirmed < since
+                && probe.pending_since.is_none()
             {
-                question.asked = Some(now);
+                probe.pending_since = Some(now);
                 has_new = true;
             }
         }
         has_new
     }
 
-    /// The host has the lane, as it was asked.
+    /// Records that the host has confirmed the lane, as of the time of the probe.
     pub fn answered(&mut self, presence: &Presence) {
         if let Some(entry) = self.find(presence)
-            && let Proof::Asked(question) = &mut entry.proof
-            && let Some(asked) = question.asked.take()
+            && let LossEvidence::Probe(probe) = &mut entry.proof
+            && let Some(pending_since) = probe.pending_since.take()
         {
-            question.proven = asked;
+            probe.confirmed = pending_since;
         }
     }
 
-    /// Controllers of which the host has ended a connection. A host that loses one ends them all, and the target may not
-    /// have heard of the others: the network can lose a reset.
+    /// Returns the controllers of which the host has closed a connection. A host that loses one closes them all, and
+    /// the target may not have noticed the others: the network can lose a reset.
     fn lost(&self, hostnqn: &str, any_lost: impl Fn(&[C]) -> bool) -> Vec<u16> {
         let present = self.hosts.get(hostnqn).into_iter().flatten();
         let lost = present.filter_map(|entry| match entry.proof {
-            Proof::Connection(connection) => any_lost(&[connection]).then_some(entry.queue.0),
+            LossEvidence::Connection(connection) => {
+                any_lost(&[connection]).then_some(entry.queue.0)
+            }
             _ => None,
         });
         let mut lost: Vec<u16> = lost.collect();
@@ -268,34 +276,40 @@ impl<C: Copy> Presences<C> {
         lost
     }
 
-    /// Whether commands of the host's lost connections to the subsystem are in a store.
+    /// True if commands of the host's lost connections to the subsystem are in a store.
     fn has_commands(&self, hostnqn: &str, subnqn: &str) -> bool {
         let mut present = self.hosts.get(hostnqn).into_iter().flatten();
         present.any(|entry| entry.drains && *entry.subnqn == *subnqn)
     }
 
-    /// What is left of connections that the host, which connects since then, has lost, and that may execute more.
-    fn remains(&self, hostnqn: &str, since: Instant, any_lost: impl Fn(&[C]) -> bool) -> Remains {
+    /// Returns the leftovers that may still execute commands, of connections that the host has lost; it connects since
+    /// `since`.
+    fn stale_connections(
+        &self,
+        hostnqn: &str,
+        since: Instant,
+        any_lost: impl Fn(&[C]) -> bool,
+    ) -> StaleConnections {
         let present = self.hosts.get(hostnqn).into_iter().flatten();
-        let present: Vec<&Entry<C>> = present.filter(|entry| !entry.drains).collect();
-        let connection = |entry: &&Entry<C>| match entry.proof {
-            Proof::Connection(connection) => Some(connection),
+        let present: Vec<&ConnectionEntry<C>> = present.filter(|entry| !entry.drains).collect();
+        let connection = |entry: &&ConnectionEntry<C>| match entry.proof {
+            LossEvidence::Connection(connection) => Some(connection),
             _ => None,
         };
-        let is_doubtful = |entry: &&Entry<C>| match entry.proof {
-            Proof::Asked(question) => question.proven < since,
+        let is_doubtful = |entry: &&ConnectionEntry<C>| match entry.proof {
+            LossEvidence::Probe(probe) => probe.confirmed < since,
             _ => false,
         };
         let connections: Vec<C> = present.iter().filter_map(connection).collect();
         match any_lost(&connections) {
-            true => Remains::Lanes,
-            false if present.iter().any(|entry| entry.closes) => Remains::Closing,
-            false if present.iter().any(is_doubtful) => Remains::Doubtful,
-            false => Remains::Nothing,
+            true => StaleConnections::Lanes,
+            false if present.iter().any(|entry| entry.closes) => StaleConnections::Closing,
+            false if present.iter().any(is_doubtful) => StaleConnections::Doubtful,
+            false => StaleConnections::Nothing,
         }
     }
 
-    /// Connections of which something is left.
+    /// Returns the number of connections with leftovers.
     #[must_use]
     pub fn count(&self) -> usize {
         self.hosts.values().map(Vec::len).sum()
@@ -306,20 +320,20 @@ impl<C: Copy> Presences<C> {
 mod tests {
     use super::*;
     use crate::ControllerKind;
-    use crate::connected::Claim;
+    use crate::connected::QueueClaim;
     use core::time::Duration;
     use roadtrain_proto::policy::Class;
 
     const NOW: Instant = Instant(1_000_000_000);
     const HOST: &str = "nqn.x:h";
-    /// A controller of [`HOST`] that has had the lost one ended.
+    /// A controller of [`HOST`] that has reset the lost one.
     const ENDED: u16 = 9;
 
     fn second(n: u64) -> Instant {
         NOW + Duration::from_secs(n)
     }
 
-    /// A queue of [`HOST`].
+    /// Returns a queue of [`HOST`].
     fn queue(cntlid: u16, qid: u16) -> Connected {
         Connected {
             cntlid,
@@ -333,16 +347,16 @@ mod tests {
             hostnqn: HOST.into(),
             hostid: [1; 16],
             other_hostid: None,
-            asked: None,
+            requirement: None,
             context: [0; 32],
             shared: Arc::default(),
             result: 0,
-            claim: Claim::default(),
+            claim: QueueClaim::default(),
         }
     }
 
-    /// A Connect of `host`, with the connections that it has lost; "ended" and "elsewhere" are [`HOST`] with [`ENDED`], and at
-    /// another subsystem.
+    /// Returns the verdict for a Connect of `host`, with the connections that it has lost. "ended" and "elsewhere" are
+    /// [`HOST`] with [`ENDED`], and at another subsystem.
     fn connect(
         presences: &mut Presences<u32>,
         host: &str,
@@ -363,73 +377,81 @@ mod tests {
     }
 
     #[test]
-    fn lost_connections_are_swept_then_waited_for() {
+    fn lost_connections_are_closed_then_waited_for() {
         let mut presences = Presences::default();
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Accept");
         let presence = presences.enter(NOW, &queue(1, 1), Some(7));
         let stays = presences.enter(NOW, &queue(1, 2), Some(8));
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
-        assert!(!presences.settled(), "nobody waits");
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[7]), format!("Sweep({HOST:?}, [1])"));
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Accept");
+        assert!(!presences.settled(), "no Connect waits");
+        assert_eq!(
+            connect(&mut presences, HOST, 0, NOW, &[7]),
+            format!("CloseStale({HOST:?}, [1])")
+        );
         assert!(presences.settled());
-        // It goes on with a controller, perhaps that one.
-        assert_eq!(connect(&mut presences, HOST, 3, NOW, &[7]), format!("Sweep({HOST:?}, [])"));
+        // The host continues with a controller, perhaps the lost one.
+        assert_eq!(
+            connect(&mut presences, HOST, 3, NOW, &[7]),
+            format!("CloseStale({HOST:?}, [])")
+        );
         assert!(presences.settled());
-        assert!(!presences.settled(), "told once");
-        assert_eq!(connect(&mut presences, "nqn.x:other", 0, NOW, &[7]), "Go");
+        assert!(!presences.settled(), "once");
+        assert_eq!(connect(&mut presences, "nqn.x:other", 0, NOW, &[7]), "Accept");
         presences.drain(&presence);
         assert_eq!(connect(&mut presences, HOST, 1, NOW, &[7]), format!("Busy({HOST:?})"));
-        // What is closed already may be in a store for ever.
+        // A closed connection may have commands in a store forever.
         presences.close((1, 1));
         for (host, qid) in [(HOST, 0), ("elsewhere", 0), ("elsewhere", 1), ("ended", 1)] {
-            assert_eq!(connect(&mut presences, host, qid, NOW, &[7]), "Go", "{host} {qid}");
+            assert_eq!(connect(&mut presences, host, qid, NOW, &[7]), "Accept", "{host} {qid}");
         }
-        assert!(presences.remains_of(HOST, 1));
+        assert!(presences.has_leftovers_of(HOST, 1));
         presences.leave(&presence);
-        assert_eq!(connect(&mut presences, HOST, 1, NOW, &[7]), "Go");
+        assert_eq!(connect(&mut presences, HOST, 1, NOW, &[7]), "Accept");
         presences.leave(&stays);
         assert_eq!(presences.count(), 0);
     }
 
-    /// A reactor may be slow to close what the control plane has given up, and execute more of it meanwhile.
+    /// A reactor may be slow to close connections, and execute more commands meanwhile.
     #[test]
-    fn nobody_is_let_in_before_what_is_to_be_closed_has_gone() {
+    fn no_connect_is_accepted_before_closed_connections_have_left() {
         let mut presences = Presences::default();
         let closing = presences.enter(NOW, &queue(1, 1), Some(7));
         let other = presences.enter(NOW, &queue(2, 1), Some(8));
         presences.close((1, 2));
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Accept");
         presences.close((1, 1));
         assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Wait");
-        assert!(presences.settled() && presences.remains_of(HOST, 1));
-        assert!(!presences.remains_of(HOST, 3) && !presences.remains_of("nqn.x:other", 1));
-        assert!(presences.remains_of_any(1) && !presences.remains_of_any(3));
+        assert!(presences.settled() && presences.has_leftovers_of(HOST, 1));
+        assert!(
+            !presences.has_leftovers_of(HOST, 3) && !presences.has_leftovers_of("nqn.x:other", 1)
+        );
+        assert!(presences.any_has_leftovers_of(1) && !presences.any_has_leftovers_of(3));
         presences.leave(&closing);
-        assert!(!presences.remains_of(HOST, 1) && presences.remains_of(HOST, 2));
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
+        assert!(!presences.has_leftovers_of(HOST, 1) && presences.has_leftovers_of(HOST, 2));
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Accept");
         presences.leave(&other);
         assert_eq!(presences.count(), 0);
     }
 
     #[test]
-    fn who_does_not_answer_has_lost_its_lane() {
+    fn a_host_that_does_not_reply_has_lost_its_lane() {
         let mut presences = Presences::<u32>::default();
         presences.enter(NOW, &queue(1, 0), None);
         let presence = presences.enter(NOW, &queue(1, 1), None);
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");
-        // It goes on with its controller: it has its lanes.
-        assert_eq!(connect(&mut presences, HOST, 2, second(1), &[]), "Go");
-        assert_eq!(connect(&mut presences, HOST, 0, second(1), &[]), format!("Ask({HOST:?})"));
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Accept");
+        // A host that continues with its controller has its lanes.
+        assert_eq!(connect(&mut presences, HOST, 2, second(1), &[]), "Accept");
+        assert_eq!(connect(&mut presences, HOST, 0, second(1), &[]), format!("Probe({HOST:?})"));
         assert_eq!(connect(&mut presences, HOST, 0, second(1), &[]), "Wait");
         presences.answered(&presence);
         assert!(presences.settled());
-        assert_eq!(connect(&mut presences, HOST, 0, second(1), &[]), "Go");
-        // That was no answer to a later question.
-        assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), format!("Ask({HOST:?})"));
+        assert_eq!(connect(&mut presences, HOST, 0, second(1), &[]), "Accept");
+        // The confirmation does not count for a later probe.
+        assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), format!("Probe({HOST:?})"));
         presences.drain(&presence);
-        assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), "Go");
+        assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), "Accept");
         assert_eq!(connect(&mut presences, HOST, 1, second(2), &[]), format!("Busy({HOST:?})"));
         presences.leave(&presence);
-        assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), "Go");
+        assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), "Accept");
     }
 }

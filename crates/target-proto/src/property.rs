@@ -9,10 +9,10 @@ use roadtrain_wire::fabrics::{Property, PropertySize, property};
 /// NVMe 2.1.
 pub(super) const VERSION: u32 = 0x0002_0100;
 
-/// Longest time to become ready (CAP.TO, CRTO.CRWMT), in units of 500 ms; we take none.
+/// Longest time to become ready (CAP.TO, CRTO.CRWMT), in units of 500 ms; the target needs none.
 const READY_TIMEOUT: u8 = 15;
 
-/// From one of a controller's lives to the next: odd, so that none comes again soon.
+/// Step between a controller's instance numbers: odd, so that none is repeated soon.
 const CIRN_STEP: u32 = 0x9e37_79b9;
 
 /// Offsets of CDW10 and CDW11 in a command.
@@ -20,7 +20,7 @@ const OCTET_ATTRIB: u8 = 40;
 const OCTET_OFFSET: u8 = 44;
 
 mod cap {
-    /// Queues are contiguous: fabrics know nothing else.
+    /// Queues are contiguous: fabrics have no others.
     pub(super) const CONTIGUOUS: u64 = 1 << 16;
     /// NVM command set.
     pub(super) const CSS_NVM: u64 = 1 << 37;
@@ -53,33 +53,33 @@ impl Cc {
         self.0 >> 14 & 3 != 0
     }
 
-    /// Whether a controller can run with it: pages of 4 KiB, round robin, entries of 64 and 16 octets,
-    /// a command set there is.
+    /// True if the configuration is supported: pages of 4 KiB, round robin, entries of 64 and 16 bytes, a known command
+    /// set.
     fn is_valid(self, kind: ControllerKind) -> bool {
         let field = |shift: u32, bits: u32| self.0 >> shift & ((1 << bits) - 1);
         let (css, mps, ams, iosqes, iocqes) =
             (field(4, 3), field(7, 4), field(11, 3), field(16, 4), field(20, 4));
         let fits = match kind {
             ControllerKind::Io => matches!(css, 0b000 | 0b110) && iosqes == 6 && iocqes == 4,
-            // Without I/O queues their entry sizes mean nothing.
+            // Without I/O queues their entry sizes do not matter.
             ControllerKind::Discovery => matches!(css, 0b000 | 0b110 | 0b111),
         };
         fits && mps == 0 && ams == 0
     }
 }
 
-/// What setting CC did.
+/// Effect of setting CC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transition {
     /// Nothing more to do.
     None,
-    /// The controller is being reset: its I/O queues and outstanding commands are to go, then
+    /// The controller is being reset: end its I/O queues and outstanding commands, then call
     /// [`Properties::finish_reset`].
     Reset,
 }
 
-/// What the Controller Instance Random Numbers of one target's controllers begin with, and those of no other process:
-/// so a target knows of each number whether it was told here.
+/// Common prefix of the Controller Instance Random Numbers of one target's controllers, different from those of other
+/// processes. So a target recognizes its own numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Issuer(u32);
 
@@ -88,48 +88,49 @@ impl Issuer {
         Issuer((random >> 32) as u32)
     }
 
-    /// Whether a controller with that number is, or was, one of this target.
-    pub(super) fn has_told(self, named: &ControllerInstance) -> bool {
+    /// True if a controller with that number is, or was, one of this target.
+    pub(super) fn has_issued(self, named: &ControllerInstance) -> bool {
         named.cirn >> 32 == u64::from(self.0)
     }
 }
 
-/// The properties of a controller.
+/// Properties of a controller.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Properties {
     cc: Cc,
     csts: u32,
-    /// Which of the controller's lives this is: it begins when the host enables the controller.
+    /// Instance of the controller, which begins when the host enables it.
     instance: ControllerInstance,
-    /// Disabled by the host, while commands may still be in a store: CSTS does not change until they are not.
+    /// True after the host has disabled the controller, while commands may still be in a store: CSTS changes only after
+    /// them.
     resetting: bool,
 }
 
 impl Properties {
-    /// Of a controller with numbers that nobody else can guess, but for what the target's all begin with.
+    /// Creates the properties of a controller with unpredictable instance numbers, except for the target's prefix.
     pub(super) fn new(cntlid: u16, random: u64, issuer: Issuer) -> Self {
         let cirn = u64::from(issuer.0) << 32 | u64::from(random as u32);
         let instance = ControllerInstance { cntlid, ciu: (random >> 56) as u8, cirn };
         Properties { instance, ..Properties::default() }
     }
 
-    /// Which of the controller's lives this is.
+    /// Returns the controller's current instance.
     pub(super) fn instance(&self) -> ControllerInstance {
         self.instance
     }
 
-    /// Whether the controller takes commands other than fabrics commands.
+    /// True if the controller executes commands other than fabrics commands.
     pub(super) fn is_ready(&self) -> bool {
         let up = self.csts & (csts::READY | csts::FATAL | csts::SHUTDOWN_MASK) == csts::READY;
         up && !self.resetting
     }
 
-    /// The host shuts the controller down, which takes its time.
+    /// Records that a shutdown is in progress.
     pub(super) fn begin_shutdown(&mut self) {
         self.csts = self.csts & !csts::SHUTDOWN_MASK | csts::SHUTDOWN_OCCURRING;
     }
 
-    /// No command is in a store any more: ends a reset, if there is one, and follows what CC has said meanwhile.
+    /// Completes a reset, if there is one, once no command is in a store. Applies the CC that was written meanwhile.
     pub(super) fn finish_reset(&mut self, kind: ControllerKind) {
         if core::mem::take(&mut self.resetting) {
             self.csts = if self.cc.wants_shutdown() { csts::SHUTDOWN_COMPLETE } else { 0 };
@@ -140,14 +141,14 @@ impl Properties {
     }
 
     fn enable(&mut self, kind: ControllerKind) {
-        // Who does not know the number before does not know this one, either.
+        // A reader that does not know the previous number cannot derive this one.
         let (issuer, number) = (self.instance.cirn >> 32 << 32, self.instance.cirn as u32);
         self.instance.cirn = issuer | u64::from(number.wrapping_add(CIRN_STEP));
         self.instance.ciu = self.instance.ciu.checked_add(1).unwrap_or(1);
         self.csts = if self.cc.is_valid(kind) { csts::READY } else { csts::FATAL };
     }
 
-    /// Property Get.
+    /// Executes Property Get.
     pub(super) fn get(
         &self,
         get: &Property,
@@ -168,7 +169,7 @@ impl Properties {
         Ok(value)
     }
 
-    /// Property Set: only CC can be set.
+    /// Executes Property Set: only CC can be set.
     pub(super) fn set(
         &mut self,
         set: &Property,
@@ -190,7 +191,7 @@ impl Properties {
             return Transition::Reset;
         }
         if self.resetting {
-            return Transition::None; // followed when the reset is at its end
+            return Transition::None; // applied at the end of the reset
         }
         if new.is_enabled() && !old.is_enabled() {
             self.enable(kind);

@@ -1,9 +1,9 @@
 //! Target queue pair: commands and data in, completions and data out (NVMe TCP Transport, section 3.3).
 //!
-//! Sans-IO, the mirror of the host's: the caller offers received octets to [`Qpair::poll_rx`], executes
-//! what [`RxEvent::Command`] names, and answers with [`Qpair::request_data`], [`Qpair::respond`] or
-//! [`Qpair::respond_with_data`]. A slot lives from its command until its response has left
-//! ([`Qpair::sent`]); the caller keeps the slot's data.
+//! Sans-IO, the mirror of the host's: the caller passes received bytes to [`Qpair::poll_rx`] and executes each
+//! [`RxEvent::Command`]. It completes them with [`Qpair::request_data`], [`Qpair::respond`] or
+//! [`Qpair::respond_with_data`]. A slot lives from its command until its response was sent ([`Qpair::sent`]); the
+//! caller keeps the slot's data.
 
 use super::state::State;
 use core::iter;
@@ -25,91 +25,91 @@ use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::FromBytes;
 
-/// What a target grants a connection.
+/// Parameters that a target grants a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Digests granted when asked for.
+    /// Digests granted on request.
     pub digests: Digests,
-    /// MAXH2CDATA: most octets in a H2CData PDU, a multiple of 4, at least 4,096.
+    /// MAXH2CDATA: data of an H2CData PDU in bytes, at most; a multiple of 4, at least 4,096.
     pub maxh2cdata: u32,
-    /// Most octets of in-capsule data.
+    /// In-capsule data in bytes, at most.
     pub in_capsule_bytes_max: u32,
     pub policy: PolicyConfig,
 }
 
-/// Entries of a queue before its Connect command has said how many.
+/// Entries of a queue before its Connect command sets their number.
 const ENTRIES_BEFORE_CONNECT: u16 = 32;
-/// SQHD that agrees to go without SQ flow control (NVMe Base 2.0, section 6.3, Connect response).
+/// SQHD that confirms operation without SQ flow control (NVMe Base 2.0, section 6.3, Connect response).
 pub const SQHD_NO_FLOW_CONTROL: u16 = 0xffff;
 
-/// Event of what was received. It borrows the input.
+/// Event of received data. It borrows the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxEvent<'a> {
-    /// ICReq: the connection is set up.
+    /// ICReq: the connection is initialized.
     Initialized,
-    /// A command; if it has in-capsule data, that and its `DataDone` event follow.
+    /// A command. In-capsule data follows, with a `DataDone` event.
     Command {
-        /// Names the command until its response was sent.
+        /// Slot of the command until its response was sent.
         slot: u16,
         sqe: &'a Sqe,
-        /// Octets of in-capsule data.
+        /// Bytes of in-capsule data.
         in_capsule_bytes: u32,
     },
-    /// The command wants whole blocks ([`Qpair::deliver_whole`]), but the data that comes next ends inside of one,
-    /// and the rest of it comes later. From now on data is delivered as it comes.
+    /// The command requires whole blocks ([`Qpair::deliver_whole`]), but the next data ends inside of one, and its rest
+    /// arrives later. From now on data is delivered as it arrives.
     SplitBlock {
         slot: u16,
-        /// Where in the command's data, a multiple of the block, delivery as it comes begins.
+        /// Offset in the command's data, a multiple of the block, from which data is delivered as it arrives.
         offset: u32,
     },
     /// All data of the command has arrived.
     DataDone {
         slot: u16,
-        /// Every data digest was right.
+        /// True if every data digest was correct.
         intact: bool,
     },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SlotState {
+enum TargetSlotState {
     Free,
-    /// Its R2T waits in the FIFO.
+    /// The command's R2T waits in the FIFO.
     Requesting,
-    /// Its data is arriving: in the capsule, or asked for by an R2T.
+    /// The command's data is arriving: in-capsule, or after an R2T.
     Receiving {
         by_r2t: bool,
     },
-    /// The caller has it.
+    /// The caller executes it.
     Executing,
-    /// Its response waits in the FIFO.
+    /// The command's response waits in the FIFO.
     Responding,
-    /// Its response is in the caravan.
+    /// The command's response is in the caravan.
     Departing,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct TargetSlot {
     cid: u16,
-    state: SlotState,
+    state: TargetSlotState,
     corrupt: bool,
     urgency: Urgency,
-    /// The command does not say how urgent it is.
+    /// True if the command sets no urgency itself.
     is_unclassed: bool,
-    /// An Asynchronous Event Request.
+    /// True for an Asynchronous Event Request.
     is_event_request: bool,
-    /// Octets expected while receiving, to be sent while responding.
+    /// Bytes of data, expected while receiving, to send while responding.
     data_bytes: u32,
     received: u32,
-    /// Data is delivered in multiples of this.
+    /// Unit of data delivery in bytes.
     block_bytes: u32,
     result: u64,
     status: Status,
-    /// When it was answered.
+    /// Time of the response.
     answered: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Tx {
+enum TargetTx {
     IcResp,
     R2t { slot: u16 },
     Response { slot: u16 },
@@ -117,7 +117,7 @@ enum Tx {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RxState {
+enum TargetRxState {
     AwaitIcReq,
     Ready,
     InData { slot: u16, last: bool },
@@ -128,9 +128,9 @@ enum RxState {
 pub struct Qpair {
     config: Config,
     framer: Framer,
-    rx: RxState,
+    rx: TargetRxState,
     digests: Digests,
-    /// HPDA in octets.
+    /// HPDA in bytes.
     alignment: u32,
     entries: u16,
     sqhd: u16,
@@ -138,20 +138,20 @@ pub struct Qpair {
     is_io: bool,
     class: Class,
     in_store: u32,
-    slots: Vec<Slot>,
+    slots: Vec<TargetSlot>,
     free: Vec<u16>,
     departing: Vec<u16>,
-    out: SendQueue<Tx>,
+    out: SendQueue<TargetTx>,
 }
 
 impl Qpair {
-    /// The queue pair of a new connection.
+    /// Creates the queue pair of a new connection.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Qpair {
             config,
             framer: Framer::new(true),
-            rx: RxState::AwaitIcReq,
+            rx: TargetRxState::AwaitIcReq,
             digests: Digests::default(),
             alignment: 1,
             entries: ENTRIES_BEFORE_CONNECT,
@@ -167,8 +167,8 @@ impl Qpair {
         }
     }
 
-    /// Connect succeeded: queue `qid` has `entries` entries (SQSIZE + 1), and its commands are of `class` unless
-    /// they or their namespace say otherwise.
+    /// Applies a successful Connect: queue `qid` has `entries` entries (SQSIZE + 1), and its commands have `class`
+    /// unless they or their namespace set another one.
     pub fn set_connected(&mut self, qid: u16, entries: u16, sq_flow_control: bool, class: Class) {
         self.is_io = qid > 0;
         self.entries = entries;
@@ -179,118 +179,122 @@ impl Qpair {
         }
     }
 
-    /// The digests agreed.
+    /// Returns the negotiated digests.
     #[must_use]
     #[inline]
     pub fn digests(&self) -> Digests {
         self.digests
     }
 
-    /// So many commands are in a store that takes its time: they keep neither end busy.
+    /// Sets the number of commands in a slow store, which keep neither end busy.
     pub fn set_in_store(&mut self, commands: u32) {
         self.in_store = commands;
     }
 
-    /// Commands received whose responses have not left.
+    /// Returns the number of commands received whose responses were not sent.
     #[must_use]
     #[inline]
     pub fn in_flight(&self) -> u32 {
         (self.slots.len() - self.free.len()) as u32
     }
 
-    /// Doorbells rung so far.
+    /// Returns the number of doorbells rung.
     #[must_use]
     #[inline]
     pub fn doorbells(&self) -> Doorbells {
         self.out.batcher().doorbells()
     }
 
-    /// The batching state: deadline, doorbells; the lane says when a turn is drained.
+    /// Returns the batching state, with deadline and doorbells; the lane reports when a turn is drained.
     #[inline]
     pub fn batcher(&mut self) -> &mut Batcher {
         self.out.batcher_mut()
     }
 
-    /// The command identifier of a slot.
+    /// Returns the command identifier of a slot.
     #[must_use]
     pub fn cid(&self, slot: u16) -> u16 {
         self.slots[usize::from(slot)].cid
     }
 
-    /// The slot of a command in execution that is no Asynchronous Event Request.
+    /// Returns the slot of an executing command, other than an Asynchronous Event Request.
     #[must_use]
     pub fn slot_of(&self, cid: u16) -> Option<u16> {
         self.executing(cid, false)
     }
 
-    /// The slot of an outstanding Asynchronous Event Request.
+    /// Returns the slot of an outstanding Asynchronous Event Request.
     #[must_use]
     pub fn event_request_of(&self, cid: u16) -> Option<u16> {
         self.executing(cid, true)
     }
 
     fn executing(&self, cid: u16, is_event_request: bool) -> Option<u16> {
-        let found = |slot: &Slot| {
+        let found = |slot: &TargetSlot| {
             slot.cid == cid
-                && slot.state == SlotState::Executing
+                && slot.state == TargetSlotState::Executing
                 && slot.is_event_request == is_event_request
         };
         self.slots.iter().position(found).map(|number| number as u16)
     }
 
-    /// Frees the slot of an outstanding Asynchronous Event Request whose identifier comes again: hosts end these
-    /// requests by themselves before they shut a controller down. No completion is sent.
+    /// Frees the slot of an outstanding Asynchronous Event Request whose identifier is reused: hosts consider these
+    /// requests ended before they shut a controller down. No completion is sent.
     fn retire_event_request(&mut self, cid: u16) {
         if let Some(number) = self.event_request_of(cid) {
-            self.slots[usize::from(number)].state = SlotState::Free;
+            self.slots[usize::from(number)].state = TargetSlotState::Free;
             self.free.push(number);
         }
     }
 
-    /// The slot of a command that was not answered, and whether its data is still to come.
+    /// Returns the slot of a command without a response, and whether its data is still to arrive.
     #[must_use]
     pub fn unanswered(&self, cid: u16) -> Option<(u16, bool)> {
-        let awaits_data = |slot: &Slot| match slot.state {
-            SlotState::Executing => Some(false),
-            SlotState::Requesting | SlotState::Receiving { .. } => Some(true),
-            SlotState::Free | SlotState::Responding | SlotState::Departing => None,
+        let awaits_data = |slot: &TargetSlot| match slot.state {
+            TargetSlotState::Executing => Some(false),
+            TargetSlotState::Requesting | TargetSlotState::Receiving { .. } => Some(true),
+            TargetSlotState::Free | TargetSlotState::Responding | TargetSlotState::Departing => {
+                None
+            }
         };
         let mut slots = (0u16..).zip(&self.slots).filter(|(_, slot)| slot.cid == cid);
         slots.find_map(|(number, slot)| Some((number, awaits_data(slot)?)))
     }
 
-    /// Whether data of the command in a slot is still to come.
+    /// True if data of the command in a slot is still to arrive.
     #[must_use]
     pub fn awaits_data(&self, slot: u16) -> bool {
         let slot = self.slots.get(usize::from(slot));
         slot.is_some_and(|slot| {
-            matches!(slot.state, SlotState::Requesting | SlotState::Receiving { .. })
+            matches!(slot.state, TargetSlotState::Requesting | TargetSlotState::Receiving { .. })
         })
     }
 
-    /// Octets that come next and may be received straight into a slot's data: slot, offset, length. None of a
-    /// command that wants whole blocks.
+    /// Returns the next bytes that may be received straight into a slot's data: slot, offset, length. `None` for a
+    /// command that requires whole blocks.
     #[must_use]
     #[inline]
     pub fn wanted(&self) -> Option<(u16, u32, u32)> {
-        let RxState::InData { slot: number, .. } = self.rx else { return None };
+        let TargetRxState::InData { slot: number, .. } = self.rx else { return None };
         let (slot, length) = (&self.slots[usize::from(number)], self.framer.wanted());
         (length > 0 && slot.block_bytes == 1).then_some((number, slot.received, length))
     }
 
-    /// Octets that come next and belong to a command that wants whole blocks.
+    /// Returns the number of next bytes that belong to a command that requires whole blocks.
     #[must_use]
     #[inline]
     pub fn whole_left(&self) -> u32 {
-        let RxState::InData { slot, .. } = self.rx else { return 0 };
+        let TargetRxState::InData { slot, .. } = self.rx else { return 0 };
         if self.slots[usize::from(slot)].block_bytes == 1 { 0 } else { self.framer.wanted() }
     }
 
-    /// Of `available` octets, those that may be received straight into the data of a command that wants whole blocks:
-    /// slot, offset, length. All of them have to be there at once, as no block may stay half received.
+    /// Returns the part of the next `available` bytes that may be received straight into the data of a command that
+    /// requires whole blocks: slot, offset, length. All of it has to be received at once, as no block may stay half
+    /// received.
     #[must_use]
     pub fn wanted_whole(&self, available: usize) -> Option<(u16, u32, u32)> {
-        let (left, RxState::InData { slot: number, .. }) = (self.whole_left(), self.rx) else {
+        let (left, TargetRxState::InData { slot: number, .. }) = (self.whole_left(), self.rx)
+        else {
             return None;
         };
         let slot = &self.slots[usize::from(number)];
@@ -299,19 +303,18 @@ impl Qpair {
         (whole > 0).then_some((number, slot.received, whole))
     }
 
-    /// Octets named by [`Qpair::wanted`] or [`Qpair::wanted_whole`] were received into their place.
+    /// Records that bytes returned by [`Qpair::wanted`] or [`Qpair::wanted_whole`] were received into the slot's data.
     pub fn placed(&mut self, data: &[u8]) {
-        if let RxState::InData { slot, .. } = self.rx {
+        if let TargetRxState::InData { slot, .. } = self.rx {
             self.framer.placed(data);
             self.slots[usize::from(slot)].received += data.len() as u32;
         }
     }
 
-    /// The commands that come next in `input`, as far as nothing else comes between them: to look ahead. Nothing of them
-    /// has been checked.
+    /// Returns the next commands in `input`, up to the first other PDU, for prefetching. They are not checked.
     #[inline]
     pub fn ahead<'a>(&self, input: &'a [u8]) -> impl Iterator<Item = &'a Sqe> + use<'a> {
-        let is_next = self.rx == RxState::Ready && self.framer.is_at_header();
+        let is_next = self.rx == TargetRxState::Ready && self.framer.is_at_header();
         let mut rest = if is_next { input } else { &[] };
         iter::from_fn(move || {
             let (capsule, _) = CapsuleCmd::ref_from_prefix(rest).ok()?;
@@ -322,11 +325,11 @@ impl Qpair {
         })
     }
 
-    /// Goes on through `input` from `*at`; `None` when more bytes are needed than it holds (keep those
-    /// from `*at` on). Calls `fill` with data of a command, and the offset in the command's data where it belongs.
+    /// Processes `input` from `*at`. Returns `None` when it needs more bytes than `input` holds (keep those from `*at`
+    /// on). Calls `fill` with a command's data, and the offset in that data.
     ///
     /// # Errors
-    /// The connection cannot go on; a C2HTermReq is queued if the peer is to blame.
+    /// The connection has to end; a C2HTermReq is queued if the peer is at fault.
     #[inline]
     pub fn poll_rx<'a>(
         &mut self,
@@ -345,17 +348,17 @@ impl Qpair {
         result
     }
 
-    /// Nothing is sent any more, but a C2HTermReq to a peer that misbehaves.
+    /// Ends sending, except for a C2HTermReq to a peer that violates the protocol.
     fn end(&mut self, now: Instant, error: QpairError) {
-        self.rx = RxState::Ended;
+        self.rx = TargetRxState::Ended;
         self.out.clear();
         if let QpairError::Peer(error) = error {
-            self.push(now, Tx::Term { error }, &Parcel::control());
+            self.push(now, TargetTx::Term { error }, &Parcel::control());
         }
     }
 
-    fn push(&mut self, now: Instant, tx: Tx, parcel: &Parcel) {
-        if self.rx == RxState::Ended && !matches!(tx, Tx::Term { .. }) {
+    fn push(&mut self, now: Instant, tx: TargetTx, parcel: &Parcel) {
+        if self.rx == TargetRxState::Ended && !matches!(tx, TargetTx::Term { .. }) {
             return; // a command that was executing when the connection ended
         }
         self.out.push(now, tx, parcel);
@@ -369,7 +372,7 @@ impl Qpair {
         mut fill: impl FnMut(u16, u32, &[u8]),
     ) -> Result<Option<RxEvent<'a>>, QpairError> {
         loop {
-            if self.rx == RxState::Ended {
+            if self.rx == TargetRxState::Ended {
                 *at = input.len();
                 return Ok(None);
             }
@@ -392,15 +395,16 @@ impl Qpair {
         }
     }
 
-    /// How much of `available` octets the framer gets: not the beginning of a block that the command wants whole.
+    /// Returns how many of `available` bytes the framer gets: not the beginning of a block that the command requires
+    /// whole.
     fn offered(&self, available: usize) -> usize {
-        let RxState::InData { slot, .. } = self.rx else { return available };
+        let TargetRxState::InData { slot, .. } = self.rx else { return available };
         let (slot, (skip, left)) = (&self.slots[usize::from(slot)], self.framer.data_left());
         let data = available.saturating_sub(skip as usize);
         if slot.block_bytes == 1 || data >= left as usize {
             return available;
         }
-        // What was delivered ends with a block, or the command would not want whole ones any more.
+        // The delivered data ends with a block, because otherwise the command would not require whole blocks any more.
         available - data % slot.block_bytes as usize
     }
 
@@ -410,7 +414,7 @@ impl Qpair {
         pdu: &'a [u8],
         layout: &Layout,
     ) -> Result<Option<RxEvent<'a>>, QpairError> {
-        let is_new = self.rx == RxState::AwaitIcReq;
+        let is_new = self.rx == TargetRxState::AwaitIcReq;
         let state = if is_new { State::Initializing } else { State::Connecting };
         if !state.takes(layout.kind) {
             return Err(PeerMisbehaved::new(Fes::PduSequenceError, "ICReq out of order").into());
@@ -439,15 +443,17 @@ impl Qpair {
         }
         self.alignment =
             alignment_bytes(pdu.hpda).ok_or(PeerMisbehaved::field(10, "HPDA above 31"))?;
-        let asked = Digests::from_octet(pdu.dgst)
+        let requested = Digests::from_octet(pdu.dgst)
             .ok_or(PeerMisbehaved::field(11, "reserved digest bits"))?;
         let granted = self.config.digests;
-        self.digests =
-            Digests { header: asked.header && granted.header, data: asked.data && granted.data };
-        self.rx = RxState::Ready;
-        // Our own CPDA is 0: data from the host is aligned to dwords.
+        self.digests = Digests {
+            header: requested.header && granted.header,
+            data: requested.data && granted.data,
+        };
+        self.rx = TargetRxState::Ready;
+        // The target's own CPDA is 0: data from the host is aligned to dwords.
         self.framer.agree(self.digests, 4);
-        self.push(now, Tx::IcResp, &Parcel::control());
+        self.push(now, TargetTx::IcResp, &Parcel::control());
         Ok(Some(RxEvent::Initialized))
     }
 
@@ -463,12 +469,12 @@ impl Qpair {
         if !self.is_io {
             self.retire_event_request(pdu.sqe.cid.get());
         }
-        // A queue of N entries holds N - 1 commands; the one that frees a slot may be in a caravan.
+        // A queue of N entries holds N - 1 commands; the response that frees a slot may be in a caravan.
         if self.in_flight() >= u32::from(self.entries) + self.departing.len() as u32 {
             let what = "more commands than the submission queue holds";
             return Err(PeerMisbehaved::new(Fes::PduSequenceError, what).into());
         }
-        // What the control plane answers later it knows by that identifier.
+        // The control plane identifies commands that it completes later by that identifier.
         if !self.is_io && self.unanswered(pdu.sqe.cid.get()).is_some() {
             let what = "a command identifier that another command of the admin queue has";
             return Err(PeerMisbehaved::field(10, what).into());
@@ -478,19 +484,19 @@ impl Qpair {
         }
         let slot = self.take_slot(&pdu.sqe, in_capsule_bytes);
         if in_capsule_bytes > 0 {
-            self.rx = RxState::InData { slot, last: true };
+            self.rx = TargetRxState::InData { slot, last: true };
         }
         Ok(Some(RxEvent::Command { slot, sqe: &pdu.sqe, in_capsule_bytes }))
     }
 
     fn take_slot(&mut self, sqe: &Sqe, data_bytes: u32) -> u16 {
         let state = match data_bytes {
-            0 => SlotState::Executing,
-            _ => SlotState::Receiving { by_r2t: false },
+            0 => TargetSlotState::Executing,
+            _ => TargetSlotState::Receiving { by_r2t: false },
         };
         let (result, status) = (0, Status::SUCCESS);
         let (urgency, is_unclassed) = urgency_of(sqe, self.is_io, self.class);
-        let slot = Slot {
+        let slot = TargetSlot {
             cid: sqe.cid.get(),
             state,
             corrupt: false,
@@ -512,7 +518,7 @@ impl Qpair {
         (self.slots.len() - 1) as u16
     }
 
-    /// Class of the command's namespace: its R2T and response are treated so unless the command says otherwise.
+    /// Applies the class of the command's namespace to its R2T and response, unless the command sets its own.
     pub fn set_class(&mut self, slot: u16, class: Class) {
         let slot = &mut self.slots[usize::from(slot)];
         if slot.is_unclassed {
@@ -520,23 +526,27 @@ impl Qpair {
         }
     }
 
-    /// Data of the command is delivered in whole blocks of `block_bytes`, each at once: what has come of an unfinished
-    /// one stays in the input. To be said before any of it has come.
+    /// Makes the command's data be delivered in whole blocks of `block_bytes`, each at once: the bytes of an incomplete
+    /// one stay in the input. To call before any data was received.
     pub fn deliver_whole(&mut self, slot: u16, block_bytes: u32) {
         let slot = &mut self.slots[usize::from(slot)];
         debug_assert_eq!(slot.received, 0, "the first block may have been delivered in parts");
         slot.block_bytes = block_bytes.max(1);
     }
 
-    /// Asks the host for the command's `data_bytes` (R2T); `Data` and `DataDone` events follow.
+    /// Requests the command's `data_bytes` from the host (R2T); data and a `DataDone` event follow.
     pub fn request_data(&mut self, now: Instant, slot: u16, data_bytes: u32) {
         let s = &mut self.slots[usize::from(slot)];
-        debug_assert_eq!(s.state, SlotState::Executing, "R2T for a command that has its data");
-        s.state = SlotState::Requesting;
+        debug_assert_eq!(
+            s.state,
+            TargetSlotState::Executing,
+            "R2T for a command that has its data"
+        );
+        s.state = TargetSlotState::Requesting;
         s.data_bytes = data_bytes;
         let (kind, urgency) = (Kind::R2t, s.urgency);
         let parcel = Parcel { kind, urgency, data_bytes: 0, request_bytes: data_bytes };
-        self.push(now, Tx::R2t { slot }, &parcel);
+        self.push(now, TargetTx::R2t { slot }, &parcel);
     }
 
     fn handle_h2c_data<'a>(
@@ -554,7 +564,7 @@ impl Qpair {
         let Some(slot) = self.slots.get(usize::from(number)) else {
             return Err(PeerMisbehaved::field(10, "TTAG of no R2T").into());
         };
-        if slot.state != (SlotState::Receiving { by_r2t: true }) {
+        if slot.state != (TargetSlotState::Receiving { by_r2t: true }) {
             return Err(PeerMisbehaved::field(10, "TTAG of no R2T outstanding").into());
         }
         if slot.cid != pdu.cccid.get() {
@@ -569,7 +579,7 @@ impl Qpair {
         if (pdu.ch.flags & flag::LAST != 0) != last {
             return Err(PeerMisbehaved::field(1, "LAST in the wrong H2CData").into());
         }
-        self.rx = RxState::InData { slot: number, last };
+        self.rx = TargetRxState::InData { slot: number, last };
         let slot = &mut self.slots[usize::from(number)];
         if last || end.is_none_or(|end| end.is_multiple_of(slot.block_bytes)) {
             return Ok(None);
@@ -580,7 +590,7 @@ impl Qpair {
 
     #[inline]
     fn handle_data(&mut self, data: &[u8], fill: &mut impl FnMut(u16, u32, &[u8])) {
-        let RxState::InData { slot: number, .. } = self.rx else { return };
+        let TargetRxState::InData { slot: number, .. } = self.rx else { return };
         let slot = &mut self.slots[usize::from(number)];
         fill(number, slot.received, data);
         slot.received += data.len() as u32;
@@ -588,23 +598,23 @@ impl Qpair {
 
     #[inline]
     fn handle_data_end<'a>(&mut self, intact: bool) -> Option<RxEvent<'a>> {
-        let RxState::InData { slot: number, last } = self.rx else { return None };
-        self.rx = RxState::Ready;
+        let TargetRxState::InData { slot: number, last } = self.rx else { return None };
+        self.rx = TargetRxState::Ready;
         let slot = &mut self.slots[usize::from(number)];
         slot.corrupt |= !intact;
         if !last {
             return None;
         }
-        slot.state = SlotState::Executing;
+        slot.state = TargetSlotState::Executing;
         Some(RxEvent::DataDone { slot: number, intact: !slot.corrupt })
     }
 
-    /// Answers a command that returns no data.
+    /// Queues the response of a command that returns no data.
     pub fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64) {
         self.push_response(now, slot, status, result, 0);
     }
 
-    /// Answers a command with `data_bytes` of the slot's data; the status is success.
+    /// Queues a successful response with `data_bytes` of the slot's data.
     #[inline]
     pub fn respond_with_data(&mut self, now: Instant, slot: u16, data_bytes: u32, result: u64) {
         self.push_response(now, slot, Status::SUCCESS, result, data_bytes);
@@ -613,30 +623,29 @@ impl Qpair {
     #[inline]
     fn push_response(&mut self, now: Instant, slot: u16, status: Status, result: u64, bytes: u32) {
         let s = &mut self.slots[usize::from(slot)];
-        debug_assert_eq!(s.state, SlotState::Executing, "a command is answered exactly once");
-        if s.state != SlotState::Executing {
-            return; // somebody else has the slot by now, and its data
+        debug_assert_eq!(s.state, TargetSlotState::Executing, "a command is answered exactly once");
+        if s.state != TargetSlotState::Executing {
+            return; // another command has the slot by now, and its data
         }
-        // A host that reuses its lowest free identifiers tells how many commands it has in flight.
+        // The identifiers show how many commands are in flight at a host that reuses its lowest free ones.
         let in_flight = u32::from(s.cid & (SLOTS_MAX - 1)) + 1;
         self.out.batcher_mut().set_in_flight(in_flight.saturating_sub(self.in_store).max(1));
-        s.state = SlotState::Responding;
+        s.state = TargetSlotState::Responding;
         let request_bytes = s.data_bytes.max(bytes);
         (s.status, s.result, s.data_bytes) = (status, result, bytes);
         s.answered = now;
         let kind = if bytes > 0 { Kind::ResponseData } else { Kind::Response };
         let parcel = Parcel { kind, urgency: s.urgency, data_bytes: bytes, request_bytes };
-        self.push(now, Tx::Response { slot }, &parcel);
+        self.push(now, TargetTx::Response { slot }, &parcel);
     }
 
-    /// Fills `caravan` with what a doorbell has released, within the policy's limits; `false` when
-    /// nothing was added.
+    /// Fills `caravan` with released entries, within the policy's limits. Returns false if none was added.
     pub fn poll_tx(&mut self, caravan: &mut impl Caravan) -> bool {
         let mut load = Load::default();
         while caravan.has_room() {
             let slots = &self.slots;
-            let size = |tx: &Tx| match *tx {
-                Tx::Response { slot } => slots[usize::from(slot)].data_bytes,
+            let size = |tx: &TargetTx| match *tx {
+                TargetTx::Response { slot } => slots[usize::from(slot)].data_bytes,
                 _ => 0,
             };
             let Some(tx) = self.out.next(&mut load, size, |_| false) else { break };
@@ -645,22 +654,22 @@ impl Qpair {
         load.count() > 0
     }
 
-    /// Whether something released waits for a caravan.
+    /// True if released entries wait for a caravan.
     #[must_use]
     #[inline]
     pub fn has_tx(&self) -> bool {
         self.out.batcher().released() > 0
     }
 
-    fn emit(&mut self, tx: &Tx, caravan: &mut impl Caravan) {
+    fn emit(&mut self, tx: &TargetTx, caravan: &mut impl Caravan) {
         match *tx {
-            Tx::IcResp => {
+            TargetTx::IcResp => {
                 let pdu = IcResp::new(self.digests, 0, self.config.maxh2cdata);
                 put_header(caravan, &pdu.ch, &pdu, Digests::default());
             }
-            Tx::R2t { slot } => self.emit_r2t(slot, caravan),
-            Tx::Response { slot } => self.emit_response(slot, caravan),
-            Tx::Term { error } => {
+            TargetTx::R2t { slot } => self.emit_r2t(slot, caravan),
+            TargetTx::Response { slot } => self.emit_response(slot, caravan),
+            TargetTx::Term { error } => {
                 let pdu = TermReq::new(false, error.fes, error.fei, 0);
                 put_header(caravan, &pdu.ch, &pdu, Digests::default());
             }
@@ -669,7 +678,7 @@ impl Qpair {
 
     fn emit_r2t(&mut self, number: u16, caravan: &mut impl Caravan) {
         let slot = &mut self.slots[usize::from(number)];
-        slot.state = SlotState::Receiving { by_r2t: true };
+        slot.state = TargetSlotState::Receiving { by_r2t: true };
         let ch = CommonHeader::new(PduType::R2t, 0, self.digests, 1);
         let (cccid, ttag) = (slot.cid.into(), number.into());
         let (r2to, r2tl) = (0.into(), slot.data_bytes.into());
@@ -679,11 +688,11 @@ impl Qpair {
 
     fn emit_response(&mut self, number: u16, caravan: &mut impl Caravan) {
         let slot = &mut self.slots[usize::from(number)];
-        slot.state = SlotState::Departing;
+        slot.state = TargetSlotState::Departing;
         self.departing.push(number);
         let slot = *slot;
         if slot.data_bytes > 0 {
-            // Without SQ flow control nobody needs SQHD: the data says "success" itself.
+            // Without SQ flow control SQHD is not needed: the data PDU itself reports success.
             let success = !self.sq_flow_control && slot.result == 0;
             self.emit_data(number, &slot, success, caravan);
             if success {
@@ -697,7 +706,7 @@ impl Qpair {
     }
 
     #[inline]
-    fn emit_data(&self, number: u16, slot: &Slot, success: bool, caravan: &mut impl Caravan) {
+    fn emit_data(&self, number: u16, slot: &TargetSlot, success: bool, caravan: &mut impl Caravan) {
         let length = slot.data_bytes;
         let mut ch = CommonHeader::new(PduType::C2hData, length, self.digests, self.alignment);
         ch.flags |= flag::LAST | if success { flag::SUCCESS } else { 0 };
@@ -713,34 +722,34 @@ impl Qpair {
         caravan.payload(number, 0, length, self.digests.data);
     }
 
-    /// Slots whose responses are in the caravan.
+    /// Returns the slots whose responses are in the caravan.
     #[must_use]
     #[inline]
     pub fn departing(&self) -> &[u16] {
         &self.departing
     }
 
-    /// When the command in a slot was answered.
+    /// Returns when the response of a slot was queued.
     #[must_use]
     pub fn answered(&self, slot: u16) -> Instant {
         self.slots[usize::from(slot)].answered
     }
 
-    /// The caravan has left: its slots are free again, each handed to `release` with its command's identifier and when
-    /// it was answered.
+    /// Records that the caravan was sent: its slots are free again. Passes each to `release` with its command's
+    /// identifier and the time of its response.
     #[inline]
     pub fn sent(&mut self, mut release: impl FnMut(u16, u16, Instant)) {
         for number in self.departing.drain(..) {
             let slot = &mut self.slots[usize::from(number)];
-            slot.state = SlotState::Free;
+            slot.state = TargetSlotState::Free;
             self.free.push(number);
             release(number, slot.cid, slot.answered);
         }
     }
 }
 
-/// Admin and fabrics commands are answered without delay; others may say how they want to be treated, or leave
-/// that to their namespace and connection, of `class` (`true`).
+/// Returns the urgency of a command. Admin and fabrics commands are urgent; others may set a class, or use that of
+/// their namespace and connection, `class` (then the second value is true).
 #[inline]
 #[must_use]
 pub fn urgency_of(sqe: &Sqe, is_io: bool, class: Class) -> (Urgency, bool) {

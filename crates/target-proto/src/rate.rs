@@ -1,9 +1,9 @@
-//! Limits on what a namespace, or a host, may do in a second.
+//! Rate limits of a namespace or a host.
 //!
-//! A limit is a point in time: when the next command may begin. Each command moves it by what the command costs at the
-//! limit's rate (the generic cell rate algorithm), and begins when its own point has come, or up to half a millisecond
-//! later. So commands wait in the order in which they came, nobody asks twice, and there is no timer but the one of the
-//! first that waits. Reactors share a limit without a lock. Who has no limit never comes here.
+//! A limit is a point in time: the start of the next command. Each command moves it by its cost at the limit's rate
+//! (the generic cell rate algorithm). The command begins at its own point, or up to half a millisecond later. So
+//! commands begin in the order of arrival, none has to check twice, and the only timer is that of the first waiting
+//! command. Reactors share a limit without a lock. Commands without a limit skip all of this.
 
 use super::io::IoCommand;
 use core::fmt;
@@ -12,40 +12,40 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
-/// What may be caught up on after a time with less, unless told otherwise.
+/// Default burst: duration whose unused quota may be used at once.
 pub const BURST: Duration = Duration::from_millis(5);
-/// The longest time of which that can be.
+/// Longest burst.
 pub const BURST_MAX: Duration = Duration::from_secs(60);
 
-/// Commands that wait begin in steps of this: each on its own would wake a core that others use.
-const TOGETHER: Duration = Duration::from_micros(500);
-/// That is at most such a part of the burst, by which nobody gets less for having waited longer.
+/// Step of the start times of waiting commands: each with its own start would wake a core that others use.
+const START_STEP: Duration = Duration::from_micros(500);
+/// Divisor of the burst that limits this step, so that waiting longer costs no throughput.
 const PARTS_OF_BURST: u64 = 10;
 
 /// Picoseconds of a second.
 const SECOND_PS: u64 = 1_000_000_000_000;
 
-/// How much there may be in a second. `None` is as much as there is.
+/// Rates per second. `None` is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Rates {
     /// Commands that read or write.
     pub iops: Option<NonZeroU64>,
-    /// Of these, reads.
+    /// Commands that read.
     pub read_iops: Option<NonZeroU64>,
-    /// Of these, writes.
+    /// Commands that write.
     pub write_iops: Option<NonZeroU64>,
-    /// Octets that are read or written.
+    /// Bytes read and written.
     pub bandwidth: Option<NonZeroU64>,
-    /// Of these, octets that are read.
+    /// Bytes read.
     pub read_bandwidth: Option<NonZeroU64>,
-    /// Of these, octets that are written.
+    /// Bytes written.
     pub write_bandwidth: Option<NonZeroU64>,
-    /// After a time with less than that, so much of it may be caught up on at once; `None`: [`BURST`].
+    /// Duration whose unused quota may be used at once; `None`: [`BURST`].
     pub burst: Option<Duration>,
 }
 
 impl Rates {
-    /// As much as there is.
+    /// No limits.
     pub const UNLIMITED: Rates = Rates {
         iops: None,
         read_iops: None,
@@ -56,13 +56,13 @@ impl Rates {
         burst: None,
     };
 
-    /// Whether anything is limited.
+    /// True if any rate is limited.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.each().iter().any(Option::is_some)
     }
 
-    /// In the order of [`RateLimit`]'s points: commands, then octets, of both, reads, writes.
+    /// Returns the rates in the order of [`RateLimit`]'s points: commands, then bytes, each total, reads, writes.
     fn each(&self) -> [Option<NonZeroU64>; 6] {
         [
             self.iops,
@@ -75,7 +75,7 @@ impl Rates {
     }
 }
 
-/// For people.
+/// Text for logs and replies.
 impl fmt::Display for Rates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names =
@@ -91,23 +91,23 @@ impl fmt::Display for Rates {
     }
 }
 
-/// One of the rates, and how far it is used.
+/// Limit of one rate, with its use.
 #[derive(Debug, Default)]
-struct Point {
-    /// What a command or an octet takes, in picoseconds; 0: nothing.
+struct RatePoint {
+    /// Cost of a command or a byte, in picoseconds; 0: unlimited.
     cost_ps: u64,
-    /// When all that was let go has taken its time, in nanoseconds.
+    /// Time at which all admitted units are paid for, in nanoseconds.
     next: AtomicU64,
 }
 
-impl Point {
-    /// What `units` take, in nanoseconds; `None`: nothing.
+impl RatePoint {
+    /// Returns the cost of `units` in nanoseconds; `None`: unlimited.
     fn cost(&self, units: u64) -> Option<u64> {
         let is_limited = self.cost_ps != 0 && units != 0;
         is_limited.then(|| (u128::from(self.cost_ps) * u128::from(units) / 1000) as u64)
     }
 
-    /// When `units` that come now may begin. Their time is taken.
+    /// Returns when `units` that arrive now may begin, and charges them.
     fn take(&self, now: u64, units: u64, burst: u64) -> u64 {
         let Some(cost) = self.cost(units) else { return now };
         let after = |next: u64| Some(next.max(now).saturating_add(cost));
@@ -115,7 +115,7 @@ impl Point {
         next.max(now).saturating_sub(burst)
     }
 
-    /// The time of `units` that have waited, and do not begin, is there for others.
+    /// Refunds `units` that have waited and do not begin.
     fn give_back(&self, units: u64) {
         let Some(cost) = self.cost(units) else { return };
         let after = |next: u64| Some(next.saturating_sub(cost));
@@ -123,45 +123,45 @@ impl Point {
     }
 }
 
-/// A limit that is kept: [`Rates`] with how far they are used. All reactors share it. Other rates are another limit.
+/// A rate limit: [`Rates`] with their use, shared by all reactors. Other rates are another limit.
 #[derive(Debug, Default)]
 pub struct RateLimit {
-    points: [Point; 6],
-    /// In nanoseconds.
+    points: [RatePoint; 6],
+    /// Burst in nanoseconds.
     burst: u64,
 }
 
 impl RateLimit {
-    /// A limit that nothing has used yet.
+    /// Creates an unused limit.
     #[must_use]
     pub fn new(rates: &Rates) -> Self {
         let burst = rates.burst.unwrap_or(BURST).min(BURST_MAX).as_nanos() as u64;
-        let points = rates.each().map(|rate| Point {
+        let points = rates.each().map(|rate| RatePoint {
             cost_ps: rate.map_or(0, |rate| (SECOND_PS / rate).max(1)),
             next: AtomicU64::new(0),
         });
         RateLimit { points, burst }
     }
 
-    /// When a command that comes now may begin. Its time is taken.
+    /// Returns when a command that arrives now may begin, and charges it.
     #[must_use]
     pub fn take(&self, now: Instant, command: &IoCommand) -> Instant {
         let units = self.units(command).into_iter().flatten();
         let begins = units.map(|(point, units)| point.take(now.0, units, self.burst));
         match begins.fold(now.0, u64::max) {
             begins if begins == now.0 => now,
-            begins => Instant(together(begins, self.burst)),
+            begins => Instant(round_start(begins, self.burst)),
         }
     }
 
-    /// A command that has waited for its time does not begin: others may have that. Those that wait already keep theirs.
+    /// Refunds a command that has waited and does not begin. Waiting commands keep their start.
     pub fn give_back(&self, command: &IoCommand) {
         let units = self.units(command).into_iter().flatten();
         units.for_each(|(point, units)| point.give_back(units));
     }
 
-    /// What a command takes of each point that counts for it.
-    fn units(&self, command: &IoCommand) -> Option<[(&Point, u64); 4]> {
+    /// Returns a command's units for each point that applies to it.
+    fn units(&self, command: &IoCommand) -> Option<[(&RatePoint, u64); 4]> {
         let (is_write, bytes) = load(command)?;
         let own = if is_write { 2 } else { 1 };
         let units = [(0, 1), (own, 1), (3, bytes), (3 + own, bytes)];
@@ -169,13 +169,14 @@ impl RateLimit {
     }
 }
 
-/// When those begin that might at that time, or some time before it.
-fn together(begins: u64, burst: u64) -> u64 {
-    let step = (TOGETHER.as_nanos() as u64).min(burst / PARTS_OF_BURST).max(1);
+/// Rounds a start time up, so that waiting commands begin together.
+fn round_start(begins: u64, burst: u64) -> u64 {
+    let step = (START_STEP.as_nanos() as u64).min(burst / PARTS_OF_BURST).max(1);
     begins.div_ceil(step).saturating_mul(step)
 }
 
-/// Whether a command writes, and the octets that it moves; `None`: it is not limited, because others rely on it.
+/// Returns whether a command writes, and the bytes that it transfers; `None`: unlimited, because other hosts depend on
+/// it.
 fn load(command: &IoCommand) -> Option<(bool, u64)> {
     Some(match *command {
         IoCommand::Read { length, .. }
@@ -209,8 +210,8 @@ mod tests {
         NonZeroU64::new(number)
     }
 
-    /// Commands that begin in a second of a closed loop: each of `depth` comes again when it has begun and taken
-    /// `service` nanoseconds.
+    /// Returns the commands that begin within a second of a closed loop: each of `depth` repeats `service` nanoseconds
+    /// after its start.
     fn in_a_second(limit: &RateLimit, command: &IoCommand, depth: usize, service: u64) -> u64 {
         let mut comes: std::collections::BinaryHeap<_> =
             (0..depth).map(|_| std::cmp::Reverse(SECOND)).collect();
@@ -280,13 +281,13 @@ mod tests {
             (0..2_000).map(|_| limit.take(Instant(SECOND), &read(512)).0).collect();
         times.dedup();
         assert_eq!(times.len(), 1 + 30, "at once in a burst of 5 ms, then 15 ms in steps of 0.5");
-        // One at a time loses nothing by it.
+        // A queue depth of one loses nothing by it.
         let limit = RateLimit::new(&Rates { iops: rate(20_000), ..Rates::default() });
         let begun = in_a_second(&limit, &read(4096), 1, 5_000);
         assert!((19_800..20_200).contains(&begun), "{begun}");
     }
 
-    /// Whoever queues much and is gone keeps nobody else waiting.
+    /// A host that queues many commands and ends delays no other one.
     #[test]
     fn what_does_not_begin_takes_no_time() {
         let rates = Rates { iops: rate(100), write_bandwidth: rate(1 << 20), ..Rates::default() };
@@ -321,8 +322,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes when: in no time is more begun than the rate and the burst allow, and commands of one kind
-        /// begin in the order in which they came.
+        /// For any arrivals: no interval begins more commands than the rate and the burst allow, and commands of one
+        /// kind begin in the order of arrival.
         #[test]
         fn no_time_has_too_much(
             iops in 1_u64..5_000_000,

@@ -1,9 +1,9 @@
-//! Namespaces that went while hosts used them, and what has come under their NSIDs since.
+//! Removed namespaces that hosts may still use, and new ones under their NSIDs.
 //!
-//! A host that has not noticed yet goes on writing to the NSID. So what comes under it stays inactive for every
-//! controller that knew the old namespace, until its host has been shown that the NSID is inactive and has had
-//! time to act on it. Then it appears, with an event of its own: a namespace that goes, and another that comes. The same
-//! blocks appear as soon as the host has been shown that they went: what it still sends there is meant for them.
+//! A host that has not noticed the removal continues to write to the NSID. So a new namespace under it stays inactive
+//! for every controller that knew the old one. The host first has to read that the NSID is inactive, and needs time to
+//! react. Then the new one appears, with an event of its own: one namespace is removed, and another is added. The same
+//! blocks appear as soon as the host has read that they are gone: later writes of the host are meant for them.
 
 use super::config::NamespaceConfig;
 use super::identity::NamespaceId;
@@ -12,92 +12,92 @@ use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use std::collections::BTreeMap;
 
-/// What a host takes at most from reading that an NSID is inactive until it sends nothing more there. Linux reads
-/// the other namespaces first, about a millisecond each.
+/// Longest time from a host's read of an inactive NSID to its last command there. Linux reads the other namespaces
+/// first, about a millisecond each.
 pub(super) const NOTICE_TIME: Duration = Duration::from_secs(5);
 
 /// Identity and block size of a namespace's blocks; `None`: they have no identity.
-type Blocks = Option<(NamespaceId, u8)>;
+type BlockIdentity = Option<(NamespaceId, u8)>;
 
-fn blocks(config: &NamespaceConfig) -> Blocks {
+fn blocks(config: &NamespaceConfig) -> BlockIdentity {
     Some((config.id?, config.lba_shift))
 }
 
-/// A namespace that went while the controller had it.
+/// A namespace that was removed while the controller had it.
 #[derive(Debug)]
-struct Removed {
-    blocks: Blocks,
-    /// When the host was shown that the NSID is inactive.
+struct RemovedNamespace {
+    blocks: BlockIdentity,
+    /// Time at which the host has read that the NSID is inactive.
     shown: Option<Instant>,
-    /// The same blocks are under the NSID again.
+    /// True if the same blocks are under the NSID again.
     is_back: bool,
 }
 
-impl Removed {
-    /// When it is no longer hidden; `None`: the host has to be shown first that it went.
+impl RemovedNamespace {
+    /// Returns when the NSID is no longer hidden; `None`: the host has to read first that it is inactive.
     fn deadline(&self) -> Option<Instant> {
         let time = if self.is_back { Duration::ZERO } else { NOTICE_TIME };
         Some(self.shown? + time)
     }
 }
 
-/// NSIDs whose namespace went while the controller had it.
+/// NSIDs whose namespace was removed while the controller had it.
 #[derive(Debug, Default)]
 pub(super) struct RemovedNamespaces {
-    removed: BTreeMap<u32, Removed>,
+    removed: BTreeMap<u32, RemovedNamespace>,
 }
 
 impl RemovedNamespaces {
-    /// The namespace `old` has gone.
+    /// Records the removal of the namespace `old`.
     pub(super) fn add(&mut self, nsid: u32, old: Option<&NamespaceConfig>) {
-        // What came while it was hidden is not what the host knows.
+        // The host does not know a namespace that was added while the NSID was hidden.
         let known = self.removed.remove(&nsid).map(|removed| removed.blocks);
         let blocks = known.unwrap_or_else(|| old.and_then(blocks));
-        self.removed.insert(nsid, Removed { blocks, shown: None, is_back: false });
+        self.removed.insert(nsid, RemovedNamespace { blocks, shown: None, is_back: false });
     }
 
-    /// The namespace `new` is there now.
-    pub(super) fn come(&mut self, nsid: u32, new: Option<&NamespaceConfig>) {
+    /// Records that the namespace `new` exists now.
+    pub(super) fn note_added(&mut self, nsid: u32, new: Option<&NamespaceConfig>) {
         if let Some(removed) = self.removed.get_mut(&nsid) {
             let new = new.and_then(blocks);
             removed.is_back = new.is_some() && new == removed.blocks;
         }
     }
 
-    /// Whether nothing is hidden.
+    /// True if nothing is hidden.
     pub(super) fn is_empty(&self) -> bool {
         self.removed.is_empty()
     }
 
-    /// `nsid` is hidden no more.
+    /// Ends the hiding of `nsid`.
     pub(super) fn reveal(&mut self, nsid: u32) {
         self.removed.remove(&nsid);
     }
 
-    /// Whether `nsid` is inactive, whatever is there now.
+    /// True if `nsid` is inactive, even if a namespace has it now.
     pub(super) fn hides(&self, nsid: u32) -> bool {
         self.removed.contains_key(&nsid)
     }
 
-    /// The host was shown which of `nsids` are inactive.
+    /// Records that the host has read which of `nsids` are inactive.
     pub(super) fn show(&mut self, nsids: impl RangeBounds<u32>, now: Instant) {
         for (_, removed) in self.removed.range_mut(nsids) {
             removed.shown.get_or_insert(now);
         }
     }
 
-    /// When the first of those that the host was shown has had its time.
+    /// Returns the earliest deadline of an NSID that the host has read.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.deadlines().min()
     }
 
     pub(super) fn deadlines(&self) -> impl Iterator<Item = Instant> {
-        self.removed.values().filter_map(Removed::deadline)
+        self.removed.values().filter_map(RemovedNamespace::deadline)
     }
 
-    /// NSIDs, and whether each has had its time.
-    pub(super) fn ripe(&self, now: Instant) -> impl Iterator<Item = (u32, bool)> {
-        let ripe = move |removed: &Removed| removed.deadline().is_some_and(|at| at <= now);
-        self.removed.iter().map(move |(nsid, removed)| (*nsid, ripe(removed)))
+    /// Returns all NSIDs; true for those whose deadline has passed.
+    pub(super) fn due(&self, now: Instant) -> impl Iterator<Item = (u32, bool)> {
+        let due = move |removed: &RemovedNamespace| removed.deadline().is_some_and(|at| at <= now);
+        self.removed.iter().map(move |(nsid, removed)| (*nsid, due(removed)))
     }
 }

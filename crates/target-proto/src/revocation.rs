@@ -1,11 +1,11 @@
-//! Controllers that end as keys, TLS or listeners change: those that would not be let in any more as they were
-//! ([`Target::end_unadmitted`]), or whose hosts have no key any more.
+//! End of controllers after changes of keys, TLS or listeners: those that would not be admitted any more
+//! ([`Target::end_unadmitted`]), and those whose hosts have no key any more.
 
-use super::authentication::{Asked, Authentication};
-use super::carrier::{Admission, Carrier};
+use super::authentication::{Authentication, AuthenticationRequirement};
+use super::carrier::{Carrier, QueueAdmission};
 use super::connected::Connected;
 use super::control::Target;
-use super::controller::Controller;
+use super::controller::TargetController;
 use super::kind::ControllerKind;
 use super::listen::{self, Listener, TlsUse};
 use super::target_event::CloseReason;
@@ -13,16 +13,16 @@ use core::net::SocketAddr;
 use roadtrain_proto::security::TlsHosts;
 use roadtrain_proto::security::dhchap::Concatenation;
 
-/// Everything that decides about the admission of a queue, apart from its names.
-struct Rules<'a> {
+/// Settings that decide on the admission of a queue, apart from its names.
+struct AdmissionRules<'a> {
     authentication: &'a Authentication,
     tls_hosts: &'a TlsHosts,
     listeners: &'a [Listener],
 }
 
-impl Rules<'_> {
-    /// The carrier of a plain queue by now: its listener may have another use of TLS. `None` where that takes nothing
-    /// but TLS.
+impl AdmissionRules<'_> {
+    /// Returns the current carrier of a plain queue, whose listener may have another use of TLS now. `None` if the
+    /// listener accepts only TLS.
     fn carrier(&self, carrier: Carrier, local: SocketAddr) -> Option<Carrier> {
         if carrier.is_secured() {
             return Some(carrier);
@@ -40,9 +40,9 @@ impl Rules<'_> {
         }
     }
 
-    /// True if a queue of that controller would be let in again as it was.
-    fn admits(&self, controller: &Controller, qid: u16, admission: Admission) -> bool {
-        let Admission { carrier, is_authenticated } = admission;
+    /// True if a queue of that controller would be admitted again.
+    fn admits(&self, controller: &TargetController, qid: u16, admission: QueueAdmission) -> bool {
+        let QueueAdmission { carrier, is_authenticated } = admission;
         let (host, subsystem) = (&*controller.hostnqn, &*controller.subnqn);
         let Some(carrier) = self.carrier(carrier, controller.local) else { return false };
         let is_discovery = controller.kind == ControllerKind::Discovery;
@@ -53,41 +53,43 @@ impl Rules<'_> {
             return false;
         }
         let concatenation = authentication.concatenation(carrier, qid, subsystem);
-        let asks = || authentication.asks(host, subsystem, is_discovery, concatenation).is_some();
-        is_authenticated || carrier == Carrier::Generated || !asks()
+        let is_required = || {
+            authentication.requirement_for(host, subsystem, is_discovery, concatenation).is_some()
+        };
+        is_authenticated || carrier == Carrier::Generated || !is_required()
     }
 }
 
 impl Target {
-    /// Proof that the host of a queue is asked for by now.
+    /// Returns the authentication currently required of a queue's host.
     #[must_use]
-    pub fn asked(&self, connected: &Connected) -> Option<Asked> {
+    pub fn requirement(&self, connected: &Connected) -> Option<AuthenticationRequirement> {
         let is_discovery = connected.kind == ControllerKind::Discovery;
         let concatenation = Concatenation::Refused;
         let (hostnqn, subnqn) = (&connected.hostnqn, &connected.subnqn);
-        self.config.authentication.asks(hostnqn, subnqn, is_discovery, concatenation)
+        self.config.authentication.requirement_for(hostnqn, subnqn, is_discovery, concatenation)
     }
 
     /// True if a host has the same keys as when it connected this queue.
     #[must_use]
     pub fn has_keys_of(&self, connected: &Connected) -> bool {
-        let keys = |asked: Option<&Asked>| {
-            asked.map(|asked| (asked.parties.clone(), asked.former.clone()))
+        let keys = |requirement: Option<&AuthenticationRequirement>| {
+            requirement.map(|requirement| (requirement.parties.clone(), requirement.former.clone()))
         };
-        keys(self.asked(connected).as_ref()) == keys(connected.asked.as_deref())
+        keys(self.requirement(connected).as_ref()) == keys(connected.requirement.as_deref())
     }
 
-    /// Ends the controllers that would not be let in any more as they were, by these rules.
+    /// Ends the controllers that these settings would not admit any more.
     pub(super) fn end_unadmitted(
         &mut self,
         authentication: &Authentication,
         listeners: &[Listener],
     ) {
-        let rules = Rules { authentication, tls_hosts: &self.tls_hosts, listeners };
-        let is_admitted = |one: &Controller| {
+        let rules = AdmissionRules { authentication, tls_hosts: &self.tls_hosts, listeners };
+        let is_admitted = |one: &TargetController| {
             let mut queues = one.admissions.iter();
             let is_there = |qid: u16| qid == 0 || one.queues.contains(&qid);
-            queues.all(|(&qid, &way)| !is_there(qid) || rules.admits(one, qid, way))
+            queues.all(|(&qid, &admission)| !is_there(qid) || rules.admits(one, qid, admission))
         };
         let ended = self.controllers.values().filter(|one| !is_admitted(one));
         let ended: Vec<u16> = ended.map(|one| one.cntlid).collect();
@@ -96,8 +98,8 @@ impl Target {
         }
     }
 
-    /// The hosts that have a key for TLS by now. Controllers of those that have none any more end, as do connections
-    /// that were secured and are not any controller's yet, and plain ones of hosts that have to use TLS now.
+    /// Sets the hosts that have a key for TLS. Controllers of hosts that have none any more end. So do secured
+    /// connections without a controller, and plain ones of hosts that have to use TLS now.
     pub fn set_tls_hosts(&mut self, hosts: TlsHosts) {
         let had = std::mem::replace(&mut self.tls_hosts, hosts);
         let have = self.tls_hosts.clone();
@@ -123,7 +125,7 @@ impl Target {
         self.end(ended);
     }
 
-    /// The controllers of such hosts at such subsystems.
+    /// Returns the controllers of hosts at subsystems for which `is_meant` is true.
     fn controllers_of(&self, is_meant: impl Fn(&str, &str) -> bool) -> Vec<u16> {
         let all = self.controllers.values();
         let meant = all.filter(|one| is_meant(&one.hostnqn, &one.subnqn));

@@ -1,12 +1,12 @@
-//! A connection at the target: which state it is in, what may be done in that state, and what is left of it at its end.
+//! State of a connection at the target, the commands allowed in each state, and the leftovers at its end.
 //!
 //! ```text
 //! Securing -> Initializing -> Connecting -> Authenticating -> Live -> Draining -> Ended
-//!    TLS         ICReq          Connect        AUTH_Send...    I/O      none      only what is in a store
+//!    TLS         ICReq          Connect        AUTH_Send...    I/O      none      only commands in a store
 //! ```
 //!
-//! A state that the listener's [`Settings`] do not ask for is passed through at once. A connection may end in every
-//! state. [`State::takes`] and [`State::admits`] are the tables of what may come.
+//! A state that the listener's [`Settings`] do not require is skipped. A connection may end in every state.
+//! [`State::takes`] and [`State::admits`] are the tables of allowed PDUs and commands.
 
 use super::io::IoCommand;
 use super::pauses;
@@ -14,7 +14,8 @@ use super::presence::{Presence, Presences};
 use super::stability::User;
 pub use super::state::{Request, State};
 use super::{
-    Authenticator, CloseReason, ConnectRefused, Connected, Target, Usage, Verdict, connect,
+    AuthenticationResult, Authenticator, CloseReason, ConnectRefused, Connected, Target, Usage,
+    connect,
 };
 use core::time::Duration;
 pub use roadtrain_proto::security::{Channel, SecuredAs};
@@ -26,76 +27,76 @@ use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What a listener asks of its connections.
+/// Requirements of a listener for its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Settings {
-    /// They are secured before their first PDU.
+    /// True if connections are secured before their first PDU.
     pub secures: bool,
-    /// They could have been secured, and are not.
+    /// True if connections could have been secured, and are not.
     pub declined_tls: bool,
-    /// Whether frames are sealed; over TCP there are none.
+    /// Use of frame sealing; TCP has none.
     pub seals: SealUse,
 }
 
-/// A connection.
+/// State of a connection.
 #[derive(Debug)]
 pub struct Session {
     state: State,
-    /// The queue is an I/O queue.
+    /// True if the queue is an I/O queue.
     is_io: bool,
-    /// Who is at the other end of a secured stream.
+    /// Host and subsystem of the TLS key of a secured connection.
     secured_as: Option<SecuredAs>,
-    /// It could have been secured, and is not.
+    /// True if it could have been secured, and is not.
     declined_tls: bool,
-    /// The queue that its Connect has claimed, until it is granted.
+    /// Queue that its Connect has claimed, until it is granted.
     claim: Option<Box<Connected>>,
-    /// The queue, once it was granted.
+    /// Queue, once it was granted.
     connected: Option<Box<Connected>>,
-    /// The proof that its host is asked for.
+    /// Authentication required of its host.
     authenticator: Option<Box<Authenticator>>,
     seals: SealUse,
-    /// A sealed frame of the host's has come: it has the keys that its authentication has left.
+    /// True once a sealed frame of the host was received: it has the keys from its authentication.
     is_sealed: bool,
-    /// Its host was authenticated, has begun again, and has to end it by then.
-    proves_by: Option<Instant>,
-    computing: Computing,
-    /// The controller as stores know it.
+    /// Deadline of a repeated authentication.
+    reauthenticates_by: Option<Instant>,
+    computing: ComputingTime,
+    /// Identity of the controller for stores.
     user: Option<Arc<User>>,
-    /// Of the host, known even when the controller is gone.
+    /// Registration of the connection, which outlives the controller.
     presence: Option<Presence>,
-    /// The controller that has given the queue up, by a reset or Disconnect, and waits until it has ended.
-    given_up_by: Option<u16>,
+    /// Controller that has closed the queue, by a reset or Disconnect, and waits for its end.
+    closed_by: Option<u16>,
     /// Slots of commands that wait for others: Connects, and shutdowns.
     postponed: Vec<u16>,
-    /// When the first Connect came that has not been answered.
+    /// Arrival of the first Connect that is not completed.
     connecting: Option<Instant>,
-    /// Commands in a store.
+    /// Number of commands in a store.
     in_store: u32,
-    /// A command has come since the control plane was told that the host is there.
-    heard: bool,
-    /// What the SMART log has not been told yet.
+    /// True if a command was received since traffic was last reported to the control plane.
+    has_received: bool,
+    /// Usage not yet added to the SMART log.
     usage: Usage,
-    /// Units of data of which it has been told.
+    /// Units of data added to the SMART log.
     units: u64,
 }
 
-/// What is computed for an authentication: the host waits for that, so it is not the host's time. Each authentication
-/// needs two, and has no more: otherwise a host that lets us compute could stay as long as it likes.
+/// Time of computations for an authentication, which does not count as the host's time. Each authentication has exactly
+/// two: otherwise a host could prolong its time by requesting computations.
 #[derive(Debug, Default)]
-struct Computing {
-    /// Since when, if something is.
+struct ComputingTime {
+    /// Start of the current computation.
     since: Option<Instant>,
-    /// How often something was.
+    /// Number of computations begun.
     count: u8,
-    /// The time that it took, and that the host has not been given back.
+    /// Duration of computations that the host was not credited for yet.
     spared: Duration,
 }
 
 /// Computations of an authentication: the public value, and the secret of both ends.
 const COMPUTED_MAX: u8 = 2;
 
-impl Computing {
-    /// It is so now.
+impl ComputingTime {
+    /// Records whether a computation is running.
     fn note(&mut self, now: Instant, is_computing: bool) {
         if !is_computing {
             self.add_time(now);
@@ -116,40 +117,40 @@ impl Computing {
 /// Consequences of a pause for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AfterPause {
-    /// Its commands that have not begun do not begin.
+    /// True if its commands that have not begun are cancelled.
     pub cancels: bool,
-    /// Its keep-alive timer has expired: it closes.
+    /// True if its keep-alive timer has expired: it closes.
     pub closes: bool,
 }
 
-/// What is left to be told when nothing of a connection is left.
+/// Final report of a connection of which nothing is left.
 #[derive(Debug)]
-pub struct Leaving {
+pub struct ConnectionEnd {
     presence: Option<Presence>,
-    /// A queue that was never granted.
+    /// Queue that was never granted.
     claim: Option<Box<Connected>>,
-    /// Its queue, which the controller still knows.
+    /// Queue that the controller still has.
     connected: Option<Box<Connected>>,
-    /// The controller that waits for its end.
-    given_up_by: Option<u16>,
+    /// Controller that waits for its end.
+    closed_by: Option<u16>,
 }
 
-impl Leaving {
-    /// Tells it.
-    pub fn tell<C: Copy>(&self, target: &mut Target, presences: &mut Presences<C>) {
+impl ConnectionEnd {
+    /// Sends the report.
+    pub fn report<C: Copy>(&self, target: &mut Target, presences: &mut Presences<C>) {
         self.presence.iter().for_each(|presence| presences.leave(presence));
         self.claim.iter().for_each(|claim| target.withdraw(claim));
         if let Some(connected) = &self.connected {
             target.disconnect(connected.cntlid, connected.qid);
         }
-        if let Some(cntlid) = self.given_up_by {
+        if let Some(cntlid) = self.closed_by {
             target.drained(cntlid);
         }
     }
 }
 
 impl Session {
-    /// A connection that has just come.
+    /// Creates the state of a new connection.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Session {
@@ -162,21 +163,21 @@ impl Session {
             authenticator: None,
             seals: settings.seals,
             is_sealed: false,
-            proves_by: None,
-            computing: Computing::default(),
+            reauthenticates_by: None,
+            computing: ComputingTime::default(),
             user: None,
             presence: None,
-            given_up_by: None,
+            closed_by: None,
             postponed: Vec::new(),
             connecting: None,
             in_store: 0,
-            heard: false,
+            has_received: false,
             usage: Usage::default(),
             units: 0,
         }
     }
 
-    /// Where it is.
+    /// Returns the state.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
@@ -188,26 +189,26 @@ impl Session {
         }
     }
 
-    /// The stream's handshake has succeeded, with a key of these two.
+    /// Records a successful TLS handshake, with a key of this host and subsystem.
     pub fn secured(&mut self, secured_as: SecuredAs) {
         self.secured_as = Some(secured_as);
         self.step(State::Securing, State::Initializing);
     }
 
-    /// The transport is set up: ICReq has come, or a link was joined.
+    /// Records that the transport is initialized: ICReq was received, or a link was joined.
     pub fn initialized(&mut self) {
         self.step(State::Initializing, State::Connecting);
     }
 
-    /// Whether the names in a Connect's data are those that the stream was secured with.
+    /// Checks that the names in a Connect's data are those of the connection's TLS key.
     ///
     /// # Errors
-    /// The field and its value, with the status to answer.
+    /// The field and its value, with the status of the completion.
     pub fn admits_names(&self, data: &[u8]) -> Result<(), ConnectRefused> {
         self.secured_as.as_ref().map_or(Ok(()), |secured_as| connect::check_names(secured_as, data))
     }
 
-    /// What carries it.
+    /// Returns the security of the connection.
     #[must_use]
     pub fn channel(&self) -> Channel<'_> {
         match &self.secured_as {
@@ -217,28 +218,27 @@ impl Session {
         }
     }
 
-    /// Connect has succeeded: the queue is claimed. [`Session::take_granted`] follows.
+    /// Records a successful Connect, which has claimed a queue. [`Session::take_granted`] follows.
     pub fn connected(&mut self, connected: Connected) {
         self.is_io = connected.qid > 0;
         self.user = Some(Arc::new(connected.user()));
-        self.authenticator = connected
-            .asked
-            .as_ref()
-            .map(|asked| Box::new(Authenticator::new(asked, self.seals, connected.context)));
+        self.authenticator = connected.requirement.as_ref().map(|requirement| {
+            Box::new(Authenticator::new(requirement, self.seals, connected.context))
+        });
         (self.claim, self.connecting) = (Some(Box::new(connected)), None);
         self.step(State::Connecting, State::Authenticating);
-        // Where frames have to be sealed somebody who cannot is never believed.
+        // If frames have to be sealed, a host that cannot seal them is never authenticated.
         if self.authenticator.is_none() && self.seals != SealUse::Required {
             self.authenticated();
         }
     }
 
-    /// The host is granted the queue that it has claimed, if it has proved who it is or need not. Called after
-    /// [`Session::connected`], [`Session::authenticates`] and [`Session::sealed`]; `true` once, when the queue exists.
-    /// `connection` is what its host's loss of it is seen by.
+    /// Grants the host its claimed queue, if it is authenticated or need not be. To call after [`Session::connected`],
+    /// [`Session::authenticates`] and [`Session::sealed`]. Returns true once, when the queue exists. `connection`
+    /// identifies the connection by which a loss is detected.
     ///
     /// # Errors
-    /// The reason for which it is refused: the connection is to end.
+    /// The refusal: the connection has to end.
     pub fn take_granted<C: Copy>(
         &mut self,
         now: Instant,
@@ -259,46 +259,47 @@ impl Session {
         Ok(true)
     }
 
-    /// The host has proved who it is.
+    /// Records that the host is authenticated.
     pub fn authenticated(&mut self) {
         self.step(State::Authenticating, State::Live);
     }
 
-    /// Whether its host has proved who it is, and has not begun again.
+    /// True if the host is authenticated, and has not begun to authenticate again.
     #[must_use]
     pub fn has_proved(&self) -> bool {
         let verdict = self.authenticator.as_ref().and_then(|one| one.verdict());
-        verdict == Some(Verdict::Authenticated)
+        verdict == Some(AuthenticationResult::Authenticated)
     }
 
-    /// The proof that its host is asked for.
+    /// Returns the authentication required of its host.
     pub fn authenticator(&mut self) -> Option<&mut Authenticator> {
         self.authenticator.as_deref_mut()
     }
 
-    /// An authentication has gone on: whether the connection ends, as the host is not who it says. One that was
-    /// authenticated before, and begins again, ends at once, or when the host has taken `time`; another is to hear why.
-    /// One whose host has made a PSK stays as it is: nothing more comes on it.
+    /// Applies progress of an authentication. Returns true if the connection ends because it has failed. A repeated
+    /// authentication that fails ends the connection at once, or after `time`; a first one lets the host receive the
+    /// reason. A connection whose host has generated a PSK stays as it is: nothing more arrives on it.
     pub fn authenticates(&mut self, now: Instant, time: Duration) -> bool {
         let Some(authenticator) = &self.authenticator else { return false };
         let begins_again = self.state == State::Live && authenticator.verdict().is_none();
-        if begins_again && self.proves_by.is_none() {
-            (self.proves_by, self.computing) = (Some(now + time), Computing::default());
+        if begins_again && self.reauthenticates_by.is_none() {
+            (self.reauthenticates_by, self.computing) =
+                (Some(now + time), ComputingTime::default());
         }
         self.computing.note(now, authenticator.is_computing());
         if self.computing.since.is_some()
             && let Some(connected) = &self.connected
         {
-            connected.shared.mark_traffic(); // the host is there, and waits for us
+            connected.shared.mark_traffic(); // the host is alive, and waits for the computation
         }
-        self.proves_by = self.proves_by.filter(|_| begins_again);
-        if let Some(by) = &mut self.proves_by {
+        self.reauthenticates_by = self.reauthenticates_by.filter(|_| begins_again);
+        if let Some(by) = &mut self.reauthenticates_by {
             *by += std::mem::take(&mut self.computing.spared);
         }
-        let has_failed = authenticator.verdict() == Some(Verdict::Failed);
+        let has_failed = authenticator.verdict() == Some(AuthenticationResult::Failed);
         let ends = has_failed || (authenticator.has_refused() && self.state == State::Live);
-        if authenticator.verdict() == Some(Verdict::Authenticated) {
-            // Who only passes on what the host has said has not its keys.
+        if authenticator.verdict() == Some(AuthenticationResult::Authenticated) {
+            // A relay that only forwards the host's messages does not have its keys.
             let is_sealed = self.is_sealed || !authenticator.seals();
             if is_sealed && !authenticator.concatenates() {
                 self.authenticated();
@@ -310,84 +311,86 @@ impl Session {
         ends
     }
 
-    /// What the lane's frames may be sealed with from now on: once. Nobody is believed before one was.
+    /// Takes the secret that seals the lane's frames from now on. It is returned once. No host is authenticated before
+    /// one was sealed.
     pub fn take_frame_secret(&mut self) -> Option<FrameSecret> {
         let secret = self.authenticator.as_mut()?.take_frame_secret();
         secret.filter(|_| !self.is_sealed)
     }
 
-    /// A sealed frame has come. Whether the host is authenticated by that.
+    /// Records a sealed frame. Returns true if that authenticates the host.
     pub fn sealed(&mut self) -> bool {
         let is_first = !std::mem::replace(&mut self.is_sealed, true);
         let verdict = self.authenticator.as_ref().and_then(|authenticator| authenticator.verdict());
-        let is_it = is_first && verdict == Some(Verdict::Authenticated);
+        let is_it = is_first && verdict == Some(AuthenticationResult::Authenticated);
         if is_it {
             self.authenticated();
         }
         is_it
     }
 
-    /// Whether the lane's frames are sealed.
+    /// True if the lane's frames are sealed.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         self.is_sealed
     }
 
-    /// When an authentication that the host has begun again is to be over; `None` while the host waits for us.
+    /// Returns the deadline of a repeated authentication; `None` while the host waits for a computation.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.proves_by.filter(|_| self.computing.since.is_none())
+        self.reauthenticates_by.filter(|_| self.computing.since.is_none())
     }
 
-    /// The controller shuts down: nothing more is executed. Whoever is not known by then will not be.
+    /// Stops execution for a controller shutdown. A host that is not authenticated by then is refused.
     pub fn quiesce(&mut self) {
         self.step(State::Authenticating, State::Refused);
         self.step(State::Live, State::Draining);
     }
 
-    /// The host has disconnected.
+    /// Records the host's Disconnect.
     pub fn disconnected(&mut self) {
-        self.given_up_by = self.connected.take().map(|connected| connected.cntlid);
+        self.closed_by = self.connected.take().map(|connected| connected.cntlid);
         if self.state != State::Ended {
             self.state = State::Draining;
         }
     }
 
-    /// The controller knows the queue no more; if it lives, it waits until the queue has ended.
+    /// Records that the controller has dropped the queue; if the controller is alive, it waits for the queue's end.
     pub fn forgotten(&mut self, reason: CloseReason) {
         let cntlid = self.connected.take().map(|connected| connected.cntlid);
-        self.given_up_by = cntlid.filter(|_| reason.gives_up()).or(self.given_up_by);
+        self.closed_by = cntlid.filter(|_| reason.awaits_queue_end()).or(self.closed_by);
     }
 
-    /// The connection is over. The presence that is to be told that commands of it are in a store.
+    /// Ends the connection. Returns its registration if commands of it are in a store.
     pub fn end(&mut self) -> Option<&Presence> {
         self.state = State::Ended;
         self.presence.as_ref().filter(|_| self.in_store > 0)
     }
 
-    /// Whether the connection is over, and no command of it is in a store.
+    /// True if the connection has ended, and no command of it is in a store.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.state == State::Ended && self.in_store == 0
     }
 
-    /// What is to be told when nothing is left. Only then is the queue gone for the controller, so that a host which
-    /// connects again never overtakes its own old commands.
+    /// Returns the final report once nothing is left. Only then is the queue removed from the controller, so that a
+    /// host which connects again never overtakes its own old commands.
     #[must_use]
-    pub fn leave(self) -> Option<Leaving> {
-        let Session { presence, claim, connected, given_up_by, .. } = self;
+    pub fn leave(self) -> Option<ConnectionEnd> {
+        let Session { presence, claim, connected, closed_by, .. } = self;
         let has_any = presence.is_some() || claim.is_some();
-        has_any.then_some(Leaving { presence, claim, connected, given_up_by })
+        has_any.then_some(ConnectionEnd { presence, claim, connected, closed_by })
     }
 
-    /// Whether the connection is over.
+    /// True if the connection has ended.
     #[must_use]
     #[inline]
     pub fn is_ended(&self) -> bool {
         self.state == State::Ended
     }
 
-    /// No queue has been connected: the connection makes room for others, and ends when that takes too long.
+    /// True if no queue was connected: the connection gives way to others at a limit, and ends when that takes too
+    /// long.
     #[must_use]
     pub fn is_newcomer(&self) -> bool {
         matches!(
@@ -396,21 +399,21 @@ impl Session {
         )
     }
 
-    /// The time that its host, while it is a newcomer, has waited for what is computed for it, since this was last
-    /// asked; `None` if it is no newcomer.
+    /// Takes the time that an unauthenticated host has waited for computations, since the last call; `None` if the
+    /// connection is no longer unauthenticated.
     pub fn take_spared(&mut self, now: Instant) -> Option<Duration> {
         self.computing.add_time(now);
         self.is_newcomer().then(|| std::mem::take(&mut self.computing.spared))
     }
 
-    /// Whether commands of an I/O queue are executed.
+    /// True if commands of an I/O queue are executed.
     #[inline]
     #[must_use]
     pub fn executes_io(&self) -> bool {
         self.state == State::Live && self.is_io
     }
 
-    /// What a command is about, on this queue.
+    /// Returns the kind of a command on this queue.
     #[must_use]
     pub fn request(&self, sqe: &Sqe) -> Request {
         if sqe.opcode != opcode::FABRICS {
@@ -425,10 +428,10 @@ impl Session {
         }
     }
 
-    /// Whether a command may be executed now.
+    /// Checks that a command may be executed now.
     ///
     /// # Errors
-    /// The status to answer with.
+    /// The status of the completion.
     pub fn admits(&self, request: Request) -> Result<(), Status> {
         let expects_queue = !matches!(self.state, State::Connecting);
         if expects_queue && !self.is_connected() {
@@ -437,32 +440,32 @@ impl Session {
         self.state.admits(request)
     }
 
-    /// Whether a queue was connected, granted or not.
+    /// True if a queue was connected, granted or not.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.connected.is_some() || self.claim.is_some()
     }
 
-    /// The queue that its host has claimed and was not granted: whatever there is by that name is another one.
+    /// Returns the claimed queue until it is granted: an existing queue of that name is another one.
     #[must_use]
     pub fn claim(&self) -> Option<&Connected> {
         self.claim.as_deref()
     }
 
-    /// Its queue, once its host was granted it.
+    /// Returns its queue, once granted.
     #[inline]
     #[must_use]
     pub fn queue(&self) -> Option<&Connected> {
         self.connected.as_deref()
     }
 
-    /// Whether its controller's keep-alive timer has expired.
+    /// True if its controller's keep-alive timer has expired.
     #[must_use]
     pub fn has_expired(&self) -> bool {
         self.connected.as_ref().is_some_and(|connected| connected.shared.has_expired())
     }
 
-    /// Consequences of a time in which the target stood still: the host may have stopped waiting for commands.
+    /// Returns the consequences of a pause of the target: the host may have stopped waiting for commands.
     #[must_use]
     pub fn after_pause(&self, pause: Duration) -> AfterPause {
         let closes = self.has_expired();
@@ -477,65 +480,65 @@ impl Session {
         self.presence().is_some_and(|presence| *presence.hostnqn == *hostnqn)
     }
 
-    /// Its controller, as stores know it.
+    /// Returns the identity of its controller for stores.
     #[inline]
     #[must_use]
     pub fn user(&self) -> Option<&Arc<User>> {
         self.user.as_ref()
     }
 
-    /// Its host's entry, if a queue was ever connected.
+    /// Returns its registration, if a queue was ever granted.
     #[must_use]
     pub fn presence(&self) -> Option<&Presence> {
         self.presence.as_ref()
     }
 
-    /// Since when its Connect is being tried: a postponed one is older than others.
+    /// Returns when its Connect arrived: a postponed one is older than others.
     pub fn connecting(&mut self, now: Instant) -> Instant {
         *self.connecting.get_or_insert(now)
     }
 
-    /// The Connect was answered, or there was none.
+    /// Records that the Connect was completed, or that there was none.
     pub fn answered(&mut self) {
         self.connecting = None;
     }
 
-    /// A command waits until it is tried again.
+    /// Adds a command that waits for its retry.
     pub fn postpone(&mut self, slot: u16) {
         self.postponed.push(slot);
     }
 
-    /// True if commands wait until they are tried again.
+    /// True if commands wait for their retry.
     #[must_use]
     pub fn has_postponed(&self) -> bool {
         !self.postponed.is_empty()
     }
 
-    /// Commands that are to be tried again.
+    /// Takes the commands to retry.
     pub fn take_postponed(&mut self) -> Vec<u16> {
         core::mem::take(&mut self.postponed)
     }
 
-    /// A command goes to a store.
+    /// Counts a command that enters a store.
     #[inline]
     pub fn entered_store(&mut self) {
         self.in_store += 1;
     }
 
-    /// A command has come back from its store.
+    /// Counts a command that leaves its store.
     #[inline]
     pub fn left_store(&mut self) {
         self.in_store -= 1;
     }
 
-    /// Commands in a store.
+    /// Returns the number of commands in a store.
     #[inline]
     #[must_use]
     pub fn in_store(&self) -> u32 {
         self.in_store
     }
 
-    /// The queue that has nothing in a store any more, as its controller, which shuts down, wants to know.
+    /// Returns the queue once it has nothing in a store, for its controller's shutdown.
     #[inline]
     #[must_use]
     pub fn quiet(&self) -> Option<&Connected> {
@@ -545,16 +548,16 @@ impl Session {
         }
     }
 
-    /// A command has come.
+    /// Records a received command.
     #[inline]
-    pub fn heard(&mut self) {
-        self.heard = true;
+    pub fn note_received(&mut self) {
+        self.has_received = true;
     }
 
-    /// A turn is over: the controller hears that its host is there, whatever the commands are and however they end.
+    /// Ends a turn: reports traffic of the host to the controller, whatever the commands and their results.
     #[inline]
-    pub fn tell_traffic(&mut self) {
-        if core::mem::take(&mut self.heard)
+    pub fn report_traffic(&mut self) {
+        if core::mem::take(&mut self.has_received)
             && let Some(connected) = &self.connected
         {
             connected.shared.mark_traffic();
@@ -565,7 +568,7 @@ impl Session {
         }
     }
 
-    /// Octets of the data that its commands have moved.
+    /// Returns the bytes of data that its commands have transferred.
     #[must_use]
     #[inline]
     pub fn data_bytes(&self) -> u64 {
@@ -588,14 +591,14 @@ impl Session {
         }
     }
 
-    /// Into the controller's error log, which has no lock: commands that fail are as cheap as others.
+    /// Adds a failure to the controller's error log, which has no lock: failing commands are as cheap as others.
     pub fn record_error(&self, sqe: &Sqe, status: Status) {
         if let Some(connected) = &self.connected {
             connected.shared.record_error(connected.qid, sqe, status);
         }
     }
 
-    /// Every write is to be on stable storage before its answer.
+    /// True if every write has to be on stable storage before its completion.
     #[inline]
     #[must_use]
     pub fn is_write_through(&self) -> bool {
@@ -603,12 +606,12 @@ impl Session {
     }
 }
 
-/// Connections by age, until they have connected a queue: one that does not in time ends, as nobody else would ever
-/// end it.
+/// Connections without a connected queue, by age. One that does not connect in time is closed, as nothing else would
+/// ever end it.
 #[derive(Debug)]
 pub struct Newcomers<C> {
     timeout: Duration,
-    /// Since when each is there, or seems to be: it was given back the time in which it waited for us.
+    /// Start time of each connection, plus the time in which it waited for computations.
     by_age: VecDeque<(Instant, C)>,
 }
 
@@ -618,23 +621,23 @@ impl<C> Default for Newcomers<C> {
     }
 }
 
-/// While something is computed for a newcomer its time is looked at no more often than this.
+/// Shortest interval between checks of a connection while computations for it are pending.
 const SPARED_MIN: Duration = Duration::from_millis(10);
 
 impl<C: Copy> Newcomers<C> {
-    /// None; each that comes has `timeout`.
+    /// Creates an empty list; each connection has `timeout`.
     #[must_use]
     pub fn new(timeout: Duration) -> Self {
         Newcomers { timeout, by_age: VecDeque::new() }
     }
 
-    /// A connection has come.
+    /// Adds a new connection.
     pub fn enter(&mut self, now: Instant, connection: C) {
         self.by_age.push_back((now, connection));
     }
 
-    /// The next whose time is over, of those that still are newcomers: it is to be ended. `take_spared` is
-    /// [`Session::take_spared`] of a connection.
+    /// Returns the next connection whose time is over, of those still unauthenticated: it has to be closed.
+    /// `take_spared` is [`Session::take_spared`] of a connection.
     #[inline]
     pub fn overdue(
         &mut self,
@@ -657,13 +660,13 @@ impl<C: Copy> Newcomers<C> {
         }
     }
 
-    /// When the time of the next is over.
+    /// Returns when the time of the next one is over.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.by_age.front().map(|(since, _)| *since + self.timeout)
     }
 
-    /// By age, also some that have connected a queue: since when they are there, and which they are.
+    /// Returns connections and their start times by age, including some that have connected a queue.
     pub fn iter(&self) -> impl Iterator<Item = (Instant, C)> {
         self.by_age.iter().copied()
     }

@@ -1,50 +1,48 @@
-//! What a failed flush means, and for whom.
+//! Consequences of a failed flush, and the controllers to which it is reported.
 //!
-//! After a failed fdatasync the system reports success the next time, though what it could not write is lost.
-//! So a failure is final, and it concerns everybody whose writes may be among the lost ones:
+//! After a failed fdatasync the system reports success the next time, though the data that it could not write is lost.
+//! So a failure is final, and it concerns everyone whose writes may be lost:
 //!
-//! - a store's *epoch* grows with each flush that has failed;
-//! - a lane notes the epoch in which each write began that it has answered ([`Mark`]);
-//! - a flush of a controller takes these marks. If one of them is of an earlier epoch, the flush fails: that
-//!   is how the controller is told, once.
+//! - a store's *epoch* counts its failed flushes;
+//! - a lane records the epoch in which each completed write began ([`Mark`]);
+//! - a flush of a controller takes these marks. If one of them is of an earlier epoch, the flush fails: this reports
+//!   the loss to the controller, once.
 //!
-//! A host with several paths writes by one controller and flushes by another. So a flush also fails if the host's other
-//! controllers have marks of an earlier epoch, once for each epoch. These marks stay: the other controllers may belong to
-//! another process of that host, which is to be told as well. What another controller was told of shortly before counts
-//! like its marks, and so does what one has left that has ended: its answer may be lost, and the host repeats the flush
-//! over the path that is left.
+//! A host with several paths writes on one controller and flushes on another. So a flush also fails if the host's other
+//! controllers have marks of an earlier epoch, once for each epoch. These marks stay: the other controllers may belong
+//! to another process of that host, which needs the report as well. A recent report to another controller counts like
+//! its marks, and so do the marks of an ended one: its completion may be lost, and the host repeats the flush on the
+//! remaining path.
 //!
-//! Two flushes at a time could hide a failure: one gets the error, the other one succeeds and is answered
-//! first. So a store is flushed once at a time. Whoever asks meanwhile waits for the next flush, which is one
-//! for all of them.
+//! Two concurrent flushes could hide a failure: one gets the error, the other one succeeds and completes first. So a
+//! store runs one flush at a time. Flushes requested meanwhile wait for the next one, which serves all of them.
 //!
-//! A host that has lost its connections repeats what was not answered over a new controller. So a
-//! controller's marks outlive it, for the next one of the same host, with what it was told shortly before its
-//! end: the answer may have been lost.
+//! A host that has lost its connections repeats uncompleted commands on a new controller. So a controller's marks
+//! outlive it, for the next one of the same host, together with recent reports: their completions may have been lost.
 
 use core::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use std::sync::Arc;
 
-/// How many flushes of a store had failed at a moment.
+/// Number of failed flushes of a store at some time.
 pub type Epoch = u64;
 
 /// No write waits for a flush.
 const CLEAN: Epoch = Epoch::MAX;
-/// Hosts without controllers whose marks are kept one by one.
+/// Hosts without controllers whose marks are kept individually, at most.
 const FORMER_HOSTS_MAX: usize = 256;
-/// An answer so old has arrived, if its connection still lives.
+/// Age after which a completion has arrived, if its connection is still alive.
 const ARRIVED: Duration = Duration::from_secs(120);
 
-/// The oldest epoch in which a lane began a write that no flush has covered. Each lane has its own for each
-/// store, in a cache line that hardly anybody else touches.
+/// Oldest epoch in which a lane began a write that no flush has covered. Each lane has one for each store, in a cache
+/// line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Mark(AtomicU64);
 
 impl Mark {
-    /// A write that began in epoch `began` has succeeded and is about to be answered.
+    /// Records a successful write that began in epoch `began`, before its completion.
     pub fn wrote(&self, began: Epoch) {
         self.0.fetch_min(began, AcqRel);
     }
@@ -58,7 +56,7 @@ impl Mark {
     }
 }
 
-/// A controller, and whose it is.
+/// A controller and its host, for stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     pub cntlid: u16,
@@ -72,60 +70,61 @@ impl User {
     }
 }
 
-/// How a flush of the store went.
+/// Result of a store's flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
-    /// Everything that was written before is stable.
+    /// Everything written before is stable.
     Done,
-    /// What was written before may be lost, whatever a later flush says.
+    /// Anything written before may be lost, whatever the result of a later flush.
     Failed,
-    /// It was not carried out.
+    /// The flush was not executed.
     NotRun,
 }
 
-/// What a flush that waited for another one is to do now.
+/// Order for a flush that waited for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Flush, for itself and others.
+    /// Run the next flush, for itself and others.
     Lead,
     /// Another one has flushed for it.
     Ended(Flushed),
 }
 
-/// A flush of a controller, under way.
+/// A flush of a controller in progress.
 #[derive(Debug)]
 #[must_use]
 pub struct Ticket {
     user: User,
     number: u64,
     oldest: Epoch,
-    /// The oldest of what the host's other controllers may have to be told, those that have ended included.
-    of_others: Epoch,
+    /// Oldest epoch for which the host's other controllers may need a report, including ended ones.
+    oldest_of_others: Epoch,
 }
 
-/// What a controller has to be told of.
+/// Account of a controller's writes and reports.
 #[derive(Debug)]
-struct Account {
+struct StabilityAccount {
     user: User,
     marks: Vec<Arc<Mark>>,
-    /// Of lanes that have ended, and of earlier controllers of the host.
+    /// Oldest mark of ended lanes, and of earlier controllers of the host.
     rest: Epoch,
-    /// By number, the marks that flushes under way have taken, but for what the controller was told since.
+    /// By number, the marks taken by flushes in progress, except those reported since.
     taken: Vec<(u64, Epoch)>,
-    /// The oldest mark that it was told of, and when it was told last.
-    told: Option<(Epoch, Instant)>,
-    /// Of what others of its host had written before that epoch it was told.
-    heard: Epoch,
+    /// Oldest reported mark, and time of the last report.
+    reported: Option<(Epoch, Instant)>,
+    /// Epoch up to which losses of the host's other controllers were reported to it.
+    reported_of_others: Epoch,
 }
 
-impl Account {
-    /// The oldest mark, and what may not have arrived yet.
+impl StabilityAccount {
+    /// Returns the oldest mark, including reports that may not have arrived yet.
     fn oldest(&self, now: Instant) -> Epoch {
         let marks = self.marks.iter().map(|mark| mark.oldest());
-        let told = self.told.filter(|(_, at)| now.since(*at) < ARRIVED).map(|(oldest, _)| oldest);
+        let reported =
+            self.reported.filter(|(_, at)| now.since(*at) < ARRIVED).map(|(oldest, _)| oldest);
         marks
             .chain(self.taken.iter().map(|(_, oldest)| *oldest))
-            .chain(told)
+            .chain(reported)
             .fold(self.rest, Epoch::min)
     }
 
@@ -134,35 +133,35 @@ impl Account {
     }
 }
 
-/// A host that has no controller but writes that no flush has covered.
+/// A host without a controller, but with writes that no flush has covered.
 #[derive(Debug)]
 struct FormerHost {
-    /// As it was left: its controller may still ask for the last flush, when its lanes have ended.
-    account: Account,
-    /// The oldest of it when it was left.
+    /// Account at its end: its controller may still request the last flush after its lanes have ended.
+    account: StabilityAccount,
+    /// Oldest mark at its end.
     oldest: Epoch,
-    /// The number of the last flush that began before.
+    /// Number of the last flush that began before its end.
     flushes: u64,
 }
 
-/// A store's flushes. `W` is how somebody is woken who waits for one.
+/// Flushes of a store. `W` identifies a waiter.
 #[derive(Debug)]
 pub struct Stability<W> {
     epoch: Epoch,
-    accounts: Vec<Account>,
+    accounts: Vec<StabilityAccount>,
     former_hosts: Vec<FormerHost>,
-    /// The oldest mark of hosts for which there was no room in `former_hosts`.
-    strangers: Epoch,
-    /// The number of the last flush that had begun when the last of them went.
-    strangers_at: u64,
-    /// Tickets so far.
+    /// Oldest mark of hosts that did not fit into `former_hosts`.
+    forgotten_hosts: Epoch,
+    /// Number of the last flush that had begun when the last of them ended.
+    forgotten_at: u64,
+    /// Number of tickets issued.
     tickets: u64,
     is_running: bool,
-    /// Flushes that have begun.
+    /// Number of flushes begun.
     flushes: u64,
-    /// Who gets the result of the one that runs.
-    riding: Vec<W>,
-    /// Who waits for the next one.
+    /// Waiters for the result of the running flush.
+    sharing: Vec<W>,
+    /// Waiters for the next flush.
     waiting: Vec<W>,
 }
 
@@ -172,25 +171,25 @@ impl<W> Default for Stability<W> {
             epoch: 0,
             accounts: Vec::new(),
             former_hosts: Vec::new(),
-            strangers: CLEAN,
-            strangers_at: 0,
+            forgotten_hosts: CLEAN,
+            forgotten_at: 0,
             tickets: 0,
             is_running: false,
             flushes: 0,
-            riding: Vec::new(),
+            sharing: Vec::new(),
             waiting: Vec::new(),
         }
     }
 }
 
 impl<W> Stability<W> {
-    /// The epoch in which a write that starts now begins.
+    /// Returns the epoch of a write that starts now.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// A lane of `user` that may write.
+    /// Adds a lane of `user` that may write.
     #[must_use]
     pub fn enter(&mut self, now: Instant, user: &User) -> Arc<Mark> {
         let mark = Arc::new(Mark(AtomicU64::new(CLEAN)));
@@ -198,14 +197,14 @@ impl<W> Stability<W> {
         mark
     }
 
-    /// The admin queue of `user`, which is about to flush for the last time; its lanes may have ended.
+    /// Adds the admin queue of `user` for its last flush; its lanes may have ended.
     #[must_use]
     pub fn enter_last(&mut self, now: Instant, user: &User) -> Arc<Mark> {
-        self.take_back(user);
+        self.reopen_account(user);
         self.enter(now, user)
     }
 
-    /// A lane has ended, and all its writes have.
+    /// Removes a lane that has ended, with all its writes.
     pub fn leave(&mut self, now: Instant, user: &User, mark: &Arc<Mark>) {
         let account = self.account(now, user);
         account.rest = account.rest.min(mark.oldest());
@@ -213,30 +212,30 @@ impl<W> Stability<W> {
         self.close(now, user);
     }
 
-    /// The host ends its controller, having been answered that all is stable: it waits for nothing any more.
+    /// Ends the reports to a controller after its successful shutdown: the host waits for nothing more.
     pub fn part(&mut self, now: Instant, user: &User) {
-        self.take_back(user);
-        self.account(now, user).told = None;
+        self.reopen_account(user);
+        self.account(now, user).reported = None;
         self.close(now, user);
     }
 
-    /// A flush of `user` was asked for: what it has written until now is to be stable.
+    /// Begins a flush of `user`, for its writes until now.
     pub fn begin(&mut self, now: Instant, user: &User) -> Ticket {
-        self.take_back(user);
+        self.reopen_account(user);
         self.tickets += 1;
         let number = self.tickets;
-        let of_others = self.of_others(now, user);
+        let oldest_of_others = self.oldest_of_others(now, user);
         let account = self.account(now, user);
         let untold = account.taken.iter().map(|(_, oldest)| *oldest);
         let marks = account.marks.iter().map(|mark| mark.take());
         let oldest = marks.chain(untold).fold(account.rest, Epoch::min);
         account.rest = CLEAN;
         account.taken.push((number, oldest));
-        Ticket { user: user.clone(), number, oldest, of_others }
+        Ticket { user: user.clone(), number, oldest, oldest_of_others }
     }
 
-    /// The oldest of what other controllers of that host may have to be told: those that live, and those that have ended.
-    fn of_others(&self, now: Instant, user: &User) -> Epoch {
+    /// Returns the oldest epoch for which other controllers of that host may need a report, living or ended.
+    fn oldest_of_others(&self, now: Instant, user: &User) -> Epoch {
         let live = self.accounts.iter().filter(|account| account.user != *user);
         let live = live.filter(|account| account.user.is_same_host(user));
         let ended = self.former_hosts.iter().filter(|host| host.account.user.is_same_host(user));
@@ -244,23 +243,23 @@ impl<W> Stability<W> {
         live.chain(ended.map(|host| host.oldest)).fold(CLEAN, Epoch::min)
     }
 
-    /// The flush has ended. Whether its controller may be told that all is stable; if not, it is told of
-    /// everything that was lost by now.
+    /// Ends a flush. Returns true if its controller may receive success. Otherwise this is its report of everything
+    /// lost by now.
     pub fn settle(&mut self, now: Instant, ticket: Ticket, flushed: Flushed) -> bool {
-        let Ticket { user, number, oldest, of_others } = ticket;
+        let Ticket { user, number, oldest, oldest_of_others } = ticket;
         let epoch = self.epoch;
         let account = self.account(now, &user);
         let taken = account.taken.iter().position(|(other, _)| *other == number);
         let untold = taken.map_or(oldest, |at| account.taken.swap_remove(at).1);
-        let is_news = of_others < epoch && account.heard < epoch;
+        let is_news = oldest_of_others < epoch && account.reported_of_others < epoch;
         let is_good = flushed == Flushed::Done && oldest >= epoch && !is_news;
         match flushed {
             Flushed::NotRun => account.rest = account.rest.min(untold),
             _ if is_good => {}
             _ => {
-                let told = account.told.map_or(CLEAN, |(told, _)| told);
-                account.told = Some((told.min(oldest), now));
-                account.heard = epoch;
+                let reported = account.reported.map_or(CLEAN, |(reported, _)| reported);
+                account.reported = Some((reported.min(oldest), now));
+                account.reported_of_others = epoch;
                 // What the others have taken may hold later writes, too.
                 account.taken.iter_mut().for_each(|(_, taken)| *taken = epoch.max(*taken));
             }
@@ -269,7 +268,7 @@ impl<W> Stability<W> {
         is_good
     }
 
-    /// Asks for the store to be flushed. Whether `waiter` is to do that now; else it is woken.
+    /// Requests a flush of the store. Returns true if `waiter` has to run it now; otherwise it is woken.
     pub fn join(&mut self, waiter: W) -> bool {
         if self.is_running {
             self.waiting.push(waiter);
@@ -280,22 +279,22 @@ impl<W> Stability<W> {
         true
     }
 
-    /// The flush of the store that ran has ended. Who is woken by that, and for what.
+    /// Ends the running flush of the store. Returns the waiters to wake, with their orders.
     #[must_use]
     pub fn ended(&mut self, flushed: Flushed) -> Vec<(W, Wake)> {
-        let riding = core::mem::take(&mut self.riding);
+        let sharing = core::mem::take(&mut self.sharing);
         let mut wakes = Vec::new();
         match flushed {
-            Flushed::NotRun => drop(self.waiting.splice(..0, riding)),
-            _ => wakes.extend(riding.into_iter().map(|waiter| (waiter, Wake::Ended(flushed)))),
+            Flushed::NotRun => drop(self.waiting.splice(..0, sharing)),
+            _ => wakes.extend(sharing.into_iter().map(|waiter| (waiter, Wake::Ended(flushed)))),
         }
         match flushed {
             Flushed::Failed => self.epoch += 1,
             Flushed::Done => {
                 let (epoch, number) = (self.epoch, self.flushes);
                 self.former_hosts.retain(|host| host.oldest < epoch || host.flushes >= number);
-                if self.strangers >= epoch && self.strangers_at < number {
-                    self.strangers = CLEAN;
+                if self.forgotten_hosts >= epoch && self.forgotten_at < number {
+                    self.forgotten_hosts = CLEAN;
                 }
             }
             Flushed::NotRun => {}
@@ -304,42 +303,42 @@ impl<W> Stability<W> {
         if self.is_running {
             self.flushes += 1;
             wakes.push((self.waiting.remove(0), Wake::Lead));
-            self.riding = core::mem::take(&mut self.waiting);
+            self.sharing = core::mem::take(&mut self.waiting);
         }
         wakes
     }
 
-    /// Hosts whose writes may be lost and who were not told.
+    /// Returns the number of hosts with an unreported loss.
     #[must_use]
     pub fn untold(&self) -> usize {
-        let oldest = |account: &Account| {
+        let oldest = |account: &StabilityAccount| {
             account.marks.iter().map(|mark| mark.oldest()).fold(account.rest, Epoch::min)
         };
         let accounts = self.accounts.iter().map(oldest);
         let all = accounts.chain(self.former_hosts.iter().map(|host| host.oldest));
-        all.chain([self.strangers]).filter(|oldest| *oldest < self.epoch).count()
+        all.chain([self.forgotten_hosts]).filter(|oldest| *oldest < self.epoch).count()
     }
 
-    /// Whether all that was written was flushed by who has written it.
+    /// True if every write was flushed by its own controller.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        let is_dirty = |account: &Account| {
+        let is_dirty = |account: &StabilityAccount| {
             account.rest != CLEAN || account.marks.iter().any(|mark| mark.oldest() != CLEAN)
         };
         self.former_hosts.is_empty()
-            && self.strangers == CLEAN
+            && self.forgotten_hosts == CLEAN
             && !self.accounts.iter().any(is_dirty)
     }
 
-    /// The account of `user`. A new one begins with what is left of the host's earlier controllers, and with
-    /// what others have that live: they may be lost connections that nobody has noticed.
-    fn account(&mut self, now: Instant, user: &User) -> &mut Account {
+    /// Returns the account of `user`. A new one begins with the marks of the host's earlier controllers, and of its
+    /// living ones: these may be lost connections that were not noticed.
+    fn account(&mut self, now: Instant, user: &User) -> &mut StabilityAccount {
         if let Some(at) = self.accounts.iter().position(|account| account.user == *user) {
             return &mut self.accounts[at];
         }
         let others = self.accounts.iter().filter(|account| account.user.is_same_host(user));
         let others = others.map(|account| account.oldest(now));
-        let mut rest = others.fold(self.strangers, Epoch::min);
+        let mut rest = others.fold(self.forgotten_hosts, Epoch::min);
         self.former_hosts.retain(|host| {
             let is_it = host.account.user.is_same_host(user);
             if is_it {
@@ -349,22 +348,29 @@ impl<W> Stability<W> {
         });
         let user = user.clone();
         let (marks, taken) = (Vec::new(), Vec::new());
-        let heard = self.epoch; // the rest has what was before
-        self.accounts.push(Account { user, marks, rest, taken, told: None, heard });
+        let reported_of_others = self.epoch; // `rest` has the earlier marks
+        self.accounts.push(StabilityAccount {
+            user,
+            marks,
+            rest,
+            taken,
+            reported: None,
+            reported_of_others,
+        });
         self.accounts.last_mut().expect("just pushed")
     }
 
-    /// A controller whose lanes have all ended does something by its admin queue, such as its last flush: it goes on
-    /// with its account, and is not told again of what it was told, as its host's next controller is.
-    fn take_back(&mut self, user: &User) {
+    /// Reopens the account of a controller whose lanes have ended, for commands on its admin queue such as its last
+    /// flush. Earlier reports are not repeated, unlike for its host's next controller.
+    fn reopen_account(&mut self, user: &User) {
         if let Some(at) = self.former_hosts.iter().position(|host| host.account.user == *user) {
             self.accounts.push(self.former_hosts.remove(at).account);
         }
     }
 
-    /// Ends the account when nothing of the controller is left.
+    /// Closes the account when nothing of the controller is left.
     fn close(&mut self, now: Instant, user: &User) {
-        let is_it = |account: &Account| account.user == *user && account.is_over();
+        let is_it = |account: &StabilityAccount| account.user == *user && account.is_over();
         let Some(at) = self.accounts.iter().position(is_it) else { return };
         let account = self.accounts.swap_remove(at);
         let oldest = account.oldest(now);
@@ -372,8 +378,8 @@ impl<W> Stability<W> {
             return;
         }
         if self.former_hosts.len() == FORMER_HOSTS_MAX {
-            self.strangers = self.strangers.min(self.former_hosts.remove(0).oldest);
-            self.strangers_at = self.flushes;
+            self.forgotten_hosts = self.forgotten_hosts.min(self.former_hosts.remove(0).oldest);
+            self.forgotten_at = self.flushes;
         }
         self.former_hosts.push(FormerHost { account, oldest, flushes: self.flushes });
     }

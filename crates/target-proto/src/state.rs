@@ -1,30 +1,30 @@
-//! The states of a connection, and the tables of what may come in each.
+//! States of a connection, and the PDUs and commands allowed in each.
 
 use roadtrain_wire::pdu::PduType;
 use roadtrain_wire::status::Status;
 
-/// Where a connection is in its life.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The stream makes its handshake: nothing of NVMe/TCP comes.
+    /// TLS handshake: no NVMe/TCP PDU is received.
     Securing,
     /// ICReq is expected.
     Initializing,
     /// Connect is expected.
     Connecting,
-    /// The queue is connected; its host has to prove who it is.
+    /// The queue is connected; its host has to authenticate.
     Authenticating,
-    /// Its host has not proved who it is, and cannot any more: nothing is executed.
+    /// The host has failed to authenticate, for good: nothing is executed.
     Refused,
     /// Commands are executed.
     Live,
-    /// The controller shuts down, or the host has disconnected: nothing new is executed.
+    /// The controller shuts down, or the host has disconnected: no new command is executed.
     Draining,
-    /// The connection is over. It stays until no command of it is in a store.
+    /// The connection has ended. It stays until no command of it is in a store.
     Ended,
 }
 
-/// What a command is about.
+/// Kind of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     Connect,
@@ -42,7 +42,7 @@ pub enum Request {
 }
 
 impl State {
-    /// Whether a PDU of that type may come.
+    /// True if a PDU of that type may be received.
     #[inline]
     #[must_use]
     pub const fn takes(self, pdu: PduType) -> bool {
@@ -59,10 +59,10 @@ impl State {
         }
     }
 
-    /// Whether a command may be executed.
+    /// Checks that a command may be executed.
     ///
     /// # Errors
-    /// The status to answer with.
+    /// The status of the completion.
     pub const fn admits(self, request: Request) -> Result<(), Status> {
         use Request::{Admin, Authentication, Connect, Disconnect, Fabrics, Io, Property};
         match (self, request) {
@@ -71,7 +71,7 @@ impl State {
                 State::Authenticating | State::Refused,
                 Disconnect | Property | Fabrics | Admin | Io,
             ) => Err(Status::AUTHENTICATION_REQUIRED.dnr()),
-            // The control plane says what it knows of them, and of a second Connect.
+            // The control plane decides on these, and on a second Connect.
             (State::Live, _) => Ok(()),
             (State::Draining, Disconnect | Property | Fabrics | Admin) => Ok(()),
             _ => Err(Status::COMMAND_SEQUENCE_ERROR.dnr()),

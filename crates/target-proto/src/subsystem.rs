@@ -5,48 +5,48 @@ use super::cntlids::Cntlids;
 use super::config::{Description, Limits, NamespaceConfig, SubsystemConfig};
 use super::controller::{ControllerShared, Usage};
 use super::identity;
-use super::namespace::{Namespace, NamespaceTable};
-use super::reservations::{Asker, Reservations};
+use super::namespace::{ExportedNamespace, NamespaceTable};
+use super::reservations::{NamespaceReservations, ReservationOrigin};
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// An NVM subsystem: its namespaces and who may use them.
+/// An NVM subsystem: its namespaces, and the hosts that may use them.
 #[derive(Debug)]
-pub(super) struct Subsystem {
+pub(super) struct TargetSubsystem {
     pub(super) nqn: Arc<str>,
     pub(super) serial: String,
     pub(super) model: String,
     pub(super) allowed_hosts: Option<BTreeSet<String>>,
-    /// Where it can be reached, if not everywhere.
+    /// Listeners at which it is reachable; `None`: all that are not reserved.
     pub(super) listeners: Option<BTreeMap<SocketAddr, AnaState>>,
-    /// Identifiers of its controllers, if they are not all that the target gives out.
+    /// Allocator of its controllers' identifiers; `None`: the target's.
     pub(super) cntlids: Option<Cntlids>,
-    /// Limits of Dataset Management and Write Zeroes, as Identify shows them.
+    /// Limits of Dataset Management and Write Zeroes, as in Identify.
     pub(super) dmrsl: u32,
     pub(super) wzsl: u8,
-    pub(super) namespaces: BTreeMap<u32, Namespace>,
-    /// Of each namespace.
-    pub(super) reservations: BTreeMap<u32, Reservations>,
-    /// The last number of a turn of reservations whose namespace is gone.
+    pub(super) namespaces: BTreeMap<u32, ExportedNamespace>,
+    /// Reservations of each namespace.
+    pub(super) reservations: BTreeMap<u32, NamespaceReservations>,
+    /// Last turn number of reservations whose namespace is gone.
     turn_last: u64,
-    /// Changes to the namespaces, also the change count of the ANA group.
+    /// Number of changes to the namespaces, also the change count of the ANA group.
     pub(super) generation: u64,
     pub(super) table: Arc<NamespaceTable>,
     /// Controllers, for the sums in the SMART log.
     pub(super) attached: BTreeMap<u16, Arc<ControllerShared>>,
-    /// What controllers that are gone had done.
+    /// Usage of controllers that are gone.
     pub(super) retired: Usage,
     transfer_bytes_max: u32,
 }
 
-impl Subsystem {
+impl TargetSubsystem {
     pub(super) fn new(config: &SubsystemConfig, limits: &Limits, origin: u128) -> Self {
         let make = |namespace: &NamespaceConfig| {
-            (namespace.nsid, Namespace::new(&config.nqn, namespace.clone()))
+            (namespace.nsid, ExportedNamespace::new(&config.nqn, namespace.clone()))
         };
         let cntlids = config.cntlid_range(limits);
-        let mut subsystem = Subsystem {
+        let mut subsystem = TargetSubsystem {
             nqn: config.nqn.as_str().into(),
             serial: serial(config, origin),
             model: config.model.clone(),
@@ -72,26 +72,26 @@ impl Subsystem {
         subsystem
     }
 
-    /// A namespace has changed: reservations are of its blocks, and end with them or when another target has had these. Who
-    /// had waited for what has ended; `None`: nothing has.
-    pub(super) fn refresh_reservations(&mut self, nsid: u32) -> Option<Vec<Asker>> {
+    /// Updates reservations after a change of a namespace: they belong to its blocks, and end with them or when another
+    /// target has owned these. Returns the origins of commands that have ended with them; `None`: nothing has ended.
+    pub(super) fn refresh_reservations(&mut self, nsid: u32) -> Option<Vec<ReservationOrigin>> {
         let namespace = self.namespaces.get(&nsid);
-        let is_same = |old: &Reservations, new: &Namespace| {
+        let is_same = |old: &NamespaceReservations, new: &ExportedNamespace| {
             old.is_of(&new.id.nguid) && old.tenure() == new.config.tenure
         };
-        let is_of = |old: &Reservations| namespace.is_some_and(|new| is_same(old, new));
+        let is_of = |old: &NamespaceReservations| namespace.is_some_and(|new| is_same(old, new));
         let ended = match self.reservations.get(&nsid) {
             Some(old) if is_of(old) => None,
-            Some(_) => self.reservations.remove(&nsid).map(Reservations::end),
+            Some(_) => self.reservations.remove(&nsid).map(NamespaceReservations::end),
             None => None,
         };
-        let ended = ended.map(|(askers, last)| {
+        let ended = ended.map(|(origins, last)| {
             self.turn_last = self.turn_last.max(last);
-            askers
+            origins
         });
-        if let Some(Namespace { config, id }) = namespace {
+        if let Some(ExportedNamespace { config, id }) = namespace {
             let (keeps, first) = (config.keeps_reservations, self.turn_last);
-            let new = || Reservations::new((id.nguid, config.tenure), keeps, first);
+            let new = || NamespaceReservations::new((id.nguid, config.tenure), keeps, first);
             self.reservations.entry(nsid).or_insert_with(new).set_can_persist(keeps);
         }
         ended
@@ -101,29 +101,29 @@ impl Subsystem {
         self.allowed_hosts.as_ref().is_none_or(|hosts| hosts.contains(hostnqn))
     }
 
-    /// Gives it the serial and model numbers of `config`.
+    /// Applies the serial and model numbers of `config`.
     pub(super) fn rename(&mut self, config: &SubsystemConfig, origin: u128) {
         self.serial = serial(config, origin);
         self.model.clone_from(&config.model);
     }
 
-    /// Adds or replaces a namespace; whether one with other blocks has gone.
+    /// Adds or replaces a namespace. Returns true if one with other blocks is gone.
     pub(super) fn replace(&mut self, config: NamespaceConfig) -> bool {
-        let new = Namespace::new(&self.nqn, config);
+        let new = ExportedNamespace::new(&self.nqn, config);
         let id = new.id;
         let old = self.namespaces.insert(new.config.nsid, new);
         self.changed();
         old.is_some_and(|old| old.id != id)
     }
 
-    /// Removes a namespace; whether it was there.
+    /// Removes a namespace. Returns true if it existed.
     pub(super) fn remove(&mut self, nsid: u32) -> bool {
         let gone = self.namespaces.remove(&nsid);
         self.changed();
         gone.is_some()
     }
 
-    /// Gives a namespace a size that was checked; it has not gone.
+    /// Sets the checked size of a namespace. Returns true if one with other blocks is gone, which is never the case.
     pub(super) fn resize(&mut self, nsid: u32, bytes: u64) -> bool {
         match self.namespaces.get(&nsid).map(|namespace| namespace.config.resized(bytes)) {
             Some(Ok(config)) => self.replace(config),
@@ -141,7 +141,7 @@ impl Subsystem {
         self.table = Arc::new(NamespaceTable::new(self.generation, namespaces, transfer_max));
     }
 
-    /// What hosts have read and written since the target started.
+    /// Returns the usage of all hosts since the target's start.
     pub(super) fn usage(&self) -> Usage {
         self.attached.values().fold(self.retired, |sum, shared| sum.plus(&shared.usage()))
     }

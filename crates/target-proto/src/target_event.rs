@@ -1,46 +1,47 @@
-//! What the control plane wants of whoever owns the connections.
+//! Requests of the control plane to the owner of the connections.
 
 use roadtrain_wire::status::Status;
 use std::sync::Arc;
 
-/// Work for whoever owns the connections.
+/// A request to the owner of the connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetEvent {
-    /// Answer an Abort, a Cross-Controller Reset or a Set Features on the controller's admin queue.
+    /// Complete an Abort, a Cross-Controller Reset or a Set Features on the controller's admin queue.
     Completion { cntlid: u16, cid: u16, status: Status, result: u64 },
-    /// Answer an Asynchronous Event Request on the controller's admin queue, unless another command has its identifier
-    /// by now.
+    /// Complete an Asynchronous Event Request on the controller's admin queue, unless another command has its
+    /// identifier by now.
     EventCompletion { cntlid: u16, cid: u16, status: Status, result: u64 },
-    /// Close a queue's connection; the controller knows it no more.
+    /// Close a queue's connection; the controller has dropped the queue.
     Close { cntlid: u16, qid: u16, reason: CloseReason },
-    /// Abort an I/O command if it can be, then tell [`Target::aborted`](super::Target::aborted); the command ends before that is told.
+    /// Abort an I/O command if possible. Call [`Target::aborted`](super::Target::aborted) after the command has
+    /// completed.
     Abort { cntlid: u16, qid: u16, cid: u16, id: u32 },
-    /// Execute nothing more, and tell [`Target::quiesced`](super::Target::quiesced) when no command is in a store any more.
+    /// Execute nothing more. Call [`Target::quiesced`](super::Target::quiesced) once no command is in a store.
     Quiesce { cntlid: u16, qid: u16 },
-    /// Bring what a namespace is to know of reservations to stable storage, then tell [`Target::saved`](super::Target::saved).
+    /// Save a namespace's reservations to stable storage, then call [`Target::saved`](super::Target::saved).
     Save { turn: TurnOf, image: Arc<[u8]> },
-    /// A reservation has taken access away: end what lanes execute of that ([`Execution::fence`](super::execution::Execution::fence)),
-    /// aborting it or waiting for it, then tell [`Target::fenced`](super::Target::fenced).
+    /// A reservation has revoked access: end forbidden commands of lanes by aborting them or by waiting for them
+    /// ([`Execution::fence`](super::execution::Execution::fence)). Then call [`Target::fenced`](super::Target::fenced).
     Fence { turn: TurnOf, aborts: bool },
-    /// Answer a lane's command about reservations ([`Target::reserve`](super::Target::reserve)), with its report.
+    /// Complete a lane's reservation command ([`Target::reserve`](super::Target::reserve)), with its report.
     Reserved { token: u64, status: Status, report: Arc<[u8]> },
     /// Fetch the subsystem's [`NamespaceTable`](super::NamespaceTable) again.
     NamespacesChanged { nqn: Arc<str> },
 }
 
-/// A command's turn with the reservations of a namespace.
+/// A command's turn in the reservations of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TurnOf {
     pub nqn: Arc<str>,
     pub nsid: u32,
-    /// Which turn of the namespace it is.
+    /// Number of the turn in its namespace.
     pub number: u64,
 }
 
-/// Why a queue is closed.
+/// Reason why a queue is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// Nothing was heard from the host for its keep alive timeout.
+    /// No traffic of the host for its keep-alive timeout.
     KeepAliveExpired,
     /// The host has reset the controller, which ends its I/O queues.
     ControllerReset,
@@ -50,18 +51,18 @@ pub enum CloseReason {
     SubsystemRemoved,
     /// The host may no longer use the subsystem.
     HostNotAllowed,
-    /// The host has no key any more.
+    /// The host's key was removed.
     KeyRemoved,
-    /// The host has to prove who it is by now, or to use TLS, and has not.
+    /// The host has to authenticate or to use TLS now, and has not.
     ProofRequired,
-    /// The host has had the controller reset by another one.
+    /// The host has reset the controller by a Cross-Controller Reset.
     CrossControllerReset,
-    /// The host has ended another connection of the controller, and comes again.
+    /// The host has closed another connection of the controller, and connects again.
     ConnectionLost,
 }
 
 impl CloseReason {
-    /// A word for it, for counters.
+    /// Returns its name in counters.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -77,9 +78,9 @@ impl CloseReason {
         }
     }
 
-    /// Whether the controller lives, and waits until the queue has ended.
+    /// True if the controller is alive, and waits for the queue's end.
     #[must_use]
-    pub fn gives_up(self) -> bool {
+    pub fn awaits_queue_end(self) -> bool {
         matches!(self, CloseReason::ControllerReset | CloseReason::ConnectionLost)
     }
 }

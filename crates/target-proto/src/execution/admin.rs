@@ -1,8 +1,8 @@
-//! Admin and fabrics commands: given their data and a buffer, and answered. The control plane executes them.
+//! Admin and fabrics commands: their data, buffers and completions. The control plane executes them.
 
 use super::Execution;
 use super::environment::{Environment, Job, Namespace, Payload};
-use super::slot::{Admin, Command, Data};
+use super::slot::{Admin, Data, SlotCommand};
 use crate::session::{Request, Session};
 use core::mem;
 use core::ops::DerefMut;
@@ -10,9 +10,9 @@ use roadtrain_wire::fabrics::{Property, fctype, property};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 
-/// The answer to a shutdown that has lost something.
+/// Status of a shutdown that has lost writes.
 const SHUTDOWN_FAILED: Status = Status::INTERNAL_ERROR.dnr();
-/// Most octets of data an admin or fabrics command brings.
+/// Data of an admin or fabrics command from the host, in bytes, at most.
 const ADMIN_DATA_BYTES_MAX: u32 = 8192;
 
 impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
@@ -37,7 +37,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
         let page_bytes = if along > 0 { 0 } else { page_bytes(env, sqe) };
         let admin = Admin { sqe: *sqe, out_bytes, page_bytes };
-        self.slots[usize::from(slot)].command = Command::Admin(Box::new(admin));
+        self.slots[usize::from(slot)].command = SlotCommand::Admin(Box::new(admin));
         let needs = out_bytes.max(page_bytes);
         if let Payload::Here(buffer) = payload {
             self.hold(env.now(), slot, buffer);
@@ -47,7 +47,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             let buffer = env.make(needs);
             self.hold(env.now(), slot, buffer);
         } else if needs > 0 && env.session().is_newcomer() {
-            // Who has proved nothing takes no buffer from others.
+            // An unauthenticated connection takes no buffer of the pool.
             self.fail_data(env, slot, Status::COMMAND_INTERRUPTED, along);
             return None;
         } else if needs > 0 && !self.hold_or_wait(env, slot, needs, along) {
@@ -61,8 +61,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         None
     }
 
-    /// One small buffer for each connection is beside those that all share: hosts connect and look around also while
-    /// others have every buffer.
+    /// Takes the connection's own small buffer, which exists beside the pool: hosts can connect and run discovery also
+    /// while the pool is exhausted.
     fn takes_own_buffer(&mut self, slot: u16, bytes: u32) -> bool {
         let is_out = |slot: u16| matches!(self.slots[usize::from(slot)].data, Data::Buffer(_));
         if bytes > ADMIN_DATA_BYTES_MAX || self.own_buffer.is_some_and(is_out) {
@@ -72,17 +72,17 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         true
     }
 
-    /// An admin or fabrics command has its data, or is tried again. `Some`: as with [`Execution::command`]. Before a
-    /// controller says that it is shut down no command is in a store any more, and what was written is on stable
+    /// Begins an admin or fabrics command that has its data, or is retried. Returns as [`Execution::command`] does.
+    /// Before a controller reports a completed shutdown, no command is in a store, and all writes are on stable
     /// storage.
     #[must_use]
     pub fn begin_admin(&mut self, env: &mut impl Environment<N, B>, slot: u16) -> Option<u16> {
         let is_shutdown = match &self.slots[usize::from(slot)].command {
-            Command::Admin(admin) => is_shutdown(&admin.sqe),
+            SlotCommand::Admin(admin) => is_shutdown(&admin.sqe),
             _ => return None,
         };
         if !is_shutdown || !may_shut_down(env.session()) {
-            return Some(slot); // the control plane says why not
+            return Some(slot); // the control plane refuses it, with the reason
         }
         if !env.quiesce() {
             env.session().postpone(slot);
@@ -97,7 +97,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// Everything was flushed for a shutdown. If that has failed the controller does not say that it is shut down.
+    /// Continues a shutdown after the flush. If that has failed, the controller does not report a completed shutdown.
     pub(super) fn shut_down(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -115,17 +115,17 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         None
     }
 
-    /// An admin or fabrics command, with its buffer: it comes back by [`Execution::postpone`] or
+    /// Takes an admin or fabrics command, with its buffer. Return it by [`Execution::postpone`] or
     /// [`Execution::answer`].
     pub fn take_admin(&mut self, slot: u16) -> Option<(Box<Admin>, Option<B>)> {
         let s = &mut self.slots[usize::from(slot)];
-        let Command::Admin(admin) = mem::replace(&mut s.command, Command::None) else {
+        let SlotCommand::Admin(admin) = mem::replace(&mut s.command, SlotCommand::None) else {
             return None;
         };
         Some((admin, s.take_buffer()))
     }
 
-    /// The command waits until it is tried again ([`Session::take_postponed`](crate::session::Session)).
+    /// Keeps a command that waits for its retry ([`Session::take_postponed`](crate::session::Session)).
     pub fn postpone(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -133,12 +133,12 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         (admin, buffer): (Box<Admin>, Option<B>),
     ) {
         let s = &mut self.slots[usize::from(slot)];
-        (s.command, s.data) = (Command::Admin(admin), buffer.map_or(Data::None, Data::Buffer));
+        (s.command, s.data) = (SlotCommand::Admin(admin), buffer.map_or(Data::None, Data::Buffer));
         env.session().postpone(slot);
     }
 
-    /// The control plane has executed the command: it is answered with a page in its buffer, or without data. `None`:
-    /// it is answered later.
+    /// Completes a command that the control plane has executed, with a page in its buffer, or without data. `None`: it
+    /// is completed later.
     pub fn answer(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -165,8 +165,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     }
 }
 
-/// Octets of buffer for what an admin command returns: what its host has room for. Commands for which that is too
-/// much fail.
+/// Returns the buffer size in bytes for the data that an admin command returns, as its SGL says. Commands for which
+/// that is too much fail.
 fn page_bytes<N, B, E>(env: &mut E, sqe: &Sqe) -> u32
 where
     N: Namespace,
@@ -181,13 +181,13 @@ where
     if returns_data && fits && env.session().is_connected() { bytes } else { 0 }
 }
 
-/// Whether it is the host's to end its controller: on the admin queue, and when it has proved who it is.
+/// True if the host may shut the controller down: on the admin queue, once authenticated.
 fn may_shut_down(session: &Session) -> bool {
     let is_admin = session.queue().is_some_and(|connected| connected.qid == 0);
     is_admin && session.admits(Request::Property).is_ok()
 }
 
-/// Property Set of CC with a shutdown notification (CC.SHN, bits 15:14).
+/// True for Property Set of CC with a shutdown notification (CC.SHN, bits 15:14).
 fn is_shutdown(sqe: &Sqe) -> bool {
     let property = Property::parse(sqe);
     sqe.opcode == opcode::FABRICS

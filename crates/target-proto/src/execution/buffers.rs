@@ -1,28 +1,28 @@
-//! Buffers: who gets one when there are few, and who keeps one for too long.
+//! Buffers: allocation when they are scarce, and detection of hosts that keep them for too long.
 
 use super::environment::{Environment, Namespace};
-use super::slot::{Command, Data, Slot};
-use super::{Execution, Held};
+use super::slot::{CommandSlot, Data, SlotCommand};
+use super::{Execution, ReceiveHold};
 use crate::buffer_shares::BufferShare;
 use core::ops::DerefMut;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
-/// What goes on as a buffer has come back: see [`Execution::feed`].
+/// Work of the caller after buffers were released: see [`Execution::feed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fed {
-    /// Receiving, with what the connection has kept: [`Execution::is_stalled`] no longer says that it has to wait.
+    /// Receive again, beginning with the data that the connection has kept: [`Execution::is_stalled`] is false now.
     Receiving,
-    /// An admin or fabrics command: as with [`Execution::command`].
+    /// Execute an admin or fabrics command, as [`Execution::command`] returns it.
     Admin(u16),
 }
 
 impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
-    /// Goes on with what waits for buffers, as far as there are some, to the next thing that the caller has to do.
+    /// Resumes commands that wait for buffers, as far as buffers are free. Returns the next work of the caller.
     pub fn feed(&mut self, env: &mut impl Environment<N, B>) -> Option<Fed> {
         for held in [&mut self.held, &mut self.waiting.held] {
-            if *held == Held::WasSo {
-                *held = Held::No;
+            if *held == ReceiveHold::Released {
+                *held = ReceiveHold::No;
                 return Some(Fed::Receiving);
             }
         }
@@ -31,18 +31,18 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             if self.end_stall(env) {
                 return Some(Fed::Receiving);
             }
-            let &slot = self.starved.front()?;
-            if self.stalled.is_some() && self.starved.len() == 1 {
+            let &slot = self.buffer_waiters.front()?;
+            if self.stalled.is_some() && self.buffer_waiters.len() == 1 {
                 return None; // no buffer to go on with
             }
             let command = &self.slots[usize::from(slot)].command;
             let (needs, out) = (command.buffer_bytes(), command.data_out_bytes());
             let buffer = env.take(needs)?;
-            self.starved.pop_front();
+            self.buffer_waiters.pop_front();
             self.hold(env.now(), slot, buffer);
             if out > 0 {
                 env.request_data(slot, out);
-            } else if let Command::Admin(_) = self.slots[usize::from(slot)].command {
+            } else if let SlotCommand::Admin(_) = self.slots[usize::from(slot)].command {
                 if let Some(slot) = self.begin_admin(env, slot) {
                     return Some(Fed::Admin(slot));
                 }
@@ -52,19 +52,19 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// The lane's share of the buffers that wait for data of hosts. Those that wait already count.
+    /// Sets the lane's share of the buffers that wait for data of hosts. Buffers that wait already count.
     pub fn set_share(&mut self, mut share: BufferShare) {
         let waiting = self.slots.iter().map(|slot| slot.awaited_bytes);
         waiting.filter(|&bytes| bytes > 0).for_each(|bytes| share.begin(bytes));
         self.share = Some(share);
     }
 
-    /// The lane goes to another pool: see [`Execution::set_share`].
+    /// Drops the lane's share before it moves to another pool: see [`Execution::set_share`].
     pub fn leave_share(&mut self) {
         self.share = None;
     }
 
-    /// Whether a buffer for the command may wait for its data, in turn; it is counted then, and deferred otherwise.
+    /// True if a buffer for the command may wait for data, in turn. It is counted then, and otherwise deferred.
     #[inline]
     pub(super) fn may_wait(&mut self, slot: u16, bytes: u32) -> bool {
         if !self.deferred.is_empty() || !self.count_wait(slot, bytes) {
@@ -82,7 +82,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         true
     }
 
-    /// The command's data is here, or is not waited for any more.
+    /// Stops counting a command's buffer: its data has arrived, or is no longer expected.
     #[inline]
     pub(super) fn end_wait(&mut self, slot: u16) {
         let awaited = &mut self.slots[usize::from(slot)].awaited_bytes;
@@ -93,7 +93,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// Deferred writes get buffers, as far as their data may be waited for.
+    /// Gives deferred writes buffers, as far as the share allows.
     fn admit_deferred(&mut self, env: &mut impl Environment<N, B>) {
         while let Some(&slot) = self.deferred.front() {
             let command = &self.slots[usize::from(slot)].command;
@@ -106,37 +106,39 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// The command waits no longer; whether it has waited, for a buffer or for others' data.
+    /// Removes a command from the queues. Returns true if it was in one.
     pub(super) fn leave_queues(&mut self, slot: u16) -> bool {
-        let waiting = self.starved.len() + self.deferred.len();
-        self.starved.retain(|&starved| starved != slot);
+        let waiting = self.buffer_waiters.len() + self.deferred.len();
+        self.buffer_waiters.retain(|&waiter| waiter != slot);
         self.deferred.retain(|&deferred| deferred != slot);
         self.end_wait(slot);
-        self.starved.len() + self.deferred.len() < waiting
+        self.buffer_waiters.len() + self.deferred.len() < waiting
     }
 
-    /// Ends a stall, if there is a buffer. The last one to starve is the one whose data is here already.
+    /// Ends a stall, if a buffer is free. The last waiting command is the one whose data has arrived.
     fn end_stall(&mut self, env: &mut impl Environment<N, B>) -> bool {
-        let (Some(since), Some(&slot)) = (self.stalled, self.starved.back()) else { return false };
+        let (Some(since), Some(&slot)) = (self.stalled, self.buffer_waiters.back()) else {
+            return false;
+        };
         let buffer = match &self.slots[usize::from(slot)].command {
-            Command::Failing(_) => None, // aborted meanwhile: its data only passes
+            SlotCommand::Failing(_) => None, // aborted meanwhile: its data only passes
             command => {
                 let needs = command.buffer_bytes();
-                let buffer = if self.starved.len() == 1 { env.take(needs) } else { None };
+                let buffer = if self.buffer_waiters.len() == 1 { env.take(needs) } else { None };
                 let Some(buffer) = buffer.or_else(|| env.take_reserved(needs)) else {
                     return false;
                 };
                 Some(buffer)
             }
         };
-        self.starved.pop_back();
+        self.buffer_waiters.pop_back();
         self.stalled = None;
         self.stalled_ns += env.now().0.saturating_sub(since.0);
         buffer.into_iter().for_each(|buffer| self.hold(env.now(), slot, buffer));
         true
     }
 
-    /// Gives a command a buffer, unless it has to wait for one; then nothing is received if its data comes `along`.
+    /// Gives a command a buffer, unless it has to wait for one. Receiving stops then if its data comes `along`.
     pub(super) fn hold_or_wait(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -144,9 +146,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         bytes: u32,
         along: u32,
     ) -> bool {
-        // First come, first served; but data that is here already may use the reserve, because what the other
-        // buffers wait for may be behind it.
-        let pooled = if self.starved.is_empty() { env.take(bytes) } else { None };
+        // First come, first served. Data that has arrived may use the reserve, because data for the other buffers may
+        // be behind it.
+        let pooled = if self.buffer_waiters.is_empty() { env.take(bytes) } else { None };
         let buffer = match pooled {
             None if along > 0 => env.take_reserved(bytes),
             _ => pooled,
@@ -156,12 +158,12 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             return true;
         }
         if along > 0 {
-            self.starved.push_back(slot);
+            self.buffer_waiters.push_back(slot);
             self.stalled = Some(env.now());
         } else {
-            // Who stalls receiving stays the last: one whose time has come may be behind it otherwise.
+            // The command that stalls receiving stays last: a rate-limited one may come behind it otherwise.
             let ahead_of = usize::from(self.stalled.is_some());
-            self.starved.insert(self.starved.len() - ahead_of, slot);
+            self.buffer_waiters.insert(self.buffer_waiters.len() - ahead_of, slot);
         }
         false
     }
@@ -172,14 +174,14 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.keep(now, slot, buffer);
     }
 
-    /// The command has a buffer.
+    /// Stores a command's buffer.
     fn keep(&mut self, now: Instant, slot: u16, buffer: B) {
-        let since = self.patience(now);
+        let since = self.host_clock(now);
         let slot = &mut self.slots[usize::from(slot)];
         (slot.data, slot.held_since) = (Data::Buffer(buffer), since);
     }
 
-    /// Answers a command with `bytes` of a buffer.
+    /// Completes a command with `bytes` of a buffer.
     pub(super) fn answer_with(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -194,57 +196,60 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         env.respond_with_data(slot, bytes, result);
     }
 
-    /// Nothing is received until a buffer is there, until blocks are open again that are written in place, or until less
-    /// waits for its time.
+    /// True if nothing is received: until a buffer is free, until blocks written in place are unlocked, or until less
+    /// data waits for its rate limit.
     #[inline]
     #[must_use]
     pub fn is_stalled(&self) -> bool {
-        self.stalled.is_some() || self.held != Held::No || self.waiting.held != Held::No
+        self.stalled.is_some()
+            || self.held != ReceiveHold::No
+            || self.waiting.held != ReceiveHold::No
     }
 
-    /// Whether [`Execution::feed`] is to be called when buffers may have come back.
+    /// True if [`Execution::feed`] is to be called when buffers may be free.
     #[inline]
     #[must_use]
     pub fn is_starved(&self) -> bool {
-        let was_held = self.held == Held::WasSo || self.waiting.held == Held::WasSo;
-        was_held || !self.starved.is_empty() || !self.deferred.is_empty()
+        let was_held =
+            self.held == ReceiveHold::Released || self.waiting.held == ReceiveHold::Released;
+        was_held || !self.buffer_waiters.is_empty() || !self.deferred.is_empty()
     }
 
-    /// Whether a command waits because the pool is used up.
+    /// True if a command waits because the pool is exhausted.
     #[inline]
     #[must_use]
     pub fn lacks_buffers(&self) -> bool {
-        !self.starved.is_empty()
+        !self.buffer_waiters.is_empty()
     }
 
-    /// Receives data of writes in place only if none of it goes to blocks that one operation has to itself. Called when
-    /// such blocks are others. `true` if there is something to [feed](Execution::feed) now.
+    /// Holds receiving if an exclusive operation has locked blocks that commands write in place. To call when such
+    /// locks change. Returns true if [`Execution::feed`] has work now.
     pub fn hold_places(&mut self, env: &impl Environment<N, B>) -> bool {
         let is_closed =
             |namespace: &N, place| env.is_closed(namespace, |range| namespace.holds(place, range));
         let is_held = self.slots.iter().any(|slot| match (&slot.command, &slot.data) {
-            (Command::InPlace(namespace), Data::InPlace(place)) => is_closed(namespace, *place),
-            (Command::Split { namespace, place, .. }, _) => is_closed(namespace, *place),
+            (SlotCommand::InPlace(namespace), Data::InPlace(place)) => is_closed(namespace, *place),
+            (SlotCommand::Split { namespace, place, .. }, _) => is_closed(namespace, *place),
             _ => false,
         });
         self.held = match (is_held, self.held) {
-            (true, _) => Held::Yes,
-            (false, Held::No) => Held::No,
-            (false, _) => Held::WasSo,
+            (true, _) => ReceiveHold::Yes,
+            (false, ReceiveHold::No) => ReceiveHold::No,
+            (false, _) => ReceiveHold::Released,
         };
-        self.held == Held::WasSo
+        self.held == ReceiveHold::Released
     }
 
-    /// A clock that stands still while nothing is received: the host is not to blame for what does not come then.
-    pub(super) fn patience(&self, now: Instant) -> Instant {
+    /// Returns a clock that stops while nothing is received, because the host is not to blame then.
+    pub(super) fn host_clock(&self, now: Instant) -> Instant {
         Instant(self.stalled.unwrap_or(now).0.saturating_sub(self.stalled_ns))
     }
 
-    /// What keeps a command's buffer for `limit` because of the host, if anything. While a store has the command it
-    /// has the buffer, too.
+    /// Returns why a command's buffer is kept for `limit` by the host, if so. While a store executes the command, it
+    /// has the buffer.
     #[must_use]
     pub fn overdue(&self, now: Instant, limit: Duration) -> Option<&'static str> {
-        let now = self.patience(now);
+        let now = self.host_clock(now);
         let slot = self.slots.iter().find(|slot| {
             matches!(slot.data, Data::Buffer(_)) && now.since(slot.held_since) >= limit
         })?;
@@ -252,7 +257,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         Some(if is_answered { "the answer was not taken" } else { "the data did not come" })
     }
 
-    /// The connection goes where other buffers are: each that it holds is replaced.
+    /// Replaces each buffer when the connection moves to another pool.
     pub fn replace_buffers(&mut self, mut replace: impl FnMut(B) -> B) {
         for slot in &mut self.slots {
             slot.data = match core::mem::replace(&mut slot.data, Data::None) {
@@ -262,9 +267,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// Octets of the buffers that it holds; those that stores have are not among them.
+    /// Returns the bytes of the buffers held, without those that stores have.
     #[must_use]
     pub fn buffered(&self) -> usize {
-        self.slots.iter().map(Slot::buffered).sum()
+        self.slots.iter().map(CommandSlot::buffered).sum()
     }
 }

@@ -1,30 +1,30 @@
-//! Copy (NVM Command Set 1.1, section 3.3.2): source ranges one after the other, each piece read into the command's
-//! buffer and written from there.
+//! Copy (NVM Command Set 1.1, section 3.3.2): each source range is read into the command's buffer and written from
+//! there, piece by piece.
 
 use crate::io::{COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, Geometry};
 use roadtrain_proto::op::{ByteRange, Op};
 use roadtrain_wire::sqe::COPY_RANGE_BYTES;
 use roadtrain_wire::status::Status;
 
-/// A Copy under way.
+/// A Copy in progress.
 #[derive(Debug)]
 pub(super) struct Copying {
-    /// What is copied, of which `at` is the range that is copied now and `done` its octets that are.
+    /// Source ranges.
     sources: Vec<ByteRange>,
     at: usize,
     done: u64,
-    /// Where the next octet goes.
+    /// Destination offset of the next piece.
     to: u64,
     fua: bool,
-    /// Octets of the buffer, and of the longest piece.
+    /// Size of the buffer, in bytes.
     buffer_bytes: usize,
     piece_max: u64,
-    /// The piece is in the buffer.
+    /// True if the piece is in the buffer.
     is_read: bool,
 }
 
 impl Copying {
-    /// The first `count` entries of a list, checked against the limits and the capacity, and what is done first.
+    /// Checks the first `count` entries of a list against the limits and the capacity, and returns the Copy.
     pub(super) fn new(
         list: &[u8],
         (to, count, fua): (u64, u32, bool),
@@ -60,7 +60,7 @@ impl Copying {
         Ok(Copying { sources, at, done, to, fua, buffer_bytes, piece_max, is_read })
     }
 
-    /// The source range that is copied now.
+    /// Returns the current source range.
     fn source(&self) -> Option<&ByteRange> {
         self.sources.get(self.at)
     }
@@ -69,7 +69,7 @@ impl Copying {
         self.source().map_or(0, |source| self.piece_max.min(source.len - self.done))
     }
 
-    /// What is done now, with that many octets of the buffer; `None`: all was copied.
+    /// Returns the next operation, with its bytes of the buffer; `None`: all is copied.
     pub(super) fn op(&self) -> Option<(Op, usize)> {
         let source = self.source()?;
         let op = match self.is_read {
@@ -79,7 +79,7 @@ impl Copying {
         Some((op, self.piece_bytes() as usize))
     }
 
-    /// That went well.
+    /// Records the success of the operation.
     pub(super) fn advance(&mut self) {
         let bytes = self.piece_bytes();
         self.is_read = !self.is_read;
@@ -92,29 +92,29 @@ impl Copying {
         }
     }
 
-    /// What is written as long as nothing is yet.
+    /// Returns the destination range, before anything is written.
     pub(super) fn destination(&self) -> ByteRange {
         let len = self.sources.iter().map(|source| source.len).sum();
         ByteRange { offset: self.to, len }
     }
 
-    /// Every piece is to be on stable storage.
+    /// Makes all writes forced to stable storage.
     pub(super) fn force_unit_access(&mut self) {
         self.fua = true;
     }
 
-    /// Source ranges that were copied as a whole.
+    /// Returns the number of completely copied source ranges.
     pub(super) fn copied(&self) -> u16 {
         self.at as u16
     }
 
-    /// Octets of the buffer.
+    /// Returns the size of the buffer in bytes.
     pub(super) fn buffer_bytes(&self) -> usize {
         self.buffer_bytes
     }
 }
 
-/// What an entry of format 0 names.
+/// Returns the range in an entry of format 0.
 fn source(
     entry: &[u8; COPY_RANGE_BYTES as usize],
     geometry: &Geometry,
@@ -137,7 +137,7 @@ mod tests {
     const GEOMETRY: Geometry =
         Geometry { lba_shift: 9, blocks: 1 << 20, read_only: false, transfer_bytes_max: 1 << 20 };
 
-    /// A list in a buffer of 2,048 octets.
+    /// Returns a list in a buffer of at least 2,048 bytes.
     fn list(sources: &[(u64, u16)]) -> Vec<u8> {
         let mut list = vec![0; 2048.max(sources.len() * 32)];
         for (entry, (slba, blocks)) in list.as_chunks_mut::<32>().0.iter_mut().zip(sources) {
@@ -196,7 +196,7 @@ mod tests {
             (vec![(0, 8)], 8, None),
             (vec![(0, 8)], 7, Some(overlapping)),
             (vec![(20, 8)], 27, Some(overlapping)),
-            // Of the second range with what the first one is copied to.
+            // The second source range overlaps the destination of the first one.
             (vec![(0, 8), (104, 1)], 100, Some(overlapping)),
             (vec![(0, 8), (108, 1)], 100, Some(overlapping)),
             (vec![(0, 8), (109, 1)], 100, None),

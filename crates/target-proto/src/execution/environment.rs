@@ -1,4 +1,4 @@
-//! What commands are executed with.
+//! Environment in which commands are executed.
 
 use crate::LookUp;
 use crate::io::{Geometry, IoCommand};
@@ -13,26 +13,26 @@ use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::rc::Rc;
 
-/// Data from the host, when its command has come.
+/// Data from the host, as of the arrival of its command.
 #[derive(Debug)]
 pub enum Payload<'a, B> {
-    /// With the host, until it is asked for.
+    /// At the host, until an R2T requests it.
     Asked,
-    /// Behind the command in its capsule: so many octets.
+    /// In-capsule, this many bytes after the command.
     Follows(u32),
-    /// Here, where the host has placed it.
+    /// Received, where the host has placed it.
     Here(B),
-    /// All of it in the frame that brought the command.
+    /// In the same frame as the command.
     InFrame {
         /// The data.
         octets: &'a [u8],
-        /// Where it belongs in the pages that the host writes to.
+        /// Offset in the pages that the host writes to.
         place: u64,
     },
 }
 
 impl<B: Deref<Target = [u8]>> Payload<'_, B> {
-    /// What of it outlives the frame that brought it.
+    /// Returns the part that outlives the frame with the command.
     pub fn without_frame(self) -> Payload<'static, B> {
         match self {
             Payload::Follows(bytes) => Payload::Follows(bytes),
@@ -41,7 +41,7 @@ impl<B: Deref<Target = [u8]>> Payload<'_, B> {
         }
     }
 
-    /// Octets that came, or come, along with the command.
+    /// Returns the bytes transferred along with the command.
     #[must_use]
     pub fn bytes(&self) -> u32 {
         match self {
@@ -53,62 +53,63 @@ impl<B: Deref<Target = [u8]>> Payload<'_, B> {
     }
 }
 
-/// Where a Read takes its data from, or a Write puts it, in the store's own memory.
+/// Source of a Read or destination of a Write in the store's own memory.
 pub trait Place: Copy {
-    /// Octets of the command.
+    /// Returns the bytes of the command.
     fn length(&self) -> u32;
 }
 
-/// A namespace, as a connection sees it. It stays as long as a command uses it.
+/// A namespace as a connection sees it. It lives as long as a command uses it.
 pub trait Namespace {
-    /// A place in the store's own memory.
+    /// Data in the store's own memory.
     type Place: Place;
 
-    /// What commands are checked against.
+    /// Returns the geometry against which commands are checked.
     fn geometry(&self) -> &Geometry;
-    /// Of commands that do not say theirs.
+    /// Returns the class for commands without one of their own.
     fn class(&self) -> Option<Class>;
-    /// The place of a Read or Write, if the store lends its memory for that.
+    /// Returns the memory for a Read or Write, if the store lends it.
     fn in_place(&self, command: &IoCommand) -> Option<Self::Place>;
-    /// Whether a reservation of another host refuses commands of that group. One load for each command.
+    /// True if a reservation of another host refuses commands of that group. One load for each command.
     fn refuses(&self, group: Group) -> bool;
-    /// Whether its commands may have to wait, so that there are not too many. One load for each command.
+    /// True if commands are rate-limited and may have to wait. One load for each command.
     fn is_limited(&self) -> bool;
-    /// When a command may begin that comes now. Its time is taken.
+    /// Returns the time at which a command that arrives now may begin, and charges it.
     fn begins(&self, now: Instant, command: &IoCommand) -> Instant;
-    /// A command that has waited for its time does not begin: its time is given back.
+    /// Refunds the charge of a command that has waited and does not begin.
     fn give_back(&self, command: &IoCommand);
-    /// Whether its commands are limited by what limits those of `other`.
+    /// True if the rate limits of `other` apply to its commands as well.
     fn is_limited_as(&self, other: &Self) -> bool;
-    /// Whether the store hears of a Read in place before its data is taken.
+    /// True if the store has to be notified of a Read in place before its data is taken.
     fn is_announced(&self) -> bool;
-    /// Whether a Read or Write has blocks that are marked as uncorrectable, so that it is more than moving data. One load
+    /// True if a Read or Write has blocks that are marked as uncorrectable and so is more than a transfer. One load
     /// while none is.
     fn is_marked(&self, command: &IoCommand) -> bool;
     /// True if a place has bytes of a range.
     fn holds(&self, place: Self::Place, range: &ByteRange) -> bool;
-    /// Copies `octets` to the place, from its octet `from` on.
+    /// Copies `octets` to the place, beginning at its byte `from`.
     fn put(&self, place: Self::Place, from: u32, octets: &[u8]);
-    /// What is there is about to be sent.
+    /// Prefetches data that is about to be sent.
     fn prefetch(&self, _place: Self::Place) {}
-    /// In which a write that starts now begins; `None`: nothing is lost without a flush.
+    /// Returns the epoch of a write that starts now; `None`: nothing is lost without a flush.
     fn epoch(&self) -> Option<Epoch>;
-    /// A write that began in that epoch is about to be answered with success.
+    /// Records a write of that epoch that is about to complete successfully.
     fn wrote(&self, began: Epoch);
 }
 
-/// What a store is to do for a command.
+/// Work of a store for a command.
 pub enum Job<'a, N, B> {
     /// An I/O command, with its buffer if it moves data.
     Execute {
         /// The command.
         command: IoCommand,
-        /// Its namespace.
+        /// Namespace of the command.
         namespace: &'a N,
-        /// Filled, unless it is a Read.
+        /// Buffer, filled unless the command is a Read.
         buffer: Option<B>,
     },
-    /// Compares, and writes if that went well, alone with the blocks. Its outcome says how far it came.
+    /// Compares, and writes if the data is equal, with exclusive access to the blocks. The outcome says how far it
+    /// came.
     CompareAndWrite {
         /// The first command.
         compare: IoCommand,
@@ -119,21 +120,21 @@ pub enum Job<'a, N, B> {
         /// Data of the first command and of the second one.
         buffers: (B, B),
     },
-    /// Says when the data of a Read may be taken from its place.
+    /// Notifies the store of a Read in place; it completes when the data may be taken.
     Announce {
         /// The namespace.
         namespace: &'a N,
-        /// Octets from its start.
+        /// Offset from the start of the namespace, in bytes.
         offset: u64,
-        /// Octets.
+        /// Length in bytes.
         length: u32,
     },
-    /// Has the store of a namespace looked at, whatever queue the command came by. It fails where the namespace is not
-    /// there any more, or is another one.
+    /// Queries the block status of a namespace, whatever queue the command arrived on. It fails if the namespace is
+    /// gone or replaced.
     LookUp {
-        /// What is to be known.
+        /// The query.
         wanted: LookUp,
-        /// Filled then.
+        /// Buffer for the result.
         buffer: Option<B>,
     },
     /// Flushes every namespace of the queue.
@@ -142,30 +143,30 @@ pub enum Job<'a, N, B> {
     FlushController,
 }
 
-/// What has become of a command at its store.
+/// Result of a command at its store.
 #[derive(Debug)]
 pub struct Outcome<B> {
-    /// Whether it went well.
+    /// Success, or the status of the failure.
     pub result: Result<(), Status>,
-    /// The buffer that it was started with.
+    /// Buffer that the command was started with.
     pub buffer: Option<B>,
-    /// Of a Copy that has failed: source ranges that were copied before.
+    /// Number of source ranges copied before a Copy failed.
     pub copied: u16,
-    /// Of a Compare and Write.
+    /// Result of a Compare and Write.
     pub fused: Option<Box<FusedOutcome<B>>>,
 }
 
-/// What else there is to say of a Compare and Write.
+/// Further result of a Compare and Write.
 #[derive(Debug)]
 pub struct FusedOutcome<B> {
-    /// The data was as expected: what has failed, if anything, is the write.
+    /// The compared data was equal: a failure is one of the write.
     pub compared: bool,
-    /// The other command's buffer.
+    /// Buffer of the other command.
     pub buffer: Option<B>,
 }
 
 impl<B> Outcome<B> {
-    /// Of one command.
+    /// Returns the result of a command that is neither Copy nor fused.
     #[inline]
     #[must_use]
     pub fn new(result: Result<(), Status>, buffer: Option<B>) -> Self {
@@ -173,76 +174,74 @@ impl<B> Outcome<B> {
     }
 }
 
-/// What a connection's commands are executed with: its queue pair, the buffers, the stores, the control plane.
+/// Environment of a connection's commands: its queue pair, the buffers, the stores, the control plane.
 pub trait Environment<N: Namespace, B: Deref<Target = [u8]>> {
-    /// The longest buffer.
+    /// Size of the longest buffer in bytes.
     const BUFFER_BYTES_MAX: u32;
 
-    /// The time of this turn.
+    /// Returns the time of this turn.
     fn now(&self) -> Instant;
-    /// What the connection may do.
+    /// Returns the connection's state, which decides on the commands that it may execute.
     fn session(&mut self) -> &mut Session;
-    /// Whether commands come in the order in which the host has submitted them: only then can two be fused.
+    /// True if commands arrive in the order of submission: only then can two be fused.
     fn keeps_order(&mut self) -> bool;
-    /// True if one operation has blocks of the namespace to itself, in a range that `is_it`. One load while none has.
+    /// True if an exclusive operation has locked a range of the namespace that satisfies `is_it`. One load while none
+    /// has.
     fn is_closed(&self, namespace: &N, is_it: impl Fn(&ByteRange) -> bool) -> bool;
-    /// The namespace of that number, if commands for it are executed.
+    /// Returns the namespace `nsid`, if commands for it are executed.
     fn namespace(&mut self, nsid: u32) -> Option<Rc<N>>;
-    /// What commands for a namespace, or for all of them, are answered that is there but not in reach here.
+    /// Returns the status for commands to a namespace (or to all) that exists but is not accessible on this path.
     fn refusal(&self, nsid: u32) -> Option<Status>;
 
-    /// A buffer; `None`: there is none until one was given back.
+    /// Takes a buffer from the pool; `None`: none is free.
     fn take(&mut self, bytes: u32) -> Option<B>;
-    /// A buffer of a small reserve, for data that has to make way for what comes behind it.
+    /// Takes a buffer from a small reserve, for data that blocks the data behind it.
     fn take_reserved(&mut self, bytes: u32) -> Option<B>;
-    /// A buffer beside those: a connection has one at most.
+    /// Allocates a buffer beside the pool: a connection has one at most.
     fn make(&mut self, bytes: u32) -> B;
-    /// Takes a buffer back, wherever it is from.
+    /// Takes back a buffer of any origin.
     fn give(&mut self, buffer: B);
 
-    /// Answers a command that returns no data.
+    /// Completes a command that returns no data.
     fn respond(&mut self, slot: u16, status: Status, result: u64);
-    /// Answers a command with that many octets of its data.
+    /// Completes a command with that many bytes of data.
     fn respond_with_data(&mut self, slot: u16, bytes: u32, result: u64);
-    /// Asks the host for the command's data.
+    /// Requests the command's data from the host.
     fn request_data(&mut self, slot: u16, bytes: u32);
-    /// Class of the command's namespace.
+    /// Sets the command's class to that of its namespace.
     fn set_class(&mut self, slot: u16, class: Class);
-    /// Data of the command is delivered in whole blocks only.
+    /// Makes the command's data be delivered in whole blocks only.
     fn deliver_whole(&mut self, slot: u16, block_bytes: u32);
-    /// The slot of a command that was not answered, and whether its data is still to come.
+    /// Returns the slot of a command that is not completed, and whether its data is still to arrive.
     fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)>;
-    /// Whether data of the command in a slot is still to come.
+    /// True if data of the command in a slot is still to arrive.
     fn awaits_data(&mut self, slot: u16) -> bool;
-    /// Whether data is sent and received with a digest.
+    /// True if data is sent and received with a digest.
     fn has_data_digest(&self) -> bool;
-    /// So many commands are in a store that takes its time.
+    /// Sets the number of commands in a slow store.
     fn set_in_store(&mut self, commands: u32);
-    /// Data that is to stay longer than its frame goes where the host wants it.
+    /// Moves data that is to outlive its frame to where the host wants it.
     fn place(&mut self, payload: Payload<'_, B>) -> Payload<'static, B> {
         payload.without_frame()
     }
 
-    /// Starts a command at a store; `None`: [`Execution::finish`](super::Execution::finish) is called when it has
-    /// ended.
+    /// Starts a command at a store; `None`: it calls [`Execution::finish`](super::Execution::finish) at the end.
     fn start(&mut self, slot: u16, job: Job<'_, N, B>) -> Option<Outcome<B>>;
-    /// Asks a store to end a command: `true` when it will, aborted or otherwise.
+    /// Cancels a command at a store. Returns true if the store will end it, aborted or not.
     fn cancel(&mut self, slot: u16) -> bool;
 
-    /// Hands a command about reservations, with its data, to the control plane
-    /// ([`Target::reserve`](crate::Target::reserve)); [`Execution::reserved`](super::Execution::reserved) is called
-    /// when it has ended.
+    /// Passes a reservation command, with its data, to the control plane ([`Target::reserve`](crate::Target::reserve)).
+    /// [`Execution::reserved`](super::Execution::reserved) is called at its end.
     fn reserve(&mut self, slot: u16, sqe: &Sqe, data: &[u8]);
 
-    /// The controller is to shut down. Whether no command of its queues is in a store any more, nor will be.
+    /// Prepares a shutdown of the controller. Returns true if no command of its queues is in a store, or will be.
     fn quiesce(&mut self) -> bool;
-    /// The controller shuts down, and no command of this queue is in a store any more.
+    /// Reports that the controller shuts down and no command of this queue is in a store.
     fn quiesced(&mut self);
-    /// Everything was flushed for a shutdown. If that went well the host waits for nothing any more; else what it has
-    /// written may be lost.
+    /// Reports the flush of a shutdown. On success the host waits for nothing more; otherwise its writes may be lost.
     fn shut_down(&mut self, flushed: Result<(), Status>);
-    /// A command was not carried out, perhaps because its namespace has no room for more marks.
+    /// Reports a command that failed, perhaps because its namespace has no capacity for more marks.
     fn marks_refused(&mut self, _sqe: &Sqe, _status: Status) {}
-    /// What has become of the command of an Abort, which has an `id`.
+    /// Reports the result of the Abort with number `id`.
     fn aborted(&mut self, id: u32, aborted: bool);
 }

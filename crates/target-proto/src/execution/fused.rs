@@ -1,28 +1,28 @@
-//! Fused commands (NVMe Base 2.1, section 3.4.2): Compare and Write, the only fused operation there is (NVM Command Set
-//! 1.1, section 3.1).
+//! Fused commands (NVMe Base 2.1, section 3.4.2): Compare and Write, the only fused operation (NVM Command Set 1.1,
+//! section 3.1).
 //!
-//! Two commands are one operation if the second one comes right behind the first one in their submission queue. Each
-//! gets its data as if it were alone, into buffers beside the pool, so that no pair waits for a buffer of another one.
-//! When both have theirs they are one job for the store.
+//! Two commands are one operation if the second follows immediately in the same submission queue. Each gets its data as
+//! if it were alone, into buffers beside the pool, so that no pair waits for a buffer of another one. When both have
+//! their data they are one job for the store.
 //!
-//! | what comes | first command | second command |
+//! | received | first command | second command |
 //! |---|---|---|
-//! | a first command, then something else | Missing Fused Command | executed, if it is not fused |
+//! | a first command, then another command | Missing Fused Command | executed, if it is not fused |
 //! | a second command without a first one | | Missing Fused Command |
 //! | not a Compare and a Write | Missing Fused Command | the same |
 //! | other blocks than the first one's | Invalid Field | the same |
 //! | more than one block | Atomic Write Unit Exceeded | Failed Fused Command |
-//! | one that cannot be, loses its data or is aborted | what that one would have got alone; the other one Failed Fused Command | |
-//! | one that the state of its way refuses, or the other one | that state's status; the other one Failed Fused Command | |
-//! | one that a reservation forbids, also by the time it has its data or is alone with the block | that one Reservation Conflict; the other one Failed Fused Command | |
-//! | other data than expected | Compare Failure | Failed Fused Command |
-//! | a write that fails | success | what it would have got alone |
+//! | an invalid command, one with corrupt data, or an aborted one | the status that it would have alone; the other one Failed Fused Command | |
+//! | a command refused by the ANA state of its path | that state's status; the other one Failed Fused Command | |
+//! | a command that a reservation forbids, also by the time it has its data or its lock | that one Reservation Conflict; the other one Failed Fused Command | |
+//! | data that differs | Compare Failure | Failed Fused Command |
+//! | a write that fails | success | the status that it would have alone |
 //!
-//! A first command waits for what comes next, as long as its host takes; an Abort ends it.
+//! A first command waits for the next command without a limit; an Abort ends it.
 
 use super::environment::{Environment, Job, Namespace, Outcome, Payload};
 use super::reservations::CONFLICT;
-use super::slot::{Command, Data};
+use super::slot::{Data, SlotCommand};
 use super::{Execution, give_all};
 use crate::io::IoCommand;
 use core::ops::DerefMut;
@@ -30,70 +30,70 @@ use roadtrain_wire::sqe::{FLAG_FUSE, FUSE_FIRST, FUSE_SECOND, Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::rc::Rc;
 
-/// Fused operations of a connection at once: their buffers are beside the pool.
+/// Fused operations of a connection at a time: their buffers are beside the pool.
 const PAIRS_MAX: usize = 32;
 
-/// What the next command is expected to be.
+/// Expectation for the next command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Expected {
+enum FusedExpectation {
     #[default]
     Anything,
-    /// The second command that belongs to the one in that slot.
+    /// The second command of the one in that slot.
     Second(u16),
-    /// The second command that belongs to one that was answered: it fails with that status.
+    /// The second command of one that has already failed: it fails with that status.
     SecondOfFailed(Status),
 }
 
-/// Two commands that are one.
+/// A fused pair of commands.
 #[derive(Clone, Copy, Debug)]
-struct Pair {
+struct CompareWritePair {
     compare: u16,
-    /// It has come.
+    /// Slot of the Write, once received.
     write: Option<u16>,
-    /// Whether their data is there.
+    /// True for each command whose data has arrived.
     has_data: (bool, bool),
-    /// A store has it.
+    /// True if a store is executing the pair.
     is_started: bool,
 }
 
-impl Pair {
+impl CompareWritePair {
     fn has(&self, slot: u16) -> bool {
         self.compare == slot || self.write == Some(slot)
     }
 }
 
-/// The fused commands of a connection.
+/// Fused commands of a connection.
 #[derive(Debug, Default)]
-pub(super) struct Fused {
-    expected: Expected,
-    pairs: Vec<Pair>,
+pub(super) struct FusedCommands {
+    expected: FusedExpectation,
+    pairs: Vec<CompareWritePair>,
 }
 
-impl Fused {
-    /// Whether the next command may be answered without a look at this, unless it is fused itself.
+impl FusedCommands {
+    /// True if a second command is expected next.
     #[inline]
     pub(super) fn expects_second(&self) -> bool {
-        self.expected != Expected::Anything
+        self.expected != FusedExpectation::Anything
     }
 
-    /// Whether a command is fused, and not answered.
+    /// True if a command is fused and not completed.
     #[inline]
     pub(super) fn has(&self, slot: u16) -> bool {
         self.pairs.iter().any(|pair| pair.has(slot))
     }
 
-    fn find(&mut self, slot: u16) -> Option<&mut Pair> {
+    fn find(&mut self, slot: u16) -> Option<&mut CompareWritePair> {
         self.pairs.iter_mut().find(|pair| pair.has(slot))
     }
 
-    fn take(&mut self, slot: u16) -> Option<Pair> {
+    fn take(&mut self, slot: u16) -> Option<CompareWritePair> {
         let at = self.pairs.iter().position(|pair| pair.has(slot))?;
         Some(self.pairs.swap_remove(at))
     }
 }
 
 impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
-    /// A command that is fused, or comes where a second command was expected.
+    /// Executes a command that is fused, or that arrives where a second command was expected.
     pub(super) fn io_fused(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -106,7 +106,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
         let expected = core::mem::take(&mut self.fused.expected);
         let fuse = sqe.flags & FLAG_FUSE;
-        if let (Expected::Second(first), true) = (expected, fuse != FUSE_SECOND) {
+        if let (FusedExpectation::Second(first), true) = (expected, fuse != FUSE_SECOND) {
             self.miss_second(env, first);
         }
         let alone = Sqe { flags: sqe.flags & !FLAG_FUSE, ..*sqe };
@@ -114,19 +114,24 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             (0, _) => return self.io_alone(env, slot, sqe, payload),
             (FUSE_FIRST, _) => match self.check_first(env, &alone, &payload) {
                 Ok((command, namespace)) => {
-                    self.fused.expected = Expected::Second(slot);
+                    self.fused.expected = FusedExpectation::Second(slot);
                     let (write, has_data, is_started) = (None, (false, false), false);
-                    self.fused.pairs.push(Pair { compare: slot, write, has_data, is_started });
+                    self.fused.pairs.push(CompareWritePair {
+                        compare: slot,
+                        write,
+                        has_data,
+                        is_started,
+                    });
                     return self.begin_fused(env, slot, (command, namespace), &alone, payload);
                 }
                 Err(status) => {
                     let is_missing = status.is(Status::FUSED_MISSING);
                     let other = if is_missing { status } else { Status::FUSED_FAILED };
-                    self.fused.expected = Expected::SecondOfFailed(other);
+                    self.fused.expected = FusedExpectation::SecondOfFailed(other);
                     status
                 }
             },
-            (FUSE_SECOND, Expected::Second(first)) => {
+            (FUSE_SECOND, FusedExpectation::Second(first)) => {
                 match self.check_second(env, first, &alone, &payload) {
                     Ok((command, namespace)) => {
                         let pair = self.fused.find(first);
@@ -139,30 +144,30 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                     }
                 }
             }
-            (FUSE_SECOND, Expected::SecondOfFailed(status)) => status,
-            (FUSE_SECOND, Expected::Anything) => Status::FUSED_MISSING.dnr(),
-            _ => Status::INVALID_FIELD.dnr(), // both at once: reserved
+            (FUSE_SECOND, FusedExpectation::SecondOfFailed(status)) => status,
+            (FUSE_SECOND, FusedExpectation::Anything) => Status::FUSED_MISSING.dnr(),
+            _ => Status::INVALID_FIELD.dnr(), // both bits: reserved
         };
         match env.refusal(sqe.nsid.get()) {
-            // Another way may do it, and nothing is wrong with the command.
+            // Another path may execute it, and nothing is wrong with the command.
             Some(_) => self.fail(env, slot, refused, &payload),
             None => self.refuse(env, slot, sqe, refused, &payload),
         }
     }
 
-    /// What comes next is no second command: the first one fails, if there is one.
+    /// Fails a first command, if there is one, because the next one is no second command.
     pub(super) fn end_expectation(&mut self, env: &mut impl Environment<N, B>) {
-        if let Expected::Second(first) = core::mem::take(&mut self.fused.expected) {
+        if let FusedExpectation::Second(first) = core::mem::take(&mut self.fused.expected) {
             self.miss_second(env, first);
         }
     }
 
     fn miss_second(&mut self, env: &mut impl Environment<N, B>, first: u16) {
         self.fail_fused(env, first, Status::FUSED_MISSING.dnr(), false);
-        self.fused.expected = Expected::Anything;
+        self.fused.expected = FusedExpectation::Anything;
     }
 
-    /// Whether it is a Compare that a Write may follow.
+    /// Checks that a command is a Compare that a Write may follow.
     fn check_first(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -185,7 +190,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// Whether it is the Write that belongs to `first`; else its status, and that of the first one.
+    /// Checks that a command is the Write for the Compare in slot `first`. Otherwise returns its status, and that of
+    /// the first one.
     fn check_second(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -197,7 +203,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         if sqe.opcode != opcode::WRITE {
             return both(Status::FUSED_MISSING);
         }
-        let Command::Io { command, sqe: of_first, .. } = &self.slots[usize::from(first)].command
+        let SlotCommand::Io { command, sqe: of_first, .. } =
+            &self.slots[usize::from(first)].command
         else {
             return both(Status::FUSED_MISSING);
         };
@@ -214,7 +221,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// Gets a command its buffer, then its data.
+    /// Gets a fused command its buffer, then its data.
     fn begin_fused(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -228,7 +235,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
         env.session().account(&command);
         self.slots[usize::from(slot)].command =
-            Command::Io { command, namespace, sqe: *sqe, began: None };
+            SlotCommand::Io { command, namespace, sqe: *sqe, began: None };
         let (bytes, along) = (command.data_out_bytes(), payload.bytes());
         match env.place(payload) {
             Payload::Here(buffer) => {
@@ -245,14 +252,16 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// A fused command has all its data.
+    /// Continues a fused command whose data is complete.
     pub(super) fn fused_data_done(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
         let Some(pair) = self.fused.find(slot) else { return };
         match pair.compare == slot {
             true => pair.has_data.0 = true,
             false => pair.has_data.1 = true,
         }
-        let &mut Pair { compare, write: Some(write), has_data: (true, true), .. } = pair else {
+        let &mut CompareWritePair { compare, write: Some(write), has_data: (true, true), .. } =
+            pair
+        else {
             return;
         };
         if !env.session().executes_io() {
@@ -270,15 +279,14 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.start_fused(env, compare, write);
     }
 
-    /// Whether a command that has waited to be alone with its blocks is still to be carried out; `slot` is the second one
-    /// of a pair. Meanwhile a reservation may have been acquired, the way to the namespace closed, or the controller told
-    /// to shut down.
+    /// Checks that a command that has waited for its lock may still execute; `slot` is the second one of a pair.
+    /// Meanwhile a reservation may have been acquired, the path to the namespace closed, or the controller shut down.
     ///
     /// # Errors
-    /// What it is answered: nothing was done.
+    /// The status: nothing was changed.
     pub fn admits(&self, env: &mut impl Environment<N, B>, slot: u16) -> Result<(), Status> {
         let Some(s) = self.slots.get(usize::from(slot)) else { return Err(Status::INTERNAL_ERROR) };
-        let Command::Io { sqe, .. } = &s.command else { return Err(Status::INTERNAL_ERROR) };
+        let SlotCommand::Io { sqe, .. } = &s.command else { return Err(Status::INTERNAL_ERROR) };
         if !env.session().executes_io() {
             return Err(Status::COMMAND_SEQUENCE_ERROR.dnr());
         }
@@ -292,15 +300,15 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// A reservation of another host refuses it by now.
+    /// True if a reservation of another host refuses the command by now.
     fn is_refused(&self, slot: u16) -> bool {
         match &self.slots[usize::from(slot)].command {
-            Command::Io { command, namespace, .. } => namespace.refuses(command.group()),
+            SlotCommand::Io { command, namespace, .. } => namespace.refuses(command.group()),
             _ => false,
         }
     }
 
-    /// A reservation forbids a command that is fused, and that waits: a pair that a store has is waited for there.
+    /// Fails a waiting fused command that a reservation forbids. A pair in a store is waited for there.
     pub(super) fn fence_fused(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
         if self.fused.find(slot).is_some_and(|pair| !pair.is_started) {
             self.fail_fused(env, slot, CONFLICT, false);
@@ -309,12 +317,13 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
 
     fn start_fused(&mut self, env: &mut impl Environment<N, B>, compare: u16, write: u16) {
         let expected = self.slots[usize::from(compare)].take_buffer();
-        let Command::Io { command: first, .. } = self.slots[usize::from(compare)].command else {
+        let SlotCommand::Io { command: first, .. } = self.slots[usize::from(compare)].command
+        else {
             return debug_assert!(false, "not a command of a pair");
         };
         let s = &mut self.slots[usize::from(write)];
         let data = s.take_buffer();
-        let Command::Io { command, namespace, began, .. } = &mut s.command else { return };
+        let SlotCommand::Io { command, namespace, began, .. } = &mut s.command else { return };
         let mut second = *command;
         if env.session().is_write_through() {
             second.force_unit_access();
@@ -327,7 +336,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.start(env, write, Job::CompareAndWrite { compare, write: second, namespace, buffers });
     }
 
-    /// A store is done with a pair, of which `slot` is the second command: both are answered.
+    /// Completes both commands of a pair after its store has ended; `slot` is the second command.
     pub(super) fn complete_fused(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -348,7 +357,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         };
         let is_aborted = result.is_err_and(|status| status.is(Status::ABORT_REQUESTED));
         self.resolve_aborts(pair.compare, is_aborted);
-        if let Command::Io { namespace, began: Some(began), .. } =
+        if let SlotCommand::Io { namespace, began: Some(began), .. } =
             &self.slots[usize::from(slot)].command
             && result.is_ok()
         {
@@ -360,8 +369,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// A command that is fused fails with `status`, and the other one because of that; `has_data`: all octets of this
-    /// command have come, though the pair does not know it.
+    /// Fails a fused command with `status`, and the other one as well. `has_data`: all data of this command has
+    /// arrived, though the pair does not record it.
     pub(super) fn fail_fused(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -370,8 +379,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         has_data: bool,
     ) {
         let Some(pair) = self.fused.take(slot) else { return };
-        if self.fused.expected == Expected::Second(pair.compare) {
-            self.fused.expected = Expected::SecondOfFailed(Status::FUSED_FAILED);
+        if self.fused.expected == FusedExpectation::Second(pair.compare) {
+            self.fused.expected = FusedExpectation::SecondOfFailed(Status::FUSED_FAILED);
         }
         let commands = [(Some(pair.compare), pair.has_data.0), (pair.write, pair.has_data.1)];
         for (command, its_data) in commands {
@@ -383,19 +392,21 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             let s = &mut self.slots[usize::from(command)];
             s.take_buffer().into_iter().for_each(|buffer| env.give(buffer));
             if has_data {
-                s.command = Command::None;
+                s.command = SlotCommand::None;
                 self.resolve_aborts(command, status.is(Status::ABORT_REQUESTED));
                 env.respond(command, status, 0);
             } else {
-                // Hosts do not expect an answer in the middle of it.
-                (s.command, s.data) = (Command::Failing(status), Data::Discarded);
+                // Hosts do not expect a completion in the middle of the data.
+                (s.command, s.data) = (SlotCommand::Failing(status), Data::Discarded);
             }
         }
     }
 
-    /// Aborts a command that is fused; `false`: it is not.
+    /// Aborts a fused command. Returns false if it is not fused.
     pub(super) fn abort_fused(&mut self, env: &mut impl Environment<N, B>, slot: u16) -> bool {
-        let Some(&mut Pair { write, is_started, .. }) = self.fused.find(slot) else { return false };
+        let Some(&mut CompareWritePair { write, is_started, .. }) = self.fused.find(slot) else {
+            return false;
+        };
         match (write, is_started) {
             (Some(write), true) => {
                 if !env.cancel(write) {
@@ -407,9 +418,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         true
     }
 
-    /// Into the error log, if it is an error of the command.
+    /// Adds an error of a command to the error log.
     fn record(&mut self, env: &mut impl Environment<N, B>, slot: u16, status: Status) {
-        if let Command::Io { sqe, .. } = &self.slots[usize::from(slot)].command
+        if let SlotCommand::Io { sqe, .. } = &self.slots[usize::from(slot)].command
             && !status.is_success()
             && !status.is(Status::ABORT_REQUESTED)
         {
@@ -418,7 +429,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     }
 }
 
-/// The command, and its namespace.
+/// Parses and checks a command. Returns it with its namespace.
 fn checked<N: Namespace, B: DerefMut<Target = [u8]>>(
     env: &mut impl Environment<N, B>,
     sqe: &Sqe,

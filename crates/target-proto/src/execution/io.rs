@@ -1,9 +1,9 @@
-//! I/O commands: checked, given their data, executed, answered.
+//! I/O commands: checks, data, execution, completion.
 
 use super::environment::{Environment, Job, Namespace, Outcome, Payload, Place};
 use super::reservations::CONFLICT;
-use super::slot::{Command, Data};
-use super::{Execution, tell_quiet};
+use super::slot::{Data, SlotCommand};
+use super::{Execution, report_quiesced};
 use crate::io::IoCommand;
 use crate::reservations;
 use core::mem;
@@ -14,7 +14,7 @@ use roadtrain_wire::status::Status;
 use std::rc::Rc;
 
 impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
-    /// An I/O command that may be executed.
+    /// Executes an I/O command, fused or not.
     #[inline]
     pub(super) fn io(
         &mut self,
@@ -29,7 +29,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// An I/O command that is not fused.
+    /// Executes an I/O command that is not fused.
     pub(super) fn io_alone(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -45,7 +45,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
         let command = match IoCommand::parse(sqe, namespace.geometry(), payload.bytes()) {
             Ok(command) => command,
-            Err(_) if reservations::Command::is_one(sqe.opcode) => {
+            Err(_) if reservations::ReservationCommand::is_reservation_opcode(sqe.opcode) => {
                 return self.reservation(env, slot, sqe, payload);
             }
             Err(status) => return self.refuse(env, slot, sqe, status, &payload),
@@ -57,14 +57,14 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         if namespace.is_limited() {
             return self.io_limited(env, slot, (command, namespace, sqe), payload);
         }
-        // With data digests data is in a buffer: what is sent must not change under its digest, and what is received
-        // must not be kept if its digest is wrong.
+        // With data digests, data is staged in a buffer: data being sent must not change under its digest, and received
+        // data must not be kept if its digest is wrong.
         let is_staged = env.has_data_digest();
         let is_staged = is_staged || changes_closed(env, &*namespace, &command);
         let is_staged = is_staged || namespace.is_marked(&command);
         let place = if is_staged { None } else { namespace.in_place(&command) };
         let Some(place) = place else {
-            let command = Command::Io { command, namespace, sqe: *sqe, began: None };
+            let command = SlotCommand::Io { command, namespace, sqe: *sqe, began: None };
             self.slots[usize::from(slot)].command = command;
             let payload = env.place(payload);
             return self.begin(env, slot, payload);
@@ -74,7 +74,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                 let s = &mut self.slots[usize::from(slot)];
                 s.data = Data::InPlace(place);
                 let announced = namespace.clone();
-                s.command = Command::Io { command, namespace, sqe: *sqe, began: None };
+                s.command = SlotCommand::Io { command, namespace, sqe: *sqe, began: None };
                 self.start(env, slot, Job::Announce { namespace: &announced, offset, length });
             }
             IoCommand::Read { length, .. } => {
@@ -86,7 +86,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// An I/O command whose rate is limited: its data is in a buffer, wherever the store has it.
+    /// Executes an I/O command with a rate limit. Its data is staged in a buffer, wherever the store has it.
     fn io_limited(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -95,20 +95,20 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         payload: Payload<'_, B>,
     ) {
         let s = &mut self.slots[usize::from(slot)];
-        s.command = Command::Io { command, namespace, sqe: *sqe, began: None };
+        s.command = SlotCommand::Io { command, namespace, sqe: *sqe, began: None };
         s.is_due = false;
         let payload = env.place(payload);
-        // What has its data along waits when that is here.
+        // A command with in-capsule data waits once that has arrived.
         if !matches!(payload, Payload::Asked) || !self.waits(env, slot) {
             self.begin(env, slot, payload);
         }
     }
 
-    /// The data of a read or write moves between the host and `place`.
+    /// Lets the data of a read or write move between the host and `place`.
     #[inline]
     fn move_in_place(&mut self, slot: u16, namespace: Rc<N>, place: N::Place) {
         let s = &mut self.slots[usize::from(slot)];
-        (s.command, s.data) = (Command::InPlace(namespace), Data::InPlace(place));
+        (s.command, s.data) = (SlotCommand::InPlace(namespace), Data::InPlace(place));
     }
 
     fn write_in_place(
@@ -132,31 +132,31 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             }
         };
         namespace.put(place, 0, octets);
-        self.slots[usize::from(slot)].command = Command::InPlace(namespace);
+        self.slots[usize::from(slot)].command = SlotCommand::InPlace(namespace);
         env.respond(slot, Status::SUCCESS, 0);
     }
 
-    /// A write in place whose host cuts its data inside of blocks: what comes from `offset` on goes to a buffer, as
-    /// soon as there is one.
+    /// Handles a write in place whose host splits blocks: the data from `offset` on goes to a buffer, once one is free.
     pub fn split_block(&mut self, env: &mut impl Environment<N, B>, slot: u16, offset: u32) {
         let s = &mut self.slots[usize::from(slot)];
         let Data::InPlace(place) = s.data else { return };
-        let Command::InPlace(namespace) = mem::replace(&mut s.command, Command::None) else {
+        let SlotCommand::InPlace(namespace) = mem::replace(&mut s.command, SlotCommand::None)
+        else {
             return;
         };
-        s.command = Command::Split { namespace, place, from: offset };
+        s.command = SlotCommand::Split { namespace, place, from: offset };
         s.data = Data::None;
         let length = place.length();
         self.hold_or_wait(env, slot, length, length - offset);
     }
 
-    /// A write whose data is in its place already, or goes there now because its host has split blocks.
+    /// Completes a write whose data is in place, or copies the part that was split to its place.
     pub(super) fn finish_in_place(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
         if !env.session().executes_io() {
             return self.refuse_quiet(env, slot);
         }
         let s = &self.slots[usize::from(slot)];
-        if let (Command::Split { namespace, place, from, .. }, Data::Buffer(buffer)) =
+        if let (SlotCommand::Split { namespace, place, from, .. }, Data::Buffer(buffer)) =
             (&s.command, &s.data)
         {
             namespace.put(*place, *from, buffer.get(*from as usize..).unwrap_or_default());
@@ -164,7 +164,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         env.respond(slot, Status::SUCCESS, 0);
     }
 
-    /// Fails a command that cannot be.
+    /// Fails an invalid command, and adds it to the error log.
     pub(super) fn refuse(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -177,7 +177,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.fail(env, slot, status, payload);
     }
 
-    /// The namespace is not there, or not in reach. NSID FFFFFFFFh is valid for Flush alone: every namespace is flushed.
+    /// Handles a command without an accessible namespace. NSID FFFFFFFFh is valid for Flush alone: it flushes every
+    /// namespace.
     fn io_without_namespace(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -186,7 +187,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         payload: &Payload<'_, B>,
     ) {
         if let Some(status) = env.refusal(sqe.nsid.get()) {
-            // Another way may do it, and nothing is wrong with the command.
+            // Another path may execute it, and nothing is wrong with the command.
             return self.fail(env, slot, status, payload);
         }
         let status = match sqe.opcode {
@@ -203,7 +204,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             | opcode::WRITE_ZEROES
             | opcode::WRITE_UNCORRECTABLE
             | opcode::DATASET_MANAGEMENT => Status::INVALID_NAMESPACE,
-            opcode if reservations::Command::is_one(opcode) => Status::INVALID_NAMESPACE,
+            opcode if reservations::ReservationCommand::is_reservation_opcode(opcode) => {
+                Status::INVALID_NAMESPACE
+            }
             _ => Status::INVALID_OPCODE,
         };
         self.refuse(env, slot, sqe, status.dnr(), payload);
@@ -221,7 +224,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let along = payload.bytes();
         if let Payload::Here(buffer) = payload {
             let Some(buffer) = widen(env, buffer, needs) else {
-                // There is none for it now, and its data has no other place.
+                // No buffer is free, and the data has no other place.
                 return env.respond(slot, Status::COMMAND_INTERRUPTED, 0);
             };
             self.hold(env.now(), slot, buffer);
@@ -232,7 +235,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// The same, once its data may be waited for: `out` bytes of data, of which so many come along, for a buffer of `needs`.
+    /// Begins a command that may wait for its data: `out` bytes, of which `along` are in the capsule, for a buffer of
+    /// `needs` bytes.
     #[inline]
     pub(super) fn begin_with_buffer(
         &mut self,
@@ -251,7 +255,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// The command has its buffer and its data.
+    /// Executes a command that has its buffer and its data.
     pub(super) fn execute(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
         if self.fused.has(slot) {
             return self.fused_data_done(env, slot);
@@ -263,7 +267,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             return;
         }
         let s = &mut self.slots[usize::from(slot)];
-        let Command::Io { command, namespace, began, sqe } = &mut s.command else {
+        let SlotCommand::Io { command, namespace, began, sqe } = &mut s.command else {
             return self.reserve(env, slot);
         };
         if namespace.refuses(command.group()) {
@@ -300,7 +304,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// A store is done with a command, which is answered. `Some`: as with [`Execution::command`].
+    /// Completes a command that a store has executed. Returns as [`Execution::command`] does.
     pub(super) fn complete(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -312,23 +316,23 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         env.set_in_store(in_store);
         let is_aborted = result.is_err_and(|status| status.is(Status::ABORT_REQUESTED));
         self.resolve_aborts(slot, is_aborted);
-        tell_quiet(env);
+        report_quiesced(env);
         if self.fused.has(slot) {
             self.complete_fused(env, slot, outcome);
             return None;
         }
         let (buffer, copied) = (outcome.buffer, outcome.copied);
         let s = &mut self.slots[usize::from(slot)];
-        let Command::Io { command, namespace, sqe, began } = &s.command else {
-            if let Command::LbaStatus(_) = s.command {
-                self.looked_up(env, slot, result, buffer);
+        let SlotCommand::Io { command, namespace, sqe, began } = &s.command else {
+            if let SlotCommand::LbaStatus(_) = s.command {
+                self.finish_status_query(env, slot, result, buffer);
                 return None;
             }
             buffer.into_iter().for_each(|buffer| env.give(buffer));
-            if let Command::Admin(_) = s.command {
+            if let SlotCommand::Admin(_) = s.command {
                 return self.shut_down(env, slot, result);
             }
-            env.respond(slot, result.err().unwrap_or(Status::SUCCESS), 0); // a flush of all
+            env.respond(slot, result.err().unwrap_or(Status::SUCCESS), 0); // a flush of all namespaces
             return None;
         };
         match result {
@@ -362,7 +366,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     }
 }
 
-/// True if the command writes to blocks that one operation has to itself.
+/// True if the command writes to blocks that an exclusive operation has locked.
 #[inline]
 fn changes_closed<N: Namespace, B: DerefMut<Target = [u8]>>(
     env: &impl Environment<N, B>,
@@ -374,7 +378,7 @@ fn changes_closed<N: Namespace, B: DerefMut<Target = [u8]>>(
     env.is_closed(namespace, |range| range.overlaps(&changed))
 }
 
-/// A buffer of at least `bytes` that begins with the same octets.
+/// Returns a buffer of at least `bytes` that begins with the same bytes.
 fn widen<N: Namespace, B: DerefMut<Target = [u8]>>(
     env: &mut impl Environment<N, B>,
     buffer: B,

@@ -1,40 +1,42 @@
-//! Get LBA Status: a store is asked which of its blocks are allocated.
+//! Get LBA Status: queries a store for its allocated blocks.
 //!
-//! The control plane has checked the command. A store may take long, or never answer: it is asked to give up then, and
-//! all of the range counts as allocated, which is never wrong enough to do harm. So hosts, who wait for this command with
-//! their admin queue, are always answered soon.
+//! The control plane has checked the command. A store may take long, or never reply: its query is cancelled then, and
+//! the whole range is reported as allocated, which is always safe. So hosts, whose admin queue waits for this command,
+//! always get a completion soon.
 
 use super::Execution;
 use super::environment::{Environment, Job, Namespace};
-use super::slot::Command;
+use super::slot::SlotCommand;
 use crate::LookUp;
 use core::ops::DerefMut;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 
-/// Commands of a connection that stores have at a time.
-const LOOK_UPS_MAX: usize = 4;
+/// Status queries of a connection that stores execute at a time, at most.
+const STATUS_QUERIES_MAX: usize = 4;
 
-/// A command that a store has.
-pub(super) struct LookingUp {
+/// A status query that a store is executing.
+pub(super) struct PendingStatusQuery {
     slot: u16,
-    /// Until when; `None`: the store was asked to give up.
+    /// Deadline; `None`: the query was cancelled.
     until: Option<Instant>,
 }
 
 impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
-    /// The control plane has checked a Get LBA Status, which has this buffer: the store answers it.
-    pub fn look_up(
+    /// Starts a checked Get LBA Status at its store, with its buffer.
+    pub fn query_block_status(
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
         (sqe, mut buffer): (&Sqe, Option<B>),
         wanted: LookUp,
     ) {
-        // Another try may be welcome: no Do Not Retry.
+        // A retry may succeed: no Do Not Retry.
         let refused = match &buffer {
-            _ if self.look_ups.len() >= LOOK_UPS_MAX => Some(Status::COMMAND_INTERRUPTED),
+            _ if self.status_queries.len() >= STATUS_QUERIES_MAX => {
+                Some(Status::COMMAND_INTERRUPTED)
+            }
             Some(buffer) if buffer.len() >= wanted.bytes as usize => None,
             _ => Some(Status::INTERNAL_ERROR),
         };
@@ -42,29 +44,31 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             buffer.into_iter().for_each(|buffer| env.give(buffer));
             return env.respond(slot, status, 0);
         }
-        // Whatever a store leaves out is not what others have had there.
+        // Parts that a store leaves unwritten must not reveal earlier data of the buffer.
         buffer.iter_mut().for_each(|buffer| buffer.fill(0));
         let until = Some(env.now() + wanted.patience);
-        self.look_ups.push(LookingUp { slot, until });
-        self.slots[usize::from(slot)].command = Command::LbaStatus(Box::new((*sqe, wanted)));
+        self.status_queries.push(PendingStatusQuery { slot, until });
+        self.slots[usize::from(slot)].command = SlotCommand::LbaStatus(Box::new((*sqe, wanted)));
         self.start(env, slot, Job::LookUp { wanted, buffer });
     }
 
-    /// A store has answered.
-    pub(super) fn looked_up(
+    /// Completes a status query that its store has ended.
+    pub(super) fn finish_status_query(
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
         mut result: Result<(), Status>,
         buffer: Option<B>,
     ) {
-        let is_late = self.forget_look_up(slot);
-        let Command::LbaStatus(command) = &self.slots[usize::from(slot)].command else { return };
+        let is_late = self.remove_status_query(slot);
+        let SlotCommand::LbaStatus(command) = &self.slots[usize::from(slot)].command else {
+            return;
+        };
         let (sqe, wanted) = **command;
         let Some(mut buffer) = buffer else {
             return env.respond(slot, result.err().unwrap_or(Status::INTERNAL_ERROR), 0);
         };
-        // Who copies what is marked is to hear of it, so it is no hole.
+        // A Copy of marked blocks has to fail, so they are not reported as a hole.
         let is_given_up = |status: Status| is_late && status.is(Status::ABORT_REQUESTED);
         let is_marked = |status: Status| status.is(Status::UNRECOVERED_READ_ERROR);
         if result.is_err_and(|status| is_given_up(status) || is_marked(status)) {
@@ -81,30 +85,30 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// A store has it no more. Whether it was asked to give up.
-    pub(super) fn forget_look_up(&mut self, slot: u16) -> bool {
-        let at = self.look_ups.iter().position(|look_up| look_up.slot == slot);
-        at.is_some_and(|at| self.look_ups.swap_remove(at).until.is_none())
+    /// Removes the query of a slot. Returns true if it was cancelled.
+    pub(super) fn remove_status_query(&mut self, slot: u16) -> bool {
+        let at = self.status_queries.iter().position(|query| query.slot == slot);
+        at.is_some_and(|at| self.status_queries.swap_remove(at).until.is_none())
     }
 
-    /// Has stores give up that take too long.
-    pub(super) fn end_late_look_ups(&mut self, env: &mut impl Environment<N, B>) {
+    /// Cancels overdue queries.
+    pub(super) fn cancel_overdue_queries(&mut self, env: &mut impl Environment<N, B>) {
         let now = env.now();
-        for look_up in &mut self.look_ups {
-            if look_up.until.is_some_and(|until| until <= now) {
-                look_up.until = None;
-                env.cancel(look_up.slot);
+        for query in &mut self.status_queries {
+            if query.until.is_some_and(|until| until <= now) {
+                query.until = None;
+                env.cancel(query.slot);
             }
         }
     }
 
-    /// When the next one takes too long.
-    pub(super) fn look_up_deadline(&self) -> Option<Instant> {
-        self.look_ups.iter().filter_map(|look_up| look_up.until).min()
+    /// Returns the earliest deadline of a query.
+    pub(super) fn status_query_deadline(&self) -> Option<Instant> {
+        self.status_queries.iter().filter_map(|query| query.until).min()
     }
 
-    /// Slots of commands that the end of the connection is not to wait for: stores are to give them up.
-    pub fn looking_up(&self) -> impl Iterator<Item = u16> {
-        self.look_ups.iter().map(|look_up| look_up.slot)
+    /// Returns the slots of the queries; the end of a connection cancels them instead of waiting for them.
+    pub fn status_query_slots(&self) -> impl Iterator<Item = u16> {
+        self.status_queries.iter().map(|query| query.slot)
     }
 }

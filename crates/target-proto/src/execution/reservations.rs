@@ -1,13 +1,13 @@
-//! Commands about reservations, and what becomes of commands that a reservation forbids.
+//! Reservation commands, and the handling of commands that a reservation forbids.
 //!
-//! A command is checked when it comes, and again when it has its data and enters a store. What passed the check before
-//! access was taken away is found by [`Execution::fence`]: what waits for its data fails when that has passed, what a
-//! store has is waited for or aborted. The command that took access away is answered only then. So whoever acquires a
-//! reservation meets no late write of those that it shuts out.
+//! A command is checked on arrival, and again when it has its data and enters a store. [`Execution::fence`] finds the
+//! commands that passed the check before access was revoked. Those that wait for data fail once that has passed; those
+//! in a store are waited for or aborted. Only then does the command complete that revoked the access. So the new holder
+//! of a reservation never sees a late write of the hosts that it excludes.
 
 use super::Execution;
 use super::environment::{Environment, Namespace, Payload};
-use super::slot::{Command, Data};
+use super::slot::{Data, SlotCommand};
 use crate::io::check_data;
 use crate::reservations::{Group, data_bytes};
 use core::mem;
@@ -15,11 +15,11 @@ use core::ops::DerefMut;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 
-/// Access was taken away: trying again does not help.
+/// Status for revoked access: a retry does not help.
 pub(super) const CONFLICT: Status = Status::RESERVATION_CONFLICT.dnr();
 
 impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
-    /// A command about reservations of a namespace that is there.
+    /// Checks and begins a reservation command to an existing namespace.
     pub(super) fn reservation<E: Environment<N, B>>(
         &mut self,
         env: &mut E,
@@ -38,15 +38,15 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             }
             Err(status) => return self.refuse(env, slot, sqe, status, &payload),
         };
-        self.slots[usize::from(slot)].command = Command::Reservation { sqe: *sqe, out, report };
+        self.slots[usize::from(slot)].command = SlotCommand::Reservation { sqe: *sqe, out, report };
         let payload = env.place(payload);
         self.begin(env, slot, payload);
     }
 
-    /// The command has its data. Until it has ended it counts as one that a store has.
+    /// Passes a reservation command with its data to the control plane. Until it ends it counts as one in a store.
     pub(super) fn reserve(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
         let s = &self.slots[usize::from(slot)];
-        let Command::Reservation { sqe, out, .. } = &s.command else { return };
+        let SlotCommand::Reservation { sqe, out, .. } = &s.command else { return };
         let data = match &s.data {
             Data::Buffer(buffer) => buffer.get(..*out as usize).unwrap_or_default(),
             _ => &[],
@@ -55,7 +55,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         env.session().entered_store();
     }
 
-    /// The control plane has ended a command about reservations, with its report.
+    /// Completes a reservation command that the control plane has executed, with its report.
     pub fn reserved(
         &mut self,
         env: &mut impl Environment<N, B>,
@@ -69,9 +69,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             return;
         }
         self.resolve_aborts(slot, false);
-        super::tell_quiet(env);
+        super::report_quiesced(env);
         let s = &mut self.slots[usize::from(slot)];
-        let Command::Reservation { sqe, report: bytes, .. } = s.command else { return };
+        let SlotCommand::Reservation { sqe, report: bytes, .. } = s.command else { return };
         let buffer = s.take_buffer();
         if !status.is_success() {
             env.session().record_error(&sqe, status);
@@ -91,18 +91,18 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// Access to a namespace was taken away from some hosts. What is forbidden now and does not end at once is returned:
-    /// slots of commands that a store has, which are asked to end if they are to be aborted. Of a connection that is over all
-    /// are, as nobody knows any more what they were.
+    /// Ends commands to a namespace that a reservation forbids now. Returns the slots of those that do not end at once
+    /// because a store executes them; they are cancelled if `aborts`. On a closed connection all slots count, as their
+    /// commands are no longer known.
     pub fn fence(&mut self, env: &mut impl Environment<N, B>, aborts: bool) -> Vec<u16> {
         let is_ended = env.session().is_ended();
         let mut left = Vec::new();
         for slot in 0..self.slots.len() as u16 {
             let s = &self.slots[usize::from(slot)];
             let is_refused = match &s.command {
-                Command::Io { command, namespace, .. } => namespace.refuses(command.group()),
-                // A read in place was executed: its octets are on their way.
-                Command::InPlace(namespace) | Command::Split { namespace, .. } => {
+                SlotCommand::Io { command, namespace, .. } => namespace.refuses(command.group()),
+                // A read in place was executed: its data is being sent.
+                SlotCommand::InPlace(namespace) | SlotCommand::Split { namespace, .. } => {
                     namespace.refuses(Group::Write) && env.awaits_data(slot)
                 }
                 _ => is_ended,
@@ -124,8 +124,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         left
     }
 
-    /// A command that waits for a buffer or for its data is not executed any more. One that has neither to wait for is
-    /// answered already.
+    /// Fails a command that waits for a buffer or for data. A command that waits for neither is already completed.
     fn fail_waiting(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
         let awaits_data = env.awaits_data(slot);
         let has_waited = !awaits_data && self.leave_queues(slot);
@@ -134,15 +133,15 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
         let s = &mut self.slots[usize::from(slot)];
         if awaits_data {
-            let command = mem::replace(&mut s.command, Command::Failing(CONFLICT));
-            if let Command::Io { sqe, .. } = &command {
+            let command = mem::replace(&mut s.command, SlotCommand::Failing(CONFLICT));
+            if let SlotCommand::Io { sqe, .. } = &command {
                 env.session().record_error(sqe, CONFLICT);
             }
             s.take_buffer().into_iter().for_each(|buffer| env.give(buffer));
             s.data = Data::Discarded;
         } else if has_waited {
-            let command = mem::replace(&mut s.command, Command::None);
-            if let Command::Io { sqe, .. } = &command {
+            let command = mem::replace(&mut s.command, SlotCommand::None);
+            if let SlotCommand::Io { sqe, .. } = &command {
                 env.session().record_error(sqe, CONFLICT);
             }
             env.respond(slot, CONFLICT, 0);

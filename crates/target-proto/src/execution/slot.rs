@@ -1,4 +1,4 @@
-//! What a command in execution is, and what it holds.
+//! Commands in execution and the resources that they hold.
 
 use super::environment::{Namespace, Place};
 use crate::LookUp;
@@ -10,31 +10,31 @@ use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::rc::Rc;
 
-/// Where a command's data is.
+/// Location of a command's data.
 pub enum Data<N: Namespace, B> {
-    /// It has none.
+    /// No data.
     None,
-    /// In the store's own memory: sent from there, and put there in whole blocks.
+    /// In the store's own memory: sent from there, and received there in whole blocks.
     InPlace(N::Place),
     /// In a buffer.
     Buffer(B),
-    /// Not wanted: the command fails once it has passed.
+    /// Discarded: the command fails once its data has passed.
     Discarded,
 }
 
-/// What a command is.
-pub(super) enum Command<N: Namespace> {
+/// A command in execution.
+pub(super) enum SlotCommand<N: Namespace> {
     None,
-    /// An I/O command that a store carries out. `began`: it writes what only a flush makes stable, since that epoch.
+    /// An I/O command for a store. `began`: epoch since which it writes data that only a flush makes stable.
     Io {
         command: IoCommand,
         namespace: Rc<N>,
         sqe: Sqe,
         began: Option<Epoch>,
     },
-    /// A read or write whose data moves in place; the namespace stays until it has.
+    /// A read or write whose data moves in place; it keeps the namespace until then.
     InPlace(Rc<N>),
-    /// A write in place whose host splits blocks: from octet `from` on its data is in a buffer until all has come, so
+    /// A write in place whose host splits blocks. The data from byte `from` on is in a buffer until all has arrived, so
     /// that no block is ever half written.
     Split {
         namespace: Rc<N>,
@@ -43,98 +43,98 @@ pub(super) enum Command<N: Namespace> {
     },
     /// An admin or fabrics command.
     Admin(Box<Admin>),
-    /// A command about reservations: octets from the host, and to it.
+    /// A reservation command: bytes from the host, and to it.
     Reservation {
         sqe: Sqe,
         out: u32,
         report: u32,
     },
-    /// A Get LBA Status that a store answers.
+    /// A Get LBA Status, which a store executes.
     LbaStatus(Box<(Sqe, LookUp)>),
-    /// Fails when its data has passed.
+    /// A command that fails once its data has passed.
     Failing(Status),
 }
 
-impl<N: Namespace> Command<N> {
-    /// Octets of buffer that it needs.
+impl<N: Namespace> SlotCommand<N> {
+    /// Returns the size of the buffer that it needs, in bytes.
     pub(super) fn buffer_bytes(&self) -> u32 {
         match *self {
-            Command::Admin(ref admin) => admin.out_bytes.max(admin.page_bytes),
-            Command::Io {
+            SlotCommand::Admin(ref admin) => admin.out_bytes.max(admin.page_bytes),
+            SlotCommand::Io {
                 command: IoCommand::Read { length, .. } | IoCommand::Verify { length, .. },
                 ..
             } => length,
-            Command::Io { command: IoCommand::Copy { .. }, .. } => COPY_BUFFER_BYTES,
-            Command::Split { place, .. } => place.length(),
-            Command::Reservation { out, report, .. } => out.max(report),
-            Command::Io { command, .. } => command.data_out_bytes(),
+            SlotCommand::Io { command: IoCommand::Copy { .. }, .. } => COPY_BUFFER_BYTES,
+            SlotCommand::Split { place, .. } => place.length(),
+            SlotCommand::Reservation { out, report, .. } => out.max(report),
+            SlotCommand::Io { command, .. } => command.data_out_bytes(),
             _ => 0,
         }
     }
 
-    /// Octets that the host is to be asked for.
+    /// Returns the bytes to request from the host.
     pub(super) fn data_out_bytes(&self) -> u32 {
         match *self {
-            Command::Io { command, .. } => command.data_out_bytes(),
-            Command::Admin(ref admin) => admin.out_bytes,
-            Command::Reservation { out, .. } => out,
+            SlotCommand::Io { command, .. } => command.data_out_bytes(),
+            SlotCommand::Admin(ref admin) => admin.out_bytes,
+            SlotCommand::Reservation { out, .. } => out,
             _ => 0,
         }
     }
 }
 
-/// An admin or fabrics command, and the data that it moves.
+/// An admin or fabrics command, and the sizes of its data.
 pub struct Admin {
     /// The command.
     pub sqe: Sqe,
-    /// Octets from the host.
+    /// Bytes from the host.
     pub(super) out_bytes: u32,
-    /// Octets to the host at most.
+    /// Bytes to the host at most.
     pub(super) page_bytes: u32,
 }
 
 impl Admin {
-    /// The data from the host: it is at the start of the command's buffer.
+    /// Returns the data from the host, at the start of the command's buffer.
     #[must_use]
     pub fn data<'a>(&self, buffer: Option<&'a [u8]>) -> &'a [u8] {
         buffer.and_then(|buffer| buffer.get(..self.out_bytes as usize)).unwrap_or_default()
     }
 }
 
-/// An Abort that waits for the command's answer.
+/// An Abort that waits for the completion of its command.
 pub(super) struct Abort {
     pub(super) slot: u16,
-    /// Names it for the control plane.
+    /// Number of the Abort, for the control plane.
     pub(super) id: u32,
-    /// Whether the command was aborted, once it was answered.
+    /// True if the command was aborted; `None` until it completes.
     pub(super) outcome: Option<bool>,
-    /// Until when it waits for the command's data.
+    /// Deadline for the completion of the command.
     pub(super) until: Option<Instant>,
 }
 
-pub(super) struct Slot<N: Namespace, B> {
-    pub(super) command: Command<N>,
+pub(super) struct CommandSlot<N: Namespace, B> {
+    pub(super) command: SlotCommand<N>,
     pub(super) data: Data<N, B>,
-    /// When its buffer was last given to it, by the connection's own clock.
+    /// Time at which it last got its buffer, by the clock that stops while receiving is stalled.
     pub(super) held_since: Instant,
-    /// Octets of its buffer that wait to be sent.
+    /// Bytes of its buffer that wait to be sent.
     pub(super) unsent_bytes: u32,
-    /// Bytes of the pool in a buffer that waits, or is going to wait, for data of the host: counted in the lane's share.
+    /// Bytes of the pool in a buffer that waits, or is going to wait, for the host's data: counted in the lane's share.
     pub(super) awaited_bytes: usize,
-    /// A store has the command, also when its connection is over.
+    /// True while a store executes the command, also after its connection has ended.
     pub(super) in_store: bool,
-    /// Its rate is limited, and its time is taken.
+    /// True if its rate limit is charged.
     pub(super) is_due: bool,
-    /// When it was given a buffer, if it needed one.
+    /// Time at which it got a buffer, if it needed one.
     pub(super) buffered: Instant,
-    /// When a store was told of it, if one was.
+    /// Time at which it was passed to a store, if it was.
     pub(super) started: Instant,
 }
 
-impl<N: Namespace, B> Default for Slot<N, B> {
+impl<N: Namespace, B> Default for CommandSlot<N, B> {
     fn default() -> Self {
-        Slot {
-            command: Command::None,
+        CommandSlot {
+            command: SlotCommand::None,
             data: Data::None,
             held_since: Instant::default(),
             unsent_bytes: 0,
@@ -147,8 +147,8 @@ impl<N: Namespace, B> Default for Slot<N, B> {
     }
 }
 
-impl<N: Namespace, B: Deref<Target = [u8]>> Slot<N, B> {
-    /// Octets of its buffer.
+impl<N: Namespace, B: Deref<Target = [u8]>> CommandSlot<N, B> {
+    /// Returns the size of its buffer in bytes.
     pub(super) fn buffered(&self) -> usize {
         match &self.data {
             Data::Buffer(buffer) => buffer.len(),
@@ -156,7 +156,7 @@ impl<N: Namespace, B: Deref<Target = [u8]>> Slot<N, B> {
         }
     }
 
-    /// Its buffer, which it does not hold any more.
+    /// Takes its buffer.
     pub(super) fn take_buffer(&mut self) -> Option<B> {
         match core::mem::replace(&mut self.data, Data::None) {
             Data::Buffer(buffer) => Some(buffer),
@@ -164,10 +164,10 @@ impl<N: Namespace, B: Deref<Target = [u8]>> Slot<N, B> {
         }
     }
 
-    /// The command is answered: what it holds goes back.
+    /// Releases the resources of a completed command.
     #[inline]
     pub(super) fn release(&mut self, give: impl FnMut(B)) {
-        (self.command, self.unsent_bytes) = (Command::None, 0);
+        (self.command, self.unsent_bytes) = (SlotCommand::None, 0);
         self.take_buffer().into_iter().for_each(give);
     }
 }

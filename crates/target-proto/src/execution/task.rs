@@ -1,4 +1,4 @@
-//! A command at its stores, part after part.
+//! Execution of a command at its stores, in parts.
 //!
 //! | command | parts |
 //! |---|---|
@@ -6,17 +6,17 @@
 //! | Write Zeroes with Force Unit Access | the operation, then a flush |
 //! | Write, Copy with Force Unit Access | the store forces each write, or leaves it to a flush that follows |
 //! | Dataset Management | a discard for each range |
-//! | Flush of all namespaces | a flush for each, whatever one of them says |
-//! | Compare and Write | alone with the blocks: the comparison, then the write |
-//! | Write Uncorrectable | alone with the blocks: the mark |
-//! | Write, Write Zeroes, Copy to blocks that are marked | alone with the blocks: as with Force Unit Access, then the marks are cleared |
-//! | Compare and Write to blocks that a start of the target may find marked | the same, after the comparison |
+//! | Flush of all namespaces | a flush for each, even after a failure |
+//! | Compare and Write | with exclusive access: the comparison, then the write |
+//! | Write Uncorrectable | with exclusive access: the mark |
+//! | Write, Write Zeroes, Copy to marked blocks | with exclusive access: as with Force Unit Access, then the marks are cleared |
+//! | Compare and Write to blocks that may be marked after a restart | the same, after the comparison |
 //! | others | one |
 //!
-//! A Read, Compare or Verify of blocks that are marked ends where it would look at them, and so does a Copy from them.
+//! A Read, Compare or Verify of marked blocks ends before it reads them, and so does a Copy from them.
 //!
-//! Where nothing is lost without a flush, Force Unit Access needs none. A store that loses what was not flushed is
-//! flushed once at a time: a flush that comes meanwhile waits for the next one, which another command may do for it.
+//! Where nothing is lost without a flush, Force Unit Access needs none. A store that can lose unflushed writes runs one
+//! flush at a time: flushes requested meanwhile wait for the next one, which one command runs for all of them.
 
 use super::copying::Copying;
 use super::environment::{FusedOutcome, Outcome};
@@ -29,116 +29,116 @@ use roadtrain_proto::op::{ByteRange, Op};
 use roadtrain_wire::status::Status;
 use std::sync::Arc;
 
-/// What a controller is told whose writes may be lost. To try again would not bring them back.
+/// Status for a controller whose writes may be lost. A retry would not bring them back.
 const LOST: Status = Status::WRITE_FAULT.dnr();
 
-/// Of blocks that are marked. They stay so until they are written.
+/// Status for marked blocks, until they are written.
 const UNREADABLE: Status = Status::UNRECOVERED_READ_ERROR.dnr();
 
 /// A store.
 pub trait Store {
-    /// Its flushes.
+    /// Flushes of the store.
     type Flushes: Flushes;
 
-    /// `None`: what was written stays, or never was anywhere.
+    /// Returns the flushes; `None`: no write can be lost.
     fn flushes(&self) -> Option<&Self::Flushes>;
-    /// Whether a part of the range is marked as uncorrectable. One load while nothing is.
+    /// True if a part of the range is marked as uncorrectable. One load while nothing is.
     fn is_marked(&self, range: &ByteRange) -> bool;
-    /// Whether who writes the range has to clear marks of it.
+    /// True if a write to the range has to clear marks of it.
     fn is_to_clear(&self, range: &ByteRange) -> bool;
 }
 
-/// A store's [`Stability`](crate::stability::Stability), as all who use the store share it.
+/// A store's [`Stability`](crate::stability::Stability), shared by all users of the store.
 pub trait Flushes {
-    /// In which a write that starts now begins.
+    /// Returns the epoch of a write that starts now.
     fn epoch(&self) -> Epoch;
-    /// What `user` has written until now is to be stable.
+    /// Begins a flush of the writes of `user` until now.
     fn begin(&self, user: &User) -> Ticket;
-    /// The flush that ran has ended: wakes who waits for that.
+    /// Ends the flush that ran, and wakes its waiters.
     fn ended(&self, flushed: Flushed);
-    /// Whether the controller may be told that what it has written is stable.
+    /// True if the controller's writes are reported as stable.
     fn settle(&self, ticket: Ticket, flushed: Flushed) -> bool;
 }
 
 type FlushesOf<S> = <<S as Deref>::Target as Store>::Flushes;
 
-/// What there is to do for a command now.
+/// Next step of a command.
 pub enum Step<B> {
-    /// The store is to do this, with the command's buffer if it moves data.
+    /// The store executes the operation, with the command's buffer if it moves data.
     Submit(Op, Option<B>),
-    /// Another command flushes: [`Task::woken`] is called when that has ended.
+    /// Another command's flush is running: [`Task::woken`] is called at its end.
     Wait,
-    /// The store's marks are to change like this, which ends the part.
+    /// The store's marks change; the part ends with that.
     Mark(Change),
-    /// Nobody else is to change the range from now on until the command has ended: then call [`Task::excluded`], and
-    /// begin. Until then what was checked may have changed.
+    /// The command needs exclusive access to the range until it ends: call [`Task::excluded`] once it has that, and
+    /// begin. Earlier checks may no longer hold then.
     Exclude(ByteRange),
-    /// Nothing: the part has ended like this.
+    /// The part has ended with this result.
     Ended(Result<(), Status>),
 }
 
-/// What is done next.
+/// Next part of a command.
 #[derive(Clone, Copy)]
-enum Part {
+enum TaskPart {
     Store(Op),
     Marks(Change),
 }
 
-/// The parts that follow.
-enum Rest<S> {
+/// Remaining parts of a command.
+enum RemainingParts<S> {
     None,
     Then(Op),
-    Discards(Ranges),
+    Discards(DsmRanges),
     Flushes(Vec<S>),
     Copy(Box<Copying>),
 }
 
-/// A command that has to be alone with a range.
-struct Alone {
+/// Exclusive access to a range.
+struct ExclusiveRange {
     range: ByteRange,
-    /// It is; whether it is still to be carried out.
+    /// Set once access is exclusive: whether the command is still to be executed.
     admitted: Option<Result<(), Status>>,
-    /// The range is cleared of marks at the end.
+    /// True if the marks of the range are cleared at the end.
     clears: bool,
 }
 
-/// A write that follows its comparison.
-struct Fused<B> {
+/// The write that follows a comparison.
+struct FusedWrite<B> {
     write: Op,
-    /// The other command's: first the write's data, then what was compared.
+    /// Buffer of the other command: first the data to write, then the compared data.
     other: Option<B>,
     compared: bool,
 }
 
 struct Flush {
-    /// `None`: nobody's but its own command's.
+    /// Ticket of the user's flush; `None`: the flush is for the command itself.
     ticket: Option<Ticket>,
-    /// It flushes itself.
+    /// True if this command runs the flush.
     leads: bool,
 }
 
-/// A command under way. `S` leads to a store and keeps it open, `B` is a buffer.
+/// A command in execution at its stores. `S` refers to a store and keeps it open, `B` is a buffer.
 pub struct Task<S, B> {
     store: S,
-    next: Part,
-    rest: Rest<S>,
-    /// The command's buffer while no operation has it.
+    next: TaskPart,
+    rest: RemainingParts<S>,
+    /// Buffer of the command, while no operation has it.
     buffer: Option<B>,
-    /// Octets that the buffer is to have when a read has ended well.
+    /// Bytes in the buffer after a successful read.
     reads: u32,
-    /// Octets of a write.
+    /// Bytes of a write.
     writes: u32,
-    alone: Option<Box<Alone>>,
-    fused: Option<Box<Fused<B>>>,
-    /// The host has aborted it: nothing more is begun.
+    exclusive: Option<Box<ExclusiveRange>>,
+    fused: Option<Box<FusedWrite<B>>>,
+    /// True once the host has aborted it: no further part begins.
     is_cancelled: bool,
-    /// Whose flush it is.
+    /// User whose writes a flush covers.
     user: Option<Arc<User>>,
-    /// When a write began that is flushed by its command.
+    /// Epoch of a write that its own command flushes.
     wrote: Option<Epoch>,
-    /// The store has not forced the write that has just ended: a flush follows, which takes turns with those of others.
+    /// True if the store has not forced the write that has just ended: a flush follows, in turn with those of others.
     is_unforced: bool,
-    /// A flush of a store that others use, under way.
+    /// Flush in progress, of a store with other users.
     flush: Option<Flush>,
     failed: Option<Status>,
 }
@@ -147,12 +147,12 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
     fn new(store: S, op: Op) -> Self {
         Task {
             store,
-            next: Part::Store(op),
-            rest: Rest::None,
+            next: TaskPart::Store(op),
+            rest: RemainingParts::None,
             buffer: None,
             reads: 0,
             writes: 0,
-            alone: None,
+            exclusive: None,
             fused: None,
             is_cancelled: false,
             user: None,
@@ -163,10 +163,11 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         }
     }
 
-    /// An I/O command of one namespace, checked against its `geometry`; a Flush is `user`'s.
+    /// Creates the task of an I/O command to one namespace, checked against its `geometry`. `user` is the owner of a
+    /// Flush.
     ///
     /// # Errors
-    /// It has ended: there is nothing to do.
+    /// The result, if there is nothing to do.
     pub fn execute(
         command: &IoCommand,
         (store, geometry): (S, &Geometry),
@@ -197,7 +198,7 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         let mut task = Task { buffer, ..Task::new(store, op) };
         let changed = if op.changes() { command.range() } else { None };
         let clears = changed.is_some_and(|changed| task.clear(changed));
-        if let Part::Store(Op::Write { fua, .. }) = &mut task.next {
+        if let TaskPart::Store(Op::Write { fua, .. }) = &mut task.next {
             *fua |= clears;
         }
         match *command {
@@ -210,20 +211,20 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         }
         if let Some(flushes) = task.store.flushes() {
             if command.reads_stable_data() {
-                (task.next, task.rest) = (Part::Store(Op::Flush), Rest::Then(op));
+                (task.next, task.rest) = (TaskPart::Store(Op::Flush), RemainingParts::Then(op));
             } else if let IoCommand::WriteZeroes { fua, .. } = *command
                 && (fua || clears)
             {
-                (task.wrote, task.rest) = (Some(flushes.epoch()), Rest::Then(Op::Flush));
+                (task.wrote, task.rest) = (Some(flushes.epoch()), RemainingParts::Then(Op::Flush));
             }
         }
         Ok(task)
     }
 
-    /// Compare and Write of the same blocks, checked against their namespace's `geometry`.
+    /// Creates the task of a Compare and Write of the same blocks, checked against their namespace's `geometry`.
     ///
     /// # Errors
-    /// It has ended: there is nothing to do.
+    /// The result, if there is nothing to do.
     pub fn compare_and_write(
         (compare, write): (&IoCommand, &IoCommand),
         (store, geometry): (S, &Geometry),
@@ -240,68 +241,79 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         let range = ByteRange { offset, len: length.into() };
         let clears = store.is_to_clear(&range);
         let write = Op::Write { offset, fua: fua || clears };
-        let fused = Some(Box::new(Fused { write, other: Some(data), compared: false }));
+        let fused = Some(Box::new(FusedWrite { write, other: Some(data), compared: false }));
         let task = Task::execute(compare, (store, geometry), Some(expected), None)?;
-        Ok(Task { writes: length, fused, alone: Some(Alone::new(range, clears)), ..task })
+        Ok(Task {
+            writes: length,
+            fused,
+            exclusive: Some(ExclusiveRange::new(range, clears)),
+            ..task
+        })
     }
 
-    /// Nobody else changes the range that the command has named ([`Step::Exclude`]). `admitted` is what
-    /// [`Execution::admits`](super::Execution::admits) says by now: a command that is not is not carried out.
+    /// Grants exclusive access to the requested range ([`Step::Exclude`]). `admitted` is the current result of
+    /// [`Execution::admits`](super::Execution::admits): the command is not executed on an error.
     pub fn excluded(&mut self, admitted: Result<(), Status>) {
-        self.alone.iter_mut().for_each(|alone| alone.admitted = Some(admitted));
+        self.exclusive.iter_mut().for_each(|exclusive| exclusive.admitted = Some(admitted));
     }
 
-    /// Whether it is alone with a range, or is to be.
+    /// True if it has or needs exclusive access to a range.
     #[inline]
     #[must_use]
     pub fn is_alone(&self) -> bool {
-        self.alone.is_some()
+        self.exclusive.is_some()
     }
 
-    /// What its part changes, if that has begun.
+    /// Returns the range that the current part changes, if it has begun.
     #[must_use]
     pub fn changes(&self) -> Option<ByteRange> {
-        match (self.next, &self.alone) {
-            (_, Some(alone)) if alone.admitted.is_none() => None, // nor does anybody wait for it
-            (Part::Store(op), _) => op.changed(self.writes.into()),
-            (Part::Marks(_), _) => None, // it is alone
+        match (self.next, &self.exclusive) {
+            (_, Some(exclusive)) if exclusive.admitted.is_none() => None, // no other operation waits for it
+            (TaskPart::Store(op), _) => op.changed(self.writes.into()),
+            (TaskPart::Marks(_), _) => None, // it has exclusive access
         }
     }
 
-    /// Write Uncorrectable.
+    /// Creates the task of a Write Uncorrectable.
     fn mark(store: S, range: ByteRange, buffer: Option<B>) -> Self {
-        let next = Part::Marks(Change::Mark(range));
-        Task { next, buffer, alone: Some(Alone::new(range, false)), ..Task::new(store, Op::Flush) }
+        let next = TaskPart::Marks(Change::Mark(range));
+        Task {
+            next,
+            buffer,
+            exclusive: Some(ExclusiveRange::new(range, false)),
+            ..Task::new(store, Op::Flush)
+        }
     }
 
-    /// It is about to change the range: whether it has to clear marks of it, and so to be alone.
+    /// Prepares a write to the range. Returns true if it has to clear marks there, which needs exclusive access.
     fn clear(&mut self, range: ByteRange) -> bool {
         let clears = self.store.is_to_clear(&range);
         if clears {
-            self.alone = Some(Alone::new(range, true));
+            self.exclusive = Some(ExclusiveRange::new(range, true));
         }
         clears
     }
 
-    /// Dataset Management: without `deallocate` a hint that has no effect.
+    /// Creates the task of a Dataset Management command; without `deallocate` it is a hint without effect.
     fn discard(
         (count, deallocate): (u32, bool),
         (store, geometry): (S, &Geometry),
         buffer: Option<B>,
     ) -> Result<Self, Outcome<B>> {
         let list = buffer.as_deref().ok_or(Status::INTERNAL_ERROR);
-        let ranges = list.and_then(|list| Ranges::new(list, count, geometry));
+        let ranges = list.and_then(|list| DsmRanges::new(list, count, geometry));
         let first = ranges.map(|mut ranges| Some((ranges.next(buffer.as_deref()?)?, ranges)));
         match first {
             Ok(Some((range, ranges))) if deallocate => {
-                let rest = Rest::Discards(ranges);
+                let rest = RemainingParts::Discards(ranges);
                 Ok(Task { rest, buffer, ..Task::new(store, Op::Discard { range }) })
             }
             other => Err(Outcome::new(other.map(drop), buffer)),
         }
     }
 
-    /// Copy: `to` is where to, how many source ranges there are in the buffer, and whether it is stable then.
+    /// Creates the task of a Copy. `to` holds the destination offset, the number of source ranges in the buffer, and
+    /// Force Unit Access.
     fn copy(
         to: (u64, u32, bool),
         (store, geometry): (S, &Geometry),
@@ -316,56 +328,59 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
                     copying.force_unit_access();
                 }
                 task.buffer.iter_mut().for_each(|buffer| buffer.cut(bytes));
-                task.rest = Rest::Copy(Box::new(copying));
+                task.rest = RemainingParts::Copy(Box::new(copying));
                 Ok(task)
             }
             other => Err(Outcome::new(other.map(drop), buffer)),
         }
     }
 
-    /// Says when the data of a Read may be taken from the store's own memory.
+    /// Creates a task that ends when the data of a Read may be taken from the store's own memory.
     pub fn announce(store: S, range: ByteRange) -> Self {
         Task::new(store, Op::ReadInPlace { range })
     }
 
-    /// Fills `buffer` with what is allocated of the range.
+    /// Creates a task that fills `buffer` with the block status of the range.
     pub fn look_up(store: S, range: ByteRange, buffer: Option<B>) -> Self {
         Task { buffer, ..Task::new(store, Op::LookUp { range }) }
     }
 
-    /// Flushes them for `user`, one after the other.
+    /// Creates a task that flushes the stores for `user`, one after the other.
     ///
     /// # Errors
-    /// There is none.
+    /// The result, if there is no store.
     pub fn flush_all(mut stores: Vec<S>, user: Option<Arc<User>>) -> Result<Self, Outcome<B>> {
         match stores.pop() {
-            Some(store) => {
-                Ok(Task { rest: Rest::Flushes(stores), user, ..Task::new(store, Op::Flush) })
-            }
+            Some(store) => Ok(Task {
+                rest: RemainingParts::Flushes(stores),
+                user,
+                ..Task::new(store, Op::Flush)
+            }),
             None => Err(Outcome::new(Ok(()), None)),
         }
     }
 
-    /// What is done now, or is to be.
+    /// Returns the store of the current part.
     #[inline]
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// Begins the next part. `join` asks for a flush: whether this command is to do it now, else it is woken.
+    /// Begins the next part. `join` requests a flush, and returns true if this command has to run it now; otherwise it
+    /// is woken.
     #[inline]
     pub fn begin(&mut self, join: impl FnOnce(&FlushesOf<S>) -> bool) -> Step<B> {
-        if let Some(alone) = &self.alone {
-            match (alone.admitted, self.is_cancelled) {
-                (None, _) => return Step::Exclude(alone.range),
+        if let Some(exclusive) = &self.exclusive {
+            match (exclusive.admitted, self.is_cancelled) {
+                (None, _) => return Step::Exclude(exclusive.range),
                 (Some(_), true) => return Step::Ended(Err(Status::ABORT_REQUESTED)),
                 (Some(Err(status)), false) => return Step::Ended(Err(status)),
                 (Some(Ok(())), false) => {}
             }
         }
         let op = match self.next {
-            Part::Store(op) => op,
-            Part::Marks(change) => return Step::Mark(change),
+            TaskPart::Store(op) => op,
+            TaskPart::Marks(change) => return Step::Mark(change),
         };
         if matches!(op, Op::Flush)
             && let Some(flushes) = self.store.flushes()
@@ -390,7 +405,7 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         Step::Submit(op, if moves { self.buffer.take() } else { None })
     }
 
-    /// Whether it would look at blocks that are marked.
+    /// True if the operation would read marked blocks.
     #[inline]
     fn is_unreadable(&self, op: &Op) -> bool {
         let range = match *op {
@@ -398,13 +413,13 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
                 let len = self.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
                 ByteRange { offset, len }
             }
-            Op::LookUp { range } => range, // no store takes them for allocated
+            Op::LookUp { range } => range, // marked blocks count as allocated
             _ => return false,
         };
         self.store.is_marked(&range)
     }
 
-    /// The flush for which it waits has ended, or it is to flush itself.
+    /// Continues after the awaited flush, or as the one that runs the next flush.
     pub fn woken(&mut self, wake: Wake) -> Step<B> {
         match (wake, &mut self.flush) {
             (Wake::Lead, Some(flush)) => {
@@ -420,8 +435,8 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         }
     }
 
-    /// A part has ended, with the buffer that it was given. `is_unforced`: a write with Force Unit Access went well, and
-    /// the store leaves it to a flush to make it stable. `None`: [begin](Task::begin) the next one.
+    /// Ends a part, and takes back its buffer. `is_unforced`: a successful write with Force Unit Access still needs a
+    /// flush. `None`: [begin](Task::begin) the next part.
     #[inline]
     pub fn ended(
         &mut self,
@@ -435,7 +450,7 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         self.is_unforced = is_unforced;
         let result = self.settle(result);
         self.failed = self.failed.or(result.err());
-        if self.goes_on(result.is_ok()) {
+        if self.set_next_part(result.is_ok()) {
             return None;
         }
         let is_whole = self.buffer.as_ref().map_or(0, |b| b.len()) >= self.reads as usize;
@@ -449,19 +464,19 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
             .take()
             .map(|fused| Box::new(FusedOutcome { compared: fused.compared, buffer: fused.other }));
         let mut copied = 0;
-        if let Rest::Copy(copying) = &self.rest {
+        if let RemainingParts::Copy(copying) = &self.rest {
             copied = if result.is_err() { copying.copied() } else { 0 };
             self.buffer.iter_mut().for_each(|buffer| buffer.cut(copying.buffer_bytes()));
         }
         Some(Outcome { result, buffer: self.buffer.take(), copied, fused })
     }
 
-    /// Nothing more is begun. The command ends as ever, aborted or otherwise.
+    /// Cancels the command: no further part begins. It ends as usual, aborted or not.
     pub fn cancel(&mut self) {
         self.is_cancelled = true;
     }
 
-    /// What the command is told of the end of a part.
+    /// Returns the result of a part for the command, with regard to flushes.
     fn settle(&mut self, result: Result<(), Status>) -> Result<(), Status> {
         let Some(flushes) = self.store.flushes() else { return result };
         let Some(Flush { ticket, leads }) = self.flush.take() else { return result };
@@ -477,14 +492,16 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
             Some(ticket) => flushes.settle(ticket, flushed),
             None => self.wrote.is_none_or(|began| began == flushes.epoch()),
         };
-        // An earlier flush has failed, and who wrote before hears of it now.
+        // An earlier flush has failed; its loss is reported to this user now.
         if is_good { result } else { result.and(Err(LOST)) }
     }
 
-    /// Whether a part follows one that went well, or not.
-    fn goes_on(&mut self, is_well: bool) -> bool {
-        let op = self.next_op(is_well).map(Part::Store);
-        let cleared = || self.alone.as_mut().filter(|_| is_well).and_then(|alone| alone.cleared());
+    /// Sets the next part after a success or a failure. Returns true if there is one.
+    fn set_next_part(&mut self, is_well: bool) -> bool {
+        let op = self.next_op(is_well).map(TaskPart::Store);
+        let cleared = || {
+            self.exclusive.as_mut().filter(|_| is_well).and_then(|exclusive| exclusive.cleared())
+        };
         let Some(next) = op.or_else(cleared) else { return false };
         if self.is_cancelled {
             self.failed = self.failed.or(Some(Status::ABORT_REQUESTED));
@@ -493,23 +510,23 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         !self.is_cancelled
     }
 
-    /// What a store does next.
+    /// Returns the next operation of a store.
     fn next_op(&mut self, is_well: bool) -> Option<Op> {
         if is_well && core::mem::take(&mut self.is_unforced) {
             return Some(Op::Flush);
         }
         match &mut self.rest {
-            Rest::Flushes(stores) => stores.pop().map(|store| {
+            RemainingParts::Flushes(stores) => stores.pop().map(|store| {
                 self.store = store;
                 Op::Flush
             }),
             _ if !is_well => None,
-            Rest::None => self.write_compared(),
-            Rest::Discards(ranges) => {
+            RemainingParts::None => self.write_compared(),
+            RemainingParts::Discards(ranges) => {
                 let range = self.buffer.as_deref().and_then(|list| ranges.next(list));
                 range.map(|range| Op::Discard { range })
             }
-            Rest::Copy(copying) => {
+            RemainingParts::Copy(copying) => {
                 copying.advance();
                 copying.op().map(|(op, bytes)| {
                     self.writes = bytes as u32;
@@ -517,28 +534,28 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
                     op
                 })
             }
-            &mut Rest::Then(op) => {
-                self.rest = Rest::None;
+            &mut RemainingParts::Then(op) => {
+                self.rest = RemainingParts::None;
                 Some(op)
             }
         }
     }
 }
 
-impl Alone {
-    fn new(range: ByteRange, clears: bool) -> Box<Alone> {
-        Box::new(Alone { range, admitted: None, clears })
+impl ExclusiveRange {
+    fn new(range: ByteRange, clears: bool) -> Box<ExclusiveRange> {
+        Box::new(ExclusiveRange { range, admitted: None, clears })
     }
 
-    /// What it has written is good: once.
-    fn cleared(&mut self) -> Option<Part> {
+    /// Returns the clearing of marks after a successful write. It is returned once.
+    fn cleared(&mut self) -> Option<TaskPart> {
         let clears = core::mem::take(&mut self.clears);
-        clears.then_some(Part::Marks(Change::Clear(self.range)))
+        clears.then_some(TaskPart::Marks(Change::Clear(self.range)))
     }
 }
 
 impl<S, B> Task<S, B> {
-    /// What was compared is as expected: the write, unless that was it.
+    /// Returns the write after a successful comparison; `None` after the write.
     fn write_compared(&mut self) -> Option<Op> {
         let fused = self.fused.as_mut().filter(|fused| !fused.compared)?;
         fused.compared = true;
@@ -547,28 +564,29 @@ impl<S, B> Task<S, B> {
     }
 }
 
-/// The ranges of a Dataset Management command that are still to come.
-struct Ranges {
+/// Remaining ranges of a Dataset Management command.
+struct DsmRanges {
     at: usize,
     count: usize,
     lba_shift: u8,
 }
 
-impl Ranges {
-    /// The first `count` of a list, checked against the capacity. Stores check again what a host has changed since.
-    fn new(list: &[u8], count: u32, geometry: &Geometry) -> Result<Ranges, Status> {
+impl DsmRanges {
+    /// Checks the first `count` ranges of a list against the capacity. Stores check them again, since the host may
+    /// change the list meanwhile.
+    fn new(list: &[u8], count: u32, geometry: &Geometry) -> Result<DsmRanges, Status> {
         let (entries, _) = list.as_chunks();
         let mut named = entries.iter().take(count as usize).map(range);
         let fits = |(slba, blocks): (u64, u64)| {
             slba.checked_add(blocks).is_some_and(|end| end <= geometry.blocks)
         };
         match named.all(fits) {
-            true => Ok(Ranges { at: 0, count: count as usize, lba_shift: geometry.lba_shift }),
+            true => Ok(DsmRanges { at: 0, count: count as usize, lba_shift: geometry.lba_shift }),
             false => Err(Status::LBA_OUT_OF_RANGE.dnr()),
         }
     }
 
-    /// The next one that is not empty.
+    /// Returns the next range that is not empty.
     fn next(&mut self, list: &[u8]) -> Option<ByteRange> {
         let (entries, _) = list.as_chunks();
         while self.at < self.count {
@@ -583,7 +601,7 @@ impl Ranges {
     }
 }
 
-/// Where a range of a Dataset Management command begins, and its length, in blocks.
+/// Returns the start and length of a Dataset Management range, in blocks.
 fn range(entry: &[u8; DSM_RANGE_BYTES as usize]) -> (u64, u64) {
     let (words, _) = entry.as_chunks();
     let word = |at: usize| u64::from(u32::from_le_bytes(words[at]));

@@ -1,43 +1,43 @@
-//! Commands whose rate is limited wait for their time.
+//! Commands that wait for their rate limit.
 //!
-//! One whose data has not come along waits without a buffer, and without having asked for its data. One whose data is in
-//! its capsule waits with it in a buffer; when a connection has many octets of these, nothing more is received from
-//! it. So whoever is limited holds little of what others need.
+//! A command without in-capsule data waits without a buffer, and before its data is requested. A command with
+//! in-capsule data waits with its data in a buffer. When a connection has many bytes of these, it receives nothing
+//! more. So a rate-limited connection holds little of the shared resources.
 
 use super::environment::{Environment, Namespace, Payload};
-use super::slot::{Command, Data};
-use super::{Execution, Held};
+use super::slot::{Data, SlotCommand};
+use super::{Execution, ReceiveHold};
 use core::ops::DerefMut;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 
-/// Octets that may wait for their time in buffers before nothing more is received.
+/// Bytes that may wait in buffers before a connection receives nothing more.
 const KEPT_MAX: usize = 128 << 10;
 
-/// Commands that wait for their time.
-pub(super) struct Waiting {
-    /// Slots, in the order of their times.
+/// Commands that wait for their rate limit.
+pub(super) struct RateWaiters {
+    /// Start times and slots, ordered by time.
     slots: VecDeque<(Instant, u16)>,
-    /// Octets in their buffers.
+    /// Bytes in their buffers.
     kept: usize,
-    /// Whether nothing is received because of these.
-    pub(super) held: Held,
+    /// Hold on receiving because of these commands.
+    pub(super) held: ReceiveHold,
 }
 
-impl Default for Waiting {
+impl Default for RateWaiters {
     fn default() -> Self {
-        Waiting { slots: VecDeque::new(), kept: 0, held: Held::No }
+        RateWaiters { slots: VecDeque::new(), kept: 0, held: ReceiveHold::No }
     }
 }
 
-impl Waiting {
+impl RateWaiters {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// The time of the first.
+    /// Returns the earliest start time.
     #[inline]
     pub(super) fn first(&self) -> Option<Instant> {
         self.slots.front().map(|(begins, _)| *begins)
@@ -48,25 +48,25 @@ impl Waiting {
         self.slots.insert(at, (begins, slot));
         self.kept += octets;
         if self.kept > KEPT_MAX {
-            self.held = Held::Yes;
+            self.held = ReceiveHold::Yes;
         }
     }
 
-    /// It does not wait any more, with so many octets in a buffer.
+    /// Records that a command with `octets` bytes in a buffer no longer waits.
     fn left(&mut self, octets: usize) {
         self.kept = self.kept.saturating_sub(octets);
-        if self.kept <= KEPT_MAX && self.held == Held::Yes {
-            self.held = Held::WasSo;
+        if self.kept <= KEPT_MAX && self.held == ReceiveHold::Yes {
+            self.held = ReceiveHold::Released;
         }
     }
 }
 
 impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
-    /// Has a command wait if its rate is limited and its time has not come.
+    /// Makes a command wait if its rate is limited and its start time lies ahead. Returns true if it waits.
     #[inline]
     pub(super) fn waits(&mut self, env: &mut impl Environment<N, B>, slot: u16) -> bool {
         let s = &mut self.slots[usize::from(slot)];
-        let Command::Io { command, namespace, .. } = &s.command else { return false };
+        let SlotCommand::Io { command, namespace, .. } = &s.command else { return false };
         if !namespace.is_limited() || s.is_due {
             return false;
         }
@@ -86,18 +86,18 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.waiting.enter(begins, slot, octets);
     }
 
-    /// Goes on with commands whose time has come.
-    pub(super) fn go_on(&mut self, env: &mut impl Environment<N, B>) {
+    /// Resumes commands whose start time has come.
+    pub(super) fn resume_due(&mut self, env: &mut impl Environment<N, B>) {
         let now = env.now();
         while self.waiting.first().is_some_and(|begins| begins <= now) {
             let Some((_, slot)) = self.waiting.slots.pop_front() else { break };
             self.waiting.left(self.slots[usize::from(slot)].buffered());
-            self.go_on_with(env, slot);
+            self.resume_command(env, slot);
         }
     }
 
-    fn go_on_with(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
-        let since = self.patience(env.now());
+    fn resume_command(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
+        let since = self.host_clock(env.now());
         let s = &mut self.slots[usize::from(slot)];
         s.held_since = since;
         match (&s.data, &s.command) {
@@ -107,8 +107,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// The namespaces or what they may do have changed: what waits for a namespace that is gone fails, what is limited in
-    /// another way waits as long as that wants, and the rest keeps its time.
+    /// Applies a change of namespaces or of rate limits. Commands to a removed namespace fail, those with another limit
+    /// get a new start time, and the others keep theirs.
     pub fn review(&mut self, env: &mut impl Environment<N, B>) {
         if self.waiting.is_empty() {
             return;
@@ -118,7 +118,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             let s = &mut self.slots[usize::from(slot)];
             let octets = s.buffered();
             self.waiting.left(octets);
-            let Command::Io { command, namespace, sqe, .. } = &mut s.command else { continue };
+            let SlotCommand::Io { command, namespace, sqe, .. } = &mut s.command else { continue };
             let nsid = sqe.nsid.get();
             match env.namespace(nsid) {
                 Some(found) => {
@@ -140,7 +140,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// Nothing that waits is executed any more.
+    /// Refuses all waiting commands.
     pub(super) fn refuse_waiting(&mut self, env: &mut impl Environment<N, B>) {
         for (_, slot) in core::mem::take(&mut self.waiting.slots) {
             self.waiting.left(self.slots[usize::from(slot)].buffered());
@@ -149,21 +149,21 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// The connection is over: nothing waits any more.
+    /// Drops all waiting commands of a closed connection.
     pub(super) fn forget_waiting(&mut self) {
         for (_, slot) in core::mem::take(&mut self.waiting).slots {
             self.give_back(slot);
         }
     }
 
-    /// A command that waits does not begin.
+    /// Refunds the charge of a command that does not begin.
     fn give_back(&self, slot: u16) {
-        if let Command::Io { command, namespace, .. } = &self.slots[usize::from(slot)].command {
+        if let SlotCommand::Io { command, namespace, .. } = &self.slots[usize::from(slot)].command {
             namespace.give_back(command);
         }
     }
 
-    /// Ends a command if it waits; whether it did.
+    /// Aborts a waiting command. Returns false if it does not wait.
     pub(super) fn abort_waiting(&mut self, env: &mut impl Environment<N, B>, slot: u16) -> bool {
         let place = self.waiting.slots.iter().position(|(_, waits)| *waits == slot);
         let Some(place) = place else { return false };
@@ -177,7 +177,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.give_back(slot);
         let s = &mut self.slots[usize::from(slot)];
         s.take_buffer().into_iter().for_each(|buffer| env.give(buffer));
-        s.command = Command::None;
+        s.command = SlotCommand::None;
         env.respond(slot, status, 0);
         self.resolve_aborts(slot, status.is(Status::ABORT_REQUESTED));
     }

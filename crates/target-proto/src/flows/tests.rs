@@ -1,51 +1,56 @@
-//! Who goes where on machines that answer to it: what a core has to do follows from the connections there.
+//! Simulations of machines whose cores are loaded by the connections placed on them.
 
 use super::*;
 use proptest::prelude::*;
 
-/// A connection's lasting load.
+/// A connection with a constant load.
 #[derive(Clone, Debug)]
-struct Lane {
+struct FlowLane {
     reactor: usize,
-    /// The core that its packets come in on.
+    /// Core on which its packets arrive.
     packets: usize,
-    /// What it costs its reactor, in thousandths of a core, ...
+    /// Load of its reactor, in thousandths of a core.
     target: u32,
-    /// ... and its host, on the core of its packets.
+    /// Load of its host, on the core of its packets.
     host: u32,
     moves: u32,
 }
 
-struct World {
+struct FlowWorld {
     flows: Flows,
-    lanes: Vec<Lane>,
+    lanes: Vec<FlowLane>,
     cores: usize,
     now: Instant,
 }
 
-impl World {
-    /// Lanes by core of their packets, cost at the target, cost at the host on that core (0: it is elsewhere).
-    fn new(cores: usize, lanes: &[(usize, u32, u32)]) -> World {
+impl FlowWorld {
+    /// Creates lanes by core of their packets, cost at the target, cost at the host on that core (0: the host runs on
+    /// another machine).
+    fn new(cores: usize, lanes: &[(usize, u32, u32)]) -> FlowWorld {
         let mut flows = Flows::new((0..cores).map(Some).collect());
         let lane = |&(packets, target, host): &(usize, u32, u32)| {
             let reactor = flows.choose(Some(packets));
-            Lane { reactor, packets, target, host, moves: 0 }
+            FlowLane { reactor, packets, target, host, moves: 0 }
         };
-        World { lanes: lanes.iter().map(lane).collect(), flows, cores, now: Instant(0) }
+        FlowWorld { lanes: lanes.iter().map(lane).collect(), flows, cores, now: Instant(0) }
     }
 
-    fn cost(&self, lane: &Lane) -> u32 {
-        if lane.reactor == lane.packets { lane.target } else { lane.target * FAR / 100 }
+    fn cost(&self, lane: &FlowLane) -> u32 {
+        if lane.reactor == lane.packets {
+            lane.target
+        } else {
+            lane.target * REMOTE_COST_PERCENT / 100
+        }
     }
 
-    /// What is asked of a core.
+    /// Returns the load offered to a core.
     fn wanted(&self, core: usize) -> u32 {
         let host = self.lanes.iter().filter(|lane| lane.packets == core).map(|lane| lane.host);
         let lanes = self.lanes.iter().filter(|lane| lane.reactor == core);
         host.sum::<u32>() + lanes.map(|lane| self.cost(lane)).sum::<u32>()
     }
 
-    /// Every reactor reports once; how many have moved.
+    /// Makes every reactor report once. Returns the number of moves.
     fn step(&mut self) -> u32 {
         let mut moves = 0;
         self.now += REPORT_EVERY;
@@ -53,9 +58,9 @@ impl World {
             let busy: Vec<u32> = (0..self.cores).map(|core| self.wanted(core).min(WHOLE)).collect();
             let here = || self.lanes.iter().enumerate().filter(|(_, l)| l.reactor == reactor);
             let own: u32 = here().map(|(_, lane)| self.cost(lane)).sum();
-            // A core that is wanted by more than it has gives each its part.
+            // An overloaded core gives each its part.
             let own = own * WHOLE / self.wanted(reactor).max(WHOLE);
-            let flow = |(id, lane): (usize, &Lane)| Flow {
+            let flow = |(id, lane): (usize, &FlowLane)| Flow {
                 id: id as u64,
                 work: self.cost(lane).into(),
                 packets: Some(lane.packets),
@@ -99,7 +104,7 @@ fn connections_without_a_reactor_of_their_own_are_dealt_out() {
 
 #[test]
 fn two_lanes_with_both_ends_on_both_cores_stay() {
-    let mut world = World::new(2, &[(0, 500, 500), (1, 500, 500)]);
+    let mut world = FlowWorld::new(2, &[(0, 500, 500), (1, 500, 500)]);
     assert_eq!(world.run(Duration::from_secs(600)), 0);
     assert_eq!(world.reactors(), [0, 1]);
 }
@@ -107,7 +112,7 @@ fn two_lanes_with_both_ends_on_both_cores_stay() {
 #[test]
 fn lanes_follow_their_packets_and_swap_places_on_full_cores() {
     for load in [100, 600] {
-        let mut world = World::new(2, &[(0, load, load), (1, load, load)]);
+        let mut world = FlowWorld::new(2, &[(0, load, load), (1, load, load)]);
         (world.lanes[0].packets, world.lanes[1].packets) = (1, 0);
         assert_eq!(world.run(Duration::from_secs(1)), 2);
         assert_eq!(world.reactors(), [1, 0]);
@@ -119,7 +124,7 @@ fn lanes_follow_their_packets_and_swap_places_on_full_cores() {
 fn lanes_that_all_come_in_on_one_core_are_balanced_within_a_second() {
     for lanes in [2, 4, 16, 100] {
         for cores in [2, 4, 8] {
-            let mut world = World::new(cores, &vec![(0, 2 * 900 / lanes, 0); lanes as usize]);
+            let mut world = FlowWorld::new(cores, &vec![(0, 2 * 900 / lanes, 0); lanes as usize]);
             world.run(Duration::from_secs(1));
             let most = (0..cores).map(|core| world.wanted(core)).max().unwrap();
             assert!(most < 1400, "{lanes} lanes, {cores} cores: {:?}", world.reactors());
@@ -131,14 +136,14 @@ fn lanes_that_all_come_in_on_one_core_are_balanced_within_a_second() {
 
 #[test]
 fn a_lane_stays_on_a_core_that_has_time_for_it() {
-    let mut world = World::new(4, &[(0, 400, 400), (1, 0, 0)]);
+    let mut world = FlowWorld::new(4, &[(0, 400, 400), (1, 0, 0)]);
     assert_eq!(world.run(Duration::from_secs(60)), 0);
 }
 
 #[test]
 fn a_core_that_is_full_of_something_else_is_left() {
-    let mut world = World::new(2, &[(0, 300, 0)]);
-    world.lanes.push(Lane { reactor: 9, packets: 0, target: 0, host: 950, moves: 0 });
+    let mut world = FlowWorld::new(2, &[(0, 300, 0)]);
+    world.lanes.push(FlowLane { reactor: 9, packets: 0, target: 0, host: 950, moves: 0 });
     assert_eq!(world.run(Duration::from_secs(1)), 1);
     assert_eq!(world.lanes[0].reactor, 1);
     world.lanes[1].host = 0;
@@ -158,13 +163,13 @@ fn what_cannot_move_and_what_moves_already_is_left_alone() {
     let movable = Flow { is_movable: true, ..flow };
     assert!((0..9).all(|_| report(&mut flows, flow).is_empty()));
     assert_eq!(report(&mut flows, movable), [Move { id: 7, to: 1 }]);
-    assert!((0..40).all(|_| report(&mut flows, movable).is_empty()), "it is under way");
+    assert!((0..40).all(|_| report(&mut flows, movable).is_empty()), "the move is in progress");
     flows.stayed(7);
     assert!((0..9).any(|_| !report(&mut flows, movable).is_empty()), "tried again, later");
 }
 
 #[test]
-fn acknowledgements_of_what_was_sent_tell_nothing() {
+fn packets_that_acknowledge_sent_data_prove_nothing() {
     assert_eq!(packets_core(Some(1), &[]), None);
     assert_eq!(packets_core(Some(1), &[1, 1, 1]), Some(1));
     assert_eq!(packets_core(Some(1), &[1, 0, 1, 1]), Some(0));
@@ -174,21 +179,21 @@ fn acknowledgements_of_what_was_sent_tell_nothing() {
 }
 
 proptest! {
-    /// Whatever lasting load there is: after twenty seconds nothing moves any more. With about one load of ten thousand
-    /// two connections still change places, ever more rarely.
+    /// With any constant load, nothing moves after twenty seconds. With about one load of ten thousand two connections
+    /// still change places, ever more rarely.
     #[test]
     fn a_lasting_load_comes_to_rest(
         cores in 1..6usize,
         lanes in prop::collection::vec((0..6usize, 0..900u32, 0..900u32), 1..12),
     ) {
         let lanes: Vec<_> = lanes.iter().map(|&(core, t, h)| (core % cores, t, h)).collect();
-        let mut world = World::new(cores, &lanes);
+        let mut world = FlowWorld::new(cores, &lanes);
         world.run(Duration::from_secs(20));
         let moved = world.run(Duration::from_secs(300));
         prop_assert!(moved <= 2 * 5, "{moved} moves; {:?}", world.lanes);
     }
 
-    /// Whatever is reported: a connection moves less and less often.
+    /// With any reports, a connection moves less and less often.
     #[test]
     fn no_report_makes_a_connection_go_to_and_fro(
         reports in prop::collection::vec((0..=WHOLE, 0..=WHOLE, 0..=WHOLE, 0..3usize), 3000),

@@ -1,15 +1,15 @@
-//! What the reservation of a namespace forbids a host.
+//! Commands of a host that a namespace's reservation forbids.
 
 use super::group::Group;
 use super::state::{HostId, State};
 use core::sync::atomic::{AtomicU8, Ordering};
 
-/// What a host may not do with a namespace by now. All lanes of the host share it; it is written when that changes.
+/// Commands that a host may not execute on a namespace. All lanes of the host share it; it is written only on a change.
 #[derive(Debug, Default)]
 pub struct Access(AtomicU8);
 
 impl Access {
-    /// Whether commands of that group are refused. One load, of a line that nobody writes while nothing changes.
+    /// True if commands of that group are refused. One load, of a cache line that is not written until a change.
     #[inline]
     #[must_use]
     pub fn refuses(&self, group: Group) -> bool {
@@ -17,7 +17,7 @@ impl Access {
         refused != 0 && refused & group.bit() != 0
     }
 
-    /// Makes it what `state` says of `host`. Whether more is refused now.
+    /// Updates the value for `host` from `state`. Returns true if more is refused now.
     pub(super) fn set(&self, state: &State, host: &HostId) -> bool {
         let refused = [Group::Read, Group::Write].into_iter();
         let refused = refused.filter(|group| state.refuses(host, *group)).map(Group::bit).sum();

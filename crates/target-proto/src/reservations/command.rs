@@ -1,4 +1,4 @@
-//! Commands that change registrations and reservations, checked as far as they can be without a namespace.
+//! Commands that change registrations and reservations, checked as far as possible without a namespace.
 
 use roadtrain_wire::reservation::{
     Acquire, AcquireAction, ChangePersistence, ONE_KEY_BYTES, Register, RegisterAction, Release,
@@ -10,14 +10,14 @@ use roadtrain_wire::zerocopy::FromBytes;
 
 /// A command, with its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum ReservationCommand {
     /// Reservation Register.
     Register {
-        /// What is done.
+        /// Action (RREGA).
         action: RegisterAction,
-        /// Whatever the host's key is.
+        /// True if the host's current key is ignored (IEKEY).
         ignores_key: bool,
-        /// What becomes of Persist Through Power Loss.
+        /// Change of Persist Through Power Loss (CPTPL).
         persistence: ChangePersistence,
         /// CRKEY.
         current: u64,
@@ -26,18 +26,18 @@ pub enum Command {
     },
     /// Reservation Acquire.
     Acquire {
-        /// What is done.
+        /// Action (RACQA).
         action: AcquireAction,
-        /// The type of the reservation that is wanted.
+        /// Type of the requested reservation.
         kind: ReservationType,
         /// CRKEY.
         current: u64,
         /// PRKEY.
         preempted: u64,
     },
-    /// Reservation Release: of a reservation of that type.
+    /// Reservation Release that releases a reservation.
     Release {
-        /// As it is held.
+        /// Type of the held reservation.
         kind: Option<ReservationType>,
         /// CRKEY.
         current: u64,
@@ -51,17 +51,17 @@ pub enum Command {
     Persist(bool),
 }
 
-impl Command {
-    /// Whether an I/O command of that opcode is about reservations.
+impl ReservationCommand {
+    /// True if an I/O command of that opcode is a reservation command.
     #[must_use]
-    pub fn is_one(opcode: u8) -> bool {
+    pub fn is_reservation_opcode(opcode: u8) -> bool {
         data_out_bytes(opcode).is_some()
     }
 
-    /// The command `sqe` with its `data`.
+    /// Parses the command `sqe` with its `data`.
     ///
     /// # Errors
-    /// The status to answer with.
+    /// The status of the completion.
     pub fn parse(sqe: &Sqe, data: &[u8]) -> Result<Self, Status> {
         let field = || Status::INVALID_FIELD.dnr();
         let two_keys = || {
@@ -74,13 +74,13 @@ impl Command {
                 let Register { action, ignores_key, persistence } = Register::parse(sqe);
                 let (action, (current, new)) = (action.ok_or_else(field)?, two_keys()?);
                 let persistence = persistence.ok_or_else(field)?;
-                Ok(Command::Register { action, ignores_key, persistence, current, new })
+                Ok(ReservationCommand::Register { action, ignores_key, persistence, current, new })
             }
             opcode::RESERVATION_ACQUIRE => {
                 let Acquire { action, ignores_key, kind } = Acquire::parse(sqe);
                 let (action, (current, preempted)) = (action.ok_or_else(field)?, two_keys()?);
                 let kind = kind.filter(|_| !ignores_key).ok_or_else(field)?;
-                Ok(Command::Acquire { action, kind, current, preempted })
+                Ok(ReservationCommand::Acquire { action, kind, current, preempted })
             }
             opcode::RESERVATION_RELEASE => {
                 let Release { action, ignores_key, kind } = Release::parse(sqe);
@@ -88,8 +88,8 @@ impl Command {
                 let key = data.try_into().map_err(|_| Status::DATA_SGL_LENGTH_INVALID.dnr())?;
                 let current = u64::from_le_bytes(key);
                 Ok(match action {
-                    ReleaseAction::Release => Command::Release { kind, current },
-                    ReleaseAction::Clear => Command::Clear { current },
+                    ReleaseAction::Release => ReservationCommand::Release { kind, current },
+                    ReleaseAction::Clear => ReservationCommand::Clear { current },
                 })
             }
             _ => Err(Status::INVALID_OPCODE.dnr()),
@@ -97,7 +97,7 @@ impl Command {
     }
 }
 
-/// Octets of data from the host; `None`: it is another command.
+/// Returns the bytes of data from the host; `None`: it is not a reservation command.
 pub(crate) fn data_out_bytes(opcode: u8) -> Option<u32> {
     match opcode {
         opcode::RESERVATION_REGISTER | opcode::RESERVATION_ACQUIRE => Some(TWO_KEYS_BYTES as u32),

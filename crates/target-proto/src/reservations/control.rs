@@ -1,12 +1,12 @@
-//! Reservations in the control plane: who asks, who is told, and what is to be done outside.
+//! Reservations in the control plane: commands of hosts, notifications, and work for the owner of the connections.
 
 use super::access::Access;
-use super::command::{Command, data_out_bytes};
+use super::command::{ReservationCommand, data_out_bytes};
 use super::report;
 use super::state::{HostId, State};
-use super::turns::{Asker, Step};
+use super::turns::{ReservationOrigin, ReservationStep};
 use crate::control::Target;
-use crate::events::Notice;
+use crate::events::EventNotice;
 use crate::outcome::Outcome;
 use crate::target_event::{TargetEvent, TurnOf};
 use roadtrain_wire::identify::NSID_ALL;
@@ -16,33 +16,38 @@ use roadtrain_wire::status::Status;
 use std::sync::Arc;
 
 impl Target {
-    /// A lane of controller `cntlid` has a command about reservations, with its `data`. It is answered by
-    /// [`TargetEvent::Reserved`] with that `token`, maybe at once.
+    /// Executes a reservation command of a lane of controller `cntlid`, with its `data`. [`TargetEvent::Reserved`] with
+    /// that `token` completes it, maybe at once.
     pub fn reserve(&mut self, cntlid: u16, sqe: &Sqe, data: &[u8], token: u64) {
-        let asker = Asker::Lane(token);
+        let origin = ReservationOrigin::Lane(token);
         let nsid = sqe.nsid.get();
         match self.reserve_now(cntlid, sqe, data) {
-            Ok(Asked::Report(report)) => {
+            Ok(ReservationRequest::Report(report)) => {
                 let status = Status::SUCCESS;
                 self.outbox.push_back(TargetEvent::Reserved { token, status, report });
             }
-            Ok(Asked::Command(nqn, host, command)) => {
+            Ok(ReservationRequest::Command(nqn, host, command)) => {
                 self.take_turn(&nqn, nsid, |reservations, steps| {
-                    reservations.submit(host, asker, command, steps);
+                    reservations.submit(host, origin, command, steps);
                 });
             }
-            Err(status) => self.answer_reservation(asker, status),
+            Err(status) => self.answer_reservation(origin, status),
         }
     }
 
-    fn reserve_now(&self, cntlid: u16, sqe: &Sqe, data: &[u8]) -> Result<Asked, Status> {
+    fn reserve_now(
+        &self,
+        cntlid: u16,
+        sqe: &Sqe,
+        data: &[u8],
+    ) -> Result<ReservationRequest, Status> {
         // The controller is gone and its connections are being closed.
         let controller = self.controllers.get(&cntlid).ok_or(Status::ABORTED_SQ_DELETION)?;
         let (nqn, nsid) = (&controller.subnqn, sqe.nsid.get());
         let subsystem = self.subsystems.get(nqn).filter(|_| !controller.removed.hides(nsid));
         let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get(&nsid));
         let reservations = reservations.ok_or(Status::INVALID_NAMESPACE.dnr())?;
-        // The lane may not have heard yet that it is out of reach.
+        // The lane may not know yet that the namespace is inaccessible.
         self.check_reach(nqn, cntlid, nsid)?;
         if sqe.opcode == opcode::RESERVATION_REPORT {
             let Report { bytes, extended } = Report::parse(sqe);
@@ -53,33 +58,34 @@ impl Target {
             let controllers: Vec<_> = of_subsystem.map(|c| (c.cntlid, c.hostid)).collect();
             let mut report = report::of(reservations.state(), &controllers);
             report.resize(usize::try_from(bytes).unwrap_or(usize::MAX), 0);
-            return Ok(Asked::Report(report.into()));
+            return Ok(ReservationRequest::Report(report.into()));
         }
-        let command = Command::parse(sqe, data)?;
-        Ok(Asked::Command(nqn.clone(), controller.hostid, command))
+        let command = ReservationCommand::parse(sqe, data)?;
+        Ok(ReservationRequest::Command(nqn.clone(), controller.hostid, command))
     }
 
-    /// While others may have the blocks, nothing is known here of what hosts have reserved.
+    /// Checks that the namespace is accessible: while another target may own the blocks, its reservations are not known
+    /// here.
     fn check_reach(&self, nqn: &str, cntlid: u16, nsid: u32) -> Result<(), Status> {
         let table = self.namespaces_for(nqn, cntlid);
         table.and_then(|table| table.refusal(nsid)).map_or(Ok(()), Err)
     }
 
-    /// What a lane of `host` looks at for each command to a namespace.
+    /// Returns the access rights that a lane of `host` checks for each command to a namespace.
     pub fn access(&mut self, nqn: &str, nsid: u32, host: HostId) -> Option<Arc<Access>> {
         let subsystem = self.subsystems.get_mut(nqn)?;
         Some(subsystem.reservations.get_mut(&nsid)?.access(host))
     }
 
-    /// What a namespace had known of reservations when the target last ran. Not when something has happened since.
+    /// Restores a namespace's reservations from the target's last run, unless a command has changed them since.
     pub fn restore_reservations(&mut self, nqn: &str, nsid: u32, state: State) {
         let subsystem = self.subsystems.get_mut(nqn);
         let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get_mut(&nsid));
         reservations.into_iter().for_each(|reservations| reservations.restore(state.clone()));
     }
 
-    /// Whether nothing is lost, and nothing old comes back, when a namespace's reservations are kept from now on where
-    /// `kept` is.
+    /// True if a namespace's reservations can be stored from now on where `kept` is: nothing is lost, and no old state
+    /// returns.
     #[must_use]
     pub fn reservations_are_kept_as(&self, nqn: &str, nsid: u32, kept: &State) -> bool {
         let subsystem = self.subsystems.get(nqn);
@@ -87,8 +93,8 @@ impl Target {
         reservations.is_none_or(|reservations| reservations.is_kept_as(kept))
     }
 
-    /// What another process knew of a namespace until it stopped serving it. Nothing happens when it is of another
-    /// namespace, by its NGUID.
+    /// Takes over a namespace's reservations from another process that has stopped serving it. Ignored if the NGUID is
+    /// that of another namespace.
     pub fn adopt_reservations(&mut self, nqn: &str, nsid: u32, nguid: &[u8; 16], state: State) {
         let subsystem = self.subsystems.get_mut(nqn);
         let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get_mut(&nsid));
@@ -96,8 +102,8 @@ impl Target {
         reservations.into_iter().for_each(|reservations| reservations.adopt(state.clone()));
     }
 
-    /// All of what namespaces know of reservations, where hosts are registered: the subsystem's NQN, the NSID and an
-    /// image for [`Target::adopt_reservations`].
+    /// Returns the reservations of all namespaces with registrants: the subsystem's NQN, the NSID and an image for
+    /// [`Target::adopt_reservations`].
     pub fn all_reservations(&self) -> impl Iterator<Item = (&str, u32, Vec<u8>)> {
         self.subsystems.iter().flat_map(|(nqn, subsystem)| {
             let held = subsystem
@@ -108,27 +114,28 @@ impl Target {
         })
     }
 
-    /// What a namespace knows of reservations.
+    /// Returns a namespace's reservations.
     #[must_use]
     pub fn reservations(&self, nqn: &str, nsid: u32) -> Option<&State> {
         Some(self.subsystems.get(nqn)?.reservations.get(&nsid)?.state())
     }
 
-    /// What [`TargetEvent::Save`] wanted was done, or could not be.
+    /// Reports the result of [`TargetEvent::Save`].
     pub fn saved(&mut self, turn: &TurnOf, is_saved: bool) {
         self.take_turn(&turn.nqn, turn.nsid, |reservations, steps| {
             reservations.saved(turn.number, is_saved, steps);
         });
     }
 
-    /// What [`TargetEvent::Fence`] wanted was done.
+    /// Reports the end of [`TargetEvent::Fence`].
     pub fn fenced(&mut self, turn: &TurnOf) {
         self.take_turn(&turn.nqn, turn.nsid, |reservations, steps| {
             reservations.fenced(turn.number, steps);
         });
     }
 
-    /// Set Features with Reservation Persistence, checked: it is answered when every namespace that it names has heard.
+    /// Executes a checked Set Features with Reservation Persistence. It completes once every namespace that it names
+    /// has applied it.
     pub(crate) fn set_persistence(&mut self, cntlid: u16, sqe: &Sqe, persists: bool) -> Outcome {
         let (nsid, cid) = (sqe.nsid.get(), sqe.cid.get());
         let Some(controller) = self.controllers.get_mut(&cntlid) else { return Outcome::Pending };
@@ -142,13 +149,13 @@ impl Target {
         }
         controller.persisting.insert(cid, (nsids.len(), Status::SUCCESS));
         for nsid in nsids {
-            let asker = Asker::Admin { cntlid, cid };
+            let origin = ReservationOrigin::Admin { cntlid, cid };
             if let Err(status) = self.check_reach(&nqn, cntlid, nsid) {
-                self.answer_reservation(asker, status);
+                self.answer_reservation(origin, status);
                 continue;
             }
             self.take_turn(&nqn, nsid, |reservations, steps| {
-                reservations.submit(host, asker, Command::Persist(persists), steps);
+                reservations.submit(host, origin, ReservationCommand::Persist(persists), steps);
             });
         }
         Outcome::Pending
@@ -158,7 +165,7 @@ impl Target {
         &mut self,
         nqn: &Arc<str>,
         nsid: u32,
-        turn: impl FnOnce(&mut super::Reservations, &mut Vec<Step>),
+        turn: impl FnOnce(&mut super::NamespaceReservations, &mut Vec<ReservationStep>),
     ) {
         let subsystem = self.subsystems.get_mut(nqn);
         let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get_mut(&nsid));
@@ -168,39 +175,40 @@ impl Target {
         let of = |number| TurnOf { nqn: nqn.clone(), nsid, number };
         for step in steps {
             match step {
-                Step::Save(number, image) => {
+                ReservationStep::Save(number, image) => {
                     self.outbox.push_back(TargetEvent::Save { turn: of(number), image });
                 }
-                Step::Fence(number, aborts) => {
+                ReservationStep::Fence(number, aborts) => {
                     self.outbox.push_back(TargetEvent::Fence { turn: of(number), aborts });
                 }
-                Step::Notify(notices) => self.notify(nqn, nsid, &notices),
-                Step::Answer(asker, status) => self.answer_reservation(asker, status),
+                ReservationStep::Notify(notices) => self.notify(nqn, nsid, &notices),
+                ReservationStep::Answer(origin, status) => self.answer_reservation(origin, status),
             }
         }
     }
 
-    /// Tells the controllers of hosts what has happened to a namespace.
+    /// Notifies the controllers of hosts about a namespace.
     fn notify(&mut self, nqn: &Arc<str>, nsid: u32, notices: &[(HostId, Notification)]) {
         for (host, kind) in notices {
-            let is_of =
-                |c: &&mut crate::controller::Controller| c.subnqn == *nqn && c.hostid == *host;
+            let is_of = |c: &&mut crate::controller::TargetController| {
+                c.subnqn == *nqn && c.hostid == *host
+            };
             for controller in self.controllers.values_mut().filter(is_of) {
                 if controller.notices.push(nsid, *kind) {
-                    controller.events.raise(Notice::Reservation);
-                    controller.pump(&mut self.outbox);
+                    controller.events.raise(EventNotice::Reservation);
+                    controller.complete_event_requests(&mut self.outbox);
                 }
             }
         }
     }
 
-    fn answer_reservation(&mut self, asker: Asker, status: Status) {
-        let (cntlid, cid) = match asker {
-            Asker::Lane(token) => {
+    fn answer_reservation(&mut self, origin: ReservationOrigin, status: Status) {
+        let (cntlid, cid) = match origin {
+            ReservationOrigin::Lane(token) => {
                 let report = Arc::default();
                 return self.outbox.push_back(TargetEvent::Reserved { token, status, report });
             }
-            Asker::Admin { cntlid, cid } => (cntlid, cid),
+            ReservationOrigin::Admin { cntlid, cid } => (cntlid, cid),
         };
         let Some(controller) = self.controllers.get_mut(&cntlid) else { return };
         let Some((left, worst)) = controller.persisting.get_mut(&cid) else { return };
@@ -216,23 +224,23 @@ impl Target {
         }
     }
 
-    /// A namespace is gone or out of reach, as `status` says: nobody waits for its reservations any more.
-    pub(crate) fn end_reservations(&mut self, askers: Vec<Asker>, status: Status) {
-        askers.into_iter().for_each(|asker| self.answer_reservation(asker, status));
+    /// Completes commands for the reservations of a namespace that is gone or inaccessible, with `status`.
+    pub(crate) fn end_reservations(&mut self, origins: Vec<ReservationOrigin>, status: Status) {
+        origins.into_iter().for_each(|origin| self.answer_reservation(origin, status));
     }
 }
 
-/// What a command wants.
-enum Asked {
+/// Kinds of reservation commands.
+enum ReservationRequest {
     Report(Arc<[u8]>),
-    /// Of a host, to a namespace of that subsystem.
-    Command(Arc<str>, HostId, Command),
+    /// Command of a host, to a namespace of that subsystem.
+    Command(Arc<str>, HostId, ReservationCommand),
 }
 
-/// Octets of data that a command about reservations brings, and that it takes.
+/// Returns the bytes of data from the host and to the host of a reservation command.
 ///
 /// # Errors
-/// It asks for more than a command moves.
+/// The command requests more data than a command may transfer.
 pub(crate) fn data_bytes(sqe: &Sqe, bytes_max: u32) -> Result<(u32, u32), Status> {
     let out = data_out_bytes(sqe.opcode).ok_or(Status::INVALID_OPCODE.dnr())?;
     if sqe.opcode != opcode::RESERVATION_REPORT {

@@ -1,11 +1,11 @@
-//! Groups of commands that a reservation treats alike.
+//! Groups of commands with the same access rule in reservations.
 
-/// Commands that a reservation treats alike.
+/// Commands with the same access rule in reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// What looks at contents: Read, Compare, Verify.
+    /// Commands that read contents: Read, Compare, Verify.
     Read,
-    /// What changes contents, or brings them to stable storage.
+    /// Commands that change contents, or force them to stable storage.
     Write,
 }
 

@@ -1,4 +1,4 @@
-//! What persists, as text: the content of the file beside a store.
+//! Text format of persistent reservations, in a file beside a store.
 //!
 //! ```text
 //! roadtrain-reservations 1
@@ -22,13 +22,13 @@ const HEAD: &str = "roadtrain-reservations 1";
 const ALL: &str = "all";
 
 impl State {
-    /// What persists of it, for the namespace with that NGUID.
+    /// Returns the persistent part, for the namespace with that NGUID.
     #[must_use]
     pub fn image(&self, nguid: &[u8; 16]) -> Vec<u8> {
         if self.persists { self.whole_image(nguid) } else { State::default().whole_image(nguid) }
     }
 
-    /// All of it, also what does not persist: for a process that goes on with it.
+    /// Returns the whole state, for a process that takes over the namespace.
     #[must_use]
     pub fn whole_image(&self, nguid: &[u8; 16]) -> Vec<u8> {
         let mut text = format!("{HEAD}\nnamespace {:032x}\n", u128::from_be_bytes(*nguid));
@@ -45,17 +45,17 @@ impl State {
         seal(text)
     }
 
-    /// Whether the same persists of both.
+    /// True if the persistent part of both is the same.
     #[must_use]
     pub(super) fn persists_as(&self, other: &State) -> bool {
         !self.persists && !other.persists || self == other
     }
 }
 
-/// The NGUID of the namespace, and what persists, of a file's content.
+/// Parses a file. Returns the NGUID of the namespace, and the persistent state.
 ///
 /// # Errors
-/// It is none.
+/// The content is invalid.
 pub fn parse(image: &[u8]) -> Result<([u8; 16], State), ImageError> {
     let (mut nguid, mut state) = (None, State::default());
     open(image, HEAD, |words| match *words {
@@ -91,7 +91,7 @@ fn check_state(state: &State) -> Result<(), ImageError> {
         Some(holder) => state.key(&holder).is_some() && !kind.is_held_by_all(),
         None => kind.is_held_by_all() && !state.registrants.is_empty(),
     };
-    if is_held { Ok(()) } else { Err(ImageError::Impossible("nobody holds its reservation")) }
+    if is_held { Ok(()) } else { Err(ImageError::Impossible("its reservation has no holder")) }
 }
 
 fn reservation(kind: &str, holder: &str) -> Option<Reservation> {

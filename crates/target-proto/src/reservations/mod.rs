@@ -1,18 +1,18 @@
-//! Reservations: who may read and write a namespace that several hosts share (NVMe Base 2.1, section 8.1.24).
+//! Reservations of a namespace that several hosts share (NVMe Base 2.1, section 8.1.24).
 //!
-//! - [`State`] has the rules: it is what a namespace knows of registrants and of its reservation, and a command makes
-//!   another one of it. It is what persists.
-//! - `Reservations` is a namespace at a running target: commands take turns, a change is saved before it is in
-//!   force, and answered when nothing is executed any more that it forbids.
-//! - [`Access`] is what a lane looks at for each command: one load says that nothing is forbidden.
-//! - `Notices` are the Reservation Notifications that a controller's host has not read.
+//! - [`State`] has the rules: the registrants and the reservation of a namespace, which commands change. It is the
+//!   persistent part.
+//! - `NamespaceReservations` is the same at a running target: commands execute one after the other. A change is saved before it
+//!   takes effect, and its command completes once no forbidden command is executing.
+//! - [`Access`] is the value that a lane checks for each command: one load shows that nothing is forbidden.
+//! - `ReservationNotices` are the Reservation Notifications that a controller's host has not read.
 //!
 //! ```text
-//! command -> turn -> rules -> saved -> in force -> fenced -> answered
+//! command -> turn -> rules -> saved -> in force -> fenced -> completed
 //!              |       |        |          |          |
-//!              |       refused  |          |          lanes have ended what is forbidden now
-//!              |                |          accesses change, notices are given
-//!              others wait      if it persists: a file, by somebody else
+//!              |       refused  |          |          lanes have ended forbidden commands
+//!              |                |          accesses change, notices are raised
+//!              others wait      if it persists: a file, by the owner of the stores
 //! ```
 
 mod access;
@@ -27,12 +27,12 @@ mod state;
 mod turns;
 
 pub use access::Access;
-pub use command::Command;
+pub use command::ReservationCommand;
 pub use group::Group;
 pub use image::parse as parse_image;
 pub use pending::Pending;
-pub use state::{Change, HostId, REGISTRANTS_MAX, Registrant, Reservation, State};
+pub use state::{HostId, REGISTRANTS_MAX, Registrant, Reservation, ReservationEffects, State};
 
 pub(super) use control::data_bytes;
-pub(super) use notices::Notices;
-pub(super) use turns::{Asker, Reservations};
+pub(super) use notices::ReservationNotices;
+pub(super) use turns::{NamespaceReservations, ReservationOrigin};

@@ -4,21 +4,21 @@ use roadtrain_wire::reservation::{Notification, NotificationLog};
 use roadtrain_wire::zerocopy::FromZeros;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Most that wait: what comes then is lost, and the count tells.
+/// Pending notifications at most: further ones are lost, as the count shows.
 const WAITING_MAX: usize = 256;
 
-/// The notifications of a controller.
+/// Notifications of a controller.
 #[derive(Debug, Default)]
-pub(crate) struct Notices {
-    /// The last one's number.
+pub(crate) struct ReservationNotices {
+    /// Number of the last notification.
     count: u64,
     waiting: VecDeque<(u64, Notification, u32)>,
-    /// Reservation Notification Mask by NSID: what is not told.
+    /// Reservation Notification Mask by NSID.
     masks: BTreeMap<u32, u32>,
 }
 
-impl Notices {
-    /// Something has happened to the namespace. Whether the host is to be told.
+impl ReservationNotices {
+    /// Adds a notification for a namespace. Returns false if the host has masked it.
     pub(crate) fn push(&mut self, nsid: u32, kind: Notification) -> bool {
         if self.mask(nsid) & kind.mask_bit() != 0 {
             return false;
@@ -30,7 +30,7 @@ impl Notices {
         true
     }
 
-    /// The log page: the oldest one.
+    /// Returns the log page with the oldest notification.
     pub(crate) fn log(&self) -> NotificationLog {
         let mut log = NotificationLog::new_zeroed();
         if let Some(&(count, kind, nsid)) = self.waiting.front() {
@@ -40,23 +40,23 @@ impl Notices {
         log
     }
 
-    /// The host has read the oldest one. Whether there are others.
+    /// Removes the oldest notification, which the host has read. Returns true if there are others.
     pub(crate) fn note_read(&mut self) -> bool {
         self.waiting.pop_front();
         !self.waiting.is_empty()
     }
 
-    /// What the host does not want to hear of a namespace.
+    /// Returns the Reservation Notification Mask of a namespace.
     pub(crate) fn mask(&self, nsid: u32) -> u32 {
         self.masks.get(&nsid).copied().unwrap_or(0)
     }
 
-    /// Sets that.
+    /// Sets the Reservation Notification Mask of a namespace.
     pub(crate) fn set_mask(&mut self, nsid: u32, mask: u32) {
         self.masks.insert(nsid, mask);
     }
 
-    /// The namespace is gone, with what was set for it.
+    /// Removes the mask and notifications of a namespace that is gone.
     pub(crate) fn forget(&mut self, nsid: u32) {
         self.masks.remove(&nsid);
         self.waiting.retain(|(.., of)| *of != nsid);
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn notices_are_read_one_by_one_in_their_order() {
-        let mut notices = Notices::default();
+        let mut notices = ReservationNotices::default();
         assert_eq!(notices.log().count.get(), 0);
         assert!(notices.push(3, Notification::ReservationReleased));
         assert!(notices.push(4, Notification::RegistrationPreempted));
@@ -83,8 +83,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_masked_is_not_told_and_what_is_lost_is_counted() {
-        let mut notices = Notices::default();
+    fn masked_notifications_are_dropped_and_lost_ones_counted() {
+        let mut notices = ReservationNotices::default();
         notices.set_mask(1, Notification::ReservationReleased.mask_bit());
         assert!(!notices.push(1, Notification::ReservationReleased));
         assert!(notices.push(2, Notification::ReservationReleased));
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!((notices.log().count.get(), notices.log().available), (1, 255));
         while notices.note_read() {}
         notices.push(1, Notification::ReservationPreempted);
-        assert_eq!(notices.log().count.get(), 302, "a gap tells that some were lost");
+        assert_eq!(notices.log().count.get(), 302, "a gap shows that some were lost");
         notices.forget(1);
         assert_eq!((notices.log().kind, notices.mask(1)), (0, 0));
     }

@@ -1,14 +1,14 @@
-//! Commands that wait for the control plane, and turns that wait for reactors.
+//! Reservation commands that wait for the control plane, and turns that wait for reactors.
 
 use crate::TurnOf;
 use std::collections::{BTreeMap, HashMap};
 
-/// Commands about reservations that are not answered, and turns that have taken access away. `O` identifies a command.
+/// Reservation commands in progress, and turns that have revoked access. `O` identifies a command.
 #[derive(Debug)]
 pub struct Pending<O> {
     last: u64,
     commands: HashMap<u64, O>,
-    /// Number of reactors that may still execute what the turn has forbidden.
+    /// Number of reactors that may still execute commands that the turn forbids.
     fences: BTreeMap<TurnOf, usize>,
 }
 
@@ -19,30 +19,30 @@ impl<O> Default for Pending<O> {
 }
 
 impl<O> Pending<O> {
-    /// A command waits: its token.
+    /// Adds a command. Returns its token.
     pub fn enter(&mut self, command: O) -> u64 {
         self.last += 1;
         self.commands.insert(self.last, command);
         self.last
     }
 
-    /// The command with this token is answered.
+    /// Removes the command with this token, which completes.
     pub fn take(&mut self, token: u64) -> Option<O> {
         self.commands.remove(&token)
     }
 
-    /// Commands that wait.
+    /// Returns the number of commands in progress.
     #[must_use]
     pub fn count(&self) -> usize {
         self.commands.len()
     }
 
-    /// A turn waits for this number of reactors.
+    /// Makes a turn wait for this number of reactors.
     pub fn begin(&mut self, turn: TurnOf, reactors: usize) {
         self.fences.insert(turn, reactors);
     }
 
-    /// A reactor executes nothing more that the turn has forbidden. `true`: it was the last one.
+    /// Records that a reactor executes nothing that the turn forbids. Returns true if it was the last one.
     pub fn fenced(&mut self, turn: &TurnOf) -> bool {
         let Some(left) = self.fences.get_mut(turn) else { return false };
         *left = left.saturating_sub(1);

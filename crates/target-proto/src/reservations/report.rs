@@ -6,8 +6,8 @@ use roadtrain_wire::reservation::{
 };
 use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
 
-/// The report with host identifiers of 128 bits: an entry for each of the `controllers` of registrants, by identifier
-/// and host, and for each registrant that has none.
+/// Returns the report with host identifiers of 128 bits. It has an entry for each of the registrants' `controllers`,
+/// given by identifier and host, and one for each registrant without a controller.
 #[must_use]
 pub(super) fn of(state: &State, controllers: &[(u16, HostId)]) -> Vec<u8> {
     let mut entries = Vec::new();

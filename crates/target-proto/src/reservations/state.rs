@@ -1,80 +1,80 @@
-//! The rules: what a namespace knows of registrants and its reservation, and what commands make of it.
+//! Rules of reservations: the state of a namespace, and its change by commands.
 
-use super::command::Command;
+use super::command::ReservationCommand;
 use super::group::Group;
 use roadtrain_wire::reservation::{
     AcquireAction, ChangePersistence, Notification, RegisterAction, ReservationType,
 };
 use roadtrain_wire::status::Status;
 
-/// Host Identifier (HOSTID of Connect). A host is who has it, by whatever controller.
+/// Host Identifier (HOSTID of Connect). It identifies a host, whatever controller it uses.
 pub type HostId = [u8; 16];
 
-/// Most registrants of a namespace: whoever connects may say that it is another host.
+/// Registrants of a namespace at most: any connecting host may use further identifiers.
 pub const REGISTRANTS_MAX: usize = 1024;
 
 const CONFLICT: Status = Status::RESERVATION_CONFLICT.dnr();
 const BAD_FIELD: Status = Status::INVALID_FIELD.dnr();
 
-/// A host that is registered.
+/// A registrant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registrant {
-    /// Who it is.
+    /// Identifier of the host.
     pub host: HostId,
-    /// Its reservation key.
+    /// Reservation key.
     pub key: u64,
 }
 
 /// A reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// Its type.
+    /// Type.
     pub kind: ReservationType,
-    /// Who holds it: a registrant. `None`: each of them.
+    /// The holder, a registrant; `None`: all registrants.
     pub holder: Option<HostId>,
 }
 
-/// What a namespace knows.
+/// Registrants and reservation of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct State {
-    /// GEN: grows with each change of registrations.
+    /// GEN: counts changes of registrations.
     pub generation: u32,
-    /// PTPL: it persists through power loss.
+    /// PTPL: persists through power loss.
     pub persists: bool,
-    /// In the order in which they have come.
+    /// Registrants in the order of registration.
     pub registrants: Vec<Registrant>,
     /// The reservation, if there is one.
     pub reservation: Option<Reservation>,
 }
 
-/// What a command has done besides.
+/// Side effects of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Change {
-    /// Who is to be told what.
+pub struct ReservationEffects {
+    /// Notifications for hosts.
     pub notices: Vec<(HostId, Notification)>,
-    /// Commands of hosts that have lost access are aborted.
+    /// True if commands of hosts that have lost access are aborted.
     pub aborts: bool,
 }
 
 impl State {
-    /// Does what `host` asks for. `can_persist`: there is a place for what persists.
+    /// Executes a command of `host`. `can_persist` is true if the state can be stored.
     ///
     /// # Errors
-    /// The status to answer with; nothing has changed then.
+    /// The status of the completion; nothing has changed.
     pub fn execute(
         &mut self,
         host: &HostId,
-        command: &Command,
+        command: &ReservationCommand,
         can_persist: bool,
-    ) -> Result<Change, Status> {
+    ) -> Result<ReservationEffects, Status> {
         match *command {
-            Command::Register { persistence: ChangePersistence::Set, .. }
-            | Command::Persist(true)
+            ReservationCommand::Register { persistence: ChangePersistence::Set, .. }
+            | ReservationCommand::Persist(true)
                 if !can_persist =>
             {
                 Err(BAD_FIELD)
             }
-            Command::Register { action, ignores_key, persistence, current, new } => {
+            ReservationCommand::Register { action, ignores_key, persistence, current, new } => {
                 let current = if ignores_key { None } else { Some(current) };
                 let change = match action {
                     RegisterAction::Register => self.register(host, new)?,
@@ -85,37 +85,37 @@ impl State {
                     RegisterAction::Replace => self.replace(host, current, new)?,
                 };
                 self.change_persistence(persistence);
-                self.grow();
+                self.increment_generation();
                 Ok(change)
             }
-            Command::Acquire { action, kind, current, preempted } => {
+            ReservationCommand::Acquire { action, kind, current, preempted } => {
                 self.registered(host, Some(current))?;
                 match action {
                     AcquireAction::Acquire => self.acquire(host, kind),
                     AcquireAction::Preempt | AcquireAction::PreemptAndAbort => {
                         let notices = self.preempt(host, kind, preempted)?;
-                        self.grow();
+                        self.increment_generation();
                         let aborts = action == AcquireAction::PreemptAndAbort;
-                        Ok(Change { notices, aborts })
+                        Ok(ReservationEffects { notices, aborts })
                     }
                 }
             }
-            Command::Release { kind, current } => {
+            ReservationCommand::Release { kind, current } => {
                 self.registered(host, Some(current))?;
                 self.release(host, kind)
             }
-            Command::Clear { current } => {
+            ReservationCommand::Clear { current } => {
                 self.registered(host, Some(current))?;
                 Ok(self.clear(host))
             }
-            Command::Persist(persists) => {
+            ReservationCommand::Persist(persists) => {
                 self.persists = persists;
-                Ok(Change::default())
+                Ok(ReservationEffects::default())
             }
         }
     }
 
-    /// Whether the reservation keeps `host` from commands of that group.
+    /// True if the reservation forbids `host` commands of that group.
     #[must_use]
     pub fn refuses(&self, host: &HostId, group: Group) -> bool {
         use ReservationType as T;
@@ -130,7 +130,7 @@ impl State {
         }
     }
 
-    /// Whether `host` holds the reservation.
+    /// True if `host` holds the reservation.
     #[must_use]
     pub fn is_held_by(&self, host: &HostId) -> bool {
         self.reservation.is_some_and(|reservation| match reservation.holder {
@@ -139,14 +139,14 @@ impl State {
         })
     }
 
-    /// The key of a registrant.
+    /// Returns the key of a registrant.
     #[must_use]
     pub fn key(&self, host: &HostId) -> Option<u64> {
         let mut registrants = self.registrants.iter();
         registrants.find(|registrant| registrant.host == *host).map(|registrant| registrant.key)
     }
 
-    fn grow(&mut self) {
+    fn increment_generation(&mut self) {
         self.generation = self.generation.wrapping_add(1);
     }
 
@@ -158,13 +158,13 @@ impl State {
         };
     }
 
-    /// The host is a registrant with that key; `None`: whatever it is.
+    /// Checks that the host is a registrant with that key; `None`: with any key.
     fn registered(&self, host: &HostId, current: Option<u64>) -> Result<(), Status> {
         let key = self.key(host).ok_or(CONFLICT)?;
         if current.is_none_or(|current| current == key) { Ok(()) } else { Err(CONFLICT) }
     }
 
-    fn register(&mut self, host: &HostId, key: u64) -> Result<Change, Status> {
+    fn register(&mut self, host: &HostId, key: u64) -> Result<ReservationEffects, Status> {
         match self.key(host) {
             Some(known) if known == key => {}
             Some(_) => return Err(CONFLICT),
@@ -173,11 +173,16 @@ impl State {
             }
             None => self.registrants.push(Registrant { host: *host, key }),
         }
-        Ok(Change::default())
+        Ok(ReservationEffects::default())
     }
 
-    /// A host that ignores its key gets one, whether it had one or not.
-    fn replace(&mut self, host: &HostId, current: Option<u64>, new: u64) -> Result<Change, Status> {
+    /// Replaces the host's key. A host that ignores its current key is registered if it is not yet.
+    fn replace(
+        &mut self,
+        host: &HostId,
+        current: Option<u64>,
+        new: u64,
+    ) -> Result<ReservationEffects, Status> {
         if current.is_none() && self.key(host).is_none() {
             return self.register(host, new);
         }
@@ -186,31 +191,34 @@ impl State {
         if let Some(registrant) = registrants.find(|registrant| registrant.host == *host) {
             registrant.key = new;
         }
-        Ok(Change::default())
+        Ok(ReservationEffects::default())
     }
 
-    /// With its holder the reservation goes, or with the last registrant if all hold it.
-    fn unregister(&mut self, host: &HostId) -> Change {
+    /// Removes a registrant. The reservation ends with its holder, or with the last registrant if all hold it.
+    fn unregister(&mut self, host: &HostId) -> ReservationEffects {
         self.registrants.retain(|registrant| registrant.host != *host);
-        let Some(Reservation { kind, holder }) = self.reservation else { return Change::default() };
+        let Some(Reservation { kind, holder }) = self.reservation else {
+            return ReservationEffects::default();
+        };
         let is_released = match holder {
             Some(holder) => holder == *host,
             None => self.registrants.is_empty(),
         };
         if !is_released {
-            return Change::default();
+            return ReservationEffects::default();
         }
         self.reservation = None;
         self.released(host, kind)
     }
 
-    /// The others that a reservation of that type had let in hear that it is gone.
-    fn released(&self, host: &HostId, kind: ReservationType) -> Change {
+    /// Returns the notifications for a released reservation: to the others to which a reservation of that type had
+    /// granted access.
+    fn released(&self, host: &HostId, kind: ReservationType) -> ReservationEffects {
         use ReservationType as T;
         let was_exclusive = matches!(kind, T::WriteExclusive | T::ExclusiveAccess);
         let others = if was_exclusive { Vec::new() } else { self.others(host) };
         let notice = |host| (host, Notification::ReservationReleased);
-        Change { notices: others.into_iter().map(notice).collect(), aborts: false }
+        ReservationEffects { notices: others.into_iter().map(notice).collect(), aborts: false }
     }
 
     fn others(&self, host: &HostId) -> Vec<HostId> {
@@ -223,16 +231,20 @@ impl State {
         self.reservation = Some(Reservation { kind, holder });
     }
 
-    fn acquire(&mut self, host: &HostId, kind: ReservationType) -> Result<Change, Status> {
+    fn acquire(
+        &mut self,
+        host: &HostId,
+        kind: ReservationType,
+    ) -> Result<ReservationEffects, Status> {
         match self.reservation {
             None => self.reserve(host, kind),
             Some(held) if held.kind == kind && self.is_held_by(host) => {}
             Some(_) => return Err(CONFLICT),
         }
-        Ok(Change::default())
+        Ok(ReservationEffects::default())
     }
 
-    /// Takes registrations away, and the reservation if the key is its holder's.
+    /// Removes registrations, and takes over the reservation if the key is its holder's.
     fn preempt(
         &mut self,
         host: &HostId,
@@ -262,8 +274,8 @@ impl State {
         Ok(notices)
     }
 
-    /// Takes all registrations with a key away, which may be the host's own; the reservation is not its holder's any
-    /// more only if all hold it and nobody is left.
+    /// Removes all registrations with a key, which may be the host's own. The reservation ends only if all registrants
+    /// hold it and none is left.
     fn remove(&mut self, host: &HostId, key: u64) -> Result<Vec<(HostId, Notification)>, Status> {
         if self.registrants.iter().all(|registrant| registrant.key != key) {
             return Err(CONFLICT);
@@ -285,10 +297,14 @@ impl State {
         others.map(|other| (other, Notification::RegistrationPreempted)).collect()
     }
 
-    /// A registrant that does not hold the reservation releases nothing, and that is no error.
-    fn release(&mut self, host: &HostId, kind: Option<ReservationType>) -> Result<Change, Status> {
+    /// Releases the reservation. A registrant that does not hold it releases nothing, without an error.
+    fn release(
+        &mut self,
+        host: &HostId,
+        kind: Option<ReservationType>,
+    ) -> Result<ReservationEffects, Status> {
         let Some(held) = self.reservation.filter(|_| self.is_held_by(host)) else {
-            return Ok(Change::default());
+            return Ok(ReservationEffects::default());
         };
         if kind != Some(held.kind) {
             return Err(BAD_FIELD);
@@ -297,12 +313,12 @@ impl State {
         Ok(self.released(host, held.kind))
     }
 
-    fn clear(&mut self, host: &HostId) -> Change {
+    fn clear(&mut self, host: &HostId) -> ReservationEffects {
         let others = self.others(host).into_iter();
         let notices = others.map(|other| (other, Notification::ReservationPreempted)).collect();
         self.registrants.clear();
         self.reservation = None;
-        self.grow();
-        Change { notices, aborts: false }
+        self.increment_generation();
+        ReservationEffects { notices, aborts: false }
     }
 }

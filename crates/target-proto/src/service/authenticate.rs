@@ -1,31 +1,32 @@
-//! Commands of an authentication, and the grant that may follow.
+//! Authentication commands, and the grant that may follow.
 
-use super::{Command, Computing, Driver, Note, Plane, Reply, grant_claim};
+use super::{Computing, Driver, Note, Plane, ServiceCommand, ServiceReply, grant_claim};
 use crate::session::{Session, State};
 use crate::{Connected, Reaction};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 
-/// Executes a command of the authentication that the host has to pass.
+/// Executes a command of the authentication required of the host.
 pub(super) fn authenticate<D: Driver>(
     driver: &mut D,
     session: &mut Session,
-    command: Command<'_, D::Connection>,
+    command: ServiceCommand<'_, D::Connection>,
     page: &mut Vec<u8>,
-) -> Reply {
-    let Command { now, port, .. } = command;
+) -> ServiceReply {
+    let ServiceCommand { now, port, .. } = command;
     let connected = session.claim().or(session.queue()).cloned();
-    let Some(connected) = connected else { return Reply::default() };
+    let Some(connected) = connected else { return ServiceReply::default() };
     let was_live = session.state() == State::Live;
-    // A host that begins again has to prove what holds by now.
+    // A host that authenticates again has to satisfy the current requirement.
     if was_live
-        && let Some(asked) = driver.control(|Plane { target, .. }| (target.asked(&connected), None))
+        && let Some(requirement) =
+            driver.control(|Plane { target, .. }| (target.requirement(&connected), None))
         && let Some(authenticator) = session.authenticator()
     {
-        authenticator.renew(asked);
+        authenticator.renew(requirement);
     }
     let Ok(status) = react(driver, session, command, page) else {
-        return Reply { ends: true, ..Reply::completed(Status::INTERNAL_ERROR, 0) };
+        return ServiceReply { ends: true, ..ServiceReply::completed(Status::INTERNAL_ERROR, 0) };
     };
     let has_failed = proceed(driver, now, session, (&connected, was_live));
     let granted = grant_claim(driver, now, session, port.connection);
@@ -38,19 +39,19 @@ pub(super) fn authenticate<D: Driver>(
         driver.keep_psk(now, &connected, &psk);
     }
     match status {
-        Some(status) => Reply { granted, ends, ..Reply::completed(status, 0) },
-        None => Reply::postponed(),
+        Some(status) => ServiceReply { granted, ends, ..ServiceReply::completed(status, 0) },
+        None => ServiceReply::postponed(),
     }
 }
 
-/// The driver has no random bytes, or cannot compute.
+/// Error of a driver without random bytes or without a Diffie-Hellman worker.
 struct Unable;
 
-/// Status of a command, after computations that the driver does at once; `None`: the command waits for one.
+/// Returns the status of a command, after computations that the driver does at once; `None`: the command waits for one.
 fn react<D: Driver>(
     driver: &mut D,
     session: &mut Session,
-    Command { sqe, data, .. }: Command<'_, D::Connection>,
+    ServiceCommand { sqe, data, .. }: ServiceCommand<'_, D::Connection>,
     page: &mut Vec<u8>,
 ) -> Result<Option<Status>, Unable> {
     loop {
@@ -70,7 +71,7 @@ fn react<D: Driver>(
     }
 }
 
-/// Moves the session on, and reports what has changed by that: `true` when the connection ends.
+/// Advances the session, and reports the change. Returns true when the connection has to end.
 fn proceed<D: Driver>(
     driver: &mut D,
     now: Instant,

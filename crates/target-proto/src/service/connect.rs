@@ -1,7 +1,7 @@
 //! Connect: the checks before a queue is claimed, in their order.
 
-use super::{Broadcast, Command, Driver, Note, Plane, Reply, grant_claim};
-use crate::presence::Verdict;
+use super::{Broadcast, Driver, Note, Plane, ServiceCommand, ServiceReply, grant_claim};
+use crate::presence::ConnectAdmission;
 use crate::session::Session;
 use crate::{ConnectRefused, Connected};
 use roadtrain_wire::status::Status;
@@ -17,21 +17,21 @@ enum Connecting<'a> {
 pub(super) fn connect<D: Driver>(
     driver: &mut D,
     session: &mut Session,
-    command: Command<'_, D::Connection>,
-) -> Reply {
-    let Command { now, port, data, .. } = command;
+    command: ServiceCommand<'_, D::Connection>,
+) -> ServiceReply {
+    let ServiceCommand { now, port, data, .. } = command;
     if let Err(refused) = session.admits_names(data) {
         return refuse(driver, data, &refused);
     }
     let Some(number) = driver.number() else {
-        return Reply::completed(Status::INTERNAL_ERROR, 0);
+        return ServiceReply::completed(Status::INTERNAL_ERROR, 0);
     };
     match claim(driver, session, command, number) {
-        Connecting::Postponed => Reply::postponed(),
+        Connecting::Postponed => ServiceReply::postponed(),
         Connecting::Busy(hostnqn) => {
             let status = Status::CONNECT_CONTROLLER_BUSY; // the host tries again: no Do Not Retry
             driver.note(&Note::Busy(data, hostnqn, status));
-            Reply::completed(status, 0)
+            ServiceReply::completed(status, 0)
         }
         Connecting::Done(connected) => match *connected {
             Err(refused) => refuse(driver, data, &refused),
@@ -39,9 +39,13 @@ pub(super) fn connect<D: Driver>(
                 driver.note(&Note::Claimed(&connected));
                 let result = connected.result.into();
                 session.connected(connected);
-                // A queue that needs no proof is granted at once.
+                // A queue without required authentication is granted at once.
                 let granted = grant_claim(driver, now, session, port.connection) == Ok(true);
-                Reply { connected: true, granted, ..Reply::completed(Status::SUCCESS, result) }
+                ServiceReply {
+                    connected: true,
+                    granted,
+                    ..ServiceReply::completed(Status::SUCCESS, result)
+                }
             }
         },
     }
@@ -51,30 +55,31 @@ pub(super) fn connect<D: Driver>(
 fn claim<'a, D: Driver>(
     driver: &mut D,
     session: &Session,
-    Command { now, port, sqe, data }: Command<'a, D::Connection>,
+    ServiceCommand { now, port, sqe, data }: ServiceCommand<'a, D::Connection>,
     number: u64,
 ) -> Connecting<'a> {
     driver.control(|Plane { target, presences, any_lost }| {
         let has_ended_lost = |cntlid| target.has_ended_lost(cntlid);
         match presences.admit(now, sqe, data, port.since, any_lost, has_ended_lost) {
-            Verdict::Go => {}
-            Verdict::Sweep(hostnqn, lost) => {
+            ConnectAdmission::Accept => {}
+            ConnectAdmission::CloseStale(hostnqn, lost) => {
                 lost.into_iter().for_each(|cntlid| target.end_queues(cntlid));
                 return (Connecting::Postponed, Some(Broadcast::CloseStale(hostnqn.into())));
             }
-            Verdict::Ask(hostnqn) => {
+            ConnectAdmission::Probe(hostnqn) => {
                 return (Connecting::Postponed, Some(Broadcast::Probe(hostnqn.into())));
             }
-            Verdict::Wait => return (Connecting::Postponed, None),
-            Verdict::Busy(hostnqn) => return (Connecting::Busy(hostnqn), None),
+            ConnectAdmission::Wait => return (Connecting::Postponed, None),
+            ConnectAdmission::Busy(hostnqn) => return (Connecting::Busy(hostnqn), None),
         }
-        let (from, remains) = ((port.local, number), |cntlid| presences.remains_of_any(cntlid));
-        let connected = target.connect_over(session.channel(), now, sqe, data, from, remains);
+        let (from, has_leftovers) =
+            ((port.local, number), |cntlid| presences.any_has_leftovers_of(cntlid));
+        let connected = target.connect_over(session.channel(), now, sqe, data, from, has_leftovers);
         (Connecting::Done(Box::new(connected)), None)
     })
 }
 
-fn refuse<D: Driver>(driver: &mut D, data: &[u8], refused: &ConnectRefused) -> Reply {
+fn refuse<D: Driver>(driver: &mut D, data: &[u8], refused: &ConnectRefused) -> ServiceReply {
     driver.note(&Note::Refused(data, refused));
-    Reply::completed(refused.status, refused.result.into())
+    ServiceReply::completed(refused.status, refused.result.into())
 }

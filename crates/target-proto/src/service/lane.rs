@@ -1,7 +1,7 @@
-//! Admin commands and events of one lane: what they do to its session and to the commands in execution.
+//! Admin commands and events of one lane: their effect on its session and on the commands in execution.
 
 use super::plane::try_again;
-use super::{Command, Driver, Plane, Port, execute, grant_claim};
+use super::{Driver, Plane, Port, ServiceCommand, execute, grant_claim};
 use crate::execution::{Environment, Execution, Namespace};
 use crate::session::Session;
 use crate::{CloseReason, ConnectRefused, Connected, TargetEvent};
@@ -14,7 +14,7 @@ use roadtrain_wire::status::Status;
 /// Commands in execution of a lane.
 pub type CommandsOf<L> = Execution<<L as Lane>::Namespace, <L as Lane>::Buffer>;
 
-/// A lane, and what its driver lends for a call.
+/// A lane, with the resources that its driver lends for a call.
 pub trait Lane {
     /// Namespaces of its commands.
     type Namespace: Namespace;
@@ -25,18 +25,18 @@ pub trait Lane {
     /// Error of its transport.
     type Error;
 
-    /// Time of this turn.
+    /// Returns the time of this turn.
     fn now(&self) -> Instant;
-    /// State of the connection.
+    /// Returns the state of the connection.
     fn session(&mut self) -> &mut Session;
-    /// Commands in execution, and their environment.
+    /// Returns the commands in execution, and their environment.
     fn parts(&mut self)
     -> (&mut CommandsOf<Self>, impl Environment<Self::Namespace, Self::Buffer>);
-    /// State of the connection, and the control plane for its commands.
+    /// Returns the state of the connection, and the control plane for its commands.
     fn control(&mut self) -> (&mut Session, impl Driver<Connection = Self::Connection>);
-    /// Properties of the connection, for a command that came at `since`.
+    /// Returns the properties of the connection, for a command that arrived at `since`.
     fn port(&self, since: Instant) -> Port<Self::Connection>;
-    /// An empty page for data that the control plane returns.
+    /// Returns an empty page for data from the control plane.
     fn take_page(&mut self) -> Vec<u8> {
         Vec::new()
     }
@@ -46,34 +46,36 @@ pub trait Lane {
     /// Seals frames with this secret from now on.
     ///
     /// # Errors
-    /// The transport cannot.
+    /// The transport does not support it.
     fn seal(&mut self, secret: &FrameSecret) -> Result<(), Self::Error>;
-    /// Sets the queue pair to what Connect has agreed upon: queue, entries, flow control of the submission queue, class.
+    /// Applies the negotiated parameters of Connect to the queue pair: queue, entries, flow control of the submission
+    /// queue, class.
     fn set_connected(&mut self, agreed: (u16, u16, bool, Class));
-    /// Sets up what a granted queue needs: namespaces, its share of the buffers, counters.
+    /// Sets up the resources of a granted queue: namespaces, its share of the buffers, counters.
     fn granted(&mut self);
-    /// Resolves the namespaces again, as they have changed.
+    /// Resolves the namespaces again after a change.
     fn refresh(&mut self);
     /// Ends the transport: nothing more is received.
     fn hang_up(&mut self);
-    /// Slot of a command in execution.
+    /// Returns the slot of a command in execution.
     fn slot_of(&mut self, cid: u16) -> Option<u16>;
-    /// Slot of an Asynchronous Event Request in execution.
+    /// Returns the slot of an outstanding Asynchronous Event Request.
     fn event_request_of(&mut self, cid: u16) -> Option<u16>;
 }
 
-/// Effect of an event on a lane.
+/// Effect of an event on a lane, for the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// None that the driver has to follow.
+    /// Nothing to do.
     Nothing,
-    /// The turn of the lane is to end: it may have something to send.
+    /// End the lane's turn: it may have something to send.
     EndsTurn,
-    /// The lane is to be closed.
+    /// Close the lane.
     Closes(CloseReason),
 }
 
-/// Executes the admin or fabrics command in a slot, if there is one: `true` when the connection ends after its completion.
+/// Executes the admin or fabrics command in a slot, if there is one. Returns true when the connection ends after its
+/// completion.
 ///
 /// # Errors
 /// The connection ends at once.
@@ -85,7 +87,7 @@ pub fn run_admin<L: Lane>(lane: &mut L, slot: u16) -> Result<bool, L::Error> {
     let reply = {
         let (session, mut driver) = lane.control();
         let (sqe, data) = (&admin.sqe, admin.data(buffer.as_deref()));
-        execute(&mut driver, session, Command { now, port, sqe, data }, &mut page)
+        execute(&mut driver, session, ServiceCommand { now, port, sqe, data }, &mut page)
     };
     if reply.postponed {
         let (execution, mut env) = lane.parts();
@@ -105,8 +107,10 @@ pub fn run_admin<L: Lane>(lane: &mut L, slot: u16) -> Result<bool, L::Error> {
             lane.granted();
         }
         let (execution, mut env) = lane.parts();
-        match reply.look_up {
-            Some(wanted) => execution.look_up(&mut env, slot, (&admin.sqe, buffer), wanted),
+        match reply.status_query {
+            Some(wanted) => {
+                execution.query_block_status(&mut env, slot, (&admin.sqe, buffer), wanted)
+            }
             None => execution.answer(&mut env, slot, reply.completion, buffer, &page),
         }
     }
@@ -114,10 +118,10 @@ pub fn run_admin<L: Lane>(lane: &mut L, slot: u16) -> Result<bool, L::Error> {
     Ok(reply.ends)
 }
 
-/// Grants the host its queue, if it has proved its name by now.
+/// Grants the host its queue, if it is authenticated by now.
 ///
 /// # Errors
-/// The queue is refused: the connection is to end.
+/// The refusal: the connection has to end.
 pub fn grant<L: Lane>(lane: &mut L) -> Result<bool, ConnectRefused> {
     let now = lane.now();
     let connection = lane.port(now).connection;
@@ -131,7 +135,7 @@ pub fn grant<L: Lane>(lane: &mut L) -> Result<bool, ConnectRefused> {
     Ok(is_granted)
 }
 
-/// Commands that were postponed and are to be executed now: Connects, shutdowns, and steps of authentications.
+/// Returns the postponed commands to execute now: Connects, shutdowns, and steps of authentications.
 pub fn take_postponed<L: Lane>(lane: &mut L) -> Vec<u16> {
     let postponed = lane.session().take_postponed();
     let (execution, mut env) = lane.parts();
@@ -179,7 +183,7 @@ pub fn apply<L: Lane>(lane: &mut L, event: &TargetEvent) -> Effect {
     }
 }
 
-/// Answers a command that the control plane has kept.
+/// Completes a command that was pending in the control plane.
 fn complete<L: Lane>(lane: &mut L, slot: Option<u16>, status: Status, result: u64) -> Effect {
     if let Some(slot) = slot {
         lane.parts().1.respond(slot, status, result);
@@ -187,7 +191,7 @@ fn complete<L: Lane>(lane: &mut L, slot: Option<u16>, status: Status, result: u6
     Effect::EndsTurn
 }
 
-/// Closes a lane. Its commands that are in a store stay until they have come back; [`leave`] follows then.
+/// Closes a lane. Its commands in a store stay until they have ended; [`leave`] follows then.
 pub fn close<L: Lane>(lane: &mut L) {
     {
         let (session, mut driver) = lane.control();
@@ -200,35 +204,35 @@ pub fn close<L: Lane>(lane: &mut L) {
     }
     lane.hang_up();
     let (execution, mut env) = lane.parts();
-    for slot in execution.looking_up().collect::<Vec<_>>() {
+    for slot in execution.status_query_slots().collect::<Vec<_>>() {
         env.cancel(slot);
     }
     execution.close(|buffer| env.give(buffer));
 }
 
-/// Reports to the control plane that nothing is left of a lane. Only then is its queue gone, so that a host which
+/// Reports to the control plane that nothing is left of a lane. Only then is its queue removed, so that a host which
 /// connects again never overtakes its own old commands.
 pub fn leave<D: Driver>(driver: &mut D, session: Session) {
     if let Some(leaving) = session.leave() {
         driver.control(|Plane { target, presences, .. }| {
-            leaving.tell(target, presences);
+            leaving.report(target, presences);
             ((), try_again(presences))
         });
     }
 }
 
-/// Steps at the end of a lane's turn, before it sends.
+/// Runs the steps at the end of a lane's turn, before it sends.
 #[inline]
 pub fn before_sending<L: Lane>(lane: &mut L) {
-    lane.session().tell_traffic();
+    lane.session().report_traffic();
     let (execution, mut env) = lane.parts();
     execution.begin_due(&mut env);
 }
 
-/// Steps at the end of a lane's turn, after it has sent.
+/// Runs the steps at the end of a lane's turn, after it has sent.
 ///
 /// # Errors
-/// The reason for which the connection is to end.
+/// The reason why the connection has to end.
 #[inline]
 pub fn after_sending<L: Lane>(lane: &mut L) -> Result<(), &'static str> {
     let (execution, mut env) = lane.parts();

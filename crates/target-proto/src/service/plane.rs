@@ -1,20 +1,21 @@
-//! The control plane while it is locked, and what lanes report to it.
+//! The locked control plane, and reports of lanes to it.
 
 use super::Broadcast;
 use crate::presence::{Presence, Presences};
 use crate::{Connected, Target};
 
-/// The control plane while it is locked. `C` identifies a connection that can end on its own.
+/// The locked control plane. `C` identifies a connection that can end on its own.
 pub struct Plane<'a, C> {
     /// Subsystems and controllers.
     pub target: &'a mut Target,
     /// Connections of every host.
     pub presences: &'a mut Presences<C>,
-    /// True if the host has ended one of these connections, though bytes that it sent before may be unread.
+    /// True if the host has closed one of these connections, though earlier bytes may be unread.
     pub any_lost: &'a dyn Fn(&[C]) -> bool,
 }
 
-/// The controller shuts down. `false`: commands of it are in a store, and the one that shuts it down is to be postponed.
+/// Begins a controller shutdown. Returns false while its commands are in a store: the command that shuts it down has to
+/// be postponed.
 pub fn quiesce<C: Copy>(target: &mut Target, presences: &mut Presences<C>, cntlid: u16) -> bool {
     let is_quiet = target.quiesce(cntlid);
     if !is_quiet {
@@ -23,7 +24,7 @@ pub fn quiesce<C: Copy>(target: &mut Target, presences: &mut Presences<C>, cntli
     is_quiet
 }
 
-/// No command of a lane whose controller shuts down is in a store any more.
+/// Records that no command of a lane whose controller shuts down is in a store any more.
 pub fn quiesced<C: Copy>(
     target: &mut Target,
     presences: &mut Presences<C>,
@@ -33,13 +34,13 @@ pub fn quiesced<C: Copy>(
     try_again(presences)
 }
 
-/// The host has a lane that it was queried for ([`Broadcast::Probe`]).
+/// Records that a host has confirmed a probed lane ([`Broadcast::Probe`]).
 pub fn answered<C: Copy>(presences: &mut Presences<C>, presence: &Presence) -> Option<Broadcast> {
     presences.answered(presence);
     try_again(presences)
 }
 
-/// Message by which postponed commands are executed again, if any waits.
+/// Returns the message by which postponed commands are executed again, if any waits.
 pub(super) fn try_again<C: Copy>(presences: &mut Presences<C>) -> Option<Broadcast> {
     presences.settled().then_some(Broadcast::TryAgain)
 }

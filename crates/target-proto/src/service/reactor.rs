@@ -1,8 +1,8 @@
-//! Rules of a reactor for all its lanes: what happens to them when the control plane, a store or another reactor sends
-//! something, and when time passes.
+//! Rules of a reactor for all its lanes: effects of messages from the control plane, from stores and from other
+//! reactors, and of timers.
 //!
-//! The functions decide; a [`Reactor`] lends its lanes and moves their bytes. So the order of these steps is the same in
-//! the engine and in the simulation.
+//! The functions decide; a [`Reactor`] lends its lanes and moves their bytes. So the order of these steps is the same
+//! in the engine and in the simulation.
 
 use super::{Effect, Lane, apply, take_postponed};
 use crate::execution::Outcome;
@@ -13,60 +13,60 @@ use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 
-/// Checks for buffers that are kept too long, within the time for which they may be kept.
+/// Number of checks for overdue buffers within the transfer timeout.
 const TRANSFER_CHECKS: u32 = 8;
-/// Shortest time between two of these checks.
+/// Shortest interval of these checks.
 const TRANSFER_CHECK_MIN: Duration = Duration::from_millis(1);
 
 /// Reason for which a reactor closes a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
-    /// The control plane closes its queue.
+    /// The control plane closes the lane's queue.
     ByControl(CloseReason),
-    /// Its host has ended the connection, and connects again.
+    /// The host has closed the connection, and connects again.
     Stale,
-    /// It has not connected a queue in time.
+    /// The host has not connected a queue in time.
     Unconnected,
-    /// Its host keeps a buffer for longer than this by doing what the text says, and other lanes wait for buffers.
+    /// The host has kept a buffer for longer than this, for the reason in the text, and other lanes wait for buffers.
     Overdue(&'static str, Duration),
 }
 
 /// A reactor that lends its lanes.
 pub trait Reactor: Sized {
-    /// Identifies a lane: another one that takes its place is not found by it.
+    /// Identifies a lane, and never a later one in its place.
     type Id: Copy + Eq;
     /// Buffers of commands.
     type Buffer: DerefMut<Target = [u8]>;
-    /// A lane with what it needs for a call.
+    /// A lane with its resources for a call.
     type Lane<'a>: Lane<Buffer = Self::Buffer>
     where
         Self: 'a;
 
-    /// Time of this turn.
+    /// Returns the time of this turn.
     fn now(&self) -> Instant;
-    /// State of these rules.
+    /// Returns the state of these rules.
     fn rules(&mut self) -> &mut Rules<Self::Id>;
-    /// Calls for each lane, also for those that have ended and of which commands are in a store.
+    /// Calls for each lane, also for ended ones with commands in a store.
     fn for_each(&mut self, call: impl FnMut(&mut Self, Self::Id));
-    /// The lane, unless nothing is left of it.
+    /// Returns the lane, unless nothing is left of it.
     fn lend(&mut self, id: Self::Id) -> Option<Self::Lane<'_>>;
     /// Executes an admin or fabrics command of a lane that has not ended.
     fn run_admin(&mut self, id: Self::Id, slot: u16);
-    /// Sends what the lane has to send.
+    /// Sends the lane's queued data.
     fn end_turn(&mut self, id: Self::Id);
-    /// Lets the lane go on with what it has held back ([`Execution::feed`](crate::execution::Execution::feed)).
+    /// Lets the lane process the data that it has held back ([`Execution::feed`](crate::execution::Execution::feed)).
     fn feed(&mut self, id: Self::Id);
     /// Ends the lane's connection and calls [`super::close`], unless it has ended.
     fn close(&mut self, id: Self::Id, closing: Closing);
     /// Frees the lane's place and calls [`super::leave`], if nothing is left of it.
     fn vacate(&mut self, id: Self::Id);
-    /// Cancels those of its commands that have not begun in a store.
+    /// Cancels its commands that have not begun in a store.
     fn cancel_all(&mut self, id: Self::Id);
-    /// True if the host has ended the connection, though bytes that it sent before may be unread.
+    /// True if the host has closed the connection, though earlier bytes may be unread.
     fn is_hung_up(&mut self, id: Self::Id) -> bool;
     /// True if another lane waits for a buffer.
     fn do_others_starve(&mut self, id: Self::Id) -> bool;
-    /// Reports to the control plane that nothing is executed here that this turn has forbidden.
+    /// Reports to the control plane that nothing is executed here that this turn forbids.
     fn fenced(&mut self, turn: &TurnOf);
 }
 
@@ -75,7 +75,7 @@ pub trait Reactor: Sized {
 pub struct Rules<I> {
     /// Connections that have to connect a queue in time.
     pub newcomers: Newcomers<I>,
-    /// Turns of reservations that have taken access away, each with the commands in stores that it waits for.
+    /// Turns of reservations that have revoked access, each with the commands in stores for which it waits.
     fences: Vec<(TurnOf, Vec<(I, u16)>)>,
     /// Longest time for which a host may keep a buffer that others wait for.
     transfer_timeout: Duration,
@@ -84,7 +84,7 @@ pub struct Rules<I> {
 }
 
 impl<I: Copy + Eq> Rules<I> {
-    /// No lanes. Connections have `connect_timeout` to connect a queue.
+    /// Creates the state without lanes. Connections have `connect_timeout` to connect a queue.
     #[must_use]
     pub fn new(connect_timeout: Duration, transfer_timeout: Duration) -> Self {
         Rules {
@@ -95,7 +95,7 @@ impl<I: Copy + Eq> Rules<I> {
         }
     }
 
-    /// Earliest time at which a connection ends for what its host has not done; `starves`: a lane waits for a buffer.
+    /// Returns the earliest timeout of a connection; `starves`: a lane waits for a buffer.
     #[must_use]
     pub fn deadline(&self, starves: bool) -> Option<Instant> {
         let transfers = starves.then_some(self.transfers_at);
@@ -118,7 +118,7 @@ pub fn handle_event_of<R: Reactor>(reactor: &mut R, id: R::Id, event: &TargetEve
     }
 }
 
-/// The lane, unless it has ended.
+/// Returns the lane, unless it has ended.
 fn live<R: Reactor>(reactor: &mut R, id: R::Id) -> Option<R::Lane<'_>> {
     let mut lane = reactor.lend(id)?;
     if lane.session().is_ended() {
@@ -127,8 +127,8 @@ fn live<R: Reactor>(reactor: &mut R, id: R::Id) -> Option<R::Lane<'_>> {
     Some(lane)
 }
 
-/// Access to a namespace was taken away from some hosts. The control plane is told when nothing of that is executed
-/// any more.
+/// Ends commands to a namespace whose access some hosts have lost. Notifies the control plane once none of them is
+/// executing.
 pub fn fence<R: Reactor>(reactor: &mut R, turn: TurnOf, aborts: bool) {
     let mut left = Vec::new();
     reactor.for_each(|reactor, id| {
@@ -148,7 +148,7 @@ fn fence_lane<R: Reactor>(reactor: &mut R, id: R::Id, aborts: bool) -> Option<Ve
     Some(execution.fence(&mut env, aborts))
 }
 
-/// The control plane has ended a command about reservations.
+/// Completes a reservation command that the control plane has executed.
 pub fn reserved<R: Reactor>(
     reactor: &mut R,
     (id, slot): (R::Id, u16),
@@ -172,7 +172,7 @@ pub fn reserved<R: Reactor>(
     }
 }
 
-/// A store has ended a command. `false`: the lane has ended, and sends nothing more.
+/// Completes a command that a store has executed. Returns false if the lane has ended, and sends nothing more.
 #[inline]
 pub fn finish<R: Reactor>(
     reactor: &mut R,
@@ -198,17 +198,17 @@ pub fn finish<R: Reactor>(
     !is_ended
 }
 
-/// Checks a command that was to be alone with its blocks, and is now: access may have been taken away meanwhile.
+/// Checks a command that has its exclusive access now: access may have been revoked meanwhile.
 ///
 /// # Errors
-/// The status with which it ends.
+/// The status of its completion.
 pub fn admits<R: Reactor>(reactor: &mut R, id: R::Id, slot: u16) -> Result<(), Status> {
     let mut lane = live(reactor, id).ok_or(Status::ABORTED_SQ_DELETION)?;
     let (execution, mut env) = lane.parts();
     execution.admits(&mut env, slot)
 }
 
-/// An operation has blocks to itself now, or has them no longer: see
+/// Updates all lanes after exclusive access to blocks has begun or ended: see
 /// [`Execution::hold_places`](crate::execution::Execution::hold_places).
 pub fn hold_places<R: Reactor>(reactor: &mut R) {
     reactor.for_each(hold_places_of);
@@ -234,7 +234,7 @@ fn leave_fences<R: Reactor>(reactor: &mut R, command: (R::Id, u16)) {
     over.iter().for_each(|(turn, _)| reactor.fenced(turn));
 }
 
-/// Closes lanes that their host has lost, before more of what it sent over them is executed: number of these lanes.
+/// Closes lanes that their host has lost, before more of their received data is executed. Returns their number.
 pub fn close_stale<R: Reactor>(reactor: &mut R, hostnqn: &str) -> u64 {
     let mut closed = 0;
     reactor.for_each(|reactor, id| {
@@ -281,7 +281,7 @@ fn close_overdue_newcomers<R: Reactor>(reactor: &mut R, now: Instant) {
     reactor.rules().newcomers = newcomers;
 }
 
-/// While lanes wait for buffers: closes others whose hosts keep theirs by doing nothing. Number of these lanes.
+/// Closes lanes whose hosts keep buffers without progress, while others wait for buffers. Returns their number.
 #[cold]
 pub fn close_overdue<R: Reactor>(reactor: &mut R) -> u64 {
     let (now, mut closed) = (reactor.now(), 0);
@@ -304,8 +304,8 @@ pub fn close_overdue<R: Reactor>(reactor: &mut R) -> u64 {
     closed
 }
 
-/// The reactor stood still for this time. Closes lanes whose keep-alive timers have expired meanwhile: nothing more of
-/// what they have received is executed. The control plane has checked its timers before.
+/// Closes lanes whose keep-alive timers have expired while the reactor was suspended for `pause`: their received data
+/// is not executed. The control plane has checked its timers before.
 pub fn check_after_pause<R: Reactor>(reactor: &mut R, pause: Duration) {
     reactor.for_each(|reactor, id| close_expired(reactor, id, pause));
 }
@@ -326,12 +326,11 @@ fn close_expired<R: Reactor>(reactor: &mut R, id: R::Id, pause: Duration) {
     }
 }
 
-/// A lane has come from another reactor, and has its place: catches up with what was sent to all lanes while it was on
-/// its way.
+/// Takes over a lane from another reactor, and applies the messages sent to all lanes during its move.
 pub fn arrived<R: Reactor>(reactor: &mut R, id: R::Id) {
     close_expired(reactor, id, Duration::ZERO);
     hold_places_of(reactor, id);
-    // Nothing of it is in a store.
+    // None of its commands is in a store.
     fence_lane(reactor, id, false);
     if let Some(mut lane) = reactor.lend(id) {
         let (execution, mut env) = lane.parts();

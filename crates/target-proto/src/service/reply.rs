@@ -1,33 +1,33 @@
-//! Consequences of an admin or fabrics command for its connection.
+//! Results of an admin or fabrics command for its connection.
 
 use crate::LookUp;
 use roadtrain_wire::status::Status;
 
 /// Steps for a connection after an admin or fabrics command.
 #[derive(Debug, Default)]
-pub struct Reply {
-    /// Its completion: status and result; `None` for an asynchronous event request.
+pub struct ServiceReply {
+    /// Status and result of its completion; `None` for an asynchronous event request.
     pub completion: Option<(Status, u64)>,
-    /// A store is to be queried, and its answer completes the command.
-    pub look_up: Option<LookUp>,
-    /// A queue was claimed.
+    /// Query to a store, whose result completes the command.
+    pub status_query: Option<LookUp>,
+    /// True if a queue was claimed.
     pub connected: bool,
-    /// The host was granted the queue.
+    /// True if the host was granted the queue.
     pub granted: bool,
-    /// The command is to be tried again when the driver has done what it waits for.
+    /// True if the command waits: retry it when the driver has done the pending work.
     pub postponed: bool,
-    /// The connection ends after the completion.
+    /// True if the connection ends after the completion.
     pub ends: bool,
 }
 
-impl Reply {
-    /// A command that is complete.
+impl ServiceReply {
+    /// Returns the reply for a completed command.
     pub(super) fn completed(status: Status, result: u64) -> Self {
-        Reply { completion: Some((status, result)), ..Reply::default() }
+        ServiceReply { completion: Some((status, result)), ..ServiceReply::default() }
     }
 
-    /// A command that waits.
+    /// Returns the reply for a waiting command.
     pub(super) fn postponed() -> Self {
-        Reply { postponed: true, ..Reply::default() }
+        ServiceReply { postponed: true, ..ServiceReply::default() }
     }
 }

@@ -15,7 +15,7 @@ const SUBSYSTEM: &str = "nqn.2014-08.org.example:subsystem";
 struct OneReactor {
     target: Target,
     presences: Presences<u32>,
-    /// Connections that the host has ended.
+    /// Connections that the host has closed.
     lost: Vec<u32>,
     has_numbers: bool,
     messages: Vec<Broadcast>,
@@ -73,7 +73,7 @@ impl Driver for OneReactor {
     }
 }
 
-/// Session of a connection that has been initialized, secured with a key of this host if there is one.
+/// Returns the session of an initialized connection, secured with a key of this host if there is one.
 fn session(secured_as: Option<&str>) -> Session {
     let secures = secured_as.is_some();
     let settings = crate::session::Settings { secures, ..Default::default() };
@@ -92,24 +92,24 @@ fn connect(
     session: &mut Session,
     (cntlid, qid): (u16, u16),
     connection: u32,
-) -> Reply {
+) -> ServiceReply {
     let sqe = Connect { recfmt: 0, qid, sqsize: 31, cattr: 0, kato_ms: 0 }.emit();
     let data = ConnectData::new([1; 16], cntlid, SUBSYSTEM, HOST);
     let local = (Ipv4Addr::LOCALHOST, 4420).into();
     let port = Port { local, connection: Some(connection), since: NOW };
-    let command = Command { now: NOW, port, sqe: &sqe, data: data.as_bytes() };
+    let command = ServiceCommand { now: NOW, port, sqe: &sqe, data: data.as_bytes() };
     execute(driver, session, command, &mut Vec::new())
 }
 
 /// Executes a command over the connection of this number.
-fn run(driver: &mut OneReactor, session: &mut Session, sqe: &Sqe, connection: u32) -> Reply {
+fn run(driver: &mut OneReactor, session: &mut Session, sqe: &Sqe, connection: u32) -> ServiceReply {
     let local = (Ipv4Addr::LOCALHOST, 4420).into();
     let port = Port { local, connection: Some(connection), since: NOW };
-    let command = Command { now: NOW, port, sqe, data: &[] };
+    let command = ServiceCommand { now: NOW, port, sqe, data: &[] };
     execute(driver, session, command, &mut Vec::new())
 }
 
-/// A controller that takes I/O queues: its identifier, and the session of its admin queue.
+/// Connects a controller that accepts I/O queues. Returns its identifier, and the session of its admin queue.
 fn controller(driver: &mut OneReactor) -> (u16, Session) {
     let mut admin = session(None);
     assert!(connect(driver, &mut admin, (0xffff, 0), 1).granted);
@@ -118,8 +118,8 @@ fn controller(driver: &mut OneReactor) -> (u16, Session) {
     (admin.queue().unwrap().cntlid, admin)
 }
 
-/// Status of a reply that has one.
-fn status(reply: &Reply) -> Status {
+/// Returns the status of a completed reply.
+fn status(reply: &ServiceReply) -> Status {
     reply.completion.unwrap().0
 }
 
@@ -161,7 +161,7 @@ fn stale_connections_are_closed_before_a_connect_is_executed() {
     assert!(reply.postponed && reply.completion.is_none(), "{reply:?}");
     assert_eq!(driver.messages, [Broadcast::CloseStale(HOST.into())]);
     old.end();
-    old.leave().unwrap().tell(&mut driver.target, &mut driver.presences);
+    old.leave().unwrap().report(&mut driver.target, &mut driver.presences);
     assert!(connect(&mut driver, &mut new, (0xffff, 0), 2).granted);
 }
 

@@ -6,14 +6,14 @@ fn user(cntlid: u16, host: u8) -> User {
     User { cntlid, hostid: [host; 16], hostnqn: "nqn.x:host".into() }
 }
 
-type Store = Stability<u8>;
+type TestStability = Stability<u8>;
 
-fn write(store: &Store, mark: &Mark) {
+fn write(store: &TestStability, mark: &Mark) {
     mark.wrote(store.epoch());
 }
 
-/// A flush alone; whether it is answered with success.
-fn flush(store: &mut Store, user: &User, flushed: Flushed) -> bool {
+/// Runs a flush alone. Returns true if it succeeds.
+fn flush(store: &mut TestStability, user: &User, flushed: Flushed) -> bool {
     let ticket = store.begin(NOW, user);
     assert!(store.join(0));
     assert!(store.ended(flushed).is_empty());
@@ -21,17 +21,17 @@ fn flush(store: &mut Store, user: &User, flushed: Flushed) -> bool {
 }
 
 #[test]
-fn a_failure_is_told_once_to_everybody_who_wrote() {
-    let mut store = Store::default();
+fn a_failure_is_reported_once_to_every_writer() {
+    let mut store = TestStability::default();
     let users = [user(1, 1), user(2, 2), user(3, 3), user(4, 4)];
     let marks: Vec<_> = users.iter().map(|user| store.enter(NOW, user)).collect();
     marks[..3].iter().for_each(|mark| write(&store, mark));
     assert!(flush(&mut store, &users[2], Flushed::Done));
     assert!(!flush(&mut store, &users[0], Flushed::Failed));
     assert_eq!(store.untold(), 1);
-    // The system has forgotten; we have not.
-    assert!(flush(&mut store, &users[0], Flushed::Done), "it was told");
-    assert!(!flush(&mut store, &users[1], Flushed::Done), "it was not");
+    // The system forgets the failure; the account does not.
+    assert!(flush(&mut store, &users[0], Flushed::Done), "it got the report");
+    assert!(!flush(&mut store, &users[1], Flushed::Done), "it did not");
     assert!(flush(&mut store, &users[1], Flushed::Done));
     assert!(flush(&mut store, &users[2], Flushed::Done), "its writes were stable before");
     write(&store, &marks[3]);
@@ -39,10 +39,10 @@ fn a_failure_is_told_once_to_everybody_who_wrote() {
     assert_eq!((store.untold(), store.is_clean()), (0, true));
 }
 
-/// A host with two paths writes by one and flushes by the other.
+/// A host with two paths writes on one and flushes on the other.
 #[test]
 fn what_a_host_has_written_by_another_controller_counts() {
-    let mut store = Store::default();
+    let mut store = TestStability::default();
     let (one, other, stranger) = (user(1, 1), user(2, 1), user(3, 3));
     let (mark, mark_of_other) = (store.enter(NOW, &one), store.enter(NOW, &other));
     let mark_of_stranger = store.enter(NOW, &stranger);
@@ -60,11 +60,11 @@ fn what_a_host_has_written_by_another_controller_counts() {
     assert!(!flush(&mut store, &one, Flushed::Done));
 }
 
-/// A path is lost with the answer of a flush that has failed, and the host repeats the flush over its other path.
+/// A path is lost with the completion of a failed flush, and the host repeats the flush on its other path.
 #[test]
-fn a_failure_whose_answer_is_lost_is_told_on_the_other_path() {
+fn a_failure_whose_completion_is_lost_is_reported_on_the_other_path() {
     for has_ended in [false, true] {
-        let mut store = Store::default();
+        let mut store = TestStability::default();
         let (one, other) = (user(1, 1), user(2, 1));
         let (mark, _mark_of_other) = (store.enter(NOW, &one), store.enter(NOW, &other));
         write(&store, &mark);
@@ -75,8 +75,8 @@ fn a_failure_whose_answer_is_lost_is_told_on_the_other_path() {
         assert!(!flush(&mut store, &other, Flushed::Done), "{has_ended}");
         assert!(flush(&mut store, &other, Flushed::Done), "{has_ended}: once");
     }
-    // Long after, it has arrived.
-    let mut store = Store::default();
+    // After that time it has arrived.
+    let mut store = TestStability::default();
     let (one, other) = (user(1, 1), user(2, 1));
     let (mark, _mark_of_other) = (store.enter(NOW, &one), store.enter(NOW, &other));
     write(&store, &mark);
@@ -86,10 +86,10 @@ fn a_failure_whose_answer_is_lost_is_told_on_the_other_path() {
     assert!(store.settle(NOW + ARRIVED, ticket, Flushed::Done));
 }
 
-/// A controller has ended with writes that no flush has covered, and no other one has come since.
+/// A controller has ended with unflushed writes, and no other one was connected since.
 #[test]
 fn what_a_host_has_left_counts_on_its_other_path() {
-    let mut store = Store::default();
+    let mut store = TestStability::default();
     let (one, other, stranger) = (user(1, 1), user(2, 1), user(3, 3));
     let (mark, _mark_of_other) = (store.enter(NOW, &one), store.enter(NOW, &other));
     write(&store, &mark);
@@ -101,7 +101,7 @@ fn what_a_host_has_left_counts_on_its_other_path() {
 
 #[test]
 fn what_began_before_the_failure_and_ended_after_it_may_be_lost() {
-    let mut store = Store::default();
+    let mut store = TestStability::default();
     let (a, b) = (user(1, 1), user(2, 2));
     let (mark, _other) = (store.enter(NOW, &a), store.enter(NOW, &b));
     let began = store.epoch();
@@ -112,7 +112,7 @@ fn what_began_before_the_failure_and_ended_after_it_may_be_lost() {
 
 #[test]
 fn a_write_during_a_flush_is_not_covered_by_it() {
-    let mut store = Store::default();
+    let mut store = TestStability::default();
     let (a, b) = (user(1, 1), user(2, 2));
     let (mark, _other) = (store.enter(NOW, &a), store.enter(NOW, &b));
     let ticket = store.begin(NOW, &a);
@@ -127,24 +127,24 @@ fn a_write_during_a_flush_is_not_covered_by_it() {
 
 #[test]
 fn flushes_at_the_same_time_share_the_next_one() {
-    let mut store = Store::default();
+    let mut store = TestStability::default();
     let users = [user(1, 1), user(2, 2), user(3, 3)];
     let marks: Vec<_> = users.iter().map(|user| store.enter(NOW, user)).collect();
     marks.iter().for_each(|mark| write(&store, mark));
     let tickets: Vec<_> = users.iter().map(|user| store.begin(NOW, user)).collect();
     assert_eq!((0..3).map(|n| store.join(n)).collect::<Vec<_>>(), [true, false, false]);
-    // The first one gets the error. What it has lost the others must not hear to be stable.
+    // The first one gets the error. The others must not receive success for the lost writes.
     assert_eq!(store.ended(Flushed::Failed), [(1, Wake::Lead)]);
     assert_eq!(store.ended(Flushed::Done), [(2, Wake::Ended(Flushed::Done))]);
-    let told: Vec<bool> =
+    let reported: Vec<bool> =
         tickets.into_iter().map(|t| store.settle(NOW, t, Flushed::Done)).collect();
-    assert_eq!(told, [false, false, false]);
+    assert_eq!(reported, [false, false, false]);
     assert!(users.iter().all(|user| flush(&mut store, user, Flushed::Done)));
 }
 
 #[test]
 fn a_flush_that_was_not_carried_out_changes_nothing() {
-    let mut store = Store::default();
+    let mut store = TestStability::default();
     let (a, b) = (user(1, 1), user(2, 2));
     let (mark, _other) = (store.enter(NOW, &a), store.enter(NOW, &b));
     write(&store, &mark);
@@ -153,7 +153,7 @@ fn a_flush_that_was_not_carried_out_changes_nothing() {
     assert_eq!(store.ended(Flushed::NotRun), [(1, Wake::Lead)]);
     assert!(!store.settle(NOW, ticket, Flushed::NotRun));
     assert!(!store.join(3));
-    // Who waited longest leads again.
+    // The longest waiter leads again.
     assert_eq!(store.ended(Flushed::NotRun), [(2, Wake::Lead)]);
     assert_eq!(store.ended(Flushed::Done), [(3, Wake::Ended(Flushed::Done))]);
     assert!(!store.is_clean());
@@ -162,30 +162,30 @@ fn a_flush_that_was_not_carried_out_changes_nothing() {
 }
 
 #[test]
-fn two_flushes_of_a_controller_hear_of_the_same_loss() {
-    let mut store = Store::default();
+fn two_flushes_of_a_controller_report_the_same_loss() {
+    let mut store = TestStability::default();
     let (a, b) = (user(1, 1), user(2, 2));
     let (mark, _other) = (store.enter(NOW, &a), store.enter(NOW, &b));
     write(&store, &mark);
     assert!(!flush(&mut store, &b, Flushed::Failed));
     let (first, second) = (store.begin(NOW, &a), store.begin(NOW, &a));
     assert!(!store.settle(NOW, first, Flushed::Done));
-    // One that begins when the other was told has nothing to hear.
+    // A flush that begins after the report has nothing to report.
     let third = store.begin(NOW, &a);
     assert!(!store.settle(NOW, second, Flushed::Done));
     assert!(store.settle(NOW, third, Flushed::Done));
 }
 
 #[test]
-fn a_host_that_connects_again_is_told() {
-    for is_told in [false, true] {
-        let mut store = Store::default();
+fn a_host_that_connects_again_gets_a_report() {
+    for is_reported in [false, true] {
+        let mut store = TestStability::default();
         let (a, b) = (user(1, 1), user(2, 2));
         let (mark, _other) = (store.enter(NOW, &a), store.enter(NOW, &b));
         write(&store, &mark);
         assert!(!flush(&mut store, &b, Flushed::Failed));
-        if is_told {
-            // Perhaps the answer was lost with the connection.
+        if is_reported {
+            // The completion may be lost with the connection.
             assert!(!flush(&mut store, &a, Flushed::Done));
         }
         store.leave(NOW, &a, &mark);
@@ -193,21 +193,21 @@ fn a_host_that_connects_again_is_told() {
         let _mark = store.enter(NOW, &again);
         let stranger = user(4, 4);
         assert!(flush(&mut store, &stranger, Flushed::Done));
-        assert!(!flush(&mut store, &again, Flushed::Done), "{is_told}");
-        assert!(flush(&mut store, &again, Flushed::Done), "{is_told}");
+        assert!(!flush(&mut store, &again, Flushed::Done), "{is_reported}");
+        assert!(flush(&mut store, &again, Flushed::Done), "{is_reported}");
     }
 }
 
 #[test]
-fn a_host_is_not_told_again_long_after() {
-    let mut store = Store::default();
+fn a_host_gets_no_second_report_long_after() {
+    let mut store = TestStability::default();
     let (a, again) = (user(1, 1), user(3, 1));
     let mark = store.enter(NOW, &a);
     write(&store, &mark);
     assert!(!flush(&mut store, &a, Flushed::Failed));
     store.leave(NOW + ARRIVED, &a, &mark);
     assert!(flush(&mut store, &again, Flushed::Done));
-    // Nor when it has shut its controller down.
+    // The same holds after a controller shutdown.
     let mark = store.enter(NOW, &a);
     write(&store, &mark);
     assert!(!flush(&mut store, &a, Flushed::Failed));
@@ -218,7 +218,7 @@ fn a_host_is_not_told_again_long_after() {
 
 #[test]
 fn a_controller_may_take_over_from_one_that_still_seems_to_live() {
-    let mut store = Store::default();
+    let mut store = TestStability::default();
     let (a, b, again) = (user(1, 1), user(2, 2), user(3, 1));
     let (mark, _other) = (store.enter(NOW, &a), store.enter(NOW, &b));
     write(&store, &mark);
@@ -230,7 +230,7 @@ fn a_controller_may_take_over_from_one_that_still_seems_to_live() {
 
 #[test]
 fn hosts_that_are_gone_are_remembered_within_bounds() {
-    let mut store = Store::default();
+    let mut store = TestStability::default();
     for host in 0..=255 {
         for nqn in ["nqn.x:a", "nqn.x:b"] {
             let user = User { hostnqn: nqn.into(), ..user(1, host) };
@@ -240,12 +240,12 @@ fn hosts_that_are_gone_are_remembered_within_bounds() {
         }
     }
     assert_eq!(store.former_hosts.len(), FORMER_HOSTS_MAX);
-    // What is forgotten is everybody's.
+    // Forgotten marks count for every host.
     let other = user(9, 9);
     assert!(!flush(&mut store, &other, Flushed::Failed));
     assert!(!flush(&mut store, &User { hostnqn: "nqn.x:a".into(), ..user(7, 0) }, Flushed::Done));
-    // A good flush has covered who was gone before it began.
-    let mut store = Store::default();
+    // A successful flush covers hosts that ended before it began.
+    let mut store = TestStability::default();
     let gone = user(1, 1);
     let mark = store.enter(NOW, &gone);
     write(&store, &mark);
@@ -257,40 +257,40 @@ fn hosts_that_are_gone_are_remembered_within_bounds() {
 
 /// Lanes may end before the controller's last flush.
 #[test]
-fn a_controller_that_ends_in_order_is_not_told_again() {
-    let mut store = Store::default();
+fn a_controller_that_ends_in_order_gets_no_second_report() {
+    let mut store = TestStability::default();
     let a = user(1, 1);
     let mark = store.enter(NOW, &a);
     write(&store, &mark);
     assert!(!flush(&mut store, &a, Flushed::Failed));
-    assert!(flush(&mut store, &a, Flushed::Done), "it was told");
+    assert!(flush(&mut store, &a, Flushed::Done), "it got the report");
     store.leave(NOW, &a, &mark);
     let last = store.enter_last(NOW, &a);
-    assert!(flush(&mut store, &a, Flushed::Done), "it was told before its lane ended");
+    assert!(flush(&mut store, &a, Flushed::Done), "it got the report before its lane ended");
     store.part(NOW, &a);
     store.leave(NOW, &a, &last);
     assert_eq!((store.untold(), store.is_clean()), (0, true));
 }
 
-/// A flush has taken writes of two epochs, the older one told of, and is not carried out: the other flush knows of the
+/// A flush has taken writes of two epochs, the older one reported, and is not executed: the other flush covers the
 /// later ones.
 #[test]
-fn what_was_told_does_not_hide_a_later_loss() {
-    let mut store = Store::default();
+fn a_report_does_not_hide_a_later_loss() {
+    let mut store = TestStability::default();
     let (a, other) = (user(1, 1), user(2, 2));
     let mark = store.enter(NOW, &a);
     let began = store.epoch();
     write(&store, &mark);
-    assert!(!flush(&mut store, &a, Flushed::Failed), "told");
+    assert!(!flush(&mut store, &a, Flushed::Failed), "reported");
     mark.wrote(began);
     write(&store, &mark);
-    assert!(!flush(&mut store, &other, Flushed::Failed), "told to another one");
+    assert!(!flush(&mut store, &other, Flushed::Failed), "reported to another one");
     let tickets = [store.begin(NOW, &a), store.begin(NOW, &a)];
     let results = [Flushed::NotRun, Flushed::Done];
-    let told: Vec<_> = tickets
+    let reported: Vec<_> = tickets
         .into_iter()
         .zip(results)
         .map(|(t, flushed)| store.settle(NOW, t, flushed))
         .collect();
-    assert_eq!(told, [false, false]);
+    assert_eq!(reported, [false, false]);
 }

@@ -1,4 +1,4 @@
-//! Marks that change: one save at a time, and nothing is in force that is not saved.
+//! Changes of marks: one save at a time, and no change takes effect before it is saved.
 
 use super::extents::{Extents, MARKS_MAX, SPLIT_MAX};
 use super::image;
@@ -6,107 +6,107 @@ use roadtrain_proto::op::ByteRange;
 use roadtrain_wire::status::Status;
 use std::sync::Arc;
 
-/// Where marks are kept.
+/// Storage of marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In memory, as the blocks are.
+    /// In memory, like the blocks.
     Memory,
     /// In a file.
     File,
-    /// Nowhere: nothing can be marked.
+    /// None: nothing can be marked.
     Nowhere,
 }
 
-/// What is done to marks.
+/// A change of marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The range cannot be read any more.
+    /// Marks the range, which cannot be read any more.
     Mark(ByteRange),
-    /// The range was written, and that is on stable storage.
+    /// Clears the range, which was written to stable storage.
     Clear(ByteRange),
-    /// The store has another size: of what lies behind these octets nothing is known.
+    /// Clears everything behind this many bytes, the store's new size.
     Truncate(u64),
 }
 
-/// What is to be done now. `W` is who waits.
+/// Work that results from a change. `W` identifies a waiter.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step<W> {
-    /// Save this, then tell [`Marks::saved`]. There is one such step at a time.
+    /// Save this, then call [`Marks::saved`]. There is one such step at a time.
     Save(Arc<[u8]>),
-    /// The change is in force, or is not made.
+    /// Report the result: the change is in effect, or was not made.
     Answer(W, Result<(), Status>),
 }
 
-/// A save under way.
+/// A save in progress.
 #[derive(Debug)]
-struct Save<W> {
-    /// What is in force when it is done.
+struct MarksSave<W> {
+    /// Marks that take effect when it is done.
     next: Extents,
     waiting: Vec<W>,
 }
 
-/// The marks of a store.
+/// Marks of a store.
 #[derive(Debug)]
 pub struct Marks<W> {
     place: Place,
-    /// In force.
+    /// Marks in effect.
     marks: Extents,
-    /// What the file may have besides, after a save that has failed: a start of the target may find it.
+    /// Further marks that the file may have after a failed save: the next start of the target may find them.
     doubtful: Extents,
-    /// The last save has failed: the file may also lack marks that are in force.
+    /// True if the last save has failed: the file may also lack marks in effect.
     has_failed: bool,
-    /// With all changes that were asked for.
+    /// Marks with all requested changes.
     wanted: Extents,
-    save: Option<Save<W>>,
-    /// For the next save.
+    save: Option<MarksSave<W>>,
+    /// Waiters for the next save.
     waiting: Vec<W>,
 }
 
 impl<W> Marks<W> {
-    /// Those that were found where they are kept.
+    /// Creates the state from the stored marks.
     #[must_use]
     pub fn new(place: Place, marks: Extents) -> Self {
         let (wanted, doubtful) = (marks.clone(), Extents::default());
         Marks { place, marks, doubtful, has_failed: false, wanted, save: None, waiting: Vec::new() }
     }
 
-    /// Where they are kept.
+    /// Returns the storage of the marks.
     #[must_use]
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// Whether nothing is marked, and nothing is to be: they may as well be kept elsewhere.
+    /// True if nothing is marked, and nothing is to be: the storage may change.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.is_empty() && self.wanted.is_empty() && self.save.is_none()
     }
 
-    /// In force.
+    /// Returns the marks in effect.
     #[must_use]
     pub fn marks(&self) -> &Extents {
         &self.marks
     }
 
-    /// Whether there is nothing that a command would have to look at.
+    /// True if no command has anything to check.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.marks.is_empty() && self.doubtful.is_empty()
     }
 
-    /// Whether the range cannot be read.
+    /// True if the range cannot be read.
     #[must_use]
     pub fn is_marked(&self, range: &ByteRange) -> bool {
         self.marks.touch(range)
     }
 
-    /// Whether who writes the range has to clear it: it is marked, or would be after a start.
+    /// True if a write to the range has to clear it: it is marked, or may be after a restart.
     #[must_use]
     pub fn is_to_clear(&self, range: &ByteRange) -> bool {
         self.marks.touch(range) || self.doubtful.touch(range)
     }
 
-    /// Somebody wants a change, and is answered when it is in force.
+    /// Requests a change. `who` gets the result once the change is in effect.
     pub fn submit(&mut self, change: Change, who: W, steps: &mut Vec<Step<W>>) {
         let next = match self.next(change) {
             Ok(next) => next,
@@ -136,7 +136,7 @@ impl<W> Marks<W> {
                 SPLIT_MAX
             }
         };
-        // What makes fewer of them is never refused.
+        // A change that reduces the number of ranges is never refused.
         match next.count() <= max.max(self.wanted.count()) {
             true => Ok(next),
             false => Err(Status::CAPACITY_EXCEEDED.dnr()),
@@ -155,13 +155,12 @@ impl<W> Marks<W> {
         }
         let (next, waiting) = (self.wanted.clone(), core::mem::take(&mut self.waiting));
         steps.push(Step::Save(image::emit(&next).into()));
-        self.save = Some(Save { next, waiting });
+        self.save = Some(MarksSave { next, waiting });
     }
 
-    /// What [`Step::Save`] wanted was done, or could not be: then nothing has changed, though a later start of the
-    /// target may find that it has.
+    /// Ends a save. If it has failed nothing changes now, though the next start of the target may find the change.
     pub fn saved(&mut self, is_saved: bool, steps: &mut Vec<Step<W>>) {
-        let Some(Save { next, mut waiting }) = self.save.take() else { return };
+        let Some(MarksSave { next, mut waiting }) = self.save.take() else { return };
         self.has_failed = !is_saved;
         if is_saved {
             (self.marks, self.doubtful) = (next, Extents::default());
@@ -170,7 +169,7 @@ impl<W> Marks<W> {
             if self.doubtful.count() > SPLIT_MAX {
                 self.doubtful.join();
             }
-            // What came meanwhile builds on what has failed.
+            // Later changes build on the failed one.
             self.wanted = self.marks.clone();
             waiting.append(&mut self.waiting);
         }
@@ -260,7 +259,7 @@ mod tests {
         let failed = saved(&mut marks, false);
         assert_eq!(failed, [1, 2].map(|who| Step::Answer(who, FAILED)));
         assert_eq!(*marks.marks(), of(&[blocks(1, 1)]));
-        // The file may say of block 5 that it is marked: who writes it clears that.
+        // The file may still mark block 5: a write to it clears that.
         assert!(!marks.is_marked(&blocks(5, 1)) && marks.is_to_clear(&blocks(5, 1)));
         let steps = submit(&mut marks, Change::Clear(blocks(5, 1)), 3);
         assert_eq!(image(&steps), of(&[blocks(1, 1)]));
@@ -274,7 +273,7 @@ mod tests {
         submit(&mut marks, Change::Clear(blocks(1, 1)), 1);
         assert_eq!(saved(&mut marks, false), [Step::Answer(1, FAILED)]);
         assert!(marks.is_marked(&blocks(1, 1)), "the write has failed");
-        // The file has the mark, or lacks it: an answer now would be lost with the process.
+        // The file has the mark, or lacks it: a result reported now would be lost with the process.
         let steps = submit(&mut marks, Change::Mark(blocks(1, 1)), 2);
         assert_eq!(image(&steps), of(&[blocks(1, 1)]));
         assert_eq!(saved(&mut marks, true), [Step::Answer(2, Ok(()))]);

@@ -1,39 +1,40 @@
-//! A set of octets of a store, as a list of ranges.
+//! A set of bytes of a store, as a list of ranges.
 
 use roadtrain_proto::op::ByteRange;
 
-/// Most ranges of a store that Write Uncorrectable leaves marked: hosts must not have the target hold any number.
+/// Ranges of a store that Write Uncorrectable may leave marked, at most: hosts must not make the target hold any
+/// number.
 pub const MARKS_MAX: usize = 1024;
-/// Most ranges of a store that writes leave marked. A write into the middle of a range makes two of it, and is not to
-/// fail because Write Uncorrectable has used up all that it may.
+/// Ranges of a store that writes may leave marked, at most. A write into the middle of a range splits it, and must not
+/// fail because Write Uncorrectable has used up its limit.
 pub const SPLIT_MAX: usize = 2 * MARKS_MAX;
 
-/// Where a range begins and ends.
-type Extent = (u64, u64);
+/// Start and end of a range.
+type ByteExtent = (u64, u64);
 
-/// Ranges that are sorted and have no octet in common. Two that touch are one.
+/// Sorted ranges without a common byte. Adjacent ranges are merged.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Extents(Vec<Extent>);
+pub struct Extents(Vec<ByteExtent>);
 
 impl Extents {
-    /// How many there are.
+    /// Returns the number of ranges.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no ranges.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All of them, in order.
+    /// Returns all ranges, in order.
     pub fn iter(&self) -> impl Iterator<Item = ByteRange> {
         self.0.iter().map(|&(start, end)| ByteRange { offset: start, len: end - start })
     }
 
-    /// Whether one of them has an octet of the range.
+    /// True if the set contains a byte of the range.
     #[must_use]
     pub fn touch(&self, range: &ByteRange) -> bool {
         let (start, end) = ends(range);
@@ -41,7 +42,7 @@ impl Extents {
         start < end && self.0.get(first).is_some_and(|one| one.0 < end)
     }
 
-    /// Adds all octets of the range.
+    /// Adds all bytes of the range.
     pub fn insert(&mut self, range: &ByteRange) {
         let (mut start, mut end) = ends(range);
         if start >= end {
@@ -56,7 +57,7 @@ impl Extents {
         self.0.splice(first..last, [(start, end)]);
     }
 
-    /// Takes all octets of the range away.
+    /// Removes all bytes of the range.
     pub fn remove(&mut self, range: &ByteRange) {
         let (start, end) = ends(range);
         let first = self.0.partition_point(|one| one.1 <= start);
@@ -70,7 +71,7 @@ impl Extents {
         self.0.splice(first..last, left);
     }
 
-    /// One range from the first octet to the last one.
+    /// Merges all ranges into one, from the first byte to the last.
     pub(super) fn join(&mut self) {
         if let (Some(&(start, _)), Some(&(_, end))) = (self.0.first(), self.0.last()) {
             self.0 = vec![(start, end)];
@@ -78,7 +79,7 @@ impl Extents {
     }
 }
 
-fn ends(range: &ByteRange) -> Extent {
+fn ends(range: &ByteRange) -> ByteExtent {
     (range.offset, range.offset.saturating_add(range.len))
 }
 

@@ -1,4 +1,4 @@
-//! Marks as text: the content of the file beside a store.
+//! Text format of marks, in a file beside a store.
 //!
 //! ```text
 //! roadtrain-uncorrectable 1
@@ -7,8 +7,8 @@
 //! crc32c 1a2b3c4d
 //! ```
 //!
-//! A range is its first octet and its length. So the file means the same whatever the block size is. It names no
-//! namespace: marks are of the blocks that it lies beside, whoever exports them.
+//! A range is its first byte and its length, so the format is independent of the block size. It names no namespace:
+//! marks belong to the blocks beside which the file is, whichever target exports them.
 
 use super::extents::{Extents, SPLIT_MAX};
 use crate::image::{ImageError, open, seal};
@@ -17,19 +17,19 @@ use roadtrain_proto::op::ByteRange;
 
 const HEAD: &str = "roadtrain-uncorrectable 1";
 
-/// What is saved of marks.
+/// Formats marks for a save.
 pub(super) fn emit(marks: &Extents) -> Vec<u8> {
     let mut text = format!("{HEAD}\n");
     for ByteRange { offset, len } in marks.iter() {
-        let _ = writeln!(text, "marked {offset} {len}"); // a string takes everything
+        let _ = writeln!(text, "marked {offset} {len}"); // writing to a string does not fail
     }
     seal(text)
 }
 
-/// The marks of a file's content.
+/// Parses a file.
 ///
 /// # Errors
-/// It is none.
+/// The content is invalid.
 pub fn parse(image: &[u8]) -> Result<Extents, ImageError> {
     let mut marks = Extents::default();
     open(image, HEAD, |words| {

@@ -1,17 +1,17 @@
-//! Reservations against a model of the specification's text and tables (NVMe Base 2.1, section 8.1.24), written without
-//! regard to how the rules are implemented.
+//! Reservations against a model of the specification's text and tables (NVMe Base 2.1, section 8.1.24), written
+//! independently of the implementation.
 
 use crate::cases::cases;
 use proptest::prelude::*;
-use roadtrain_target_proto::reservations::{Command, Group, HostId, State, parse_image};
+use roadtrain_target_proto::reservations::{Group, HostId, ReservationCommand, State, parse_image};
 use roadtrain_wire::reservation::{
     AcquireAction, ChangePersistence, Notification, RegisterAction, ReservationType,
 };
 use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the table says of a type: non-registrants read, they write, registrants read, they write. Who holds the
-/// reservation may do all. `a`: allowed, `c`: conflict.
+/// Access by type, as in the specification's table: reads and writes of non-registrants, reads and writes of
+/// registrants. The holder may do all. `a`: allowed, `c`: conflict.
 const TABLE: [(u8, &str); 6] =
     [(1, "acac"), (2, "cccc"), (3, "acaa"), (4, "ccaa"), (5, "acaa"), (6, "ccaa")];
 
@@ -21,9 +21,9 @@ fn id(host: u8) -> HostId {
     [host + 1; 16]
 }
 
-/// What the specification says that a namespace knows.
+/// State of a namespace as the specification describes it.
 #[derive(Clone, Debug, Default)]
-struct Model {
+struct ReservationModel {
     keys: BTreeMap<u8, u64>,
     /// RTYPE; 0: no reservation.
     rtype: u8,
@@ -32,15 +32,15 @@ struct Model {
     ptpl: bool,
 }
 
-type Notices = BTreeSet<(u8, u8)>;
+type ModelNotices = BTreeSet<(u8, u8)>;
 
 const REGISTRATION_PREEMPTED: u8 = 1;
 const RESERVATION_RELEASED: u8 = 2;
 const RESERVATION_PREEMPTED: u8 = 3;
 
-/// Why a command fails.
+/// Reason of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fails {
+enum ModelFailure {
     Conflict,
     Field,
 }
@@ -54,7 +54,7 @@ enum Does {
     Persist(bool),
 }
 
-impl Model {
+impl ReservationModel {
     fn all_hold(&self) -> bool {
         self.rtype >= 5
     }
@@ -64,7 +64,7 @@ impl Model {
         self.holders.clear();
     }
 
-    /// All registrants hold those types, also those that come later.
+    /// Updates the holders: all registrants hold those types, also later ones.
     fn refresh_holders(&mut self) {
         if self.all_hold() {
             self.holders = self.keys.keys().copied().collect();
@@ -74,12 +74,12 @@ impl Model {
         }
     }
 
-    /// Registrants but for the host that issues the command.
-    fn tell_others(&self, issuer: u8, what: u8, notices: &mut Notices) {
+    /// Notifies all registrants but the host that issues the command.
+    fn notify_others(&self, issuer: u8, what: u8, notices: &mut ModelNotices) {
         notices.extend(self.keys.keys().filter(|host| **host != issuer).map(|host| (*host, what)));
     }
 
-    fn run(&mut self, host: u8, does: &Does, capable: bool) -> Result<Notices, Fails> {
+    fn run(&mut self, host: u8, does: &Does, capable: bool) -> Result<ModelNotices, ModelFailure> {
         let before = self.clone();
         let result = self.attempt(host, does, capable);
         if result.is_err() {
@@ -88,13 +88,18 @@ impl Model {
         result
     }
 
-    fn attempt(&mut self, host: u8, does: &Does, capable: bool) -> Result<Notices, Fails> {
-        let mut notices = Notices::new();
+    fn attempt(
+        &mut self,
+        host: u8,
+        does: &Does,
+        capable: bool,
+    ) -> Result<ModelNotices, ModelFailure> {
+        let mut notices = ModelNotices::new();
         match *does {
             Does::Register { rrega, iekey, cptpl, crkey, nrkey } => {
                 self.register(host, (rrega, iekey, crkey, nrkey), &mut notices)?;
                 match cptpl {
-                    3 if !capable => return Err(Fails::Field),
+                    3 if !capable => return Err(ModelFailure::Field),
                     3 => self.ptpl = true,
                     2 => self.ptpl = false,
                     _ => {}
@@ -103,7 +108,7 @@ impl Model {
             }
             Does::Acquire { racqa, rtype, crkey, prkey } => {
                 if self.keys.get(&host) != Some(&crkey) {
-                    return Err(Fails::Conflict);
+                    return Err(ModelFailure::Conflict);
                 }
                 if racqa == 0 {
                     self.acquire(host, rtype)?;
@@ -114,28 +119,28 @@ impl Model {
             }
             Does::Release { rtype, crkey } => {
                 if self.keys.get(&host) != Some(&crkey) {
-                    return Err(Fails::Conflict);
+                    return Err(ModelFailure::Conflict);
                 }
                 if self.holders.contains(&host) {
                     if rtype != self.rtype {
-                        return Err(Fails::Field);
+                        return Err(ModelFailure::Field);
                     }
                     if (3..=6).contains(&self.rtype) {
-                        self.tell_others(host, RESERVATION_RELEASED, &mut notices);
+                        self.notify_others(host, RESERVATION_RELEASED, &mut notices);
                     }
                     self.release();
                 }
             }
             Does::Clear { crkey } => {
                 if self.keys.get(&host) != Some(&crkey) {
-                    return Err(Fails::Conflict);
+                    return Err(ModelFailure::Conflict);
                 }
-                self.tell_others(host, RESERVATION_PREEMPTED, &mut notices);
+                self.notify_others(host, RESERVATION_PREEMPTED, &mut notices);
                 self.keys.clear();
                 self.release();
                 self.generation = self.generation.wrapping_add(1);
             }
-            Does::Persist(true) if !capable => return Err(Fails::Field),
+            Does::Persist(true) if !capable => return Err(ModelFailure::Field),
             Does::Persist(ptpl) => self.ptpl = ptpl,
         }
         Ok(notices)
@@ -145,32 +150,32 @@ impl Model {
         &mut self,
         host: u8,
         (rrega, iekey, crkey, nrkey): (u8, bool, u64, u64),
-        notices: &mut Notices,
-    ) -> Result<(), Fails> {
+        notices: &mut ModelNotices,
+    ) -> Result<(), ModelFailure> {
         let known = self.keys.get(&host).copied();
         match rrega {
             0 => {
                 if known.is_some_and(|key| key != nrkey) {
-                    return Err(Fails::Conflict);
+                    return Err(ModelFailure::Conflict);
                 }
                 self.keys.insert(host, nrkey);
             }
             1 => {
-                let Some(key) = known else { return Err(Fails::Conflict) };
+                let Some(key) = known else { return Err(ModelFailure::Conflict) };
                 if !iekey && key != crkey {
-                    return Err(Fails::Conflict);
+                    return Err(ModelFailure::Conflict);
                 }
                 self.keys.remove(&host);
                 if !self.all_hold() && self.holders.contains(&host) {
                     if matches!(self.rtype, 3 | 4) {
-                        self.tell_others(host, RESERVATION_RELEASED, notices);
+                        self.notify_others(host, RESERVATION_RELEASED, notices);
                     }
                     self.release();
                 }
             }
             _ => {
                 if !iekey && known != Some(crkey) {
-                    return Err(Fails::Conflict);
+                    return Err(ModelFailure::Conflict);
                 }
                 self.keys.insert(host, nrkey);
             }
@@ -179,9 +184,9 @@ impl Model {
         Ok(())
     }
 
-    fn acquire(&mut self, host: u8, rtype: u8) -> Result<(), Fails> {
+    fn acquire(&mut self, host: u8, rtype: u8) -> Result<(), ModelFailure> {
         if self.rtype != 0 && !(self.holders.contains(&host) && self.rtype == rtype) {
-            return Err(Fails::Conflict);
+            return Err(ModelFailure::Conflict);
         }
         self.rtype = rtype;
         if self.holders.is_empty() {
@@ -196,8 +201,8 @@ impl Model {
         host: u8,
         rtype: u8,
         prkey: u64,
-        notices: &mut Notices,
-    ) -> Result<(), Fails> {
+        notices: &mut ModelNotices,
+    ) -> Result<(), ModelFailure> {
         let of_key: Vec<u8> =
             self.keys.iter().filter(|(_, key)| **key == prkey).map(|(host, _)| *host).collect();
         let takes_over = match self.rtype {
@@ -213,15 +218,15 @@ impl Model {
                 notices.insert((other, REGISTRATION_PREEMPTED));
             }
             if self.rtype != rtype {
-                self.tell_others(host, RESERVATION_RELEASED, notices);
+                self.notify_others(host, RESERVATION_RELEASED, notices);
             }
             self.rtype = rtype;
             self.holders = BTreeSet::from([host]);
         } else if self.rtype != 0 && !self.all_hold() && prkey == 0 {
-            return Err(Fails::Field);
+            return Err(ModelFailure::Field);
         } else {
             if of_key.is_empty() {
-                return Err(Fails::Conflict);
+                return Err(ModelFailure::Conflict);
             }
             for other in of_key {
                 self.keys.remove(&other);
@@ -243,11 +248,11 @@ impl Model {
     }
 }
 
-/// The same for the machine.
-fn command(does: &Does) -> Command {
+/// Returns the same command for the implementation.
+fn command(does: &Does) -> ReservationCommand {
     let kind = |rtype| ReservationType::parse(rtype).expect("a type");
     match *does {
-        Does::Register { rrega, iekey, cptpl, crkey, nrkey } => Command::Register {
+        Does::Register { rrega, iekey, cptpl, crkey, nrkey } => ReservationCommand::Register {
             action: match rrega {
                 0 => RegisterAction::Register,
                 1 => RegisterAction::Unregister,
@@ -262,7 +267,7 @@ fn command(does: &Does) -> Command {
             current: crkey,
             new: nrkey,
         },
-        Does::Acquire { racqa, rtype, crkey, prkey } => Command::Acquire {
+        Does::Acquire { racqa, rtype, crkey, prkey } => ReservationCommand::Acquire {
             action: match racqa {
                 0 => AcquireAction::Acquire,
                 1 => AcquireAction::Preempt,
@@ -273,14 +278,14 @@ fn command(does: &Does) -> Command {
             preempted: prkey,
         },
         Does::Release { rtype, crkey } => {
-            Command::Release { kind: Some(kind(rtype)), current: crkey }
+            ReservationCommand::Release { kind: Some(kind(rtype)), current: crkey }
         }
-        Does::Clear { crkey } => Command::Clear { current: crkey },
-        Does::Persist(ptpl) => Command::Persist(ptpl),
+        Does::Clear { crkey } => ReservationCommand::Clear { current: crkey },
+        Does::Persist(ptpl) => ReservationCommand::Persist(ptpl),
     }
 }
 
-fn check_same(state: &State, model: &Model) {
+fn check_same(state: &State, model: &ReservationModel) {
     let keys: BTreeMap<HostId, u64> = state.registrants.iter().map(|r| (r.host, r.key)).collect();
     assert_eq!(keys, model.keys.iter().map(|(host, key)| (id(*host), *key)).collect());
     assert_eq!(keys.len(), state.registrants.len(), "each once");
@@ -300,7 +305,7 @@ fn check_same(state: &State, model: &Model) {
 }
 
 fn key() -> impl Strategy<Value = u64> {
-    // Few, so that they are often right, or somebody else's.
+    // Few keys, so that they are often right, or another host's.
     prop_oneof![Just(0), Just(1), Just(2), Just(u64::MAX)]
 }
 
@@ -329,9 +334,9 @@ proptest! {
         capable in any::<bool>(),
         commands in prop::collection::vec((0..HOSTS, does(), any::<bool>()), 1..60),
     ) {
-        let (mut state, mut model) = (State::default(), Model::default());
+        let (mut state, mut model) = (State::default(), ReservationModel::default());
         for (host, mut does, knows) in commands {
-            // Most commands bring the right key: the others fail early.
+            // Most commands have the right key: the others fail early.
             let own = model.keys.get(&host).copied();
             match &mut does {
                 Does::Register { crkey, .. } | Does::Acquire { crkey, .. }
@@ -347,10 +352,10 @@ proptest! {
             let before = state.clone();
             match (state.execute(&id(host), &command(&does), capable), expected) {
                 (Ok(change), Ok(notices)) => {
-                    let told: Vec<(HostId, Notification)> = change.notices;
+                    let effects: Vec<(HostId, Notification)> = change.notices;
                     let sorted: BTreeSet<(HostId, u8)> =
-                        told.iter().map(|(host, kind)| (*host, *kind as u8)).collect();
-                    prop_assert_eq!(sorted.len(), told.len(), "nobody hears a thing twice");
+                        effects.iter().map(|(host, kind)| (*host, *kind as u8)).collect();
+                    prop_assert_eq!(sorted.len(), effects.len(), "no host is notified twice");
                     let notices: BTreeSet<(HostId, u8)> =
                         notices.into_iter().map(|(host, kind)| (id(host), kind)).collect();
                     prop_assert_eq!(sorted, notices, "{:?}", does);
@@ -359,10 +364,10 @@ proptest! {
                 }
                 (Err(status), Err(fails)) => {
                     let expected = match fails {
-                        Fails::Conflict => Status::RESERVATION_CONFLICT,
-                        Fails::Field => Status::INVALID_FIELD,
+                        ModelFailure::Conflict => Status::RESERVATION_CONFLICT,
+                        ModelFailure::Field => Status::INVALID_FIELD,
                     };
-                    // A key that is wrong and a value that cannot be: either may be said first.
+                    // A wrong key and an invalid value: either may be reported first.
                     let sets = matches!(does, Does::Register { cptpl: 3, .. }) && !capable;
                     prop_assert!(status.is(expected) || sets, "{:?}: {} {:?}", does, status, fails);
                     prop_assert!(status.is_dnr());
@@ -377,7 +382,7 @@ proptest! {
     }
 }
 
-/// Every type, every way to ask, word for word as the table has it.
+/// Compares every type and every group of commands with the table, word for word.
 #[test]
 fn the_table_of_conflicts_holds_for_every_type() {
     for (rtype, row) in TABLE {
@@ -404,7 +409,7 @@ fn the_table_of_conflicts_holds_for_every_type() {
 #[test]
 fn registrants_are_bounded() {
     let mut state = State::default();
-    let register = |key| Command::Register {
+    let register = |key| ReservationCommand::Register {
         action: RegisterAction::Register,
         ignores_key: false,
         persistence: ChangePersistence::Keep,

@@ -11,14 +11,14 @@ const NOW: Instant = Instant(0);
 const BAD: Result<(), Status> = Err(Status::WRITE_FAULT.dnr());
 const ABORTED: Result<(), Status> = Err(Status::ABORT_REQUESTED);
 
-/// A store that loses what was not flushed, and who was woken.
+/// Flushes of a store that loses unflushed writes, with a record of the waiters woken.
 #[derive(Default)]
-struct Shared {
+struct VolatileFlushes {
     stability: RefCell<Stability<u32>>,
     woken: RefCell<Vec<(u32, Wake)>>,
 }
 
-impl Flushes for Shared {
+impl Flushes for VolatileFlushes {
     fn epoch(&self) -> Epoch {
         self.stability.borrow().epoch()
     }
@@ -36,14 +36,14 @@ impl Flushes for Shared {
     }
 }
 
-/// `None`: nothing is lost. Its marks, and those that a start of the target may find besides.
+/// A store; without `VolatileFlushes` no write is lost. It has marks, and marks that a restart may find besides.
 #[derive(Default)]
-struct Disk(Option<Shared>, RefCell<Extents>, RefCell<Extents>);
+struct TaskDisk(Option<VolatileFlushes>, RefCell<Extents>, RefCell<Extents>);
 
-impl Store for Disk {
-    type Flushes = Shared;
+impl Store for TaskDisk {
+    type Flushes = VolatileFlushes;
 
-    fn flushes(&self) -> Option<&Shared> {
+    fn flushes(&self) -> Option<&VolatileFlushes> {
         self.0.as_ref()
     }
 
@@ -56,31 +56,37 @@ impl Store for Disk {
     }
 }
 
-fn volatile() -> Rc<Disk> {
-    Rc::new(Disk(Some(Shared::default()), RefCell::default(), RefCell::default()))
+fn volatile() -> Rc<TaskDisk> {
+    Rc::new(TaskDisk(Some(VolatileFlushes::default()), RefCell::default(), RefCell::default()))
 }
 
 fn user(cntlid: u16) -> Arc<User> {
     Arc::new(User { cntlid, hostid: [cntlid as u8; 16], hostnqn: "host".into() })
 }
 
-type Command = Task<Rc<Disk>, Vec<u8>>;
+type TestTask = Task<Rc<TaskDisk>, Vec<u8>>;
 
-fn task(command: &IoCommand, disk: &Rc<Disk>, buffer: Option<Vec<u8>>) -> Result<Command, Status> {
+fn task(
+    command: &IoCommand,
+    disk: &Rc<TaskDisk>,
+    buffer: Option<Vec<u8>>,
+) -> Result<TestTask, Status> {
     let of = Some(&user(1)).cloned();
     let task = Task::execute(command, (disk.clone(), &GEOMETRY), buffer, of.as_ref());
     task.map_err(|outcome| outcome.result.err().unwrap_or(Status::SUCCESS))
 }
 
-fn join(number: u32) -> impl Fn(&Shared) -> bool {
+fn join(number: u32) -> impl Fn(&VolatileFlushes) -> bool {
     move |shared| shared.stability.borrow_mut().join(number)
 }
 
-/// Its parts, each of which ends as `results` say, and then its own result.
-fn run(task: &mut Command, results: &[Result<(), Status>]) -> (Vec<Op>, Result<(), Status>) {
+/// Runs all parts, which end with `results`. Returns the operations and the task's own result.
+fn run(task: &mut TestTask, results: &[Result<(), Status>]) -> (Vec<Op>, Result<(), Status>) {
     let (mut ops, mut results) = (Vec::new(), results.iter());
     loop {
-        let Step::Submit(op, buffer) = task.begin(join(1)) else { panic!("it is alone") };
+        let Step::Submit(op, buffer) = task.begin(join(1)) else {
+            panic!("no exclusive access is needed")
+        };
         ops.push(op);
         let result = results.next().copied().unwrap_or(Ok(()));
         if let Some(outcome) = task.ended(result, buffer, false) {
@@ -121,11 +127,11 @@ fn ranges(ranges: &[(u32, u64)]) -> Vec<u8> {
 }
 
 fn discard(
-    disk: &Rc<Disk>,
+    disk: &Rc<TaskDisk>,
     list: &[(u32, u64)],
     count: u32,
     deallocate: bool,
-) -> Result<Command, Status> {
+) -> Result<TestTask, Status> {
     let data_bytes = list.len() as u32 * DSM_RANGE_BYTES;
     let command = IoCommand::DatasetManagement { ranges: count, data_bytes, deallocate };
     task(&command, disk, Some(ranges(list)))
@@ -150,23 +156,25 @@ fn ranges_are_discarded_one_after_the_other_until_one_fails() {
 }
 
 #[test]
-fn a_look_takes_its_buffer_along() {
+fn a_status_query_takes_its_buffer_along() {
     let range = ByteRange { offset: 512, len: 1024 };
-    let mut look = Command::look_up(Rc::default(), range, Some(vec![7; 64]));
-    let Step::Submit(op, buffer) = look.begin(join(1)) else { panic!("it is alone") };
+    let mut query = TestTask::look_up(Rc::default(), range, Some(vec![7; 64]));
+    let Step::Submit(op, buffer) = query.begin(join(1)) else {
+        panic!("no exclusive access is needed")
+    };
     assert_eq!((op, buffer.as_ref().map(Vec::len)), (Op::LookUp { range }, Some(64)));
-    assert!(look.changes().is_none());
-    let outcome = look.ended(Ok(()), buffer, false).expect("that was all");
+    assert!(query.changes().is_none());
+    let outcome = query.ended(Ok(()), buffer, false).expect("that was all");
     assert!(outcome.result.is_ok() && outcome.buffer == Some(vec![7; 64]));
 }
 
 #[test]
-fn every_store_is_flushed_and_the_first_failure_is_told() {
+fn every_store_is_flushed_and_the_first_failure_is_reported() {
     let stores = vec![Rc::default(), volatile(), Rc::default()];
-    let mut all = Command::flush_all(stores, None).ok().unwrap();
+    let mut all = TestTask::flush_all(stores, None).ok().unwrap();
     let other = Err(Status::INTERNAL_ERROR);
     assert_eq!(run(&mut all, &[Ok(()), BAD, other]), (vec![Op::Flush; 3], BAD));
-    assert!(Command::flush_all(Vec::new(), None).is_err_and(|none| none.result.is_ok()));
+    assert!(TestTask::flush_all(Vec::new(), None).is_err_and(|none| none.result.is_ok()));
 }
 
 #[test]
@@ -197,7 +205,7 @@ fn a_flush_beside_another_waits_for_the_next_one() {
     assert!(matches!(third.begin(join(3)), Step::Wait));
     assert_eq!(first.ended(Ok(()), None, false).unwrap().result, Ok(()));
     assert_eq!(woken(), [(2, Wake::Lead)]);
-    // Who is to flush was aborted: the next one does it.
+    // The waiter that has to flush was aborted: the next one does it.
     second.cancel();
     let Step::Ended(aborted) = second.woken(Wake::Lead) else { panic!("nothing is begun") };
     assert_eq!(second.ended(aborted, None, false).unwrap().result, ABORTED);
@@ -225,7 +233,8 @@ fn a_read_that_brings_no_buffer_back_fails() {
     assert_eq!(outcome.result, Err(Status::INTERNAL_ERROR));
 }
 
-/// The system tells of a failure once: were the write forced by itself, it could be told beside a flush that then succeeds.
+/// The system reports a failure once: if the write forced itself, the report could go to it while the flush of another
+/// host succeeds.
 #[test]
 fn a_write_that_the_store_has_not_forced_takes_turns_with_flushes() {
     let disk = volatile();
@@ -237,13 +246,13 @@ fn a_write_that_the_store_has_not_forced_takes_turns_with_flushes() {
         assert_eq!(op, Op::Write { offset: 0, fua });
         (write, buffer)
     };
-    // As it is where the store forces it, and where nothing is to be forced.
+    // A forced write of the store, and one without force, need no flush.
     let (mut write, buffer) = begin(true);
     assert_eq!(write.ended(Ok(()), buffer, false).unwrap().result, Ok(()));
     let (mut write, buffer) = begin(true);
     assert_eq!(write.ended(BAD, buffer, true).unwrap().result, BAD, "there is nothing to flush");
 
-    // Another host's flush is under way, and fails: what was written before may be lost.
+    // Another host's flush is running, and fails: earlier writes may be lost.
     let other = user(2);
     let flush = || {
         let whose = (disk.clone(), &GEOMETRY);
@@ -263,7 +272,7 @@ fn a_write_that_the_store_has_not_forced_takes_turns_with_flushes() {
     let outcome = write.ended(Ok(()), None, false).expect("that was all");
     assert_eq!((outcome.result, outcome.buffer.is_some()), (Err(LOST), true));
 
-    // Its own flush fails: the other host is told.
+    // The write's own flush fails: the other host is notified.
     mark.wrote(shared.stability.borrow().epoch());
     let (mut write, buffer) = begin(true);
     assert!(write.ended(Ok(()), buffer, true).is_none());
@@ -272,9 +281,9 @@ fn a_write_that_the_store_has_not_forced_takes_turns_with_flushes() {
     assert_eq!(run(&mut flush(), &[]), (vec![Op::Flush], Ok(())));
 }
 
-/// The flush of another command fails between the two parts, and what was zeroed may be lost.
+/// The flush of another command fails between the two parts, and the zeroes may be lost.
 #[test]
-fn a_forced_write_hears_of_a_flush_that_has_failed_before_its_own() {
+fn a_forced_write_fails_after_an_earlier_failed_flush() {
     let disk = volatile();
     let mut zeroes = task(&ZEROES, &disk, None).unwrap();
     assert!(matches!(zeroes.begin(join(1)), Step::Submit(Op::WriteZeroes { .. }, None)));
@@ -284,8 +293,8 @@ fn a_forced_write_hears_of_a_flush_that_has_failed_before_its_own() {
     assert_eq!(run(&mut zeroes, &[]), (vec![Op::Flush], Err(LOST)));
 }
 
-/// Two ranges, of six blocks and of one, with a buffer of four.
-fn copy(disk: &Rc<Disk>, fua: bool) -> Command {
+/// Returns a Copy of two ranges, of six blocks and of one, with a buffer of four.
+fn copy(disk: &Rc<TaskDisk>, fua: bool) -> TestTask {
     let mut list = vec![0; 2048];
     for (entry, (slba, blocks)) in
         list.as_chunks_mut::<32>().0.iter_mut().zip([(10u64, 6u16), (3, 1)])
@@ -303,9 +312,11 @@ fn a_copy_reads_and_writes_by_turns_and_gives_its_buffer_back() {
         let mut task = copy(&volatile(), fua);
         let mut parts = Vec::new();
         let outcome = loop {
-            let Step::Submit(op, buffer) = task.begin(join(1)) else { panic!("it is alone") };
+            let Step::Submit(op, buffer) = task.begin(join(1)) else {
+                panic!("no exclusive access is needed")
+            };
             let bytes = buffer.as_ref().map_or(0, Vec::len) as u64;
-            assert_eq!(task.changes(), op.changed(bytes), "what others are kept from is this");
+            assert_eq!(task.changes(), op.changed(bytes), "the range that others must not write");
             parts.push((op, bytes >> 9));
             if let Some(outcome) = task.ended(Ok(()), buffer, false) {
                 break outcome;
@@ -332,7 +343,9 @@ fn pieces_of_a_copy_that_the_store_has_not_forced_are_flushed() {
     let mut task = copy(&volatile(), true);
     let mut parts = Vec::new();
     let outcome = loop {
-        let Step::Submit(op, buffer) = task.begin(join(1)) else { panic!("it is alone") };
+        let Step::Submit(op, buffer) = task.begin(join(1)) else {
+            panic!("no exclusive access is needed")
+        };
         parts.push(op.changes() || matches!(op, Op::Flush));
         if let Some(outcome) = task.ended(Ok(()), buffer, op.changes()) {
             break outcome;
@@ -349,7 +362,9 @@ fn a_copy_that_fails_or_is_aborted_goes_no_further() {
             let mut task = copy(&volatile(), false);
             let mut outcome = None;
             for part in 0..=parts {
-                let Step::Submit(_, buffer) = task.begin(join(1)) else { panic!("it is alone") };
+                let Step::Submit(_, buffer) = task.begin(join(1)) else {
+                    panic!("no exclusive access is needed")
+                };
                 let is_last = part == parts;
                 if is_last && is_aborted {
                     task.cancel();
@@ -365,15 +380,15 @@ fn a_copy_that_fails_or_is_aborted_goes_no_further() {
                 continue;
             }
             assert_eq!(outcome.result, if is_aborted { ABORTED } else { BAD });
-            // A range whose last piece was written is copied, also when nothing more is begun.
+            // A range whose last piece was written counts as copied, even if nothing more begins.
             let whole = u16::from(parts == 3 && is_aborted);
             assert_eq!(outcome.copied, copied + whole, "after part {parts}");
         }
     }
 }
 
-/// The blocks from `first` on are marked.
-fn marked(disk: Rc<Disk>, first: u64, count: u64) -> Rc<Disk> {
+/// Marks `count` blocks from `first` on.
+fn marked(disk: Rc<TaskDisk>, first: u64, count: u64) -> Rc<TaskDisk> {
     disk.1.borrow_mut().insert(&blocks(first, count));
     disk
 }
@@ -382,24 +397,24 @@ fn blocks(first: u64, count: u64) -> ByteRange {
     ByteRange { offset: first << 9, len: count << 9 }
 }
 
-/// What a command does until it ends.
+/// One step of a command.
 #[derive(Debug, PartialEq, Eq)]
-enum Done {
+enum TaskAction {
     Op(Op),
     Alone(ByteRange),
     Mark(Change),
 }
 
-/// All that a command does; the part of that number fails.
-fn done(mut task: Command, fails: usize) -> (Vec<Done>, Result<(), Status>) {
+/// Runs a command; the part with number `fails` fails. Returns its steps and its result.
+fn done(mut task: TestTask, fails: usize) -> (Vec<TaskAction>, Result<(), Status>) {
     let mut all = Vec::new();
     loop {
         let (part, buffer) = match task.begin(join(1)) {
-            Step::Submit(op, buffer) => (Done::Op(op), buffer),
-            Step::Mark(change) => (Done::Mark(change), None),
+            Step::Submit(op, buffer) => (TaskAction::Op(op), buffer),
+            Step::Mark(change) => (TaskAction::Mark(change), None),
             Step::Exclude(range) => {
                 assert!(task.is_alone() && task.changes().is_none(), "it waits for itself");
-                all.push(Done::Alone(range));
+                all.push(TaskAction::Alone(range));
                 task.excluded(Ok(()));
                 continue;
             }
@@ -407,7 +422,7 @@ fn done(mut task: Command, fails: usize) -> (Vec<Done>, Result<(), Status>) {
                 let outcome = task.ended(result, None, false).expect("nothing follows");
                 return (all, outcome.result);
             }
-            Step::Wait => panic!("nobody else flushes"),
+            Step::Wait => panic!("no other command flushes"),
         };
         let result = if all.len() == fails { BAD } else { Ok(()) };
         all.push(part);
@@ -438,7 +453,7 @@ fn what_is_marked_is_not_read() {
             assert_eq!((ended, all.len()), (result, usize::from(result.is_ok())), "{command:?}");
         }
     }
-    // The mark came while the flush was under way.
+    // The mark was set while the flush was running.
     let disk = volatile();
     let mut read = task(&READ, &disk, Some(vec![0; 512])).unwrap();
     assert!(matches!(read.begin(join(1)), Step::Submit(Op::Flush, None)));
@@ -450,8 +465,8 @@ fn what_is_marked_is_not_read() {
 #[test]
 fn a_copy_from_what_is_marked_ends_there() {
     let (all, result) = done(copy(&marked(volatile(), 15, 1), false), NEVER);
-    let read = Done::Op(Op::Read { offset: 10 << 9 });
-    let write = Done::Op(Op::Write { offset: 100 << 9, fua: false });
+    let read = TaskAction::Op(Op::Read { offset: 10 << 9 });
+    let write = TaskAction::Op(Op::Write { offset: 100 << 9, fua: false });
     assert_eq!((all, result), (vec![read, write], Err(Status::UNRECOVERED_READ_ERROR.dnr())));
 }
 
@@ -459,7 +474,8 @@ fn a_copy_from_what_is_marked_ends_there() {
 fn marking_is_done_alone() {
     let command = IoCommand::WriteUncorrectable { offset: 4 << 9, length: 1024 };
     let task = || task(&command, &volatile(), None).unwrap();
-    let parts = || vec![Done::Alone(blocks(4, 2)), Done::Mark(Change::Mark(blocks(4, 2)))];
+    let parts =
+        || vec![TaskAction::Alone(blocks(4, 2)), TaskAction::Mark(Change::Mark(blocks(4, 2)))];
     assert_eq!(done(task(), NEVER), (parts(), Ok(())));
     assert_eq!(done(task(), 1), (parts(), BAD), "it could not be saved");
     let conflict = Err(Status::RESERVATION_CONFLICT.dnr());
@@ -474,12 +490,12 @@ fn what_was_marked_is_good_when_it_is_stable() {
     let (offset, fua) = (4 << 9, false);
     let write = IoCommand::Write { offset, length: 1024, fua };
     let zeroes = IoCommand::WriteZeroes { offset, length: 1024, deallocate: false, fua };
-    let alone = || Done::Alone(blocks(4, 2));
-    let cleared = || Done::Mark(Change::Clear(blocks(4, 2)));
-    let written = |fua| Done::Op(Op::Write { offset, fua });
-    let zeroed = || Done::Op(Op::WriteZeroes { range: blocks(4, 2), deallocate: false });
-    let flushed = || Done::Op(Op::Flush);
-    let run = |command, disk: Rc<Disk>, fails| {
+    let alone = || TaskAction::Alone(blocks(4, 2));
+    let cleared = || TaskAction::Mark(Change::Clear(blocks(4, 2)));
+    let written = |fua| TaskAction::Op(Op::Write { offset, fua });
+    let zeroed = || TaskAction::Op(Op::WriteZeroes { range: blocks(4, 2), deallocate: false });
+    let flushed = || TaskAction::Op(Op::Flush);
+    let run = |command, disk: Rc<TaskDisk>, fails| {
         done(task(command, &disk, Some(vec![0; 1024])).unwrap(), fails)
     };
     for disk in [|| marked(volatile(), 5, 9), || marked(volatile(), 0, 5)] {
@@ -502,9 +518,9 @@ fn a_copy_to_what_is_marked_clears_all_of_it_at_the_end() {
     let disk = || marked(volatile(), 106, 1);
     let (all, result) = done(copy(&disk(), false), NEVER);
     let (first, last) = (all.first(), all.last());
-    assert_eq!(first, Some(&Done::Alone(blocks(100, 7))));
-    assert_eq!(last, Some(&Done::Mark(Change::Clear(blocks(100, 7)))));
-    assert!(all.contains(&Done::Op(Op::Write { offset: 100 << 9, fua: true })));
+    assert_eq!(first, Some(&TaskAction::Alone(blocks(100, 7))));
+    assert_eq!(last, Some(&TaskAction::Mark(Change::Clear(blocks(100, 7)))));
+    assert!(all.contains(&TaskAction::Op(Op::Write { offset: 100 << 9, fua: true })));
     assert_eq!((all.len(), result), (8, Ok(())));
     let (all, result) = done(copy(&disk(), false), 5);
     assert_eq!((all.len(), result), (6, BAD), "it was copied in part, and its marks stay");
@@ -519,10 +535,10 @@ fn what_is_marked_is_not_compared_and_written() {
     let buffers = (vec![0; 512], vec![0; 512]);
     let task = Task::compare_and_write((&compare, &write), place, buffers);
     let bad = Err(Status::UNRECOVERED_READ_ERROR.dnr());
-    assert_eq!(done(task.unwrap(), NEVER), (vec![Done::Alone(blocks(4, 1))], bad));
+    assert_eq!(done(task.unwrap(), NEVER), (vec![TaskAction::Alone(blocks(4, 1))], bad));
 }
 
-/// After a save that has failed nobody knows what a start of the target finds.
+/// After a failed save the marks at the next start of the target are not known.
 #[test]
 fn what_may_be_marked_is_cleared_by_compare_and_write() {
     let (offset, length, fua) = (4 << 9, 512, false);
@@ -530,13 +546,15 @@ fn what_may_be_marked_is_cleared_by_compare_and_write() {
     let write = IoCommand::Write { offset, length, fua };
     let disk = volatile();
     disk.2.borrow_mut().insert(&blocks(4, 1));
-    let begun = |disk: &Rc<Disk>| {
+    let begun = |disk: &Rc<TaskDisk>| {
         let buffers = (vec![0; 512], vec![0; 512]);
         Task::compare_and_write((&compare, &write), (disk.clone(), &GEOMETRY), buffers).unwrap()
     };
-    let compared = || vec![Done::Alone(blocks(4, 1)), Done::Op(Op::Compare { offset })];
-    let cleared =
-        [Done::Op(Op::Write { offset, fua: true }), Done::Mark(Change::Clear(blocks(4, 1)))];
+    let compared = || vec![TaskAction::Alone(blocks(4, 1)), TaskAction::Op(Op::Compare { offset })];
+    let cleared = [
+        TaskAction::Op(Op::Write { offset, fua: true }),
+        TaskAction::Mark(Change::Clear(blocks(4, 1))),
+    ];
     let all = compared().into_iter().chain(cleared).collect();
     assert_eq!(done(begun(&disk), NEVER), (all, Ok(())));
     assert_eq!(done(begun(&disk), 1), (compared(), BAD), "nothing was written");
@@ -545,11 +563,11 @@ fn what_may_be_marked_is_cleared_by_compare_and_write() {
 #[test]
 fn what_is_marked_is_no_hole() {
     let disk = marked(volatile(), 4, 2);
-    for (first, is_asked) in [(0, true), (3, false), (5, false), (6, true)] {
+    for (first, is_queried) in [(0, true), (3, false), (5, false), (6, true)] {
         let range = blocks(first, 2);
         let (all, ended) = done(Task::look_up(disk.clone(), range, Some(vec![0; 64])), NEVER);
-        let asked = vec![Done::Op(Op::LookUp { range })];
-        assert_eq!(all, if is_asked { asked } else { Vec::new() }, "{first}");
-        assert_eq!(ended.is_ok(), is_asked, "its caller takes that for allocated");
+        let queried = vec![TaskAction::Op(Op::LookUp { range })];
+        assert_eq!(all, if is_queried { queried } else { Vec::new() }, "{first}");
+        assert_eq!(ended.is_ok(), is_queried, "its caller takes that for allocated");
     }
 }

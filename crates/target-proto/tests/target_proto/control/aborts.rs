@@ -1,11 +1,11 @@
-//! Abort: of Asynchronous Event Requests, and of I/O commands, which some lane has.
+//! Abort of Asynchronous Event Requests, and of I/O commands on a lane.
 
 use super::script::{CC_ENABLE, NQN, Script};
 use roadtrain_target_proto::{CloseReason, TargetEvent};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 
-/// The Abort of command `cid` of queue `sqid`.
+/// Returns the Abort of command `cid` of queue `sqid`.
 fn abort(sqid: u16, cid: u16) -> Sqe {
     let mut sqe = Sqe::new(opcode::ABORT, 0);
     sqe.cdw10 = (u32::from(sqid) | u32::from(cid) << 16).into();
@@ -16,7 +16,7 @@ fn completion(cntlid: u16, cid: u16, status: Status, result: u64) -> TargetEvent
     TargetEvent::Completion { cntlid, cid, status, result }
 }
 
-/// A controller with queues 1 and 2.
+/// Connects a controller with queues 1 and 2.
 fn with_queues(script: &mut Script) -> u16 {
     let cntlid = script.controller(NQN);
     for qid in [1, 2] {
@@ -25,7 +25,7 @@ fn with_queues(script: &mut Script) -> u16 {
     cntlid
 }
 
-/// Starts the Abort of a command of queue `qid`: its identifier, and its name for the lane.
+/// Starts the Abort of a command of queue `qid`. Returns its identifier, and its number for the lane.
 fn begin(script: &mut Script, cntlid: u16, qid: u16) -> (u16, u32) {
     assert_eq!(script.submit(cntlid, abort(qid, 0x55)), None);
     let events = script.events();
@@ -78,7 +78,7 @@ fn aborts_under_way_are_limited() {
     begin(&mut script, cntlid, 2);
 }
 
-/// Nothing is left to abort, and nobody is left to say so.
+/// Nothing is left to abort, and no lane to report the result.
 #[test]
 fn aborts_end_with_the_queue_that_they_wait_for() {
     let mut script = Script::new();

@@ -1,5 +1,5 @@
-//! Asymmetric namespace access: what each controller is told of its way, when that changes, and what its commands are
-//! answered.
+//! Asymmetric namespace access: the state of each controller's path, notifications of its changes, and the status of
+//! its commands.
 
 use super::script::{
     HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, Script, add, config, connect_sqe, local,
@@ -29,8 +29,8 @@ fn other() -> SocketAddr {
     OTHER.parse().unwrap()
 }
 
-/// Listens at two addresses; the other one is not optimized.
-fn two_ways() -> TargetConfig {
+/// Returns a configuration with two listeners; the other one is not optimized.
+fn two_listeners() -> TargetConfig {
     let mut config = config();
     config.listeners.push(Listener {
         portid: 2,
@@ -46,7 +46,7 @@ fn set(address: SocketAddr, state: AnaState) -> Operation {
     Operation::SetAna { listener: AnaListener::Tcp(address), state: Some(state) }
 }
 
-/// A controller that comes in at `local`, with two event requests; their identifiers.
+/// Connects a controller at `local`, with two event requests. Returns their identifiers.
 fn controller_at(script: &mut Script, local: SocketAddr) -> (u16, [u16; 2]) {
     let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
     let sqe = connect_sqe(0, 31).emit();
@@ -61,7 +61,7 @@ fn controller_at(script: &mut Script, local: SocketAddr) -> (u16, [u16; 2]) {
     (cntlid, cids)
 }
 
-/// The ANA log, as long as hosts read it, up to its last NSID.
+/// Returns the ANA log, as long as hosts read it, up to its last NSID.
 fn log(script: &mut Script, cntlid: u16, rae: bool) -> Vec<u8> {
     let get = GetLogPage { rae, ..GetLogPage::new(lid::ANA, ana_log_bytes(1024, 1024) as u32) };
     let mut page = script.succeed(cntlid, get.emit(NSID_ALL)).data;
@@ -70,7 +70,7 @@ fn log(script: &mut Script, cntlid: u16, rae: bool) -> Vec<u8> {
     page
 }
 
-/// A page of namespaces 1 and 3, each a group, in these states.
+/// Returns a page of namespaces 1 and 3, each a group, in these states.
 fn page_of(changes: u8, states: [u8; 2]) -> Vec<u8> {
     let mut page = vec![changes, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]; // two groups
     for (nsid, state) in [1, 3].into_iter().zip(states) {
@@ -85,7 +85,7 @@ fn page(changes: u8, state: u8) -> Vec<u8> {
     page_of(changes, [state; 2])
 }
 
-fn told(cntlid: u16, cid: u16) -> TargetEvent {
+fn ana_changed(cntlid: u16, cid: u16) -> TargetEvent {
     TargetEvent::EventCompletion { cntlid, cid, status: Status::SUCCESS, result: 0x000c_0302 }
 }
 
@@ -100,10 +100,10 @@ fn identify(cns: u8, nsid: u32) -> Sqe {
     sqe
 }
 
-/// Octet for octet, at each listener.
+/// Compares the logs byte for byte, at each listener.
 #[test]
 fn each_listener_has_a_log_of_its_own() {
-    let mut script = Script::with(&two_ways());
+    let mut script = Script::with(&two_listeners());
     let (here, _) = controller_at(&mut script, local());
     let (there, _) = controller_at(&mut script, other());
     assert_eq!(log(&mut script, here, false), page(1, 1));
@@ -118,12 +118,12 @@ fn each_listener_has_a_log_of_its_own() {
     assert_eq!(log(&mut script, there, false)[..8], [4, 0, 0, 0, 0, 0, 0, 0]);
     let groups = GetLogPage { lsp: 1, ..GetLogPage::new(lid::ANA, 48) };
     let groups = script.succeed(there, groups.emit(NSID_ALL)).data;
-    assert_eq!(groups[16..24], [1, 0, 0, 0, 0, 0, 0, 0], "no NSIDs are asked for");
+    assert_eq!(groups[16..24], [1, 0, 0, 0, 0, 0, 0, 0], "no NSIDs are requested");
 }
 
 #[test]
-fn those_that_came_in_there_are_told_and_no_others() {
-    let mut script = Script::with(&two_ways());
+fn controllers_of_the_listener_are_notified_and_no_others() {
+    let mut script = Script::with(&two_listeners());
     let (here, here_cids) = controller_at(&mut script, local());
     let (there, cids) = controller_at(&mut script, other());
     let discovery = script.controller(DISCOVERY_NQN);
@@ -131,7 +131,7 @@ fn those_that_came_in_there_are_told_and_no_others() {
     script.events();
 
     script.target.apply(&[set(other(), AnaState::Inaccessible)]).unwrap();
-    assert_eq!(script.events(), [told(there, cids[0]), tables_changed()]);
+    assert_eq!(script.events(), [ana_changed(there, cids[0]), tables_changed()]);
     assert!(!script.target.is_departure_known());
     script.target.apply(&[set(other(), AnaState::Optimized)]).unwrap();
     assert_eq!(script.events(), [tables_changed()], "masked until the log is read");
@@ -139,19 +139,19 @@ fn those_that_came_in_there_are_told_and_no_others() {
     assert!(!script.target.is_departure_known(), "the event is retained");
     log(&mut script, there, false);
     assert!(script.target.is_departure_known());
-    assert_eq!(script.events(), [], "the log has told of it");
+    assert_eq!(script.events(), [], "the log has reported it");
     script.target.apply(&[set(other(), AnaState::Optimized)]).unwrap();
     assert_eq!(script.events(), [], "nothing new");
     script.target.apply(&[set(other(), AnaState::NonOptimized)]).unwrap();
-    assert_eq!(script.events(), [told(there, cids[1]), tables_changed()]);
+    assert_eq!(script.events(), [ana_changed(there, cids[1]), tables_changed()]);
 
     script.target.apply(&[set(local(), AnaState::Change)]).unwrap();
-    assert_eq!(script.events(), [told(here, here_cids[0]), tables_changed()]);
+    assert_eq!(script.events(), [ana_changed(here, here_cids[0]), tables_changed()]);
 }
 
 #[test]
-fn the_way_decides_what_commands_are_answered() {
-    let mut script = Script::with(&two_ways());
+fn the_path_state_decides_the_status_of_commands() {
+    let mut script = Script::with(&two_listeners());
     let (here, _) = controller_at(&mut script, local());
     let (there, _) = controller_at(&mut script, other());
     for (state, refusal) in [
@@ -169,7 +169,7 @@ fn the_way_decides_what_commands_are_answered() {
         }
         assert_eq!(script.target.namespaces_for(NQN, here).unwrap().refusal(1), None);
 
-        // Admin commands are executed; what is used of a namespace cannot be known over a way that is lost.
+        // Admin commands are executed; the use of a namespace is unknown on a lost path.
         let nuse = if state.is_usable() || state == AnaState::Change { 0x10_0000 } else { 0 };
         let answer = script.succeed(there, identify(cns::NAMESPACE, 1));
         let namespace: &IdentifyNamespace = answer.page();
@@ -181,10 +181,10 @@ fn the_way_decides_what_commands_are_answered() {
     }
 }
 
-/// A namespace whose blocks another target has is out of reach over every way, and the others are not.
+/// A namespace whose blocks another target owns is inaccessible on every path, and the others are not.
 #[test]
 fn a_namespace_has_a_state_of_its_own() {
-    let mut script = Script::with(&two_ways());
+    let mut script = Script::with(&two_listeners());
     let (here, cids) = controller_at(&mut script, local());
     let (there, other_cids) = controller_at(&mut script, other());
     let of = |script: &Script| {
@@ -198,7 +198,7 @@ fn a_namespace_has_a_state_of_its_own() {
     };
     log(&mut script, here, false);
     script.target.apply(&[set(AnaState::Inaccessible, whole.blocks)]).unwrap();
-    let events = [told(here, cids[0]), told(there, other_cids[0]), tables_changed()];
+    let events = [ana_changed(here, cids[0]), ana_changed(there, other_cids[0]), tables_changed()];
     assert_eq!(script.events(), events, "it is the way alone that has changed");
     assert_eq!(log(&mut script, here, false), page_of(2, [1, 3]));
     assert_eq!(log(&mut script, there, false), page_of(2, [2, 3]));
@@ -213,7 +213,7 @@ fn a_namespace_has_a_state_of_its_own() {
     }
 
     script.target.apply(&[set(AnaState::Optimized, whole.blocks * 2)]).unwrap();
-    let events = [told(here, cids[1]), told(there, other_cids[1]), tables_changed()];
+    let events = [ana_changed(here, cids[1]), ana_changed(there, other_cids[1]), tables_changed()];
     assert_eq!(script.events(), events);
     let answer = script.succeed(here, GetLogPage::new(lid::CHANGED_NAMESPACES, 4096).emit(0));
     assert_eq!(answer.data[..8], [3, 0, 0, 0, 0, 0, 0, 0], "its size has changed besides");
@@ -223,7 +223,7 @@ fn a_namespace_has_a_state_of_its_own() {
 
 #[test]
 fn what_was_lost_persistently_is_lost_for_that_controller() {
-    let mut script = Script::with(&two_ways());
+    let mut script = Script::with(&two_listeners());
     let (old, _) = controller_at(&mut script, other());
     script.target.apply(&[set(other(), AnaState::PersistentLoss)]).unwrap();
     script.target.apply(&[set(other(), AnaState::Optimized)]).unwrap();
@@ -250,12 +250,12 @@ fn the_controller_says_what_may_come() {
 
 #[test]
 fn a_target_that_departs_is_out_of_reach_everywhere() {
-    let mut script = Script::with(&two_ways());
+    let mut script = Script::with(&two_listeners());
     let (here, cids) = controller_at(&mut script, local());
     let (there, there_cids) = controller_at(&mut script, other());
     assert!(script.target.is_departure_known());
     script.target.depart();
-    let events = [told(here, cids[0]), told(there, there_cids[0]), tables_changed()];
+    let events = [ana_changed(here, cids[0]), ana_changed(there, there_cids[0]), tables_changed()];
     assert_eq!(script.events(), events);
     for cntlid in [here, there] {
         assert_eq!(script.target.namespaces_for(NQN, cntlid).unwrap().ana, AnaState::Inaccessible);
@@ -270,10 +270,10 @@ fn a_target_that_departs_is_out_of_reach_everywhere() {
 
 #[test]
 fn a_target_that_is_taken_over_is_out_of_reach_everywhere() {
-    let mut script = Script::with(&two_ways());
+    let mut script = Script::with(&two_listeners());
     let (here, cids) = controller_at(&mut script, local());
     script.target.hand_over();
-    assert!(script.events().contains(&told(here, cids[0])));
+    assert!(script.events().contains(&ana_changed(here, cids[0])));
     assert!(!script.target.is_departure_known());
     assert_eq!(script.target.namespaces_for(NQN, here).unwrap().ana, AnaState::Inaccessible);
     assert_eq!(log(&mut script, here, false)[32], 3);
@@ -282,22 +282,25 @@ fn a_target_that_is_taken_over_is_out_of_reach_everywhere() {
 
 #[test]
 fn states_belong_to_listeners_that_are_there() {
-    let stray = |address: &str| {
+    let orphan = |address: &str| {
         let listener = AnaListener::Tcp(address.parse().unwrap());
         let ana: AnaStates = [(listener, AnaState::Inaccessible)].into_iter().collect();
-        (TargetConfig { ana, ..two_ways() }.check(), ConfigError::Unknown(Place::Ana(listener)))
+        (
+            TargetConfig { ana, ..two_listeners() }.check(),
+            ConfigError::Unknown(Place::Ana(listener)),
+        )
     };
     for address in ["192.0.2.7:4421", "192.0.2.9:4421", "0.0.0.0:4420"] {
-        let (checked, error) = stray(address);
+        let (checked, error) = orphan(address);
         assert_eq!(checked, Err(error), "{address}");
     }
-    assert_eq!(stray(OTHER).0, Ok(()));
-    let mut any = two_ways();
+    assert_eq!(orphan(OTHER).0, Ok(()));
+    let mut any = two_listeners();
     any.listeners[1].address = "0.0.0.0:4421".parse().unwrap();
     assert_eq!(any.check(), Ok(()), "one address of a listener that has all");
 
-    let mut script = Script::with(&two_ways());
-    let gone = Operation::Unlisten(two_ways().listeners[1]);
+    let mut script = Script::with(&two_listeners());
+    let gone = Operation::Unlisten(two_listeners().listeners[1]);
     script.target.apply(&[gone]).unwrap();
     assert_eq!(script.target.config().ana, AnaStates::default());
     let refused = script.target.apply(&[set(other(), AnaState::Optimized)]).unwrap_err();
@@ -308,7 +311,7 @@ fn states_belong_to_listeners_that_are_there() {
     assert_eq!(log(&mut script, cntlid, false)[32], 0xf, "a lane over Ethernet has no address");
 }
 
-/// Identifiers come from the range, over and over, and a full range is not left.
+/// Identifiers come from the range, in rotation, and never from outside.
 #[test]
 fn controllers_are_numbered_within_the_range() {
     let mut config = config();
@@ -329,7 +332,7 @@ fn controllers_are_numbered_within_the_range() {
     }
 }
 
-/// A subsystem with a range of its own takes no identifier of another range, and none of the target's others' turn.
+/// A subsystem with a range of its own uses no identifier of another range, and does not disturb the target's rotation.
 #[test]
 fn a_subsystem_has_its_own_range_of_controllers() {
     let mut config = config();
@@ -352,7 +355,7 @@ fn a_subsystem_has_its_own_range_of_controllers() {
     }
 }
 
-/// A controller of another process that serves the subsystem may be alive: nobody may be told that it has ended.
+/// A controller of another process that serves the subsystem may be alive: no host may be notified of its end.
 #[test]
 fn controllers_of_other_ranges_are_not_reset() {
     let mut config = config();

@@ -1,4 +1,4 @@
-//! Whatever a host sends, it gets an answer, and nothing panics.
+//! Any command of a host completes, and nothing panics.
 
 use super::script::{HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, Script, add, local, remove, resize};
 use crate::cases::cases;
@@ -11,7 +11,7 @@ use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::time::Duration;
 
-/// Values that mean something somewhere, and any other.
+/// Returns a value with a meaning somewhere, or any other.
 fn dword() -> impl Strategy<Value = u32> {
     prop_oneof![
         prop::sample::select(vec![0, 1, 2, 3, 0x14, 0x1c, 0x900, 0xffff_fffe, 0xffff_ffff]),
@@ -20,7 +20,7 @@ fn dword() -> impl Strategy<Value = u32> {
     ]
 }
 
-/// An SQE that a host might send: known opcodes, plausible fields and lengths are likely.
+/// Returns an SQE that a host may send: known opcodes, plausible fields and lengths are likely.
 fn sqe() -> impl Strategy<Value = Sqe> {
     let opcode = prop_oneof![
         8 => prop::sample::select(vec![0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x38, 0x7f, 0x86]),
@@ -53,7 +53,7 @@ fn numd((lid, numd): (u8, u32)) -> u32 {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ArbitraryStep {
     Admin(Sqe, Vec<u8>),
     Fabrics(u16, Sqe),
     Connect(Vec<u8>, Vec<u8>),
@@ -63,23 +63,23 @@ enum Step {
     Disconnect(u16),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ArbitraryStep> {
     prop_oneof![
         12 => (sqe(), prop_oneof![Just(vec![]), Just(vec![0; 512]), vec(any::<u8>(), 0..600)])
-            .prop_map(|(sqe, data)| Step::Admin(sqe, data)),
-        2 => (0..4u16, sqe()).prop_map(|(qid, sqe)| Step::Fabrics(qid, sqe)),
-        1 => (vec(any::<u8>(), 64), vec(any::<u8>(), 1024)).prop_map(|(a, b)| Step::Connect(a, b)),
-        2 => (0..200u16, any::<u16>()).prop_map(|(qid, sqsize)| Step::ConnectIo(qid, sqsize)),
-        2 => (0..5u32, 0..100u64).prop_map(|(nsid, blocks)| Step::Change(nsid, blocks)),
-        1 => (0..7000u32).prop_map(Step::Wait),
-        1 => (0..4u16).prop_map(Step::Disconnect),
+            .prop_map(|(sqe, data)| ArbitraryStep::Admin(sqe, data)),
+        2 => (0..4u16, sqe()).prop_map(|(qid, sqe)| ArbitraryStep::Fabrics(qid, sqe)),
+        1 => (vec(any::<u8>(), 64), vec(any::<u8>(), 1024)).prop_map(|(a, b)| ArbitraryStep::Connect(a, b)),
+        2 => (0..200u16, any::<u16>()).prop_map(|(qid, sqsize)| ArbitraryStep::ConnectIo(qid, sqsize)),
+        2 => (0..5u32, 0..100u64).prop_map(|(nsid, blocks)| ArbitraryStep::Change(nsid, blocks)),
+        1 => (0..7000u32).prop_map(ArbitraryStep::Wait),
+        1 => (0..4u16).prop_map(ArbitraryStep::Disconnect),
     ]
 }
 
-/// Commands that may be answered later.
+/// Commands that may complete later.
 const WAIT: [u8; 3] = [opcode::ASYNC_EVENT_REQUEST, opcode::ABORT, opcode::CROSS_CONTROLLER_RESET];
 
-/// What must hold of any answer.
+/// Checks conditions that hold for any outcome.
 fn check_outcome(sqe: &Sqe, outcome: Outcome, out: &[u8]) {
     match outcome {
         Outcome::Complete { status, .. } if status.is_success() => {
@@ -99,25 +99,27 @@ fn check_outcome(sqe: &Sqe, outcome: Outcome, out: &[u8]) {
 }
 
 /// Runs one step against controller `cntlid`.
-fn run(script: &mut Script, cntlid: u16, step: &Step) {
+fn run(script: &mut Script, cntlid: u16, step: &ArbitraryStep) {
     let now = script.now;
     match step {
-        Step::Admin(sqe, data) => {
+        ArbitraryStep::Admin(sqe, data) => {
             let mut out = Vec::new();
             let outcome = script.target.admin_command(now, cntlid, sqe, data, &mut out);
             check_outcome(sqe, outcome, &out);
         }
-        Step::Fabrics(qid, sqe) => drop(script.target.fabrics_command(now, cntlid, *qid, sqe)),
-        Step::Connect(sqe, data) => {
+        ArbitraryStep::Fabrics(qid, sqe) => {
+            let _ = script.target.fabrics_command(now, cntlid, *qid, sqe);
+        }
+        ArbitraryStep::Connect(sqe, data) => {
             let sqe = Sqe::read_from_bytes(sqe).unwrap();
             let _ = script.target.connect(now, &sqe, data, local(), RANDOM);
         }
-        Step::ConnectIo(qid, sqsize) => {
+        ArbitraryStep::ConnectIo(qid, sqsize) => {
             let connect = Connect { recfmt: 0, qid: *qid, sqsize: *sqsize, cattr: 0, kato_ms: 0 };
             let data = ConnectData::new(HOSTID, cntlid, NQN, HOST);
             let _ = script.target.connect(now, &connect.emit(), data.as_bytes(), local(), RANDOM);
         }
-        Step::Change(nsid, blocks) => {
+        ArbitraryStep::Change(nsid, blocks) => {
             let target = &mut script.target;
             let _ = target.apply(&[resize(*nsid, *blocks)]);
             let _ = match blocks % 3 {
@@ -129,11 +131,11 @@ fn run(script: &mut Script, cntlid: u16, step: &Step) {
                 }]),
             };
         }
-        Step::Wait(ms) => {
+        ArbitraryStep::Wait(ms) => {
             script.wait(Duration::from_millis(u64::from(*ms)));
             script.target.handle_timeout(script.now);
         }
-        Step::Disconnect(qid) => script.target.disconnect(cntlid, *qid),
+        ArbitraryStep::Disconnect(qid) => script.target.disconnect(cntlid, *qid),
     }
 }
 
@@ -151,7 +153,7 @@ proptest! {
             run(&mut script, cntlid, step);
             script.events();
         }
-        // Whatever has happened, the target serves the next host.
+        // After all steps the target serves the next host.
         script.controller(NQN);
     }
 

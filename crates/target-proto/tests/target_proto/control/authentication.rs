@@ -1,4 +1,4 @@
-//! Who is asked to prove who he is, at which queues, and what becomes of hosts whose keys go.
+//! Authentication required of hosts, at each queue, and the end of hosts whose keys are removed.
 
 use super::concatenation::{authenticated, authenticated_at, keys, receive, send};
 use super::script::{HOST, HOSTID, NQN, PRIVATE_NQN, STRANGER, Script, config};
@@ -16,7 +16,7 @@ use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a host has for an authentication.
+/// Time of a host for an authentication.
 const TIME: Duration = Duration::from_secs(10);
 
 fn at(seconds: u64) -> Instant {
@@ -27,7 +27,7 @@ fn key(octet: u8) -> DhchapKey {
     DhchapKey::new(Some(Hash::Sha256), &[octet; 32]).unwrap()
 }
 
-/// The host's key is that; others have none.
+/// Returns a configuration in which the host has this key; others have none.
 fn authentication(octet: u8) -> Authentication {
     let keys = Keys { host: Some(key(octet)), controller: None };
     Authentication { keys: BTreeMap::from([(HOST.to_owned(), keys)]), ..Authentication::default() }
@@ -43,17 +43,17 @@ fn admin(script: &mut Script, channel: Channel<'_>, nqn: &str, host: &str) -> Co
     script.connect_over(channel, 0, &data).unwrap()
 }
 
-/// Whom the TLS key of a host is for.
+/// Returns the names for which a host has a TLS key.
 fn secured(host: &str, subsystem: &str) -> SecuredAs {
     SecuredAs { hostnqn: host.to_owned(), subnqn: subsystem.to_owned(), by_generated: false }
 }
 
 #[test]
-fn who_is_asked() {
+fn hosts_that_have_to_authenticate() {
     let plain = || authentication(1);
     let all = Authentication { required: true, ..plain() };
     let one = Authentication { required_at: [NQN.to_owned()].into(), ..plain() };
-    for (authentication, nqn, host, is_asked) in [
+    for (authentication, nqn, host, is_required) in [
         (plain(), NQN, HOST, true),
         (plain(), NQN, STRANGER, false),
         (plain(), DISCOVERY_NQN, HOST, false),
@@ -66,19 +66,19 @@ fn who_is_asked() {
         (Authentication::default(), NQN, HOST, false),
     ] {
         let connected = admin(&mut script(authentication), Channel::Plain, nqn, host);
-        assert_eq!(connected.asked.is_some(), is_asked, "{nqn} {host}");
+        assert_eq!(connected.requirement.is_some(), is_required, "{nqn} {host}");
     }
-    // Where a PSK has to be made nobody is let in without.
+    // If a PSK has to be generated, no host is admitted without.
     let tls_at = [NQN.to_owned()].into();
     let mut script = script(Authentication { tls_at, ..authentication(1) });
-    let asked = admin(&mut script, Channel::Securable, NQN, STRANGER).asked.unwrap();
-    assert_eq!(asked.concatenation, Concatenation::Required);
-    assert_eq!(asked.parties.host_key, None);
+    let requirement = admin(&mut script, Channel::Securable, NQN, STRANGER).requirement.unwrap();
+    assert_eq!(requirement.concatenation, Concatenation::Required);
+    assert_eq!(requirement.parties.host_key, None);
 }
 
-/// Each queue by itself; a key of TLS that somebody has configured is no proof for authentication.
+/// The requirement holds for each queue; a configured TLS key does not replace the authentication.
 #[test]
-fn every_queue_is_asked_whatever_secures_it() {
+fn every_queue_has_to_authenticate_whatever_secures_it() {
     let by_tls = secured(HOST, NQN);
     for channel in [Channel::Plain, Channel::Securable, Channel::Secured(&by_tls)] {
         let former = BTreeMap::from([(HOST.to_owned(), key(9))]);
@@ -88,17 +88,17 @@ fn every_queue_is_asked_whatever_secures_it() {
         script.enable(queue.cntlid);
         let data = ConnectData::new(HOSTID, queue.cntlid, NQN, HOST);
         let lane = script.connect_over(channel, 1, &data).unwrap();
-        for asked in [queue.asked.unwrap(), lane.asked.clone().unwrap()] {
-            assert_eq!(asked.parties.host_key, Some(key(1).transform(HOST)));
-            assert_eq!(asked.former, Some(key(9).transform(HOST)));
+        for requirement in [queue.requirement.unwrap(), lane.requirement.clone().unwrap()] {
+            assert_eq!(requirement.parties.host_key, Some(key(1).transform(HOST)));
+            assert_eq!(requirement.former, Some(key(9).transform(HOST)));
         }
-        // And no I/O queue makes a PSK.
-        assert_eq!(lane.asked.unwrap().concatenation, Concatenation::Refused);
+        // No I/O queue generates a PSK.
+        assert_eq!(lane.requirement.unwrap().concatenation, Concatenation::Refused);
     }
 }
 
-/// Where TLS is allowed nobody is a host with a TLS key because he says so. A host with another key proves himself by
-/// that, and a discovery may look which listeners have TLS.
+/// Where TLS is allowed, a host with a TLS key has to use it: its name alone proves nothing. A host with another key
+/// may authenticate with that, and a discovery may read which listeners have TLS.
 #[test]
 fn a_host_with_a_tls_key_has_to_use_it_or_another_one() {
     let refused = Some(Status::CONNECT_INVALID_HOST.dnr());
@@ -115,9 +115,9 @@ fn a_host_with_a_tls_key_has_to_use_it_or_another_one() {
     }
 }
 
-/// The handshake was made with a key that has gone meanwhile.
+/// The handshake used a key that was removed meanwhile.
 #[test]
-fn a_stream_whose_key_was_removed_is_nobodys() {
+fn a_connection_whose_key_was_removed_is_refused() {
     let mut script = script(Authentication::default());
     let by_tls = secured(HOST, NQN);
     let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
@@ -127,7 +127,7 @@ fn a_stream_whose_key_was_removed_is_nobodys() {
     assert_eq!(script.connect_over(Channel::Secured(&by_tls), 0, &data).err(), None);
 }
 
-/// Queues that end because a key has gone.
+/// Returns the controllers that ended because a key was removed.
 fn ended(script: &mut Script) -> Vec<u16> {
     let close = |event| match event {
         TargetEvent::Close {
@@ -140,7 +140,7 @@ fn ended(script: &mut Script) -> Vec<u16> {
     script.events().into_iter().filter_map(close).collect()
 }
 
-/// Of a host that has no key any more everything ends; that of others, and of one with another key, does not.
+/// Everything ends for a host without a key. Other hosts stay, and so does a host with another key.
 #[test]
 fn hosts_whose_keys_go_end() {
     let mut script = script(authentication(1));
@@ -157,7 +157,7 @@ fn hosts_whose_keys_go_end() {
     assert_eq!(ended(&mut script), [own]);
 }
 
-/// PSKs that were made with a key are good while that is the same.
+/// A PSK generated with a key is valid while the key is the same.
 #[test]
 fn another_key_is_not_the_same() {
     let one = authentication(1);
@@ -169,7 +169,7 @@ fn another_key_is_not_the_same() {
     assert!(!one.has_same_keys(&Authentication { former, ..authentication(1) }, HOST));
 }
 
-/// Keys for one subsystem go before those for all, and are asked for nowhere else.
+/// Keys for one subsystem take precedence over those for all, and are used nowhere else.
 #[test]
 fn a_host_has_keys_of_its_own_at_a_subsystem() {
     let keys = |octet| Some(Keys { host: Some(key(octet)), controller: None });
@@ -180,15 +180,15 @@ fn a_host_has_keys_of_its_own_at_a_subsystem() {
     let mut script = script(authentication(1));
     script.target.apply(&set(HOST, keys(2))).unwrap();
     script.target.apply(&set(STRANGER, keys(3))).unwrap();
-    let mut asks = |nqn, host| {
-        let asked = admin(&mut script, Channel::Plain, nqn, host).asked;
-        asked.map(|asked| asked.parties.host_key.unwrap())
+    let mut required_key = |nqn, host| {
+        let requirement = admin(&mut script, Channel::Plain, nqn, host).requirement;
+        requirement.map(|requirement| requirement.parties.host_key.unwrap())
     };
-    assert_eq!(asks(NQN, HOST), Some(key(2).transform(HOST)));
-    assert_eq!(asks(PRIVATE_NQN, HOST), Some(key(1).transform(HOST)));
-    assert_eq!(asks(NQN, STRANGER), Some(key(3).transform(STRANGER)));
+    assert_eq!(required_key(NQN, HOST), Some(key(2).transform(HOST)));
+    assert_eq!(required_key(PRIVATE_NQN, HOST), Some(key(1).transform(HOST)));
+    assert_eq!(required_key(NQN, STRANGER), Some(key(3).transform(STRANGER)));
     assert_eq!(ended(&mut script), [0; 0]);
-    // One has still the key for all, the other has none.
+    // One host still has the key for all, the other has none.
     let own = admin(&mut script, Channel::Plain, NQN, STRANGER).cntlid;
     script.target.apply(&set(HOST, None)).unwrap();
     assert_eq!(ended(&mut script), [0; 0]);
@@ -197,7 +197,7 @@ fn a_host_has_keys_of_its_own_at_a_subsystem() {
     assert!(!script.target.config().authentication.has_same_keys(&authentication(2), HOST));
 }
 
-/// A session of the host that has to prove who it is.
+/// Returns a session whose host has to authenticate.
 fn authenticating() -> Session {
     let connected = admin(&mut script(authentication(1)), Channel::Plain, NQN, HOST);
     let mut session = Session::new(Settings::default());
@@ -214,7 +214,7 @@ fn command(session: &mut Session, sqe: &Sqe, data: &[u8]) -> (Reaction, usize) {
     (reaction, page.len())
 }
 
-/// Commands whose fields do not fit what they carry are refused, and change nothing.
+/// Commands whose fields do not fit their data are refused, and change nothing.
 #[test]
 fn fields_of_authentication_commands_are_checked() {
     let receive = |length: u32, sgl: u32| {
@@ -246,9 +246,9 @@ fn fields_of_authentication_commands_are_checked() {
     assert!(matches!(reaction, Reaction::Answer(status) if !status.is_success()) && page == 0);
 }
 
-/// Who is connected and begins again has the time of the first message; when he is refused the connection ends at once.
+/// A connected host that authenticates again has the time of the first message; a failure ends the connection at once.
 #[test]
-fn who_begins_again_is_not_believed_for_longer() {
+fn a_repeated_authentication_has_a_deadline() {
     let (mut session, _) = authenticated(NQN, false);
     assert_eq!((session.state(), session.deadline()), (State::Live, None));
     let mut host = Host::new(keys().parties(HOST, NQN), Offer::default(), 8);
@@ -264,10 +264,10 @@ fn who_begins_again_is_not_believed_for_longer() {
 }
 
 #[test]
-fn who_begins_again_needs_the_key_of_now() {
+fn a_repeated_authentication_needs_the_current_key() {
     let (mut session, _) = authenticated(NQN, false);
-    let asked = admin(&mut script(authentication(9)), Channel::Plain, NQN, HOST).asked;
-    session.authenticator().unwrap().renew(*asked.unwrap());
+    let requirement = admin(&mut script(authentication(9)), Channel::Plain, NQN, HOST).requirement;
+    session.authenticator().unwrap().renew(*requirement.unwrap());
     let mut host = host_of(8);
     send(&mut session, &host.negotiate());
     let message = reply(&mut session, &mut host);
@@ -276,21 +276,21 @@ fn who_begins_again_needs_the_key_of_now() {
     assert!(session.authenticates(Instant(200), TIME), "it ends");
 }
 
-/// A message for which something is computed, and its command.
-struct Waiting(Sqe, Vec<u8>, Work);
+/// A message whose computation is pending, with its command.
+struct PendingMessage(Sqe, Vec<u8>, Work);
 
-/// The host sends it, and waits.
-fn begin(session: &mut Session, now: Instant, message: Vec<u8>) -> Waiting {
+/// Sends a message; the host waits for its completion.
+fn begin(session: &mut Session, now: Instant, message: Vec<u8>) -> PendingMessage {
     let fields = fabrics::Authentication::of_nvme(message.len() as u32);
     let sqe = fields.emit(fctype::AUTHENTICATION_SEND);
     let (reaction, _) = command(session, &sqe, &message);
     let Reaction::Compute(work) = reaction else { panic!("{reaction:?}") };
     session.authenticates(now, TIME);
-    Waiting(sqe, message, work)
+    PendingMessage(sqe, message, work)
 }
 
-impl Waiting {
-    /// It has its answer.
+impl PendingMessage {
+    /// Completes the message.
     fn end(self, session: &mut Session, now: Instant) {
         self.2.compute();
         let (reaction, _) = command(session, &self.0, &self.1);
@@ -299,7 +299,7 @@ impl Waiting {
     }
 }
 
-/// What the host replies to a challenge.
+/// Returns the host's reply to a challenge.
 fn reply(session: &mut Session, host: &mut Host) -> Vec<u8> {
     let challenged = host.challenge(&receive(session), &mut |place| place.fill(0x5a)).unwrap();
     challenged.work().unwrap().compute();
@@ -310,10 +310,10 @@ fn host_of(t_id: u16) -> Host {
     Host::new(keys().parties(HOST, NQN), Offer::default(), t_id)
 }
 
-/// It has its time for what it does itself, and one authentication is computed for it besides.
+/// The host has its time for its own part; the computations of one authentication do not count.
 #[test]
-fn a_newcomer_is_given_back_the_time_in_which_it_waits_for_us() {
-    // It has made a PSK, so it stays a newcomer.
+fn an_unauthenticated_host_is_credited_the_time_of_computations() {
+    // The host has generated a PSK, so its connection stays unauthenticated.
     let (mut session, _) = authenticated(NQN, true);
     let mut newcomers = Newcomers::new(TIME);
     newcomers.enter(at(0), 7);
@@ -334,9 +334,9 @@ fn a_newcomer_is_given_back_the_time_in_which_it_waits_for_us() {
     assert!(waiting.2.is_abandoned(), "nothing is computed for a connection that has ended");
 }
 
-/// Nobody is asked about connections that are no newcomers any more, or gone.
+/// Connections that are authenticated or gone are skipped.
 #[test]
-fn only_newcomers_are_overdue() {
+fn only_unauthenticated_connections_are_overdue() {
     let mut newcomers = Newcomers::new(TIME);
     (0..4).for_each(|second| newcomers.enter(at(second), second));
     let spared = |newcomer| match newcomer {
@@ -346,7 +346,7 @@ fn only_newcomers_are_overdue() {
     };
     assert_eq!(newcomers.overdue(at(11), spared), None);
     assert_eq!(newcomers.iter().map(|(_, number)| number).collect::<Vec<_>>(), [2, 1, 3]);
-    // However often something is computed for it for a moment, nobody looks all the time.
+    // However often it waits for short computations, it is not checked all the time.
     assert_eq!(newcomers.overdue(at(12), |_| Some(Duration::from_nanos(1))), None);
     assert!(
         newcomers.deadline().is_some_and(|next| next.since(at(12)) >= Duration::from_millis(10))
@@ -354,7 +354,7 @@ fn only_newcomers_are_overdue() {
 }
 
 #[test]
-fn who_begins_again_is_given_back_that_time_as_well() {
+fn a_repeated_authentication_is_credited_that_time_as_well() {
     let (mut session, _) = authenticated(NQN, false);
     for t_id in [8, 9] {
         let mut host = host_of(t_id);
@@ -373,16 +373,16 @@ fn who_begins_again_is_given_back_that_time_as_well() {
     }
 }
 
-/// A host that waits for us sends nothing, and is there all the same.
+/// A host that waits for a computation sends nothing, and is kept alive all the same.
 #[test]
-fn who_waits_for_us_is_kept_alive() {
+fn a_host_that_waits_for_a_computation_is_kept_alive() {
     let mut script = script(authentication(1));
     let (mut session, _) = authenticated_at(&mut script, NQN, false);
     let after = |seconds| Instant(1_000_000_000) + Duration::from_secs(seconds);
     let waiting = begin(&mut session, after(1), host_of(8).negotiate());
     script.target.handle_timeout(after(5));
     assert_eq!(ended(&mut script), [0; 0]);
-    // It is asked whether its turn has come whenever something was computed.
+    // The waiting command is retried whenever a computation has ended.
     let (reaction, _) = command(&mut session, &waiting.0, &waiting.1);
     assert!(matches!(reaction, Reaction::Wait));
     session.authenticates(after(6), TIME);

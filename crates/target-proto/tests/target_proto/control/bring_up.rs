@@ -1,4 +1,4 @@
-//! What Linux's host does from Connect to disconnect, step by step.
+//! Steps of the Linux host from Connect to disconnect.
 
 use super::script::{CC_ENABLE, NQN, Script};
 use roadtrain_target_proto::{CloseReason, Outcome, TargetEvent};
@@ -108,7 +108,7 @@ fn a_reset_ends_queues_and_requests_but_not_the_controller() {
     script.connect_io(cntlid, 1).unwrap();
 }
 
-/// RDY stays until no lane has a command in a store any more, however the lanes end.
+/// RDY stays until no lane has a command in a store, however the lanes end.
 #[test]
 fn a_reset_is_over_when_no_command_is_in_a_store() {
     let mut script = Script::new();
@@ -116,7 +116,7 @@ fn a_reset_is_over_when_no_command_is_in_a_store() {
     for qid in 1..=3 {
         script.connect_io(cntlid, qid).unwrap();
     }
-    // Its lane ends by Disconnect while commands of it are in a store.
+    // One lane ends by Disconnect with commands in a store.
     let disconnect = fabrics_sqe(fctype::DISCONNECT);
     let ended = script.target.fabrics_command(script.now, cntlid, 3, &disconnect);
     assert_eq!(ended, Outcome::Disconnected);
@@ -124,7 +124,7 @@ fn a_reset_is_over_when_no_command_is_in_a_store() {
     assert_eq!(script.csts(cntlid), 1, "commands may be in a store");
     script.fail(cntlid, Sqe::new(opcode::KEEP_ALIVE, 0), Status::COMMAND_SEQUENCE_ERROR);
     script.target.drained(cntlid);
-    script.target.disconnect(cntlid, 2); // lost before it heard of the reset
+    script.target.disconnect(cntlid, 2); // lost before it learnt of the reset
     assert_eq!(script.csts(cntlid), 1);
     assert!(script.connect_io(cntlid, 4).is_err(), "it is being reset");
     script.target.drained(cntlid);
@@ -146,7 +146,7 @@ fn a_controller_enabled_in_the_middle_of_its_reset_is_ready_after_it() {
     script.connect_io(cntlid, 1).unwrap();
 }
 
-/// The target flushes and says that the shutdown is complete only then.
+/// The target flushes, and reports the shutdown as complete only then.
 #[test]
 fn a_shutdown_waits_for_the_commands_in_a_store() {
     let mut script = Script::new();
@@ -164,14 +164,14 @@ fn a_shutdown_waits_for_the_commands_in_a_store() {
     script.target.quiesced(cntlid, 1);
     assert!(!script.target.quiesce(cntlid));
     script.target.disconnect(cntlid, 2);
-    assert!(!script.target.quiesce(cntlid), "the lane that disconnected is not heard of");
+    assert!(!script.target.quiesce(cntlid), "the disconnected lane has not reported yet");
     script.target.drained(cntlid);
     assert!(script.target.quiesce(cntlid));
-    assert_eq!(script.events(), [], "told once");
+    assert_eq!(script.events(), [], "reported once");
     assert_eq!(script.csts(cntlid) >> 2 & 3, 1);
     script.set_cc(cntlid, CC_ENABLE | 1 << 14);
     assert_eq!(script.csts(cntlid) >> 2 & 3, 2, "shutdown complete");
-    assert!(script.target.quiesce(77), "nobody waits for a controller that is gone");
+    assert!(script.target.quiesce(77), "no command waits for a controller that is gone");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Secure channel concatenation at the target: which connections may make a PSK, and what else they may do.
+//! Secure channel concatenation at the target: connections that may generate a PSK, and the commands allowed on them.
 
 use super::script::{HOST, HOSTID, NQN, PRIVATE_NQN, STRANGER, Script, config};
 use roadtrain_proto::security::dhchap::{Group, Host, Keys, Offer};
@@ -20,7 +20,7 @@ pub(crate) fn keys() -> Keys {
     Keys { host: Some(DhchapKey::new(Some(Hash::Sha256), &[1; 32]).unwrap()), controller: None }
 }
 
-/// The host has a key; the private subsystem requires TLS.
+/// Returns a configuration in which the host has a key, and the private subsystem requires TLS.
 fn authentication() -> Authentication {
     Authentication {
         keys: BTreeMap::from([(HOST.to_owned(), keys())]),
@@ -48,7 +48,7 @@ fn the_answer_to_connect_says_what_is_wanted() {
         (Channel::Plain, NQN, HOST, Ok(AUTHREQ_ATR)),
         (Channel::Securable, NQN, HOST, Ok(AUTHREQ_ATR)),
         (Channel::Securable, NQN, STRANGER, Ok(0)),
-        // Without TLS for the PSK only; whoever has no key is asked for it as well.
+        // Without TLS only the PSK is generated; hosts without a key get the same requirement.
         (Channel::Plain, PRIVATE_NQN, HOST, invalid),
         (Channel::Securable, PRIVATE_NQN, HOST, Ok(BOTH)),
         (Channel::Secured(&generated), PRIVATE_NQN, HOST, Ok(0)),
@@ -58,7 +58,7 @@ fn the_answer_to_connect_says_what_is_wanted() {
         let answer = answer.map(|connected| connected.result & BOTH).map_err(|error| error.status);
         assert_eq!(answer, expected, "{channel:?} {nqn} {host}");
     }
-    // Nobody has a key: nobody could make a PSK.
+    // No host has a key, so none could generate a PSK.
     let mut without = script(Authentication { keys: BTreeMap::new(), ..authentication() });
     for (channel, status) in [
         (Channel::Securable, Status::CONNECT_INVALID_PARAMETERS),
@@ -69,7 +69,7 @@ fn the_answer_to_connect_says_what_is_wanted() {
     }
 }
 
-/// I/O queues make none: they are refused without TLS where that is required.
+/// I/O queues generate no PSK: they are refused without TLS where that is required.
 #[test]
 fn queues_of_io_make_no_psk() {
     let mut script = script(authentication());
@@ -79,7 +79,7 @@ fn queues_of_io_make_no_psk() {
     assert_eq!(lane.unwrap_err(), Status::CONNECT_INVALID_PARAMETERS.dnr());
 }
 
-/// A session of the host, authenticated in the way that it wants.
+/// Returns a session of the host, authenticated with or without a PSK.
 pub(crate) fn authenticated(
     subsystem: &str,
     concatenates: bool,
@@ -87,7 +87,7 @@ pub(crate) fn authenticated(
     authenticated_at(&mut script(authentication()), subsystem, concatenates)
 }
 
-/// The same, of that target.
+/// Returns the same for that target.
 pub(crate) fn authenticated_at(
     script: &mut Script,
     subsystem: &str,
@@ -106,7 +106,7 @@ pub(crate) fn authenticated_at(
     let message = receive(&mut session);
     if let Ok(challenged) = host.challenge(&message, &mut random) {
         challenged.work().unwrap().compute();
-        // Another challenge than the controller's.
+        // A challenge that differs from the controller's.
         let reply = host.reply(&challenged, &mut |place| place.fill(0xa5)).unwrap();
         send(&mut session, &reply);
         let _ = host.success1(&receive(&mut session));
@@ -145,7 +145,7 @@ pub(crate) fn receive(session: &mut Session) -> Vec<u8> {
     page
 }
 
-/// A connection on which a PSK was made is for nothing else.
+/// A connection on which a PSK was generated accepts no other command.
 #[test]
 fn no_command_follows_the_making_of_a_psk() {
     for subsystem in [NQN, PRIVATE_NQN] {
@@ -160,7 +160,7 @@ fn no_command_follows_the_making_of_a_psk() {
     }
 }
 
-/// Who authenticates without is let in where TLS is not required, and nowhere else.
+/// A host that authenticates without a PSK is admitted only where TLS is not required.
 #[test]
 fn without_a_psk_the_subsystem_decides() {
     let (session, psk) = authenticated(NQN, false);

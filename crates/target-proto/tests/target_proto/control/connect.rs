@@ -1,4 +1,4 @@
-//! Connect, right and wrong.
+//! Connect with valid and invalid fields.
 
 use super::script::{
     HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, STRANGER, Script, config, connect_sqe, local,
@@ -12,7 +12,7 @@ use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
 
-/// Status and DW0 (IPO, IATTR) of a Connect that must fail.
+/// Returns status and DW0 (IPO, IATTR) of a Connect that must fail.
 fn refused(result: Result<Connected, ConnectRefused>) -> (Status, u32) {
     let error = result.expect_err("must be refused");
     assert!(error.status.is_dnr() || error.status.is(Status::CONNECT_CONTROLLER_BUSY));
@@ -42,7 +42,7 @@ fn sq_flow_control_can_be_disabled() {
     assert!(!script.connect(connect, &data).unwrap().sq_flow_control);
 }
 
-/// What hosts send that know no classes, urgent (0), is none.
+/// Urgent (0), which hosts without classes send, sets no class.
 #[test]
 fn the_lowest_priority_class_is_bulk() {
     for (priority, class) in
@@ -106,7 +106,7 @@ fn hosts_that_are_not_allowed_are_refused() {
     assert!(script.connect_as(STRANGER, DISCOVERY_NQN).is_ok());
 }
 
-/// Programs that were given no host NQN send an empty one.
+/// Programs without a configured host NQN send an empty one.
 #[test]
 fn an_anonymous_host_may_go_where_any_host_may() {
     let mut script = Script::new();
@@ -128,25 +128,25 @@ fn an_anonymous_host_may_go_where_any_host_may() {
 fn a_refusal_names_the_field_and_its_value() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
-    let told = |result: Result<Connected, ConnectRefused>| {
+    let refusal_text = |result: Result<Connected, ConnectRefused>| {
         let ConnectRefused { field, value, .. } = result.expect_err("must be refused");
         format!("{field} {value}")
     };
-    assert_eq!(told(script.connect_as(HOST, "nqn.x:no")), "SUBNQN \"nqn.x:no\"");
-    assert_eq!(told(script.connect_as("", PRIVATE_NQN)), "HOSTNQN \"\"");
+    assert_eq!(refusal_text(script.connect_as(HOST, "nqn.x:no")), "SUBNQN \"nqn.x:no\"");
+    assert_eq!(refusal_text(script.connect_as("", PRIVATE_NQN)), "HOSTNQN \"\"");
     let stranger = format!("HOSTNQN \"{STRANGER}\"");
-    assert_eq!(told(script.connect_as(STRANGER, PRIVATE_NQN)), stranger);
-    assert_eq!(told(script.connect_io(77, 1)), "CNTLID 77");
-    assert_eq!(told(script.connect_io(cntlid, 129)), "QID 129");
+    assert_eq!(refusal_text(script.connect_as(STRANGER, PRIVATE_NQN)), stranger);
+    assert_eq!(refusal_text(script.connect_io(77, 1)), "CNTLID 77");
+    assert_eq!(refusal_text(script.connect_io(cntlid, 129)), "QID 129");
     let mut data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
-    assert_eq!(told(script.connect(connect_sqe(0, 1024), &data)), "SQSIZE 1024");
+    assert_eq!(refusal_text(script.connect(connect_sqe(0, 1024), &data)), "SQSIZE 1024");
     data.hostid = [0; 16];
-    assert_eq!(told(script.connect(connect_sqe(0, 31), &data)), "HOSTID 0");
+    assert_eq!(refusal_text(script.connect(connect_sqe(0, 31), &data)), "HOSTID 0");
     data.hostid = HOSTID;
-    // What is no text cannot upset a log.
+    // A name that is no text is escaped for the log.
     data.hostnqn.fill(b'\n');
     data.hostnqn[0] = 0xff;
-    let value = told(script.connect(connect_sqe(0, 31), &data));
+    let value = refusal_text(script.connect(connect_sqe(0, 31), &data));
     assert_eq!(value, format!("HOSTNQN \"\\xff{}\"", "\\n".repeat(222)));
 }
 
@@ -167,7 +167,7 @@ fn io_queues_belong_to_their_controller() {
     assert_eq!(try_as(cntlid, NQN, HOST, HOSTID).unwrap().cntlid, cntlid);
 }
 
-/// Some hosts make another HOSTID for each Connect; what counts is the admin queue's.
+/// Some hosts generate another HOSTID for each Connect; that of the admin queue applies.
 #[test]
 fn io_queues_take_the_hostid_of_their_admin_queue() {
     let mut script = Script::new();
@@ -230,9 +230,9 @@ fn controllers_are_limited() {
     assert!(script.connect_as(HOST, NQN).is_ok());
 }
 
-/// A lane that has commands in a store ends late, and would take a queue of the next owner along.
+/// A lane with commands in a store ends late, and would end a queue of the next owner.
 #[test]
-fn an_identifier_is_nobodys_while_something_remains_of_its_last_owner() {
+fn an_identifier_is_not_reused_while_its_last_owner_has_leftovers() {
     let mut config = config();
     (config.limits.cntlid_min, config.limits.cntlid_max) = (1, 3);
     let mut script = Script::with(&config);
@@ -240,10 +240,10 @@ fn an_identifier_is_nobodys_while_something_remains_of_its_last_owner() {
     let (sqe, ends) = (connect_sqe(0, 31).emit(), (local(), RANDOM));
     let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, "nqn.2024-01.test:other");
     let connect = |script: &mut Script, presences: &Presences<u32>| {
-        let remains = |cntlid| presences.remains_of_any(cntlid);
+        let has_leftovers = |cntlid| presences.any_has_leftovers_of(cntlid);
         let (target, now) = (&mut script.target, script.now);
         let connected =
-            target.connect_over(Channel::Plain, now, &sqe, data.as_bytes(), ends, remains);
+            target.connect_over(Channel::Plain, now, &sqe, data.as_bytes(), ends, has_leftovers);
         let granted = connected.and_then(|queue| target.grant(now, &queue).map(|()| queue.cntlid));
         granted.map_err(|refused| refused.status)
     };

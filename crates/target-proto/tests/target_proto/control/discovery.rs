@@ -19,7 +19,7 @@ use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
-/// Generation and entries of the log as a controller shows it.
+/// Returns the generation and the entries of the log as a controller shows it.
 fn log(script: &mut Script, cntlid: u16) -> (u64, Vec<DiscoveryEntry>) {
     let data = script.succeed(cntlid, GetLogPage::new(lid::DISCOVERY, 16 * 1024).emit(0)).data;
     let (header, entries) = DiscoveryLogHeader::ref_from_prefix(&data).unwrap();
@@ -91,7 +91,7 @@ fn every_listener_is_shown_as_the_host_can_reach_it() {
     assert_eq!(entries.len(), 6, "the discovery subsystem is at every address too");
 }
 
-/// Whoever asks in the clear, and has proved nothing, does not learn of what is there with TLS only.
+/// An unauthenticated host on a plain connection does not learn of subsystems with TLS only.
 #[test]
 fn what_needs_tls_is_not_listed_in_the_clear() {
     let authentication =
@@ -139,7 +139,7 @@ fn any_address_of_the_other_family_is_not_shown_as_one_of_this() {
     }
 }
 
-/// A host on Ethernet finds the ports there, and addresses that it could use as well.
+/// A host on Ethernet finds the ports there, and TCP addresses that it could use as well.
 #[test]
 fn ports_on_ethernet_are_shown_to_hosts_on_ethernet() {
     let mut config = config();
@@ -173,7 +173,7 @@ fn ports_on_ethernet_are_shown_to_hosts_on_ethernet() {
     assert_eq!(shown, places.map(both).concat());
     let (over_tcp, _) = connect("192.0.2.7:4420");
     assert!(over_tcp.iter().all(|(place, _)| place.starts_with("3 ")), "{over_tcp:?}");
-    // An interface goes.
+    // An interface is removed.
     let before = log(&mut script, cntlid).0;
     script.target.set_frame_listeners(vec![port(two, Some(7))]);
     let (after, entries) = log(&mut script, cntlid);
@@ -207,7 +207,7 @@ fn log_changed(cntlid: u16, cid: u16) -> TargetEvent {
 }
 
 #[test]
-fn changes_are_told_and_counted() {
+fn changes_are_reported_and_counted() {
     let mut script = Script::new();
     let (cntlid, cid) = listening(&mut script);
     let (before, _) = log(&mut script, cntlid);
@@ -244,7 +244,7 @@ fn a_target_that_departs_takes_its_entries_back() {
     assert_eq!(log(&mut script, cntlid).0, after, "it departs once");
 }
 
-/// Hosts that follow the log would give the paths up that another process is about to serve.
+/// Hosts that follow the log would drop the paths that another process is about to serve.
 #[test]
 fn a_target_that_is_taken_over_leaves_its_entries() {
     let mut script = Script::new();
@@ -281,7 +281,7 @@ fn the_log_refers_to_other_discovery_controllers() {
 }
 
 #[test]
-fn a_change_between_the_pieces_is_told_again() {
+fn a_change_between_the_pieces_is_reported_again() {
     let mut script = Script::new();
     let (cntlid, cid) = listening(&mut script);
     script

@@ -9,7 +9,7 @@ use roadtrain_wire::log::{GetLogPage, lid};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 
-/// A controller with notices enabled and `requests` outstanding; their identifiers.
+/// Connects a controller with notices enabled and `requests` outstanding. Returns their identifiers.
 fn listening(script: &mut Script, requests: u16) -> (u16, Vec<u16>) {
     let cntlid = script.controller(NQN);
     script.succeed(cntlid, SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, 0x900));
@@ -27,7 +27,7 @@ fn namespace_changed(cntlid: u16, cid: u16) -> TargetEvent {
     TargetEvent::EventCompletion { cntlid, cid, status: Status::SUCCESS, result: 0x0004_0002 }
 }
 
-/// Submits a command under an identifier of the caller's.
+/// Submits a command with the caller's identifier.
 fn submit_as(script: &mut Script, cntlid: u16, cid: u16, mut sqe: Sqe) -> Outcome {
     sqe.cid = cid.into();
     script.target.admin_command(script.now, cntlid, &sqe, &[], &mut Vec::new())
@@ -43,7 +43,7 @@ fn changed_list(script: &mut Script, cntlid: u16, rae: bool) -> Vec<u32> {
 }
 
 #[test]
-fn every_change_of_a_namespace_is_told_and_listed() {
+fn every_change_of_a_namespace_is_reported_and_listed() {
     let mut script = Script::new();
     let (cntlid, cids) = listening(&mut script, 3);
     script.target.apply(&[add(NQN, NamespaceConfig::new(2, 64, 9))]).unwrap();
@@ -72,7 +72,7 @@ fn changes_coalesce_until_the_list_is_read() {
     script.target.apply(&[resize(1, 40)]).unwrap();
     assert_eq!(script.events(), [tables_changed()], "still masked");
     assert_eq!(changed_list(&mut script, cntlid, false), [1, 3]);
-    assert_eq!(script.events(), [], "the list has told of it");
+    assert_eq!(script.events(), [], "the list has reported it");
     script.target.apply(&[resize(1, 50)]).unwrap();
     assert_eq!(script.events()[0], namespace_changed(cntlid, cids[1]));
 }
@@ -89,7 +89,7 @@ fn an_event_waits_for_its_request() {
 }
 
 #[test]
-fn every_controller_of_the_subsystem_is_told_and_no_other() {
+fn every_controller_of_the_subsystem_is_notified_and_no_other() {
     let mut script = Script::new();
     let (first, first_cids) = listening(&mut script, 1);
     let (second, second_cids) = listening(&mut script, 1);
@@ -109,7 +109,7 @@ fn every_controller_of_the_subsystem_is_told_and_no_other() {
     assert_eq!(changed_list(&mut script, other, false), [] as [u32; 0]);
 }
 
-/// Hosts end their requests by themselves before they shut a controller down, and use the identifiers again.
+/// Hosts consider their requests ended before they shut a controller down, and reuse the identifiers.
 #[test]
 fn a_command_with_the_identifier_of_a_request_retires_it() {
     let mut script = Script::new();
@@ -119,15 +119,15 @@ fn a_command_with_the_identifier_of_a_request_retires_it() {
     assert_eq!(submit_as(&mut script, cntlid, cids[0], get), done);
     script.target.apply(&[resize(1, 77)]).unwrap();
     assert_eq!(script.events(), [namespace_changed(cntlid, cids[1]), tables_changed()]);
-    // A request may take the identifier of another one, and is one request then.
+    // A request may take the identifier of another one, and replaces it.
     let (other, cids) = listening(&mut script, 1);
     let request = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
     assert_eq!(submit_as(&mut script, other, cids[0], request), Outcome::Pending);
-    for (blocks, told) in [(78, vec![namespace_changed(other, cids[0])]), (79, vec![])] {
+    for (blocks, reported) in [(78, vec![namespace_changed(other, cids[0])]), (79, vec![])] {
         script.target.apply(&[resize(1, blocks)]).unwrap();
         let mut events = script.events();
         assert_eq!(events.pop(), Some(tables_changed()));
-        assert_eq!(events, told);
+        assert_eq!(events, reported);
         changed_list(&mut script, other, false);
     }
 }

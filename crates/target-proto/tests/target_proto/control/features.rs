@@ -17,7 +17,7 @@ fn get(fid: u8, select: u32) -> Sqe {
     sqe
 }
 
-/// (feature, default, changeable) of what has no data.
+/// (feature, default, changeable) of features without data.
 const PLAIN: [(u8, u64, bool); 10] = [
     (fid::ARBITRATION, 7, false),
     (fid::POWER_MANAGEMENT, 0, false),
@@ -32,7 +32,7 @@ const PLAIN: [(u8, u64, bool); 10] = [
 ];
 
 #[test]
-fn every_feature_tells_default_saved_and_capabilities() {
+fn every_feature_reports_default_saved_and_capabilities() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
     for (fid, default, changeable) in PLAIN {
@@ -111,7 +111,7 @@ fn temperature_thresholds_are_kept() {
     assert_eq!(script.succeed(cntlid, with(DEFAULT, 0)).result, 0x157);
     script.succeed(cntlid, set(0xf << 16 | 0x160)); // every temperature there is
     assert_eq!(script.succeed(cntlid, with(0, 0)).result, 0x160);
-    // Sensors that are not there, reserved fields, hysteresis.
+    // Missing sensors, reserved fields, hysteresis.
     for wrong in [1 << 16, 8 << 16, 9 << 16, 2 << 20, 3 << 20] {
         script.fail(cntlid, set(wrong | 1), Status::INVALID_FIELD);
         script.fail(cntlid, with(0, wrong), Status::INVALID_FIELD);
@@ -127,8 +127,8 @@ fn temperature_thresholds_are_kept() {
 fn queues_are_granted_before_there_are_any() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
-    for asked in [0, 0x0001_0001, 0x00ff_00ff, 0xfffe_fffe] {
-        let sqe = SetFeatures::emit(fid::NUMBER_OF_QUEUES, asked);
+    for requested in [0, 0x0001_0001, 0x00ff_00ff, 0xfffe_fffe] {
+        let sqe = SetFeatures::emit(fid::NUMBER_OF_QUEUES, requested);
         assert_eq!(script.succeed(cntlid, sqe).result, 0x007f_007f);
     }
     for wrong in [0xffff, 0xffff_0000, 0xffff_ffff] {

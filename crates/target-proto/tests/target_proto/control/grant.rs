@@ -1,4 +1,5 @@
-//! State is granted at proof: what hosts that have proved nothing cannot take, and who is let in no more.
+//! State is granted after authentication: limits of unauthenticated hosts, and the end of controllers that are not
+//! admitted any more.
 
 use super::script::{
     HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, STRANGER, Script, config, connect_sqe, local,
@@ -21,7 +22,7 @@ fn keys() -> BTreeMap<String, Keys> {
     BTreeMap::from([(HOST.to_owned(), keys)])
 }
 
-/// The host has a key, and every host needs one.
+/// Returns a configuration in which the host has a key, and every host needs one.
 fn required() -> TargetConfig {
     let authentication =
         Authentication { keys: keys(), required: true, ..Authentication::default() };
@@ -32,12 +33,12 @@ fn data(nqn: &str, host: &str, cntlid: u16) -> ConnectData {
     ConnectData::new(HOSTID, cntlid, nqn, host)
 }
 
-/// A Connect that claims to be of a host, and proves nothing.
+/// Connects without authentication: returns the claim.
 fn claim(script: &mut Script, qid: u16, data: &ConnectData) -> Connected {
     script.claim_over(Channel::Plain, qid, data).unwrap()
 }
 
-/// A queue whose host proves who it is: the field to blame if that is not enough.
+/// Grants a queue after authentication. Returns the wrong field of a refusal.
 fn prove(script: &mut Script, queue: &Connected) -> Result<(), &'static str> {
     script.target.grant(script.now, queue).map_err(|refused| refused.field)
 }
@@ -57,12 +58,12 @@ fn claims_take_nothing_of_a_hosts_share() {
     script.enable(own.cntlid);
     let lane = claim(&mut script, 1, &data(NQN, HOST, own.cntlid));
     assert_eq!(prove(&mut script, &lane), Ok(()));
-    // Its own share counts, after the proof.
+    // The host's own share counts, after authentication.
     let second = claim(&mut script, 0, &admin);
     assert_eq!(prove(&mut script, &second), Err("connections of the host"));
 }
 
-/// Identifiers of controllers that are claimed make room, the oldest first.
+/// Claimed controller identifiers give way to new claims, the oldest first.
 #[test]
 fn claims_keep_no_identifier_from_others() {
     let mut config = required();
@@ -78,7 +79,7 @@ fn claims_keep_no_identifier_from_others() {
     assert_eq!(claim(&mut script, 0, &admin).cntlid, second.cntlid);
     assert_eq!(prove(&mut script, &second), Err("CNTLID"), "its connection is over");
     assert_eq!(prove(&mut script, &third), Ok(()));
-    // Controllers make no room.
+    // Controllers do not give way.
     let last = claim(&mut script, 0, &admin);
     assert_eq!(prove(&mut script, &last), Ok(()));
     let full = script.claim_over(Channel::Plain, 0, &admin).map_err(|refused| refused.field);
@@ -96,7 +97,7 @@ fn a_claimed_queue_is_still_its_owners() {
     let own = claim(&mut script, 1, &lane);
     assert_eq!(prove(&mut script, &own), Ok(()));
     assert_eq!(prove(&mut script, &other), Err("QID"), "which is connected");
-    // Its end is not the owner's.
+    // The end of the refused claim does not affect the owner's queue.
     script.target.withdraw(&other);
     assert_eq!(script.target.controllers().map(|one| one.io_queues).sum::<usize>(), 1);
 }
@@ -119,7 +120,7 @@ fn a_claimed_queue_keeps_no_controller_alive() {
     assert!(script.events().contains(&closed));
 }
 
-/// Another controller has the identifier by the time of the proof, or none.
+/// Another controller has the identifier by the end of the authentication, or none.
 #[test]
 fn a_proof_is_for_the_controller_that_was_named() {
     let mut config = required();
@@ -138,7 +139,7 @@ fn a_proof_is_for_the_controller_that_was_named() {
     assert_eq!((next.cntlid, prove(&mut script, &lane)), (queue.cntlid, Err("CNTLID")));
 }
 
-/// A key that has changed meanwhile is not the one that was proved; nor is a host that may not come any more let in.
+/// An authentication with a key that has changed meanwhile is void, and a host that lost its access is refused.
 #[test]
 fn a_proof_counts_as_the_target_is_by_then() {
     let other = Keys { host: DhchapKey::new(Some(Hash::Sha256), &[2; 32]).ok(), controller: None };
@@ -154,8 +155,8 @@ fn a_proof_counts_as_the_target_is_by_then() {
     }
 }
 
-/// Where a proof is needed, every Connect is answered alike before it: which subsystems, hosts and controllers there are
-/// is nobody's business. The reason is in the log, after the proof as before.
+/// Where authentication is required, every Connect completes alike before it: unauthenticated hosts do not learn which
+/// subsystems, hosts and controllers exist. The log has the reason, as after the authentication.
 #[test]
 fn before_the_proof_every_connect_is_answered_alike() {
     let all = required();
@@ -190,19 +191,23 @@ fn before_the_proof_every_connect_is_answered_alike() {
         let queue = claim(&mut script, qid, &data);
         assert_eq!(queue.result & !0xffff, AUTHREQ_ATR, "{what}");
         assert_eq!(queue.refusal().map(|refused| refused.field), field, "{what}");
-        let asked = queue.asked.clone().unwrap();
-        assert_eq!(asked.concatenation, Concatenation::Refused, "{what}");
-        assert_eq!(asked.parties.host_key.is_some(), field.is_none(), "{what}: the key that fits");
+        let requirement = queue.requirement.clone().unwrap();
+        assert_eq!(requirement.concatenation, Concatenation::Refused, "{what}");
+        assert_eq!(
+            requirement.parties.host_key.is_some(),
+            field.is_none(),
+            "{what}: the key that fits"
+        );
         assert_eq!(prove(&mut script, &queue).err(), field, "{what}");
         assert!(script.target.controllers().count() <= 2, "{what}");
     }
-    // Where no proof is needed a host is told at once.
+    // If no authentication is required, the host gets the reason at once.
     let mut open = Script::new();
     let refused = open.claim_over(Channel::Plain, 0, &data(NOWHERE, HOST, CNTLID_DYNAMIC));
     assert_eq!(refused.map(|queue| queue.cntlid).map_err(|one| one.field), Err("SUBNQN"));
 }
 
-/// To a host without TLS a subsystem that needs it is not there.
+/// A subsystem that requires TLS is not visible to a host without TLS.
 #[test]
 fn without_tls_a_subsystem_that_needs_it_is_not_there() {
     let authentication =
@@ -216,24 +221,24 @@ fn without_tls_a_subsystem_that_needs_it_is_not_there() {
     assert_eq!(answer(NQN), answer(NOWHERE));
 }
 
-/// A controller that was let in, and a change.
-struct Change {
+/// A granted controller, and a change of the configuration.
+struct AdmissionChange {
     what: &'static str,
     nqn: &'static str,
-    /// It has proved who it is.
+    /// True if its host is authenticated.
     proves: bool,
     authentication: Authentication,
     tls: TlsUse,
-    /// It has a key for TLS by then.
+    /// True if its host has a key for TLS after the change.
     has_tls_key: bool,
     ends: bool,
 }
 
-/// What would not be let in any more as it was ends; everything else goes on.
+/// A controller that would not be admitted any more ends; all others stay.
 #[test]
 fn a_change_ends_what_would_not_be_let_in_any_more() {
     let none = Authentication::default;
-    let stays = Change {
+    let stays = AdmissionChange {
         what: "nothing",
         nqn: NQN,
         proves: false,
@@ -248,7 +253,7 @@ fn a_change_ends_what_would_not_be_let_in_any_more() {
     let keyed = Authentication { keys: keys(), ..none() };
     let change = |what, authentication: &Authentication, ends| {
         let authentication = authentication.clone();
-        Change { what, authentication, ends, ..stays }
+        AdmissionChange { what, authentication, ends, ..stays }
     };
     let allowed = TlsUse::Allowed;
     let changes = [
@@ -256,16 +261,22 @@ fn a_change_ends_what_would_not_be_let_in_any_more() {
         change("a proof of everybody", &all, true),
         change("a proof at its subsystem", &at(NQN), true),
         change("a proof elsewhere", &at(PRIVATE_NQN), false),
-        Change { proves: true, ..change("it has proved it", &all, false) },
-        Change { nqn: DISCOVERY_NQN, ..change("discovery by anybody", &keyed, false) },
-        Change { nqn: DISCOVERY_NQN, ..change("discovery", &all, true) },
+        AdmissionChange { proves: true, ..change("it has proved it", &all, false) },
+        AdmissionChange { nqn: DISCOVERY_NQN, ..change("discovery by anybody", &keyed, false) },
+        AdmissionChange { nqn: DISCOVERY_NQN, ..change("discovery", &all, true) },
         change("TLS at its subsystem", &tls_at(NQN), true),
         change("TLS elsewhere", &tls_at(PRIVATE_NQN), false),
-        Change { proves: true, ..change("TLS, though it has proved it", &tls_at(NQN), true) },
-        Change { tls: TlsUse::Required, ..change("TLS at its listener", &none(), true) },
-        Change { tls: allowed, ..change("TLS for those who like", &none(), false) },
-        Change { tls: allowed, has_tls_key: true, ..change("its TLS key", &none(), true) },
-        Change { has_tls_key: true, ..change("a TLS key for another listener", &none(), false) },
+        AdmissionChange {
+            proves: true,
+            ..change("TLS, though it has proved it", &tls_at(NQN), true)
+        },
+        AdmissionChange { tls: TlsUse::Required, ..change("TLS at its listener", &none(), true) },
+        AdmissionChange { tls: allowed, ..change("TLS for those who like", &none(), false) },
+        AdmissionChange { tls: allowed, has_tls_key: true, ..change("its TLS key", &none(), true) },
+        AdmissionChange {
+            has_tls_key: true,
+            ..change("a TLS key for another listener", &none(), false)
+        },
         stays,
     ];
     for change in &changes {
@@ -288,7 +299,7 @@ fn a_change_ends_what_would_not_be_let_in_any_more() {
     }
 }
 
-/// One queue that came without is enough to end its controller, though the admin queue has TLS.
+/// One plain queue is enough to end its controller, though the admin queue has TLS.
 #[test]
 fn a_plain_queue_of_a_secured_controller_ends_it() {
     let by = SecuredAs { hostnqn: HOST.into(), subnqn: NQN.into(), by_generated: false };
@@ -299,7 +310,7 @@ fn a_plain_queue_of_a_secured_controller_ends_it() {
     script.enable(cntlid);
     script.connect_over(Channel::Plain, 1, &data(NQN, HOST, cntlid)).unwrap();
     let tls_at = Authentication { tls_at: [NQN.to_owned()].into(), ..Authentication::default() };
-    // A queue that has ended is no matter.
+    // A queue that has ended does not count.
     script.target.disconnect(cntlid, 1);
     script.connect_over(Channel::Secured(&by), 1, &data(NQN, HOST, cntlid)).unwrap();
     script.target.apply(&[Operation::SetAuthentication(tls_at.clone())]).unwrap();
@@ -310,7 +321,7 @@ fn a_plain_queue_of_a_secured_controller_ends_it() {
     assert_eq!(script.target.controllers().count(), 0);
 }
 
-/// A Connect with a random number that nobody can guess is not part of what is said here.
+/// Wrong fields of a Connect reveal nothing, and are refused at once.
 #[test]
 fn a_connect_whose_fields_are_wrong_is_refused_at_once() {
     let mut script = Script::with(&required());
@@ -324,7 +335,7 @@ fn a_connect_whose_fields_are_wrong_is_refused_at_once() {
     assert_eq!(refused.map(|queue| queue.cntlid).map_err(|one| one.status), Err(status));
 }
 
-/// A target where two hosts have keys.
+/// Returns a target at which two hosts have keys.
 fn two_hosts() -> Script {
     let mut keys = keys();
     keys.insert(STRANGER.to_owned(), keys[HOST].clone());
@@ -332,7 +343,7 @@ fn two_hosts() -> Script {
     Script::with(&TargetConfig { authentication, ..config() })
 }
 
-/// A host connects and leaves: the field for which it is refused.
+/// Connects and disconnects a host. Returns the wrong field of a refusal.
 fn visit(script: &mut Script, host: &str, hostid: [u8; 16], nqn: &str) -> Result<(), &'static str> {
     let data = ConnectData::new(hostid, CNTLID_DYNAMIC, nqn, host);
     let queue = claim(script, 0, &data);
@@ -341,7 +352,7 @@ fn visit(script: &mut Script, host: &str, hostid: [u8; 16], nqn: &str) -> Result
     proved
 }
 
-/// Reservations go by HOSTID: the one of a host that has proved who it is is nobody else's, also while it is away.
+/// Reservations use HOSTID: that of an authenticated host is reserved for it, also while it is away.
 #[test]
 fn the_identifier_of_a_proved_host_is_its_own() {
     let mut script = two_hosts();
@@ -356,7 +367,7 @@ fn the_identifier_of_a_proved_host_is_its_own() {
     assert_eq!(connect(STRANGER, other, NQN), Ok(()));
     assert_eq!(connect(HOST, other, NQN), Err("HOSTID"));
     assert_eq!(connect(HOST, own, NQN), Ok(()));
-    // With its key it loses what it has proved by it.
+    // A host without a key loses its bound identifiers.
     let mut keyless = script.target.config().authentication.clone();
     keyless.keys.remove(HOST);
     script.target.apply(&[Operation::SetAuthentication(keyless)]).unwrap();
@@ -364,7 +375,7 @@ fn the_identifier_of_a_proved_host_is_its_own() {
     assert_eq!(prove(&mut script, &queue), Ok(()));
 }
 
-/// Another subsystem has reservations of its own: who has proved itself there keeps nobody from this one.
+/// Another subsystem has reservations of its own: an authenticated host there excludes no host here.
 #[test]
 fn an_identifier_is_bound_at_its_subsystem_only() {
     let mut script = two_hosts();
@@ -374,14 +385,14 @@ fn an_identifier_is_bound_at_its_subsystem_only() {
     assert_eq!(visit(&mut script, STRANGER, HOSTID, second), Ok(()));
     assert_eq!(visit(&mut script, HOST, HOSTID, NQN), Ok(()), "which has never been there");
     assert_eq!(visit(&mut script, HOST, HOSTID, second), Err("HOSTID"));
-    // What is bound goes with the subsystem.
+    // Bound identifiers are removed with the subsystem.
     let remove = Operation::RemoveSubsystem { nqn: second.to_owned() };
     script.target.apply(&[remove, add]).unwrap();
     assert_eq!(visit(&mut script, HOST, HOSTID, second), Ok(()));
     assert_eq!(visit(&mut script, STRANGER, HOSTID, NQN), Err("HOSTID"));
 }
 
-/// Nothing of it outlives the target: the first proof after a start binds again, whichever host comes first.
+/// Bindings do not outlive the target: the first authentication after a start binds again, whichever host comes first.
 #[test]
 fn a_restart_locks_no_host_out() {
     for order in [[HOST, STRANGER], [STRANGER, HOST]] {

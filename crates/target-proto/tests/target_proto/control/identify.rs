@@ -1,4 +1,4 @@
-//! Identify: every page, its fields, and what is refused.
+//! Identify: all data structures, their fields, and refusals.
 
 use super::script::{NQN, Script, add, config};
 use roadtrain_proto::block_limits::BlockLimits;
@@ -89,7 +89,7 @@ fn namespaces_are_described() {
 }
 
 #[test]
-fn what_a_store_is_good_at_is_told() {
+fn block_limits_of_a_store_are_reported() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
     let limits = BlockLimits {
@@ -210,13 +210,13 @@ fn command_set_pages_are_the_nvm_command_sets() {
             script.fail(cntlid, with_csi(cns, 1, csi), Status::INVALID_COMMAND_SET);
         }
     }
-    // Hosts find out so which command sets there are: the error log shows none of it.
+    // Hosts probe the command sets like this: the error log shows none of it.
     let errors = script.succeed(cntlid, GetLogPage::new(lid::ERROR, 64).emit(NSID_ALL));
     assert!(errors.data.iter().all(|&byte| byte == 0));
 }
 
 #[test]
-fn command_sets_are_told_of_this_controller_only() {
+fn command_sets_are_reported_for_this_controller_only() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
     let of = |cntid: u16| {

@@ -1,4 +1,4 @@
-//! Keep Alive Timer: what restarts it, and what its end does.
+//! Keep Alive Timer: its restarts, and the effect of its expiry.
 
 use super::script::{HOST, HOSTID, NQN, Script, connect_sqe};
 use roadtrain_target_proto::{CloseReason, TargetEvent};
@@ -14,7 +14,7 @@ fn expired(cntlid: u16, qid: u16) -> TargetEvent {
     TargetEvent::Close { cntlid, qid, reason: CloseReason::KeepAliveExpired }
 }
 
-/// Wakes the target whenever it asks for it, until something happens or no timer runs.
+/// Wakes the target at each timeout, until it has events or no timer runs.
 fn wait_for_timeout(script: &mut Script) -> Vec<TargetEvent> {
     while let Some(at) = script.target.poll_timeout() {
         assert!(at >= script.now, "a timer that runs is not in the past");
@@ -77,7 +77,7 @@ fn io_traffic_keeps_the_controller_alive() {
     assert_eq!(wait_for_timeout(&mut script), [expired(cntlid, 1), expired(cntlid, 0)]);
 }
 
-/// A target that stood still has not checked the timer: what was received before does not count.
+/// A suspended target has not checked the timer: earlier traffic does not count.
 #[test]
 fn a_timer_that_was_not_checked_for_two_periods_has_expired() {
     for (periods, lives) in [(5 * SECOND, true), (10 * SECOND, false)] {
@@ -93,7 +93,7 @@ fn a_timer_that_was_not_checked_for_two_periods_has_expired() {
     }
 }
 
-/// Nor does a command whose lane has not checked the timers.
+/// A command does not count either if its lane has not checked the timers.
 #[test]
 fn a_command_after_two_periods_does_not_restart_the_timer() {
     let mut script = Script::new();

@@ -1,4 +1,4 @@
-//! Get LBA Status: what of it the control plane decides.
+//! Get LBA Status: the checks of the control plane.
 
 use super::script::{HOST, HOSTID, NQN, Script, add, config, connect_sqe, remove, resize};
 use roadtrain_target_proto::{LookUp, NamespaceConfig, Outcome};
@@ -8,13 +8,13 @@ use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::time::Duration;
 
-/// Namespace 1 has so many blocks of 512 octets, namespace 3 has 1000 of 4096.
+/// Blocks of namespace 1, 512 bytes each; namespace 3 has 1000 of 4096 bytes.
 const BLOCKS: u64 = 0x10_0000;
 
 const GET: GetLbaStatus =
     GetLbaStatus { slba: 0, blocks: None, bytes: 4096, action: action::ALLOCATED };
 
-/// What a store is to be asked.
+/// Returns the query for a store.
 fn wanted(script: &mut Script, cntlid: u16, sqe: Sqe) -> Result<LookUp, Status> {
     match script.target.admin_command(script.now, cntlid, &sqe, &[], &mut Vec::new()) {
         Outcome::LookUp(wanted) => Ok(wanted),
@@ -108,13 +108,13 @@ fn changes_of_a_namespace_count_at_once() {
     script.target.apply(&[remove(1)]).unwrap();
     let gone = Err(Status::INVALID_NAMESPACE.dnr());
     assert_eq!(wanted(&mut script, cntlid, GET.emit(1)), gone);
-    // Another one has come there, and the host has not learnt that the first one went.
+    // Another namespace was added there, and the host has not learnt of the removal.
     script.target.apply(&[add(NQN, NamespaceConfig::new(1, 64, 9))]).unwrap();
     assert_eq!(wanted(&mut script, cntlid, GET.emit(1)), gone);
 }
 
 #[test]
-fn whoever_does_not_know_calls_everything_allocated() {
+fn unknown_blocks_are_reported_as_allocated() {
     let list = |blocks, bytes| {
         let mut octets = vec![0xee; bytes];
         let (bytes, patience) = (bytes as u32, Duration::ZERO);

@@ -71,7 +71,7 @@ fn wrong_fields_are_refused() {
 }
 
 #[test]
-fn what_is_supported_is_told_and_so() {
+fn supported_pages_are_reported_and_no_others() {
     let mut script = Script::new();
     for (nqn, expected) in [
         (NQN, &PAGES.map(|(lid, _)| lid)[..]),
@@ -81,25 +81,25 @@ fn what_is_supported_is_told_and_so() {
         let answer = script.succeed(cntlid, GetLogPage::new(lid::SUPPORTED, 1024).emit(0));
         let table: &EffectsTable = answer.page();
         for lid in 0..=255 {
-            let told = table.entries[usize::from(lid)].get() & 1 != 0;
+            let reported = table.entries[usize::from(lid)].get() & 1 != 0;
             let get = GetLogPage::new(lid, 16).emit(0);
             let is_there = script.submit(cntlid, get).unwrap().status.is_success();
-            assert_eq!((told, is_there), (expected.contains(&lid), told), "{nqn} {lid:#x}");
+            assert_eq!((reported, is_there), (expected.contains(&lid), reported), "{nqn} {lid:#x}");
         }
     }
 }
 
 #[test]
-fn effects_tell_the_commands_and_features_there_are() {
+fn effects_report_the_supported_commands_and_features() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
     let answer = script.succeed(cntlid, GetLogPage::new(lid::COMMAND_EFFECTS, 4096).emit(0));
     let log: &CommandEffectsLog = answer.page();
     for opcode in 0..=255u8 {
-        let told = log.admin[usize::from(opcode)].get() & 1 != 0;
+        let reported = log.admin[usize::from(opcode)].get() & 1 != 0;
         let answer = script.submit(cntlid, Sqe::new(opcode, 0));
         let unknown = answer.is_some_and(|answer| answer.status.is(Status::INVALID_OPCODE));
-        assert_eq!(told, !unknown && opcode != 0x7f, "{opcode:#x}");
+        assert_eq!(reported, !unknown && opcode != 0x7f, "{opcode:#x}");
     }
     let io: Vec<usize> = (0..256).filter(|&opcode| log.io[opcode].get() & 1 != 0).collect();
     assert_eq!(io, [0, 1, 2, 4, 5, 8, 9, 0xc, 0xd, 0xe, 0x11, 0x15, 0x19]);
@@ -109,11 +109,11 @@ fn effects_tell_the_commands_and_features_there_are() {
     let answer = script.succeed(cntlid, GetLogPage::new(lid::FEATURE_EFFECTS, 1024).emit(0));
     let table: &EffectsTable = answer.page();
     for fid in 0..=255u8 {
-        let told = table.entries[usize::from(fid)].get() & 1 != 0;
+        let reported = table.entries[usize::from(fid)].get() & 1 != 0;
         let mut capabilities = Sqe::new(opcode::GET_FEATURES, 0);
         capabilities.cdw10 = (u32::from(fid) | 3 << 8).into();
         let is_there = script.submit(cntlid, capabilities).unwrap().status.is_success();
-        assert_eq!(told, is_there, "{fid:#x}");
+        assert_eq!(reported, is_there, "{fid:#x}");
     }
 }
 

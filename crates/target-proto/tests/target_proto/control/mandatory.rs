@@ -1,4 +1,4 @@
-//! What a controller of each kind must have (NVMe Base 2.1, section 3.1.3), as docs/reference/conformance.md lists it.
+//! Mandatory functions of each kind of controller (NVMe Base 2.1, section 3.1.3), as in docs/reference/conformance.md.
 
 use super::script::{NQN, Script};
 use roadtrain_wire::fabrics::{DISCOVERY_NQN, Property, PropertySize, property};
@@ -12,13 +12,13 @@ const FEATURES_IO: [u8; 8] = [
     fid::ARBITRATION,
     fid::POWER_MANAGEMENT,
     fid::TEMPERATURE_THRESHOLD,
-    fid::VOLATILE_WRITE_CACHE, // there is one
+    fid::VOLATILE_WRITE_CACHE, // there is a cache
     fid::NUMBER_OF_QUEUES,
     fid::ASYNC_EVENT_CONFIG,
     fid::KEEP_ALIVE_TIMER,
-    fid::COMMAND_SET_PROFILE, // CAP.CSS says that there are command sets to choose
+    fid::COMMAND_SET_PROFILE, // CAP.CSS reports selectable command sets
 ];
-/// Of the NVM command set.
+/// Features of the NVM command set.
 const FEATURES_NVM: [u8; 2] = [fid::ERROR_RECOVERY, fid::WRITE_ATOMICITY];
 const FEATURES_DISCOVERY: [u8; 2] = [fid::ASYNC_EVENT_CONFIG, fid::KEEP_ALIVE_TIMER];
 
@@ -28,7 +28,7 @@ const PAGES_IO: [(u8, u32); 7] = [
     (lid::SMART, 512),
     (lid::FIRMWARE_SLOT, 512),
     (lid::COMMAND_EFFECTS, 4096),
-    (lid::ANA, 4096), // CMIC says that there is ANA
+    (lid::ANA, 4096), // CMIC reports ANA
     (lid::FEATURE_EFFECTS, 1024),
 ];
 const PAGES_DISCOVERY: [(u8, u32); 3] =
@@ -70,7 +70,7 @@ fn has(
     }
     script.succeed(cntlid, Sqe::new(opcode::KEEP_ALIVE, 0));
     assert_eq!(script.submit(cntlid, Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0)), None);
-    // Known, though wrong: Set Features of a feature that there is not.
+    // The command is known: Set Features of an unknown feature fails.
     script.fail(cntlid, Sqe::new(opcode::SET_FEATURES, 0), Status::INVALID_FIELD);
     for (offset, size) in [
         (property::CAP, PropertySize::Eight),
@@ -95,7 +95,7 @@ fn io_controllers_have_what_is_mandatory() {
     sqe.set_transport(4096);
     let answer = script.succeed(cntlid, sqe);
     let page: &IdentifyController = answer.page();
-    // What a controller of this version may not leave at 0.
+    // A controller of this version must not report 0 here.
     assert_eq!((page.wctemp.get(), page.cctemp.get()), (0x157, 0x161));
     assert!(page.kas.get() > 0 && page.maxcmd.get() > 0 && page.cntrltype == 1);
 }

@@ -1,4 +1,4 @@
-//! Subsystems, namespaces and allow-lists that change while hosts are connected.
+//! Changes of subsystems, namespaces and allow-lists while hosts are connected.
 
 use super::script::{
     HOST, NQN, PRIVATE_NQN, STRANGER, Script, add, config, remove, remove_subsystem, resize,
@@ -178,7 +178,7 @@ fn a_new_configuration_is_applied_as_a_difference() {
     assert_eq!(nsids(&script), [1, 9], "nothing has changed");
 }
 
-/// Makes what is exported `wanted`; what it took.
+/// Applies the differences to `wanted`. Returns the operations.
 fn apply(script: &mut Script, wanted: &TargetConfig) -> Result<Vec<Operation>, ConfigError> {
     let operations = script.target.config().operations_to(wanted);
     script.target.apply(&operations)?;
@@ -197,7 +197,7 @@ fn served(script: &Script, cntlid: u16) -> Vec<u32> {
     table.iter().map(|(nsid, _)| nsid).collect()
 }
 
-/// Long enough for what is to appear; the controllers are kept alive.
+/// Waits long enough for namespaces to appear; the controllers are kept alive.
 fn appear(script: &mut Script, kept: &[u16]) {
     for _ in 0..2 {
         script.wait(Duration::from_secs(3));
@@ -209,7 +209,7 @@ fn appear(script: &mut Script, kept: &[u16]) {
     script.target.handle_timeout(script.now);
 }
 
-/// The configuration with another store behind namespace 1.
+/// Returns the configuration with another store behind namespace 1.
 fn other_store() -> TargetConfig {
     let mut config = config();
     config.subsystems[0].namespaces[0].id = Some(NamespaceId::of_store(7));
@@ -233,7 +233,7 @@ fn another_store_under_an_nsid_is_a_namespace_that_goes_and_another_that_comes()
         assert_eq!(
             served(&script, cntlid),
             [3],
-            "a host that has not looked yet would write there"
+            "a host that has not read the list yet would write there"
         );
         script.wait(Duration::from_secs(4));
         script.succeed(cntlid, Sqe::new(opcode::KEEP_ALIVE, 0));
@@ -244,7 +244,7 @@ fn another_store_under_an_nsid_is_a_namespace_that_goes_and_another_that_comes()
     assert_eq!(served(&script, cntlid), [3], "the host has seen it, and needs time to act on it");
     assert!(!has_changed(&mut script));
     appear(&mut script, &[cntlid]);
-    assert!(has_changed(&mut script), "lanes are told");
+    assert!(has_changed(&mut script), "lanes are notified");
     assert_eq!((served(&script, cntlid), active(&mut script, cntlid)), (vec![1, 3], vec![1, 3]));
     let later = script.controller(NQN);
     apply(&mut script, &config()).unwrap();
@@ -265,8 +265,8 @@ fn what_comes_under_the_nsid_of_one_that_went_is_not_mistaken_for_it() {
     assert_eq!(served(&script, cntlid), [1, 3]);
 }
 
-/// A host with two paths would add the new namespace on one while it has the old one on the other.
-/// What a host still sends to blocks that went and are there again is meant for them.
+/// A host with two paths would add the new namespace on one while it has the old one on the other. Later writes of a
+/// host to removed blocks that return are meant for them.
 #[test]
 fn the_same_blocks_are_back_when_the_host_has_seen_that_they_went() {
     let id = |number| Some(NamespaceId::of_store(number));
@@ -302,11 +302,11 @@ fn a_namespace_appears_on_all_paths_of_a_host_together() {
     let all = [paths[0], paths[1], stranger];
     appear(&mut script, &all);
     let now = |script: &Script| paths.map(|path| served(script, path));
-    assert_eq!(now(&script), [[3], [3]], "the second path has not looked");
+    assert_eq!(now(&script), [[3], [3]], "the second path has not read the list");
     assert_eq!(served(&script, stranger), [1, 3], "others do not wait for it");
     script.target.disconnect(paths[1], 0);
     appear(&mut script, &[paths[0], stranger]);
-    assert_eq!(served(&script, paths[0]), [1, 3], "a path that is gone holds nobody up");
+    assert_eq!(served(&script, paths[0]), [1, 3], "a path that is gone delays no other path");
 }
 
 #[test]

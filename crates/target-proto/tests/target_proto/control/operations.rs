@@ -1,4 +1,4 @@
-//! Changes as values: what makes one configuration another, and that a list that fails changes nothing.
+//! Changes as values: differences between configurations, and lists that fail without effect.
 
 use super::script::{HOST, Script, local};
 use proptest::collection::{btree_map, btree_set, vec};
@@ -15,7 +15,7 @@ const NQNS: [&str; 3] = ["nqn.x:a", "nqn.x:b", "nqn.x:c"];
 
 fn namespace(nsid: u32) -> impl Strategy<Value = NamespaceConfig> {
     let sizes = (1u64..4, prop::sample::select(vec![9u8, 12]));
-    // Few stores, so that one often is under another number, or there twice.
+    // Few stores, so that one often has another number, or appears twice.
     (sizes, any::<bool>(), option::of(0u128..6)).prop_map(
         move |((blocks, shift), read_only, store)| {
             let id = store.map(NamespaceId::of_store);
@@ -24,7 +24,7 @@ fn namespace(nsid: u32) -> impl Strategy<Value = NamespaceConfig> {
     )
 }
 
-/// Each at another address.
+/// Returns a listener at an address of its own.
 fn listener(portid: u16) -> Listener {
     let address = SocketAddr::new(local().ip(), 4420 + portid);
     Listener { portid, address, tls: TlsUse::Off, named_only: false }
@@ -44,24 +44,24 @@ fn subsystem(nqn: &'static str) -> impl Strategy<Value = SubsystemConfig> {
     })
 }
 
-/// A configuration that can be.
+/// Returns a valid configuration.
 fn config() -> impl Strategy<Value = TargetConfig> {
     let subsystems = btree_map(0..NQNS.len(), Just(()), 0..4)
         .prop_flat_map(|which| which.into_keys().map(|n| subsystem(NQNS[n])).collect::<Vec<_>>());
     let ports = btree_map(1u16..4, 0usize..3, 0..3);
     let config = (subsystems.prop_shuffle(), ports).prop_map(|(subsystems, ports)| {
         let uses = [TlsUse::Off, TlsUse::Allowed, TlsUse::Required];
-        let asks = |(at, tls)| Listener { tls: uses[tls], ..listener(at) };
+        let with_tls = |(at, tls)| Listener { tls: uses[tls], ..listener(at) };
         let ana = ports.iter().filter(|(at, _)| *at % 2 == 1);
         let ana =
             ana.map(|(at, tls)| (AnaListener::Tcp(listener(*at).address), AnaState::ALL[*tls]));
-        let (ana, listeners) = (ana.collect(), ports.into_iter().map(asks).collect());
+        let (ana, listeners) = (ana.collect(), ports.into_iter().map(with_tls).collect());
         TargetConfig { subsystems, listeners, ana, ..TargetConfig::default() }
     });
     config.prop_filter("a store that is there twice", |config| config.check().is_ok())
 }
 
-/// The same in one order.
+/// Returns the configuration in a canonical order.
 fn sorted(mut config: TargetConfig) -> TargetConfig {
     config.subsystems.sort_by(|a, b| a.nqn.cmp(&b.nqn));
     for subsystem in &mut config.subsystems {
@@ -71,7 +71,7 @@ fn sorted(mut config: TargetConfig) -> TargetConfig {
     config
 }
 
-/// Operations that often, but not always, can be done.
+/// Returns an operation that often, but not always, succeeds.
 fn operation() -> impl Strategy<Value = Operation> {
     let nqn = || prop::sample::select(NQNS.to_vec()).prop_map(str::to_owned);
     let host = || prop::sample::select(vec![HOST, "nqn.x:h", "none"]).prop_map(str::to_owned);
@@ -101,7 +101,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// What hosts see of the namespaces.
+/// Returns the namespaces as hosts see them.
 fn seen(script: &Script) -> Vec<Option<Vec<(u32, u64)>>> {
     let table = |nqn: &&str| {
         let table = script.target.namespaces(nqn)?;
@@ -123,7 +123,7 @@ proptest! {
         prop_assert_eq!(seen(&script), seen(&Script::with(&to)));
     }
 
-    /// A running target does what the configuration after it says, or nothing.
+    /// A running target gets the configuration after the operations, or does not change.
     #[test]
     fn all_or_nothing(from in config(), operations in vec(operation(), 1..6)) {
         let mut script = Script::with(&from);
@@ -146,7 +146,7 @@ proptest! {
     }
 }
 
-/// A host that is named in the list that shuts out the others keeps its controller, whatever the order.
+/// A host that is named in the list that excludes others keeps its controller, whatever the order.
 #[test]
 fn hosts_that_stay_are_not_sent_away_in_between() {
     use super::script::NQN;

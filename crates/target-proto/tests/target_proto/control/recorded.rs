@@ -1,5 +1,5 @@
-//! Every command that Linux's host has sent to Linux's target on an admin queue gets a sensible answer
-//! from ours, and where the kernel answered with success so do we.
+//! Every admin command that the Linux host has sent to the Linux target has a sensible completion here: success where
+//! the kernel reports success.
 
 use super::script::{RANDOM, Script, local};
 use crate::capture;
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 const NQN: &str = "nqn.2024-01.test:kernel";
 
-/// A target like the recorded one.
+/// Returns a target like the recorded one.
 fn target(name: &str) -> Script {
     let mut subsystem = SubsystemConfig::new(NQN);
     let lba_shift = if name == "io-inline1k-4kn" { 12 } else { 9 };
@@ -26,27 +26,27 @@ fn target(name: &str) -> Script {
     Script::with(&TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() })
 }
 
-/// A command as recorded, with the kernel's status (`None`: its answer was not recorded).
-struct Command {
+/// A command as recorded, with the kernel's status (`None`: its completion was not recorded).
+struct RecordedCommand {
     connection: usize,
     sqe: Sqe,
     data: Vec<u8>,
     kernel: Option<Status>,
 }
 
-fn commands(name: &str) -> Vec<Command> {
-    let mut commands: Vec<Command> = Vec::new();
+fn commands(name: &str) -> Vec<RecordedCommand> {
+    let mut commands: Vec<RecordedCommand> = Vec::new();
     let mut open: HashMap<(usize, u16), usize> = HashMap::new();
     for pdu in capture::pdus(name) {
         if pdu.from_host && pdu.octets[0] == PduType::CapsuleCmd as u8 {
             let sqe = CapsuleCmd::ref_from_prefix(&pdu.octets).unwrap().0.sqe;
             open.insert((pdu.connection, sqe.cid.get()), commands.len());
-            // PDO says where the data begins; a data digest behind it is not part of the data.
+            // PDO is the offset of the data; a data digest behind it is not part of the data.
             let pdo = usize::from(pdu.octets[3]);
             let length = sqe.sgl.length.get() as usize;
             let data = if pdo == 0 { &[] } else { &pdu.octets[pdo..pdo + length] };
             let (connection, data) = (pdu.connection, data.to_vec());
-            commands.push(Command { connection, sqe, data, kernel: None });
+            commands.push(RecordedCommand { connection, sqe, data, kernel: None });
         } else if pdu.octets[0] == PduType::CapsuleResp as u8 {
             let cqe = CapsuleResp::ref_from_prefix(&pdu.octets).unwrap().0.cqe;
             let index = open[&(pdu.connection, cqe.cid.get())];
@@ -59,9 +59,8 @@ fn commands(name: &str) -> Vec<Command> {
     commands
 }
 
-/// What we answer differently, with reason: authentication is not offered, an unknown log page has a
-/// status of its own, an unknown feature is unknown whatever its data, and the kernels recorded had
-/// no CNS 05h.
+/// Returns the deliberate differences to the kernel. Authentication is not offered, and an unknown log page has a
+/// status of its own. An unknown feature is unknown whatever its data. The recorded kernels had no CNS 05h.
 fn differs(sqe: &Sqe) -> Option<Status> {
     let fctype = sqe.fctype();
     match sqe.opcode {
@@ -83,16 +82,16 @@ fn differs(sqe: &Sqe) -> Option<Status> {
 
 struct Replay {
     script: Script,
-    /// By connection.
+    /// Queues by connection.
     queues: HashMap<usize, Connected>,
     answered: usize,
 }
 
 impl Replay {
-    fn connect(&mut self, name: &str, command: &Command) {
+    fn connect(&mut self, name: &str, command: &RecordedCommand) {
         let mut data = ConnectData::read_from_bytes(&command.data).unwrap();
         if data.cntlid.get() != 0xffff {
-            // The kernel's controller is this one of ours.
+            // The kernel's controller corresponds to this one.
             let admin = self.queues.values().filter(|queue| queue.qid == 0);
             data.cntlid = admin.map(|queue| queue.cntlid).max().unwrap().into();
         }
@@ -106,7 +105,7 @@ impl Replay {
         }
     }
 
-    fn admin(&mut self, name: &str, command: &Command, cntlid: u16) {
+    fn admin(&mut self, name: &str, command: &RecordedCommand, cntlid: u16) {
         let (sqe, mut out) = (&command.sqe, Vec::new());
         let outcome =
             self.script.target.admin_command(self.script.now, cntlid, sqe, &command.data, &mut out);

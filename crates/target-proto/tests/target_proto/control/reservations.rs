@@ -1,4 +1,4 @@
-//! Reservations in the control plane: features, reports, notifications, and what is to be done outside.
+//! Reservations in the control plane: features, reports, notifications, and events for the owner of the connections.
 
 use super::script::{HOST, HOSTID, NQN, Script, config, connect_sqe, remove};
 use roadtrain_target_proto::reservations::{Group, HostId, State};
@@ -18,7 +18,7 @@ use roadtrain_wire::zerocopy::IntoBytes;
 
 const OTHER: HostId = *b"another host id.";
 
-/// A target that keeps reservations of namespace 1.
+/// Returns a target that stores reservations of namespace 1.
 fn script() -> Script {
     let mut config = config();
     let first = config.subsystems[0].namespaces[0].clone();
@@ -26,7 +26,7 @@ fn script() -> Script {
     Script::with(&config)
 }
 
-/// A controller of another host.
+/// Connects a controller of another host.
 fn controller_of(script: &mut Script, host: HostId) -> u16 {
     let data = ConnectData::new(host, CNTLID_DYNAMIC, NQN, HOST);
     let cntlid = script.connect(connect_sqe(0, 31), &data).unwrap().cntlid;
@@ -53,7 +53,7 @@ fn acquire(action: AcquireAction, key: u64, preempted: u64) -> (Sqe, Vec<u8>) {
     (acquire.emit(1), keys(key, preempted))
 }
 
-/// Runs a command to its end, with what it wants to be done outside.
+/// Runs a command to its completion, with the events in between.
 fn run(script: &mut Script, cntlid: u16, (sqe, data): (Sqe, Vec<u8>)) -> (Status, Vec<u8>) {
     script.target.reserve(cntlid, &sqe, &data, 77);
     while let Some(event) = script.target.poll_event() {
@@ -155,7 +155,7 @@ fn what_cannot_be_is_refused() {
         let sqe = Sqe { nsid: nsid.into(), ..good.0 };
         check(cntlid, (sqe, good.1.clone()), Status::INVALID_NAMESPACE);
     }
-    // Namespace 3 has no place for it.
+    // Namespace 3 cannot store reservations.
     let (sqe, data) = register(5, ChangePersistence::Set);
     check(cntlid, (Sqe { nsid: 3.into(), ..sqe }, data), Status::INVALID_FIELD);
     let gone = run(&mut script, 4711, good).0;
@@ -181,7 +181,7 @@ fn next_log(script: &mut Script, cntlid: u16, rae: bool) -> (u64, u8, u8, u32) {
 }
 
 #[test]
-fn hosts_hear_what_others_do() {
+fn hosts_are_notified_of_other_hosts_commands() {
     let mut script = script();
     let (one, other) = (script.controller(NQN), controller_of(&mut script, OTHER));
     succeeds(&mut script, one, register(5, ChangePersistence::Keep));
@@ -194,9 +194,9 @@ fn hosts_hear_what_others_do() {
     let release = Release { action, ignores_key: false, kind }.emit(1);
     script.target.reserve(one, &release, &5u64.to_le_bytes(), 1);
     let (status, result) = (Status::SUCCESS, 0x0080_0006);
-    let told = TargetEvent::EventCompletion { cntlid: other, cid, status, result };
+    let notified = TargetEvent::EventCompletion { cntlid: other, cid, status, result };
     let report = [].into();
-    assert_eq!(script.events(), [told, TargetEvent::Reserved { token: 1, status, report }]);
+    assert_eq!(script.events(), [notified, TargetEvent::Reserved { token: 1, status, report }]);
     succeeds(&mut script, one, acquire(AcquireAction::Preempt, 5, 6));
     assert_eq!(next_log(&mut script, other, true), (1, 2, 1, 1), "it stays");
     assert_eq!(next_log(&mut script, other, false), (1, 2, 1, 1));
@@ -227,7 +227,7 @@ fn masks_are_kept_for_each_namespace() {
 }
 
 #[test]
-fn persistence_is_saved_before_it_is_told() {
+fn persistence_is_saved_before_it_is_reported() {
     let mut script = script();
     let cntlid = script.controller(NQN);
     let feature = fid::RESERVATION_PERSISTENCE;
@@ -242,7 +242,7 @@ fn persistence_is_saved_before_it_is_told() {
     assert_eq!(script.succeed(cntlid, get(feature, 1)).result, 1);
     script.fail(cntlid, set(feature, 1, 2), Status::INVALID_FIELD);
     script.fail(cntlid, set(feature, 2, 1), Status::INVALID_NAMESPACE);
-    // Of all namespaces one cannot.
+    // One of all namespaces cannot store them.
     assert_eq!(script.submit(cntlid, set(feature, NSID_ALL, 1)), None);
     let (cid, status) = (script.cid(), Status::INVALID_FIELD.dnr());
     assert_eq!(script.events(), [TargetEvent::Completion { cntlid, cid, status, result }]);
@@ -262,7 +262,7 @@ fn lanes_see_what_a_reservation_forbids_until_it_ends() {
     assert!(script.target.access(NQN, 2, OTHER).is_none());
 }
 
-/// What a restarted target knows.
+/// Returns a restarted target with the reservations of `target`.
 fn restarted(target: &Target) -> Script {
     let state = target.reservations(NQN, 1).unwrap().clone();
     let mut script = script();
@@ -299,13 +299,13 @@ fn reservations_end_with_their_namespace() {
     let answered = TargetEvent::Reserved { token: 1, status, report: [].into() };
     assert!(script.events().contains(&answered));
     script.target.saved(turn, true);
-    assert_eq!(script.events(), [], "nobody waits for it any more");
+    assert_eq!(script.events(), [], "no command waits for it any more");
     let again = NamespaceConfig::new(1, 64, 9);
     script.target.apply(&[super::script::add(NQN, again)]).unwrap();
     assert_eq!(script.target.reservations(NQN, 1).unwrap().registrants.len(), 0);
 }
 
-/// Namespace 1 with that state and tenure of its blocks.
+/// Sets the state and the ownership term of namespace 1's blocks.
 fn hand(script: &mut Script, ana: AnaState, tenure: u64) {
     let mut namespaces = script.target.config().subsystems[0].namespaces.iter();
     let whole = namespaces.find(|namespace| namespace.nsid == 1).unwrap().clone();
@@ -313,7 +313,7 @@ fn hand(script: &mut Script, ana: AnaState, tenure: u64) {
     script.target.apply(&[Operation::ReplaceNamespace { nqn, namespace }]).unwrap();
 }
 
-/// As another target has left them: the other host has preempted the first one.
+/// Returns reservations as another target has left them: the other host has preempted the first one.
 fn left_by_another() -> State {
     let mut script = script();
     let (one, other) = (script.controller(NQN), controller_of(&mut script, OTHER));
@@ -347,15 +347,15 @@ fn what_another_target_has_done_holds_when_the_blocks_come_back() {
         let refused = [HOSTID, OTHER]
             .map(|host| script.target.access(NQN, 1, host).unwrap().refuses(Group::Write));
         assert_eq!(refused, [kept.is_some(), false]);
-        assert_eq!(script.succeed(one, get(feature, 1)).result, 2, "the host's own wish stays");
+        assert_eq!(script.succeed(one, get(feature, 1)).result, 2, "the host's own setting stays");
         let (status, _) = run(&mut script, other, acquire(AcquireAction::Acquire, 6, 0));
         assert_eq!(status.is_success(), kept.is_some());
     }
 }
 
-/// The cluster was not reached for a while, and nobody else has had the blocks.
+/// The cluster was not reachable for a while, and no other target has owned the blocks.
 #[test]
-fn reservations_stay_while_the_blocks_are_out_of_reach_and_nobodys_else() {
+fn reservations_stay_while_the_blocks_are_inaccessible_without_another_owner() {
     let mut script = script();
     let one = script.controller(NQN);
     succeeds(&mut script, one, register(5, ChangePersistence::Keep));
@@ -371,7 +371,8 @@ fn a_target_that_stands_by_leaves_reservations_alone() {
     let mut script = script();
     let one = script.controller(NQN);
     let inaccessible = Status::ANA_INACCESSIBLE;
-    // Commands that wait when the blocks go are tried elsewhere; what is being saved may be in force there.
+    // Commands that wait when the blocks are lost are retried on another path; a change being saved may be in force
+    // there.
     for (token, key) in [(1, 5), (2, 6)] {
         let (sqe, data) = register(key, ChangePersistence::Set);
         script.target.reserve(one, &sqe, &data, token);
@@ -383,8 +384,8 @@ fn a_target_that_stands_by_leaves_reservations_alone() {
     let events = script.events();
     assert!(events.contains(&refused(1)) && events.contains(&refused(2)), "{events:?}");
     script.target.saved(turn, true);
-    assert_eq!(script.events(), [], "nobody waits for it");
-    // Whatever hosts ask, nothing is changed that the file would not change back.
+    assert_eq!(script.events(), [], "no command waits for it");
+    // No command of a host changes anything that the file would change back.
     hand(&mut script, AnaState::Inaccessible, 1);
     script.events();
     let (status, _) = run(&mut script, one, register(7, ChangePersistence::Keep));

@@ -1,4 +1,4 @@
-//! Cross-Controller Reset: who may have whom ended, and when it is told.
+//! Cross-Controller Reset: which host may end which controller, and when the result is reported.
 
 use super::script::{HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, STRANGER, Script, connect_sqe, local};
 use core::time::Duration;
@@ -18,10 +18,10 @@ use roadtrain_wire::zerocopy::IntoBytes;
 
 const DONE: (Status, u64) = (Status::SUCCESS, IMMEDIATE as u64);
 const NOT_YET: (Status, u64) = (Status::SUCCESS, 0);
-const PATIENCE: Duration = Duration::from_millis(50);
+const WAIT_MAX: Duration = Duration::from_millis(50);
 
 impl Script {
-    /// A controller of any host, ready.
+    /// Connects a controller of any host, and enables it.
     fn controller_of(&mut self, host: &str, hostid: [u8; 16], nqn: &str, random: u64) -> u16 {
         let data = ConnectData::new(hostid, CNTLID_DYNAMIC, nqn, host);
         let sqe = connect_sqe(0, 31).emit();
@@ -41,7 +41,7 @@ impl Script {
         ControllerInstance { cntlid, ciu: page.ciu, cirn: page.cirn.get() }
     }
 
-    /// What the command is answered at once, or as soon as nothing is left of controllers.
+    /// Returns the completion of a reset, at once or as soon as nothing is left of the controller.
     fn reset(&mut self, cntlid: u16, named: ControllerInstance) -> Option<(Status, u64)> {
         match self.submit(cntlid, named.emit()) {
             Some(answer) => Some((answer.status, answer.result)),
@@ -70,8 +70,8 @@ impl Script {
         entries(&self.succeed(cntlid, get.emit(u32::MAX)).data).to_vec()
     }
 
-    fn settle(&mut self, remains: bool) {
-        self.target.settle_resets(|_, _| remains);
+    fn settle(&mut self, has_leftovers: bool) {
+        self.target.settle_resets(|_, _| has_leftovers);
     }
 
     fn is_there(&self, cntlid: u16) -> bool {
@@ -79,7 +79,7 @@ impl Script {
     }
 }
 
-/// Two controllers of one host: the first one has two I/O queues.
+/// Connects two controllers of one host: the first one has two I/O queues.
 fn two() -> (Script, u16, ControllerInstance) {
     let mut script = Script::new();
     let lost = script.controller(NQN);
@@ -105,21 +105,21 @@ fn the_named_controller_is_closed_and_the_command_waits_until_nothing_is_left() 
     assert_eq!(script.events(), []);
     script.settle(false);
     assert_eq!(script.completion(next, cid), Some(DONE));
-    assert_eq!(script.log_of_resets(next, 0), [], "it was told");
+    assert_eq!(script.log_of_resets(next, 0), [], "the command has reported it");
     script.settle(false);
     assert_eq!(script.events(), [], "once");
 }
 
 #[test]
-fn what_takes_longer_is_told_by_the_log_and_an_event() {
+fn slow_resets_are_reported_by_the_log_and_an_event() {
     let (mut script, next, named) = two();
     script.succeed(next, SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, oaes::CROSS_CONTROLLER_RESET));
     assert_eq!(script.submit(next, Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0)), None);
     let listening = script.cid();
     assert_eq!(script.submit(next, named.emit()), None);
     let cid = script.cid();
-    assert_eq!(script.target.poll_timeout(), Some(script.now + PATIENCE));
-    script.wait(PATIENCE);
+    assert_eq!(script.target.poll_timeout(), Some(script.now + WAIT_MAX));
+    script.wait(WAIT_MAX);
     script.settle(true);
     script.target.handle_timeout(script.now);
     assert_eq!(script.completion(next, cid), Some(NOT_YET));
@@ -132,7 +132,7 @@ fn what_takes_longer_is_told_by_the_log_and_an_event() {
     let event = AsyncEvent::parse(event);
     assert_eq!((event.information, event.lid), (notice::CROSS_CONTROLLER_RESET, 0x1e));
     assert_eq!(script.log_of_resets(next, 0)[0].status, reset_status::SUCCEEDED);
-    assert_eq!(script.log_of_resets(next, REMOVE_COMPLETED).len(), 1, "told, then forgotten");
+    assert_eq!(script.log_of_resets(next, REMOVE_COMPLETED).len(), 1, "reported, then forgotten");
     assert_eq!(script.log_of_resets(next, 0), []);
 }
 
@@ -163,7 +163,7 @@ fn a_controller_does_not_reset_itself() {
 fn resets_in_progress_and_entries_of_the_log_are_few() {
     let mut script = Script::new();
     let next = script.controller(NQN);
-    // Of this target: all its numbers begin alike.
+    // The instance belongs to this target: all its numbers have one prefix.
     let cirn = RANDOM >> 32 << 32 | 5;
     let named = |n: u16| ControllerInstance { cntlid: 1000 + n, ciu: 1, cirn };
     for n in 0..4 {
@@ -172,14 +172,14 @@ fn resets_in_progress_and_entries_of_the_log_are_few() {
     assert_eq!(script.reset(next, named(4)), Some((Status::CROSS_RESET_LIMIT_EXCEEDED, 0)));
     let mut full = None;
     for n in 4..100 {
-        // Those before end too late to be told by their commands.
-        script.wait(PATIENCE);
+        // Earlier resets end too late for their commands to report it.
+        script.wait(WAIT_MAX);
         script.target.handle_timeout(script.now);
         script.settle(false);
         script.events();
         full = full.or(script.reset(next, named(n)).map(|answer| (n, answer)));
     }
-    assert_eq!(full, Some((16, (Status::CROSS_RESET_LOG_FULL, 0))), "nobody has read it");
+    assert_eq!(full, Some((16, (Status::CROSS_RESET_LOG_FULL, 0))), "no host has read it");
     assert_eq!(script.log_of_resets(next, REMOVE_COMPLETED).len(), 16);
     assert_eq!(script.reset(next, named(100)), None, "there is room again");
 }
@@ -189,12 +189,12 @@ fn a_reset_controller_has_other_numbers() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
     let first = script.instance(cntlid);
-    assert_ne!(first.cirn, RANDOM, "not what another one could have been told");
+    assert_ne!(first.cirn, RANDOM, "not a number that another controller could have");
     script.set_cc(cntlid, 0);
     script.enable(cntlid);
     let second = script.instance(cntlid);
     assert!(second.ciu != first.ciu && second.cirn != first.cirn);
-    // The first one is over, and the second one is left alone.
+    // The first instance has ended, and the second one is left alone.
     let next = script.controller_of(HOST, HOSTID, NQN, 99);
     assert_eq!(script.reset(next, first), Some(DONE));
     assert!(script.is_there(cntlid));
@@ -202,8 +202,8 @@ fn a_reset_controller_has_other_numbers() {
     assert!(!script.is_there(cntlid));
 }
 
-/// One that was never here may live in another process, or have ended with an earlier one: nobody says that it was seen
-/// to end.
+/// A controller that never existed here may be alive in another process, or have ended with an earlier one: its end is
+/// not reported as observed.
 #[test]
 fn a_controller_that_was_never_here_is_not_said_to_have_been() {
     let mut script = Script::new();
@@ -211,7 +211,7 @@ fn a_controller_that_was_never_here_is_not_said_to_have_been() {
     script.succeed(next, SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, oaes::CROSS_CONTROLLER_RESET));
     assert_eq!(script.submit(next, Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0)), None);
     let listening = script.cid();
-    // An earlier process may have given its controllers the same identifiers.
+    // An earlier process may have used the same identifiers.
     for cntlid in [next, 77] {
         let named = ControllerInstance { cntlid, ciu: 9, cirn: !RANDOM };
         assert_eq!(script.submit(next, named.emit()).map(|a| (a.status, a.result)), Some(NOT_YET));
@@ -221,7 +221,7 @@ fn a_controller_that_was_never_here_is_not_said_to_have_been() {
         assert_eq!(script.log_of_resets(next, 0), []);
     }
     assert!(script.completion(next, listening).is_some() && script.is_there(next));
-    // One that was here, and has left by itself, has ended.
+    // An instance that existed here, and has ended in order, has ended.
     let (lost, other) = (script.controller(NQN), script.controller(NQN));
     let named = script.instance(lost);
     script.target.disconnect(lost, 0);
@@ -234,14 +234,14 @@ fn a_controller_that_was_never_here_is_not_said_to_have_been() {
 
 /// The log has no random numbers: an older entry must not be taken for the reset of another instance.
 #[test]
-fn the_log_has_one_entry_for_what_it_cannot_tell_apart() {
+fn the_log_has_one_entry_for_instances_that_are_alike() {
     let mut script = Script::new();
     let next = script.controller(NQN);
     let elsewhere = ControllerInstance { cntlid: 500, ciu: 9, cirn: !RANDOM };
     assert_eq!(script.submit(next, elsewhere.emit()).map(|a| a.result), Some(0));
     let here = ControllerInstance { cirn: RANDOM >> 32 << 32 | 5, ..elsewhere };
     assert_eq!(script.submit(next, here.emit()), None);
-    script.wait(PATIENCE);
+    script.wait(WAIT_MAX);
     script.settle(true);
     script.target.handle_timeout(script.now);
     let log = script.log_of_resets(next, 0);
@@ -249,7 +249,7 @@ fn the_log_has_one_entry_for_what_it_cannot_tell_apart() {
 }
 
 #[test]
-fn a_reset_forgets_what_was_asked_for() {
+fn a_controller_reset_drops_requested_resets() {
     let (mut script, next, named) = two();
     assert_eq!(script.submit(next, named.emit()), None);
     let cid = script.cid();
@@ -259,16 +259,16 @@ fn a_reset_forgets_what_was_asked_for() {
     assert_eq!(script.log_of_resets(next, 0), []);
 }
 
-/// A host that has ended one connection of a controller and comes again has ended them all.
+/// A host that has closed one connection of a controller and connects again has closed them all.
 #[test]
-fn the_queues_of_a_host_that_comes_again_are_given_up_and_waited_for() {
+fn the_queues_of_a_host_that_connects_again_are_closed_and_waited_for() {
     let (mut script, _, named) = two();
     let lost = named.cntlid;
     script.target.end_queues(lost);
     let reason = CloseReason::ConnectionLost;
     let close = |qid| TargetEvent::Close { cntlid: lost, qid, reason };
     assert_eq!(script.events(), [close(1), close(2)]);
-    assert!(reason.gives_up() && script.is_there(lost), "it may still be shut down");
+    assert!(reason.awaits_queue_end() && script.is_there(lost), "it may still be shut down");
     for _ in 0..2 {
         assert!(!script.target.quiesce(lost), "commands may be in a store");
         script.target.drained(lost);
@@ -279,10 +279,10 @@ fn the_queues_of_a_host_that_comes_again_are_given_up_and_waited_for() {
 }
 
 proptest! {
-    /// Only a host that has been told a controller's numbers has it ended, and only its own. Another one that knows them all
-    /// is refused, as that controller lives; else nobody learns from the answer what is there.
+    /// Only a host that knows a controller's numbers ends it, and only its own. Another host that knows them all is
+    /// refused, as that controller is alive; otherwise the completion reveals nothing.
     #[test]
-    fn nobody_ends_a_controller_of_somebody_else(
+    fn no_host_ends_the_controller_of_another_host(
         same_host in any::<bool>(),
         same_hostid in any::<bool>(),
         same_subsystem in any::<bool>(),

@@ -1,4 +1,4 @@
-//! A target with two subsystems and a host that talks to it, for scripted tests.
+//! A target with two subsystems and a host that sends commands to it, for scripted tests.
 
 use roadtrain_proto::block_limits::BlockLimits;
 use roadtrain_proto::security::Channel;
@@ -17,29 +17,29 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Any host may use it; namespace 1 of 512-octet blocks, 3 of 4 KiB blocks, write protected.
+/// Open to any host; namespace 1 of 512-byte blocks, 3 of 4 KiB blocks, write protected.
 pub(crate) const NQN: &str = "nqn.2024-01.test:a";
-/// Only [`HOST`] may use it.
+/// Open to [`HOST`] only.
 pub(crate) const PRIVATE_NQN: &str = "nqn.2024-01.test:private";
 pub(crate) const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:a";
 pub(crate) const STRANGER: &str = "nqn.2014-08.org.nvmexpress:uuid:b";
 pub(crate) const HOSTID: [u8; 16] = *b"host identifier.";
 pub(crate) const KATO_MS: u32 = 5000;
-/// What nobody can guess.
+/// Unpredictable number.
 pub(crate) const RANDOM: u64 = 0x0123_4567_89ab_cdef;
-/// What Linux writes to CC to enable a controller.
+/// Value that Linux writes to CC to enable a controller.
 pub(crate) const CC_ENABLE: u32 = 0x0046_0061;
 
 /// A completion with its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct AdminCompletion {
     pub(crate) status: Status,
     pub(crate) result: u64,
     pub(crate) data: Vec<u8>,
 }
 
-impl Answer {
-    /// The data as a page.
+impl AdminCompletion {
+    /// Returns the data as a page.
     pub(crate) fn page<T: FromBytes + KnownLayout + Immutable>(&self) -> &T {
         assert_eq!(self.status, Status::SUCCESS);
         T::ref_from_bytes(&self.data).expect("data of the page's size")
@@ -80,7 +80,7 @@ pub(crate) fn remove(nsid: u32) -> Operation {
     Operation::RemoveNamespace { nqn: NQN.to_owned(), nsid }
 }
 
-/// Gives a namespace of [`NQN`] as [`config`] has it `blocks` blocks.
+/// Resizes a namespace of [`NQN`], as in [`config`], to `blocks` blocks.
 pub(crate) fn resize(nsid: u32, blocks: u64) -> Operation {
     let bytes = blocks.saturating_mul(if nsid == 3 { 4096 } else { 512 });
     Operation::ResizeNamespace { nqn: NQN.to_owned(), nsid, bytes }
@@ -121,7 +121,7 @@ impl Script {
         self.target.connect(self.now, &connect.emit(), data.as_bytes(), local(), RANDOM)
     }
 
-    /// What the target does with a Connect over such a connection, whose host proves what it has to: its queue, or the
+    /// Connects and grants a queue over `channel`; its host authenticates as required. Returns the queue, or the
     /// status.
     pub(crate) fn connect_over(
         &mut self,
@@ -134,7 +134,7 @@ impl Script {
         Ok(claimed)
     }
 
-    /// The same, before the host has proved anything.
+    /// Claims a queue over `channel`, without authentication.
     pub(crate) fn claim_over(
         &mut self,
         channel: Channel<'_>,
@@ -185,8 +185,8 @@ impl Script {
         self.connect(connect_sqe(qid, 127), &data)
     }
 
-    /// An admin command without data from the host; `None` while it is pending.
-    pub(crate) fn submit(&mut self, cntlid: u16, sqe: Sqe) -> Option<Answer> {
+    /// Submits an admin command without data from the host. Returns `None` while it is pending.
+    pub(crate) fn submit(&mut self, cntlid: u16, sqe: Sqe) -> Option<AdminCompletion> {
         self.submit_with(cntlid, sqe, &[])
     }
 
@@ -195,35 +195,35 @@ impl Script {
         cntlid: u16,
         mut sqe: Sqe,
         data_in: &[u8],
-    ) -> Option<Answer> {
+    ) -> Option<AdminCompletion> {
         self.next_cid = self.next_cid.wrapping_add(1);
         sqe.cid = self.next_cid.into();
         let mut data = vec![0xee; 3]; // what an earlier command has left
         match self.target.admin_command(self.now, cntlid, &sqe, data_in, &mut data) {
-            Outcome::Complete { status, result } => Some(Answer { status, result, data }),
+            Outcome::Complete { status, result } => Some(AdminCompletion { status, result, data }),
             Outcome::Pending => None,
             Outcome::LookUp(wanted) => {
-                // As a store answers that does not know.
+                // As a store without block status replies.
                 data.resize(wanted.bytes as usize, 0);
                 wanted.call_allocated(&mut data);
-                Some(Answer { status: Status::SUCCESS, result: 0, data })
+                Some(AdminCompletion { status: Status::SUCCESS, result: 0, data })
             }
             Outcome::Disconnected => panic!("an admin queue does not disconnect"),
         }
     }
 
-    /// The command identifier of the last command.
+    /// Returns the identifier of the last command.
     pub(crate) fn cid(&self) -> u16 {
         self.next_cid
     }
 
-    pub(crate) fn succeed(&mut self, cntlid: u16, sqe: Sqe) -> Answer {
+    pub(crate) fn succeed(&mut self, cntlid: u16, sqe: Sqe) -> AdminCompletion {
         let answer = self.submit(cntlid, sqe).expect("completed at once");
         assert_eq!(answer.status, Status::SUCCESS, "{sqe:?}");
         answer
     }
 
-    /// The command fails with `status` and Do Not Retry, and returns no data.
+    /// Submits a command that fails with `status` and Do Not Retry, and returns no data.
     pub(crate) fn fail(&mut self, cntlid: u16, sqe: Sqe, status: Status) {
         let answer = self.submit(cntlid, sqe).expect("completed at once");
         assert_eq!((answer.status, answer.data.len()), (status.dnr(), 0), "{sqe:?}");

@@ -1,4 +1,4 @@
-//! Every state of a connection x every PDU and every command: what may be. The snapshots are the specification of it.
+//! Allowed PDUs and commands in every state of a connection. The snapshots are the specification.
 
 use super::script::{HOST, HOSTID, NQN, Script, config};
 use roadtrain_proto::security::dhchap::Keys;
@@ -26,13 +26,13 @@ const PDUS: [PduType; 9] = [
     PduType::R2t,
 ];
 
-/// The handshake of the stream is done.
+/// Completes the TLS handshake.
 fn secured(session: &mut Session) {
     let (hostnqn, subnqn) = (HOST.to_owned(), NQN.to_owned());
     session.secured(SecuredAs { hostnqn, subnqn, by_generated: false });
 }
 
-/// A queue that the host has claimed, which has to prove who it is if `proves`.
+/// Returns a claimed queue, which requires authentication if `proves`.
 fn claimed(qid: u16, proves: bool) -> (Script, Connected) {
     let keys = Keys { host: DhchapKey::new(Some(Hash::Sha256), &[1; 32]).ok(), controller: None };
     let keys = proves.then(|| (HOST.to_owned(), keys)).into_iter().collect();
@@ -49,14 +49,14 @@ fn claimed(qid: u16, proves: bool) -> (Script, Connected) {
     (script, claimed)
 }
 
-/// The host has proved who it is, and the queue is there.
+/// Authenticates the host and grants the queue.
 fn granted(session: &mut Session, script: &mut Script) -> Result<bool, ConnectRefused> {
     session.authenticated();
     let presences = &mut Presences::<u32>::default();
     session.take_granted(script.now, &mut script.target, presences, Some(1))
 }
 
-/// A session that has gone through what leads to the state.
+/// Returns a session that has reached the state.
 fn session_in(state: State, qid: u16) -> Session {
     let mut session = Session::new(Settings { secures: true, ..Settings::default() });
     let (script, connected) = claimed(qid, true);
@@ -65,7 +65,7 @@ fn session_in(state: State, qid: u16) -> Session {
     let grant = |session: &mut Session| {
         assert_eq!(granted(session, &mut script.borrow_mut()), Ok(true));
     };
-    // A controller that shuts down waits for no proof.
+    // A controller that shuts down waits for no authentication.
     let proves: &dyn Fn(&mut Session) =
         if state == State::Refused { &Session::quiesce } else { &grant };
     let steps: [&dyn Fn(&mut Session); 6] =
@@ -162,7 +162,7 @@ fn commands_of_either_queue() {
 }
 
 #[test]
-fn states_that_are_not_asked_for_are_passed_through() {
+fn states_that_are_not_required_are_skipped() {
     let mut session = Session::new(Settings::default());
     assert_eq!(session.state(), State::Initializing);
     session.initialized();
@@ -173,7 +173,7 @@ fn states_that_are_not_asked_for_are_passed_through() {
     assert_eq!(granted(&mut session, &mut script), Ok(false), "once");
 }
 
-/// What comes late or twice changes nothing.
+/// Late or repeated steps change nothing.
 #[test]
 fn no_step_leads_back() {
     for state in STATES {
@@ -193,7 +193,7 @@ fn no_step_leads_back() {
     }
 }
 
-/// Its presence stays until no command of it is in a store, and its controller waits for that.
+/// The registration stays until no command is in a store, and the controller waits for that.
 #[test]
 fn what_is_in_a_store_outlives_the_connection() {
     let mut session = session_in(State::Live, 1);
@@ -213,10 +213,10 @@ fn what_is_in_a_store_outlives_the_connection() {
     assert!(quiet.quiet().is_some());
     let mut new = session_in(State::Connecting, 1);
     new.end();
-    assert!(new.leave().is_none(), "nobody knows of it");
+    assert!(new.leave().is_none(), "it was never registered");
 }
 
-/// A stream that was secured with somebody's key is nobody else's, and leads nowhere else.
+/// A connection secured with a host's key is reserved for that host and that subsystem.
 #[test]
 fn a_secured_stream_is_for_the_names_of_its_key() {
     let mut session = Session::new(Settings { secures: true, ..Settings::default() });
