@@ -1,31 +1,31 @@
-//! Why a request failed, in the terms of a local disk.
+//! Faults: causes of failed requests, in the terms of a local disk.
 
 use super::request::DiskOp;
 use roadtrain_wire::status::Status;
 
-/// Why a request failed.
+/// Cause of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The target does not do this.
+    /// The target does not support the operation.
     NotServed,
     /// The namespace is gone.
     Gone,
     /// The namespace takes no writes.
     ReadOnly,
-    /// The target does not allow it.
+    /// The target denies access.
     Refused,
     /// Another host has a reservation that forbids it.
     Reserved,
-    /// The request makes no sense.
+    /// The request is invalid.
     Invalid,
-    /// There is no room for it.
+    /// No space is left.
     NoSpace,
-    /// The storage or the way to it failed.
+    /// The storage or the path to it failed.
     Io,
 }
 
 impl Fault {
-    /// What `status`, which is no success, means to who asked for `op`.
+    /// Converts `status`, which is no success, to the fault of a request for `op`.
     pub(crate) fn of(status: Status, op: DiskOp) -> Self {
         const NOT_SERVED: [Status; 2] = [Status::INVALID_OPCODE, Status::INVALID_COMMAND_SET];
         const GONE: [Status; 2] = [Status::INVALID_NAMESPACE, Status::NAMESPACE_NOT_READY];
@@ -43,7 +43,7 @@ impl Fault {
         }
     }
 
-    /// `op` reached beyond the disk's end.
+    /// Returns the fault of an `op` that reaches beyond the disk's end.
     pub(crate) fn beyond_the_end(op: DiskOp) -> Self {
         match op {
             DiskOp::Write | DiskOp::WriteZeroes { .. } => Fault::NoSpace,
@@ -51,7 +51,7 @@ impl Fault {
         }
     }
 
-    /// The error that the system's own disks give. (NBD has its own.)
+    /// Returns the errno that the kernel's own disks give. (NBD has its own errors.)
     pub(crate) fn errno(self) -> i32 {
         match self {
             Fault::NotServed => libc::EOPNOTSUPP,

@@ -1,32 +1,31 @@
 //! Keeps read-modify-write apart from other writes to the same blocks.
 //!
-//! Somebody may write less than a block. The block is then read, changed and written, and a write to
-//! its other octets that completes in between would be lost, also when it came over another
-//! connection or lane. So the namespace is divided into stripes, each with a count: plain writes
-//! share a stripe, a read-modify-write has it alone. Nobody waits while holding a stripe, so there
-//! is no deadlock; who is refused tries again.
+//! A write of less than a block reads the block, changes it and writes it back. A write to its other bytes that
+//! completes in between would be lost, also if it came over another connection or lane. So the namespace is divided
+//! into stripes, each with a count: plain writes share a stripe, a read-modify-write has it alone. No request waits
+//! while it holds a stripe, so there is no deadlock; a refused request tries again.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Octets of consecutive blocks that share a guard.
+/// Bytes of consecutive blocks that share a guard.
 const STRIPE_BYTES: u64 = 1 << 20;
 const STRIPES: u64 = 64;
 
-/// Held alone.
+/// Bit: held by a read-modify-write.
 const ALONE: u32 = 1 << 31;
-/// Somebody waits to hold it alone: no new sharers, or plain writes would starve them.
+/// Bit: a read-modify-write waits. It keeps new plain writes out, which would starve it.
 const WANTED: u32 = 1 << 30;
 
-/// The stripes that a range touches, one bit each.
+/// Bit set of the stripes that a range touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stripes(u64);
 
-/// How a range is held.
+/// Mode in which a range is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// With other plain writes.
+    /// Shared with other plain writes.
     Shared,
-    /// With nobody.
+    /// Exclusive.
     Alone,
 }
 
@@ -43,13 +42,13 @@ pub(crate) struct Guards {
 }
 
 impl Guards {
-    /// Guards for blocks of `lba_bytes`, a power of two.
+    /// Makes guards for blocks of `lba_bytes`, a power of two.
     pub(crate) fn new(lba_bytes: u32) -> Self {
         let shift = STRIPE_BYTES.trailing_zeros().saturating_sub(lba_bytes.trailing_zeros());
         Guards { counts: std::array::from_fn(|_| Count::default()), blocks_per_stripe_shift: shift }
     }
 
-    /// The stripes of `blocks` (at least one) blocks from `slba`.
+    /// Returns the stripes of `blocks` (at least one) blocks from `slba`.
     pub(crate) fn stripes(&self, slba: u64, blocks: u32) -> Stripes {
         let first = slba >> self.blocks_per_stripe_shift;
         let last = (slba + u64::from(blocks.max(1)) - 1) >> self.blocks_per_stripe_shift;
@@ -61,7 +60,7 @@ impl Guards {
         Stripes(low.rotate_left((first % STRIPES) as u32))
     }
 
-    /// Takes all `stripes` or none.
+    /// Takes all `stripes` or none. True if it took them.
     pub(crate) fn try_hold(&self, stripes: Stripes, hold: Hold) -> bool {
         let mut rest = stripes.0;
         while rest != 0 {
@@ -85,8 +84,8 @@ impl Guards {
         }
     }
 
-    /// Withdraws the claim that a refused [`Hold::Alone`] left behind; another one that still waits
-    /// claims again when it tries again.
+    /// Withdraws the claim that a refused [`Hold::Alone`] left behind. Another request that still waits claims again at
+    /// its next attempt.
     pub(crate) fn withdraw(&self, stripes: Stripes) {
         let mut rest = stripes.0;
         while rest != 0 {
@@ -101,7 +100,7 @@ impl Count {
         let count = &self.0;
         match hold {
             Hold::Shared => {
-                // Acquire: what the holder before us wrote happened before our own write.
+                // Acquire: the writes of the previous holder happened before our own write.
                 if count.fetch_add(1, Ordering::Acquire) & (ALONE | WANTED) == 0 {
                     return true;
                 }

@@ -1,7 +1,7 @@
-//! A memory disk behind a reactor that is none, for tests of fronts.
+//! A memory disk behind a mock reactor, for tests of fronts.
 //!
-//! Watches fire every turn: a spurious wake-up is allowed, and costs only time. The lane reads when a
-//! request is submitted and writes when it is completed, in any order, so that whatever may race does.
+//! Watches fire every turn: a spurious wake-up is allowed, and costs only time. The lane reads when a request is
+//! submitted and writes when it is completed, in any order, so that all possible races occur.
 
 use super::{DiskInfo, test_info};
 use roadtrain_host_engine::{
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-/// What a lane was asked: operation, slba, blocks, FUA, urgent.
+/// A request at the lane: operation, slba, blocks, FUA, urgent.
 pub(crate) type Asked = (Op, u64, u32, bool, bool);
 
 #[derive(Clone)]
@@ -25,10 +25,10 @@ pub(crate) struct Options {
     pub(crate) info: DiskInfo,
     /// Requests that the lane takes at a time.
     pub(crate) room: usize,
-    /// Requests that begin in this block fail so.
+    /// Block and status: requests that begin in this block fail with it.
     pub(crate) fails: Option<(u64, Status)>,
     pub(crate) lanes: usize,
-    /// Blocks that are allocated, as the target says, if it is asked.
+    /// Allocated blocks that the target reports; `None` if it does not support the query.
     pub(crate) allocated: Option<Vec<std::ops::Range<u64>>>,
 }
 
@@ -41,7 +41,7 @@ impl Default for Options {
 /// Time between two turns.
 const TURN_NS: u64 = 100_000;
 
-/// The lane and the reactor.
+/// Mock of the lane and the reactor.
 pub(crate) struct Mock {
     pub(crate) disk: Arc<Mutex<Vec<u8>>>,
     options: Options,
@@ -51,21 +51,21 @@ pub(crate) struct Mock {
     completions: VecDeque<Completion>,
     pub(crate) watches: Vec<u64>,
     ready: VecDeque<u64>,
-    /// Queries that the target has.
+    /// Pending allocation queries.
     look_ups: VecDeque<(AllocationQuery, u64)>,
-    /// All that there were.
+    /// All allocation queries so far.
     pub(crate) looked_up: Vec<AllocationQuery>,
     pub(crate) asked: Vec<Asked>,
-    /// The lane of each request asked.
+    /// Lane of each request.
     pub(crate) lanes: Vec<LaneId>,
-    /// The target does not answer.
+    /// True while the target does not answer.
     pub(crate) silent: bool,
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) stopped: bool,
 }
 
 impl Mock {
-    /// So much time passes, in whole turns.
+    /// Lets `time` pass, in whole turns.
     pub(crate) fn wait(&mut self, time: Duration) {
         self.turns += time.as_nanos() as u64 / TURN_NS;
     }
@@ -134,7 +134,7 @@ impl Mock {
         }
     }
 
-    /// One turn of `front`.
+    /// Runs one turn of `front`.
     pub(crate) fn turn(&mut self, front: &mut impl Front) {
         self.turns += 1;
         if !self.silent {
@@ -144,7 +144,7 @@ impl Mock {
         front.turn(self);
     }
 
-    /// Turns until the front ends the reactor.
+    /// Runs turns until the front ends the reactor.
     pub(crate) fn run<F: Front>(mut self, mut front: F) -> (Mock, F) {
         while !self.stopped {
             self.turn(&mut front);
@@ -171,7 +171,7 @@ impl Turn for Mock {
     }
 
     fn submit(&mut self, lane: LaneId, mut request: Request) -> Result<(), Request> {
-        // Room may be gone in spite of what was said.
+        // The lane may be full in spite of the reported room.
         if self.random(10) == 0 {
             return Err(request);
         }
@@ -219,7 +219,7 @@ impl Turn for Mock {
         self.options.allocated.is_some() || self.look_ups.pop_back().is_none()
     }
 
-    /// Three blocks more are known than the first ranges have.
+    /// Reports three blocks more as known than the first ranges cover.
     fn next_look_up(&mut self) -> Option<(u64, Option<Allocation>)> {
         if self.silent || self.random(4) > 0 {
             return None;
@@ -246,7 +246,7 @@ impl Turn for Mock {
     }
 }
 
-/// Bytes that the disk holds at first: a period of a prime length, so that no two blocks near each other are alike.
+/// Initial content of the disk: a period of a prime length, so that no two blocks near each other are alike.
 pub(crate) fn patterned(range: Range<usize>) -> Vec<u8> {
     static PERIOD: LazyLock<Vec<u8>> = LazyLock::new(|| {
         (0..65_521_usize).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()

@@ -7,7 +7,7 @@ use super::request::{DiskOp, DiskRequest};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A namespace while it is served; shared by the fronts of its lanes and by who watches it.
+/// A namespace while it is served; shared by the fronts of its lanes and by the thread that watches it.
 #[derive(Debug)]
 pub struct Disk {
     info: DiskInfo,
@@ -17,39 +17,39 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Checks `info`.
+    /// Makes a disk after checks of `info`.
     ///
     /// # Errors
-    /// `InvalidInput` for sizes that make no sense.
+    /// Returns `InvalidInput` for invalid sizes.
     pub fn new(info: DiskInfo) -> io::Result<Self> {
         info.check()?;
         let (blocks, guards) = (AtomicU64::new(info.blocks), Guards::new(info.lba_bytes));
         Ok(Disk { info, blocks, removed: AtomicBool::new(false), guards })
     }
 
-    /// What was given to [`Disk::new`]; its `blocks` is the first size, not the present one.
+    /// Returns the properties given to [`Disk::new`]; `blocks` is the first size, not the present one.
     pub fn info(&self) -> &DiskInfo {
         &self.info
     }
 
-    /// The namespace has `blocks` blocks from now on. Requests beyond a smaller end fail, and those
-    /// beyond the old end of a grown namespace succeed.
+    /// Sets the size to `blocks`. From now on requests beyond a smaller end fail, and requests beyond the old end of a
+    /// grown namespace succeed.
     pub fn resize(&self, blocks: u64) {
         let most = u64::MAX / u64::from(self.info.lba_bytes);
         self.blocks.store(blocks.min(most), Ordering::Relaxed);
     }
 
-    /// The namespace is gone: requests are refused until [`Disk::restore`].
+    /// Marks the namespace as gone: requests are refused until [`Disk::restore`].
     pub fn remove(&self) {
         self.removed.store(true, Ordering::Relaxed);
     }
 
-    /// The namespace is back.
+    /// Marks the namespace as present again.
     pub fn restore(&self) {
         self.removed.store(false, Ordering::Relaxed);
     }
 
-    /// What a look at the namespace found: its size in blocks, or that it is gone.
+    /// Applies the state of the namespace: its size in blocks, or `None` if it is gone.
     pub fn update(&self, blocks: Option<u64>) {
         match blocks {
             Some(blocks) => {
@@ -60,17 +60,17 @@ impl Disk {
         }
     }
 
-    /// Whether the namespace is gone.
+    /// True if the namespace is gone.
     pub fn is_removed(&self) -> bool {
         self.removed.load(Ordering::Relaxed)
     }
 
-    /// Size in octets.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> u64 {
         self.blocks.load(Ordering::Relaxed) * u64::from(self.info.lba_bytes)
     }
 
-    /// Whether the disk can carry `request` out; [`Jobs`](super::Jobs) takes only such.
+    /// Checks that the disk can carry out `request`; [`Jobs`](super::Jobs) takes only such requests.
     pub(crate) fn check(&self, request: &DiskRequest) -> Result<(), Fault> {
         if self.is_removed() {
             return Err(Fault::Gone);

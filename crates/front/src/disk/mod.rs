@@ -1,4 +1,4 @@
-//! What all fronts share: a namespace as a disk that takes requests for any range of octets.
+//! The part that all fronts share: a namespace as a disk that takes requests for any range of bytes.
 //!
 //! ```text
 //! front's request -> Disk::check -> Jobs -> plan, guard -> whole blocks -> the lane   (inline, one reactor)
@@ -6,22 +6,22 @@
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `info` | what the namespace is like: [`DiskInfo`] |
-//! | `live` | the same while it is served, with its changes: [`Disk`] |
+//! | `info` | properties of the namespace: [`DiskInfo`] |
+//! | `live` | the namespace while it is served, with its changes: [`Disk`] |
 //! | `watch` | follows the namespace's changes |
-//! | `poller` | a thread that looks from time to time |
-//! | `request` | what a front asks for, and whether that can be |
-//! | `plan` | a range of octets as pieces of whole blocks |
+//! | `poller` | a thread that runs a check periodically |
+//! | `request` | a front's requests |
+//! | `plan` | a range of bytes as pieces of whole blocks |
 //! | `guard` | keeps read-modify-write apart from other writes |
-//! | `jobs` | requests on their way through the lane |
-//! | `fault` | why a request failed, and its errno |
+//! | `jobs` | requests in flight on the lane |
+//! | `fault` | causes of failed requests, with their errno |
 //! | `nothing` | the front of a reactor that has nothing to serve |
 //!
-//! **A front with memory of its own** (a socket, a guest's memory, `/dev/fuse`) gives requests to
-//! `Jobs::start`, copies a Write's payload in with `Jobs::fill` (or piece by piece, see
-//! `Jobs::payload`) and a Read's data out with `Jobs::remove`. **A front whose requests have a
-//! [`Buffer`](roadtrain_system::buffer::Buffer) that the kernel fills and reads** gives those for which
-//! `Jobs::is_whole` holds to `Jobs::start_with`: that very buffer goes to the lane and comes back.
+//! **A front with memory of its own** (a socket, a guest's memory, `/dev/fuse`) passes requests to `Jobs::start`. It
+//! copies a Write's payload in with `Jobs::fill` (or piece by piece, see `Jobs::payload`) and a Read's data out with
+//! `Jobs::remove`. **A front whose requests have a [`Buffer`](roadtrain_system::buffer::Buffer) that the kernel fills
+//! and reads** passes those for which `Jobs::is_whole` holds to `Jobs::start_with`: that very buffer goes to the lane
+//! and comes back.
 
 mod fault;
 mod guard;

@@ -1,8 +1,8 @@
-//! The front of a reactor that has nothing to serve.
+//! Front of a reactor without anything to serve.
 
 use roadtrain_host_engine::{Front, Turn};
 
-/// Waits for the end; for a controller whose attachment fails or has not begun.
+/// Waits for the reactor's end; for a controller whose attachment fails or has not begun.
 pub(crate) struct Nothing;
 
 impl Front for Nothing {

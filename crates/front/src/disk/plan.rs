@@ -1,6 +1,6 @@
-//! Cuts a range of octets into requests of whole blocks.
+//! Cuts a range of bytes into requests of whole blocks.
 
-/// What to do where a range does not begin or end at a block's border.
+/// Treatment of a range that does not begin or end at a block's border.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Edges {
     /// Take the whole blocks and use a part of them (Read).
@@ -18,11 +18,11 @@ pub(crate) struct Piece {
     pub(crate) slba: u64,
     /// Number of blocks, at least one.
     pub(crate) blocks: u32,
-    /// Where in these blocks the range's share begins, in octets.
+    /// Start of the share, in bytes from the first block's start.
     pub(crate) start: u32,
-    /// Octets of the share.
+    /// Bytes of the share.
     pub(crate) len: u32,
-    /// The share is less than the blocks and they must be read first.
+    /// True if the share is less than the blocks, which must be read first.
     pub(crate) patch: bool,
 }
 
@@ -37,8 +37,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The range of `length` octets from `offset`, which ends within 64 bits, in blocks of
-    /// `lba_bytes` (a power of two), at most `blocks_max` (at least one) a piece.
+    /// Cuts the range of `length` bytes from `offset`, which ends within 64 bits. Blocks have `lba_bytes` (a power of
+    /// two); a piece has at most `blocks_max` of them (at least one).
     pub(crate) fn new(
         offset: u64,
         length: u32,

@@ -5,26 +5,26 @@ use roadtrain_host_engine::ControllerView;
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
-/// How often it looks.
+/// Interval of checks.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// One front's look at what the controller says of its namespace.
+/// One front's watch on its namespace in the controller's view.
 #[derive(Default)]
 pub(crate) struct Watch {
     view: Option<ControllerView>,
     check_at: Instant,
-    /// What the last look saw: size in octets, or that the namespace is gone.
+    /// Result of the last check: size in bytes, or that the namespace is gone.
     known: Option<Option<u64>>,
 }
 
 impl Watch {
-    /// Looks at `view`; a default one looks nowhere.
+    /// Watches the namespace in `view`; a default watch has no view.
     pub(crate) fn new(view: ControllerView) -> Self {
         Watch { view: Some(view), ..Watch::default() }
     }
 
-    /// Looks now. Returns whether the disk, by whomever it was updated, is other than at this front's last
-    /// look: the front may have to tell its clients.
+    /// Checks now. True if the disk has changed since this front's last check, whichever front updated it: the front
+    /// may have to notify its clients.
     pub(crate) fn check(&mut self, now: Instant, disk: &Disk) -> bool {
         self.check_at = now + CHECK_INTERVAL;
         if let Some(view) = &self.view {
@@ -37,7 +37,7 @@ impl Watch {
         found != self.known.replace(found).unwrap_or(Some(first))
     }
 
-    /// Looks if it is time.
+    /// Checks if the interval is over.
     pub(crate) fn check_if_due(&mut self, now: Instant, disk: &Disk) -> bool {
         now >= self.check_at && self.check(now, disk)
     }

@@ -1,4 +1,4 @@
-//! Mounts the file system, and agrees with the kernel on how it works.
+//! Mounts the file system, and agrees with the kernel on its features.
 
 use super::device::Device;
 use super::handshake;
@@ -10,30 +10,30 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tracing::{debug, warn};
 
-/// The file system's type.
+/// File system type.
 const KIND: &str = "fuse.roadtrain";
 const SOURCE: &str = "roadtrain";
 /// Longest wait for the kernel's first request.
 const INIT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an unmount may need that finds the directory in use for a moment.
+/// Attempts of an unmount that finds the directory busy.
 const BUSY_RETRIES: u32 = 5;
 const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// A mount of this process. Dropping it ends it.
+/// A mount of this process. Dropping it unmounts it.
 #[derive(Debug)]
 pub(super) struct Mount {
     path: PathBuf,
-    // After `Drop`, thus without the mount.
+    // Dropped after the mount has ended.
     made: MadeFolders,
 }
 
-/// A mountpoint that was not there before, with the folders above it that were not, innermost first. Dropping it
+/// Folders that were made for a mount point: itself and its parents that did not exist, innermost first. Dropping it
 /// removes those that are empty.
 #[derive(Debug, Default)]
 struct MadeFolders(Vec<PathBuf>);
 
 impl MadeFolders {
-    /// Makes what is missing of `path`.
+    /// Makes the missing folders of `path`.
     fn new(path: &Path) -> io::Result<Self> {
         let path = std::path::absolute(path)?;
         let missing = path.ancestors().take_while(|folder| !folder.exists());
@@ -54,7 +54,7 @@ impl Drop for MadeFolders {
 }
 
 impl Mount {
-    /// Mounts at `path`, which is made if it is not there.
+    /// Mounts at `path`, which is made if it does not exist.
     pub(super) fn new(path: &Path, uring: Uring) -> io::Result<(Self, Mounted)> {
         if is_dead(path) {
             remove_leftover(path)?;
@@ -84,7 +84,7 @@ impl Mount {
         &self.path
     }
 
-    /// Folders that go with it, innermost first.
+    /// Returns the folders that were made for the mount, innermost first.
     pub(super) fn made_folders(&self) -> &[PathBuf] {
         &self.made.0
     }
@@ -107,7 +107,7 @@ impl Drop for Mount {
     }
 }
 
-/// A mount would hide what is there from everybody, until it ends.
+/// Fails if the folder is not empty: the mount would hide its content.
 fn check_is_empty(path: &Path) -> io::Result<()> {
     match std::fs::read_dir(path)?.next() {
         None => Ok(()),
@@ -119,7 +119,7 @@ fn check_is_empty(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Ends the mount that a process which is gone has left at `path`; `false`: there is none.
+/// Removes the mount that a process which is gone has left at `path`. Returns `false` if there is none.
 pub(super) fn remove_leftover(path: &Path) -> io::Result<bool> {
     if !is_mounted(path) {
         return Ok(false);
@@ -127,38 +127,38 @@ pub(super) fn remove_leftover(path: &Path) -> io::Result<bool> {
     sys::unmount(path, true).map(|()| true)
 }
 
-/// Whether what is mounted at `path` has lost the process that served it.
+/// True if the process that served the mount at `path` is gone.
 fn is_dead(path: &Path) -> bool {
     std::fs::metadata(path).is_err_and(|error| is_of_the_dead(&error))
 }
 
-/// What a mount answers whose process is gone, and what it answers to a request that was under way when it went: the
-/// kernel takes the process's rings apart in the background, so its mount may live on for a moment.
+/// True if `error` comes from a mount whose process is gone, or from a request that was in flight when it went. The
+/// kernel takes the process's rings apart in the background, so its mount may stay for a moment.
 fn is_of_the_dead(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
 }
 
-/// Whether there is a mount of this program at `path`.
+/// True if a mount of this program is at `path`.
 pub(super) fn is_mounted(path: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     mounts.lines().any(|line| is_ours(line, path))
 }
 
-/// Whether a line of `mountinfo` is a mount of this program at `path`.
+/// True if `line` of `mountinfo` is a mount of this program at `path`.
 fn is_ours(line: &str, path: &Path) -> bool {
     let Some((place, kind)) = line.split_once(" - ") else { return false };
     let point = place.split(' ').nth(4).map(unescape);
     point.is_some_and(|point| Path::new(&point) == path) && kind.split(' ').next() == Some(KIND)
 }
 
-/// Blanks and the like are written as octal numbers there.
+/// Decodes blanks and the like, which `mountinfo` writes as octal numbers.
 fn unescape(text: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()
         .fold(text.to_owned(), |text, (code, octet)| text.replace(code, octet))
 }
 
-/// Answers the kernel's first request; whether requests come over io_uring.
+/// Answers the kernel's INIT request. True if requests come over io_uring.
 fn greet(device: &Device, uring: bool) -> io::Result<bool> {
     if !device.wait(INIT_TIMEOUT)? {
         return Err(io::Error::new(ErrorKind::TimedOut, "the kernel does not speak"));

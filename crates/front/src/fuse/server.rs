@@ -1,8 +1,8 @@
-//! The FUSE server: a front of the reactor that its lanes run on.
+//! FUSE server: a front of the reactor that its lanes run on.
 //!
-//! Requests come over io_uring, into memory that goes on to the lane as it is (`ring`), or are read from the
-//! device (`device`); from there on both are slots. Requests that are nobody's I/O are answered at once
-//! (`tree`); the others become [`Jobs`] of their disk, and are answered when these end.
+//! Requests come over io_uring, into memory that goes on to the lane as it is (`ring`), or are read from the device
+//! (`device`); from there on both are slots. Requests without I/O are answered at once (`tree`). The others become
+//! [`Jobs`] of their disk, and are answered when these end.
 
 use super::device::Device;
 use super::queues;
@@ -25,9 +25,9 @@ use tracing::{debug, warn};
 
 /// Requests that a reactor reads from the device at a time.
 const DEVICE_DEPTH: usize = 128;
-/// The same beside a ring: only what the kernel does not send over it.
+/// Requests read from the device while io_uring is in use: only those that the kernel does not send over it.
 const DEVICE_DEPTH_BESIDE: usize = 4;
-/// Octets of buffers for what the lane cannot do in a slot's memory, for each disk.
+/// Bytes of each disk's buffers for requests that the lane cannot do in a slot's memory.
 const BUFFER_BYTES_MAX: usize = 64 << 20;
 /// Longest wait at the end for the kernel to give the slots back.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,29 +41,29 @@ pub struct FuseServer {
     reactor: ReactorInfo,
     /// Cores of all reactors.
     cores: Vec<usize>,
-    /// Readable when the mount is made, or never will be.
+    /// Pipe that becomes readable once the mount exists, or never will.
     begin: PipeReader,
     phase: Phase,
-    /// Where it reads; none: another reactor does that.
+    /// Device to read from; `None` if another reactor reads.
     device: Option<Device>,
-    /// There may be something to read.
+    /// True if a request may be pending at the device.
     readable: bool,
     disks: Vec<Served>,
     slots: Slots,
     /// Slots that are with the kernel.
     commands: usize,
-    /// Slots that wait for buffers, longest first.
+    /// Slots waiting for buffers, longest first.
     starved: VecDeque<usize>,
     retry_at: Option<Instant>,
-    /// When waiting for the kernel ends.
+    /// Deadline of the wait for the kernel at the end.
     stop_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The first turn is to come.
+    /// Before the first turn.
     New,
-    /// Waits for the mount.
+    /// The mount does not exist yet.
     Waiting,
     Running,
 }
@@ -74,7 +74,7 @@ struct Served {
 }
 
 impl FuseServer {
-    /// For `reactor`, one of those pinned to `cores`; begins when `begin` is readable.
+    /// Makes the server of `reactor`, one of those pinned to `cores`. It starts when `begin` is readable.
     pub(super) fn new(
         session: Arc<Session>,
         reactor: ReactorInfo,
@@ -105,7 +105,7 @@ impl FuseServer {
         }
     }
 
-    /// The mount is made: gives the kernel the slots, or begins to read.
+    /// Starts to serve the mount: gives the slots to the kernel, or begins to read the device.
     fn start(&mut self, turn: &mut dyn Turn) -> io::Result<()> {
         let session = Arc::clone(&self.session);
         let Some(mounted) = session.mounted() else { return Ok(()) };
@@ -157,7 +157,7 @@ impl FuseServer {
         }
     }
 
-    /// The lane's news.
+    /// Handles the lane's completions.
     fn take_completions(&mut self, turn: &mut dyn Turn) {
         while let Some(completion) = turn.next_completion() {
             let Some(served) = self.disks.get_mut(usize::from(tag_of(&completion))) else {
@@ -182,7 +182,7 @@ impl FuseServer {
         }
     }
 
-    /// Requests that the kernel has put into slots.
+    /// Handles requests that the kernel has put into slots.
     fn take_requests(&mut self, turn: &mut dyn Turn) {
         while let Some((slot, result)) = turn.next_command() {
             self.commands -= 1;
@@ -201,7 +201,7 @@ impl FuseServer {
         }
     }
 
-    /// Requests that wait at the device.
+    /// Reads pending requests from the device.
     fn read_device(&mut self, turn: &mut dyn Turn) {
         while self.readable && self.slots.has_free() {
             let Some(device) = &self.device else { return };
@@ -216,7 +216,7 @@ impl FuseServer {
         }
     }
 
-    /// Answers a slot's request, or begins to carry it out.
+    /// Answers a slot's request, or starts its I/O.
     fn handle(&mut self, turn: &mut dyn Turn, slot: usize) {
         let header = self.slots.header(slot);
         let opcode = header.opcode();
@@ -239,14 +239,14 @@ impl FuseServer {
         }
     }
 
-    /// The next step of a slot's work.
+    /// Starts the next step of a slot's work.
     fn begin_step(&mut self, turn: &mut dyn Turn, slot: usize, work: Work) {
         let request = work.request();
         let jobs = &mut self.disks[work.disk].jobs;
         if let Err(fault) = jobs.disk().check(&request) {
             return self.answer(turn, slot, Err(fault.errno()));
         }
-        // Those of one queue share caravans.
+        // Requests of one queue share caravans.
         let lane = match self.slots.home(slot) {
             Home::Device => slot,
             Home::Ring(queue) => usize::from(queue),
@@ -272,7 +272,7 @@ impl FuseServer {
         }
     }
 
-    /// A step of a slot's work is done, or has failed.
+    /// Handles the end of a step of a slot's work.
     fn step_ended(&mut self, turn: &mut dyn Turn, slot: usize, status: Status) {
         let Some(mut work) = self.slots.work(slot).take() else { return };
         if !status.is_success() {
@@ -307,7 +307,7 @@ impl FuseServer {
                 }
             }
             (Home::Device, Some(device), _) => {
-                // ENOENT: the request was withdrawn; others: the mount has ended, reading will tell.
+                // ENOENT: the request was withdrawn. Other errors: the mount has ended, which the next read reports.
                 if let Err(error) = self.slots.send(slot, device, result) {
                     debug!("a FUSE request's answer is not taken: {error}");
                 }
@@ -317,7 +317,7 @@ impl FuseServer {
         }
     }
 
-    /// Buffers may have come back.
+    /// Retries slots that wait for buffers.
     fn feed_starved(&mut self, turn: &mut dyn Turn) {
         for _ in 0..self.starved.len() {
             let Some(slot) = self.starved.pop_front() else { return };
@@ -336,8 +336,7 @@ impl FuseServer {
         self.retry_at = retries.min();
     }
 
-    /// Ends the reactor when nothing is under way. Whoever stops it has ended the mount before, so that the
-    /// kernel gives all slots back.
+    /// Ends the reactor when nothing is in flight. The mount has ended before, so the kernel gives all slots back.
     fn stop(&mut self, turn: &mut dyn Turn) {
         let stop_at = *self.stop_at.get_or_insert(turn.now() + STOP_TIMEOUT);
         let is_idle = self.disks.iter().all(|served| served.jobs.is_idle());
@@ -353,7 +352,7 @@ impl FuseServer {
     }
 }
 
-/// Whether the answer tells a size: it is the latest.
+/// True if the reply contains a size, which must be the current one.
 fn asks_for_size(opcode: Opcode) -> bool {
     [Opcode::LOOKUP, Opcode::GETATTR, Opcode::SETATTR, Opcode::LSEEK].contains(&opcode)
 }

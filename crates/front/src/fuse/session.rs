@@ -1,4 +1,4 @@
-//! What the reactors of a mount share.
+//! State that the reactors of a mount share.
 
 use super::device::Device;
 use super::tree::Tree;
@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) struct Session {
     pub(super) tree: Tree,
     mounted: OnceLock<Mounted>,
-    /// The kernel does not take the ring after all.
+    /// True once the kernel has refused io_uring after all.
     refused: AtomicBool,
 }
 
-/// What is known once it is mounted.
+/// Device and features of a mount that exists.
 #[derive(Debug)]
 pub(super) struct Mounted {
     pub(super) device: Device,
-    /// Requests come over io_uring.
+    /// True if requests come over io_uring.
     pub(super) uring: bool,
 }
 
@@ -27,7 +27,7 @@ impl Session {
         Session { tree, mounted: OnceLock::new(), refused: AtomicBool::new(false) }
     }
 
-    /// It is mounted: the reactors may begin.
+    /// Publishes the mount: the reactors may start.
     pub(super) fn begin(&self, mounted: Mounted) {
         let again = self.mounted.set(mounted);
         debug_assert!(again.is_ok(), "mounted twice");
@@ -37,7 +37,7 @@ impl Session {
         self.mounted.get()
     }
 
-    /// Notes that the kernel refused the ring; whether that is news.
+    /// Records that the kernel refused io_uring. True the first time.
     pub(super) fn refuse(&self) -> bool {
         !self.refused.swap(true, Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The directory with one file for each namespace: answers requests, or says what the disk is to do.
+//! The directory with one file for each namespace: answers requests, or turns them into disk work.
 
 use crate::disk::{Disk, DiskOp, DiskRequest};
 use roadtrain_wire::fuse::{
@@ -9,14 +9,14 @@ use roadtrain_wire::fuse::{
 use roadtrain_wire::zerocopy::{FromBytes, Immutable, IntoBytes};
 use std::sync::Arc;
 
-/// Octets that one step of a Fallocate changes: a multiple of every block size.
+/// Most bytes of one step of a Fallocate: a multiple of every block size.
 const STEP_BYTES_MAX: u64 = 1 << 30;
-/// Seconds for which a name may be cached: files neither come nor go.
+/// Seconds for which a name may be cached: the set of files is fixed.
 const ENTRY_VALID_S: u64 = 3600;
 const BLOCK_BYTES: u32 = 4096;
-/// Most octets of a Read or Write.
+/// Most bytes of a Read or Write.
 pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
-/// Octets that times and `st_blocks` are counted in.
+/// Unit of `st_blocks`, in bytes.
 const SECTOR_BYTES: u64 = 512;
 
 /// The mounted directory.
@@ -25,47 +25,47 @@ pub(super) struct Tree {
     disks: Vec<Arc<Disk>>,
     uid: u32,
     gid: u32,
-    /// When it was mounted, in seconds since 1970.
+    /// Time of the mount, in seconds since 1970.
     time_s: u64,
 }
 
-/// What becomes of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// So many octets of data.
+    /// Reply with this many bytes of data.
     Data(usize),
-    /// Errno.
+    /// Reply with this errno.
     Error(i32),
-    /// Ask the disk.
+    /// Reply after this disk work.
     Work(Work),
 }
 
-/// What a disk is to do for a request.
+/// Disk work of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Work {
     pub(super) disk: usize,
     pub(super) op: DiskOp,
-    /// First octet that is not done.
+    /// Offset of the first byte that is not done.
     pub(super) at: u64,
     pub(super) end: u64,
     pub(super) fua: bool,
 }
 
 impl Work {
-    /// The next step.
+    /// Returns the disk request of the next step.
     pub(super) fn request(&self) -> DiskRequest {
         let length = (self.end - self.at).min(STEP_BYTES_MAX) as u32;
         DiskRequest { op: self.op, offset: self.at, length, fua: self.fua }
     }
 }
 
-/// How the file of a namespace is called.
+/// Returns the file name of a namespace.
 pub(super) fn file_name(nsid: u32) -> String {
     format!("nvme0n{nsid}")
 }
 
 impl Tree {
-    /// A file for each of `disks`, which belongs to the user `uid` and the group `gid`.
+    /// Makes a file for each of `disks`, owned by the user `uid` and the group `gid`.
     pub(super) fn new(disks: Vec<Arc<Disk>>, (uid, gid): (u32, u32), time_s: u64) -> Self {
         Tree { disks, uid, gid, time_s }
     }
@@ -74,8 +74,7 @@ impl Tree {
         &self.disks
     }
 
-    /// Answers the request with `header` and the arguments `args` (as many octets as there are, or more)
-    /// into `out`.
+    /// Answers the request with `header` and the arguments `args` (padded or longer) into `out`.
     pub(super) fn answer(&self, header: &InHeader, args: &[u8], out: &mut [u8]) -> Answer {
         let answer = match header.opcode() {
             Opcode::READ => self.read(header, args),
@@ -98,7 +97,7 @@ impl Tree {
         answer.unwrap_or_else(Answer::Error)
     }
 
-    /// The disk of a file, with its number.
+    /// Returns the disk of a file, with its number.
     fn disk(&self, header: &InHeader) -> Result<(usize, &Disk), i32> {
         let index = header.nodeid.checked_sub(ROOT_ID + 1).map(|index| index as usize);
         let disk = index.and_then(|index| Some((index, &**self.disks.get(index)?)));
@@ -134,7 +133,7 @@ impl Tree {
         Ok(Answer::Work(Work { disk, op: DiskOp::Flush, at: 0, end: 0, fua: false }))
     }
 
-    /// Holes read as zeroes, which a Discard would not promise.
+    /// Punches holes with Write Zeroes: a Discard would not promise zeroes.
     fn fallocate(&self, header: &InHeader, args: &[u8]) -> Result<Answer, i32> {
         let (index, disk) = self.disk(header)?;
         let asked: FallocateIn = arguments(args)?;
@@ -143,7 +142,7 @@ impl Tree {
             return Err(libc::ENOSPC);
         }
         let op = match asked.mode & !fallocate_mode::KEEP_SIZE {
-            0 => return Ok(Answer::Data(0)), // it is all there
+            0 => return Ok(Answer::Data(0)), // all blocks exist
             fallocate_mode::PUNCH_HOLE => DiskOp::WriteZeroes { deallocate: true },
             fallocate_mode::ZERO_RANGE => DiskOp::WriteZeroes { deallocate: false },
             _ => return Err(libc::EOPNOTSUPP),
@@ -163,13 +162,13 @@ impl Tree {
         Ok(EntryOut { nodeid, entry_valid: ENTRY_VALID_S, attr, ..EntryOut::default() })
     }
 
-    /// They are never cached: a disk changes its size when it likes.
+    /// Returns the attributes, which are never cached: the size of a disk changes at any time.
     fn attributes(&self, header: &InHeader) -> Result<AttrOut, i32> {
         let attr = self.attr(header.nodeid).ok_or(libc::ENOENT)?;
         Ok(AttrOut { attr, ..AttrOut::default() })
     }
 
-    /// As of a block device: cutting it short changes nothing, and nobody makes it longer.
+    /// Sets attributes like a block device: truncation changes nothing, and extension fails.
     fn set_attributes(&self, header: &InHeader, args: &[u8]) -> Result<AttrOut, i32> {
         let asked: SetattrIn = arguments(args)?;
         if asked.valid & (setattr_valid::MODE | setattr_valid::UID | setattr_valid::GID) != 0 {
@@ -256,7 +255,7 @@ impl Tree {
         }
     }
 
-    /// All of a disk is data.
+    /// Seeks in a file without holes: a disk reports all its bytes as data.
     fn seek(&self, header: &InHeader, args: &[u8]) -> Result<LseekOut, i32> {
         let (_, disk) = self.disk(header)?;
         let asked: LseekIn = arguments(args)?;

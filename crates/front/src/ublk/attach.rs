@@ -1,5 +1,5 @@
-//! A remote namespace as a ublk device: connects a controller, makes the device or takes it over, and has its
-//! queues served on the controller's reactors.
+//! A remote namespace as a ublk device: connects a controller, makes the device or takes it over, and serves its queues
+//! on the controller's reactors.
 
 use super::control::Control;
 use super::device::{self, Prepared, Wanted};
@@ -22,41 +22,41 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-/// Requests that a queue has at a time, by default.
+/// Default depth of a queue, in requests.
 pub const QUEUE_DEPTH: u16 = 128;
-/// Octets of the largest read or write, where the target does not take less: each tag has a buffer that large.
+/// Bytes of the largest read or write, unless the target takes less: each tag has a buffer that large.
 const IO_BYTES_MAX: u32 = 512 << 10;
-/// How often a start looks whether it has failed.
+/// Interval of checks for a refusal while the device starts.
 const START_LOOK: Duration = Duration::from_millis(50);
 
-/// What to show, and how.
+/// Configuration of a ublk device.
 #[derive(Clone, Debug)]
 pub struct UblkConfig {
     /// The namespace.
     pub nsid: u32,
-    /// Number of the device; `None`: the driver chooses.
+    /// Number of the device; `None` lets the driver choose.
     pub id: Option<u32>,
-    /// Only a device that a process which is gone has left.
+    /// True to take over a device that a process which is gone has left, and to make none.
     pub recover: bool,
-    /// Requests that a queue has at a time.
+    /// Depth of a queue, in requests.
     pub queue_depth: u16,
 }
 
 impl UblkConfig {
-    /// Namespace `nsid` as device `id`, everything else by default.
+    /// Shows namespace `nsid` as device `id`, with defaults for the rest.
     #[must_use]
     pub fn new(nsid: u32, id: Option<u32>) -> Self {
         UblkConfig { nsid, id, recover: false, queue_depth: QUEUE_DEPTH }
     }
 }
 
-/// A namespace that is shown as a ublk device. Dropping it stops it.
+/// A namespace that is shown as a ublk device. Dropping it stops the device.
 pub struct UblkAttachment {
     controller: Option<Controller>,
     nsid: u32,
     id: u32,
     recovered: bool,
-    /// The device has been started.
+    /// True once the device has been started.
     started: bool,
     disk: Arc<Disk>,
     shared: Arc<Shared>,
@@ -71,10 +71,10 @@ struct ReactorLink {
 }
 
 impl UblkAttachment {
-    /// Connects as `host` says and shows what `config` says: programs can open the device when this returns.
+    /// Connects to `host` and makes the device of `config`. Programs can open the device when this returns.
     ///
     /// # Errors
-    /// When the controller, the namespace or the device is not to be had; nothing keeps running.
+    /// Fails if the controller, the namespace or the device is not available; nothing keeps running.
     pub fn start(host: HostConfig, config: &UblkConfig) -> Result<Self, AttachError> {
         let what = config.id.map_or("ublk".into(), |id| format!("ublk device {id}"));
         let show = |source| AttachError::Show { what: what.clone(), source };
@@ -106,13 +106,13 @@ impl UblkAttachment {
         Ok(attachment)
     }
 
-    /// The block device.
+    /// Path of the block device.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         device::block_path(self.id)
     }
 
-    /// Whether the device was left by another process.
+    /// True if another process had left the device.
     #[must_use]
     pub fn is_recovered(&self) -> bool {
         self.recovered
@@ -150,7 +150,7 @@ impl UblkAttachment {
         Ok(())
     }
 
-    /// A server for each reactor, which has every so many of the device's queues.
+    /// Makes a server for each reactor, each with its share of the device's queues.
     fn servers(
         &self,
         file: &Arc<File>,
@@ -193,7 +193,7 @@ impl Attachment for UblkAttachment {
     }
 
     /// # Panics
-    /// Never: only the end takes it away.
+    /// Never: only the drop takes the controller out.
     fn controller(&self) -> &Controller {
         self.controller.as_ref().expect("an attachment has its controller")
     }

@@ -1,4 +1,4 @@
-//! A device of the driver's: made, taken over from a process that is gone, deleted.
+//! A ublk device: made, taken over from a process that is gone, deleted.
 
 use super::abi::{
     ANY_DEVICE, DeviceInfo, F_CMD_IOCTL_ENCODE, F_USER_RECOVERY, F_USER_RECOVERY_REISSUE, Params,
@@ -12,57 +12,57 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// How long the driver may take to notice that a device's process is gone; the first ones look every 5 s.
+/// Longest wait for the driver to notice that a device's process is gone; the first drivers check every 5 s.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often we look whether it has.
+/// Interval of checks for that.
 const SETTLE_LOOK: Duration = Duration::from_millis(50);
-/// How long a device that is stopped may take to go; longer only while somebody has it open.
+/// Longest wait for a stopped device to be deleted; it stays longer only while a process has it open.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a device without a process may take to stop.
+/// Longest wait for a device without a process to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is wanted of a device.
+/// Desired device.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
-    /// Its number; `None`: the driver chooses.
+    /// Number; `None` lets the driver choose.
     pub(crate) id: Option<u32>,
-    /// Only one that another process has left.
+    /// True to accept only a device that another process has left.
     pub(crate) recover: bool,
     pub(crate) queues: u16,
     pub(crate) queue_depth: u16,
-    /// Octets of the largest read or write.
+    /// Bytes of the largest read or write.
     pub(crate) io_bytes: u32,
     pub(crate) params: Params,
-    /// Which namespace it shows.
+    /// Hash of the identity of the namespace that it shows.
     pub(crate) identity: u64,
 }
 
-/// A device that is there, but not started.
+/// A device that exists, but is not started.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prepared {
     pub(crate) info: DeviceInfo,
-    /// It was another process's.
+    /// True if another process had left it.
     pub(crate) recovered: bool,
 }
 
-/// What became of a device.
+/// State of a device with regard to its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Absent,
     /// Its process is gone, its requests wait.
     Left,
-    /// Never started, or stopped.
+    /// It was never started, or is stopped.
     Dead,
     /// Its process is gone, but the driver has not noticed.
     Dying,
-    /// It has a process.
+    /// A process of this id serves it.
     Used(i32),
 }
 
-/// Makes the device that is wanted, or takes it over.
+/// Makes the desired device, or takes it over.
 ///
 /// # Errors
-/// It is somebody's, or shows another namespace, or the driver refuses.
+/// Fails if another process serves it, if it shows another namespace, or if the driver refuses.
 pub(crate) fn prepare(control: &mut Control, wanted: &Wanted) -> io::Result<Prepared> {
     let Some(id) = wanted.id else {
         if wanted.recover {
@@ -126,7 +126,7 @@ fn take_over(control: &mut Control, wanted: &Wanted, info: DeviceInfo) -> io::Re
     let end = Instant::now() + SETTLE_TIMEOUT;
     loop {
         match control.start_recovery(id) {
-            // Its process is still on its way out.
+            // Its process is still exiting.
             Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < end => {
                 thread::sleep(SETTLE_LOOK);
             }
@@ -138,13 +138,13 @@ fn take_over(control: &mut Control, wanted: &Wanted, info: DeviceInfo) -> io::Re
     Ok(Prepared { info, recovered: true })
 }
 
-/// Whether a device of the attributes `has` never flushes though one of the attributes `wanted` has to: they are fixed
-/// when the device is made.
+/// True if a device with attributes `has` never flushes although one with `wanted` must: the attributes are fixed when
+/// the device is made.
 fn lacks_cache(has: u32, wanted: u32) -> bool {
     wanted & !has & (attr::VOLATILE_CACHE | attr::FUA) != 0
 }
 
-/// What became of device `id`, when that is settled.
+/// Returns the state of device `id`, once it is settled.
 fn settled(control: &mut Control, id: u32) -> io::Result<(Found, DeviceInfo)> {
     let end = Instant::now() + SETTLE_TIMEOUT;
     loop {
@@ -166,20 +166,20 @@ fn judge(info: &DeviceInfo, is_running: impl FnOnce(i32) -> bool) -> Found {
     }
 }
 
-/// Whether there is such a process, other than as a zombie.
+/// True if the process exists and is no zombie.
 fn is_running(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
-    // The name, in parentheses, may contain anything.
+    // The name, in parentheses, may contain any character.
     stat.is_ok_and(|stat| {
         let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
         !rest.starts_with(['Z', 'X'])
     })
 }
 
-/// Deletes a device that is stopped. One that somebody has open goes when it is closed.
+/// Deletes a device that is stopped. The driver keeps it until no process has it open.
 ///
 /// # Errors
-/// The driver's refusal.
+/// Returns the driver's error.
 pub(crate) fn delete(control: &mut Control, id: u32) -> io::Result<()> {
     let pending = control.begin_delete(id);
     match control.wait(pending, DELETE_TIMEOUT)? {
@@ -191,13 +191,13 @@ pub(crate) fn delete(control: &mut Control, id: u32) -> io::Result<()> {
     }
 }
 
-/// Stops and deletes a device whose process is gone; `false`: it is not there, or it has a process.
+/// Stops and deletes a device whose process is gone. Returns `false` if it does not exist or has a process.
 ///
 /// # Errors
-/// The driver's refusal.
+/// Returns the driver's error.
 pub fn remove(id: u32) -> io::Result<bool> {
     if !Path::new(CONTROL_PATH).exists() {
-        return Ok(false); // and so no device
+        return Ok(false); // without a driver there is no device
     }
     let mut control = Control::open()?;
     if let (Found::Absent | Found::Used(_), _) = settled(&mut control, id)? {
@@ -211,22 +211,22 @@ pub fn remove(id: u32) -> io::Result<bool> {
     delete(&mut control, id).map(|()| true)
 }
 
-/// Opens the character device that leads to the queues of device `id`.
+/// Opens the character device of device `id`, which leads to its queues.
 ///
 /// # Errors
-/// The system's.
+/// Returns the system's error, with the path.
 pub(crate) fn open(id: u32) -> io::Result<File> {
     let path = format!("/dev/ublkc{id}");
     let opened = File::options().read(true).write(true).open(&path);
     opened.map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))
 }
 
-/// The block device.
+/// Returns the path of the block device.
 pub(crate) fn block_path(id: u32) -> PathBuf {
     format!("/dev/ublkb{id}").into()
 }
 
-/// A number for a namespace that the driver keeps with the device: FNV-1a of what makes it this one.
+/// Returns a hash of a namespace's identity (FNV-1a), which the driver keeps with the device.
 pub(crate) fn identity(nqn: &str, nsid: u32, nguid: [u8; 16], lba_bytes: u32) -> u64 {
     let numbers = [nsid.to_le_bytes(), lba_bytes.to_le_bytes()];
     let octets = numbers.iter().flatten().chain(&nguid).chain(nqn.as_bytes());

@@ -1,5 +1,4 @@
-//! A device is taken away. What is under way is answered, by its target or, when that does not come, with an
-//! error. Never hangs.
+//! Removes a device. Its target answers the requests in flight; if it does not in time, they fail. Never hangs.
 
 use super::control::Control;
 use super::device;
@@ -13,25 +12,25 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// How long nothing may move while the device is written back and stopped before requests are failed.
+/// Longest time without progress of the write-back and of the stop before requests are failed.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long stopping may take then.
+/// Longest wait for the stop after requests were failed.
 const FAILING_PATIENCE: Duration = Duration::from_secs(30);
-/// How long the queues of a device that is stopped may take to hear of it.
+/// Longest wait for the queues of a stopped device to notice the stop.
 const QUEUES_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What becomes of a device.
+/// Way in which a device ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HowItGoes {
     /// It is written back, stopped and deleted.
     InUse,
-    /// Nobody could use it yet: it is deleted.
+    /// No program could use it yet: it is deleted.
     NotStarted,
-    /// It goes on waiting for a process that can serve it.
+    /// It stays and waits for a process that can serve it.
     LeftAgain,
 }
 
-/// Takes device `id` away; `file` leads to its queues.
+/// Removes device `id`; `file` leads to its queues.
 pub(crate) fn end(
     id: u32,
     how: HowItGoes,
@@ -53,18 +52,18 @@ pub(crate) fn end(
     shared.end_at(clock::now() + patience);
     controller.stop();
     controller.join();
-    drop(file); // or the device would not go
+    drop(file); // or the driver would keep the device
     let gone =
         stopped.map(|stopped| stopped.and_then(|mut control| device::delete(&mut control, id)));
     match gone {
-        // Somebody else has deleted it.
+        // Another process has deleted it.
         Some(Err(error)) if error.raw_os_error() == Some(libc::ENODEV) => {}
         Some(Err(error)) => warn!("{} stays: {error}", path.display()),
         Some(Ok(())) | None => {}
     }
 }
 
-/// Stops the device: its queues answer what they have, and hear that nothing more comes.
+/// Stops the device: its queues answer their requests, and the driver aborts all tags.
 fn stop(id: u32, controller: &Controller) -> io::Result<Control> {
     let mut control = Control::open()?;
     let pending = control.begin_stop(id);

@@ -9,10 +9,10 @@ use std::io;
 use std::sync::Arc;
 use tracing::{info, warn};
 
-/// Follows what `view` says of `disk`, which device `id` shows.
+/// Follows the changes that `view` shows of `disk`, which device `id` shows.
 ///
 /// # Errors
-/// No thread to be had.
+/// Fails if no thread can be started.
 pub(crate) fn follow(id: u32, disk: Arc<Disk>, view: ControllerView) -> io::Result<Poller> {
     let mut watch = Watch::new(view);
     watch.check(clock::now(), &disk);
@@ -23,7 +23,7 @@ pub(crate) fn follow(id: u32, disk: Arc<Disk>, view: ControllerView) -> io::Resu
     })
 }
 
-/// Tells the system that the disk has another size, or that it is gone, if it can be told.
+/// Sets the device's size to that of the disk, if the driver can; warns if the disk is gone.
 pub(crate) fn tell(id: u32, disk: &Disk) {
     if disk.is_removed() {
         return warn!(id, "the namespace is gone: requests fail until it is back");

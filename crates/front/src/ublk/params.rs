@@ -1,25 +1,25 @@
-//! What the system is told of a disk: sizes, limits, abilities.
+//! Parameters of a disk for the driver: sizes, limits, features.
 
 use super::abi::{
     BasicParams, DiscardParams, Params, SECTOR_BYTES, SECTOR_SHIFT, attr, param_type,
 };
 use crate::disk::DiskInfo;
 
-/// Largest logical block that the driver takes; disks with larger ones patch what is smaller.
+/// Largest logical block that the driver takes, in bytes; disks with larger ones patch smaller requests.
 const LOGICAL_BLOCK_BYTES_MAX: u32 = 4096;
-/// Memory of a request comes in pages.
+/// Bytes of a page, the unit of a request's memory.
 const PAGE_BYTES: u32 = 4096;
 /// Most blocks of one Write Zeroes.
 const ZEROES_BLOCKS_MAX: u64 = 1 << 16;
 
-/// Octets of the largest read or write: the lane's, but not more than `limit`.
+/// Returns the bytes of the largest read or write: the lane's limit, but at most `limit`.
 pub(crate) fn io_bytes_max(disk: &DiskInfo, limit: u32) -> u32 {
     let most = disk.max_transfer_bytes.min(limit);
     let grain = disk.lba_bytes.max(PAGE_BYTES);
     (most - most % grain).max(PAGE_BYTES)
 }
 
-/// What the system is told of `disk`, whose tags have buffers of `io_bytes`.
+/// Returns the parameters of `disk`, whose tags have buffers of `io_bytes`.
 pub(crate) fn params(disk: &DiskInfo, io_bytes: u32) -> Params {
     let physical = disk.physical_block_bytes.max(disk.lba_bytes);
     let optimal = disk.optimal_io_bytes.max(physical);
@@ -43,14 +43,14 @@ pub(crate) fn params(disk: &DiskInfo, io_bytes: u32) -> Params {
     }
 }
 
-/// `blocks` blocks of the disk in sectors.
+/// Converts `blocks` blocks of the disk to sectors.
 pub(crate) fn sectors(disk: &DiskInfo, blocks: u64) -> u64 {
     blocks.saturating_mul(u64::from(disk.lba_bytes / SECTOR_BYTES))
 }
 
 fn attributes(disk: &DiskInfo) -> u32 {
     let read_only = if disk.read_only { attr::READ_ONLY } else { 0 };
-    // Also without a volatile cache: a running device could not be told of one that comes later.
+    // Set also without a volatile cache: the attributes of a running device are fixed, and a cache may appear later.
     attr::VOLATILE_CACHE | attr::FUA | read_only
 }
 

@@ -1,4 +1,4 @@
-//! The front of a reactor whose server comes when its controller is connected.
+//! Front of a reactor whose server arrives once its controller is connected.
 
 use super::server::UblkServer;
 use crate::disk::Nothing;
@@ -7,10 +7,10 @@ use roadtrain_proto::time::Instant;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
-/// How often it looks whether the server has come.
+/// Interval of checks for the server.
 const POLL: Duration = Duration::from_millis(5);
 
-/// Runs the server that comes, if one does.
+/// Runs the server once it arrives.
 pub(crate) struct PendingServer {
     coming: Option<Receiver<UblkServer>>,
     server: Option<UblkServer>,

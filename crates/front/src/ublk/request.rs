@@ -1,12 +1,12 @@
-//! The system's request -> a disk's.
+//! A tag's request -> a disk request.
 
 use super::abi::{IoDescriptor, SECTOR_BYTES, flag, op};
 use crate::disk::{DiskOp, DiskRequest, Fault};
 
-/// What `descriptor` asks for; data comes or goes in a buffer of `io_bytes`.
+/// Converts `descriptor` to a disk request; its data is in a buffer of `io_bytes`.
 ///
 /// # Errors
-/// What no disk does, and what does not fit.
+/// Fails for operations that disks lack, and for lengths that do not fit.
 pub(crate) fn request(descriptor: &IoDescriptor, io_bytes: u32) -> Result<DiskRequest, Fault> {
     let has = |flag: u32| descriptor.op_flags & flag != 0;
     let op = match descriptor.op_flags & 0xff {

@@ -1,8 +1,7 @@
-//! A device's queues on one reactor: the system's requests come by the reactor's own ring and leave by its
-//! lanes.
+//! A device's queues on one reactor: the driver's requests arrive over the reactor's ring and leave by its lanes.
 //!
-//! Each tag has a buffer whose address the driver knows. A request for whole blocks sends that very buffer
-//! through the lane and is answered when it comes back; others are cut and patched by [`Jobs`].
+//! Each tag has a buffer whose address the driver knows. A request for whole blocks sends that very buffer through the
+//! lane and is answered when it comes back; [`Jobs`] cuts and patches the others.
 
 use super::abi::IoDescriptor;
 use super::request::request;
@@ -17,9 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
 
-/// Octets of buffers for requests that are cut or patched.
+/// Bytes of buffers for requests that are cut or patched.
 const PATCH_BYTES_MAX: usize = 16 << 20;
-/// How often a server that is to end looks whether it is time.
+/// Interval at which a stopping server checks its deadline.
 const END_CHECK: Duration = Duration::from_millis(50);
 
 /// One tag of one of the server's queues.
@@ -47,9 +46,9 @@ pub(crate) struct UblkServer {
     jobs: Jobs<Mark>,
     queues: Vec<Tags>,
     io_bytes: u32,
-    /// Where the tags' buffers come from.
+    /// Pool of the tags' buffers.
     pool: Pool,
-    /// Requests that wait for memory, longest first.
+    /// Requests waiting for memory, longest first.
     starved: VecDeque<(Mark, DiskRequest)>,
     begun: bool,
     stopping: bool,
@@ -58,7 +57,7 @@ pub(crate) struct UblkServer {
 }
 
 impl UblkServer {
-    /// Serves `queues`, whose requests move up to `io_bytes`, over `lanes` lanes of the reactor.
+    /// Makes a server of `queues`, whose requests move up to `io_bytes`, over `lanes` lanes of the reactor.
     pub(crate) fn new(
         disk: Arc<Disk>,
         shared: Arc<Shared>,
@@ -139,7 +138,7 @@ impl UblkServer {
         }
     }
 
-    /// A job has ended: its data goes to the tag's buffer, if it is not there.
+    /// Handles the end of a job: copies its data to the tag's buffer, unless that buffer was used.
     fn finish(&mut self, turn: &mut dyn Turn, key: JobKey) {
         let job = self.jobs.job(key);
         let (mark, request, status) = (job.mark, job.request, job.status);
@@ -183,7 +182,7 @@ impl UblkServer {
         }
     }
 
-    /// Whether the driver gives no more requests and all are answered.
+    /// True if the driver gives no more requests and all are answered.
     fn is_over(&self) -> bool {
         self.begun && self.queues.iter().all(Tags::are_gone)
     }

@@ -15,26 +15,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-/// Namespace of a socket, unless said otherwise.
+/// Default namespace of a socket.
 const NSID_DEFAULT: u32 = 1;
 
-/// What to serve, and where.
+/// Configuration of a vhost-user backend.
 #[derive(Clone, Debug)]
 pub struct VhostUserConfig {
-    /// The namespace; `None`: all of them in a directory, else the first one.
+    /// Namespace; `None` serves all in a directory, else the first one.
     pub nsid: Option<u32>,
-    /// The Unix socket that a virtual machine's monitor connects to. A path that ends with a slash is a
-    /// directory: it gets a socket `nvme0nN.sock` for each namespace N.
+    /// Unix socket that a virtual machine's monitor connects to. A path that ends with a slash is a directory: it gets
+    /// a socket `nvme0nN.sock` for each namespace N.
     pub path: PathBuf,
 }
 
-/// Whether `path` means a directory for sockets.
+/// True if `path` means a directory for sockets.
 pub(crate) fn is_directory(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().ends_with(b"/")
 }
 
 impl VhostUserConfig {
-    /// The namespaces to serve, of those that there are, and their sockets.
+    /// Returns the namespaces to serve, out of those present, with their sockets.
     fn sockets(&self, present: impl Iterator<Item = u32>) -> Vec<(u32, PathBuf)> {
         if !is_directory(&self.path) {
             return vec![(self.nsid.unwrap_or(NSID_DEFAULT), self.path.clone())];
@@ -47,15 +47,15 @@ impl VhostUserConfig {
     }
 }
 
-/// Namespaces that are served. Dropping it stops it.
+/// Namespaces that are served. Dropping it stops them.
 pub struct VhostUserAttachment {
     sockets: Vec<(u32, PathBuf)>,
-    // Ends before the control threads: its reactors finish what the guests wait for.
+    // Ends before the control threads: its reactors finish the guests' requests.
     controller: Controller,
     controls: Vec<ControlThread>,
 }
 
-/// What the reactors' servers and the control threads have in common.
+/// State that the reactors' servers and the control threads share.
 #[derive(Default)]
 pub(super) struct Shared {
     sockets: Vec<(u32, PathBuf)>,
@@ -82,7 +82,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Listens at `path` for who is to be served `info`.
+    /// Listens at `path` for frontends of the disk `info`.
     pub(super) fn add(
         &mut self,
         path: &Path,
@@ -95,7 +95,7 @@ impl Shared {
         Ok(&self.disks[self.disks.len() - 1].0.disk)
     }
 
-    /// The next reactor's server.
+    /// Makes the next reactor's server.
     pub(super) fn server(&mut self, reactor: ReactorInfo) -> io::Result<VhostServer> {
         let (outbox, inbox) = mailbox()?;
         self.servers.push(outbox);
@@ -103,7 +103,7 @@ impl Shared {
         Ok(VhostServer::new(disks, reactor.lanes, inbox))
     }
 
-    /// Waits for frontends from now on.
+    /// Starts to wait for frontends.
     pub(super) fn listen(self) -> io::Result<Vec<ControlThread>> {
         let servers = self.servers;
         let control = |(place, (served, listener, watch)): (usize, (Served, Listener, Watch))| {
@@ -140,10 +140,10 @@ impl Drop for ControlThread {
 }
 
 impl VhostUserAttachment {
-    /// Connects as `host` says and serves what `config` says; a frontend can connect when this returns.
+    /// Connects to `host` and serves the namespaces of `config`. A frontend can connect when this returns.
     ///
     /// # Errors
-    /// When the controller, the namespace or the path is not to be had; nothing keeps running.
+    /// Fails if the controller, the namespace or the path is not available; nothing keeps running.
     ///
     /// # Panics
     /// Never: a controller that connects has made a front.

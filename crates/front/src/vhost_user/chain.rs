@@ -1,4 +1,4 @@
-//! A chain of descriptors, taken from the guest's memory. Nothing in it is trusted.
+//! A descriptor chain, read from the guest's memory. Nothing in it is trusted.
 
 use super::memory::Memory;
 use virtio_queue::desc::split::Descriptor;
@@ -6,10 +6,10 @@ use vm_memory::{Bytes, GuestAddress, GuestMemory, Permissions};
 
 /// Most descriptors of a chain, in a table of its own.
 pub(crate) const CHAIN_MAX: u16 = 1024;
-/// Octets of a descriptor.
+/// Bytes of a descriptor.
 pub(crate) const DESCRIPTOR_BYTES: u64 = size_of::<Descriptor>() as u64;
 
-/// Why a chain makes no sense.
+/// Cause of an invalid chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadChain {
     #[error("descriptor {index} of {size}")]
@@ -36,28 +36,28 @@ pub(crate) enum BadChain {
     NoStatus,
 }
 
-/// Octets of the guest's memory.
+/// A range of the guest's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) address: GuestAddress,
     pub(crate) length: u32,
 }
 
-/// Octets that are at several places.
+/// Bytes in several ranges of the guest's memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Segments {
     list: Vec<Segment>,
     bytes: u32,
 }
 
-/// Where one is in [`Segments`].
+/// Position in [`Segments`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cursor {
     index: usize,
     offset: u32,
 }
 
-/// A chain: what the device may read, then what it may write.
+/// A chain: the device-readable part, then the device-writable part.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chain {
     pub(crate) readable: Segments,
@@ -65,12 +65,12 @@ pub(crate) struct Chain {
 }
 
 impl Segments {
-    /// Octets in all.
+    /// Returns the total number of bytes.
     pub(crate) fn bytes(&self) -> u32 {
         self.bytes
     }
 
-    /// Where the last octet is.
+    /// Returns the address of the last byte.
     pub(crate) fn last(&self) -> Option<GuestAddress> {
         let last = self.list.last()?;
         Some(GuestAddress(last.address.0 + u64::from(last.length) - 1))
@@ -87,7 +87,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Goes on by at most `most` octets that lie together.
+    /// Advances by at most `most` contiguous bytes.
     fn step(&self, cursor: &mut Cursor, most: usize) -> Option<Segment> {
         let segment = self.list.get(cursor.index)?;
         let left = segment.length - cursor.offset;
@@ -100,10 +100,10 @@ impl Segments {
         Some(Segment { address, length })
     }
 
-    /// Fills `into` with the octets at `cursor`, which moves on.
+    /// Fills `into` with the bytes at `cursor`, and advances it.
     ///
     /// # Errors
-    /// When there are not as many, or they are no memory any more.
+    /// Fails if there are fewer bytes, or if they are no longer memory.
     pub(crate) fn read(
         &self,
         cursor: &mut Cursor,
@@ -119,10 +119,10 @@ impl Segments {
         if memory.is_lost() { Err(BadChain::Lost) } else { Ok(()) }
     }
 
-    /// Puts `octets` at `cursor`, which moves on.
+    /// Writes `octets` at `cursor`, and advances it.
     ///
     /// # Errors
-    /// When there is not as much place, or it is no memory any more.
+    /// Fails if there is less room, or if it is no longer memory.
     pub(crate) fn write(
         &self,
         cursor: &mut Cursor,
@@ -145,7 +145,7 @@ impl Segment {
     }
 }
 
-/// A table of descriptors in the guest's memory.
+/// A descriptor table in the guest's memory.
 #[derive(Clone, Copy)]
 struct Table {
     at: GuestAddress,
@@ -180,11 +180,11 @@ impl Table {
 }
 
 impl Chain {
-    /// Takes the chain that begins with descriptor `head` of the `size` ones at `table`. Whatever the guest
-    /// wrote there, this ends, and what it takes is inside `memory`.
+    /// Reads the chain that begins with descriptor `head` of the `size` ones at `table`. For any content of the table
+    /// this terminates, and the ranges that it takes are inside `memory`.
     ///
     /// # Errors
-    /// When the chain makes no sense.
+    /// Fails if the chain is invalid.
     pub(crate) fn take(
         &mut self,
         memory: &Memory,

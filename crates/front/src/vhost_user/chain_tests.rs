@@ -107,7 +107,7 @@ fn what_is_to_be_written_comes_last() {
     assert_eq!(take(&guest, 0).unwrap_err(), BadChain::OutOfOrder);
 }
 
-/// Addresses at the memory's borders and anywhere.
+/// Addresses at the memory's borders and elsewhere.
 fn addresses() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0..MEMORY_BYTES,
@@ -132,7 +132,7 @@ fn descriptors() -> impl Strategy<Value = Vec<Raw>> {
 }
 
 proptest! {
-    /// Whatever the guest writes, taking ends, what is taken is inside its memory, and as much as is said.
+    /// For any content of the table: taking terminates, its ranges are inside the memory, and have the declared length.
     #[test]
     fn no_chain_leads_outside(raw in descriptors(), head in 0..SIZE + 2) {
         let guest = Guest::new(SIZE);
@@ -154,7 +154,7 @@ proptest! {
             let bytes: u64 = segments.list.iter().map(|s| u64::from(s.length)).sum();
             prop_assert_eq!(bytes, u64::from(segments.bytes()));
         }
-        // All of it can be read, no octet more.
+        // All bytes can be read, and no more.
         let (mut cursor, mut left) = (Cursor::default(), chain.readable.bytes() as usize);
         let mut octets = vec![0; 4096];
         while left > 0 {

@@ -1,4 +1,4 @@
-//! What the guest is told about its disk: features and the configuration space.
+//! Features and configuration space of the guest's disk.
 
 use super::request::{DATA_BYTES_MAX, RANGE_SECTORS_MAX};
 use crate::disk::Disk;
@@ -6,10 +6,10 @@ use roadtrain_wire::virtio_blk::{Config, ID_BYTES, SECTOR_BYTES, feature};
 
 /// Segments of a request; with header and status as many descriptors as monitors' usual queues have.
 const SEGMENTS_MAX: u32 = 126;
-/// The largest logical block that guests take: a page.
+/// Largest logical block that guests take, in bytes: a page.
 const BLOCK_BYTES_MAX: u32 = 4096;
 
-/// Feature bits of the device.
+/// Returns the feature bits of the device.
 pub(crate) fn features(disk: &Disk) -> u64 {
     use feature::*;
     let info = disk.info();
@@ -22,13 +22,13 @@ pub(crate) fn features(disk: &Disk) -> u64 {
         | RING_INDIRECT_DESC
         | RING_EVENT_IDX
         | VERSION_1
-        | FLUSH // also without a volatile cache: the guest would not learn of one that comes later
+        | FLUSH // set also without a volatile cache: the guest would not notice one that comes later
         | flag(info.read_only, RO)
         | flag(info.trim && !info.read_only, DISCARD)
         | flag(info.write_zeroes && !info.read_only, WRITE_ZEROES)
 }
 
-/// The configuration space of a device with `queues` queues.
+/// Returns the configuration space of a device with `queues` queues.
 pub(crate) fn config(disk: &Disk, queues: u16) -> Config {
     let info = disk.info();
     let block_bytes = info.lba_bytes.min(BLOCK_BYTES_MAX);
@@ -57,7 +57,7 @@ pub(crate) fn config(disk: &Disk, queues: u16) -> Config {
     }
 }
 
-/// The disk's name for GET_ID, which has room for half an NGUID: its unique end, else the serial number.
+/// Returns the disk's name for GET_ID, which has room for half an NGUID: its unique end, else the serial number.
 pub(crate) fn name(disk: &Disk) -> [u8; ID_BYTES] {
     let info = disk.info();
     let text = match info.nguid {

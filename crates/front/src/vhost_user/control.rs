@@ -1,4 +1,4 @@
-//! The control thread: waits for frontends, one at a time, and follows what they say.
+//! Control thread: waits for frontends, one at a time, and handles their messages.
 
 use super::channel::Channel;
 use super::session::{Session, Wiring};
@@ -17,16 +17,16 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
-/// How often the namespace is looked at.
+/// Interval of checks of the namespace.
 const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
-/// How long a frontend may take over the rest of a message.
+/// Longest wait for the rest of a frontend's message.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Ends a control thread.
+/// Stop signal of a control thread.
 pub(crate) struct Stop {
     event: Event,
     asked: AtomicBool,
-    /// The frontend that is listened to, perhaps in the middle of a message.
+    /// Connection of the current frontend, perhaps in the middle of a message.
     stream: Mutex<Option<UnixStream>>,
 }
 
@@ -35,7 +35,7 @@ impl Stop {
         Ok(Stop { event: Event::new()?, asked: AtomicBool::new(false), stream: Mutex::default() })
     }
 
-    /// Asks the thread to end.
+    /// Requests the thread to end.
     pub(crate) fn ask(&self) {
         self.asked.store(true, Ordering::Release);
         self.event.wake();
@@ -53,7 +53,7 @@ impl Stop {
     }
 }
 
-/// What the control thread works with.
+/// State of the control thread.
 pub(crate) struct Control {
     pub(crate) listener: Listener,
     pub(crate) wiring: Wiring,
@@ -64,7 +64,7 @@ pub(crate) struct Control {
 type Shared = Arc<Mutex<Session>>;
 
 impl Control {
-    /// Until it is asked to stop.
+    /// Runs until a stop is requested.
     pub(crate) fn run(mut self) {
         while let Some(ready) = self.wait(self.listener.as_fd()) {
             self.check(&None);
@@ -88,19 +88,19 @@ impl Control {
         }
     }
 
-    /// Waits for `fd` to be readable, not too long; `None`: the thread is to end.
+    /// Waits until `fd` is readable, not too long. Returns `None` if the thread is to end.
     fn wait(&self, fd: BorrowedFd<'_>) -> Option<bool> {
         let stop = self.stop.event.as_fd();
         let mut polled = [
             PollFd::from_borrowed_fd(fd, PollFlags::IN),
             PollFd::from_borrowed_fd(stop, PollFlags::IN),
         ];
-        // A signal, or no memory: the next look tells.
+        // Errors (a signal, no memory) show in the next check.
         let _ = poll(&mut polled, Some(&CHECK_INTERVAL));
         (!self.stop.is_asked()).then(|| !polled[0].revents().is_empty())
     }
 
-    /// Looks at the namespace, and tells the frontend when it has changed.
+    /// Checks the namespace, and notifies the frontend if it has changed.
     fn check(&mut self, channel: &Option<Channel>) {
         if !self.watch.check_if_due(clock::now(), &self.wiring.disk) {
             return;
@@ -123,7 +123,7 @@ impl Control {
         session.lock().unwrap_or_else(PoisonError::into_inner).end();
         match served {
             Err(Error::Disconnected) => Ok(()),
-            // It ended in the middle of what it said.
+            // The connection ended in the middle of a message.
             Err(Error::SocketBroken(error)) if error.kind() == ErrorKind::ConnectionReset => Ok(()),
             served => served,
         }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 
-/// Octets of a guest's memory.
+/// Bytes of a guest's memory.
 pub(crate) const MEMORY_BYTES: u64 = 64 << 20;
-/// Where the guest's memory is in the frontend's address space.
+/// Address of the guest's memory in the frontend's address space.
 pub(crate) const USER_BASE: u64 = 0x7f00_0000_0000;
-/// Octets of a queue's share of the memory.
+/// Bytes of a queue's share of the memory.
 const SHARE_BYTES: u64 = 8 << 20;
 const AVAIL: u64 = 0x8000;
 const USED: u64 = 0x10000;
@@ -23,23 +23,23 @@ const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
 
-/// A descriptor, and what it refers to.
+/// A descriptor, and its content.
 #[derive(Clone, Debug)]
 pub(crate) enum Part {
-    /// For the device to read.
+    /// Device-readable bytes.
     Read(Vec<u8>),
-    /// For the device to write.
+    /// Number of device-writable bytes.
     Write(u32),
 }
 
-/// Where the parts of a chain are.
+/// Descriptors and ranges of a chain.
 #[derive(Clone, Debug)]
 pub(crate) struct Laid {
     descriptors: Vec<u16>,
     writable: Vec<(u64, u32)>,
 }
 
-/// The driver of one queue.
+/// Driver of one queue.
 pub(crate) struct Guest {
     memory: Arc<Memory>,
     pub(crate) file: Arc<File>,
@@ -53,7 +53,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// A guest with one queue.
+    /// Makes a guest with one queue.
     pub(crate) fn new(size: u16) -> Self {
         let file = tempfile::tempfile().unwrap();
         file.set_len(MEMORY_BYTES).unwrap();
@@ -70,7 +70,7 @@ impl Guest {
         Guest { memory, file, base, size, free, chains, arena: 0, avail: 0, used: 0 }
     }
 
-    /// Another queue of the same guest.
+    /// Returns another queue of the same guest.
     pub(crate) fn queue(&self, index: u64) -> Self {
         Self::on(self.memory.clone(), self.file.clone(), index, self.size)
     }
@@ -83,7 +83,7 @@ impl Guest {
         self.size
     }
 
-    /// The descriptor table.
+    /// Returns the address of the descriptor table.
     pub(crate) fn table(&self) -> GuestAddress {
         GuestAddress(self.base)
     }
@@ -111,7 +111,7 @@ impl Guest {
         self.memory.write_obj(descriptor, GuestAddress(table.0 + u64::from(index) * 16)).unwrap();
     }
 
-    /// Takes memory for `bytes` octets.
+    /// Reserves `bytes` bytes of memory.
     fn reserve(&mut self, bytes: u32) -> u64 {
         let bytes = u64::from(bytes).next_multiple_of(16);
         if ARENA + self.arena + bytes > SHARE_BYTES {
@@ -138,14 +138,14 @@ impl Guest {
         }
     }
 
-    /// Lays a chain of `parts`; returns its head.
+    /// Lays out a chain of `parts`; returns its head.
     pub(crate) fn lay(&mut self, parts: &[Part]) -> u16 {
         let at = self.free.len() - parts.len();
         let descriptors = self.free.split_off(at);
         self.fill(self.table(), parts, descriptors.clone(), descriptors)
     }
 
-    /// The same in a table of its own.
+    /// Lays out a chain in an indirect table; returns its head.
     pub(crate) fn lay_indirect(&mut self, parts: &[Part]) -> u16 {
         let bytes = 16 * parts.len() as u32;
         let table = self.reserve(bytes);
@@ -179,7 +179,7 @@ impl Guest {
         head
     }
 
-    /// Puts `head` into the available ring; the device is to be told.
+    /// Puts `head` into the available ring; the caller kicks the device.
     pub(crate) fn offer(&mut self, head: u16) {
         let ring = self.avail_ring().0;
         let slot = ring + 4 + 2 * u64::from(self.avail % self.size);
@@ -194,7 +194,7 @@ impl Guest {
         self.memory.store(index, GuestAddress(self.avail_ring().0 + 2), order).unwrap();
     }
 
-    /// Asks to be told of each used chain from now on.
+    /// Enables notifications of each used chain.
     pub(crate) fn arm(&self) {
         let at = self.avail_ring().0 + 4 + 2 * u64::from(self.size);
         self.memory.write_obj(self.used, GuestAddress(at)).unwrap();
@@ -205,18 +205,18 @@ impl Guest {
         self.memory.load(GuestAddress(self.used_ring().0 + 2), order).unwrap()
     }
 
-    /// Whether there is a used chain.
+    /// True if a used chain is pending.
     pub(crate) fn has_used(&self) -> bool {
         self.used_index() != self.used
     }
 
-    /// The index of the available chain that the device wants to be told of.
+    /// Returns the available index at which the device wants a kick.
     pub(crate) fn avail_event(&self) -> u16 {
         let at = self.used_ring().0 + 4 + 8 * u64::from(self.size);
         self.memory.read_obj(GuestAddress(at)).unwrap()
     }
 
-    /// Begins anew, as after a reset of the device.
+    /// Resets the queue, as after a reset of the device.
     pub(crate) fn reset(&mut self) {
         let zeroes = vec![0; ARENA as usize];
         self.memory.write_slice(&zeroes, GuestAddress(self.base)).unwrap();
@@ -224,7 +224,7 @@ impl Guest {
         *self = Self::on(self.memory.clone(), self.file.clone(), index, self.size);
     }
 
-    /// The next used chain: its head, what was written, and what is said to be written.
+    /// Returns the next used chain: its head, the written bytes, and the reported length.
     pub(crate) fn next_used(&mut self) -> Option<(u16, Vec<u8>, u32)> {
         if !self.has_used() {
             return None;

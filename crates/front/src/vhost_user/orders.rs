@@ -1,4 +1,4 @@
-//! What the control thread tells a reactor's server.
+//! Orders of the control thread to a reactor's server.
 
 use super::memory::Memory;
 use super::ring::RingSetup;
@@ -9,23 +9,24 @@ use std::sync::mpsc::SyncSender;
 
 /// An order about one disk's queues.
 pub(crate) struct Order {
-    /// The disk's place among those that are served.
+    /// Index of the disk among the served ones.
     pub(crate) disk: usize,
     pub(crate) what: What,
 }
 
-/// What is ordered. Who waits for an answer gets it, or sees the channel close because the reactor has ended.
+/// Content of an order. A sender that waits for a reply gets it, or the channel closes because the reactor has ended.
 pub(crate) enum What {
     /// Serve this queue.
     Start(Box<RingSetup>),
-    /// Take nothing new from a queue, finish what is taken, forget it; answer with where a successor begins.
+    /// Take no new chains from a queue, finish those that are taken, and drop it; reply with the index at which a
+    /// successor begins.
     Stop { queue: u16, reply: SyncSender<u16> },
-    /// Tell the guest so that chains were used.
+    /// Signal used chains to the guest on this event.
     Call { queue: u16, bell: Option<Bell> },
-    /// Tell the frontend so that a queue is not served any more.
+    /// Signal the end of a queue's service to the frontend on this event.
     Error { queue: u16, event: Option<File> },
-    /// The guest's memory is another.
+    /// The guest's memory has changed.
     Remap { memory: Arc<Memory>, done: SyncSender<()> },
-    /// The frontend is gone: touch its guest's memory no more.
+    /// The frontend is gone: stop accessing its guest's memory.
     Abandon { done: SyncSender<()> },
 }

@@ -1,4 +1,4 @@
-//! A guest's request: what its header asks for, checked against the disk.
+//! A guest's request: its header and data, checked against the disk.
 
 use super::chain::{BadChain, Chain, Cursor};
 use super::memory::Memory;
@@ -9,35 +9,35 @@ use roadtrain_wire::virtio_blk::{
 use roadtrain_wire::zerocopy::FromBytes;
 use vm_memory::GuestAddress;
 
-/// Most octets of a Read or Write, which get their buffers all at once.
+/// Most bytes of a Read or Write, which get their buffers all at once.
 pub(crate) const DATA_BYTES_MAX: u32 = 32 << 20;
-/// Most sectors of a Discard or Write Zeroes: their octets are counted in 32 bits.
+/// Most sectors of a Discard or Write Zeroes: their bytes are counted in 32 bits.
 pub(crate) const RANGE_SECTORS_MAX: u32 = 1 << 22;
 
-/// What the guest wants.
+/// Operation of a guest's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Something of the disk, which can do it.
+    /// An operation that the disk supports.
     Disk(DiskRequest),
     Identify,
 }
 
-/// A request, taken apart.
+/// A decoded request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    /// What to do, or why it cannot be done.
+    /// Operation, or the status with which it fails.
     pub(crate) command: Result<Command, RequestStatus>,
-    /// Where the data begins: behind the header of what is readable, or at the start of what is writable.
+    /// Start of the data: behind the header in the readable part, or at the start of the writable part.
     pub(crate) data: Cursor,
-    /// Where the status belongs.
+    /// Address of the status byte.
     pub(crate) status_at: GuestAddress,
 }
 
 impl Request {
-    /// Takes `chain` apart, however the guest has cut it.
+    /// Decodes `chain`, in whatever segments the guest has split it.
     ///
     /// # Errors
-    /// When it has no header or no place for a status, so that nobody can be told.
+    /// Fails if it has no header or no room for a status, so that the guest cannot be answered.
     pub(crate) fn of(chain: &Chain, memory: &Memory, disk: &Disk) -> Result<Self, BadChain> {
         let status_at = chain.writable.last().ok_or(BadChain::NoStatus)?;
         let mut behind = Cursor::default();
@@ -55,7 +55,7 @@ impl Request {
                 let mut octets = [0; RANGE_BYTES];
                 let read = chain.readable.read(&mut behind, memory, &mut octets);
                 let range = read.ok().and_then(|()| RangeSegment::read_from_bytes(&octets).ok());
-                // Only one: the configuration says so.
+                // Only one range: the configuration space allows no more.
                 let range = range.filter(|_| readable_bytes(chain) as usize == RANGE_BYTES);
                 range.ok_or(RequestStatus::IoError).and_then(|range| cover(ranged, &range))
             }
@@ -67,7 +67,7 @@ impl Request {
 }
 
 impl Request {
-    /// A write of it is stable when it completes. (A Discard is none: its blocks may read as anything.)
+    /// Makes a write stable when it completes. (Not a Discard: its blocks may read as anything.)
     pub(crate) fn write_through(&mut self) {
         if let Ok(Command::Disk(request)) = &mut self.command {
             request.fua = matches!(request.op, DiskOp::Write | DiskOp::WriteZeroes { .. });
@@ -75,12 +75,12 @@ impl Request {
     }
 }
 
-/// Octets behind the header, which is there.
+/// Returns the readable bytes behind the header, which exists.
 fn readable_bytes(chain: &Chain) -> u32 {
     chain.readable.bytes() - HEADER_BYTES as u32
 }
 
-/// Octets before the status, which is there.
+/// Returns the writable bytes before the status, which exists.
 pub(crate) fn writable_bytes(chain: &Chain) -> u32 {
     chain.writable.bytes() - 1
 }
@@ -89,7 +89,7 @@ fn request(op: DiskOp, offset: u64, length: u32) -> DiskRequest {
     DiskRequest { op, offset, length, fua: false }
 }
 
-/// Whole sectors, not too many.
+/// Returns a transfer of whole sectors, not too many.
 fn transfer(op: DiskOp, sector: u64, length: u32) -> Result<Command, RequestStatus> {
     let offset = sector.checked_mul(SECTOR_BYTES.into());
     let fits = length.is_multiple_of(SECTOR_BYTES) && length <= DATA_BYTES_MAX;
@@ -97,7 +97,7 @@ fn transfer(op: DiskOp, sector: u64, length: u32) -> Result<Command, RequestStat
     Ok(Command::Disk(request(op, offset, length)))
 }
 
-/// A Discard's or Write Zeroes' range.
+/// Returns a Discard or Write Zeroes of a range.
 fn cover(operation: u32, range: &RangeSegment) -> Result<Command, RequestStatus> {
     let flags = range.flags.get();
     let deallocate = flags & RangeSegment::UNMAP != 0;
@@ -114,7 +114,7 @@ fn cover(operation: u32, range: &RangeSegment) -> Result<Command, RequestStatus>
     Ok(Command::Disk(request(op, offset, range.sectors.get() * SECTOR_BYTES)))
 }
 
-/// Lets pass what the disk can do.
+/// Checks that the disk can carry out `command`.
 fn allow(command: Command, disk: &Disk) -> Result<Command, RequestStatus> {
     match command {
         Command::Disk(request) => {
@@ -125,7 +125,7 @@ fn allow(command: Command, disk: &Disk) -> Result<Command, RequestStatus> {
     }
 }
 
-/// What the guest hears of `fault`.
+/// Converts `fault` to the guest's status.
 pub(crate) fn status_of(fault: Fault) -> RequestStatus {
     match fault {
         Fault::NotServed => RequestStatus::Unsupported,

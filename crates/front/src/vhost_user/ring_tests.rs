@@ -12,7 +12,7 @@ fn event() -> OwnedFd {
     eventfd(0, EventfdFlags::NONBLOCK).unwrap()
 }
 
-/// A ring on the guest's queue, and the event that it signals.
+/// Starts a ring on the guest's queue; returns it with the event that it signals.
 fn start(guest: &Guest, inflight: Option<&Arc<InflightMemory>>) -> (Ring, OwnedFd) {
     let (kick, call) = (event(), event());
     let ring = start_with(guest, inflight, kick.into(), &call);
@@ -97,7 +97,7 @@ fn the_guest_is_told_when_it_wants_to_be() {
     give(&mut ring, &guest, heads[0]);
     ring.signal().unwrap();
     assert!(is_signalled(&signals));
-    // It has not said again that it wants to know.
+    // The guest has not enabled notifications again.
     give(&mut ring, &guest, heads[1]);
     ring.signal().unwrap();
     assert!(!is_signalled(&signals));
@@ -108,7 +108,7 @@ fn the_guest_is_told_when_it_wants_to_be() {
     assert!(is_signalled(&signals));
 }
 
-/// The frontend shares the events, and makes reads and writes of them wait whenever it likes.
+/// The frontend shares the events, and makes reads and writes of them block at any time.
 #[test]
 fn a_frontend_cannot_make_a_reactor_wait() {
     let guest = Guest::new(SIZE);
@@ -120,7 +120,7 @@ fn a_frontend_cannot_make_a_reactor_wait() {
     ioctl_fionbio(&call, false).unwrap();
     let (done, answer) = channel();
     std::thread::spawn(move || {
-        ring.acknowledge(); // though nobody kicks
+        ring.acknowledge(); // without a kick
         ring.signal_anyway();
         ring.signal_error();
         write(&kick, &1u64.to_ne_bytes()).unwrap();

@@ -1,7 +1,7 @@
 //! The virtqueues of one reactor: a front that takes requests from the guest's memory and puts results there.
 //!
-//! Each turn it takes the lane's completions, gives their chains back, takes new ones while the lane and the
-//! buffers have room, and tells the guest once for each queue.
+//! Each turn it takes the lane's completions, gives their chains back, takes new ones while the lane and the buffers
+//! have room, and signals the guest once for each queue.
 
 use super::chain::{Chain, Cursor};
 use super::config_space::name;
@@ -20,27 +20,27 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tracing::warn;
 
-/// Octets of buffers that one server may have in use for a disk.
+/// Bytes of buffers that one server may have in use for a disk.
 const BUFFER_BYTES_MAX: usize = 128 << 20;
 /// Chains that a queue may take in one turn.
 const TAKE_MAX: u32 = 64;
-/// How soon a queue is tried again that waits for requests of its predecessors.
+/// Delay until a queue is retried that waits for requests of its predecessors.
 const STRAY_RETRY: Duration = Duration::from_millis(1);
-/// How long a queue that is to stop waits for its requests: the frontend stands still meanwhile.
+/// Longest wait of a stopping queue for its requests: the frontend blocks meanwhile.
 const STOP_WAIT: Duration = Duration::from_secs(10);
-/// How long a server that is to end waits for its requests.
+/// Longest wait of a stopping server for its requests.
 const END_WAIT: Duration = Duration::from_secs(5);
 
-/// Key of the watch of the mailbox; those of queues are their serial numbers.
+/// Key of the watch of the mailbox; the keys of queues are their serial numbers.
 const INBOX_KEY: u64 = u64::MAX;
 
-/// Requests of a disk in the lanes whose queue was abandoned, over all reactors. A write among them may reach
-/// the disk late, so nothing new begins before they have ended.
+/// Number of a disk's requests in the lanes whose queue was abandoned, over all reactors. A write among them may reach
+/// the disk late, so no new request starts before they have ended.
 pub(crate) type Strays = Arc<AtomicUsize>;
 
-/// A request while it is carried out.
+/// A request in progress.
 struct Pending {
-    /// Its queue's place, and serial number: a late end must not reach a successor.
+    /// Index and serial number of its queue: a late completion must not reach a successor.
     at: usize,
     serial: u64,
     head: u16,
@@ -61,17 +61,17 @@ struct Unit {
     jobs: Jobs<PendingKey>,
 }
 
-/// Serves the queues that the control threads give it, over one reactor's lanes.
+/// Serves the queues that the control threads pass to it, over one reactor's lanes.
 pub(crate) struct VhostServer {
     units: Vec<Unit>,
     inbox: Inbox<Order>,
-    /// Queues, wherever there was a place.
+    /// Queues; `None` for a free entry.
     slots: Vec<Option<Slot>>,
-    /// Counts turns: another queue and another disk may be the first one in each.
+    /// Number of turns: each begins with another queue and another disk.
     turns: usize,
     serial: u64,
     pending: Slab<Pending>,
-    /// Chains for use again.
+    /// Chains to be used again.
     chains: Vec<Chain>,
     watches_inbox: bool,
     retry_at: Option<Instant>,
@@ -79,7 +79,7 @@ pub(crate) struct VhostServer {
 }
 
 impl VhostServer {
-    /// A server of `disks` over `lanes` lanes.
+    /// Makes a server of `disks` over `lanes` lanes.
     pub(crate) fn new(
         disks: impl Iterator<Item = Served>,
         lanes: usize,
@@ -105,7 +105,7 @@ impl VhostServer {
         }
     }
 
-    /// Where a disk's queue is.
+    /// Returns the index of a disk's queue.
     fn find(&self, disk: usize, queue: u16) -> Option<usize> {
         let is_it = |slot: &Slot| slot.disk == disk && slot.queue == queue;
         self.slots.iter().position(|slot| slot.as_ref().is_some_and(is_it))
@@ -116,7 +116,7 @@ impl VhostServer {
         self.slots[at].as_mut()
     }
 
-    /// The places of a disk's queues.
+    /// Returns the indices of a disk's queues.
     fn places(&self, disk: usize) -> Vec<usize> {
         let is_its = |at: &usize| self.slots[*at].as_ref().is_some_and(|slot| slot.disk == disk);
         (0..self.slots.len()).filter(is_its).collect()
@@ -190,7 +190,7 @@ impl VhostServer {
         self.slots[at] = Some(Slot::new(disk, self.serial, setup));
     }
 
-    /// Forgets a queue; what it has in the lane strays.
+    /// Drops a queue; its requests in the lane become strays.
     fn abandon(&mut self, at: usize, turn: &mut dyn Turn) {
         let Some(slot) = self.slots[at].take() else { return };
         if slot.watched {
@@ -200,7 +200,7 @@ impl VhostServer {
         self.units[slot.disk].served.strays.fetch_add(slot.in_flight, Ordering::AcqRel);
     }
 
-    /// Ends the use of a queue that makes no sense.
+    /// Ends the use of an invalid queue.
     fn note(&mut self, at: usize, result: Result<(), BadRing>) {
         let Err(error) = result else { return };
         let Some(slot) = &mut self.slots[at] else { return };
@@ -239,7 +239,7 @@ impl VhostServer {
         self.forget(key);
     }
 
-    /// Gives the chain of a job that is done back.
+    /// Gives the chain of a finished job back.
     fn end_job(&mut self, at: usize, job: JobKey, key: PendingKey) -> Result<(), BadRing> {
         let Pending { head, ref chain, ref request, .. } = self.pending[key];
         let Some(slot) = &mut self.slots[at] else { return Ok(()) };
@@ -247,7 +247,7 @@ impl VhostServer {
         let (status, op) = (jobs.job(job).status, jobs.job(job).request.op);
         let Some(ring) = slot.ring() else {
             jobs.remove(job, |buffer, _| Some(buffer));
-            return Ok(()); // it made no sense and is stopped
+            return Ok(()); // the queue was invalid and is stopped
         };
         let (mut cursor, mut copied, mut written) = (request.data, Ok(()), 0);
         jobs.remove(job, |buffer, range| {
@@ -265,7 +265,7 @@ impl VhostServer {
         ring.give(head, answer, request.status_at, written)
     }
 
-    /// Begins the queues that waited for strays, if there are none.
+    /// Starts the queues that waited for strays, if none are left.
     fn begin_waiting(&mut self) {
         for slot in self.slots.iter_mut().flatten().filter(|slot| slot.is_waiting()) {
             if self.units[slot.disk].served.strays.load(Ordering::Acquire) == 0 {
@@ -274,7 +274,7 @@ impl VhostServer {
         }
     }
 
-    /// Takes what a queue has, as far as there is room.
+    /// Takes requests from a queue, as far as there is room.
     fn take_from(&mut self, at: usize, stopping: bool) -> Result<(), BadRing> {
         for _ in 0..TAKE_MAX {
             let Some(slot) = self.slots[at].as_mut().filter(|slot| slot.kicked) else { break };
@@ -295,7 +295,7 @@ impl VhostServer {
         Ok(())
     }
 
-    /// Takes one chain; when there is none the guest is asked to kick.
+    /// Takes one chain; enables kicks if there is none.
     fn take_one(&mut self, at: usize, stopping: bool) -> Result<Option<PendingKey>, BadRing> {
         let Some(slot) = &mut self.slots[at] else { return Ok(None) };
         let disk = self.units[slot.disk].jobs.disk();
@@ -314,7 +314,7 @@ impl VhostServer {
         Ok(Some(self.pending.insert(Pending { at, serial, head, chain, request })))
     }
 
-    /// Begins or answers a request; `false` when there is no buffer for it.
+    /// Starts or answers a request. Returns `false` if there is no buffer for it.
     fn begin(&mut self, at: usize, key: PendingKey) -> Result<bool, BadRing> {
         let Pending { head, request, .. } = self.pending[key];
         let (status, status_at) = match request.command {
@@ -359,7 +359,7 @@ impl VhostServer {
         Ok(Begun::Running)
     }
 
-    /// Copies the octets of a Write from the guest's memory.
+    /// Copies the data of a Write from the guest's memory.
     fn fill(
         &mut self,
         at: usize,
@@ -405,14 +405,14 @@ impl VhostServer {
         }
     }
 
-    /// Hands what waits to the lanes; which disk has the last room is another one each turn.
+    /// Hands waiting requests to the lanes, in another order of disks each turn.
     fn submit(&mut self, turn: &mut dyn Turn) {
         for place in rotated(self.units.len(), self.turns) {
             self.units[place].jobs.submit(turn);
         }
     }
 
-    /// Tells the guest, and ends queues that have nothing left.
+    /// Signals the guest, and ends stopping queues that have nothing left.
     fn settle_all(&mut self, turn: &mut dyn Turn) {
         for at in 0..self.slots.len() {
             let signalled = self.ring(at).map_or(Ok(()), Ring::signal);
@@ -440,7 +440,7 @@ impl VhostServer {
         }
     }
 
-    /// Arms the mailbox and the timers.
+    /// Arms the mailbox watch and the timers.
     fn await_more(&mut self, turn: &mut dyn Turn) {
         let slots = || self.slots.iter().flatten();
         let congested = |slot: &Slot| self.units[slot.disk].jobs.is_congested();
@@ -459,7 +459,7 @@ impl VhostServer {
         }
     }
 
-    /// Finishes what is taken and ends the reactor; what takes too long is left to a successor.
+    /// Finishes the taken requests and ends the reactor; requests that take too long are left to a successor.
     fn end(&mut self, turn: &mut dyn Turn) {
         let by = *self.end_by.get_or_insert(turn.now() + END_WAIT);
         self.retry_at = Some(self.retry_at.map_or(by, |at| at.min(by)));
@@ -476,18 +476,18 @@ impl VhostServer {
     }
 }
 
-/// All below `count`, from another one on each turn.
+/// Returns the numbers below `count`, starting at another one each turn.
 fn rotated(count: usize, turns: usize) -> impl Iterator<Item = usize> {
     let first = turns % count.max(1);
     (first..count).chain(0..first)
 }
 
-/// How a disk's request began.
+/// Outcome of the start of a disk request.
 enum Begun {
     /// There is nothing to do.
     Done,
     Running,
-    /// No buffer: again later.
+    /// No buffer: retried later.
     Starved,
 }
 

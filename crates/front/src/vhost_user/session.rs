@@ -1,6 +1,6 @@
-//! What a frontend says on its connection, and what becomes of it.
+//! A frontend's messages on its connection, and their effects.
 //!
-//! The messages are received and taken apart by the `vhost` crate; here they become orders to the reactors.
+//! The `vhost` crate receives and decodes the messages; this module turns them into orders to the reactors.
 
 use super::config_space;
 use super::inflight::InflightMemory;
@@ -24,28 +24,28 @@ use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut
 /// Most queues of a device; the frontend chooses how many it uses.
 pub(crate) const QUEUES_MAX: u16 = 128;
 
-/// What a session acts on.
+/// Disk and servers on which a session acts.
 #[derive(Clone)]
 pub(crate) struct Wiring {
     pub(crate) disk: Arc<Disk>,
-    /// The disk's place among those that are served.
+    /// Index of the disk among the served ones.
     pub(crate) place: usize,
-    /// The reactors' servers. Queues are dealt to them.
+    /// Servers of the reactors. Queues are distributed over them.
     pub(crate) servers: Vec<Outbox<Order>>,
 }
 
 impl Wiring {
-    /// The server of a queue. Disks begin at different ones.
+    /// Returns the server of a queue. Disks begin at different ones.
     fn server(&self, queue: u16) -> &Outbox<Order> {
         &self.servers[(self.place + usize::from(queue)) % self.servers.len()]
     }
 
-    /// Orders what concerns one queue; `false` when the reactor has ended.
+    /// Sends an order about one queue. Returns `false` if the reactor has ended.
     fn order(&self, queue: u16, what: What) -> bool {
         self.server(queue).send(Order { disk: self.place, what })
     }
 
-    /// Sends an order and waits for its answer; `None` when the reactor has ended.
+    /// Sends an order and waits for its reply; `None` if the reactor has ended.
     fn ask<T>(
         &self,
         server: &Outbox<Order>,
@@ -57,7 +57,7 @@ impl Wiring {
     }
 }
 
-/// One queue, as far as it was told of.
+/// Settings of one queue so far.
 #[derive(Default)]
 struct QueuePlan {
     size: u16,
@@ -88,12 +88,12 @@ impl Session {
         Session { wiring, features, protocol_features, memory: None, inflight: None, queues }
     }
 
-    /// Whether the frontend may send a channel for requests of ours.
+    /// True if the frontend may send a channel for the backend's requests.
     pub(crate) fn takes_channel(&self) -> bool {
         self.protocol_features & VhostUserProtocolFeatures::BACKEND_REQ.bits() != 0
     }
 
-    /// The frontend is gone: nobody touches the guest's memory when this returns.
+    /// Ends the session of a frontend that is gone: no server accesses the guest's memory when this returns.
     pub(crate) fn end(&mut self) {
         for server in &self.wiring.servers {
             self.wiring.ask(server, |done| What::Abandon { done });
@@ -109,7 +109,7 @@ impl Session {
         self.features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0
     }
 
-    /// Starts a queue of which everything is known.
+    /// Starts a queue once all its settings are known.
     fn start_if_ready(&mut self, index: u16) -> Result<()> {
         let (event_idx, inflight) = (self.features & feature::RING_EVENT_IDX != 0, &self.inflight);
         // Virtio 1.2, 5.2.6.2: FLUSH was offered and not taken.
@@ -145,12 +145,12 @@ impl Session {
         Ok(())
     }
 
-    /// Stops a queue and notes where it would go on.
+    /// Stops a queue and records the index at which it would continue.
     fn stop(&mut self, index: u16) -> Result<u16> {
         if std::mem::take(&mut self.queues[usize::from(index)].running) {
             let server = self.wiring.server(index);
             let stopped = self.wiring.ask(server, |reply| What::Stop { queue: index, reply });
-            // The reactor has ended: nobody knows where.
+            // The reactor has ended: the index is unknown.
             let base = stopped.ok_or(Error::BackendInternalError)?;
             self.queues[usize::from(index)].base = base;
             debug!(queue = index, base, "vhost-user: queue stopped");
@@ -158,7 +158,7 @@ impl Session {
         Ok(self.queues[usize::from(index)].base)
     }
 
-    /// Orders what concerns a queue that runs; the others hear of it when they start.
+    /// Sends an order about a running queue; the others get the setting when they start.
     fn order_if_running(&self, queue: u16, what: What) {
         if self.queues[usize::from(queue)].running {
             self.wiring.order(queue, what);
@@ -166,7 +166,7 @@ impl Session {
     }
 }
 
-/// What signals `event`, which the frontend shares.
+/// Returns a bell that signals `event`, which the frontend shares.
 fn bell(event: &File) -> Result<Bell> {
     Bell::new(event.as_fd()).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => Error::InvalidOperation("an event that is no eventfd"),
@@ -206,7 +206,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         }
         self.features = features;
         if !self.has_protocol_features() {
-            // There is no message to enable queues, then.
+            // Without protocol features no message enables queues.
             self.queues.iter_mut().for_each(|plan| plan.enabled = true);
         }
         Ok(())
@@ -277,7 +277,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         let (queue, _) = self.queue(index.into())?;
         // Without it the queue would have to be polled.
         let event = event.ok_or(Error::InvalidOperation("a queue without kicks"))?;
-        // Reads of anything else could wait. Who can be signalled is an eventfd.
+        // Reads of other files could block. A file that a bell accepts is an eventfd.
         bell(&event)?;
         self.stop(queue)?;
         self.queues[usize::from(queue)].kick = Some(event);
@@ -312,13 +312,13 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn get_config(&mut self, offset: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
         let config = config_space::config(&self.wiring.disk, QUEUES_MAX);
-        // What the device does not have is zero.
+        // Fields that the device lacks are zero.
         let octets = config.as_bytes().iter().copied().chain(std::iter::repeat(0));
         Ok(octets.skip(offset as usize).take(size as usize).collect())
     }
 
     fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
-        // There is nothing to be set, and a guest must not be able to end the connection.
+        // Nothing can be set, and a guest must not be able to end the connection.
         Ok(())
     }
 
@@ -386,7 +386,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 }
 
-/// The number and size of queues whose requests are to be remembered.
+/// Checks the number and size of queues whose requests are recorded.
 fn checked(inflight: &VhostUserInflight) -> Result<(u16, u16)> {
     let (queues, size) = (inflight.num_queues, inflight.queue_size);
     let fits = (1..=QUEUES_MAX).contains(&queues) && (1..=QUEUE_SIZE_MAX).contains(&size);

@@ -1,4 +1,4 @@
-//! A queue's place in its reactor's server.
+//! A queue in its reactor's server.
 
 use super::memory::Memory;
 use super::ring::{BadRing, Ring, RingSetup};
@@ -7,33 +7,33 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use tracing::{debug, warn};
 
-/// Key of a request that is carried out.
+/// Key of a request in progress.
 pub(crate) type PendingKey = usize;
 
-/// How far the queue is.
+/// State of a queue.
 enum State {
-    /// Strays have to end first.
+    /// Waits for strays to end.
     Waiting(Box<RingSetup>),
     Serving(Box<Ring>),
-    /// It made no sense; a successor would begin there.
+    /// Invalid and stopped; a successor would begin at this index.
     Broken(u16),
 }
 
 /// A queue, from its start to its stop.
 pub(crate) struct Slot {
-    /// The disk's place, and the queue's number.
+    /// Index of the disk, and number of the queue.
     pub(crate) disk: usize,
     pub(crate) queue: u16,
-    /// Tells it from its predecessors and successors.
+    /// Serial number that differs from those of predecessors and successors.
     pub(crate) serial: u64,
     state: State,
-    /// Taken, but there was no buffer for it.
+    /// Request that was taken, but got no buffer.
     pub(crate) starved: Option<PendingKey>,
     pub(crate) in_flight: usize,
-    /// There may be something to take.
+    /// True if chains may be available.
     pub(crate) kicked: bool,
     pub(crate) watched: bool,
-    /// Who waits for its end, and until when.
+    /// Reply channel of a pending stop, and its deadline.
     pub(crate) stopping: Option<(SyncSender<u16>, Instant)>,
 }
 
@@ -52,7 +52,7 @@ impl Slot {
         }
     }
 
-    /// The queue's ring, while it is served.
+    /// Returns the queue's ring, while it is served.
     pub(crate) fn ring(&mut self) -> Option<&mut Ring> {
         match &mut self.state {
             State::Serving(ring) => Some(ring),
@@ -60,10 +60,10 @@ impl Slot {
         }
     }
 
-    /// Uses other memory from now on.
+    /// Switches to other memory.
     ///
     /// # Errors
-    /// When the queue is not in it.
+    /// Fails if the queue is outside of it.
     pub(crate) fn remap(&mut self, memory: Arc<Memory>) -> Result<(), BadRing> {
         match &mut self.state {
             State::Waiting(setup) => setup.memory = memory,
@@ -73,12 +73,12 @@ impl Slot {
         Ok(())
     }
 
-    /// Whether it waits for strays.
+    /// True if it waits for strays.
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.state, State::Waiting(_))
     }
 
-    /// Begins, if it waits.
+    /// Starts, if it waits.
     pub(crate) fn begin(&mut self) {
         let State::Waiting(setup) = &mut self.state else { return };
         let base = setup.base;
@@ -93,7 +93,7 @@ impl Slot {
                     old = ring.has_old(),
                     "vhost-user: queue begins"
                 );
-                // Whatever was told while nobody was there.
+                // Replaces signals that were lost while no server had the queue.
                 ring.signal_anyway();
                 self.state = State::Serving(Box::new(ring));
                 self.kicked = true;
@@ -102,7 +102,7 @@ impl Slot {
         }
     }
 
-    /// It makes no sense: ends its use. Returns what was taken but not begun.
+    /// Ends the use of an invalid queue.
     pub(crate) fn fail(&mut self, error: &BadRing) {
         let Slot { disk, queue, .. } = *self;
         warn!(disk, queue, "vhost-user: the guest's queue makes no sense and is stopped: {error}");
@@ -117,17 +117,17 @@ impl Slot {
         matches!(&self.state, State::Serving(ring) if ring.has_old())
     }
 
-    /// Whether nothing is left of what was taken.
+    /// True if no taken request is left.
     pub(crate) fn is_done(&self) -> bool {
         self.in_flight == 0 && self.starved.is_none() && !self.has_old()
     }
 
-    /// Whether it goes on by itself: there is more to take, and no buffer is waited for.
+    /// True if it continues without an event: chains may be available, and no request waits for a buffer.
     pub(crate) fn goes_on(&self) -> bool {
         self.kicked && matches!(self.state, State::Serving(_)) && self.starved.is_none()
     }
 
-    /// Where a successor begins.
+    /// Returns the index at which a successor begins.
     pub(crate) fn next_available(&self) -> u16 {
         match &self.state {
             State::Waiting(setup) => setup.base,

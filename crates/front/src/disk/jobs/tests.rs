@@ -25,7 +25,7 @@ impl Driver {
         Driver { jobs: Jobs::new(disk, LaneId(0), 8 << 20), ended: Vec::new() }
     }
 
-    /// Turns until a job ends.
+    /// Runs turns until a job ends.
     fn finish(&mut self, mock: &mut Mock) -> JobKey {
         while self.ended.is_empty() {
             mock.turn(self);
@@ -46,7 +46,7 @@ impl Driver {
         assert!(data.is_empty());
     }
 
-    /// Forgets a job; its data if it was a Read.
+    /// Removes a job; returns the data of a Read.
     fn take(&mut self, job: JobKey) -> Vec<u8> {
         let mut data = Vec::new();
         self.jobs.remove(job, |buffer, range| {
@@ -88,7 +88,7 @@ fn whole_requests_travel_in_their_own_buffer() {
     assert!(driver.jobs.is_clean());
 }
 
-/// Nothing stays of what a lane has not got: neither buffers nor guards nor claims to them.
+/// Dropped parts leave no buffers, guards or claims behind.
 #[test]
 fn what_waits_is_dropped_whole() {
     let options = Options { room: 2, ..Options::default() };
@@ -102,7 +102,7 @@ fn what_waits_is_dropped_whole() {
     }
     (0..100).for_each(|_| mock.turn(&mut driver));
     assert_eq!(mock.asked.len(), 2);
-    // The lane has the first one's first write, which keeps out its other writes, and its read.
+    // The lane has the first write of the first job, which keeps out its other writes, and its read.
     assert_eq!(driver.jobs.drop_waiting(|mark| *mark == 1), 2);
     assert_eq!(driver.jobs.drop_waiting(|mark| *mark == 2), 3);
     mock.silent = false;
@@ -175,7 +175,7 @@ fn without_memory_nothing_is_begun() {
     let mut held: Vec<_> = std::iter::from_fn(|| driver.jobs.pool.take(1 << 20)).collect();
     let read = request(DiskOp::Read, 0, 4096);
     assert_eq!(driver.jobs.start(0, 0, read), Started::NoBuffers);
-    // What a request in vain gives back is no reason to try it again.
+    // Buffers given back by a failed start are no reason to try it again.
     let given = driver.jobs.given();
     driver.jobs.give(held.pop().unwrap());
     assert_eq!(driver.jobs.given(), given + 1);

@@ -1,4 +1,4 @@
-//! With a real target, and the kernel's FUSE where this user may mount.
+//! Tests with a real target, and with the kernel's FUSE if this user may mount.
 
 use super::*;
 use roadtrain_store::{StoreKind, StoreSpec};
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:5a7e0000-0000-4000-8000-000000000002";
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
-/// One at a time: the kernel's switch is for all.
+/// Serializes the tests: the kernel's io_uring switch is global.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn memory(sizes: &[(u32, u64)]) -> Vec<Subsystem> {
@@ -41,7 +41,7 @@ fn attach(
     FuseAttachment::start(host, &FuseConfig { mountpoint, nsid, loop_devices: false, uring })
 }
 
-/// The ways that this machine has; none without root.
+/// Returns the transports that this machine has; none without root.
 fn ways() -> Vec<Uring> {
     let may_mount = super::super::sys::user_and_group().0 == 0 && Path::new("/dev/fuse").exists();
     let has_ring = Path::new(SWITCH).exists();
@@ -93,7 +93,7 @@ fn namespaces_are_files() {
     }
 }
 
-/// Guests' memory must not depend on a program.
+/// A file of a mount cannot back a guest's memory, which must not depend on a program.
 #[test]
 fn a_file_is_no_memory_for_a_virtual_machine() {
     let _alone = ALONE.lock();

@@ -11,7 +11,7 @@ use roadtrain_wire::fuse::{FallocateIn, InHeader, ReadIn, WriteIn, fallocate_mod
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-/// Requests by the device, and their answers.
+/// A server between a fake kernel device and the mock lane.
 struct Harness {
     kernel: Kernel,
     mock: Mock,
@@ -53,7 +53,7 @@ impl Harness {
         self.ask(Opcode::WRITE, write.as_bytes(), data)
     }
 
-    /// Turns until `count` answers are there: errors and data by number.
+    /// Runs turns until `count` replies are there; returns errors and data by number.
     fn answers(&mut self, count: usize) -> HashMap<u64, (i32, Vec<u8>)> {
         let mut answers = HashMap::new();
         for _ in 0..10_000 {
@@ -97,7 +97,7 @@ fn what_is_no_whole_block_is_carried_out_too() {
     harness.read(600, 1200);
     let expected = [patterned(600..700), vec![9; 1000], patterned(1700..1800)].concat();
     assert_eq!(harness.answer(), (0, expected));
-    // More than the lane moves at a time (128 KiB).
+    // Larger than the lane's transfer limit (128 KiB).
     harness.read(1, 190_000);
     let (error, data) = harness.answer();
     assert_eq!((error, data.len()), (0, 190_000));
@@ -210,7 +210,7 @@ fn steps() -> impl Strategy<Value = Vec<(Step, u16, u16)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(64)))]
 
-    /// One at a time, so that a plain array is the model.
+    /// One request at a time, so that a plain array is the model.
     #[test]
     fn any_ranges_behave_like_memory(steps in steps(), lba_shift in 9u32..13, lanes in 1usize..3) {
         let info = DiskInfo { lba_bytes: 1 << lba_shift, blocks: 1 << (17 - lba_shift), ..test_info() };

@@ -78,7 +78,7 @@ fn an_answer_is_put_where_the_kernel_looks() {
     assert_eq!((out.unique, out.error, out.len), (42, 0, 4112));
     let entry = RingEntry::read_from_bytes(&slots.headers[256..288]).unwrap();
     assert_eq!(entry, RingEntry { payload_size: 4096, ..told });
-    // While the lane has the payload, the kernel gets nothing.
+    // The lane has the payload: the kernel gets nothing.
     let payload = slots.take_payload(0).unwrap();
     assert!(!slots.has_payload(0) && slots.commit(0, 7, Err(libc::EIO)).is_none());
     slots.put_payload(0, payload);

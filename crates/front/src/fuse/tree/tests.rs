@@ -10,7 +10,7 @@ fn tree() -> Tree {
     Tree::new(vec![disk(test_info()), disk(other)], (7, 8), 1000)
 }
 
-/// Asks for `opcode` of `nodeid`: what comes of it, and the data.
+/// Requests `opcode` of `nodeid`; returns the outcome and the data.
 fn ask(tree: &Tree, opcode: Opcode, nodeid: u64, args: &[u8]) -> (Answer, Vec<u8>) {
     let header = InHeader { opcode: opcode.0, nodeid, ..InHeader::default() };
     let (mut padded, mut out) = ([0; 128], vec![0xee; 4096]);
@@ -140,7 +140,7 @@ fn long_work_goes_in_steps() {
     assert_eq!(last.request().length, 7);
 }
 
-/// Entries as names with their offsets.
+/// Decodes entries as names with their offsets.
 fn entries(mut octets: &[u8]) -> Vec<(String, u64)> {
     let mut found = Vec::new();
     while let Ok((entry, rest)) = Dirent::read_from_prefix(octets) {

@@ -1,4 +1,4 @@
-//! The server between a driver that is none and the memory disk's lane.
+//! The server between a fake driver and the mock lane of a memory disk.
 
 #![allow(unsafe_code, reason = "the driver that is played here")]
 
@@ -22,15 +22,15 @@ const IO_BYTES: u32 = 64 << 10;
 /// A queue and a tag of it.
 type At = (u16, u16);
 
-/// What the driver does: keeps tags, copies data into and out of their buffers.
+/// Fake driver: keeps tags, copies data into and out of their buffers.
 struct Driver {
     descriptors: Arc<File>,
     /// Tags at the driver: the address of their buffer, and their key.
     idle: BTreeMap<At, (u64, u64)>,
     back: VecDeque<(u64, i32)>,
-    /// Answered requests: the result, and what a read brought.
+    /// Answered requests: the result, and the data of a read.
     answered: BTreeMap<At, (i32, Vec<u8>)>,
-    /// Refuses every command so.
+    /// Errno with which it refuses every command.
     refusal: Option<i32>,
 }
 
@@ -91,7 +91,7 @@ fn offset(queue: u16, tag: u16) -> u64 {
     (usize::from(queue) * queue_bytes + usize::from(tag) * 24) as u64
 }
 
-/// A turn of the mock's, with the driver's commands.
+/// A turn of the mock, with the driver's commands.
 struct Both<'a> {
     turn: &'a mut dyn Turn,
     driver: &'a mut Driver,
@@ -166,7 +166,7 @@ impl Harness {
         self.mock.turn(&mut Adapter(&mut self.server, &mut self.driver, &mut self.stopped));
     }
 
-    /// Turns until `at` is answered.
+    /// Runs turns until `at` is answered.
     fn answer(&mut self, at: At) -> (i32, Vec<u8>) {
         for _ in 0..10_000 {
             if let Some(answer) = self.driver.answered.remove(&at) {
@@ -285,7 +285,7 @@ fn a_refusal_of_the_driver_is_told() {
 /// One request in a tag's own part of the disk, in units of 4 KiB: operation, offset, length.
 type Step = (u8, u64, u32);
 
-/// Tags run through their steps side by side; each sees only its own writes.
+/// Runs the tags' steps concurrently; each tag sees only its own writes.
 fn run_steps(lba_bytes: u32, seed: u64, steps: &[(u16, Step)]) {
     let info = DiskInfo { lba_bytes, blocks: (1 << 20) / u64::from(lba_bytes), ..test_info() };
     let mut harness = Harness::new(Options { info, ..Options::default() }, 2, seed);
@@ -296,7 +296,7 @@ fn run_steps(lba_bytes: u32, seed: u64, steps: &[(u16, Step)]) {
         if let Some(answer) = expected.remove(&at) {
             assert_eq!(harness.answer(at), answer);
         }
-        // Parts of 128 KiB that begin off the large blocks: neighbours share some.
+        // Parts of 128 KiB that do not begin at large blocks: neighbours share some.
         let start = (u64::from(tag) * 31 + offset) * 4096;
         let range = start as usize..start as usize + length as usize * 4096;
         let (sector, sectors) = (start / 512, length * 8);

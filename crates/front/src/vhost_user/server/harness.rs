@@ -1,4 +1,4 @@
-//! A backend on a memory disk, driven without a real reactor, and a machine whose disk it is.
+//! A backend on a memory disk, driven by mock reactors, and a virtual machine that uses it.
 
 use super::super::attach::{ControlThread, Shared};
 use super::super::guest::{Guest, MEMORY_BYTES, Part, USER_BASE};
@@ -19,7 +19,7 @@ use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 impl VhostServer {
-    /// Whether nothing is left of any request.
+    /// True if nothing is left of any request.
     pub(crate) fn is_clean(&self) -> bool {
         self.units.iter().all(|unit| unit.jobs.is_clean()) && self.pending.is_empty()
     }
@@ -28,10 +28,10 @@ impl VhostServer {
 /// Size of each queue.
 pub(crate) const QUEUE_SIZE: u16 = 16;
 
-/// Servers that run, and the threads that listen.
+/// Servers that run, and the control threads.
 pub(crate) struct Backend {
     pub(crate) path: PathBuf,
-    /// A second namespace, which is the same memory disk with other limits.
+    /// A second namespace: the same memory disk with other limits.
     pub(crate) other_path: PathBuf,
     pub(crate) disk: Arc<Disk>,
     pub(crate) data: Arc<Mutex<Vec<u8>>>,
@@ -64,8 +64,7 @@ impl Backend {
         Backend { path, other_path, disk, data, stopping, threads, controls, _directory: directory }
     }
 
-    /// Stops everything in order; nothing may be left of any request.
-    /// Returns what the lanes were asked for.
+    /// Stops everything in order, and checks that nothing is left of any request. Returns the requests at the lanes.
     pub(crate) fn stop(self) -> Vec<Asked> {
         let mut asked = Vec::new();
         self.stopping.store(true, Ordering::Relaxed);
@@ -87,18 +86,18 @@ pub(crate) struct Line {
     pub(crate) kick: EventFd,
     call: EventFd,
     error: EventFd,
-    /// Where the backend is to begin.
+    /// Index at which the backend begins.
     base: u16,
 }
 
-/// A virtual machine without anything but a disk.
+/// A virtual machine with nothing but a disk.
 pub(crate) struct Machine {
     pub(crate) frontend: Frontend,
     pub(crate) lines: Vec<Line>,
     inflight: (VhostUserInflight, File),
 }
 
-/// What a monitor says first.
+/// Negotiates features like a monitor.
 fn negotiate(path: &Path, declined: u64) -> Frontend {
     let mut frontend = Frontend::connect(path, 256).unwrap();
     frontend.set_owner().unwrap();
@@ -111,12 +110,12 @@ fn negotiate(path: &Path, declined: u64) -> Frontend {
 }
 
 impl Machine {
-    /// A machine with `queues` queues.
+    /// Starts a machine with `queues` queues.
     pub(crate) fn start(path: &Path, queues: usize) -> Self {
         Self::declining(path, queues, 0)
     }
 
-    /// The same whose guest does without the features `declined`.
+    /// Starts a machine whose guest declines the features `declined`.
     pub(crate) fn declining(path: &Path, queues: usize, declined: u64) -> Self {
         let mut frontend = negotiate(path, declined);
         let asked = VhostUserInflight::new(0, 0, queues as u16, QUEUE_SIZE);
@@ -136,18 +135,18 @@ impl Machine {
         machine
     }
 
-    /// The same machine on a new connection.
+    /// Moves the machine to a new connection.
     pub(crate) fn reconnect(self, path: &Path) -> Self {
         let Machine { frontend, mut lines, inflight } = self;
         drop(frontend);
-        // As monitors do that heard of no other base.
+        // As monitors do that did not receive another base.
         lines.iter_mut().for_each(|line| line.base = line.guest.used_index());
         let mut machine = Machine { frontend: negotiate(path, 0), lines, inflight };
         machine.set_up();
         machine
     }
 
-    /// The driver of a queue is reset, and so is the memory of what was in flight.
+    /// Resets the driver of a queue and the record of requests in flight.
     pub(crate) fn reset_queue(&mut self, queue: usize) {
         self.stop_queue(queue);
         let line = &mut self.lines[queue];
@@ -165,7 +164,7 @@ impl Machine {
         (0..self.lines.len()).for_each(|queue| self.start_queue(queue));
     }
 
-    /// Tells of the guest's memory.
+    /// Shares the guest's memory.
     pub(crate) fn share_memory(&self) {
         let region = VhostUserMemoryRegionInfo {
             guest_phys_addr: 0,
@@ -203,14 +202,14 @@ impl Machine {
         self.lines[queue].base
     }
 
-    /// The configuration space.
+    /// Reads the configuration space.
     pub(crate) fn config(&mut self) -> Vec<u8> {
         let octets = [0; 60];
         let flags = VhostUserConfigFlags::WRITABLE;
         self.frontend.get_config(0, 60, flags, &octets).unwrap().1
     }
 
-    /// Hands a request to the device.
+    /// Submits a request to the device.
     pub(crate) fn submit(&mut self, queue: usize, parts: &[Part]) -> u16 {
         let line = &mut self.lines[queue];
         let direct = parts.len() < 3;
@@ -220,7 +219,7 @@ impl Machine {
         head
     }
 
-    /// The next request that is done: head, what was written, and how much the device says it is.
+    /// Waits for the next finished request; returns head, written bytes, and reported length.
     pub(crate) fn wait(&mut self, queue: usize) -> (u16, Vec<u8>, u32) {
         let line = &mut self.lines[queue];
         loop {
@@ -235,12 +234,12 @@ impl Machine {
         }
     }
 
-    /// Waits for the sign that the queue is not served any more.
+    /// Waits for the signal that the queue is no longer served.
     pub(crate) fn await_error(&self, queue: usize) {
         assert!(is_signalled(&self.lines[queue].error), "the queue is served");
     }
 
-    /// Carries one request out; returns what was written.
+    /// Carries out one request; returns the written bytes.
     pub(crate) fn ask(&mut self, queue: usize, parts: &[Part]) -> Vec<u8> {
         let head = self.submit(queue, parts);
         let (done, octets, written) = self.wait(queue);
@@ -249,7 +248,7 @@ impl Machine {
         octets
     }
 
-    /// Reads; the last octet is the status.
+    /// Reads; the last byte is the status.
     pub(crate) fn read(&mut self, queue: usize, sector: u64, bytes: u32) -> Vec<u8> {
         let header = Part::Read(Guest::header(operation::IN, sector));
         self.ask(queue, &[header, Part::Write(bytes), Part::Write(1)])
@@ -261,13 +260,13 @@ impl Machine {
     }
 }
 
-/// The chain of a Write.
+/// Returns the chain of a Write.
 pub(crate) fn write_parts(sector: u64, octets: &[u8]) -> [Part; 3] {
     let header = Part::Read(Guest::header(operation::OUT, sector));
     [header, Part::Read(octets.to_vec()), Part::Write(1)]
 }
 
-/// Waits for `event`, long enough for anything.
+/// Waits for `event`, long enough for any test.
 fn is_signalled(event: &EventFd) -> bool {
     (0..200_000).any(|_| {
         let signalled = event.read().is_ok();

@@ -61,7 +61,7 @@ fn every_request_on_every_queue() {
     backend.stop();
 }
 
-/// Virtio 1.2, 5.2.6.2: a guest that does not take FLUSH has no way to ask for stable writes.
+/// Virtio 1.2, 5.2.6.2: a guest that does not take FLUSH cannot request stable writes otherwise.
 #[test]
 fn what_a_guest_without_flush_writes_is_stable() {
     for (declined, stable) in [(0, false), (feature::FLUSH, true)] {
@@ -82,7 +82,7 @@ fn what_a_guest_without_flush_writes_is_stable() {
     }
 }
 
-/// An access to memory that is not there any more is a SIGBUS.
+/// An access to memory that the frontend has cut is a SIGBUS.
 #[test]
 fn a_guest_whose_memory_is_cut_loses_its_queues_and_nobody_else() {
     let backend = Backend::start(options(512), 1);
@@ -137,7 +137,7 @@ fn failures_and_what_the_disk_does_not_have_are_errors() {
     backend.stop();
 }
 
-/// As many requests as the queues hold, in any order, over and over, on a disk that is patched.
+/// As many requests as the queues hold, in any order, repeatedly, on a disk that is patched.
 #[test]
 fn full_queues_lose_and_mix_nothing() {
     let backend = Backend::start(options(4096), 2);
@@ -167,7 +167,7 @@ fn full_queues_lose_and_mix_nothing() {
 fn a_broken_queue_is_stopped_and_others_are_not() {
     let backend = Backend::start(options(512), 1);
     let mut machine = Machine::start(&backend.path, 3);
-    // A chain without a place for the status, after a good one.
+    // A chain without room for the status, after a good one.
     machine.submit(0, &write_parts(0, &[1; 512]));
     machine.submit(0, &[Part::Read(Guest::header(operation::FLUSH, 0))]);
     machine.await_error(0);
@@ -176,7 +176,7 @@ fn a_broken_queue_is_stopped_and_others_are_not() {
     machine.lines[1].kick.write(1).unwrap();
     machine.await_error(1);
     assert_eq!(machine.write(2, 8, &[3; 512]), OK);
-    // A reset driver begins anew.
+    // A reset driver starts anew.
     machine.reset_queue(0);
     assert_eq!(machine.write(0, 16, &[4; 512]), OK);
     assert_eq!(machine.read(2, 16, 512)[..512], [4; 512]);
@@ -193,7 +193,7 @@ fn a_stopped_queue_goes_on_where_it_was() {
             machine.submit(1, &write_parts(sector, &[round; 512]));
         }
         let base = machine.stop_queue(1);
-        // What was taken is done, what was not is left.
+        // Taken requests are done, the others are left.
         assert_eq!(machine.lines[1].guest.used_index(), base);
         machine.start_queue(1);
         (0..8).for_each(|_| assert_eq!(machine.wait(1).1, [OK]));
@@ -297,7 +297,7 @@ fn namespaces_have_queues_of_their_own() {
         }
         assert_eq!(other.read(2, 3, 512)[..512], [round; 512]);
     }
-    // One goes, the other one's queues go on.
+    // One stops, the queues of the other continue.
     drop(machine);
     let mut machine = Machine::start(&backend.path, 1);
     assert_eq!(machine.write(0, 3, &[77; 512]), OK);
@@ -306,12 +306,12 @@ fn namespaces_have_queues_of_their_own() {
     backend.stop();
 }
 
-/// A frontend that never ends its message keeps nobody from stopping.
+/// A frontend that never ends its message does not block the stop.
 #[test]
 fn a_message_without_end_is_not_waited_for() {
     let backend = Backend::start(options(512), 1);
     let mut stream = UnixStream::connect(&backend.path).unwrap();
-    // The header of a message of 4096 octets, which come one by one.
+    // The header of a message of 4096 bytes, which come one by one.
     stream.write_all(&[5, 0, 0, 0, 1, 0, 0, 0, 0, 16, 0, 0]).unwrap();
     let drip = std::thread::spawn(move || {
         while stream.write_all(&[0]).is_ok() {
@@ -333,7 +333,7 @@ fn nonsense_ends_a_connection_and_not_the_backend() {
         let ended = stream.read(&mut [0; 64]);
         assert!(!matches!(ended, Ok(1..)), "{ended:?}");
     }
-    // Rings outside the memory, a size that is no power of two, queues that there are not.
+    // Rings outside the memory, a size that is no power of two, queues that do not exist.
     let machine = Machine::start(&backend.path, 1);
     assert!(machine.frontend.set_vring_num(0, 24).is_err());
     let machine = machine.reconnect(&backend.path);
@@ -344,7 +344,7 @@ fn nonsense_ends_a_connection_and_not_the_backend() {
     backend.stop();
 }
 
-/// What a queue of `guest` begins with, without anybody to kick or to be told.
+/// Returns the setup of a queue of `guest`, without kicks or signals.
 fn setup(guest: &Guest) -> Box<RingSetup> {
     Box::new(RingSetup {
         index: 0,
@@ -362,7 +362,7 @@ fn setup(guest: &Guest) -> Box<RingSetup> {
     })
 }
 
-/// Until the requests of an abandoned queue have ended, which may write late, no successor begins.
+/// No successor starts until the requests of an abandoned queue have ended, which may write late.
 #[test]
 fn nothing_begins_beside_strays() {
     let strays = Strays::default();
@@ -393,7 +393,7 @@ fn nothing_begins_beside_strays() {
     assert_eq!(strays.load(Ordering::Relaxed), 0);
 }
 
-/// A target that does not answer keeps neither a queue nor the reactor; a successor waits for it.
+/// A target that does not answer blocks neither a queue nor the reactor; a successor waits for it.
 #[test]
 fn a_silent_target_is_not_waited_for_without_end() {
     let (outbox, inbox) = mailbox().unwrap();
@@ -444,7 +444,7 @@ fn a_silent_target_is_not_waited_for_without_end() {
     assert!(ends && mock.watches.is_empty());
 }
 
-/// Headers that hostile chains may refer to.
+/// Address of headers that hostile chains may refer to.
 const HEADERS: u64 = 0x30000;
 
 /// Descriptors, some of which make requests.
@@ -470,8 +470,8 @@ fn headers() -> impl Strategy<Value = Vec<Vec<u8>>> {
 }
 
 proptest! {
-    /// Whatever a guest has in its memory: nothing panics, no more is in flight than the queue holds, and the
-    /// queue can be stopped.
+    /// For any memory of a guest: nothing panics, no more requests are in flight than the queue holds, and the queue
+    /// can be stopped.
     #[test]
     fn hostile_queues_are_served_or_stopped(
         descriptors in descriptors(),
