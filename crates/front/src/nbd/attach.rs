@@ -11,24 +11,24 @@ use crate::disk::{DiskInfo, Nothing};
 use crate::system_resource::SystemResource;
 use roadtrain_host_engine::{Controller, ControllerView, HostConfig, LaneId};
 
-/// What to serve, and how.
+/// Configuration of an NBD attachment.
 #[derive(Clone, Debug)]
 pub struct NbdConfig {
-    /// The namespace.
+    /// NSID.
     pub nsid: u32,
-    /// Where NBD clients are to connect.
+    /// Address on which the server listens.
     pub address: NbdAddress,
-    /// Who they may be, over TCP.
+    /// Allowed clients, over TCP.
     pub clients: Clients,
-    /// How they are secured; `None`: not at all. Over TCP only.
+    /// TLS; `None` without it. Over TCP only.
     pub tls: Option<NbdTls>,
-    /// Octets of buffers over all reactors; a reactor has [`BUFFER_BYTES_MIN`](super::BUFFER_BYTES_MIN) at
-    /// least. `None`: [`BUFFER_BYTES_MAX`] for each.
+    /// Bytes of buffers over all reactors; a reactor has [`BUFFER_BYTES_MIN`](super::BUFFER_BYTES_MIN) at least.
+    /// `None`: [`BUFFER_BYTES_MAX`] for each.
     pub buffer_bytes_max: Option<usize>,
 }
 
 impl NbdConfig {
-    /// Namespace `nsid` at `address`, everything else by default.
+    /// Serves namespace `nsid` at `address`, with defaults for the rest.
     #[must_use]
     pub fn new(nsid: u32, address: NbdAddress) -> Self {
         let (clients, tls, buffer_bytes_max) = (Clients::Local, None, None);
@@ -36,18 +36,18 @@ impl NbdConfig {
     }
 }
 
-/// A namespace that is served. Dropping it stops it.
+/// A namespace that is served. Dropping it stops the server.
 pub struct NbdAttachment {
     controller: Controller,
     endpoint: Endpoint,
 }
 
 impl NbdAttachment {
-    /// Connects as `host` says and serves what `config` says; clients can connect when this returns. The
-    /// servers follow changes of the namespace.
+    /// Connects to `host` and serves the namespace of `config`. Clients can connect when this returns. The servers
+    /// follow changes of the namespace.
     ///
     /// # Errors
-    /// When the controller, the namespace or the address is not to be had; nothing keeps running.
+    /// Fails if the controller, the namespace or the address is not available; nothing keeps running.
     ///
     /// # Panics
     /// Never: a controller that connects has made a front.
@@ -73,19 +73,19 @@ impl NbdAttachment {
         Ok(NbdAttachment { controller, endpoint })
     }
 
-    /// Where clients connect.
+    /// Returns the address on which the server listens.
     #[must_use]
     pub fn address(&self) -> &NbdAddress {
         self.endpoint.address()
     }
 
-    /// What is served.
+    /// Returns the export.
     #[must_use]
     pub fn export(&self) -> &Export {
         self.endpoint.export()
     }
 
-    /// Answers what is under way, closes all clients' connections, shuts the controller down.
+    /// Answers the requests in flight, closes all clients' connections, and shuts the controller down.
     pub fn stop(self) {
         self.controller.stop();
         self.controller.join();
@@ -209,7 +209,7 @@ mod tests {
         target.stop();
     }
 
-    /// A file system that goes on with empty blocks loses what it has not, and writes over what there is.
+    /// A file system that continues with empty blocks loses data, and overwrites existing data.
     #[test]
     fn another_namespace_under_the_number_is_refused() {
         let directory = tempfile::tempdir().unwrap();
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(client.write(command_flag::FUA, 0, &[5; 4096]), Errno::OK);
         target.stop();
         let target = Server::start(ServerConfig::new(listen, memory(8 << 20))).unwrap();
-        // Whatever came in while nobody was there waits for the connection, and is refused then.
+        // A client that connected while there was no connection to the target waits for it, and is refused then.
         for _ in 0..3 {
             assert_ne!(client.write(command_flag::FUA, 0, &[6; 4096]), Errno::OK);
             assert_ne!(client.ask(Command::READ, 0, 0, &[], 4096).0, Errno::OK);

@@ -1,7 +1,7 @@
-//! Block status: what clients are told of which blocks are allocated, and who waits to hear it.
+//! Block status: queries of the target's allocated blocks for clients.
 //!
-//! The target is asked about one request after the other. What it does not say is data: a client that copies a disk
-//! leaves holes out.
+//! One query is in flight at a time. Blocks without a reported state count as data: a client that copies a disk leaves
+//! holes out.
 
 use super::owner::Owner;
 use crate::disk::DiskInfo;
@@ -11,26 +11,26 @@ use roadtrain_wire::nbd::{Extent, Request, allocation_state, command_flag};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Longest wait for the target's answer to a query.
+/// Longest wait for the target's reply to a query.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
-/// State of what is not allocated.
+/// State of blocks that are not allocated.
 const HOLE_OF_ZEROES: u32 = allocation_state::HOLE | allocation_state::ZERO;
 
-/// Requests of a server's clients that are not answered.
+/// Pending block status requests of a server's clients.
 #[derive(Debug, Default)]
 pub(super) struct BlockStatuses {
     waiting: VecDeque<(Owner, Request)>,
-    /// The request whose query is in flight, and when the wait for its answer ends.
+    /// Request whose query is in flight, with the deadline of its reply.
     asked: Option<(Owner, Request, Instant)>,
-    /// The target has not answered a query in time: until it does, none is sent.
+    /// True if the target has not answered a query in time: no other is sent until it does.
     is_silent: bool,
-    /// Tells its answer from others.
+    /// Key of the query in flight; older replies have another.
     key: u64,
 }
 
 impl BlockStatuses {
-    /// A client wants to know.
+    /// Adds a client's request.
     pub(super) fn push(&mut self, owner: Owner, request: Request) {
         self.waiting.push_back((owner, request));
     }
@@ -39,18 +39,18 @@ impl BlockStatuses {
         self.waiting.is_empty() && self.asked.is_none()
     }
 
-    /// A client is gone: nothing more is asked for it.
+    /// Drops the requests of a client that is gone.
     pub(super) fn forget(&mut self, owner: Owner) {
         self.waiting.retain(|(other, _)| *other != owner);
     }
 
-    /// When [`BlockStatuses::next`] has an answer, though the target has none.
+    /// Returns the time at which [`BlockStatuses::next`] has a result, even without the target's reply.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.asked.as_ref().map(|(.., until)| *until)
     }
 
-    /// The next request that is answered. While the target is silent its connection may be lost, and that takes long to
-    /// be seen: who copies a disk would rather copy a hole than wait.
+    /// Returns the next request with its result. While the target is silent its connection may be lost, which takes
+    /// long to be noticed. A client that copies a disk would rather copy a hole than wait.
     pub(super) fn next(
         &mut self,
         turn: &mut dyn Turn,
@@ -85,7 +85,7 @@ impl BlockStatuses {
     }
 }
 
-/// What the target is asked about a request.
+/// Returns the target's query for a request.
 fn query(info: &DiskInfo, request: &Request) -> AllocationQuery {
     let block = u64::from(info.lba_bytes);
     let (slba, end) =
@@ -94,7 +94,7 @@ fn query(info: &DiskInfo, request: &Request) -> AllocationQuery {
     AllocationQuery { nsid: info.nsid, slba, blocks: end - slba, ranges }
 }
 
-/// The answer to a request: from its start on, perhaps not to its end.
+/// Returns the extents of a request: from its start on, perhaps not to its end.
 pub(super) fn extents(
     lba_bytes: u32,
     request: &Request,
@@ -128,7 +128,7 @@ pub(super) fn extents(
 }
 
 fn extent(from: u64, to: u64, state: u32) -> Extent {
-    // Not longer than the request.
+    // No longer than the request.
     Extent { length: ((to - from) as u32).into(), state: state.into() }
 }
 
@@ -224,7 +224,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each octet of an answer is what is said of its block, and nothing is left out.
+        /// Each byte of a reply has the reported state of its block, and no byte is left out.
         #[test]
         fn answers_say_what_the_target_has_said(
             offset in 0u64..9000, length in 1u32..9000, known in 0u64..40,

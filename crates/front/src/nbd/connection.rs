@@ -1,4 +1,4 @@
-//! One client's connection: its socket, what came in and what goes out.
+//! One client's connection: its socket, received data and replies.
 
 use super::export::Export;
 use super::owner::Owner;
@@ -15,23 +15,23 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use tracing::{debug, info};
 
-/// Octets that one receive may bring beside the payload that goes straight to its buffer.
+/// Bytes that one receive may bring besides the payload that goes straight to its buffer.
 const INBOX_BYTES: usize = 128 << 10;
-/// Receives a turn; a client that sends faster than that waits for the others.
+/// Most receives of a turn; a client that sends faster waits for the others.
 const RECEIVES_MAX: u32 = 4;
 /// Segments of one gather send: the replies of a deep queue, a header and data each.
 const GATHER_MAX: usize = 256;
-/// With so many octets of headers unsent the client does not read: nothing more is taken from it.
+/// Unsent bytes of headers at which the client counts as not reading: no more is taken from it.
 const HEADER_BYTES_MAX: usize = 64 << 10;
-/// Requests under way at a time.
+/// Most requests in flight.
 const JOBS_MAX: u32 = 1024;
-/// Of these, those for block status.
+/// Most block status requests among them.
 const STATUSES_MAX: u32 = 16;
-/// Octets of buffers held at a time. One request of the largest size always gets its buffers,
-/// widened by a block at both ends.
+/// Bytes of buffers held at a time. One request of the largest size always gets its buffers, widened by a block at both
+/// ends.
 const HELD_BYTES_MAX: usize = PAYLOAD_BYTES_MAX as usize;
 
-/// Whom a job answers.
+/// Connection and request to which a job's reply belongs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     pub(crate) owner: Owner,
@@ -41,7 +41,7 @@ pub(crate) struct Mark {
 /// The jobs of a server's connections.
 pub(crate) type Jobs = crate::disk::Jobs<Mark>;
 
-/// Where the payload of a Write goes that is not complete yet.
+/// Destination of the payload of an incomplete Write.
 #[derive(Clone, Copy, Debug)]
 struct Payload {
     job: JobKey,
@@ -49,74 +49,74 @@ struct Payload {
     filled: usize,
 }
 
-/// What a connection waits for.
+/// Event for which a connection waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waits {
-    /// Octets from the client.
+    /// Data from the client.
     Input,
     /// Its own replies to be sent, or its own requests to end.
     Itself,
     /// Buffers, which any connection may give back.
     Buffers,
-    /// Writes of clients that had hung up when it came.
+    /// Writes of clients that had hung up when it connected.
     Predecessors,
-    /// TLS: nothing is read until its handshake is done, by others.
+    /// TLS: the socket is not read until the TLS threads have finished the handshake.
     Tls,
-    /// Its end: nothing more is read.
+    /// The end: the socket is not read any more.
     End,
 }
 
-/// A client that has come.
+/// A client that has connected.
 #[derive(Debug)]
 pub(crate) struct Newcomer {
     pub(crate) stream: ClientStream,
-    /// Where it is, over TCP.
+    /// Peer address, over TCP.
     pub(crate) peer: Option<SocketAddr>,
 }
 
 /// A client.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// `None` while others secure it.
+    /// Socket; `None` while the TLS threads have it.
     stream: Option<ClientStream>,
     peer: Option<SocketAddr>,
     owner: Owner,
     session: Session,
     replies: ReplyQueue,
     inbox: Box<[u8]>,
-    /// The octets of `inbox` that are not used yet: from, to.
+    /// Range of `inbox` that is not used yet: from, to.
     unused: (usize, usize),
     payload: Option<Payload>,
-    /// A request that waits for buffers.
+    /// Request that waits for buffers.
     stalled: Option<nbd::Request>,
     closing: Option<Close>,
     lost: bool,
-    /// The client sends nothing more, though some of what it sent may be unread.
+    /// True if the client sends no more, though some of its data may be unread.
     hung_up: bool,
-    /// Whom its first request waits for.
+    /// Clients for whose writes the first request waits.
     predecessors: Option<Predecessors>,
     waits: Waits,
-    /// Requests under way.
+    /// Requests in flight.
     jobs: u32,
-    /// Of these, those that change the disk, ...
+    /// Those of them that change the disk, ...
     writes: u32,
     /// ... those for block status, ...
     statuses: u32,
     /// ... and those that the server has not taken.
     new_statuses: Vec<nbd::Request>,
-    /// Octets of buffers in jobs and in the reply queue.
+    /// Bytes of buffers in jobs and in the reply queue.
     held_bytes: usize,
-    /// Octets of payload and of replies that have moved.
+    /// Bytes of payload and of replies that have moved.
     moved: u64,
-    /// How many that were when it was noted that the client is waited for.
+    /// Value of `moved` when the server noted that it waits for the client.
     moved_before: Option<u64>,
-    /// The socket may have more to read.
+    /// True if the socket may have data to read.
     pub(crate) readable: bool,
-    /// The socket takes more.
+    /// True if the socket takes more data.
     pub(crate) writable: bool,
     pub(crate) watches_readable: bool,
     pub(crate) watches_writable: bool,
-    /// Is in the server's list for this turn.
+    /// True if it is in the server's list for this turn.
     pub(crate) listed: bool,
 }
 
@@ -164,17 +164,17 @@ impl Connection {
         self.owner
     }
 
-    /// Where it is, over TCP.
+    /// Returns the peer address, over TCP.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         self.peer
     }
 
-    /// What its readiness is seen by; `None` while others secure it.
+    /// Returns the socket's descriptor; `None` while the TLS threads have it.
     pub(crate) fn fd(&self) -> Option<RawFd> {
         self.stream.as_ref().map(ClientStream::fd)
     }
 
-    /// Its stream and where it is, for others to secure it, once it has been told to begin with TLS.
+    /// Takes out the stream and the peer address for the TLS handshake, once the client got the reply to STARTTLS.
     pub(crate) fn take_for_tls(&mut self) -> Option<(ClientStream, SocketAddr)> {
         if self.waits != Waits::Tls || self.has_output() || self.closing.is_some() || self.lost {
             return None;
@@ -182,7 +182,7 @@ impl Connection {
         Some((self.stream.take()?, self.peer?))
     }
 
-    /// What became of that: it goes on with `stream`, or it ends.
+    /// Continues with `stream` after the TLS handshake, or ends if that failed.
     pub(crate) fn secured(&mut self, stream: Option<ClientStream>) {
         match stream {
             Some(stream) => {
@@ -197,7 +197,7 @@ impl Connection {
         }
     }
 
-    /// Nothing more is read; what is under way is still answered.
+    /// Stops reading; requests in flight are still answered.
     pub(crate) fn close(&mut self, close: Close, jobs: &mut Jobs) {
         self.closing.get_or_insert(close);
         self.stalled = None;
@@ -208,61 +208,61 @@ impl Connection {
         }
     }
 
-    /// The client has hung up, and another one has come: what cannot begin soon never does.
+    /// Notes that the client has hung up while another one connected: requests that cannot start soon never do.
     pub(crate) fn note_hang_up(&mut self) {
         (self.hung_up, self.readable) = (true, true);
     }
 
-    /// Whether the client has left, but the disk may still be changed for it.
+    /// True if the client has left, but its requests may still change the disk.
     pub(crate) fn is_leaving(&self) -> bool {
         let is_read = self.hung_up && self.closing.is_none() && !self.lost;
         is_read || (self.closing.is_some() || self.lost) && self.writes > 0
     }
 
-    /// Whether its first request has to wait for other clients' writes.
+    /// True if its first request has to wait for other clients' writes.
     fn must_wait(&mut self) -> bool {
         self.predecessors.take_if(|predecessors| predecessors.are_over());
         self.predecessors.is_some() && self.session.in_transmission()
     }
 
-    /// Whether its handshake is still to end.
+    /// True if it has not finished its handshake.
     pub(crate) fn is_newcomer(&self) -> bool {
         !self.lost && self.closing.is_none() && !self.session.in_transmission()
     }
 
-    /// Whether it holds buffers until the client sends or takes something.
+    /// True if it holds buffers until the client sends or receives data.
     fn awaits_client(&self) -> bool {
         let awaits = self.payload.is_some() || self.has_output() && !self.writable;
         awaits && self.held_bytes > 0 && !self.lost
     }
 
-    /// Notes how far the client is, if it is waited for.
+    /// Notes the client's progress, if the server waits for it.
     pub(crate) fn note_moved(&mut self) {
         self.moved_before = self.awaits_client().then_some(self.moved);
     }
 
-    /// Whether the client was waited for all the time since that was noted.
+    /// True if the client has made no progress since then.
     pub(crate) fn is_stuck(&self) -> bool {
         self.awaits_client() && self.moved_before == Some(self.moved)
     }
 
-    /// Gives the client up: what it does not read is not sent.
+    /// Abandons the client: unsent replies are dropped.
     pub(crate) fn give_up(&mut self, close: Close) {
         self.closing.get_or_insert(close);
         self.lost = true;
     }
 
-    /// Whether everything is over: lost, or closed and answered.
+    /// True if it has ended: lost, or closed and answered.
     pub(crate) fn has_ended(&self) -> bool {
         self.lost || self.closing.is_some() && self.jobs == 0 && !self.has_output()
     }
 
-    /// Why it ends.
+    /// Returns the reason of its end.
     pub(crate) fn closing(&self) -> Option<Close> {
         self.closing
     }
 
-    /// Whether all requests are answered, though perhaps not all answers sent.
+    /// True if all requests are answered, though some replies may be unsent.
     pub(crate) fn is_idle(&self) -> bool {
         self.jobs == 0
     }
@@ -271,7 +271,7 @@ impl Connection {
         self.waits
     }
 
-    /// Whether [`Connection::receive`] would get on, without anything that the reactor reports.
+    /// True if [`Connection::receive`] would make progress without an event of the reactor.
     pub(crate) fn can_go_on(&self, jobs: &Jobs) -> bool {
         match self.waits {
             Waits::Input => self.readable,
@@ -283,14 +283,14 @@ impl Connection {
         }
     }
 
-    /// The transport is lost: what is under way is answered to nobody.
+    /// Records that the transport is lost: requests in flight are not answered.
     fn lose(&mut self, error: &io::Error) {
         debug!(client = self.owner.serial, %error, "connection to an NBD client lost");
         self.log_requests();
         self.lost = true;
     }
 
-    /// The client has left, in order or not: its requests may still be executed.
+    /// Logs the requests of a client that has left, in order or not: they may still be executed.
     fn log_requests(&self) {
         let (client, requests) = (self.owner.serial, self.jobs);
         if requests > 0 && self.closing.is_none() && !self.lost {
@@ -299,7 +299,7 @@ impl Connection {
         }
     }
 
-    /// Reads and begins requests as far as possible. `may_take_buffers`: nobody else waits for them.
+    /// Reads and starts requests as far as possible. `may_take_buffers`: no other connection waits for them.
     pub(crate) fn receive(&mut self, jobs: &mut Jobs, may_take_buffers: bool) {
         self.waits = self.receive_until(jobs, may_take_buffers);
         if self.hung_up && !matches!(self.waits, Waits::Input | Waits::End) {
@@ -318,7 +318,7 @@ impl Connection {
             receives += 1;
             match self.fill(jobs) {
                 Ok(true) => {}
-                // The client hung up. What it asked for before is carried out and answered.
+                // The client hung up. Its earlier requests are carried out and answered.
                 Ok(false) => {
                     self.log_requests();
                     self.close(Close::Disconnect, jobs);
@@ -328,7 +328,7 @@ impl Connection {
         }
     }
 
-    /// One receive, payload to its buffer and the rest to the inbox; `false` at the end of the stream.
+    /// Receives once, payload to its buffer and the rest to the inbox. Returns `false` at the end of the stream.
     fn fill(&mut self, jobs: &mut Jobs) -> io::Result<bool> {
         self.make_room();
         let (_, end) = self.unused;
@@ -345,11 +345,11 @@ impl Connection {
         let Some(stream) = &mut self.stream else { return Ok(true) };
         let count = match stream.receive(&mut slices[skip_empty..])? {
             Incoming::Octets(count) => count,
-            // Records without data, too, are nothing.
+            // TLS records without data count as no data.
             Incoming::Nothing => 0,
             Incoming::Closed => return Ok(false),
         };
-        // A short receive has emptied the socket: the next one would only say so.
+        // A short receive has emptied the socket: another one would only return that.
         self.readable = stream.is_full(count, asked);
         if let Some(payload) = &mut self.payload {
             payload.filled += count.min(wanted);
@@ -359,7 +359,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Moves what is unused to the front of the inbox, which then has room for any message.
+    /// Moves the unused data to the front of the inbox, which then has room for any message.
     fn make_room(&mut self) {
         let (start, end) = self.unused;
         if start > 0 {
@@ -368,7 +368,7 @@ impl Connection {
         }
     }
 
-    /// Uses what came in.
+    /// Processes the received data.
     fn use_input(&mut self, jobs: &mut Jobs, may_take_buffers: bool) -> Waits {
         loop {
             if self.closing.is_some() || self.lost {
@@ -408,7 +408,7 @@ impl Connection {
         }
     }
 
-    /// Whether the client must wait for its own earlier requests.
+    /// True if the client must wait for its own earlier requests.
     fn is_full(&self, jobs: &Jobs) -> bool {
         self.replies.header_bytes() >= HEADER_BYTES_MAX
             || self.jobs >= JOBS_MAX
@@ -417,7 +417,7 @@ impl Connection {
             || self.jobs > 0 && jobs.is_congested()
     }
 
-    /// The next message of the inbox; `None` when it holds no whole one.
+    /// Returns the next message of the inbox; `None` if it holds no whole one.
     fn next_message(&mut self, jobs: &mut Jobs) -> Option<Event> {
         let (start, end) = self.unused;
         if start == end {
@@ -435,7 +435,7 @@ impl Connection {
         }
     }
 
-    /// Begins a request; tells what it waits for if that is not possible now.
+    /// Starts a request; returns the event that it waits for if that is not possible now.
     fn start(
         &mut self,
         request: nbd::Request,
@@ -446,7 +446,7 @@ impl Connection {
             self.stalled = Some(request);
             return Some(Waits::Itself);
         }
-        // Those without data may overtake: they hold no more than two patched blocks.
+        // Requests without data may overtake: they hold no more than two patched blocks.
         let started = if may_take_buffers || !has_data(&request) {
             let mark = Mark { owner: self.owner, cookie: request.cookie };
             jobs.start(mark, self.owner.serial as usize, disk_request(&request))
@@ -474,14 +474,14 @@ impl Connection {
         None
     }
 
-    /// Whether the client may have buffers for this request beside those it has.
+    /// True if the client may have buffers for this request in addition to those it has.
     fn may_hold(&self, request: &nbd::Request) -> bool {
         !has_data(request)
             || self.held_bytes == 0
             || self.held_bytes + request.length as usize <= HELD_BYTES_MAX
     }
 
-    /// Moves payload from the inbox to its buffers; `false` when more must be received.
+    /// Moves payload from the inbox to its buffers. Returns `false` if more must be received.
     fn use_payload(&mut self, jobs: &mut Jobs) -> bool {
         while let Some(payload) = &mut self.payload {
             let (start, end) = self.unused;
@@ -501,7 +501,7 @@ impl Connection {
         true
     }
 
-    /// Answers a job that is done and forgets it.
+    /// Answers a finished job and removes it.
     pub(crate) fn end_job(&mut self, key: JobKey, jobs: &mut Jobs) {
         let job = jobs.job(key);
         let (cookie, request) = (job.mark.cookie, job.request);
@@ -514,7 +514,7 @@ impl Connection {
         } else if request.op == DiskOp::Read {
             let (session, replies) = (&self.session, &mut self.replies);
             session.reply_data(cookie, request.offset, request.length, replies);
-            // Its buffers stay ours until they are sent.
+            // Its buffers stay with the connection until they are sent.
             return jobs.remove(key, |buffer, range| {
                 replies.push_data(buffer, range);
                 None
@@ -531,7 +531,7 @@ impl Connection {
         self.new_statuses.push(request);
     }
 
-    /// Requests for block status that have come.
+    /// Takes the new requests for block status.
     pub(crate) fn take_statuses(&mut self) -> Vec<nbd::Request> {
         std::mem::take(&mut self.new_statuses)
     }
@@ -542,7 +542,7 @@ impl Connection {
         self.session.reply_block_status(cookie, extents, &mut self.replies);
     }
 
-    /// Sends what waits, as far as the socket takes it.
+    /// Sends pending replies, as far as the socket takes them.
     pub(crate) fn send(&mut self, jobs: &mut Jobs) {
         while self.writable && self.has_output() && !self.lost {
             let Some(stream) = &mut self.stream else { return };
@@ -566,12 +566,12 @@ impl Connection {
         }
     }
 
-    /// Whether something waits to be sent.
+    /// True if replies wait to be sent.
     pub(crate) fn has_output(&self) -> bool {
         !self.replies.is_empty() || self.stream.as_ref().is_some_and(ClientStream::has_unsent)
     }
 
-    /// Ends the connection now. Its requests in the lane end without it; returns how many of them write.
+    /// Ends the connection now. Its requests in the lane end without it; returns the number of writes among them.
     pub(crate) fn end(mut self, jobs: &mut Jobs) -> u32 {
         self.close(Close::Disconnect, jobs);
         if self.jobs > 0 {

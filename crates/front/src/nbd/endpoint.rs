@@ -1,4 +1,4 @@
-//! Where clients connect, shared by the servers of several lanes.
+//! A listening socket with its export, shared by the servers of several lanes.
 
 use super::address::NbdAddress;
 use super::connection::Newcomer;
@@ -15,36 +15,35 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A client whose handshake takes longer is given up.
+/// Longest handshake of a client; slower clients are disconnected.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A listening socket and the export behind it. The socket and its file go with the last clone.
+/// A listening socket and its export. The socket and its file are removed with the last clone.
 #[derive(Clone)]
 pub struct Endpoint(Arc<Shared>);
 
 struct Shared {
     listener: Listener,
-    /// Who secures clients, which have to be secured then.
+    /// Threads for TLS handshakes; clients have to use TLS if present.
     secure: Option<SecureClients>,
     uri: String,
-    /// How many clients were given to be secured.
+    /// Number of clients passed to the TLS threads.
     secured: AtomicU64,
     export: Arc<Export>,
-    /// Its servers, as others ask them for clients that are gone.
+    /// Its servers, with the mailboxes for queries about clients that are gone.
     servers: Mutex<Vec<(u64, Outbox<Token>)>>,
-    /// The number of the next one.
+    /// Number of the next server.
     next_server: AtomicU64,
     connections: AtomicU32,
 }
 
 impl Endpoint {
-    /// Listens at `address` for clients of the namespace that `info` describes, with `tls` for those that are let in by
-    /// it only. A Unix socket's file
-    /// that a dead server left is replaced.
+    /// Listens at `address` for clients of the namespace that `info` describes; with `tls`, only for clients that it
+    /// admits. Replaces the file that a dead server's Unix socket left.
     ///
     /// # Errors
-    /// `InvalidInput` if `info` makes no sense, `AddrInUse` if a live server has the address, `Unsupported` if others
-    /// than those `clients` could connect.
+    /// `InvalidInput` if `info` is invalid, `AddrInUse` if a live server has the address, `Unsupported` if clients
+    /// other than `clients` could connect.
     pub fn bind(
         address: &NbdAddress,
         clients: Clients,
@@ -70,18 +69,18 @@ impl Endpoint {
         })))
     }
 
-    /// Where clients connect, as they write it.
+    /// Returns the URI for clients.
     #[must_use]
     pub fn uri(&self) -> &str {
         &self.0.uri
     }
 
-    /// Whether clients have to begin with TLS.
+    /// True if clients have to use TLS.
     pub(crate) fn requires_tls(&self) -> bool {
         self.0.secure.is_some()
     }
 
-    /// Has a client secured: the number by which `answer` hears of it.
+    /// Starts a client's TLS handshake; returns the number with which `answer` gets the result.
     pub(crate) fn secure(
         &self,
         (stream, peer): (ClientStream, SocketAddr),
@@ -92,18 +91,18 @@ impl Endpoint {
         Some(number)
     }
 
-    /// The client of that number is not waited for any more.
+    /// Abandons the handshake of the client of that number.
     pub(crate) fn give_up(&self, number: u64) {
         self.0.secure.iter().for_each(|secure| secure.give_up(number));
     }
 
-    /// Where clients connect, with the port that the system chose.
+    /// Returns the listening address, with the port that the system chose.
     #[must_use]
     pub fn address(&self) -> &NbdAddress {
         self.0.listener.address()
     }
 
-    /// The export, whose disk is to be told when the namespace changes; may be used on any thread.
+    /// Returns the export, whose disk is updated when the namespace changes; usable on any thread.
     #[must_use]
     pub fn export(&self) -> &Arc<Export> {
         &self.0.export
@@ -123,7 +122,7 @@ impl Endpoint {
         self.0.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A server begins, which is asked by `outbox`. Returns its number.
+    /// Registers a server whose mailbox is `outbox`. Returns its number.
     pub(super) fn server_begins(&self, outbox: Outbox<Token>) -> u64 {
         let number = self.0.next_server.fetch_add(1, Ordering::Relaxed);
         self.servers().push((number, outbox));
@@ -134,7 +133,7 @@ impl Endpoint {
         self.servers().retain(|(other, _)| *other != number);
     }
 
-    /// Asks the other servers than `asker` for the predecessors of its newcomer.
+    /// Passes the tokens of a new client of server `asker` to the other servers.
     pub(super) fn ask_others(&self, asker: u64, predecessors: &Predecessors) {
         for (_, outbox) in self.servers().iter().filter(|(number, _)| *number != asker) {
             outbox.send(predecessors.token());
@@ -149,7 +148,7 @@ impl Endpoint {
         self.0.connections.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// Whether a server with `own` clients has more than its share.
+    /// True if a server with `own` clients has more than its share.
     pub(crate) fn is_ahead(&self, own: usize) -> bool {
         let servers = self.servers().len() as u64;
         let all = u64::from(self.0.connections.load(Ordering::Relaxed));

@@ -13,16 +13,16 @@
 //! | file | purpose |
 //! |---|---|
 //! | `session` | the protocol of a connection, without its socket |
-//! | `export` | what is exported |
-//! | `block_status` | which blocks are allocated, as the target says |
-//! | `translate` | NBD's terms and the disk's |
-//! | `reply_queue` | what is to be sent |
+//! | `export` | a disk under a name |
+//! | `block_status` | allocated blocks, as the target reports them |
+//! | `translate` | requests and errors: NBD <-> disk |
+//! | `reply_queue` | replies to be sent |
 //! | `connection` | a client: receive, begin, reply, send; back-pressure |
 //! | `server` | the reactor's front: all clients of a lane |
-//! | `answers` | what other threads tell a server |
-//! | `strays` | writes of clients that are gone, which those that come wait for |
-//! | `endpoint`, `listener`, `address` | where clients knock |
-//! | `tls`, `securing` | keys and certificates; clients whose handshake of TLS is under way |
+//! | `answers` | messages of other threads to a server |
+//! | `strays` | writes of clients that are gone, which new clients wait for |
+//! | `endpoint`, `listener`, `address` | listening socket and its address |
+//! | `tls`, `securing` | keys and certificates; clients in a TLS handshake |
 //! | `attach` | all of it: a controller's lanes, each with its server |
 
 mod address;

@@ -1,6 +1,6 @@
-//! Names of connections.
+//! Identification of connections.
 
-/// A connection: its slot, and its number for life.
+/// A connection: its slot, and its serial number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) slot: usize,

@@ -1,36 +1,36 @@
-//! What is to be sent on one connection: headers and ranges of buffers, in order, for gather sends.
+//! Replies of one connection to be sent: headers and ranges of buffers, in order, for gather sends.
 
 use roadtrain_system::buffer::Buffer;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
 
-/// Sent octets are moved out of the header buffer when they are that many.
+/// Sent bytes at which the header buffer is compacted.
 const COMPACT_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
 enum Segment {
-    /// So many octets of `ReplyQueue::octets`.
+    /// This many bytes of `ReplyQueue::octets`.
     Octets(usize),
     Data(Buffer, Range<usize>),
 }
 
-/// Octets to send, small ones copied and buffers owned until they are sent.
+/// Data to send: small parts copied, and buffers owned until they are sent.
 #[derive(Debug, Default)]
 pub struct ReplyQueue {
     octets: Vec<u8>,
-    /// Octets of `octets` that are sent.
+    /// Bytes of `octets` that are sent.
     sent: usize,
     segments: VecDeque<Segment>,
 }
 
 impl ReplyQueue {
-    /// Whether everything is sent.
+    /// True if everything is sent.
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// Octets of headers and messages that wait; buffers are not counted.
+    /// Returns the unsent bytes of headers and messages; buffers are not counted.
     pub fn header_bytes(&self) -> usize {
         self.octets.len() - self.sent
     }
@@ -47,13 +47,13 @@ impl ReplyQueue {
         }
     }
 
-    /// Appends a range of `buffer`, which comes back when it is sent.
+    /// Appends a range of `buffer`, which is given back when it is sent.
     pub(crate) fn push_data(&mut self, buffer: Buffer, range: Range<usize>) {
         debug_assert!(!range.is_empty() && range.end <= buffer.len());
         self.segments.push_back(Segment::Data(buffer, range));
     }
 
-    /// Fills `slices` with what comes first; returns how many are filled.
+    /// Fills `slices` with the first unsent data; returns how many are filled.
     pub(crate) fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut at = self.sent;
         for (slice, segment) in slices.iter_mut().zip(&self.segments) {
@@ -68,7 +68,7 @@ impl ReplyQueue {
         slices.len().min(self.segments.len())
     }
 
-    /// Forgets the first `count` octets, which are sent, and gives their buffers back.
+    /// Removes the first `count` bytes, which are sent, and gives their buffers back.
     pub(crate) fn advance(&mut self, mut count: usize, mut give: impl FnMut(Buffer)) {
         while count > 0 {
             let Some(first) = self.segments.front_mut() else {
@@ -119,7 +119,7 @@ impl ReplyQueue {
         }
     }
 
-    /// Everything that waits, as one vector.
+    /// Takes all unsent data as one vector.
     #[cfg(test)]
     pub(crate) fn take(&mut self) -> Vec<u8> {
         let mut slices = vec![IoSlice::new(&[]); self.segments.len()];

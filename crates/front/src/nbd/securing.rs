@@ -1,4 +1,4 @@
-//! Clients of a server that others secure by TLS, until they come back.
+//! Clients of a server that are in a TLS handshake, on the TLS threads.
 
 use super::answers::Answers;
 use super::endpoint::Endpoint;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 
-/// Clients on their way, and where they come back.
+/// Clients in a TLS handshake, and the mailbox for the results.
 pub(super) struct Securing {
     outbox: Outbox<Secured>,
     pub(super) answers: Answers<Secured>,
@@ -17,19 +17,19 @@ pub(super) struct Securing {
 }
 
 impl Securing {
-    /// Nobody yet.
+    /// Makes an empty set.
     ///
     /// # Errors
-    /// The system has no descriptor left.
+    /// Fails if the system has no descriptor left.
     pub(super) fn new() -> io::Result<Self> {
         let (outbox, answers) = Answers::new()?;
         Ok(Securing { outbox, answers, clients: HashMap::new() })
     }
 
-    /// Has a client secured.
+    /// Starts a client's TLS handshake.
     ///
     /// # Errors
-    /// There is no TLS at that endpoint.
+    /// Fails if the endpoint has no TLS.
     pub(super) fn begin(
         &mut self,
         endpoint: &Endpoint,
@@ -41,13 +41,13 @@ impl Securing {
         Ok(())
     }
 
-    /// A client that is not waited for any more.
+    /// Abandons a client's handshake.
     pub(super) fn give_up(&mut self, endpoint: &Endpoint, owner: Owner) {
         let given_up = self.clients.extract_if(|_, other| *other == owner);
         given_up.for_each(|(number, _)| endpoint.give_up(number));
     }
 
-    /// Those that have come back, with their streams.
+    /// Takes the clients whose handshake has ended, with their streams.
     pub(super) fn take(&mut self) -> Vec<(Owner, Option<ClientStream>)> {
         let known = |answer: Secured| Some((self.clients.remove(&answer.number)?, answer.stream));
         self.answers.take().filter_map(known).collect()

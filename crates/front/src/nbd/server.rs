@@ -1,9 +1,9 @@
-//! The NBD server: a front of the reactor that its lane runs on.
+//! NBD server: a front of the reactor that its lane runs on.
 //!
-//! Each turn it takes the lane's completions, receives from the clients whose sockets are ready,
-//! hands their requests to the lane and sends all replies of a connection in one gather. Receives and
-//! sends are direct and never block; the reactor is asked only to wait. When buffers, the lane or a
-//! client's own reading cannot follow, its socket is not read.
+//! Each turn it takes the lane's completions, receives from the clients whose sockets are ready, hands their requests
+//! to the lane and sends all replies of a connection in one gather. Receives and sends are direct and never block; the
+//! reactor only waits for readiness. When buffers, the lane or a client's own reading cannot follow, its socket is not
+//! read.
 
 use super::address::NbdAddress;
 use super::answers::Answers;
@@ -26,95 +26,94 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
-/// Octets of buffers that one server may have in use, unless told otherwise.
+/// Default limit of a server's buffers, in bytes.
 pub const BUFFER_BYTES_MAX: usize = 128 << 20;
-/// Fewer would not hold one request of the largest size.
+/// Least limit of a server's buffers, in bytes: less would not hold one request of the largest size.
 pub const BUFFER_BYTES_MIN: usize = 36 << 20;
-/// Clients at a time; more are turned away.
+/// Most clients at a time; further ones are disconnected.
 const CONNECTIONS_MAX: usize = 256;
-/// How long a client may hold buffers that others wait for without sending or taking an octet.
+/// Longest time for which a client may hold buffers that others wait for without progress.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a server that has more clients than others leaves a new one to them.
+/// Delay for which a server with more clients than others leaves a new one to them.
 const ACCEPT_DELAY: Duration = Duration::from_millis(1);
-/// How soon accepting is tried again after the system refused it.
+/// Delay until accepting is retried after the system refused it.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Key of the watch of the listening socket; those of connections are below.
+/// Key of the watch of the listening socket; the keys of connections are below.
 const LISTENER_KEY: u64 = u64::MAX;
-/// Key of the watch of what comes back secured.
+/// Key of the watch of finished TLS handshakes.
 const SECURED_KEY: u64 = u64::MAX - 1;
-/// Key of the watch of what other servers ask.
+/// Key of the watch of other servers' queries.
 const ASKED_KEY: u64 = u64::MAX - 2;
 
-/// Serves one namespace over one reactor's lane or lanes. Servers of several reactors may share an
-/// [`Endpoint`].
+/// Serves one namespace over one reactor's lane or lanes. Servers of several reactors may share an [`Endpoint`].
 pub struct NbdServer {
     endpoint: Endpoint,
-    /// Its number there.
+    /// Number of the server at the endpoint.
     number: u64,
     jobs: Jobs,
     connections: Slab<Connection>,
     serial: u32,
     /// Connections with something to do in this turn.
     listed: Vec<usize>,
-    /// Until when clients have to be through their handshake, oldest first.
+    /// Deadlines of the clients' handshakes, oldest first.
     newcomers: VecDeque<(Instant, Owner)>,
     handshake_timeout: Duration,
-    /// Connections that wait for buffers, longest first.
+    /// Connections waiting for buffers, longest first.
     starved: VecDeque<Owner>,
-    /// Buffers that had come back when the first of them was tried in vain.
+    /// Buffers given back when the first of them was last tried.
     given_before: u64,
     patience: Duration,
-    /// When those are given up who have not moved an octet since somebody is starved.
+    /// Deadline at which clients are disconnected that have made no progress since a connection waits for buffers.
     patient_until: Option<Instant>,
     /// Writes of clients that are gone.
     strays: Strays,
-    /// Servers that ask for them.
+    /// Queries of other servers about them.
     asked: Answers<Token>,
-    /// Connections that wait for such writes.
+    /// Connections waiting for such writes.
     waiting: Vec<Owner>,
     /// Requests for block status.
     statuses: BlockStatuses,
-    /// Clients that others secure.
+    /// Clients in a TLS handshake.
     securing: Option<Securing>,
     listening: bool,
     stopping: bool,
-    /// When to accept although others should, or to try again.
+    /// Time to accept although other servers should, or to try again.
     accept_at: Option<Instant>,
-    /// When to try parked parts again, and whether those who wait for others' writes may begin.
+    /// Time to retry parked parts, and to check the connections that wait for others' writes.
     retry_at: Option<Instant>,
-    /// Where the namespace's changes are seen. An idle server does not look: a new client makes it.
+    /// Watch on the namespace. An idle server does not check it; a new client triggers a check.
     watch: Watch,
 }
 
 impl NbdServer {
-    /// A server for clients of this machine with an address of its own; see [`Endpoint::bind`].
+    /// Makes a server for clients of this machine with an address of its own; see [`Endpoint::bind`].
     ///
     /// # Errors
-    /// Those of [`Endpoint::bind`].
+    /// Returns the errors of [`Endpoint::bind`].
     pub fn bind(address: &NbdAddress, info: ExportInfo, lane: LaneId) -> io::Result<Self> {
         NbdServer::new(Endpoint::bind(address, Clients::Local, None, info)?, lane)
     }
 
-    /// The same over `lanes` lanes of the reactor, from the given one on, by client.
+    /// Uses `lanes` lanes of the reactor, from the given one on; each client has one of them.
     #[must_use]
     pub fn with_lanes(mut self, lanes: usize) -> Self {
         self.jobs.set_lanes(lanes);
         self
     }
 
-    /// The same with at most `bytes` of buffers in use at a time, at least [`BUFFER_BYTES_MIN`].
+    /// Limits the buffers in use to `bytes`, at least [`BUFFER_BYTES_MIN`].
     #[must_use]
     pub fn with_buffer_bytes_max(mut self, bytes: usize) -> Self {
         self.jobs.set_buffer_bytes_max(bytes.max(BUFFER_BYTES_MIN));
         self
     }
 
-    /// A server over `lane` of the reactor whose front it becomes. Clients go to the server of the endpoint that has
-    /// fewest.
+    /// Makes a server over `lane` of the reactor whose front it becomes. A client goes to the server of the endpoint
+    /// that has the fewest.
     ///
     /// # Errors
-    /// The system has no descriptor left.
+    /// Fails if the system has no descriptor left.
     pub fn new(endpoint: Endpoint, lane: LaneId) -> io::Result<Self> {
         let (outbox, asked) = Answers::new()?;
         Ok(NbdServer {
@@ -143,49 +142,48 @@ impl NbdServer {
         })
     }
 
-    /// The same that gives clients up whose handshake takes longer.
+    /// Sets the longest handshake of a client.
     #[must_use]
     pub fn with_handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
         self
     }
 
-    /// The same that gives clients up which hold buffers for longer without moving an octet while others wait for
-    /// buffers.
+    /// Sets the longest time for which a client may hold buffers without progress while others wait for buffers.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// The same that follows the namespace's changes of size, removal and return.
+    /// Follows the namespace's changes of size, its removal and its return.
     #[must_use]
     pub fn following(mut self, view: ControllerView) -> Self {
         self.watch = Watch::new(view);
         self
     }
 
-    /// A server at the same endpoint over another reactor's lane.
+    /// Makes a server at the same endpoint over another reactor's lane.
     ///
     /// # Errors
-    /// The system has no descriptor left.
+    /// Fails if the system has no descriptor left.
     pub fn for_lane(&self, lane: LaneId) -> io::Result<Self> {
         NbdServer::new(self.endpoint.clone(), lane)
     }
 
-    /// Where it listens, and what it exports.
+    /// Returns the endpoint: listening socket and export.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Where clients connect, with the port that the system chose.
+    /// Returns the listening address, with the port that the system chose.
     #[must_use]
     pub fn address(&self) -> &NbdAddress {
         self.endpoint.address()
     }
 
-    /// The export, whose disk is to be told when the namespace changes; may be used on any thread.
+    /// Returns the export, whose disk is updated when the namespace changes; usable on any thread.
     #[must_use]
     pub fn export(&self) -> Arc<Export> {
         self.endpoint.export().clone()
@@ -232,7 +230,7 @@ impl NbdServer {
         }
     }
 
-    /// Clients whose handshake of TLS has come to an end.
+    /// Takes clients whose TLS handshake has ended.
     fn take_secured(&mut self) {
         let Some(securing) = &mut self.securing else { return };
         for (owner, stream) in securing.take() {
@@ -245,7 +243,7 @@ impl NbdServer {
         }
     }
 
-    /// Has a client secured that has been told to begin with TLS.
+    /// Starts the TLS handshake of a client that got the reply to STARTTLS.
     fn secure(&mut self, slot: usize) {
         let Some(connection) = self.connections.get_mut(slot) else { return };
         let owner = connection.owner();
@@ -280,7 +278,7 @@ impl NbdServer {
         }
     }
 
-    /// Answers requests for block status, and asks about the next one.
+    /// Answers requests for block status, and sends the next query.
     fn tell_statuses(&mut self, turn: &mut dyn Turn) {
         for at in 0..self.listed.len() {
             let Some(connection) = self.connections.get_mut(self.listed[at]) else { continue };
@@ -303,7 +301,7 @@ impl NbdServer {
         }
     }
 
-    /// Somebody knocks: now, or later if a server with fewer clients may take it.
+    /// Schedules an accept: now, or later if a server with fewer clients may take the client.
     fn accept_soon(&mut self, now: Instant) {
         let is_ahead = self.endpoint.is_ahead(self.connections.len());
         self.accept_at = Some(if is_ahead { now + ACCEPT_DELAY } else { now });
@@ -344,7 +342,7 @@ impl NbdServer {
         self.list(owner.slot);
     }
 
-    /// The clients of all servers that have hung up by now.
+    /// Returns the clients of all servers that have hung up by now.
     fn predecessors(&mut self) -> Predecessors {
         let predecessors = Predecessors::default();
         self.endpoint.ask_others(self.number, &predecessors);
@@ -352,7 +350,8 @@ impl NbdServer {
         predecessors
     }
 
-    /// Keeps the token of a newcomer, here or elsewhere, until the clients here that have hung up are through.
+    /// Keeps the token of a new client, of this server or another, until the clients here that have hung up have no
+    /// write left.
     fn tell_strays(&mut self, token: Token) {
         let open = self.connections.iter().filter_map(|(_, c)| Some((c.owner(), c.fd()?)));
         for owner in hung_up(open) {
@@ -363,7 +362,7 @@ impl NbdServer {
         self.strays.wait(token, leaving.map(|(_, c)| c.owner()));
     }
 
-    /// Has those begin whose predecessors are through.
+    /// Lets connections start whose predecessors have no write left.
     fn begin_waiting(&mut self) {
         for owner in std::mem::take(&mut self.waiting) {
             let current = self.connections.get(owner.slot).filter(|c| c.owner() == owner);
@@ -376,7 +375,7 @@ impl NbdServer {
         }
     }
 
-    /// Whether the client that takes longest for its handshake could be given up for another one.
+    /// True if the client with the longest handshake was disconnected to make room for another.
     fn make_room(&mut self) -> bool {
         let Some((_, oldest)) = self.newcomers.pop_front() else { return false };
         self.give_up(oldest, Close::Overdue);
@@ -391,7 +390,7 @@ impl NbdServer {
         }
     }
 
-    /// Gives up who takes too long for the handshake.
+    /// Disconnects clients whose handshake takes too long.
     fn expire_newcomers(&mut self, now: Instant) {
         self.prune_newcomers();
         while let Some(&(deadline, owner)) = self.newcomers.front()
@@ -403,7 +402,7 @@ impl NbdServer {
         }
     }
 
-    /// Gives up who holds buffers and does nothing, for as long as somebody waits for buffers.
+    /// Disconnects clients that hold buffers without progress, while a connection waits for buffers.
     fn expire_stuck(&mut self, now: Instant) {
         if self.starved.is_empty() {
             self.patient_until = None;
@@ -420,7 +419,7 @@ impl NbdServer {
         self.connections.iter_mut().for_each(|(_, connection)| connection.note_moved());
     }
 
-    /// The first of them is in its handshake.
+    /// Removes clients from the front of the list until the first is in its handshake.
     fn prune_newcomers(&mut self) {
         while let Some(&(_, owner)) = self.newcomers.front() {
             let connection = self.connections.get(owner.slot).filter(|c| c.owner() == owner);
@@ -431,7 +430,7 @@ impl NbdServer {
         }
     }
 
-    /// Buffers go to who waits longest, and to nobody else while that one waits.
+    /// Gives buffers to the connection that waits longest, and to no other while that one waits.
     fn receive_starved(&mut self) {
         while let Some(&owner) = self.starved.front() {
             let current = self.connections.get_mut(owner.slot).filter(|c| c.owner() == owner);
@@ -480,7 +479,7 @@ impl NbdServer {
         }
     }
 
-    /// Sees to what the listed connections wait for; those that can go on stay listed.
+    /// Handles the listed connections' states; those that can continue stay listed.
     fn settle_listed(&mut self, turn: &mut dyn Turn) {
         let mut kept = 0;
         for at in 0..self.listed.len() {
@@ -562,7 +561,7 @@ impl NbdServer {
         }
     }
 
-    /// Answers what is under way, closes all connections, ends the reactor.
+    /// Answers the requests in flight, closes all connections, and ends the reactor.
     fn stop(&mut self, turn: &mut dyn Turn) {
         self.accept_at = None;
         if std::mem::take(&mut self.listening) {
@@ -591,8 +590,8 @@ impl Front for NbdServer {
         self.take_completions(turn);
         self.begin_waiting();
         self.watch.check_if_due(turn.now(), self.endpoint.export().disk());
-        // What the lane can take it gets before the sockets are looked at; replies that leave free
-        // the buffers that new requests need.
+        // The lane gets what it can take before the sockets are read. Replies sent now free the buffers that new
+        // requests need.
         self.jobs.submit(turn);
         self.send_listed();
         self.accept(turn.now());
@@ -607,7 +606,7 @@ impl Front for NbdServer {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        // Buffers come back after the starved were tried, too, when a connection ends.
+        // Buffers may also be given back after the starved connections were tried, when a connection ends.
         let fed = !self.starved.is_empty() && self.jobs.given() > self.given_before;
         let at_once = (fed || !self.listed.is_empty()).then_some(Instant(0));
         let newcomer = self.newcomers.front().map(|&(deadline, _)| deadline);
@@ -625,7 +624,7 @@ impl Drop for NbdServer {
     }
 }
 
-/// Serial numbers leave the key's top bit clear, which only the listener's has set.
+/// Mask of serial numbers: they leave the key's top bit clear, which is set only in the keys of other watches.
 const SERIAL_MASK: u32 = u32::MAX >> 1;
 
 fn pack(owner: Owner, interest: Interest) -> u64 {

@@ -1,33 +1,33 @@
 //! Writes of clients that are gone.
 //!
-//! A client may hang up, or be lost, while writes of it are in a lane, where they stay for as long as the target is
-//! away. They must not reach the disk after those of the client that comes instead, which may come to another
-//! reactor. So a newcomer has *predecessors*: all clients of the endpoint that had hung up when it came. It begins no
-//! request before their writes have ended. Clients that are there wait for nobody.
+//! A client may hang up, or be lost, while its writes are in a lane, where they stay while the target is unreachable.
+//! They must not reach the disk after those of the next client, which may connect to another reactor. So a new client
+//! has *predecessors*: all clients of the endpoint that had hung up when it connected. It starts no request before
+//! their writes have ended. Connected clients do not wait.
 //!
-//! Over TCP nobody sees a hang-up behind octets for which the server has no room, nor one that the network loses:
-//! such a client counts as there.
+//! Over TCP a hang-up is not visible behind data for which the server has no room, nor if the network loses it: such a
+//! client counts as connected.
 //!
-//! The newcomer's server asks all others. Each keeps the newcomer's token until its own clients among the
-//! predecessors have no write left, and the newcomer begins when nobody else has the token.
+//! The new client's server passes a token to all others. Each keeps it until its own clients among the predecessors
+//! have no write left. The new client starts once no other server has the token.
 
 use super::owner::Owner;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How soon newcomers look again whether they may begin.
+/// Interval at which new clients check whether they may start.
 pub(super) const STRAY_RETRY: Duration = Duration::from_millis(1);
 
-/// What servers hold for a newcomer while it has to wait.
+/// Token that servers hold while a new client has to wait.
 #[derive(Debug)]
 pub(super) struct Token {
     _held: Arc<()>,
-    /// Is gone with the newcomer.
+    /// Dead once the new client is gone.
     asker: Weak<()>,
 }
 
-/// The clients that had hung up when this one came.
+/// The clients that had hung up when this one connected.
 #[derive(Debug, Default)]
 pub(crate) struct Predecessors {
     held: Arc<()>,
@@ -35,40 +35,40 @@ pub(crate) struct Predecessors {
 }
 
 impl Predecessors {
-    /// For a server that is asked.
+    /// Returns a token for another server.
     pub(super) fn token(&self) -> Token {
         Token { _held: self.held.clone(), asker: Arc::downgrade(&self.asker) }
     }
 
-    /// Whether nothing of them can reach the disk any more.
+    /// True if none of their writes can reach the disk any more.
     pub(crate) fn are_over(&self) -> bool {
         Arc::strong_count(&self.held) == 1
     }
 }
 
-/// A newcomer, here or elsewhere, and those here that it waits for.
+/// A new client, of this server or another, and the clients of this server for which it waits.
 struct Wait {
     token: Token,
     owners: Vec<Owner>,
 }
 
-/// What a server knows of its clients that are gone, and who waits for them.
+/// A server's clients that are gone, and the new clients that wait for them.
 #[derive(Default)]
 pub(super) struct Strays {
-    /// Who is gone, with so many writes under way.
+    /// Clients that are gone, with their number of writes in flight.
     gone: Vec<(Owner, u32)>,
     waits: Vec<Wait>,
 }
 
 impl Strays {
-    /// A client is gone with so many writes under way.
+    /// Adds a client that is gone with `writes` writes in flight.
     pub(super) fn add(&mut self, owner: Owner, writes: u32) {
         if writes > 0 {
             self.gone.push((owner, writes));
         }
     }
 
-    /// A write of a client that is gone has ended.
+    /// Records the end of a write of a client that is gone.
     pub(super) fn end_write(&mut self, owner: Owner) {
         if let Some(at) = self.gone.iter().position(|(gone, _)| *gone == owner) {
             self.gone[at].1 -= 1;
@@ -78,7 +78,7 @@ impl Strays {
         }
     }
 
-    /// A newcomer waits for all that are gone, and for those in `leaving`.
+    /// Makes a new client wait for all clients that are gone, and for those in `leaving`.
     pub(super) fn wait(&mut self, token: Token, leaving: impl Iterator<Item = Owner>) {
         let owners: Vec<Owner> = self.gone.iter().map(|(gone, _)| *gone).chain(leaving).collect();
         if !owners.is_empty() {
@@ -86,7 +86,8 @@ impl Strays {
         }
     }
 
-    /// Lets newcomers begin for which nothing is left, and forgets those that have gone; `is_leaving` tells of a client whether it still may write.
+    /// Lets new clients start that have nothing to wait for, and drops those that have gone; `is_leaving` is true for a
+    /// client that may still write.
     pub(super) fn settle(&mut self, is_leaving: impl Fn(Owner) -> bool) {
         let gone = &self.gone;
         let remains =
@@ -98,13 +99,13 @@ impl Strays {
     }
 }
 
-/// Those whose other end sends nothing more, of sockets that are open.
+/// Returns the sockets whose peer has hung up.
 #[allow(unsafe_code, reason = "poll of descriptors of which only the number is known")]
 pub(super) fn hung_up(sockets: impl Iterator<Item = (Owner, RawFd)>) -> Vec<Owner> {
     let (owners, mut polls): (Vec<Owner>, Vec<libc::pollfd>) = sockets
         .map(|(owner, fd)| (owner, libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 }))
         .unzip();
-    // SAFETY: as many valid structures as are told; it does not wait.
+    // SAFETY: passes as many valid structures as it counts; the call does not block.
     let found = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, 0) };
     if found <= 0 {
         return Vec::new();

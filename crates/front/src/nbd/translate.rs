@@ -1,9 +1,9 @@
-//! A disk's failures and requests in NBD's terms.
+//! Conversion of requests and errors between NBD and a disk.
 
 use crate::disk::{DiskOp, DiskRequest, Fault};
 use roadtrain_wire::nbd::{Command, Errno, Request, command_flag};
 
-/// The error that tells a client about `fault`.
+/// Returns the NBD error for `fault`.
 pub(crate) fn errno_of(fault: Fault) -> Errno {
     match fault {
         Fault::NotServed => Errno::ENOTSUP,
@@ -15,7 +15,7 @@ pub(crate) fn errno_of(fault: Fault) -> Errno {
     }
 }
 
-/// What the disk is asked for by a request that the session let pass.
+/// Converts a request that the session has checked to a disk request.
 pub(crate) fn disk_request(request: &Request) -> DiskRequest {
     let op = match request.command {
         Command::READ => DiskOp::Read,

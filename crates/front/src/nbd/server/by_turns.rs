@@ -1,4 +1,4 @@
-//! Servers whose turns are taken one by one, and clients that are in no hurry.
+//! Tests of servers that run turn by turn, with slow clients.
 
 use super::harness::{Mock, Options};
 use crate::disk::test_info;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Largest request.
+/// Bytes of the largest request.
 const LARGEST: u32 = 32 << 20;
 
 /// A server over one lane, and its reactor.
@@ -24,7 +24,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// With the fewest buffers, and a disk of two of the largest requests.
+    /// Makes a scene with the fewest buffers, and a disk of two of the largest requests.
     fn new(adapt: impl FnOnce(NbdServer) -> NbdServer) -> Self {
         let mut info = test_info();
         info.blocks = u64::from(2 * LARGEST / info.lba_bytes);
@@ -36,7 +36,7 @@ impl Scene {
         Scene { server, mock, directory }
     }
 
-    /// Another server of the same disk, on a reactor of its own.
+    /// Makes another server of the same disk, on a reactor of its own.
     fn neighbour(&self) -> Self {
         let options = self.mock.options().clone();
         let server = self.server.for_lane(LaneId(0)).unwrap();
@@ -49,7 +49,7 @@ impl Scene {
         self.mock.turn(&mut self.server);
     }
 
-    /// Turns until something is so.
+    /// Runs turns until `what` holds.
     fn turn_until(&mut self, what: impl Fn(&Scene) -> bool) {
         for _ in 0..100_000 {
             if what(self) {
@@ -60,7 +60,7 @@ impl Scene {
         panic!("it never comes so far");
     }
 
-    /// A client in transmission.
+    /// Connects a client and brings it to transmission.
     fn client(&mut self) -> UnixStream {
         let mut stream = UnixStream::connect(self.directory.path().join("nbd.sock")).unwrap();
         let handshake = [&[0, 0, 0, 3], &b"IHAVEOPT\0\0\0\x01\0\0\0\0"[..]].concat();
@@ -70,7 +70,7 @@ impl Scene {
         stream
     }
 
-    /// Whether the server wants another turn, whatever happens.
+    /// True if the server wants another turn without an event.
     fn goes_on(&self) -> bool {
         self.server.deadline().is_some_and(|at| at <= self.mock.now())
     }
@@ -80,13 +80,13 @@ fn header(command: Command, offset: u64, length: u32) -> [u8; Request::OCTETS] {
     Request { flags: 0, command, cookie: 1, offset, length }.emit()
 }
 
-/// Whoever had the buffers leaves: nobody else would wake the server for those that wait for them.
+/// A client that held the buffers leaves: no other event would wake the server for those that wait for them.
 #[test]
 fn buffers_of_a_client_that_leaves_go_to_those_that_wait() {
     for command in [Command::WRITE, Command::READ] {
         let mut scene = Scene::new(|server| server);
         let (mut holder, mut other) = (scene.client(), scene.client());
-        // A Write whose payload does not come, or a Read whose data is not taken.
+        // A Write whose payload does not arrive, or a Read whose data is not received.
         holder.write_all(&header(command, 0, LARGEST)).unwrap();
         let begun = |scene: &Scene| !scene.server.jobs.is_clean();
         scene.turn_until(begun);
@@ -104,7 +104,7 @@ fn buffers_of_a_client_that_leaves_go_to_those_that_wait() {
     }
 }
 
-/// Clients that hold all buffers until they send or take something, and one that waits for buffers.
+/// Starts a client that holds all buffers until it sends or receives data, and one that waits for buffers.
 fn stuck(command: Command, patience: Duration) -> (Scene, UnixStream, UnixStream) {
     let mut scene = Scene::new(|server| server.with_patience(patience));
     let (mut holder, mut other) = (scene.client(), scene.client());
@@ -140,7 +140,7 @@ fn who_is_slow_or_waits_for_the_target_is_not_given_up() {
         for _ in 0..10 {
             match command {
                 Command::WRITE => holder.write_all(&[0]).unwrap(),
-                // The system tells of room when some of it is there.
+                // The system reports room only when some of it is free.
                 _ => holder.read_exact(&mut [0; 128 << 10]).unwrap(),
             }
             (0..900).for_each(|_| scene.turn());
@@ -158,30 +158,29 @@ fn who_is_slow_or_waits_for_the_target_is_not_given_up() {
     assert_eq!(scene.server.connections.len(), 2);
 }
 
-/// A block of the disk that is full of something.
+/// Returns a Write of one block filled with `fill`.
 fn write(fill: u8) -> Vec<u8> {
     [&header(Command::WRITE, 0, 512)[..], &[fill; 512]].concat()
 }
 
-/// Waits for the answer of a Write.
+/// Waits for the reply to a Write.
 fn take_answer(client: &mut UnixStream) {
     client.read_exact(&mut [0; 16]).unwrap();
 }
 
-/// The client leaves at once, also while a process that another test begins has its descriptors, before it executes its
-/// program.
+/// Hangs up at once, even while a process that another test spawns still has the client's descriptors.
 fn hang_up(client: UnixStream) {
     client.shutdown(Shutdown::Both).unwrap();
 }
 
-/// A write that is in a lane when its client leaves, and one of the client that comes instead, here or elsewhere.
+/// Covers a write in a lane when its client leaves, and one of the next client, on the same server or another.
 #[test]
 fn a_write_of_a_client_that_is_gone_does_not_come_behind_a_new_one() {
     for (is_elsewhere, is_reset) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut scene = Scene::new(|server| server);
         let (mut old, mut witness) = (scene.client(), scene.client());
         if is_reset {
-            // An answer that is not taken makes the system reset the connection.
+            // A reply that is not received makes the system reset the connection.
             old.write_all(&header(Command::READ, 0, 512)).unwrap();
             scene.turn_until(|scene| scene.mock.asked.len() == 1 && scene.server.jobs.is_idle());
         }
@@ -211,7 +210,7 @@ fn a_write_of_a_client_that_is_gone_does_not_come_behind_a_new_one() {
     }
 }
 
-/// The lane is full, so the client was not read to its end when it left: what it sent never begins later.
+/// The lane is full, so the client's data was not read to its end when it left: the rest never starts later.
 #[test]
 fn what_a_client_that_is_gone_has_sent_does_not_begin_behind_a_new_one() {
     let mut scene = Scene::new(|server| server);
@@ -236,7 +235,7 @@ fn what_a_client_that_is_gone_has_sent_does_not_begin_behind_a_new_one() {
     assert_eq!(scene.mock.asked.len(), last);
 }
 
-/// Half closed, with more requests than it takes answers of: nobody waits for such a client.
+/// Half closed, with more requests than it takes replies of: no other client waits for such a client.
 #[test]
 fn a_client_that_hangs_up_and_takes_no_answers_is_not_waited_for() {
     let mut scene = Scene::new(|server| server);
@@ -253,7 +252,7 @@ fn a_client_that_hangs_up_and_takes_no_answers_is_not_waited_for() {
     take_answer(&mut new);
 }
 
-/// A server that has nothing to do, to be compared with the above.
+/// An idle server, for comparison.
 #[test]
 fn an_idle_server_asks_for_no_turn() {
     let mut scene = Scene::new(|server| server);

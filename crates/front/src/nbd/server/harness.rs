@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// Servers that run.
+/// Running servers.
 pub(crate) struct Harness {
     pub(crate) address: NbdAddress,
     pub(crate) export: Arc<Export>,
@@ -55,14 +55,14 @@ impl Harness {
         Client::knock(path)
     }
 
-    /// A client in transmission.
+    /// Connects a client and brings it to transmission.
     pub(crate) fn client(&self, structured: bool) -> Client {
         let mut client = self.connect();
         client.handshake(structured);
         client
     }
 
-    /// Stops the servers, which may leave nothing behind; returns what their lanes were asked.
+    /// Stops the servers, and checks that nothing is left; returns the requests at their lanes.
     pub(crate) fn stop(self) -> Vec<Asked> {
         self.stopping.store(true, Ordering::Relaxed);
         let mut asked = Vec::new();
@@ -82,25 +82,25 @@ pub(crate) struct Client {
     bytes: u64,
 }
 
-/// An answer: the request's cookie, the error, the data of a Read.
+/// A reply: the request's cookie, the error, the data of a Read.
 pub(crate) type Answer = (u64, Errno, Vec<u8>);
 
 impl Client {
-    /// A client that has not spoken yet.
+    /// Connects a client that has not sent anything yet.
     pub(crate) fn knock(path: &Path) -> Self {
         let stream = UnixStream::connect(path).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Client { stream, structured: false, bytes: 0 }
     }
 
-    /// A client in transmission.
+    /// Connects a client and brings it to transmission.
     pub(crate) fn connect(path: &Path, structured: bool) -> Self {
         let mut client = Client::knock(path);
         client.handshake(structured);
         client
     }
 
-    /// The size that GO told.
+    /// Returns the size in the reply to GO.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -121,7 +121,7 @@ impl Client {
         self.structured = structured;
     }
 
-    /// The last reply to an option.
+    /// Sends an option; returns its last reply.
     pub(crate) fn option(&mut self, option: OptionCode, data: &[u8]) -> OptionReplyCode {
         let header = OptionHeader::new(option, data.len() as u32);
         self.stream.write_all(&[header.as_octets(), data].concat()).unwrap();
@@ -148,7 +148,7 @@ impl Client {
         self.stream.write_all(&[&request.emit(), payload].concat()).unwrap();
     }
 
-    /// The next answer to one of `requests`.
+    /// Receives the next reply to one of `requests`.
     pub(crate) fn answer(&mut self, requests: &[nbd::Request]) -> Answer {
         let head = self.take(SimpleReply::OCTETS);
         let length = |cookie| {
@@ -173,7 +173,7 @@ impl Client {
         (chunk.cookie, Errno::OK, body.split_off(8))
     }
 
-    /// One request and its answer.
+    /// Sends one request; returns its reply.
     pub(crate) fn ask(
         &mut self,
         command: Command,
@@ -199,7 +199,7 @@ impl Client {
         self.ask(Command::WRITE, flags, offset, data, data.len() as u32).0
     }
 
-    /// A client in transmission that may ask for block status.
+    /// Connects a client with block status and brings it to transmission.
     pub(crate) fn with_block_status(harness: &Harness) -> Self {
         let mut client = harness.connect();
         client.greet(true);
@@ -211,7 +211,7 @@ impl Client {
         client
     }
 
-    /// The next answer to a request for block status: its cookie, and the extents.
+    /// Receives the next block status reply: its cookie, and the extents.
     pub(crate) fn block_status(&mut self) -> (u64, Vec<(u32, u32)>) {
         let chunk = Chunk::parse(&self.take(Chunk::OCTETS)).unwrap();
         assert_eq!((chunk.code, chunk.flags), (ChunkCode::BLOCK_STATUS, nbd::CHUNK_FLAG_DONE));
@@ -222,10 +222,10 @@ impl Client {
         (chunk.cookie, words.0.iter().map(|w| (word(&w[..4]), word(&w[4..]))).collect())
     }
 
-    /// Whether the server hangs up without another word.
+    /// True if the server hangs up without sending anything else.
     pub(crate) fn is_closed(&mut self) -> bool {
         let mut octets = Vec::new();
-        // A reset is a hang-up too: octets that the server did not read are lost with it.
+        // A reset is a hang-up too: unread bytes of the server are lost with it.
         matches!(self.stream.read_to_end(&mut octets), Ok(0) | Err(_)) && octets.is_empty()
     }
 }

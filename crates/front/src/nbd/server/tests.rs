@@ -83,7 +83,7 @@ fn neighbours_in_a_block_do_not_undo_each_other() {
     for lanes in [1, 2] {
         let harness = Harness::start(Options { lanes, room: 64, ..Options::default() });
         let mut clients: Vec<_> = (0..4).map(|_| harness.client(true)).collect();
-        // Each write is 96 octets long or so; neighbours belong to different clients.
+        // Each write is 96 bytes long or so; neighbours belong to different clients.
         let mut model = patterned(0, 1 << 20);
         let mut requests = vec![Vec::new(); clients.len()];
         let mut offset = 0;
@@ -115,7 +115,7 @@ fn a_deep_queue_of_everything_is_answered_once_each() {
     for cookie in 0..500u64 {
         let command =
             [Command::READ, Command::WRITE, Command::FLUSH, Command::TRIM][cookie as usize % 4];
-        // Writes repeat what is there, so reads may come before or after.
+        // Writes repeat the existing data, so reads may come before or after.
         let (offset, length) = (cookie * 1000, if command == Command::FLUSH { 0 } else { 3000 });
         let offset = if command == Command::FLUSH { 0 } else { offset };
         let length = if command == Command::TRIM { 100 } else { length };
@@ -163,12 +163,12 @@ fn a_client_that_does_not_read_is_bounded_and_loses_nothing() {
     info.blocks = 32 << 10;
     let harness = Harness::start(Options { info, room: 64, ..Options::default() });
     let mut client = harness.client(true);
-    // 200 MiB of data for a socket that nobody reads: more than the server may hold.
+    // 200 MiB of data for a client that does not read: more than the server may hold.
     let requests: Vec<_> =
         (0..200).map(|cookie| request(cookie, Command::READ, cookie << 10, 1 << 20)).collect();
     requests.iter().for_each(|request| client.send(*request, &[]));
     std::thread::sleep(std::time::Duration::from_millis(300));
-    // Others are served meanwhile.
+    // Other clients are served meanwhile.
     assert!(harness.client(true).read(3, 1 << 20) == patterned(3, 1 << 20));
     for _ in &requests {
         let (cookie, errno, data) = client.answer(&requests);
@@ -189,7 +189,7 @@ fn failures_of_the_lane_reach_the_client() {
         let message = String::from_utf8(message).unwrap();
         assert_eq!(message.contains("Unrecovered Read Error"), structured, "{message}");
         assert_eq!(client.write(0, 2050, &[1, 2, 3]), Errno::EIO, "a patch whose read fails");
-        // One part of several fails: the whole does.
+        // One part of several fails: the whole request does.
         assert_eq!(client.write(0, 2047, &[0; 513 + 512]), Errno::EIO);
         assert_eq!(client.read(0, 512), patterned(0, 512));
     }
@@ -298,7 +298,7 @@ fn clients_are_spread_over_the_lanes() {
         }
     }
     assert_eq!(servers.each_ref().map(|server| server.connections.len()), [4, 4]);
-    // Where the others do not get to it, the busy one takes more.
+    // If the other servers do not accept, the busy one does.
     clients.push(TcpStream::connect(&address).unwrap());
     (0..20).for_each(|_| mocks[0].turn(&mut servers[0]));
     clients.push(TcpStream::connect(&address).unwrap());
@@ -355,7 +355,7 @@ fn who_never_ends_the_handshake_is_given_up() {
     let mut greeting = Vec::new();
     silent.stream.read_to_end(&mut greeting).expect("the server hangs up");
     assert!(!greeting.is_empty());
-    // Who is through may be idle for as long as it likes.
+    // A client that has finished its handshake may be idle for any time.
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert_eq!(client.read(0, 512), patterned(0, 512));
     harness.stop();
@@ -375,7 +375,7 @@ fn the_oldest_in_its_handshake_makes_room() {
     harness.stop();
 }
 
-/// A server with TLS that gives handshakes so long, and its address.
+/// Makes a server with TLS with the handshake limit `timeout`; returns its address, too.
 fn secured_server(timeout: Duration) -> (String, NbdServer, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let keys = directory.path().join("keys.psk");
@@ -389,7 +389,7 @@ fn secured_server(timeout: Duration) -> (String, NbdServer, tempfile::TempDir) {
     (format!("{host}:{port}"), server, directory)
 }
 
-/// A client that asks for TLS, and then says nothing; what it has heard when the server waits for it.
+/// Connects a client that requests TLS and then sends nothing; returns its stream when the server waits for it.
 fn silent_behind_starttls(address: &str, mock: &mut Mock, server: &mut NbdServer) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(&[0, 0, 0, 3]).unwrap();
@@ -403,7 +403,7 @@ fn silent_behind_starttls(address: &str, mock: &mut Mock, server: &mut NbdServer
     stream
 }
 
-/// Nothing, or a part of a TLS record: in both cases the server's time limit ends it, before that of the handshake.
+/// Nothing, or a part of a TLS record: in both cases the server's limit ends it, before that of the TLS handshake.
 #[test]
 fn who_is_silent_behind_starttls_is_given_up() {
     let (address, mut server, _keys) = secured_server(Duration::from_millis(50));
@@ -422,7 +422,7 @@ fn who_is_silent_behind_starttls_is_given_up() {
     }
 }
 
-/// As many as may be connected are half open: the oldest makes room, so a flood keeps nobody out.
+/// The maximum of clients is half open: the oldest makes room, so a flood keeps no client out.
 #[test]
 fn the_oldest_behind_starttls_makes_room() {
     let (address, mut server, _keys) = secured_server(Duration::from_secs(3600));
@@ -440,7 +440,7 @@ fn the_oldest_behind_starttls_makes_room() {
     }
 }
 
-/// Requests for block status: (cookie, flags, offset, length).
+/// Sends requests for block status: (cookie, flags, offset, length).
 fn ask_status(client: &mut Client, asked: &[(u64, u16, u64, u32)]) {
     for &(cookie, flags, offset, length) in asked {
         let command = Command::BLOCK_STATUS;
@@ -504,7 +504,7 @@ fn block_status_that_nobody_says_is_data() {
     let info = |tells_allocation| DiskInfo { tells_allocation, ..test_info() };
     let fails = Some((3, Status::INTERNAL_ERROR));
     for options in [
-        // Not offered, nobody to be asked, and no answer.
+        // Not offered, not supported, and no reply.
         Options { info: info(false), allocated: Some(vec![]), ..Options::default() },
         Options { info: info(true), allocated: None, ..Options::default() },
         Options { info: info(true), allocated: Some(vec![]), fails, ..Options::default() },

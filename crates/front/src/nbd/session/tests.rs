@@ -13,11 +13,11 @@ struct Pair {
     out: ReplyQueue,
 }
 
-/// A reply to an option: what it says, and its data.
+/// A reply to an option: its code, and its data.
 type Reply = (OptionReplyCode, Vec<u8>);
 
 impl Pair {
-    /// A session whose client flags were `flags`.
+    /// Makes a session whose client flags were `flags`.
     fn new(flags: u32) -> Self {
         let mut pair = Pair::greeted();
         assert_eq!(pair.feed(&flags.to_be_bytes()), Event::Handled);
@@ -28,7 +28,7 @@ impl Pair {
         Pair::greeted_with(false)
     }
 
-    /// A session that requires TLS, whose client has sent its flags.
+    /// Makes a session that requires TLS, whose client has sent its flags.
     fn requiring_tls() -> Self {
         let mut pair = Pair::greeted_with(true);
         assert_eq!(pair.feed(&3u32.to_be_bytes()), Event::Handled);
@@ -43,7 +43,7 @@ impl Pair {
         Pair { session, export, out }
     }
 
-    /// A session in transmission.
+    /// Makes a session in transmission.
     fn ready(structured: bool) -> Self {
         let mut pair = Pair::new(3);
         if structured {
@@ -90,7 +90,7 @@ impl Pair {
         replies[0].0
     }
 
-    /// The error that a request is refused with.
+    /// Returns the error with which a request is refused.
     fn refused(&mut self, command: Command, flags: u16, offset: u64, length: u32) -> Errno {
         let request = request(command, flags, offset, length);
         assert_eq!(self.feed(&request.emit()), Event::Handled, "{request:?}");
@@ -396,7 +396,7 @@ fn replies_to_reads_are_headed_as_agreed() {
     );
 }
 
-/// A whole session, to be cut anywhere.
+/// Messages of a whole session, to be cut anywhere.
 fn script() -> Vec<u8> {
     let mut octets = 3u32.to_be_bytes().to_vec();
     octets.extend(option_octets(OptionCode::LIST, &[]));
@@ -412,7 +412,7 @@ fn script() -> Vec<u8> {
     octets
 }
 
-/// Feeds `octets` in portions that end at `cuts`; returns the events but More, and the answer.
+/// Feeds `octets` in portions that end at `cuts`; returns the events other than More, and the replies.
 fn play(octets: &[u8], cuts: &[usize]) -> (Vec<Event>, Vec<u8>) {
     let mut pair = Pair::greeted();
     let (mut from, mut events) = (0, Vec::new());
@@ -503,7 +503,7 @@ const OPTIONS: [OptionCode; 9] = [
     OptionCode(99),
 ];
 
-/// Nothing is served, told or agreed on before TLS, however often and in whatever form it is asked for.
+/// Before TLS no option is served, in whatever form and however often it is requested.
 #[test]
 fn without_tls_every_option_is_refused() {
     let mut pair = Pair::requiring_tls();
@@ -513,7 +513,7 @@ fn without_tls_every_option_is_refused() {
         }
         assert!(!pair.session.in_transmission());
     }
-    // What is too long to be looked at is no other answer, and does not hide a STARTTLS.
+    // A message that is too long to be parsed gets the same reply, and does not hide a STARTTLS.
     let long = OptionHeader::new(OptionCode::GO, 40_000);
     assert_eq!(pair.feed(long.as_octets()), Event::Handled);
     assert_eq!(pair.replies(OptionCode::GO)[0].0, OptionReplyCode::ERR_TLS_REQD);
@@ -550,7 +550,7 @@ fn tls_begins_once_and_without_data() {
     pair.accepted(Command::READ, 0, 0, 512);
 }
 
-/// Nobody is secured because somebody says so.
+/// A session becomes secured only after STARTTLS.
 #[test]
 fn only_a_session_that_waits_for_tls_becomes_secured() {
     let mut pair = Pair::requiring_tls();
@@ -561,8 +561,8 @@ fn only_a_session_that_waits_for_tls_becomes_secured() {
     assert_eq!(plain.refusal(OptionCode::STARTTLS, &[]), OptionReplyCode::ERR_POLICY);
 }
 
-/// Octets between STARTTLS and the handshake of TLS may be those of somebody between us, who wants them taken for what
-/// the client says when it is secured.
+/// Bytes between STARTTLS and the TLS handshake may be an attacker's, inserted to count as the client's after the
+/// handshake.
 #[test]
 fn octets_behind_starttls_end_the_session() {
     let go = option_octets(OptionCode::GO, &info_query(&[]));
@@ -573,7 +573,7 @@ fn octets_behind_starttls_end_the_session() {
         assert!(closes(&event, PeerMisbehaved::BeforeTls(injected.len())), "{event:?}");
         pair.session.secured();
         assert_eq!(pair.session.handle(&go, &mut pair.out).1, Event::More, "it has ended");
-        // The same when they come later, but before the caller has secured the connection.
+        // The same when they arrive later, but before the caller has secured the connection.
         let mut pair = Pair::requiring_tls();
         assert_eq!(pair.feed(&option_octets(OptionCode::STARTTLS, &[])), Event::StartTls);
         let (_, event) = pair.session.handle(injected, &mut pair.out);
@@ -582,7 +582,7 @@ fn octets_behind_starttls_end_the_session() {
 }
 
 proptest! {
-    /// Whatever comes in whatever order: without TLS no request is handed out, and no answer tells of the export.
+    /// For any messages in any order: without TLS no request is handed out, and no reply contains the export.
     #[test]
     fn no_order_of_options_gets_past_tls(
         options in prop::collection::vec((0u32..12, prop::collection::vec(any::<u8>(), 0..40)), 1..30),

@@ -9,7 +9,7 @@ use roadtrain_wire::nbd::{
     Request, SimpleReply, command_flag, transmission_flag,
 };
 
-/// Why a request is refused: the error and words for people.
+/// Refusal of a request: its error and a message for people.
 type Refusal = (Errno, &'static str);
 
 impl Session {
@@ -47,11 +47,11 @@ impl Session {
         self.check_range(request)
     }
 
-    /// Whether the command and its flags were offered.
+    /// Checks that the command and its flags were offered.
     fn check_command(&self, request: &Request) -> Result<(), Refusal> {
         use command_flag::*;
         use transmission_flag::*;
-        // FUA is valid, though idle, with every command once it was offered.
+        // FUA is valid, without effect, with every command once it was offered.
         let (writes, needed, mut flags) = match request.command {
             Command::READ => (false, 0, if self.structured { DF } else { 0 }),
             Command::WRITE => (true, 0, 0),
@@ -112,7 +112,7 @@ impl Session {
         out.push(message.as_bytes());
     }
 
-    /// Heads the answer to a Read; its `length` octets of data must follow.
+    /// Queues the header of a Read's reply; its `length` bytes of data must follow.
     pub fn reply_data(&self, cookie: u64, offset: u64, length: u32, out: &mut ReplyQueue) {
         if !self.structured {
             return out.push(&SimpleReply { errno: Errno::OK, cookie }.emit());
