@@ -1,4 +1,4 @@
-//! What every store has to do, as a test that any store can be put to.
+//! Conformance test that every store has to pass.
 //!
 //! ```
 //! use roadtrain_store::{MemoryStore, conformance};
@@ -18,17 +18,17 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// Longest wait for an answer.
+/// Longest wait for a completion.
 const LONG: Duration = Duration::from_secs(60);
-/// How long nothing may come after everything was answered.
+/// Time without any completion after all operations have completed.
 const QUIET: Duration = Duration::from_millis(20);
-/// Blocks that a store has to have.
+/// Least blocks of a store under test.
 const BLOCKS_MIN: u64 = 64;
 
-/// Puts the stores that `make` makes to the test. Each is new, nobody else uses it, and it has 64 blocks at least.
+/// Tests the stores that `make` returns. Each is new, has no other user, and has 64 blocks at least.
 ///
 /// # Panics
-/// The store breaks the contract; the message says how.
+/// Panics if the store breaks the contract; the message says how.
 pub fn run(make: impl Fn() -> Arc<dyn Store>) {
     for check in [
         describes_itself,
@@ -48,7 +48,7 @@ pub fn run(make: impl Fn() -> Arc<dyn Store>) {
     }
 }
 
-/// What a reactor does for a store, and nothing else.
+/// Minimal reactor: a ring and an executor.
 struct Harness {
     store: Arc<dyn Store>,
     ring: Ring,
@@ -69,7 +69,7 @@ impl Harness {
         self.store.geometry().lba_bytes() as usize
     }
 
-    /// The octets of `blocks` blocks, which `seed` tells from others.
+    /// Returns `blocks` blocks of bytes that depend on `seed`.
     fn pattern(&self, blocks: usize, seed: u64) -> Buffer {
         let mut buffer = Buffer::alloc(blocks * self.block());
         for (index, word) in buffer.chunks_exact_mut(8).enumerate() {
@@ -85,7 +85,7 @@ impl Harness {
         token
     }
 
-    /// The next answer, within `wait`.
+    /// Waits at most `wait` for the next completion.
     fn answer(&mut self, wait: Duration) -> Option<Completion> {
         let deadline = Instant::now() + wait;
         loop {
@@ -282,7 +282,7 @@ fn lends_what_it_holds(harness: &mut Harness) {
         harness.good(Op::ReadInPlace { range }, None);
     }
     let Some(start) = memory.read_range(range.offset, block) else { return };
-    // SAFETY: as many bytes of the store's memory, which nobody else uses.
+    // SAFETY: the range holds that many bytes of the store's memory, which has no other user.
     let found = unsafe { std::slice::from_raw_parts(start, block) };
     assert!(*found == *harness.pattern(1, 8), "the memory is the store's");
 }

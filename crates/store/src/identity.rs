@@ -1,12 +1,12 @@
-//! What tells a store from every other: a number that follows the data.
+//! Identity of a store: a unique number that stays with the data.
 //!
-//! Memory has one as long as it is there. A regular file has one in an extended attribute, written when it is
-//! first exported for writing; so it keeps it when it is renamed, and when its file system gets another number.
-//! The attribute says whose it is, so that a copy that took it along gets a number of its own. A file that
-//! cannot be given one (read-only, or without attributes) has the number that it would be given. Block devices
-//! are known by what identifies them ([`device`]).
+//! Memory has an identity as long as it exists. A regular file has one in an extended attribute, written when it is
+//! first exported for writing; so it survives a rename, and a new number of the file system. The attribute also
+//! identifies the file, so that a copy with the attribute gets an identity of its own. A file that cannot store one
+//! (read-only, or without attributes) has the identity that it would get. Block devices have one made of their
+//! identifiers ([`device`]).
 //!
-//! Beside it a second attribute keeps the block size that the content is laid out in ([`block_bytes`]).
+//! A second attribute keeps the block size of the content ([`block_bytes`]).
 
 pub(crate) mod block_bytes;
 mod device;
@@ -26,24 +26,24 @@ use tracing::{info, warn};
 
 pub(crate) use device::of_block;
 
-/// The attribute.
+/// Name of the attribute.
 const NAME: &str = "user.roadtrain.identity";
-/// What it begins with: the number of this form.
+/// First field of the value: version of the format.
 const FORM: &str = "1";
-/// More than it ever has.
+/// Buffer for the value in bytes; larger than any value.
 const MARK_BYTES: usize = 256;
 /// Reads a file's generation (`_IOR('v', 1, long)`), where the file system has one.
 const FS_IOC_GETVERSION: libc::Ioctl = 0x8008_7601_u32 as libc::Ioctl;
-/// What is not known.
+/// Text for an unknown field.
 const UNKNOWN: &str = "-";
 
-/// Of memory that there was not until now.
+/// Returns an identity for new memory.
 pub(crate) fn of_memory() -> Result<u128, OpenError> {
     let octets = random::octets().map_err(|e| OpenError::io(Path::new("memory"), "name", e))?;
     Ok(u128::from_ne_bytes(octets))
 }
 
-/// Of a regular file.
+/// Returns the identity of a regular file.
 pub(crate) fn of_file(path: &Path, file: &File, read_only: bool) -> Result<u128, OpenError> {
     let failed = |source| OpenError::io(path, "identify", source);
     let birth = Birth::of(file).map_err(failed)?;
@@ -60,7 +60,7 @@ pub(crate) fn of_file(path: &Path, file: &File, read_only: bool) -> Result<u128,
     let store = birth.store(file).map_err(failed)?;
     if !read_only {
         match (Mark { store, birth }).write(file) {
-            // So that hosts never have seen one that a power cut takes back.
+            // Synced, so that no host sees an identity that a power failure takes back.
             Ok(()) => file.sync_all().map_err(|e| OpenError::io(path, "store", e))?,
             Err(error) => info!(path = %path.display(), "no extended attribute: {error}"),
         }
@@ -68,17 +68,17 @@ pub(crate) fn of_file(path: &Path, file: &File, read_only: bool) -> Result<u128,
     Ok(store)
 }
 
-/// Of the file that a loop device shows, which is not touched.
+/// Returns the identity of a loop device's file, which is not changed.
 fn of_backing_file(path: &Path) -> Option<u128> {
     let file = File::open(path).ok()?;
     of_file(path, &file, true).ok()
 }
 
-/// What tells a file from every other that there ever was, as far as its file system says.
+/// Properties that distinguish a file from all others, past ones included, as far as its file system reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Birth {
     inode: u64,
-    /// Seconds and nanoseconds.
+    /// Birth time: seconds and nanoseconds.
     born: String,
     generation: String,
 }
@@ -91,7 +91,7 @@ impl Birth {
         Ok(Birth { inode, born, generation })
     }
 
-    /// Whether both may be of one file: what one of them does not know is no difference.
+    /// True if both may be of one file: unknown fields do not count as different.
     fn may_be(&self, other: &Birth) -> bool {
         let alike = |a: &str, b: &str| a == b || a == UNKNOWN || b == UNKNOWN;
         self.inode == other.inode
@@ -99,9 +99,9 @@ impl Birth {
             && alike(&self.generation, &other.generation)
     }
 
-    /// The number of a file that has none yet.
+    /// Returns the identity of a file that has none yet.
     fn store(&self, file: &File) -> io::Result<u128> {
-        // A file system's number may be another after the next mount, so only where nothing better is known.
+        // A file system's number may change with a remount, so it is used only if no birth time is known.
         let place = if self.born == UNKNOWN { fs_id(file)? } else { String::new() };
         let text = format!("{} {} {} {place}", self.inode, self.born, self.generation);
         Ok(digest(&[b"file\0", &machine().to_be_bytes(), text.as_bytes()]))
@@ -115,9 +115,9 @@ fn birth_time(file: &File) -> Option<String> {
 }
 
 fn generation(file: &File) -> Option<u32> {
-    // File systems write 4 octets, whatever the request's size says.
+    // File systems write 4 bytes, whatever the request's size is.
     let mut octets = [0u8; 8];
-    // SAFETY: the descriptor is open, and at most 8 octets are written.
+    // SAFETY: the descriptor is open, and at most 8 bytes are written.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_GETVERSION, octets.as_mut_ptr()) };
     let number = octets.first_chunk().map(|octets| u32::from_ne_bytes(*octets));
     number.filter(|_| result == 0)
@@ -134,7 +134,7 @@ fn fs_id(file: &File) -> io::Result<String> {
     Ok(format!("{:x} {:?}", answer.f_type, answer.f_fsid))
 }
 
-/// What is in the attribute.
+/// Content of the attribute.
 #[derive(Debug, PartialEq, Eq)]
 struct Mark {
     store: u128,
@@ -142,7 +142,7 @@ struct Mark {
 }
 
 impl Mark {
-    /// As text: form, number, inode, birth time, generation.
+    /// Formats it as text: version, number, inode, birth time, generation.
     fn emit(&self) -> String {
         let Birth { inode, born, generation } = &self.birth;
         format!("{FORM} {:032x} {inode} {born} {generation}", self.store)
@@ -156,7 +156,7 @@ impl Mark {
         Some(Mark { store, birth: Birth { inode, born, generation } })
     }
 
-    /// `None`: there is none, or it says nothing that we wrote.
+    /// Reads the attribute; `None` if there is none, or if it is invalid.
     fn read(file: &File) -> Option<Mark> {
         let mut octets = [0u8; MARK_BYTES];
         let length = fgetxattr(file, NAME, &mut octets).ok()?;
@@ -186,7 +186,7 @@ mod tests {
         of_file(path, &open(path), false).unwrap()
     }
 
-    /// A directory, and a file in it.
+    /// Makes a directory with a file in it.
     fn new_file() -> (tempfile::TempDir, std::path::PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");

@@ -1,4 +1,4 @@
-//! Where a namespace's blocks are kept: memory, nothing at all, a file, a block device, or whatever implements
+//! Stores of a namespace's blocks: in memory, nowhere, in a file, on a block device, or in any implementation of
 //! [`Store`].
 //!
 //! ```text
@@ -11,8 +11,8 @@
 //!         --- when a time has come (SSD) ------------+
 //! ```
 //!
-//! Whoever submits cannot tell how a store answers. An [`Executor`] keeps what is under way for one reactor; a
-//! store sees of it what [`Io`] offers while it is called.
+//! A submitter need not know how a store completes an operation. An [`Executor`] keeps the operations in flight for one
+//! reactor; a store accesses it only through [`Io`], while it is called.
 //!
 //! | store | blocks | answers |
 //! |---|---|---|

@@ -1,7 +1,6 @@
-//! Looks at which blocks are allocated, for stores where a look waits: on a thread that is there while there is something
-//! to look at, one look at a time.
+//! Allocation queries for stores where a query blocks: a thread runs them one at a time, and ends when none is pending.
 //!
-//! Who waits for a look may give it up. It is answered at once then, and what the thread finds is for nobody.
+//! A pending query can be cancelled: it completes at once, and the thread's result is dropped.
 
 use crate::{ByteRange, Completion, Completions, Io, Then, Token};
 use roadtrain_system::buffer::Buffer;
@@ -13,14 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest look: what is behind is for another one.
+/// Longest run of a query: the rest of its range is left to another query.
 const LOOK_TIME: Duration = Duration::from_millis(250);
-/// Looks that may wait.
+/// Most pending queries.
 const WAITING_MAX: usize = 256;
 
 type Look = Box<dyn FnOnce() + Send>;
 
-/// The looks of a store.
+/// The queries of a store.
 #[derive(Default)]
 pub(crate) struct LookUps(Arc<Mutex<Turns>>);
 
@@ -37,7 +36,7 @@ impl fmt::Debug for LookUps {
 }
 
 impl LookUps {
-    /// Has `look` find what is allocated of a range of whole blocks, in a list that fills the buffer.
+    /// Starts a query: `look` finds the allocated parts of a range of whole blocks, for a list that fills the buffer.
     pub(crate) fn begin(
         &self,
         (range, lba_shift): (ByteRange, u8),
@@ -65,12 +64,12 @@ impl LookUps {
             own.end(token, result.map(|()| &list[..]));
         };
         if !self.submit(Box::new(look)) {
-            // Another try may be welcome: no Do Not Retry.
+            // A retry may succeed: no Do Not Retry.
             asked.end(token, Err(Status::COMMAND_INTERRUPTED));
         }
     }
 
-    /// `false`: not now.
+    /// Queues a query. Returns `false` if that is not possible now.
     fn submit(&self, look: Look) -> bool {
         let mut turns = lock(&self.0);
         if turns.waiting.len() >= WAITING_MAX {
@@ -95,7 +94,7 @@ impl LookUps {
     }
 }
 
-/// The next look; `None`: there is none, and the thread ends.
+/// Takes the next query; `None` if there is none, and the thread ends.
 fn next(turns: &Mutex<Turns>) -> Option<Look> {
     let mut turns = lock(turns);
     let next = turns.waiting.pop_front();
@@ -107,18 +106,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread was begun on a reactor's core, which it leaves to that: it runs where the process may.
+/// Moves the thread off the reactor's core, on which it was started: it may run on all cores of the process.
 fn leave_core() {
     let process = rustix::process::getpid();
     if let Ok(cpus) = rustix::thread::sched_getaffinity(Some(process)) {
-        // Else it stays where it is.
+        // On an error it stays on the core.
         let _ = rustix::thread::sched_setaffinity(None, &cpus);
     }
 }
 
-/// A look that somebody waits for.
+/// A query with a pending completion.
 struct Asked {
-    /// `None`: it is answered.
+    /// Buffer; `None` once the query has completed.
     buffer: Mutex<Option<Buffer>>,
     completions: Completions,
 }
@@ -147,7 +146,7 @@ impl Then for Asked {
     }
 }
 
-/// What a look has found, from the start of its range on.
+/// Result of a query so far, from the start of its range on.
 pub(crate) struct Found<'a> {
     list: LbaStatusList<'a>,
     range: ByteRange,
@@ -167,13 +166,13 @@ impl<'a> Found<'a> {
         Found { list, range, lba_shift, until, condition: condition::COMPLETE }
     }
 
-    /// Octets that are looked at: from, to.
+    /// Returns the queried range in bytes: from, to.
     pub(crate) fn bounds(&self) -> (u64, u64) {
         (self.range.offset, self.range.offset + self.range.len)
     }
 
-    /// Whether there is time to look at what begins at `at`. If not, the block there counts as allocated: so it is known
-    /// how far the look has come.
+    /// True if there is time for the part that begins at `at`. If not, the block there is reported as allocated: this
+    /// marks how far the query has come.
     pub(crate) fn has_time(&mut self, at: u64) -> bool {
         if Instant::now() < self.until {
             return true;
@@ -184,8 +183,8 @@ impl<'a> Found<'a> {
         false
     }
 
-    /// Octets that are allocated, behind all that were added; every block that has one of them is. `false`: nothing
-    /// more is to be looked for.
+    /// Adds allocated bytes, behind all earlier ones; every block with one of them counts as allocated. Returns `false`
+    /// if the query may stop.
     pub(crate) fn add(&mut self, offset: u64, len: u64) -> bool {
         let (start, end) = self.bounds();
         let (from, to) = (offset.max(start), offset.saturating_add(len).min(end));

@@ -1,20 +1,20 @@
 //! Images of a Ceph cluster, by librbd.
 //!
 //! ```text
-//! rbd        the store: capacity, limits, submits
-//! custody    an image that several targets reach: beats of who has it, looks of who stands by
-//! allocated  what of an image is allocated
-//! operation  one operation: buffer and token until librbd's thread answers
-//! snapshots  of an image, and clones
-//! under_way  operations that may be answered before librbd answers
-//! image      an open image: its lock, its size, what its errors mean
+//! rbd        the store: capacity, limits, submission
+//! custody    ownership of an image that several targets reach: heartbeats of the owner, checks by the standbys
+//! allocated  allocated parts of an image
+//! operation  one operation: buffer and token until librbd's thread completes it
+//! snapshots  snapshots of an image, and clones
+//! under_way  operations that may be completed before librbd completes them
+//! image      an open image: its lock, its size, conversion of its errors
 //! cluster    connections to clusters, and pools
-//! objects    an object that processes share: its map, and what is said at it
+//! objects    an object that processes share: its map, and notifications
 //! library    librados and librbd, loaded at run time
 //! ```
 //!
-//! librbd has threads of its own, which may run where the thread may that has connected: no reactor does. Whatever may
-//! wait (connecting, opening, closing) runs on threads of its own.
+//! librbd has threads of its own, which may run on the cores of the thread that has connected: none of them is a
+//! reactor's. All calls that may block (connecting, opening, closing) run on threads of their own.
 
 mod allocated;
 mod closing;
@@ -52,17 +52,17 @@ use std::sync::{Arc, Weak};
 use std::{fmt, io};
 use tracing::warn;
 
-/// What librbd discards whole unless it is told otherwise (`rbd_discard_granularity_bytes`); the kernel's client calls
-/// it the least and the best length of an operation, too.
+/// Default granularity of librbd's discards (`rbd_discard_granularity_bytes`); the kernel's client reports it as the
+/// minimum and the optimal I/O size, too.
 const GRANULARITY: u32 = 64 << 10;
 
-/// What has failed, and why.
+/// A failed action with its cause.
 #[derive(Debug)]
 struct Failure {
     action: String,
-    /// `None`: what is said says it all.
+    /// Errno; `None` if the action's text is complete.
     errno: Option<c_int>,
-    /// That client has the image.
+    /// Client that has the image.
     owner: Option<String>,
 }
 
@@ -100,7 +100,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A store in an image.
+/// A store in an image of a Ceph cluster.
 #[derive(Debug)]
 pub struct RbdStore {
     spec: RbdImage,
@@ -108,30 +108,31 @@ pub struct RbdStore {
     size: Size,
     limits: BlockLimits,
     identity: u128,
-    /// Was made when it was opened.
+    /// True if the image was created when it was opened.
     is_new: bool,
     tie: Tie,
-    /// It is rolled back.
+    /// True while the image is rolled back.
     is_resting: AtomicBool,
     look_ups: LookUps,
 }
 
-/// How the store belongs to the image.
+/// Ownership of the image by the store.
 #[derive(Debug)]
 enum Tie {
-    /// As long as the store lives, it has it.
+    /// The store owns it for life.
     Alone,
-    /// It has it, and may lose it.
+    /// The store owns it, and may lose it.
     Held(Held),
-    /// Another one has it.
+    /// Another target owns it.
     Watched(Watched),
 }
 
 impl RbdStore {
-    /// Opens an image, and makes it before if that is wanted. Waits for the cluster.
+    /// Opens an image, and creates it before if that is wanted. Waits for the cluster.
     ///
     /// # Errors
-    /// librbd, the cluster, its pool or the image is not there; another client has the image; we are not allowed to.
+    /// Fails if librbd, the cluster, its pool or the image is missing, if another client has the image, or without
+    /// permission.
     pub fn open(spec: &RbdImage, lba_bytes: u32, read_only: bool) -> Result<RbdStore, OpenError> {
         let failed = |failure: Failure| failure.of(spec);
         let connect = if spec.shared { Pool::connect_alone } else { Pool::connect };
@@ -140,7 +141,7 @@ impl RbdStore {
             Some(bytes) => Image::create(&pool, &spec.image, bytes).map_err(failed)?,
             None => false,
         };
-        // From here on it is closed when it is dropped.
+        // From here on the image is closed when it is dropped.
         let image = Arc::new(Image::open(pool, spec, read_only).map_err(failed)?);
         let tie = match (spec.shared, image.read_only()) {
             (true, false) => Tie::Held(Held::take(&image, Timing::default()).map_err(failed)?),
@@ -154,10 +155,10 @@ impl RbdStore {
         RbdStore::new(spec, image, lba_bytes, (tie, is_new))
     }
 
-    /// Looks at an image that another target has, until it can be had.
+    /// Observes an image that another target has, until it can be opened.
     ///
     /// # Errors
-    /// It is not there, or cannot be looked at.
+    /// Fails if the image does not exist, or cannot be opened.
     pub(crate) fn look(spec: &RbdImage, lba_bytes: u32) -> Result<RbdStore, OpenError> {
         let failed = |failure: Failure| failure.of(spec);
         let pool = Pool::connect_to_break(spec).map_err(failed)?;
@@ -190,7 +191,7 @@ impl RbdStore {
         })
     }
 
-    /// Its size, if it is asked for now: whoever cannot reach the cluster would wait.
+    /// Returns the current size, if the cluster is reachable; a query would block otherwise.
     fn bytes_now(&self) -> Result<u64, Failure> {
         match self.custody() {
             Custody::Ours | Custody::Theirs => self.image.bytes(),
@@ -278,7 +279,7 @@ impl Store for RbdStore {
         let failed = |failure: Failure| failure.of(&self.spec);
         let now = self.bytes_now().map_err(failed)?;
         if matches!(self.tie, Tie::Held(_)) && self.custody() == Custody::Ours {
-            // Others may have switched it on again, which changes the header, as another size does.
+            // Others may have enabled it again, which changes the header, like a new size.
             self.image.drop_object_map().map_err(failed)?;
         }
         let to = now >> self.geometry().lba_shift << self.geometry().lba_shift;
@@ -298,7 +299,8 @@ impl Store for RbdStore {
         }
     }
 
-    /// It stays so large, whatever becomes of the rest: other gateways have heard of it, and their hosts may use it.
+    /// Grows the image. It stays grown even if the resize fails: other gateways have seen the size, and their hosts may
+    /// use it.
     fn stage(&self, resize: &mut Resize) -> Result<(), OpenError> {
         let failed = |failure: Failure| failure.of(&self.spec);
         if resize.to > resize.from && resize.to > self.bytes_now().map_err(failed)? {
@@ -324,7 +326,7 @@ impl Store for RbdStore {
     }
 }
 
-/// Of an image whose data is cut into parts of `stripe` octets.
+/// Returns the limits of an image with stripes of `stripe` bytes.
 fn limits(stripe: u64, lba_shift: u8) -> BlockLimits {
     let told = BlockLimits {
         write_bytes: GRANULARITY,

@@ -57,7 +57,7 @@ fn filled(len: u64, byte: u8) -> Buffer {
     buffer
 }
 
-/// A ring, and operations run on it one after another.
+/// A ring that runs operations one after another.
 struct Harness {
     ring: Ring,
     executor: Executor,
@@ -73,7 +73,7 @@ impl Harness {
         Harness { ring: Ring::new(8).unwrap(), executor, uses: 0 }
     }
 
-    /// The result of the completion that a task waits for.
+    /// Returns the result of the completion for which a task waits.
     fn wait(&mut self) -> i32 {
         let until = Instant::now() + Duration::from_secs(30);
         loop {
@@ -132,7 +132,7 @@ impl Harness {
     }
 }
 
-/// Stores of both kinds, empty, 1 MiB; the directory keeps the file.
+/// Makes stores of both kinds, empty, 1 MiB; the directory keeps the file.
 fn each_kind(lba_bytes: u32) -> Vec<(Arc<dyn Store>, Option<tempfile::TempDir>)> {
     let dir = tempfile::tempdir().unwrap();
     let spec = file(dir.path().join("disk"), Some(MIB), lba_bytes);
@@ -261,7 +261,7 @@ fn null_reads_zeroes_and_drops_writes() {
     harness.compare(&*store, 0, filled(3 * MIB, 0)).unwrap();
     assert!(harness.compare(&*store, 0, filled(3 * MIB, 1)).is_err());
     let zeroes = store.in_place().unwrap().read_range(4096, 4096).unwrap();
-    // SAFETY: `read_range` gives 4096 readable bytes, which are constant.
+    // SAFETY: `read_range` returns 4096 readable bytes, which are constant.
     assert!(unsafe { std::slice::from_raw_parts(zeroes, 4096) }.iter().all(|&b| b == 0));
     assert!(
         store.in_place().unwrap().read_range(0, 2 << 20).is_none(),
@@ -277,7 +277,7 @@ fn memory_is_reached_directly() {
     let memory = store.in_place().unwrap();
     let (from, to) = (memory.read_range(512, 512).unwrap(), memory.write_range(512, 512).unwrap());
     assert_eq!(from, to.cast_const());
-    // SAFETY: 512 bytes of the store's memory, which nobody else uses.
+    // SAFETY: 512 bytes of the store's memory, which has no other user.
     unsafe { to.write(4) };
     let mut expected = vec![3; 512];
     expected[0] = 4;

@@ -1,19 +1,18 @@
-//! What the system says, in NVMe's words.
+//! Conversion of the system's errors to NVMe statuses.
 
 use roadtrain_wire::status::Status;
 
-/// Which way the bytes went, for errors that NVMe tells apart.
+/// Direction of a transfer, for errors that NVMe distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
     Write,
 }
 
-/// The status for a failed operation. Do Not Retry is set where trying again cannot help.
+/// Returns the status of a failed operation. Do Not Retry is set if a retry cannot help.
 pub(super) fn from_errno(errno: i32, access: Access) -> Status {
     match errno {
-        // ENODATA, EILSEQ and EREMOTEIO are how block devices report medium, integrity and target
-        // errors.
+        // Block devices report medium, integrity and target errors as ENODATA, EILSEQ and EREMOTEIO.
         libc::EIO | libc::ENODATA | libc::EILSEQ | libc::EREMOTEIO => match access {
             Access::Read => Status::UNRECOVERED_READ_ERROR,
             Access::Write => Status::WRITE_FAULT,

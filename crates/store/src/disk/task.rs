@@ -1,19 +1,18 @@
-//! One operation of one host, carried through the ring until it is done or has failed.
+//! One operation of one host on the ring, until it has succeeded or failed.
 //!
 //! # Ownership
-//! While the kernel uses a task's buffer, the task owns it: keep the task (in a slab, say) until
-//! [`DiskTask::resume`] returned `Done`, also when whoever asked for it is gone. A task that is
-//! dropped too early leaks its buffers instead of freeing them under the kernel's hands.
+//! While the kernel uses a task's buffer, the task owns it: keep the task (in a slab, say) until [`DiskTask::resume`]
+//! returned `Done`, even if its submitter is gone. A task that is dropped too early leaks its buffers, which the kernel
+//! may still access.
 //!
 //! # Force Unit Access
-//! The system tells each descriptor once of what it could not write, whoever has written it, and a write that is forced
-//! is told by the descriptor that it goes to. By the one that flushes go to it would take a report away from a flush
-//! beside it, which would succeed. So what goes there is written plainly, and whoever has asked flushes then.
+//! The system reports a failed write-back once to each descriptor, whichever process has written, and a forced write
+//! reports it on its own descriptor. On the descriptor of the flushes it would consume the report of a concurrent
+//! flush, which would succeed. So writes to that descriptor are not forced, and the submitter flushes then.
 //!
 //! # Liveness
-//! `Pending` means that exactly one entry with the task's user data is in the ring, whose
-//! completion must be passed to `resume`. Each step makes progress, falls back to a simpler way, or
-//! ends the task.
+//! `Pending` means that exactly one entry with the task's user data is in the ring, whose completion must be passed to
+//! `resume`. Each step makes progress, falls back to a simpler method, or ends the task.
 
 use std::io;
 use std::mem;
@@ -29,47 +28,47 @@ use crate::{ByteRange, Completion, Op, Token};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::ring::{Ring, RingSqe};
 
-/// Octets that a Compare reads at once.
+/// Bytes that a Compare reads at once.
 const COMPARE_BYTES: usize = 64 << 10;
 
-/// How far a task is.
+/// State of a task after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Progress {
-    /// Wait for the completion with the task's user data.
+    /// Waits for the completion with the task's user data.
     Pending,
-    /// Over, well or badly.
+    /// Finished, with or without success.
     Done(Result<(), Status>),
 }
 
-/// An operation under way.
+/// An operation in flight.
 #[derive(Debug)]
 pub(crate) struct DiskTask {
     work: Work,
     disk: Arc<BlockFile>,
     user_data: u64,
-    /// What the kernel is at, if anything.
+    /// Step in the ring, if any.
     step: Option<Step>,
 }
 
-/// The operation and how much of it is done.
+/// The operation with its progress.
 #[derive(Debug)]
 struct Work {
     op: Op,
-    /// What is read, written or compared; others do not look at it.
+    /// Data to read, write or compare; other operations leave it alone.
     buffer: Option<Buffer>,
-    /// Room to read into for a Compare.
+    /// Buffer of a Compare for the stored data.
     scratch: Option<Buffer>,
-    /// Bytes that are done of what is read, written, compared or zeroed.
+    /// Bytes that have been read, written, compared or zeroed.
     done: u64,
     is_synced: bool,
-    /// Direct I/O does not fit what is left.
+    /// True if direct I/O does not fit the remaining range.
     cached: bool,
-    /// Nothing more is begun.
+    /// True once no further step may start.
     is_cancelled: bool,
-    /// The kernel was short of something: let it wait in a worker instead of asking us again.
+    /// True if the kernel lacked resources: later steps wait in a kernel worker instead of failing with EAGAIN.
     patient: bool,
-    /// A part of it was written without being forced, though it was to be.
+    /// True if a part was written without being forced, though it was to be.
     is_unforced: bool,
 }
 
@@ -85,7 +84,7 @@ enum Step {
 }
 
 impl DiskTask {
-    /// A task that was not started, for an operation that was checked.
+    /// Makes a task for a checked operation, without starting it.
     pub(crate) fn new(disk: Arc<BlockFile>, op: Op, buffer: Option<Buffer>) -> DiskTask {
         let work = Work {
             op,
@@ -101,17 +100,16 @@ impl DiskTask {
         DiskTask { work, disk, user_data: 0, step: None }
     }
 
-    /// Begins. If the result is `Pending`, completions with `user_data` go to
-    /// [`resume`](Self::resume).
+    /// Starts the task. If the result is `Pending`, completions with `user_data` go to [`resume`](Self::resume).
     pub(crate) fn start(&mut self, ring: &mut Ring, user_data: u64) -> Progress {
         debug_assert!(self.step.is_none() && self.work.done == 0, "a task starts once");
         self.user_data = user_data;
         self.proceed(ring)
     }
 
-    /// Nobody wants it any more: nothing more is begun, and the kernel is asked to give up what it has, unless others
-    /// count on it (a flush). It still ends through [`resume`](Self::resume), with Command Abort Requested or as if
-    /// nothing had been said; the kernel's answer to this comes with `user_data`.
+    /// Cancels the task: no further step starts, and the kernel is requested to abort the current one, unless others
+    /// depend on it (a flush). The task still ends through [`resume`](Self::resume), with Command Abort Requested or as
+    /// if it had not been cancelled. The kernel's reply to the request has `user_data`.
     pub(crate) fn cancel(&mut self, ring: &mut Ring, user_data: u64) {
         self.work.is_cancelled = true;
         if let Some(Step::Read | Step::Write | Step::WriteZeroes | Step::ReadToCompare) = self.step
@@ -120,7 +118,7 @@ impl DiskTask {
         }
     }
 
-    /// Takes the result of the completion that it was waiting for.
+    /// Takes the result of the completion for which it was waiting.
     pub(crate) fn resume(&mut self, result: i32, ring: &mut Ring) -> Progress {
         let Some(step) = self.step.take() else {
             debug_assert!(false, "a task that was not pending was resumed");
@@ -128,7 +126,7 @@ impl DiskTask {
         };
         let outcome = match u32::try_from(result) {
             Ok(count) => self.work.advance(step, u64::from(count)),
-            // A flush that was interrupted may have taken a report of errors with it.
+            // An interrupted flush may have consumed a report of errors.
             Err(_) if self.work.is_cancelled && step != Step::Sync && was_given_up(-result) => {
                 Err(Status::ABORT_REQUESTED)
             }
@@ -140,12 +138,12 @@ impl DiskTask {
         }
     }
 
-    /// Whether the kernel has an entry of this task, so that it must be kept.
+    /// True if the kernel has an entry of this task, so that it must be kept.
     pub(crate) fn is_pending(&self) -> bool {
         self.step.is_some()
     }
 
-    /// The answer of a task that is over.
+    /// Returns the completion of a finished task.
     pub(crate) fn completion(&mut self, token: Token, result: Result<(), Status>) -> Completion {
         debug_assert!(!self.is_pending());
         let (buffer, is_unforced) = (self.work.buffer.take(), self.work.is_unforced);
@@ -169,14 +167,14 @@ impl DiskTask {
 }
 
 impl Work {
-    /// What is left to do, given what is done and what the disk is known to refuse.
+    /// Returns the next step, given the progress and the features that the disk lacks.
     fn next_step(&mut self, disk: &BlockFile) -> Option<Step> {
         let moves_more = self.buffer.as_ref().is_some_and(|b| self.done < b.len() as u64);
         match &self.op {
             Op::Read { .. } => moves_more.then_some(Step::Read),
             Op::Write { .. } => moves_more.then_some(Step::Write),
             Op::Compare { .. } => moves_more.then_some(Step::ReadToCompare),
-            // It lends no memory, and looks go another way.
+            // A disk lends no memory, and allocation queries do not use the ring.
             Op::ReadInPlace { .. } | Op::LookUp { .. } => None,
             Op::Flush => (!self.is_synced).then_some(Step::Sync),
             Op::Discard { range } => {
@@ -249,10 +247,10 @@ impl Work {
         }
     }
 
-    /// Books what a step achieved.
+    /// Records the progress of a step.
     fn advance(&mut self, step: Step, count: u64) -> Result<(), Status> {
         match step {
-            // The file ends before its capacity: somebody cut it.
+            // The file ends before its capacity: another process has cut it.
             Step::Read | Step::ReadToCompare if count == 0 => Err(Status::UNRECOVERED_READ_ERROR),
             Step::Write | Step::WriteZeroes if count == 0 => Err(Status::WRITE_FAULT),
             Step::ReadToCompare => self.compare(count),
@@ -285,10 +283,10 @@ impl Work {
         Ok(())
     }
 
-    /// Tries again or another way, if there is one.
+    /// Retries, or falls back to another method, if there is one.
     fn recover(&mut self, step: Step, errno: i32, disk: &BlockFile) -> Result<(), Status> {
         match (step, errno) {
-            // Once more it would succeed, whatever was lost.
+            // A retry would succeed, whatever was lost.
             (Step::Sync, _) => {}
             (_, libc::EINTR) => return Ok(()),
             (_, libc::EAGAIN) => {
@@ -332,7 +330,7 @@ impl Drop for DiskTask {
     }
 }
 
-/// Where it begins, and what people call it.
+/// Returns the operation's offset, and its name for people.
 fn describe(op: &Op) -> (u64, &'static str) {
     match op {
         Op::Read { offset } => (*offset, "read"),
@@ -346,7 +344,7 @@ fn describe(op: &Op) -> (u64, &'static str) {
     }
 }
 
-/// What the kernel says of an operation that it has given up.
+/// True for an errno of an operation that the kernel has aborted.
 fn was_given_up(errno: i32) -> bool {
     matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN)
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 const RANGE: ByteRange = ByteRange { offset: 4096, len: 64 << 10 };
 
-/// What a look says that has found these octets: blocks of 512, or of 4096 octets.
+/// Returns the report of a query that has found these bytes, in blocks of 512 or of 4096 bytes.
 fn found(lba_shift: u8, room: usize, parts: &[(u64, u64)]) -> (Vec<(u64, u64)>, u8) {
     let mut list = vec![0; list_bytes(room)];
     let later = Instant::now() + Duration::from_secs(3600);
@@ -54,7 +54,7 @@ fn a_look_that_takes_too_long_says_how_far_it_has_come() {
     assert_eq!(read(&list), (vec![], condition::NO_ROOM));
 }
 
-/// A store whose looks wait until they are let go.
+/// A store whose queries wait until the test releases them.
 #[derive(Debug)]
 struct Slow {
     look_ups: LookUps,
@@ -89,7 +89,7 @@ struct Harness {
 }
 
 impl Harness {
-    /// With what lets one look go.
+    /// Makes a harness; each message to the sender releases one query.
     fn new() -> (Harness, Sender<()>) {
         let (go, gate) = channel();
         let (sender, elsewhere) = channel();
@@ -141,7 +141,7 @@ fn a_look_that_is_given_up_ends_at_once() {
         assert_eq!(harness.answer(), (token, Err(Status::ABORT_REQUESTED)));
         harness.executor.cancel(&mut harness.ring, token);
     }
-    // The first one, if it was begun, and the third one; the second one never begins.
+    // The first one, if it was started, and the third one; the second one never starts.
     go.send(()).unwrap();
     go.send(()).unwrap();
     assert_eq!(harness.answer(), (third, Ok(vec![(8, 1)])));

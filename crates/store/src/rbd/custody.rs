@@ -1,7 +1,8 @@
-//! An image that several targets reach: its owner beats, the others look, and fence an owner that is silent.
+//! Ownership of an image that several targets reach: the owner sends heartbeats, the others check them and fence a
+//! silent owner.
 //!
-//! The lock in the image's header says whose it is. Beats are an attribute of the same object, so that they go with the
-//! image, and who beats reaches what has the lock.
+//! The lock in the image's header names the owner. Heartbeats are an attribute of the same object, so that they move
+//! with the image, and a heartbeat proves access to the lock.
 
 use super::Failure;
 use super::cluster::{Pool, check};
@@ -18,10 +19,10 @@ use std::time::Duration;
 use tracing::{error, info, warn};
 
 const ATTRIBUTE: &std::ffi::CStr = c"roadtrain.beat";
-/// More than a beat has.
+/// Buffer for a heartbeat, in bytes; larger than any.
 const BEAT_BYTES: usize = 256;
 
-/// The object that has the lock and the beats.
+/// Object with the lock and the heartbeats.
 #[derive(Debug)]
 struct Header {
     pool: Arc<Pool>,
@@ -34,11 +35,11 @@ impl Header {
         Ok(Header { pool: image.pool().clone(), object })
     }
 
-    /// The owner at `address` lives. Waits for the cluster.
+    /// Writes a heartbeat of the owner at `address`. Waits for the cluster.
     fn beat(&self, number: u64, address: &str) -> Result<(), Failure> {
         let text = format!("{number} {address}");
         let (rados, object) = (&self.pool.ceph().rados, self.object.as_ptr());
-        // SAFETY: the pool is open, names end with NUL, and so many octets are there.
+        // SAFETY: the pool is open, names end with NUL, and the text has that many bytes.
         let result = unsafe {
             (rados.rados_setxattr)(
                 self.pool.io(),
@@ -51,11 +52,11 @@ impl Header {
         check(result, "say that its owner lives")
     }
 
-    /// The last beat and whose it is. Waits for the cluster.
+    /// Returns the last heartbeat with its owner. Waits for the cluster.
     fn last_beat(&self) -> Result<Option<(u64, String)>, Failure> {
         let mut octets = [0_u8; BEAT_BYTES];
         let (rados, object) = (&self.pool.ceph().rados, self.object.as_ptr());
-        // SAFETY: the pool is open, names end with NUL, and there is room for so many octets.
+        // SAFETY: the pool is open, names end with NUL, and there is room for that many bytes.
         let result = unsafe {
             (rados.rados_getxattr)(
                 self.pool.io(),
@@ -75,7 +76,7 @@ impl Header {
     }
 }
 
-/// What a thread that beats or looks shares with the store.
+/// State that a heartbeat or check thread shares with the store.
 #[derive(Debug)]
 struct Turns<T> {
     state: Mutex<(T, bool)>,
@@ -96,7 +97,7 @@ impl<T> Turns<T> {
         self.woken.notify_all();
     }
 
-    /// Waits so long, or until it is woken: whether to go on.
+    /// Waits for `time`, or until it is woken. True to continue.
     fn wait(&self, time: Duration) -> bool {
         let state = self.lock();
         if state.1 {
@@ -107,17 +108,17 @@ impl<T> Turns<T> {
     }
 }
 
-/// An image that is ours.
+/// An image that this target owns.
 #[derive(Debug)]
 pub(super) struct Held {
     turns: Arc<Turns<(Owner, Standing)>>,
 }
 
 impl Held {
-    /// Takes the image if nobody has it, and beats from then on. Waits for that.
+    /// Takes the image if no client has it, and starts its heartbeats. Waits for the cluster.
     pub(super) fn take(image: &Arc<Image>, timing: Timing) -> Result<Held, Failure> {
         image.check_lockable()?;
-        // An owner is not asked to give it up, as `lock` would: it may be one that does.
+        // An owner gets no request to release the lock, as `lock` would send: it may comply.
         if let Some(owner) = image.owner()? {
             return Err(Failure::taken(owner));
         }
@@ -155,7 +156,8 @@ impl Held {
         Ok(Held { turns })
     }
 
-    /// Whose it is by now. Answers what is under way if it cannot be served, and takes nothing more.
+    /// Returns the current owner. Completes the operations in flight if they cannot be served, and refuses further ones
+    /// then.
     pub(super) fn custody(&self, image: &Image, now: Instant) -> Custody {
         let mut state = self.turns.lock();
         let (owner, known) = &mut state.0;
@@ -165,7 +167,7 @@ impl Held {
         let standing = owner.standing(now);
         let is_news = std::mem::replace(known, standing) != standing;
         let Some(under_way) = image.under_way() else { return Custody::Ours };
-        // Before the lock is let go: others that ask would do the next before this.
+        // Before the mutex is unlocked: other threads would overtake with their own changes.
         match standing {
             _ if !is_news => {}
             Standing::Serves => under_way.open(),
@@ -191,7 +193,7 @@ impl Held {
         }
     }
 
-    /// Beats no more.
+    /// Stops the heartbeats.
     pub(super) fn end(&self) {
         self.turns.end();
     }
@@ -203,7 +205,7 @@ impl Drop for Held {
     }
 }
 
-/// Says that the owner lives, and asks whether it is the owner still, where that is not certain.
+/// Writes a heartbeat, and checks the ownership if it is not certain.
 fn beat(
     image: &Image,
     header: &Header,
@@ -219,14 +221,14 @@ fn beat(
     Ok(())
 }
 
-/// An image that another target may have.
+/// An image that another target may own.
 #[derive(Debug)]
 pub(super) struct Watched {
     turns: Arc<Turns<Claim<String>>>,
 }
 
 impl Watched {
-    /// Looks at it from now on.
+    /// Starts to check the image.
     pub(super) fn begin(image: Arc<Image>, timing: Timing) -> Result<Watched, Failure> {
         image.check_lockable()?;
         let header = Header::of(&image)?;
@@ -248,7 +250,7 @@ impl Watched {
         if self.turns.lock().0.is_free() { Custody::Free } else { Custody::Theirs }
     }
 
-    /// Has it taken away from its owner.
+    /// Takes the image away from its owner.
     pub(super) fn seize(&self) {
         self.turns.lock().0.seize();
         self.turns.woken.notify_all();
@@ -261,7 +263,7 @@ impl Drop for Watched {
     }
 }
 
-/// Looks whose it is, and takes it from an owner that is silent or was meant by a claim.
+/// Checks the owner, and takes the image from an owner that is silent or that a claim names.
 fn look(
     image: &Image,
     header: &Header,

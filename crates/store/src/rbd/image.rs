@@ -18,60 +18,60 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use tracing::{error, warn};
 
-/// More than an image's identifier has.
+/// Buffer for an image's identifier, in bytes; larger than any.
 const ID_BYTES: usize = 256;
-/// What to do when we may not.
+/// Advice for a missing permission.
 const RIGHTS: &str =
     "the cluster does not let us: the user needs mon 'profile rbd' osd 'profile rbd pool=POOL'";
-/// Options of an image that there is room for at first: more than librbd has.
+/// Initial room for options of an image: more than librbd has.
 const OPTIONS: c_int = 256;
-/// Owners of a lock that are asked for.
+/// Most owners of a lock that are queried.
 const OWNERS_MAX: usize = 8;
-/// Watchers of an image that there is room for at first.
+/// Initial room for watchers of an image.
 const WATCHERS: usize = 64;
 
-/// Closed when the last operation has ended.
+/// An open image, closed when the last operation has ended.
 #[derive(Debug)]
 pub(super) struct Image {
     open: Open,
-    /// As people write it.
+    /// Name for people.
     name: String,
     read_only: bool,
-    /// It was said what is wrong.
+    /// True once an error of the image was logged.
     is_told: AtomicBool,
-    /// Another client has taken it, and the cluster refuses everything of ours.
+    /// True once another client has taken it, and the cluster refuses all operations of this one.
     is_lost: AtomicBool,
-    /// What was submitted to an image that several targets reach.
+    /// Operations in flight of an image that several targets reach.
     under_way: Option<UnderWay>,
-    /// Nobody has used it, and it is to be as before: without it.
+    /// True if the image was created for an opening that is not used: it is removed when it is closed.
     is_to_go: AtomicBool,
 }
 
-/// What is closed.
+/// Handles to be closed.
 #[derive(Debug)]
 struct Open {
-    /// `None`: it was given to the thread that closes.
+    /// Pool; `None` once the closing thread has it.
     pool: Option<Arc<Pool>>,
     rbd: &'static Rbd,
     image: Handle,
     watch: Mutex<Option<Watch>>,
 }
 
-/// What librbd calls when the image has changed.
+/// Callback of librbd for a changed image.
 #[derive(Debug)]
 struct Watch {
     handle: u64,
-    /// Freed when librbd does not call any more.
+    /// Freed when librbd does not call it any more.
     watcher: *mut Weak<SizeWatcher>,
 }
 
-// SAFETY: librbd serialises what its handles are used for; the pointer in `watch` is only freed, once.
+// SAFETY: librbd serialises all uses of its handles; the pointer in `watch` is only freed, once.
 unsafe impl Send for Open {}
 // SAFETY: as above.
 unsafe impl Sync for Open {}
 
 impl Image {
-    /// Opens it. Who is to write it has to [lock](Image::lock) it. Waits for that.
+    /// Opens it. A writer has to [lock](Image::lock) it. Blocks the thread.
     pub(super) fn open(pool: Pool, spec: &RbdImage, read_only: bool) -> Result<Image, Failure> {
         let (rbd, name): (&'static Rbd, _) = (&pool.ceph().rbd, c_text(&spec.image)?);
         let snapshot = spec.snapshot.as_deref().map(c_text).transpose()?;
@@ -112,9 +112,9 @@ impl Image {
         Ok(image)
     }
 
-    /// Image and pool may have configurations of their own, which say more than ours. With a cache what was answered
-    /// would be lost in a crash, and hosts were told that there is none. Who has the image alone gets it from an owner
-    /// that is gone by librbd, which has to fence that one.
+    /// Checks the options of image and pool, which have precedence over ours. With a cache, completed writes would be
+    /// lost in a crash, though hosts were told that there is none. A single owner gets the image from a dead owner by
+    /// librbd, which has to fence that one.
     fn check_configuration(&self) -> Result<(), Failure> {
         let is_alone = !self.read_only && self.under_way.is_none();
         for (option, value, source) in self.configuration()? {
@@ -142,13 +142,13 @@ impl Image {
         Ok(())
     }
 
-    /// Options in force: name, value, and who says so.
+    /// Returns the options in force: name, value, and source.
     fn configuration(&self) -> Result<Vec<(String, String, c_int)>, Failure> {
         let (rbd, mut count) = (self.rbd(), OPTIONS);
         let mut options = Vec::new();
         loop {
             options.resize(count as usize, ConfigOption::default());
-            // SAFETY: the image is open, and there is room for so many.
+            // SAFETY: the image is open, and there is room for that many.
             let result = unsafe {
                 (rbd.rbd_config_image_list)(self.handle(), options.as_mut_ptr(), &mut count)
             };
@@ -157,18 +157,18 @@ impl Image {
                 _ => break check(result, "read its configuration")?,
             }
         }
-        // SAFETY: they are texts that were made for us.
+        // SAFETY: librbd has made the texts for us.
         let text =
             |text: *mut c_char| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
         options.truncate(count as usize);
         let read =
             options.iter().map(|one| (text(one.name), text(one.value), one.source)).collect();
-        // SAFETY: as many as it has made.
+        // SAFETY: as many as librbd has made.
         unsafe { (rbd.rbd_config_image_list_cleanup)(options.as_mut_ptr(), count) };
         Ok(read)
     }
 
-    /// Makes it, if it is not there.
+    /// Creates it, if it does not exist. True if it was created.
     pub(super) fn create(pool: &Pool, name: &str, bytes: u64) -> Result<bool, Failure> {
         let (rbd, name) = (&pool.ceph().rbd, c_text(name)?);
         let mut options = null_mut();
@@ -176,7 +176,7 @@ impl Image {
         unsafe { (rbd.rbd_image_options_create)(&mut options) };
         // SAFETY: the pool is open, the name ends with NUL, the options were just made.
         let result = unsafe { (rbd.rbd_create4)(pool.io(), name.as_ptr(), bytes, options) };
-        // SAFETY: nobody uses them any more.
+        // SAFETY: the options have no other user any more.
         unsafe { (rbd.rbd_image_options_destroy)(options) };
         match -result {
             libc::EEXIST => Ok(false),
@@ -185,7 +185,7 @@ impl Image {
         }
     }
 
-    /// Nobody has used it, and it was not there before: it is removed when it is closed.
+    /// Marks a new image that is not used: it is removed when it is closed.
     pub(super) fn let_go(&self) {
         self.is_to_go.store(true, Ordering::Relaxed);
     }
@@ -214,18 +214,18 @@ impl Image {
         self.under_way.as_ref()
     }
 
-    /// Whether another client has taken it.
+    /// True if another client has taken it.
     pub(super) fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// Another client has taken it.
+    /// Records that another client has taken it.
     pub(super) fn set_lost(&self) {
         self.is_lost.store(true, Ordering::Relaxed);
         self.pool().is_refused();
     }
 
-    /// Nobody else may write it from now on: another client would see that the lock is held, and wait or fail.
+    /// Takes the exclusive lock: another client that wants to write sees it, and waits or fails.
     pub(super) fn lock(&self) -> Result<(), Failure> {
         if self.features()? & FEATURE_EXCLUSIVE_LOCK == 0 {
             warn!(image = %self.name, "has no exclusive lock, so that nothing keeps others from writing it: \
@@ -243,8 +243,8 @@ impl Image {
         }
     }
 
-    /// Takes the lock away from `owner`. When this returns the cluster refuses everything of that client, what is on
-    /// its way as well.
+    /// Takes the lock away from `owner`. When this returns the cluster refuses all operations of that client, including
+    /// those in flight.
     pub(super) fn break_lock(&self, owner: &str) -> Result<(), Failure> {
         self.pool().fence(owner)?;
         let owner = c_text(owner)?;
@@ -252,15 +252,14 @@ impl Image {
         let result =
             unsafe { (self.rbd().rbd_lock_break)(self.handle(), EXCLUSIVE, owner.as_ptr()) };
         match -result {
-            // It has gone itself.
+            // The owner has released it itself.
             libc::ENOENT => Ok(()),
             _ => check(result, "break its lock"),
         }
     }
 
-    /// Has the image work without an object map. By that map an owner that was fenced, but does not know it, would
-    /// answer reads of what was never written when it looked with zeroes, and Write Zeroes there with success, without
-    /// asking the cluster.
+    /// Disables the object map. By that map a fenced owner that does not know it would answer without the cluster:
+    /// reads of parts that were unwritten at its last check with zeroes, and Write Zeroes there with success.
     pub(super) fn drop_object_map(&self) -> Result<(), Failure> {
         let there = self.features()? & FEATURES_OBJECT_MAP;
         if there == 0 {
@@ -268,12 +267,12 @@ impl Image {
         }
         warn!(image = %self.name, "its features object-map and fast-diff are switched off: what several targets reach \
             must not be answered from a map");
-        // SAFETY: the image is open, and the lock is ours.
+        // SAFETY: the image is open, and we have the lock.
         let result = unsafe { (self.rbd().rbd_update_features)(self.handle(), there, 0) };
         check(result, "switch its object map off")
     }
 
-    /// An image that several targets reach has to have a lock.
+    /// Checks that the image can have a lock, which an image for several targets needs.
     pub(super) fn check_lockable(&self) -> Result<(), Failure> {
         match self.features()? & FEATURE_EXCLUSIVE_LOCK {
             0 => Err(Failure::text(format!(
@@ -284,7 +283,7 @@ impl Image {
         }
     }
 
-    /// Others may write it from now on.
+    /// Releases the lock: others may write it from now on.
     pub(super) fn unlock(&self) -> Result<(), Failure> {
         if self.read_only || self.features()? & FEATURE_EXCLUSIVE_LOCK == 0 {
             return Ok(());
@@ -293,11 +292,11 @@ impl Image {
         check(unsafe { (self.rbd().rbd_lock_release)(self.handle()) }, "give its lock up")
     }
 
-    /// Who has its lock.
+    /// Returns the owner of its lock.
     pub(super) fn owner(&self) -> Result<Option<String>, Failure> {
         let (mut mode, mut owners, mut count) = (0, [null_mut::<c_char>(); OWNERS_MAX], OWNERS_MAX);
         let rbd = self.rbd();
-        // SAFETY: the image is open, and there is room for so many.
+        // SAFETY: the image is open, and there is room for that many.
         let result = unsafe {
             (rbd.rbd_lock_get_owners)(self.handle(), &mut mode, owners.as_mut_ptr(), &mut count)
         };
@@ -306,21 +305,21 @@ impl Image {
             _ => check(result, "ask who has its lock")?,
         }
         let first = owners.first().filter(|owner| count > 0 && !owner.is_null());
-        // SAFETY: it is a text that was made for us.
+        // SAFETY: librbd has made the text for us.
         let name =
             first.map(|&owner| unsafe { CStr::from_ptr(owner) }.to_string_lossy().into_owned());
-        // SAFETY: as many as it has made.
+        // SAFETY: as many as librbd has made.
         unsafe { (rbd.rbd_lock_get_owners_cleanup)(owners.as_mut_ptr(), count) };
         Ok(name)
     }
 
-    /// Whether the client at `address` has it open, as far as it was heard of within half a minute.
+    /// True if the client at `address` has it open, according to its watch of the last half minute.
     pub(super) fn is_watched_by(&self, address: &str) -> Result<bool, Failure> {
         let (rbd, mut count) = (self.rbd(), WATCHERS);
         let mut watchers = Vec::new();
         loop {
             watchers.resize_with(count, ImageWatcher::default);
-            // SAFETY: the image is open, and there is room for so many.
+            // SAFETY: the image is open, and there is room for that many.
             let result = unsafe {
                 (rbd.rbd_watchers_list)(self.handle(), watchers.as_mut_ptr(), &mut count)
             };
@@ -330,11 +329,11 @@ impl Image {
             }
         }
         let is_it = |watcher: &ImageWatcher| {
-            // SAFETY: it is a text that was made for us.
+            // SAFETY: librbd has made the text for us.
             unsafe { CStr::from_ptr(watcher.address) }.to_bytes() == address.as_bytes()
         };
         let is_there = watchers.iter().take(count).any(is_it);
-        // SAFETY: as many as it has made.
+        // SAFETY: as many as librbd has made.
         unsafe { (rbd.rbd_watchers_list_cleanup)(watchers.as_mut_ptr(), count) };
         Ok(is_there)
     }
@@ -349,12 +348,12 @@ impl Image {
         check(unsafe { read(self.handle(), &mut number) }, what).map(|()| number)
     }
 
-    /// In octets. Waits, if others have changed it.
+    /// Returns the size in bytes. Blocks the thread, if others have changed it.
     pub(super) fn bytes(&self) -> Result<u64, Failure> {
         self.number(self.rbd().rbd_get_size, "read its size")
     }
 
-    /// Gives it more octets. Waits.
+    /// Grows it to `bytes`. Blocks the thread.
     pub(super) fn grow(&self, bytes: u64) -> Result<(), Failure> {
         // SAFETY: the image is open.
         check(unsafe { (self.rbd().rbd_resize)(self.handle(), bytes) }, "make it larger")
@@ -364,41 +363,41 @@ impl Image {
         self.number(self.rbd().rbd_get_features, "read its features")
     }
 
-    /// What lies in one object, or in one part of one if it is striped.
+    /// Returns the bytes in one object, or in one part of one if it is striped.
     pub(super) fn stripe_bytes(&self) -> Result<u64, Failure> {
         self.number(self.rbd().rbd_get_stripe_unit, "read its layout")
     }
 
-    /// Whether it lies in its objects one behind the other.
+    /// True if it lies in its objects in order, without striping.
     pub(super) fn has_plain_layout(&self) -> bool {
         let count = self.number(self.rbd().rbd_get_stripe_count, "read its layout");
         count.is_ok_and(|count| count == 1)
     }
 
-    /// A number that no other image of any cluster has.
+    /// Returns a number that is unique among the images of all clusters.
     pub(super) fn identity(&self, snapshot: Option<&str>) -> Result<u128, Failure> {
         let (cluster, pool) = self.pool().identity()?;
         let place = format!("{cluster} {pool} {}", self.id()?);
         Ok(digest(&[b"rbd\0", place.as_bytes(), b"@", snapshot.unwrap_or_default().as_bytes()]))
     }
 
-    /// What tells it from others of its pool, whatever they are called.
+    /// Returns its identifier in the pool, independent of its name.
     pub(super) fn id(&self) -> Result<String, Failure> {
         let mut octets = [0; ID_BYTES];
-        // SAFETY: the image is open, and at most that many octets are written.
+        // SAFETY: the image is open, and at most that many bytes are written.
         let result = unsafe {
             (self.rbd().rbd_get_id)(self.handle(), octets.as_mut_ptr().cast(), octets.len())
         };
         check(result, "identify it").map(|()| text(&octets))
     }
 
-    /// Everything that was answered is on stable storage. Waits for that.
+    /// Writes all completed data to stable storage. Blocks the thread.
     pub(super) fn flush(&self) -> Result<(), Failure> {
         // SAFETY: the image is open.
         check(unsafe { (self.rbd().rbd_flush)(self.handle()) }, "flush it")
     }
 
-    /// Has `watcher` called when its header has changed: perhaps its size. Once.
+    /// Calls `watcher` when its header has changed, perhaps its size. To be called once.
     pub(super) fn watch(&self, watcher: Weak<SizeWatcher>) -> Result<(), Failure> {
         let mut watch = self.open.watch.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut handle, watcher) = (0, Box::into_raw(Box::new(watcher)));
@@ -414,10 +413,11 @@ impl Image {
         Ok(())
     }
 
-    /// What hosts are told of an error.
+    /// Converts an error to the status for hosts.
     pub(super) fn status(&self, errno: c_int, op: &Op) -> Status {
         match errno {
-            // Another client has taken it over, and the cluster refuses everything of ours: another target may serve.
+            // Another client has taken it over, and the cluster refuses all operations of this one: another target may
+            // serve.
             libc::ESHUTDOWN => {
                 self.tell_once("another client has taken it over: the cluster has blocklisted us");
                 self.set_lost();
@@ -441,7 +441,7 @@ impl Image {
             _ => {
                 let why = std::io::Error::from_raw_os_error(errno);
                 error!(image = %self.name, ?op, "{why}");
-                // Whether a write was done is not known, so it must not be tried elsewhere.
+                // The result of a write is unknown, so hosts must not retry it on other paths.
                 match op.changes() {
                     true => Status::WRITE_FAULT.dnr(),
                     false => Status::UNRECOVERED_READ_ERROR.dnr(),
@@ -458,7 +458,7 @@ impl Image {
 }
 
 impl Drop for Image {
-    /// Gives the lock back. That waits, and may be on librbd's own thread: so another one does it.
+    /// Releases the lock. That blocks, and this may be librbd's own thread: so another one does it.
     fn drop(&mut self) {
         let pool = self.open.pool.take();
         let watch = self.open.watch.get_mut().unwrap_or_else(PoisonError::into_inner).take();
@@ -481,12 +481,12 @@ impl Open {
     fn close(self, name: &str, is_to_go: bool) {
         let Open { pool, rbd, image, watch } = self;
         if let Some(Watch { handle, watcher }) = watch.into_inner().ok().flatten() {
-            // SAFETY: the image is open, the handle is one that it has given.
+            // SAFETY: the image is open, and has returned the handle.
             unsafe { (rbd.rbd_update_unwatch)(image, handle) };
-            // SAFETY: librbd calls it no more.
+            // SAFETY: librbd does not call it any more.
             drop(unsafe { Box::from_raw(watcher) });
         }
-        // SAFETY: the image is open, and nothing uses it after this.
+        // SAFETY: the image is open, and not used after this.
         unsafe { (rbd.rbd_close)(image) };
         let Some(pool) = pool.filter(|_| is_to_go) else { return };
         let short = name.rsplit('/').next().unwrap_or_default();
@@ -500,9 +500,9 @@ impl Open {
     }
 }
 
-/// Called by librbd, on one of its threads, when an image's header has changed.
+/// Handles a change of an image's header; librbd calls this on one of its threads.
 unsafe extern "C" fn changed(watcher: *mut c_void) {
-    // SAFETY: it is what `watch` has given, and is there until the watch has ended.
+    // SAFETY: `watch` has passed the pointer, which is valid until the watch has ended.
     let watcher = unsafe { &*watcher.cast::<Weak<SizeWatcher>>() };
     if let Some(watcher) = watcher.upgrade() {
         watcher();

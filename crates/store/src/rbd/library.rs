@@ -4,18 +4,18 @@ use libloading::Library as Loaded;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::LazyLock;
 
-/// `rados_t`, `rados_ioctx_t`, `rbd_image_t`, `rbd_completion_t` and options: what they point to is the library's.
+/// `rados_t`, `rados_ioctx_t`, `rbd_image_t`, `rbd_completion_t` and options: pointers to the library's data.
 pub(super) type Handle = *mut c_void;
-/// What librbd calls when an operation has ended.
+/// Callback of librbd for an operation that has ended.
 pub(super) type OnEnd = unsafe extern "C" fn(Handle, *mut c_void);
-/// What librbd calls when an image's header has changed.
+/// Callback of librbd for a changed header of an image.
 pub(super) type OnUpdate = unsafe extern "C" fn(*mut c_void);
 
-/// What librbd calls for each extent: where it begins, how long it is, whether it is there.
+/// Callback of librbd for each extent: its offset, its length, its existence.
 pub(super) type OnExtent = unsafe extern "C" fn(u64, usize, c_int, *mut c_void) -> c_int;
-/// What librados calls when something is said at an object that is watched.
+/// Callback of librados for a notification of a watched object.
 pub(super) type OnNotify = unsafe extern "C" fn(*mut c_void, u64, u64, u64, *mut c_void, usize);
-/// What librados calls when it cannot watch any more.
+/// Callback of librados for the loss of a watch.
 pub(super) type OnLoss = unsafe extern "C" fn(*mut c_void, u64, c_int);
 /// A text of librados, which is not changed.
 pub(super) type Text = *const c_char;
@@ -80,7 +80,7 @@ pub(super) const FROM_POOL: c_int = 1;
 /// `RBD_CONFIG_SOURCE_IMAGE`
 pub(super) const FROM_IMAGE: c_int = 2;
 
-/// Declares functions by their C names and looks all of them up.
+/// Declares functions by their C names and resolves all of them.
 macro_rules! functions {
     ($library:ident: $($name:ident($($argument:ty),*) -> $result:ty;)*) => {
         /// Functions of one library, as its header declares them.
@@ -91,8 +91,8 @@ macro_rules! functions {
 
         impl $library {
             fn load(name: &str) -> Result<Self, libloading::Error> {
-                // SAFETY: what the library does when it is loaded is what every program that is linked to it has done.
-                // It is never unloaded: its threads would go on without its code.
+                // SAFETY: the library's initialisation is the same as in every program that is linked to it. It is
+                // never unloaded: its threads would continue without its code.
                 let loaded = std::mem::ManuallyDrop::new(unsafe { Loaded::new(name) }?);
                 $(
                     // SAFETY: the type is that of the header, which is the same for all versions with this name.
@@ -189,7 +189,7 @@ functions! { Rbd:
     rbd_flush(Handle) -> c_int;
 }
 
-/// Both.
+/// The functions of both libraries.
 #[derive(Debug)]
 pub(super) struct Ceph {
     pub(super) rados: Rados,
@@ -206,12 +206,12 @@ static CEPH: LazyLock<Result<Ceph, String>> = LazyLock::new(|| {
     Ok(Ceph { rados, rbd })
 });
 
-/// The libraries, or why they cannot be had.
+/// Returns the libraries, or the reason why they are missing.
 pub(super) fn ceph() -> Result<&'static Ceph, &'static str> {
     CEPH.as_ref().map_err(String::as_str)
 }
 
-/// A NUL-terminated text that a function has written.
+/// Reads a NUL-terminated text that a function has written.
 pub(super) fn text(octets: &[u8]) -> String {
     CStr::from_bytes_until_nul(octets)
         .map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned())

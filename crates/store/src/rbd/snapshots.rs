@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is tried first: images have few.
+/// Initial room for snapshots: images have few.
 const FEW: c_int = 32;
 
 impl Snapshots for RbdStore {
@@ -67,7 +67,7 @@ impl Snapshots for RbdStore {
                 options,
             )
         };
-        // SAFETY: nobody uses them any more.
+        // SAFETY: the options have no other user any more.
         unsafe { (rbd.rbd_image_options_destroy)(options) };
         match -result {
             libc::EEXIST => Err(SnapshotError::Exists(format!("an image {to}"))),
@@ -89,8 +89,8 @@ impl Snapshots for RbdStore {
     }
 }
 
-/// Rolls an image back that has no user. New commands are refused from the begin on, so a user that comes after the last
-/// `check` changes nothing; `flush` ends earlier commands, which takes a while.
+/// Rolls back an image without users. New commands are refused from the start, so a user that comes after the last
+/// `check` changes nothing. `flush` ends earlier commands, which takes a while.
 fn without_users(
     is_resting: &AtomicBool,
     check: &dyn Fn() -> Result<(), SnapshotError>,
@@ -105,24 +105,24 @@ fn without_users(
 
 type Info = (u64, u64, String);
 
-/// Number, octets and name of each.
+/// Returns number, bytes and name of each snapshot.
 fn infos(image: &Image) -> Result<Vec<Info>, SnapshotError> {
     let (rbd, mut room) = (image.rbd(), FEW);
     loop {
         let mut infos = vec![SnapInfo::default(); room as usize];
-        // SAFETY: the image is open, and there is room for so many.
+        // SAFETY: the image is open, and there is room for that many.
         let count = unsafe { (rbd.rbd_snap_list)(image.handle(), infos.as_mut_ptr(), &mut room) };
         if count == -libc::ERANGE {
             continue;
         }
         outcome(count.min(0), "")?;
         let read = |info: &SnapInfo| {
-            // SAFETY: it is a text that was made for us.
+            // SAFETY: librbd has made the text for us.
             let name = unsafe { CStr::from_ptr(info.name) }.to_string_lossy().into_owned();
             (info.id, info.size, name)
         };
         let read = infos.iter().take(count as usize).map(read).collect();
-        // SAFETY: it is what was given to us. There is nothing to free where there is none.
+        // SAFETY: librbd has filled the array. An empty one needs no cleanup.
         unsafe { (rbd.rbd_snap_list_end)(infos.as_mut_ptr()) };
         return Ok(read);
     }
@@ -171,7 +171,7 @@ fn outcome(result: c_int, name: &str) -> Result<(), SnapshotError> {
     }
 }
 
-/// An image of the same cluster: `[POOL/[NAMESPACE/]]IMAGE`.
+/// Parses the name of an image of the same cluster: `[POOL/[NAMESPACE/]]IMAGE`.
 fn place(beside: &RbdImage, to: &str) -> Result<RbdImage, SnapshotError> {
     let parts: Vec<&str> = to.split('/').collect();
     let is_whole = parts.iter().all(|part| !part.is_empty() && !part.contains('@'));
@@ -205,7 +205,7 @@ mod tests {
         for (users_at, flushed, expected_steps, expected) in [
             (None, Ok(()), vec!["check", "flush", "check", "roll back"], Ok(())),
             (Some(1), Ok(()), vec!["check"], Err(refusal())),
-            // A host that has come while earlier commands ended.
+            // A host that has connected while earlier commands ended.
             (Some(2), Ok(()), vec!["check", "flush", "check"], Err(refusal())),
             (None, Err(failure()), vec!["check", "flush"], Err(failure())),
         ] {

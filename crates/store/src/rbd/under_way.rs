@@ -1,32 +1,32 @@
-//! What was submitted to an image that several targets reach. librbd gives nothing up: without a way to the cluster its
-//! answers come when there is one again. So what is under way is answered here when the target has to say that it cannot
-//! serve, and librbd's answer is for nobody.
+//! Operations in flight at an image that several targets reach. librbd never fails them: without a path to the cluster
+//! they complete when there is one again. So they are completed here when the target has to report that it cannot
+//! serve, and librbd's later completion is dropped.
 //!
-//! A write that was answered so may still be done, if nobody takes the image over. Whoever tries it again here has it
-//! done after that, since a client's operations on an object are done in order; whoever tries it elsewhere finds that
-//! this client is fenced.
+//! A write completed in that way may still be done, if no target takes the image over. A retry here is done after it,
+//! since a client's operations on an object are done in order. A retry at another target finds that this client is
+//! fenced.
 
 use crate::{Completion, Completions, Token};
 use roadtrain_system::slab::Slab;
 use roadtrain_wire::status::Status;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// All of it.
+/// All operations in flight.
 #[derive(Debug, Default)]
 pub(super) struct UnderWay(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Nothing new is taken.
+    /// True while new operations are refused.
     is_closed: bool,
     asked: Slab<(Token, Completions)>,
 }
 
-/// Where one operation is noted.
+/// Key of one operation in flight.
 pub(super) type Ticket = (u32, u32);
 
 impl UnderWay {
-    /// Notes an operation that begins. `None`: it must not.
+    /// Adds an operation that starts. Returns `None` if it must not start.
     pub(super) fn enter(&self, token: Token, completions: &Completions) -> Option<Ticket> {
         let State { is_closed, asked } = &mut *self.lock();
         if *is_closed {
@@ -36,13 +36,13 @@ impl UnderWay {
         Some((index, asked.generation(index)))
     }
 
-    /// One has ended: whether its answer is still waited for.
+    /// Removes an operation that has ended. True if its completion is still pending.
     pub(super) fn leave(&self, (index, generation): Ticket) -> bool {
         let State { asked, .. } = &mut *self.lock();
         asked.is_current(index, generation) && asked.take(index).is_some()
     }
 
-    /// Takes nothing more, and answers all that is under way.
+    /// Refuses further operations, and completes all those in flight.
     pub(super) fn close(&self) {
         let State { is_closed, asked } = &mut *self.lock();
         *is_closed = true;
@@ -52,7 +52,7 @@ impl UnderWay {
         }
     }
 
-    /// Takes what comes.
+    /// Accepts operations again.
     pub(super) fn open(&self) {
         self.lock().is_closed = false;
     }
@@ -82,7 +82,7 @@ mod tests {
         under_way.close();
         assert!(!under_way.leave(two) && ticket(3).is_none());
         under_way.open();
-        // Another one in the same place.
+        // Another one in the same slot.
         let three = ticket(3).unwrap();
         assert!(!under_way.leave(two) && !under_way.leave(one));
         assert!(under_way.leave(three) && !under_way.leave(three));

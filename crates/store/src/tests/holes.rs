@@ -1,4 +1,4 @@
-//! What is allocated of real files.
+//! Allocated parts of real files.
 
 use super::*;
 use roadtrain_system::ring::UserData;
@@ -6,7 +6,7 @@ use roadtrain_wire::lba_status::{condition, list_bytes, parse_list};
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, channel};
 
-/// A store, and where its answers come.
+/// A store with the receiver of its completions.
 struct Looker {
     store: Arc<dyn Store>,
     ring: Ring,
@@ -44,7 +44,7 @@ impl Looker {
         self.run(Op::Write { offset, fua: false }, Some(filled(len, 7)));
     }
 
-    /// Octets that are allocated from `offset` on: from, to. And why the list ends.
+    /// Returns the allocated ranges in bytes from `offset` on (from, to), and the condition at the end of the list.
     fn look(&mut self, offset: u64, len: u64, room: usize) -> (Vec<(u64, u64)>, u8) {
         let range = ByteRange { offset, len };
         let list = self.run(Op::LookUp { range }, Some(filled(list_bytes(room) as u64, 0xee)));
@@ -65,7 +65,7 @@ impl Looker {
     }
 }
 
-/// Whether the file system of a folder tells holes of 64 KiB, and makes them.
+/// True if the file system of a folder makes holes of 64 KiB, and reports them.
 fn tells_holes(folder: &Path) -> bool {
     let file = std::fs::File::create(folder.join("probe")).unwrap();
     file.set_len(MIB).unwrap();
@@ -85,7 +85,7 @@ fn what_was_written_is_allocated_and_what_was_discarded_is_not() {
         let mut disk = Looker::new(&file(path, Some(16 * MIB), lba_bytes));
         assert!(disk.store.tells_allocation());
         assert_eq!(disk.allocated(0, 16 * MIB), []);
-        // Not one is on stable storage, and the page cache may have some.
+        // None of them is on stable storage, and the page cache may have some.
         disk.write(MIB, 64 * KIB);
         disk.write(16 * MIB - 64 * KIB, 64 * KIB);
         disk.write(4 * MIB, 256 * KIB);
@@ -102,7 +102,7 @@ fn what_was_written_is_allocated_and_what_was_discarded_is_not() {
         disk.run(Op::Discard { range }, None);
         let split = [(4 * MIB, 4 * MIB + 64 * KIB), (4 * MIB + 128 * KIB, 4 * MIB + 256 * KIB)];
         assert_eq!(disk.allocated(4 * MIB, MIB), split);
-        // Zeroes that are kept have their space.
+        // Zeroes that are kept occupy space.
         let range = ByteRange { offset: 8 * MIB, len: 64 * KIB };
         disk.run(Op::WriteZeroes { range, deallocate: true }, None);
         assert_eq!(disk.allocated(8 * MIB, MIB), []);

@@ -92,7 +92,7 @@ fn steps(lba: u64) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step(lba), 1..40)
 }
 
-/// Memory-backed files, where there are some.
+/// Returns a memory-backed folder, if there is one.
 fn tmpfs() -> Option<&'static Path> {
     let path = Path::new("/dev/shm");
     let usable = tempfile::tempdir_in(path).is_ok();

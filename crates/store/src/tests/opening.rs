@@ -1,4 +1,4 @@
-//! Opening, creating, locking, resizing, and what people are told when that fails.
+//! Opening, creating, locking, resizing, and their error messages.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -115,7 +115,7 @@ fn a_file_has_one_writer_or_many_readers() {
     assert!(message(&spec).contains("already in use"));
 }
 
-/// A write that the kernel has refers to what was open when it was asked for, also when the process is gone.
+/// A write in the kernel refers to the file that was open when it was submitted, also when the process is gone.
 #[test]
 fn a_file_is_locked_until_the_last_write_has_ended() {
     let dir = tempfile::tempdir().unwrap();
@@ -144,7 +144,7 @@ fn permission_is_told() {
     open(&read_only(file(&path, None, 512))).unwrap();
 }
 
-/// The size that others have given it.
+/// Applies the size that others have given it.
 fn refresh(store: &dyn Store) -> Geometry {
     let resize = store.plan(None).unwrap();
     store.switch(&resize);

@@ -1,4 +1,4 @@
-//! What only root can arrange: block devices and full disks. Skipped, saying so, for others.
+//! Tests that need root: block devices and full disks. Reported as skipped for other users.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -33,7 +33,7 @@ impl Drop for Loop {
     }
 }
 
-/// A backing file of `size`, and its device if the system lets us have one.
+/// Makes a backing file of `size`, and its device if the system allows one.
 fn loop_device(test: &str, size: u64, sector_bytes: u32) -> Option<(tempfile::TempDir, Loop)> {
     let dir = tempfile::tempdir().unwrap();
     let backing = dir.path().join("backing");
@@ -94,7 +94,7 @@ fn a_block_device_has_one_writer() {
     assert!(store.resize(2 * MIB).unwrap_err().to_string().contains("cannot be resized"));
 }
 
-/// One way to the blocks excludes the other.
+/// Access by file and by loop device exclude each other.
 #[test]
 fn a_file_is_not_written_through_a_loop_device_too() {
     let name = "a_file_is_not_written_through_a_loop_device_too";
@@ -122,8 +122,7 @@ fn block_sizes_must_fit_the_device() {
     assert!(error.contains("use the kind for block devices"), "{error}");
 }
 
-/// Runs `test` in a thread of its own with a mount namespace of its own, where `dir` is a tmpfs of
-/// `size`.
+/// Runs `test` in a thread of its own with a mount namespace of its own, where `dir` is a tmpfs of `size`.
 fn with_small_tmpfs(name: &'static str, size: u64, test: impl FnOnce(&Path) + Send + 'static) {
     let run = move || {
         let dir = tempfile::tempdir().unwrap();

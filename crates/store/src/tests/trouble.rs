@@ -1,10 +1,10 @@
-//! Short transfers, interruptions, missing abilities: nothing is lost, and every request ends.
+//! Short transfers, interruptions, missing features: nothing is lost, and every request ends.
 
 use super::*;
 use crate::disk::{Allocate, DiskTask, Progress};
 use roadtrain_system::ring::UserData;
 
-/// A file of 64 KiB whose every 512 bytes differ.
+/// Makes a file of 64 KiB whose every 512 bytes differ.
 fn striped(dir: &Path) -> (DiskStore, Vec<u8>) {
     let path = dir.join("disk");
     let content: Vec<u8> = (0..64 * KIB).map(|i| (i / 512 + 1) as u8).collect();
@@ -12,7 +12,7 @@ fn striped(dir: &Path) -> (DiskStore, Vec<u8>) {
     (open_disk(&file(path, None, 512)), content)
 }
 
-/// Ends as an operation of its own, so that tests can say what the kernel answers.
+/// Starts a task as an operation of its own, so that tests can set the kernel's results.
 fn start(harness: &mut Harness, store: &DiskStore, (op, buffer): Work) -> (DiskTask, Progress) {
     let mut task = DiskTask::new(store.disk.clone(), op, buffer);
     let progress = task.start(&mut harness.ring, 1);
@@ -45,7 +45,7 @@ fn short_transfers_are_continued() {
     let dir = tempfile::tempdir().unwrap();
     let (store, content) = striped(dir.path());
     let mut harness = Harness::new();
-    // What the kernel says is cut down to amounts that direct I/O can and cannot continue from.
+    // Results are cut down to lengths from which direct I/O can and cannot continue.
     for amounts in [[4096, 512], [1000, 1], [1, 16000]] {
         let read = (Op::Read { offset: 1024 }, Some(filled(32 * KIB, 0)));
         let (mut task, mut progress) = start(&mut harness, &store, read);
@@ -86,7 +86,8 @@ fn short_writes_and_comparisons_are_continued() {
     finish(&mut harness, &mut task, progress).unwrap();
 }
 
-/// The system tells each descriptor once of what it could not write: a write by the one that is flushed must not be told.
+/// The system reports a failed write-back once to each descriptor: a write must not consume the report of the flushed
+/// one.
 #[test]
 fn a_forced_write_takes_no_report_away_from_a_flush() {
     let dir = tempfile::tempdir().unwrap();
@@ -239,7 +240,7 @@ fn a_compare_without_a_buffer_is_refused() {
     assert!(Harness::new().run(&store, compare).0.unwrap_err().is(Status::INTERNAL_ERROR));
 }
 
-/// The kernel has it, and gives it up: a pipe into which nobody writes.
+/// A step in the kernel that it can abort: a read from a pipe without data.
 #[test]
 fn what_the_kernel_has_can_be_cancelled() {
     let dir = tempfile::tempdir().unwrap();

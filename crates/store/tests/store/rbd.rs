@@ -18,7 +18,7 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/ceph/clus
 const SIZE: u64 = 1 << 20;
 const LONG: Duration = Duration::from_secs(60);
 
-/// The folder of a running cluster with an empty pool `rbd`.
+/// Folder of a running cluster with an empty pool `rbd`.
 struct Cluster(PathBuf);
 
 impl Cluster {
@@ -49,8 +49,8 @@ impl Cluster {
     }
 }
 
-/// Ends the process without the end of Ceph's libraries, which takes away what their threads still use; as
-/// [`roadtrain_store::end_process`] does, but after the test's result was printed.
+/// Ends the process without the cleanup of Ceph's libraries, which frees data that their threads still use; like
+/// [`roadtrain_store::end_process`], but after the test's result was printed.
 impl Drop for Cluster {
     fn drop(&mut self) {
         extern "C" fn leave(status: c_int, _: *mut c_void) {
@@ -60,7 +60,7 @@ impl Drop for Cluster {
         unsafe extern "C" {
             fn on_exit(run: extern "C" fn(c_int, *mut c_void), with: *mut c_void) -> c_int;
         }
-        // SAFETY: the function has no state. What is registered last, after the libraries were loaded, runs first.
+        // SAFETY: the function has no state. The last one registered, after the libraries were loaded, runs first.
         assert_eq!(unsafe { on_exit(leave, std::ptr::null_mut()) }, 0);
     }
 }
@@ -104,7 +104,7 @@ fn conform(cluster: &Cluster, shared: bool) {
     });
 }
 
-/// Of a shared image: who has it, who looks at it, and what becomes of it.
+/// Covers the changes of ownership of a shared image.
 fn changes_hands(cluster: &Cluster) {
     let image = || RbdImage { create: Some(SIZE), shared: true, ..cluster.image("hands") };
     let spec = || StoreSpec { kind: StoreKind::Rbd(image()), lba_bytes: 4096, read_only: false };
@@ -118,7 +118,7 @@ fn changes_hands(cluster: &Cluster) {
     assert_eq!(second.custody(), Custody::Theirs);
     assert_eq!(second.identity().unwrap(), first.identity().unwrap());
     let owner = owner_of(cluster, "rbd/hands");
-    // What they say does not matter.
+    // The commands' output does not matter.
     let said = [["rbd_blocklist_on_break_lock", "false"], ["rbd_blocklist_expire_seconds", "60"]];
     for [name, value] in said {
         cluster.rbd(&["config", "image", "set", "rbd/hands", name, value]);
@@ -128,11 +128,11 @@ fn changes_hands(cluster: &Cluster) {
     becomes(&*first, Custody::Lost);
     is_fenced_for_long(cluster, &owner);
     let third = opened(image(), false).unwrap();
-    // It has nothing to give up any more, and does not take it away from the new one.
+    // It does not own the image any more, and does not take it away from the new owner.
     first.give_up();
     drop(first);
     assert_eq!(third.custody(), Custody::Ours);
-    // Whoever has had it taken away goes on looking, and leaves the next owner alone.
+    // A previous owner continues to check, and leaves the next owner alone.
     becomes(&*second, Custody::Theirs);
     assert_eq!(third.custody(), Custody::Ours);
     second.seize().unwrap();
@@ -146,7 +146,7 @@ fn changes_hands(cluster: &Cluster) {
     becomes(&*fourth, Custody::Free);
 }
 
-/// The address of the client that has its lock.
+/// Returns the address of the client that has its lock.
 fn owner_of(cluster: &Cluster, image: &str) -> String {
     let end = Instant::now() + LONG;
     loop {
@@ -158,7 +158,7 @@ fn owner_of(cluster: &Cluster, image: &str) -> String {
     }
 }
 
-/// So long that nothing of it is on its way when the fence ends.
+/// Checks that the fence lasts longer than any operation in flight.
 fn is_fenced_for_long(cluster: &Cluster, address: &str) {
     let fenced = cluster.script(&["exec"], &["--", "ceph", "osd", "blocklist", "ls"]);
     let mut all = fenced.lines().filter_map(|line| line.split_once(' '));
@@ -244,7 +244,7 @@ fn says_what_is_wrong(cluster: &Cluster) {
     is_said(RbdImage { conf, ..cluster.image("2") }, "name the file with conf=FILE");
 }
 
-/// Whatever ceph.conf says. What image or pool say cannot be overruled, and is told.
+/// Options of ceph.conf do not matter. Options of image or pool cannot be overruled, and are reported.
 fn options_of_image_and_pool(cluster: &Cluster) {
     let conf = cluster.0.join("cached.conf");
     let mut text = std::fs::read_to_string(cluster.0.join("ceph.conf")).unwrap();
