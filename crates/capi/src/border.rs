@@ -1,4 +1,4 @@
-//! The border to C: pointers are checked, errors become numbers, panics stay here.
+//! The border to C: checks pointers, converts errors to numbers, and catches panics.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
@@ -6,7 +6,7 @@ use std::mem::size_of;
 use std::os::raw::{c_char, c_int};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// What a call could not do: a number of errno.h, and what a person reads.
+/// Error of a call: a number of errno.h, and a text for people.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) errno: c_int,
@@ -29,12 +29,12 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// Text of this thread's last error.
+/// Returns the text of this thread's last error.
 pub(crate) fn last_error() -> *const c_char {
     LAST.with(|last| last.borrow().as_ptr())
 }
 
-/// Does what a function of C is for.
+/// Runs a function of the C interface; returns its result, or a negative errno.
 pub(crate) fn enter(work: impl FnOnce() -> Outcome<c_int>) -> c_int {
     let refusal = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(number)) => return number,
@@ -53,26 +53,26 @@ fn null(name: &str) -> Refusal {
 /// # Safety
 /// `pointer` is NULL or points to a `T` that only this call uses.
 pub(crate) unsafe fn place<'a, T>(pointer: *mut T, name: &str) -> Outcome<&'a mut T> {
-    // SAFETY: as our caller has promised.
+    // SAFETY: guaranteed by the caller.
     unsafe { pointer.as_mut() }.ok_or_else(|| null(name))
 }
 
 /// # Safety
 /// `pointer` is NULL or points to a `T` that others only read.
 pub(crate) unsafe fn shared<'a, T>(pointer: *const T, name: &str) -> Outcome<&'a T> {
-    // SAFETY: as our caller has promised.
+    // SAFETY: guaranteed by the caller.
     unsafe { pointer.as_ref() }.ok_or_else(|| null(name))
 }
 
-/// A struct that begins with its size.
+/// Returns a struct that begins with its size.
 ///
 /// # Safety
-/// `pointer` is NULL or points to as many octets as the size says there.
+/// `pointer` is NULL or points to as many bytes as the size declares.
 pub(crate) unsafe fn sized<'a, T>(pointer: *const T, name: &str) -> Outcome<&'a T> {
     if pointer.is_null() {
         return Err(null(name));
     }
-    // SAFETY: it begins with the size.
+    // SAFETY: the struct begins with its size.
     let size = unsafe { pointer.cast::<usize>().read() };
     if size < size_of::<T>() {
         let least = size_of::<T>();
@@ -80,7 +80,7 @@ pub(crate) unsafe fn sized<'a, T>(pointer: *const T, name: &str) -> Outcome<&'a 
             "{name}.size is {size}, not {least}: set it to sizeof"
         )));
     }
-    // SAFETY: it is as large as that.
+    // SAFETY: the struct is that large.
     Ok(unsafe { &*pointer })
 }
 
@@ -90,12 +90,12 @@ pub(crate) unsafe fn slice<'a, T>(pointer: *const T, count: u32, name: &str) -> 
     match (pointer.is_null(), count) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(null(name)),
-        // SAFETY: as our caller has promised.
+        // SAFETY: guaranteed by the caller.
         (false, _) => Ok(unsafe { std::slice::from_raw_parts(pointer, count as usize) }),
     }
 }
 
-/// Room for values, which need not be there yet.
+/// Room for values, which may be uninitialised.
 pub(crate) struct Room<T> {
     start: *mut T,
     count: usize,
@@ -115,10 +115,10 @@ impl<T> Room<T> {
         self.count
     }
 
-    /// Puts a value at a place inside.
+    /// Writes a value to an index inside the room.
     pub(crate) fn put(&mut self, index: usize, value: T) {
         assert!(index < self.count, "outside");
-        // SAFETY: inside of the room.
+        // SAFETY: the index is inside the room.
         unsafe { self.start.add(index).write(value) };
     }
 }
@@ -129,7 +129,7 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Outcome<Opt
     if pointer.is_null() {
         return Ok(None);
     }
-    // SAFETY: as our caller has promised.
+    // SAFETY: guaranteed by the caller.
     let text = unsafe { CStr::from_ptr(pointer) };
     let text = text.to_str().map_err(|_| Refusal::invalid(format!("{name} is not UTF-8")))?;
     Ok(Some(text))
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     fn said() -> String {
-        // SAFETY: always a text.
+        // SAFETY: always a valid text.
         unsafe { CStr::from_ptr(last_error()) }.to_string_lossy().into_owned()
     }
 

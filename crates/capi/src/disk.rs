@@ -10,14 +10,14 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of a target, if the address says none.
+/// Default port of a target.
 const PORT: u16 = 4420;
 /// Most I/O queues of a disk.
 const LANES_MAX: u32 = 128;
 
 pub(crate) struct Disk(pub(crate) Arc<Open>);
 
-/// What rings share.
+/// Connection that rings share.
 pub(crate) struct Open {
     pub(crate) client: Client,
     pub(crate) nsid: u32,
@@ -27,7 +27,7 @@ impl Disk {
     /// # Safety
     /// The options' strings end with NUL.
     pub(crate) unsafe fn open(options: &roadtrain_options) -> Outcome<Disk> {
-        // SAFETY: as our caller has promised.
+        // SAFETY: guaranteed by the caller.
         let config = unsafe { config(options) }?;
         let client = Client::connect(config).map_err(|error| refusal(&error))?;
         let namespaces = client.view().info().namespaces;
@@ -40,7 +40,7 @@ impl Disk {
     }
 
     /// # Errors
-    /// A ring uses it.
+    /// Fails if a ring uses it.
     pub(crate) fn check_unused(&self) -> Outcome {
         match Arc::strong_count(&self.0) {
             1 => Ok(()),
@@ -63,7 +63,7 @@ impl Disk {
 
 impl Open {
     /// # Errors
-    /// It is gone.
+    /// Fails if the namespace is gone.
     pub(crate) fn namespace(&self) -> Outcome<NamespaceInfo> {
         let namespace = self.client.view().namespace(self.nsid);
         namespace.ok_or_else(|| Refusal::new(libc::ENODEV, "the namespace is gone"))
@@ -73,7 +73,7 @@ impl Open {
 /// # Safety
 /// The options' strings end with NUL.
 unsafe fn config(options: &roadtrain_options) -> Outcome<HostConfig> {
-    // SAFETY: as our caller has promised.
+    // SAFETY: guaranteed by the caller.
     let (addresses, nqn, host, cores) = unsafe {
         (
             text(options.addresses, "addresses")?,
@@ -126,7 +126,7 @@ unsafe fn config(options: &roadtrain_options) -> Outcome<HostConfig> {
     Ok(config)
 }
 
-/// `ADDRESS:PORT`, or an address alone.
+/// Parses `ADDRESS:PORT`, or an address alone.
 fn address(text: &str) -> Outcome<SocketAddr> {
     let text = text.trim();
     if let Ok(ip) = text.trim_matches(['[', ']']).parse() {

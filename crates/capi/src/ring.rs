@@ -1,4 +1,4 @@
-//! Requests on their way, and completions that nobody has reaped.
+//! Requests in flight, and completions that the program has not reaped.
 
 use crate::border::{Outcome, Refusal, Room};
 use crate::disk::{Disk, Open};
@@ -25,16 +25,16 @@ const ZERO_BLOCKS_MAX: u64 = 1 << 16;
 pub(crate) struct Ring {
     open: Arc<Open>,
     ended: Arc<Ended>,
-    /// The same, as the engine takes it.
+    /// `ended` as the engine takes it.
     completer: Arc<dyn Completer>,
     entries: u32,
-    /// Taken and not reaped.
+    /// Requests that are submitted and not reaped.
     outstanding: AtomicU32,
-    /// A call is in it.
+    /// True while a call uses the ring.
     is_used: AtomicBool,
 }
 
-/// What has ended. The event is readable while there is something.
+/// Completions of ended requests. The event is readable while there are some.
 struct Ended {
     completions: Mutex<VecDeque<roadtrain_completion>>,
     event: OwnedFd,
@@ -45,7 +45,7 @@ impl Ended {
         self.completions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what has ended, at most `most`, first come first; returns how many there were.
+    /// Takes at most `most` completions, in order of arrival; returns their number.
     fn take(&self, most: usize, mut put: impl FnMut(usize, roadtrain_completion)) -> usize {
         let mut completions = self.lock();
         let count = completions.len().min(most);
@@ -53,7 +53,7 @@ impl Ended {
             put(index, completion);
         }
         if count > 0 && completions.is_empty() {
-            // Under the lock: the next completion's signal must not be taken away with the last one's.
+            // Under the lock: reading the event must not consume the next completion's signal.
             let _ = read(&self.event, &mut [0; 8]);
         }
         count
@@ -63,18 +63,18 @@ impl Ended {
 impl Completer for Ended {
     fn complete(&self, completion: Completion) {
         let Completion { token, status, buffer, latency_ns, .. } = completion;
-        drop(buffer); // the caller's memory is its own again
+        drop(buffer); // gives the memory back to the caller
         let (result, status) = (-errno(status), u32::from(status.to_field() >> 1));
         let mut completions = self.lock();
         completions.push_back(roadtrain_completion { token, result, status, latency_ns });
         if completions.len() == 1 {
-            // Its counter cannot be full: it is read before there is another first one.
+            // The counter cannot overflow: the event is read before there is another first completion.
             let _ = write(&self.event, &1u64.to_ne_bytes());
         }
     }
 }
 
-/// A call's time in a ring.
+/// Exclusive use of a ring during a call.
 struct Turn<'a>(&'a Ring);
 
 impl Drop for Turn<'_> {
@@ -115,7 +115,7 @@ impl Ring {
     }
 
     /// # Safety
-    /// The requests' data is valid until their completions were reaped, and of reads nobody else's.
+    /// The requests' data is valid until their completions were reaped; reads have exclusive access to theirs.
     pub(crate) unsafe fn submit(&self, requests: &[roadtrain_request]) -> Outcome<c_int> {
         let _turn = self.turn()?;
         let namespace = self.open.namespace()?;
@@ -123,13 +123,13 @@ impl Ring {
         let room = self.entries - self.outstanding.load(Ordering::Relaxed);
         let mut taken = 0;
         for request in requests.iter().take(room as usize) {
-            // SAFETY: as our caller has promised.
+            // SAFETY: guaranteed by the caller.
             let made = match unsafe { made_of(request, &namespace, transfer_max) } {
                 Ok(made) => made,
                 Err(refusal) if taken == 0 => return Err(refusal),
                 Err(_) => break,
             };
-            // Before it can end.
+            // Counted before it can end.
             self.outstanding.fetch_add(1, Ordering::Relaxed);
             if self.open.client.try_submit(made, &self.completer).is_err() {
                 self.outstanding.fetch_sub(1, Ordering::Relaxed);
@@ -176,7 +176,7 @@ impl Ring {
         }
     }
 
-    /// Waits until nothing is on its way, and forgets what has ended.
+    /// Waits until no request is in flight, and drops the completions.
     pub(crate) fn finish(&self) -> Outcome {
         let _turn = self.turn()?;
         loop {
@@ -189,10 +189,10 @@ impl Ring {
     }
 }
 
-/// The engine's request.
+/// Converts a request to the engine's.
 ///
 /// # Safety
-/// The data is valid until the request has ended, and of a read nobody else's.
+/// The data is valid until the request has ended; a read has exclusive access to it.
 unsafe fn made_of(
     request: &roadtrain_request,
     namespace: &NamespaceInfo,
@@ -235,7 +235,7 @@ unsafe fn made_of(
         return Err(Refusal::new(libc::ERANGE, format!("{offset} and {length} is beyond {end}")));
     }
     let buffer = NonNull::new(data).map(|data| {
-        // SAFETY: as our caller has promised; a transfer's length fits.
+        // SAFETY: guaranteed by the caller; a transfer's length fits.
         unsafe { Buffer::foreign(data, length as u32) }
     });
     Ok(Request {
@@ -251,7 +251,7 @@ unsafe fn made_of(
     })
 }
 
-/// What a status means to a program, as the kernel's block devices have it; 0 for success.
+/// Converts a status to the errno of the kernel's block devices; 0 for success.
 fn errno(status: Status) -> c_int {
     let is = |list: &[Status]| list.iter().any(|one| status.is(*one));
     match status {
@@ -289,7 +289,7 @@ mod tests {
 
     fn made(op: u32, flags: u32, offset: u64, length: u64, data: *mut u8) -> Outcome<Request> {
         let request = roadtrain_request { op, flags, offset, length, data, token: 5 };
-        // SAFETY: nothing is done with the data.
+        // SAFETY: the data is not accessed.
         unsafe { made_of(&request, &NAMESPACE, 8192) }
     }
 
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(made(ROADTRAIN_DISCARD, 0, 0, 512_000, null).unwrap().blocks, 1000);
     }
 
-    /// Whoever waits for the last completions must hear of each that comes while others are taken.
+    /// A thread that waits for the last completions must notice each that comes while others are taken.
     #[test]
     fn no_completion_is_missed_while_others_are_taken() {
         const COUNT: u64 = 200_000;

@@ -1,4 +1,4 @@
-//! Ports follow their interfaces: these may be missing at first, and be taken away, made again, or changed.
+//! Ports follow their interfaces, which may be missing at first, and be removed, made again, or changed.
 
 use super::absent::AbsentPort;
 use super::config::PortConfig;
@@ -11,10 +11,10 @@ use std::io;
 use tracing::{debug, info, warn};
 
 impl Port {
-    /// A port at an interface that is not there yet: [`Port::follow`] takes it when it is.
+    /// Makes a port at an interface that is missing: [`Port::follow`] opens it once it exists.
     ///
     /// # Errors
-    /// It is not allowed, or there is no memory.
+    /// Fails without permission, or without memory.
     pub fn absent(interface: &str, socket_number: u16, config: &PortConfig) -> io::Result<Port> {
         let (interface, shape) = nowhere(interface, config);
         let absent = AbsentPort {
@@ -25,23 +25,23 @@ impl Port {
         Ok(Port { interface, socket_number, shape, way, counts: PortCounts::default(), config })
     }
 
-    /// EtherType of its frames, and the VLAN whose tag they carry.
+    /// Returns the EtherType of its frames, and the VLAN whose tag they carry.
     #[must_use]
     #[inline]
     pub fn protocol(&self) -> (u16, Option<u16>) {
         (self.config.ethertype, self.config.vlan)
     }
 
-    /// Whether its interface is not there, or of no use.
+    /// True if its interface is missing, or unusable.
     #[must_use]
     #[inline]
     pub fn is_absent(&self) -> bool {
         matches!(self.way, Way::Absent(_))
     }
 
-    /// Looks whether the interface of its name is still the same: with its number, address and MTU. If not, all of the
-    /// port but its socket number is new, [its descriptor](Self::fd) too: true. Frames that waited are lost, as in
-    /// a network.
+    /// Checks that the interface of its name is still the same: with its number, address and MTU. Otherwise replaces
+    /// all of the port except its socket number, [its descriptor](Self::fd) too, and returns true. Frames waiting to be
+    /// sent are lost, like in a network.
     pub fn follow(&mut self) -> bool {
         let is_same = match &self.way {
             Way::Packet(packet) => self.interface.is_same(packet.socket()),
@@ -56,7 +56,7 @@ impl Port {
         let name = self.interface.name.clone();
         let mut has_changed = false;
         if !self.is_absent() {
-            // Given back first: nobody else can have what AF_XDP has.
+            // Closed first: AF_XDP uses the interface exclusively.
             match Port::absent(&name, self.socket_number, &self.config) {
                 Ok(absent) => *self = Port { counts: self.counts, ..absent },
                 Err(error) => {
@@ -76,7 +76,7 @@ impl Port {
         true
     }
 
-    /// Has the log say what [`Port::follow`] has found.
+    /// Logs the state that [`Port::follow`] has found.
     pub fn report(&self) {
         let Interface { name, mac, mtu, .. } = &self.interface;
         if self.is_absent() {
@@ -87,7 +87,7 @@ impl Port {
     }
 }
 
-/// An interface of that name that is not there.
+/// Returns a placeholder for a missing interface of that name.
 fn nowhere(name: &str, config: &PortConfig) -> (Interface, Shape) {
     let mac = MacAddress::default();
     let interface =

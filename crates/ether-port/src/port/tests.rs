@@ -34,7 +34,7 @@ fn header(flags: u16) -> FrameHeader {
     header
 }
 
-/// Sends one frame: `head`, then `payload` from where it lies.
+/// Sends one frame: a copy of `head`, then `payload` without a copy.
 fn send(port: &mut Port, to: MacAddress, head: &[u8], payload: &[u8], flags: u16) -> Sent {
     assert!(port.has_room());
     port.begin();
@@ -228,7 +228,7 @@ fn one_port_over_xdp_has_the_interface() {
         assert_eq!(first.kind(), PortKind::Xdp);
         let second = Port::open(Lab::B, SOCKET + 1, &config(PortKind::Xdp));
         assert!(second.is_err(), "the interface has a program already");
-        // Others go on to the network stack.
+        // Other frames go on to the network stack.
         let mut other = Port::open(Lab::B, SOCKET + 1, &config(PortKind::Packet)).unwrap();
         lab.throw(&frame_of(other.mac(), None, ether::ETHERTYPE, SOCKET + 1, 100));
         lab.wait(&other);
@@ -331,7 +331,7 @@ fn what_cannot_be_opened_says_why() {
     });
 }
 
-/// Nothing is sent, heard or broken without an interface; then it is as any other.
+/// Without an interface nothing is sent or received, and nothing breaks; later it works like any other.
 #[test]
 fn a_port_follows_its_interface() {
     with_both(1500, |lab, kind| {
@@ -348,7 +348,7 @@ fn a_port_follows_its_interface() {
         lab.make(9000);
         for port in [&mut a, &mut b] {
             while port.is_absent() {
-                port.follow(); // the kernel may still be taking away what AF_XDP had
+                port.follow(); // the kernel may still be releasing AF_XDP's resources
             }
             assert!(port.has_carrier() && port.frame_bytes() == 9000 && !port.follow());
         }
@@ -358,7 +358,7 @@ fn a_port_follows_its_interface() {
     });
 }
 
-/// Lanes may still build the frames that they were made for.
+/// Lanes may still build frames of the earlier MTU.
 #[test]
 fn frames_that_have_become_too_large_are_dropped() {
     with_both(9000, |lab, kind| {

@@ -1,7 +1,7 @@
 //! A port over AF_XDP sockets, one for each queue of the interface.
 //!
-//! Frames are built and received in memory that is shared with the kernel. Where the driver works on that memory
-//! itself (zero-copy), frames cross the kernel uncopied; elsewhere it copies.
+//! Frames are built and received in memory that is shared with the kernel. If the driver works on that memory itself
+//! (zero-copy), frames are not copied; otherwise the kernel copies.
 
 mod program;
 mod ring;
@@ -22,17 +22,17 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use umem::{Layout, Piece, Umem};
 
-/// Frames of one flush.
+/// Most frames of one flush.
 const FRAMES_MAX: usize = 128;
-/// Frames that one system call sends (Linux 6.17).
+/// Socket option: frames that one system call sends (Linux 6.17).
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
-/// Memory for frames in each direction: 16 MiB are slower.
+/// Bytes of memory for frames in each direction: 16 MiB are slower.
 const DIRECTION_BYTES: usize = 4 << 20;
 const SEND_BUFFER_BYTES: c_int = 8 << 20;
-/// In memory with overlapping chunks, an address has the data's offset in its high bits.
+/// Bits of the address; in memory with overlapping chunks, the data's offset is in the higher bits.
 const ADDRESS_BITS: u32 = 48;
 
-/// Whether the kernel may copy frames where the driver does not work on our memory.
+/// Permission for the kernel to copy frames if the driver does not work on our memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copies {
     Allowed,
@@ -41,7 +41,7 @@ pub(super) enum Copies {
 
 /// A queue's socket and its rings.
 struct Queue {
-    // Unmapped before the memory that the socket uses goes.
+    // Unmapped before the memory that the socket uses is freed.
     fill: Ring<u64>,
     completion: Ring<u64>,
     receive: Ring<xdp_desc>,
@@ -79,7 +79,7 @@ impl Queue {
             sys::set_option(&socket, SOL_XDP, option, &(entries as c_int))?;
         }
         let _ = sys::set_option(&socket, SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER_BYTES);
-        // A kernel without it sends 32 at a time.
+        // Without the option the kernel sends 32 at a time.
         let _ = sys::set_option(&socket, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &(FRAMES_MAX as c_int));
         let at: libc::xdp_mmap_offsets = sys::get_option(&socket, SOL_XDP, libc::XDP_MMAP_OFFSETS)?;
         let map = |offsets, entries, page| Ring::map(&socket, offsets, entries, page);
@@ -96,7 +96,7 @@ impl Queue {
         Ok(Queue { fill, completion, receive, send, socket, umem })
     }
 
-    /// The data's place in the memory, and the chunk that it is in.
+    /// Returns the data's offset in the memory, and the chunk that contains it.
     #[inline]
     fn place(&self, address: u64) -> (usize, u64) {
         if self.umem.layout.overlaps() {
@@ -107,7 +107,7 @@ impl Queue {
         }
     }
 
-    /// Shows the oldest frame (nothing when it is too large), then gives its memory back; whether there was one.
+    /// Passes the oldest frame to `show` (empty if it is too large), then gives its memory back. True if there was one.
     #[inline]
     fn take(
         &mut self,
@@ -119,7 +119,7 @@ impl Queue {
         pieces.clear();
         loop {
             if pieces.len() == waiting {
-                return false; // no frame, or not yet all of it
+                return false; // no frame, or not all of it yet
             }
             let piece = self.receive.peek(pieces.len());
             pieces.push((self.place(piece.addr).0, piece.len as usize));
@@ -139,7 +139,7 @@ impl Queue {
                 show(&spare.octets);
             }
         }
-        // In the order they were received, so that chunks that follow each other keep doing so.
+        // In order of reception, so that consecutive chunks stay consecutive.
         for ahead in 0..pieces.len() {
             let chunk = self.place(self.receive.peek(ahead).addr).1;
             self.fill.write(chunk);
@@ -149,7 +149,7 @@ impl Queue {
         true
     }
 
-    /// Takes back what the kernel has sent.
+    /// Takes back the frames that the kernel has sent.
     #[inline]
     fn reap(&mut self, outgoing: &mut Outgoing) {
         let done = self.completion.waiting();
@@ -159,7 +159,7 @@ impl Queue {
         self.completion.give_back(done);
     }
 
-    /// Gives frames to the kernel.
+    /// Passes frames to the kernel.
     fn send(&mut self, frames: &[Built], left: &mut [u8]) {
         let layout = self.umem.layout;
         for frame in frames {
@@ -179,7 +179,8 @@ impl Queue {
         self.send.publish();
     }
 
-    /// Has the kernel send what it was given; how many system calls that took. What it cannot send now stays with it.
+    /// Makes the kernel send its frames; returns the number of system calls. Frames that it cannot send now stay with
+    /// it.
     fn kick(&mut self) -> io::Result<usize> {
         let mut calls = 0;
         let mut before = self.send.unread();
@@ -189,7 +190,7 @@ impl Queue {
             let now = self.send.unread();
             match error {
                 Some(libc::EINTR) => {}
-                // It sends a number of frames at a time, then says so.
+                // It sends a limited number of frames at a time, then returns.
                 None | Some(libc::EAGAIN) if now < before => {}
                 None | Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::ENOMEM) => break,
                 Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => break,
@@ -218,14 +219,14 @@ struct Built {
     octets: usize,
 }
 
-/// What is known about frames to be sent.
+/// State of frames to be sent.
 struct Outgoing {
     free: Vec<usize>,
     /// Pieces of each slot that the kernel still has.
     left: Vec<u8>,
     built: Vec<Built>,
     refused: usize,
-    /// The frame that is being built: its slot (none: it will be dropped), its octets.
+    /// The frame that is being built: its slot (`None` if it will be dropped), its bytes.
     slot: Option<usize>,
     octets: usize,
 }
@@ -240,7 +241,7 @@ impl Outgoing {
     }
 }
 
-/// Where frames are put together whose pieces do not follow each other.
+/// Buffer in which frames with scattered pieces are joined.
 #[derive(Default)]
 struct Spare {
     octets: Vec<u8>,
@@ -251,15 +252,15 @@ pub(super) struct XdpPort {
     // Detached first.
     _attached: Attached,
     queues: Vec<Queue>,
-    /// Ready when one of several queues is.
+    /// Ready if one of several queues is.
     all: Option<OwnedFd>,
     shape: Shape,
     outgoing: Outgoing,
-    /// Where frames are built that will be dropped: the kernel has all slots.
+    /// Buffer of frames that will be dropped, because the kernel has all slots.
     waste: Box<[u8]>,
     pieces: Vec<Piece>,
     spare: Spare,
-    /// Which queue is asked first.
+    /// Index of the queue that is checked first.
     first: usize,
     zero_copy: bool,
     dropped: u64,
@@ -314,7 +315,7 @@ impl XdpPort {
         })
     }
 
-    /// Whether the driver works on our memory.
+    /// True if the driver works on our memory.
     pub(super) fn is_zero_copy(&self) -> bool {
         self.zero_copy
     }
@@ -337,7 +338,7 @@ impl XdpPort {
         all - std::mem::replace(&mut self.dropped, all)
     }
 
-    /// Frames that had to be put together.
+    /// Returns the number of frames that had to be joined.
     pub(super) fn joined(&self) -> u64 {
         self.spare.used
     }
@@ -386,7 +387,7 @@ impl XdpPort {
     }
 
     /// # Safety
-    /// The `length` octets at `at` are readable.
+    /// The `length` bytes at `at` are readable.
     #[inline]
     pub(super) unsafe fn payload(&mut self, at: *const u8, length: usize) {
         // SAFETY: the caller's promise.
@@ -414,7 +415,7 @@ impl XdpPort {
         self.outgoing.built.push(Built { slot, octets });
     }
 
-    /// The same, and seals the body where it is.
+    /// Ends the frame like `end`, and seals the body in place.
     pub(super) fn end_sealed<C: Cipher>(
         &mut self,
         destination: MacAddress,
@@ -423,7 +424,7 @@ impl XdpPort {
     ) {
         let (shape, octets) = (self.shape, self.outgoing.octets);
         let head = shape.header_bytes() + FRAME_HEADER_BYTES;
-        self.octets(TAG_BYTES); // room for it
+        self.octets(TAG_BYTES); // room for the tag
         let Some(slot) = self.outgoing.slot.take() else {
             self.outgoing.refused += 1;
             return;
@@ -459,7 +460,7 @@ impl XdpPort {
         Ok(sent)
     }
 
-    /// Shows up to `max` frames; how many there were.
+    /// Passes up to `max` frames to `show`; returns their number.
     #[inline]
     pub(super) fn receive(&mut self, max: usize, show: &mut impl FnMut(&[u8])) -> usize {
         let mut taken = 0;
@@ -479,7 +480,7 @@ impl XdpPort {
     }
 }
 
-/// All queues of the interface, without copies if its driver can; whether it can.
+/// Opens all queues of the interface, without copies if its driver supports that. Returns true if it does.
 fn open_queues(
     interface: &Interface,
     frame: usize,

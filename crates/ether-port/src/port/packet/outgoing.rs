@@ -1,4 +1,4 @@
-//! Frames that wait for a packet socket's send: their own octets, and payload where it lies.
+//! Frames waiting to be sent by a packet socket: their own bytes, and payload that is not copied.
 //!
 //! One `sendmmsg` sends all; the kernel's copy into its own buffers is the only one.
 
@@ -15,23 +15,23 @@ use std::slice;
 
 /// Most frames of one send.
 const FRAMES_MAX: usize = 128;
-/// Pieces that one frame may have: a head and a payload for each of 64 records, and some to spare.
+/// Most pieces of one frame: a head and a payload for each of 64 records, and some to spare.
 const FRAME_PIECES_MAX: usize = 132;
-/// Pieces of one send.
+/// Most pieces of one send.
 const PIECES_MAX: usize = 2048;
-/// Own octets of one send.
+/// Most own bytes of one send.
 const OCTETS: usize = 128 << 10;
-/// Octets of sealed bodies of one send: what the cipher has written is to be near when the kernel copies it.
+/// Most bytes of sealed bodies of one send: they are still cached when the kernel copies them.
 const SEALED_OCTETS: usize = 256 << 10;
 
 /// Part of a frame.
 #[derive(Clone, Copy)]
 enum Piece {
-    /// Octets of our own, from this place on.
+    /// Bytes in `own`, from this offset on.
     Own { at: usize, length: usize },
-    /// Payload where it lies.
+    /// Payload in the caller's memory.
     Payload { at: *const u8, length: usize },
-    /// A sealed body.
+    /// A sealed body in `sealed`, from this offset on.
     Sealed { at: usize, length: usize },
 }
 
@@ -47,7 +47,7 @@ impl Piece {
 
 #[derive(Clone, Copy, Default)]
 struct Frame {
-    /// Where its pieces and its own octets begin.
+    /// Indices of its first piece and of its first own byte.
     piece: usize,
     at: usize,
     octets: usize,
@@ -58,7 +58,7 @@ pub struct Outgoing {
     shape: Shape,
     own: Box<[u8]>,
     used: usize,
-    /// Sealed bodies; no memory until there is one.
+    /// Sealed bodies; empty until the first one.
     sealed: Box<[u8]>,
     sealed_used: usize,
     pieces: Vec<Piece>,
@@ -69,8 +69,8 @@ pub struct Outgoing {
     oversized: usize,
 }
 
-// SAFETY: the pointers are to payload that `payload`'s caller answers for on whatever thread, or are made and
-// used within one `send`.
+// SAFETY: the pointers are to payload that `payload`'s caller keeps valid on any thread, or are made and used within
+// one `send`.
 unsafe impl Send for Outgoing {}
 
 impl Outgoing {
@@ -90,7 +90,7 @@ impl Outgoing {
         }
     }
 
-    /// Whether one more frame of any content fits.
+    /// True if one more frame of any content fits.
     #[inline]
     pub(in crate::port) fn has_room(&self) -> bool {
         self.frames.len() < FRAMES_MAX
@@ -106,7 +106,7 @@ impl Outgoing {
         self.octets(self.shape.header_bytes() + FRAME_HEADER_BYTES);
     }
 
-    /// Appends octets for the caller to fill: what they hold is undefined.
+    /// Appends bytes for the caller to fill: their initial content is undefined.
     #[inline]
     pub(in crate::port) fn octets(&mut self, length: usize) -> &mut [u8] {
         let at = self.used;
@@ -120,18 +120,18 @@ impl Outgoing {
         &mut self.own[at..at + length]
     }
 
-    /// Appends payload at its place.
+    /// Appends payload without copying it.
     ///
     /// # Safety
-    /// The `length` octets at `at` stay readable until the frames are sent.
+    /// The `length` bytes at `at` stay readable until the frames are sent.
     #[inline]
     pub(in crate::port) unsafe fn payload(&mut self, at: *const u8, length: usize) {
         self.open.octets += length;
         self.pieces.push(Piece::Payload { at, length });
     }
 
-    /// Ends the frame: sets its addresses, BODY, checksums. A frame that is too large is forgotten, and counted: its
-    /// lane was made when the interface took larger ones.
+    /// Ends the frame: sets its addresses, BODY, checksums. A frame that is too large is dropped, and counted: its lane
+    /// was made when the interface took larger ones.
     #[inline]
     pub(in crate::port) fn end(&mut self, destination: MacAddress, mut header: FrameHeader) {
         let frame = self.open;
@@ -147,7 +147,7 @@ impl Outgoing {
         self.put_heads(frame, destination, &header);
     }
 
-    /// The frame does not leave.
+    /// Drops a frame that was not ended.
     fn forget(&mut self, frame: Frame) {
         self.pieces.truncate(frame.piece);
         self.used = frame.at;
@@ -162,7 +162,7 @@ impl Outgoing {
         self.frames.push(frame);
     }
 
-    /// The same, and seals the body: from where its pieces lie into memory of its own, which is the only copy.
+    /// Ends the frame like `end`, and seals the body: from its pieces into memory of its own, which is the only copy.
     pub(in crate::port) fn end_sealed<C: Cipher>(
         &mut self,
         destination: MacAddress,
@@ -230,16 +230,17 @@ impl Outgoing {
         digest.finalize() as u32
     }
 
-    /// Whether nothing waits.
+    /// True if no frame waits.
     #[inline]
     pub(in crate::port) fn is_empty(&self) -> bool {
         self.frames.is_empty() && self.oversized == 0
     }
 
-    /// Sends all that waits. What the kernel does not take now is dropped and counted, as the network may do.
+    /// Sends all waiting frames. Frames that the kernel does not take now are dropped and counted, as the network may
+    /// do.
     ///
     /// # Errors
-    /// The socket is of no use any more.
+    /// Fails if the socket is not usable any more.
     pub(super) fn send(&mut self, socket: &OwnedFd) -> io::Result<Sent> {
         self.describe();
         self.address();
@@ -250,9 +251,9 @@ impl Outgoing {
         outcome.map(|()| sent)
     }
 
-    /// Shows each frame, as its own octets from Ethernet's header on and as all its pieces, and forgets it; how many
-    /// were too large. The pieces may be read until `show` returns and, where they are payload, until the port's
-    /// flush does.
+    /// Passes each frame to `show`, as its own bytes from Ethernet's header on and as all its pieces, and removes it.
+    /// Returns the number of frames that were too large. The pieces are readable until `show` returns; payload is
+    /// readable until the port's flush returns.
     pub fn take(&mut self, mut show: impl FnMut(&[u8], &[libc::iovec])) -> usize {
         self.describe();
         let ends = self.frames.iter().skip(1).map(|frame| frame.piece).chain([self.pieces.len()]);
@@ -272,7 +273,7 @@ impl Outgoing {
         (self.used, self.sealed_used, self.oversized) = (0, 0, 0);
     }
 
-    /// Turns pieces into what the kernel reads.
+    /// Converts pieces to the kernel's iovecs.
     fn describe(&mut self) {
         for piece in &self.pieces {
             let base = match *piece {
@@ -302,7 +303,8 @@ impl Outgoing {
         while next < self.messages.len() {
             let left = &mut self.messages[next..];
             sent.calls += 1;
-            // SAFETY: every message names entries of `iov`, each readable: `own`, `sealed`, or payload by `payload`'s contract.
+            // SAFETY: every message names entries of `iov`, each readable: `own`, `sealed`, or payload by `payload`'s
+            // contract.
             let taken = unsafe {
                 let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
                 let count = left.len() as libc::c_uint;
@@ -311,7 +313,7 @@ impl Outgoing {
             if taken < 0 {
                 match after(&io::Error::last_os_error()) {
                     After::Again => {}
-                    // The first time it may be the error that the socket kept since the interface was down.
+                    // The first error may be the one that the socket kept since the interface was down.
                     After::Down if !was_down => was_down = true,
                     After::Down => return Ok(()),
                     After::Skip => next += 1,
@@ -329,18 +331,18 @@ impl Outgoing {
     }
 }
 
-/// What to do after an error about the first frame.
+/// Reaction to an error of the first frame.
 #[derive(Debug, PartialEq, Eq)]
 enum After {
-    /// Try it again.
+    /// Retries the frame.
     Again,
-    /// Try the next one.
+    /// Skips the frame.
     Skip,
-    /// Nothing will be taken while the interface is down.
+    /// The interface is down: no frame is taken until it is up.
     Down,
-    /// Nothing will be taken now.
+    /// Stops: no frame is taken now.
     Stop,
-    /// Nothing will be taken ever.
+    /// Fails: no frame is ever taken.
     Fail(c_int),
 }
 

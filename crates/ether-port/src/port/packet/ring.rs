@@ -1,7 +1,7 @@
 //! The receive ring of a packet socket: memory that the kernel copies frames to and this process reads.
 //!
-//! TPACKET_V2, one frame a slot. Version 3 packs frames into blocks and shows a block when it is full or its
-//! timer (1 ms at the least) runs out: too late for a round trip of 30 us, and a block per frame is version 2.
+//! TPACKET_V2, one frame a slot. Version 3 packs frames into blocks and delivers a block when it is full or its timer
+//! (1 ms at the least) runs out: too late for a round trip of 30 us, and a block per frame is version 2.
 
 use crate::port::sys::{self, Mapping};
 use libc::{TP_STATUS_KERNEL, TP_STATUS_USER, TPACKET2_HDRLEN, tpacket_req, tpacket2_hdr};
@@ -13,22 +13,22 @@ use std::os::fd::OwnedFd;
 use std::slice;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What the kernel leaves before a frame beside the slot's header, alignment included.
+/// Bytes that the kernel leaves before a frame in addition to the slot's header, including alignment.
 const GAP_BYTES: usize = 32;
 const LINE_BYTES: usize = 64;
-/// Blocks are physically contiguous memory: larger ones are hard to get.
+/// Bytes of a block. Blocks are physically contiguous memory: larger ones are hard to get.
 const BLOCK_BYTES: usize = 256 << 10;
-/// For frames of 64 KiB, that would waste a quarter of the usual block.
+/// Bytes of a block for frames of 64 KiB, which would waste a quarter of the usual block.
 const LARGE_BLOCK_BYTES: usize = 1 << 20;
 const SLOTS_MIN: usize = 64;
 const SLOTS_MAX: usize = 4096;
-/// What suits: 1 to 16 MiB are as fast; 128 requests with a frame each and what answers them must find room.
+/// Default size: 1 to 16 MiB are as fast; 128 requests with a frame each and their replies must fit.
 const RING_BYTES: usize = 4 << 20;
 const RING_SLOTS: usize = 256;
-/// Cache lines of the next frame to fetch early.
+/// Cache lines of the next frame to prefetch.
 const PREFETCH_LINES: usize = 2;
 
-/// How a ring's memory is cut up.
+/// Division of a ring's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Layout {
     slot: usize,
@@ -38,7 +38,8 @@ struct Layout {
 }
 
 impl Layout {
-    /// For frames of up to `frame` octets, Ethernet's header included, in about `bytes` octets, or in what suits.
+    /// Makes a layout for frames of up to `frame` bytes, including Ethernet's header, in about `bytes` bytes, or in the
+    /// default size.
     fn new(frame: usize, bytes: Option<usize>) -> Layout {
         let slot = (TPACKET2_HDRLEN + GAP_BYTES + frame).next_multiple_of(LINE_BYTES);
         let block = if slot > BLOCK_BYTES / 4 { LARGE_BLOCK_BYTES } else { BLOCK_BYTES };
@@ -80,13 +81,13 @@ impl PacketRing {
         Ok(PacketRing { memory, layout, next: 0 })
     }
 
-    /// Frames that it holds.
+    /// Returns the number of frames that it holds.
     pub(super) fn slots(&self) -> usize {
         self.layout.slots()
     }
 
-    /// Shows the oldest frame, from Ethernet's header on, without a tag (nothing when it did not fit into its slot);
-    /// then gives its slot back; whether there was one.
+    /// Passes the oldest frame to `show`, from Ethernet's header on, without a tag (empty if it did not fit into its
+    /// slot), then gives its slot back. True if there was one.
     #[inline]
     pub(super) fn take(&mut self, show: impl FnOnce(&[u8])) -> bool {
         let offset = self.layout.offset(self.next);
@@ -101,13 +102,13 @@ impl PacketRing {
         }
         self.next = if self.next + 1 == self.slots() { 0 } else { self.next + 1 };
         self.prefetch_next();
-        // SAFETY: the slot is ours until the status says otherwise; any octets are a valid header.
+        // SAFETY: the slot is ours while the status says so; any bytes are a valid header.
         let header = unsafe { slot.cast::<tpacket2_hdr>().read() };
         let (start, length) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
         if length < header.tp_len as usize || start.saturating_add(length) > self.layout.slot {
             show(&[]);
         } else {
-            // SAFETY: within the slot (just checked), which is ours and which nobody writes meanwhile.
+            // SAFETY: within the slot (just checked), which is ours and which the kernel does not write meanwhile.
             show(unsafe { slice::from_raw_parts(slot.add(start), length) });
         }
         status.store(TP_STATUS_KERNEL, Ordering::Release);

@@ -11,11 +11,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(super) struct Lab {
-    /// Throws any octets at end B.
+    /// Raw socket that sends any bytes to end B.
     thrower: OwnedFd,
 }
 
-/// Runs `test` in a new namespace, on a thread of its own; prints SKIPPED where that is not allowed.
+/// Runs `test` in a new namespace, on a thread of its own; prints SKIPPED if that is not allowed.
 pub(super) fn in_lab(mtu: usize, test: impl FnOnce(&Lab) + Send) {
     let name = this_test();
     let in_namespace = || {
@@ -46,8 +46,8 @@ fn ip(words: &[&str]) -> bool {
     Command::new("ip").args(words).status().is_ok_and(|status| status.success())
 }
 
-/// True once frames that are sent by the interface leave. The kernel gives it a queue some time after both ends are up,
-/// and drops without an error what is sent before.
+/// True once frames sent by the interface leave it. The kernel gives it a queue some time after both ends are up, and
+/// silently drops earlier frames.
 fn is_active(interface: &str) -> bool {
     let shown = Command::new("ip").args(["-o", "link", "show", "dev", interface]).output();
     let line = shown.map(|shown| String::from_utf8_lossy(&shown.stdout).into_owned());
@@ -85,7 +85,7 @@ impl Lab {
         self.set_up(true);
     }
 
-    /// How many queues end B receives with, and end A sends with.
+    /// Sets the number of queues with which end B receives, and end A sends.
     pub(super) fn set_queues(&self, queues: u32) {
         self.set_up(false);
         assert!(sys::set_queues(&self.thrower, Self::A, queues));
@@ -100,7 +100,7 @@ impl Lab {
         self.until(|| !up || [Self::A, Self::B].into_iter().all(is_active));
     }
 
-    /// Sends these octets from end A to end B.
+    /// Sends these bytes from end A to end B.
     pub(super) fn throw(&self, octets: &[u8]) {
         // SAFETY: the pointer and the length describe `octets`.
         let sent = unsafe {
@@ -114,7 +114,7 @@ impl Lab {
         assert!(poll(port, 60_000), "nothing arrived");
     }
 
-    /// Waits until it is so.
+    /// Waits until `so` holds.
     pub(super) fn until(&self, so: impl Fn() -> bool) {
         let begin = Instant::now();
         while !so() {
@@ -134,7 +134,7 @@ fn poll(port: &Port, timeout_ms: i32) -> bool {
     unsafe { libc::poll(&mut wanted, 1, timeout_ms) == 1 }
 }
 
-/// A frame with any header but for its SOCKET, and `body` octets behind it.
+/// Makes a frame with a header in which only SOCKET is set, and `body` bytes behind it.
 pub(super) fn frame_of(
     to: MacAddress,
     vlan: Option<u16>,

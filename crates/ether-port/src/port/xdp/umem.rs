@@ -1,14 +1,14 @@
-//! The memory that an AF_XDP socket's frames lie in.
+//! The memory of an AF_XDP socket's frames.
 //!
-//! | octets | purpose |
+//! | bytes | purpose |
 //! |---|---|
 //! | `send` | frames to send |
 //! | `receive` | chunks that the kernel fills |
-//! | `mirror` | the first octets of `receive` a second time |
+//! | `mirror` | the first bytes of `receive` a second time |
 //!
-//! The kernel limits a chunk to a page and leaves room before its data, so that a frame of 9000 octets has three.
-//! Chunks that overlap by just that room, given to the kernel in order, make a ring whose data areas touch each
-//! other: a frame is one piece all the same, thanks to the mirror also where the ring begins anew.
+//! The kernel limits a chunk to a page and reserves headroom before its data, so that a frame of 9000 bytes has three.
+//! Chunks that overlap by just that headroom, given to the kernel in order, make a ring with contiguous data areas. So
+//! a frame is one piece all the same; the mirror makes this true also at the end of the ring.
 
 use crate::port::sys::Mapping;
 use std::io;
@@ -16,36 +16,36 @@ use std::ptr::NonNull;
 use std::slice;
 
 pub(super) const PAGE_BYTES: usize = 4096;
-/// What the kernel leaves before a chunk's data.
+/// Bytes that the kernel reserves before a chunk's data.
 const HEADROOM_BYTES: usize = 256;
-/// So many strides are whole pages, whichever chunk: 256 times 16 is a page.
+/// This many strides are whole pages for any chunk size: 256 times 16 is a page.
 const CHUNKS_STEP: usize = 16;
-/// Frames to be sent, and frames of the largest size that may arrive.
+/// Limits of the frames to be sent, and of the received frames of the largest size.
 const SLOTS_MIN: usize = 256;
 const SLOTS_MAX: usize = 512;
 const FRAMES_MIN: usize = 64;
 const FRAMES_MAX: usize = 4096;
 
-/// How a UMEM is cut up.
+/// Division of a UMEM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// Octets of a chunk, the room before its data included.
+    /// Bytes of a chunk, including the headroom before its data.
     pub(super) chunk: usize,
-    /// From chunk to chunk.
+    /// Bytes from chunk to chunk.
     pub(super) stride: usize,
-    /// Chunks for reception.
+    /// Number of chunks for reception.
     pub(super) chunks: usize,
-    /// Octets that a frame to be sent may have, a multiple of pages.
+    /// Most bytes of a frame to be sent, a multiple of pages.
     pub(super) slot: usize,
-    /// Frames to be sent.
+    /// Number of frames to be sent.
     pub(super) slots: usize,
-    /// Octets that one frame has at most.
+    /// Most bytes of a received frame.
     pub(super) frame: usize,
 }
 
 impl Layout {
-    /// For frames of up to `frame` octets, with about `bytes` octets for each direction. Chunks overlap where the
-    /// kernel copies; an interface that writes to them itself needs them apart.
+    /// Makes a layout for frames of up to `frame` bytes, with about `bytes` bytes for each direction. Chunks overlap if
+    /// the kernel copies; an interface that writes to them itself needs them apart.
     pub(super) fn new(frame: usize, bytes: usize, overlap: bool) -> Layout {
         let small = frame + HEADROOM_BYTES <= PAGE_BYTES / 2;
         let chunk = if small { PAGE_BYTES / 2 } else { PAGE_BYTES };
@@ -59,7 +59,7 @@ impl Layout {
         layout
     }
 
-    /// Chunks that the largest frame arrives in.
+    /// Returns the number of chunks of the largest received frame.
     pub(super) fn chunks_of_frame(&self) -> usize {
         self.frame.div_ceil(self.chunk - HEADROOM_BYTES)
     }
@@ -68,7 +68,7 @@ impl Layout {
         self.stride < self.chunk
     }
 
-    /// Pieces that the largest frame is sent in: the kernel takes none that is longer than a chunk.
+    /// Returns the number of pieces of the largest sent frame: the kernel takes no piece that is longer than a chunk.
     pub(super) fn pieces(&self) -> usize {
         self.frame.div_ceil(self.chunk)
     }
@@ -81,24 +81,24 @@ impl Layout {
         self.stride * self.chunks
     }
 
-    /// A frame may begin in the last chunk.
+    /// Returns the bytes of the mirror: a frame may begin in the last chunk.
     fn mirror_bytes(&self) -> usize {
         (self.chunk + self.frame).next_multiple_of(PAGE_BYTES)
     }
 
-    /// Octets that the kernel is told of: the last chunk reaches into the mirror.
+    /// Returns the bytes that are registered with the kernel: the last chunk reaches into the mirror.
     pub(super) fn registered_bytes(&self) -> usize {
         let reach = if self.overlaps() { PAGE_BYTES } else { 0 };
         self.send_bytes() + self.receive_bytes() + reach
     }
 
-    /// Where a chunk begins.
+    /// Returns the offset of a chunk.
     pub(super) fn chunk_at(&self, chunk: usize) -> u64 {
         (self.send_bytes() + chunk * self.stride) as u64
     }
 }
 
-/// Part of a frame that was received: its first octet, and how many.
+/// Part of a received frame: offset of its first byte, and length.
 pub(super) type Piece = (usize, usize);
 
 #[derive(Debug)]
@@ -114,21 +114,21 @@ impl Umem {
         Ok(Umem { memory: Mapping::mirrored(length, mirrored)?, layout })
     }
 
-    /// Where the kernel finds it.
+    /// Returns the address to register with the kernel.
     pub(super) fn base(&self) -> NonNull<u8> {
         self.memory.base()
     }
 
-    /// The octets of a frame to be sent. It must not be with the kernel.
+    /// Returns the memory of a frame to be sent. The kernel must not have the frame.
     #[inline]
     pub(super) fn slot(&mut self, slot: usize) -> &mut [u8] {
         assert!(slot < self.layout.slots);
         let at = slot * self.layout.slot;
-        // SAFETY: within the mapping; nobody else writes to it, and `self` is borrowed as long.
+        // SAFETY: within the mapping; the kernel does not write to it, and `self` is borrowed as long.
         unsafe { slice::from_raw_parts_mut(self.memory.base().add(at).as_ptr(), self.layout.slot) }
     }
 
-    /// A received frame as one slice, when its pieces follow each other. It may be larger than a frame should.
+    /// Returns a received frame as one slice, if its pieces are contiguous. It may be larger than allowed.
     ///
     /// # Safety
     /// The kernel has filled the pieces' chunks and has not got them back.
@@ -146,7 +146,7 @@ impl Umem {
         (end <= self.memory.length()).then(|| unsafe { self.octets(start, end - start) })
     }
 
-    /// A received frame put together.
+    /// Joins the pieces of a received frame.
     ///
     /// # Safety
     /// As for [`joined`](Self::joined).
@@ -154,7 +154,7 @@ impl Umem {
         place.clear();
         for &(at, length) in pieces {
             if at.saturating_add(length) <= self.memory.length() {
-                // SAFETY: within the mapping; else the caller's promise.
+                // SAFETY: within the mapping; the rest is the caller's promise.
                 place.extend_from_slice(unsafe { self.octets(at, length) });
             }
         }
@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    /// Writes octets at the place of each piece, as the kernel would.
+    /// Writes bytes at the place of each piece, as the kernel would.
     fn fill(umem: &Umem, pieces: &[Piece]) -> Vec<u8> {
         let mut all = Vec::new();
         for &(at, length) in pieces {
@@ -219,7 +219,7 @@ mod tests {
         let (stride, last) = (umem.layout.stride, umem.layout.chunks - 1);
         let pieces = [(data(last - 1), stride), (data(last), stride), (data(0), 100)];
         let octets = fill(&umem, &pieces);
-        // SAFETY: no kernel knows this memory.
+        // SAFETY: the kernel does not use this memory.
         assert_eq!(unsafe { umem.joined(&pieces) }, Some(octets.as_slice()));
     }
 
@@ -229,7 +229,7 @@ mod tests {
         let pieces = [(40960, 3840), (8192, 3840), (70000, 7)];
         let octets = fill(&umem, &pieces);
         let mut place = vec![9];
-        // SAFETY: no kernel knows this memory.
+        // SAFETY: the kernel does not use this memory.
         unsafe {
             assert_eq!(umem.joined(&pieces), None);
             umem.join(&pieces, &mut place);
