@@ -37,17 +37,17 @@ impl Custody {
 ///
 /// # Contract
 /// - [`submit`](Store::submit) takes the buffer. The store completes it with one [`Completion`](crate::Completion) with
-/// the same token, which gives the buffer back: during the call or at any time after it, in any order, by
-/// [`Io::complete`] or, from another thread, by [`Completions::send`](crate::Completions::send).
+///   the same token, which gives the buffer back: during the call or at any time after it, in any order, by
+///   [`Io::complete`] or, from another thread, by [`Completions::send`](crate::Completions::send).
 /// - A read fills the whole buffer, a write takes all of it. A store may change the bytes of a buffer that it got for a
-/// write or compare.
+///   write or compare.
 /// - Operations outside the capacity, and writes to a read-only store, end with an error: the capacity may have changed
-/// since the submitter's check. [`Geometry::check`] implements this.
+///   since the submitter's check. [`Geometry::check`] implements this.
 /// - A flush covers the writes that were completed before it was submitted.
 /// - A write with Force Unit Access is stable when it is completed, unless the completion leaves that to a flush
-/// ([`Completion::is_unforced`](crate::Completion::is_unforced)). It must leave it to a flush if the write could
-/// consume the report of other hosts' lost writes, which is made once. The target has one flush of a store in flight at
-/// a time, and reports its error to every host that may have lost a write.
+///   ([`Completion::is_unforced`](crate::Completion::is_unforced)). It must leave it to a flush if the write could
+///   consume the report of other hosts' lost writes, which is made once. The target has one flush of a store in flight
+///   at a time, and reports its error to every host that may have lost a write.
 pub trait Store: Debug + Send + Sync {
     /// Returns the current block size, capacity and so on.
     fn geometry(&self) -> Geometry;
