@@ -1,8 +1,8 @@
 //! The functions of the header with their handles. This module only checks pointers.
 
 use crate::border::{self, enter};
-use crate::disk::Disk;
-use crate::ring::Ring;
+use crate::disk::DiskHandle;
+use crate::ring::RequestRing;
 use crate::types::{
     roadtrain_completion, roadtrain_info, roadtrain_options, roadtrain_request,
     ROADTRAIN_API_VERSION,
@@ -10,10 +10,10 @@ use crate::types::{
 use std::os::raw::{c_char, c_int};
 
 /// A namespace of a connected controller.
-pub struct roadtrain_disk(pub(crate) Disk);
+pub struct roadtrain_disk(pub(crate) DiskHandle);
 
 /// Requests in flight, and completions that the program has not reaped.
-pub struct roadtrain_ring(pub(crate) Ring);
+pub struct roadtrain_ring(pub(crate) RequestRing);
 
 /// Returns the version of the library's interface: at least the ROADTRAIN_API_VERSION that a program was built with.
 #[no_mangle]
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn roadtrain_open(
         // SAFETY: likewise.
         let options = unsafe { border::sized(options, "options") }?;
         // SAFETY: likewise.
-        let opened = unsafe { Disk::open(options) }?;
+        let opened = unsafe { DiskHandle::open(options) }?;
         *place = Box::into_raw(Box::new(roadtrain_disk(opened)));
         Ok(0)
     })
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn roadtrain_ring_new(
         *place = std::ptr::null_mut();
         // SAFETY: likewise.
         let disk = unsafe { border::shared(disk, "disk") }?;
-        *place = Box::into_raw(Box::new(roadtrain_ring(Ring::new(&disk.0, entries)?)));
+        *place = Box::into_raw(Box::new(roadtrain_ring(RequestRing::new(&disk.0, entries)?)));
         Ok(0)
     })
 }

@@ -8,20 +8,20 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// Error of a call: a number of errno.h, and a text for people.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct CallError {
     pub(crate) errno: c_int,
     pub(crate) text: String,
 }
 
-pub(crate) type Outcome<T = ()> = Result<T, Refusal>;
+pub(crate) type CallResult<T = ()> = Result<T, CallError>;
 
-impl Refusal {
-    pub(crate) fn new(errno: c_int, text: impl ToString) -> Refusal {
-        Refusal { errno, text: text.to_string() }
+impl CallError {
+    pub(crate) fn new(errno: c_int, text: impl ToString) -> CallError {
+        CallError { errno, text: text.to_string() }
     }
 
-    pub(crate) fn invalid(text: impl ToString) -> Refusal {
-        Refusal::new(libc::EINVAL, text)
+    pub(crate) fn invalid(text: impl ToString) -> CallError {
+        CallError::new(libc::EINVAL, text)
     }
 }
 
@@ -35,31 +35,31 @@ pub(crate) fn last_error() -> *const c_char {
 }
 
 /// Runs a function of the C interface; returns its result, or a negative errno.
-pub(crate) fn enter(work: impl FnOnce() -> Outcome<c_int>) -> c_int {
+pub(crate) fn enter(work: impl FnOnce() -> CallResult<c_int>) -> c_int {
     let refusal = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(number)) => return number,
         Ok(Err(refusal)) => refusal,
-        Err(_) => Refusal::new(libc::EIO, "a fault of libroadtrain: please report it"),
+        Err(_) => CallError::new(libc::EIO, "a fault of libroadtrain: please report it"),
     };
     let text = CString::new(refusal.text.replace('\0', " ")).unwrap_or_default();
     LAST.with(|last| *last.borrow_mut() = text);
     -refusal.errno
 }
 
-fn null(name: &str) -> Refusal {
-    Refusal::invalid(format!("{name} is NULL"))
+fn null(name: &str) -> CallError {
+    CallError::invalid(format!("{name} is NULL"))
 }
 
 /// # Safety
 /// `pointer` is NULL or points to a `T` that only this call uses.
-pub(crate) unsafe fn place<'a, T>(pointer: *mut T, name: &str) -> Outcome<&'a mut T> {
+pub(crate) unsafe fn place<'a, T>(pointer: *mut T, name: &str) -> CallResult<&'a mut T> {
     // SAFETY: guaranteed by the caller.
     unsafe { pointer.as_mut() }.ok_or_else(|| null(name))
 }
 
 /// # Safety
 /// `pointer` is NULL or points to a `T` that others only read.
-pub(crate) unsafe fn shared<'a, T>(pointer: *const T, name: &str) -> Outcome<&'a T> {
+pub(crate) unsafe fn shared<'a, T>(pointer: *const T, name: &str) -> CallResult<&'a T> {
     // SAFETY: guaranteed by the caller.
     unsafe { pointer.as_ref() }.ok_or_else(|| null(name))
 }
@@ -68,7 +68,7 @@ pub(crate) unsafe fn shared<'a, T>(pointer: *const T, name: &str) -> Outcome<&'a
 ///
 /// # Safety
 /// `pointer` is NULL or points to as many bytes as the size declares.
-pub(crate) unsafe fn sized<'a, T>(pointer: *const T, name: &str) -> Outcome<&'a T> {
+pub(crate) unsafe fn sized<'a, T>(pointer: *const T, name: &str) -> CallResult<&'a T> {
     if pointer.is_null() {
         return Err(null(name));
     }
@@ -76,7 +76,7 @@ pub(crate) unsafe fn sized<'a, T>(pointer: *const T, name: &str) -> Outcome<&'a 
     let size = unsafe { pointer.cast::<usize>().read() };
     if size < size_of::<T>() {
         let least = size_of::<T>();
-        return Err(Refusal::invalid(format!(
+        return Err(CallError::invalid(format!(
             "{name}.size is {size}, not {least}: set it to sizeof"
         )));
     }
@@ -86,7 +86,11 @@ pub(crate) unsafe fn sized<'a, T>(pointer: *const T, name: &str) -> Outcome<&'a 
 
 /// # Safety
 /// `pointer` is NULL or points to `count` values that others only read.
-pub(crate) unsafe fn slice<'a, T>(pointer: *const T, count: u32, name: &str) -> Outcome<&'a [T]> {
+pub(crate) unsafe fn slice<'a, T>(
+    pointer: *const T,
+    count: u32,
+    name: &str,
+) -> CallResult<&'a [T]> {
     match (pointer.is_null(), count) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(null(name)),
@@ -103,7 +107,7 @@ pub(crate) struct Room<T> {
 
 /// # Safety
 /// `pointer` is NULL or points to room for `count` values that only this call uses, while the room is used.
-pub(crate) unsafe fn room<T>(pointer: *mut T, count: u32, name: &str) -> Outcome<Room<T>> {
+pub(crate) unsafe fn room<T>(pointer: *mut T, count: u32, name: &str) -> CallResult<Room<T>> {
     if pointer.is_null() && count > 0 {
         return Err(null(name));
     }
@@ -125,13 +129,13 @@ impl<T> Room<T> {
 
 /// # Safety
 /// `pointer` is NULL or points to text that ends with NUL.
-pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Outcome<Option<&'a str>> {
+pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> CallResult<Option<&'a str>> {
     if pointer.is_null() {
         return Ok(None);
     }
     // SAFETY: guaranteed by the caller.
     let text = unsafe { CStr::from_ptr(pointer) };
-    let text = text.to_str().map_err(|_| Refusal::invalid(format!("{name} is not UTF-8")))?;
+    let text = text.to_str().map_err(|_| CallError::invalid(format!("{name} is not UTF-8")))?;
     Ok(Some(text))
 }
 
@@ -148,7 +152,7 @@ mod tests {
     fn panics_stay_on_this_side() {
         assert_eq!(enter(|| panic!("on purpose")), -libc::EIO);
         assert!(said().contains("report"));
-        assert_eq!(enter(|| Err(Refusal::invalid("with \0 inside"))), -libc::EINVAL);
+        assert_eq!(enter(|| Err(CallError::invalid("with \0 inside"))), -libc::EINVAL);
         assert_eq!(said(), "with   inside");
         assert_eq!(enter(|| Ok(7)), 7);
     }

@@ -1,7 +1,7 @@
 //! Requests in flight, and completions that the program has not reaped.
 
-use crate::border::{Outcome, Refusal, Room};
-use crate::disk::{Disk, Open};
+use crate::border::{CallError, CallResult, Room};
+use crate::disk::{DiskHandle, OpenDisk};
 use crate::types::{
     roadtrain_completion, roadtrain_request, ROADTRAIN_DISCARD, ROADTRAIN_FLUSH, ROADTRAIN_FUA,
     ROADTRAIN_READ, ROADTRAIN_URGENT, ROADTRAIN_WRITE, ROADTRAIN_WRITE_ZEROES,
@@ -22,9 +22,9 @@ const ENTRIES_MAX: u32 = 1 << 16;
 /// Most blocks of a Write Zeroes.
 const ZERO_BLOCKS_MAX: u64 = 1 << 16;
 
-pub(crate) struct Ring {
-    open: Arc<Open>,
-    ended: Arc<Ended>,
+pub(crate) struct RequestRing {
+    open: Arc<OpenDisk>,
+    ended: Arc<EndedRequests>,
     /// `ended` as the engine takes it.
     completer: Arc<dyn Completer>,
     entries: u32,
@@ -35,12 +35,12 @@ pub(crate) struct Ring {
 }
 
 /// Completions of ended requests. The event is readable while there are some.
-struct Ended {
+struct EndedRequests {
     completions: Mutex<VecDeque<roadtrain_completion>>,
     event: OwnedFd,
 }
 
-impl Ended {
+impl EndedRequests {
     fn lock(&self) -> MutexGuard<'_, VecDeque<roadtrain_completion>> {
         self.completions.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -60,7 +60,7 @@ impl Ended {
     }
 }
 
-impl Completer for Ended {
+impl Completer for EndedRequests {
     fn complete(&self, completion: Completion) {
         let Completion { token, status, buffer, latency_ns, .. } = completion;
         drop(buffer); // gives the memory back to the caller
@@ -75,25 +75,25 @@ impl Completer for Ended {
 }
 
 /// Exclusive use of a ring during a call.
-struct Turn<'a>(&'a Ring);
+struct RingUse<'a>(&'a RequestRing);
 
-impl Drop for Turn<'_> {
+impl Drop for RingUse<'_> {
     fn drop(&mut self) {
         self.0.is_used.store(false, Ordering::Release);
     }
 }
 
-impl Ring {
-    pub(crate) fn new(disk: &Disk, entries: u32) -> Outcome<Ring> {
+impl RequestRing {
+    pub(crate) fn new(disk: &DiskHandle, entries: u32) -> CallResult<RequestRing> {
         if !(1..=ENTRIES_MAX).contains(&entries) {
-            return Err(Refusal::invalid(format!("entries is not in 1 to {ENTRIES_MAX}")));
+            return Err(CallError::invalid(format!("entries is not in 1 to {ENTRIES_MAX}")));
         }
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let event =
-            event.map_err(|error| Refusal::new(error.raw_os_error(), "no event descriptor"))?;
+            event.map_err(|error| CallError::new(error.raw_os_error(), "no event descriptor"))?;
         let completions = Mutex::new(VecDeque::with_capacity(entries as usize));
-        let ended = Arc::new(Ended { completions, event });
-        Ok(Ring {
+        let ended = Arc::new(EndedRequests { completions, event });
+        Ok(RequestRing {
             open: disk.0.clone(),
             completer: ended.clone(),
             ended,
@@ -107,16 +107,16 @@ impl Ring {
         self.ended.event.as_raw_fd()
     }
 
-    fn turn(&self) -> Outcome<Turn<'_>> {
+    fn turn(&self) -> CallResult<RingUse<'_>> {
         match self.is_used.swap(true, Ordering::Acquire) {
-            false => Ok(Turn(self)),
-            true => Err(Refusal::new(libc::EBUSY, "another thread is in this ring")),
+            false => Ok(RingUse(self)),
+            true => Err(CallError::new(libc::EBUSY, "another thread is in this ring")),
         }
     }
 
     /// # Safety
     /// The requests' data is valid until their completions were reaped; reads have exclusive access to theirs.
-    pub(crate) unsafe fn submit(&self, requests: &[roadtrain_request]) -> Outcome<c_int> {
+    pub(crate) unsafe fn submit(&self, requests: &[roadtrain_request]) -> CallResult<c_int> {
         let _turn = self.turn()?;
         let namespace = self.open.namespace()?;
         let transfer_max = self.open.client.view().info().transfer_bytes_max;
@@ -144,7 +144,7 @@ impl Ring {
         &self,
         mut room: Room<roadtrain_completion>,
         timeout_ms: c_int,
-    ) -> Outcome<c_int> {
+    ) -> CallResult<c_int> {
         let _turn = self.turn()?;
         if room.len() == 0 {
             return Ok(0);
@@ -164,7 +164,7 @@ impl Ring {
     }
 
     /// Waits for the event. A signal ends the wait, too.
-    fn wait(&self, timeout_ms: c_int) -> Outcome {
+    fn wait(&self, timeout_ms: c_int) -> CallResult {
         let timeout = u32::try_from(timeout_ms).ok().map(|ms| Timespec {
             tv_sec: i64::from(ms / 1000),
             tv_nsec: i64::from(ms % 1000) * 1_000_000,
@@ -172,12 +172,12 @@ impl Ring {
         let mut event = [PollFd::new(&self.ended.event, PollFlags::IN)];
         match poll(&mut event, timeout.as_ref()) {
             Ok(_) => Ok(()),
-            Err(error) => Err(Refusal::new(error.raw_os_error(), "interrupted")),
+            Err(error) => Err(CallError::new(error.raw_os_error(), "interrupted")),
         }
     }
 
     /// Waits until no request is in flight, and drops the completions.
-    pub(crate) fn finish(&self) -> Outcome {
+    pub(crate) fn finish(&self) -> CallResult {
         let _turn = self.turn()?;
         loop {
             let ended = self.ended.take(usize::MAX, |_, _| {}) as u32;
@@ -197,7 +197,7 @@ unsafe fn made_of(
     request: &roadtrain_request,
     namespace: &NamespaceInfo,
     transfer_max: u32,
-) -> Outcome<Request> {
+) -> CallResult<Request> {
     let roadtrain_request { op, flags, offset, length, data, token } = *request;
     let block = u64::from(namespace.block_bytes);
     let op = match op {
@@ -206,21 +206,21 @@ unsafe fn made_of(
         ROADTRAIN_FLUSH => Op::Flush,
         ROADTRAIN_DISCARD => Op::Discard,
         ROADTRAIN_WRITE_ZEROES => Op::WriteZeroes { deallocate: false },
-        _ => return Err(Refusal::invalid(format!("op {op} is none"))),
+        _ => return Err(CallError::invalid(format!("op {op} is none"))),
     };
     if flags & !(ROADTRAIN_FUA | ROADTRAIN_URGENT) != 0 {
-        return Err(Refusal::invalid(format!("flags {flags:#x} has bits that mean nothing")));
+        return Err(CallError::invalid(format!("flags {flags:#x} has bits that mean nothing")));
     }
     let has_data = matches!(op, Op::Read | Op::Write);
     if has_data == data.is_null() {
         let text = if has_data { "data is NULL" } else { "data is not NULL: this op has none" };
-        return Err(Refusal::invalid(text));
+        return Err(CallError::invalid(text));
     }
     if !offset.is_multiple_of(block) || !length.is_multiple_of(block) {
-        return Err(Refusal::invalid(format!("offset or length is not a multiple of {block}")));
+        return Err(CallError::invalid(format!("offset or length is not a multiple of {block}")));
     }
     if (length == 0) != matches!(op, Op::Flush) || (length == 0 && offset != 0) {
-        return Err(Refusal::invalid("length is 0, or a flush has an offset or a length"));
+        return Err(CallError::invalid("length is 0, or a flush has an offset or a length"));
     }
     let most = match op {
         Op::Read | Op::Write => u64::from(transfer_max),
@@ -228,11 +228,11 @@ unsafe fn made_of(
         _ => u64::from(u32::MAX) * block,
     };
     if length > most {
-        return Err(Refusal::invalid(format!("length {length} is more than {most}")));
+        return Err(CallError::invalid(format!("length {length} is more than {most}")));
     }
     let end = namespace.blocks.saturating_mul(block);
     if offset.checked_add(length).is_none_or(|last| last > end) {
-        return Err(Refusal::new(libc::ERANGE, format!("{offset} and {length} is beyond {end}")));
+        return Err(CallError::new(libc::ERANGE, format!("{offset} and {length} is beyond {end}")));
     }
     let buffer = NonNull::new(data).map(|data| {
         // SAFETY: guaranteed by the caller; a transfer's length fits.
@@ -287,7 +287,7 @@ mod tests {
         write_verifier: None,
     };
 
-    fn made(op: u32, flags: u32, offset: u64, length: u64, data: *mut u8) -> Outcome<Request> {
+    fn made(op: u32, flags: u32, offset: u64, length: u64, data: *mut u8) -> CallResult<Request> {
         let request = roadtrain_request { op, flags, offset, length, data, token: 5 };
         // SAFETY: the data is not accessed.
         unsafe { made_of(&request, &NAMESPACE, 8192) }
@@ -310,7 +310,7 @@ mod tests {
     fn no_completion_is_missed_while_others_are_taken() {
         const COUNT: u64 = 200_000;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-        let ended = Ended { completions: Mutex::default(), event };
+        let ended = EndedRequests { completions: Mutex::default(), event };
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for token in 0..COUNT {
@@ -322,14 +322,14 @@ mod tests {
             while left > 0 {
                 let mut event = [PollFd::new(&ended.event, PollFlags::IN)];
                 let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
-                assert_eq!(poll(&mut event, Some(&patience)), Ok(1), "{left} are not told of");
+                assert_eq!(poll(&mut event, Some(&patience)), Ok(1), "{left} are not reported");
                 left -= ended.take(usize::MAX, |_, _| {});
             }
         });
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_requests_are_refused() {
         let mut octet = 0;
         let (null, data) = (std::ptr::null_mut(), std::ptr::from_mut(&mut octet));
         for (op, flags, offset, length, data, wanted) in [

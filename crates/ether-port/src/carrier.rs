@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_once() {
+    fn changes_are_reported_once() {
         let name = crate::skipped::this_test();
         let in_namespace = move || {
             // SAFETY: takes a number; moves this thread alone.

@@ -36,17 +36,17 @@ const EVERY: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RefusalLog {
     at: Option<Instant>,
-    told: u64,
+    logged: u64,
 }
 
 impl RefusalLog {
     /// Returns the number of dropped frames, if it is time to log it.
     pub fn due(&mut self, now: Instant, rejected: &Rejected) -> Option<u64> {
         let count = rejected.clear + rejected.forged;
-        if count == self.told || self.at.is_some_and(|at| now.since(at) < EVERY) {
+        if count == self.logged || self.at.is_some_and(|at| now.since(at) < EVERY) {
             return None;
         }
-        (self.at, self.told) = (Some(now), count);
+        (self.at, self.logged) = (Some(now), count);
         Some(count)
     }
 }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_is_told_seldom() {
+    fn dropped_frames_are_logged_rarely() {
         let (mut log, mut rejected) = (RefusalLog::default(), Rejected::default());
         let second = |n: u64| Instant(0) + Duration::from_secs(n);
         assert_eq!(log.due(second(1), &rejected), None);

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_its_own_is_known_beforehand() {
+    fn exclusive_resources_are_known_beforehand() {
         let resources = |text: &str| {
             let spec: FrontSpec = text.parse().unwrap();
             spec.resources().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")

@@ -61,7 +61,7 @@ impl SystemResource {
     }
 }
 
-/// Longest time for which a socket may still accept after its process is gone: the kernel takes io_uring's rings, and
+/// Longest time for which a socket may still accept after its process is gone. The kernel takes io_uring's rings, and
 /// the files that they refer to, apart in the background.
 const SOCKET_PATIENCE: Duration = Duration::from_secs(2);
 const SOCKET_PAUSE: Duration = Duration::from_millis(20);
@@ -140,7 +140,7 @@ mod tests {
         let mut removed = (0..3).map(|_| {
             let _ = std::fs::remove_file(&path);
             let listener = UnixListener::bind(&path).unwrap();
-            assert!(!remove_socket(&path, SOCKET_PAUSE).unwrap(), "somebody listens");
+            assert!(!remove_socket(&path, SOCKET_PAUSE).unwrap(), "a process listens");
             let ends = std::thread::spawn(move || {
                 std::thread::sleep(3 * SOCKET_PAUSE);
                 drop(listener);
@@ -149,7 +149,7 @@ mod tests {
             ends.join().unwrap();
             is_removed
         });
-        assert!(removed.any(|is_removed| is_removed), "nobody listens for long");
+        assert!(removed.any(|is_removed| is_removed), "no process listens for long");
         assert!(!path.exists());
         std::fs::write(&path, "a file").unwrap();
         assert!(!socket.remove().unwrap());

@@ -22,20 +22,20 @@ const BLKFLSBUF: libc::c_ulong = 0x1261;
 pub(crate) fn write_back_all(path: &Path, patience: Duration) -> Result<(), String> {
     let system = System::new();
     let above = system.above(path);
-    let tell = |shown: String, error: io::Error| format!("{shown}: {error}");
+    let describe = |shown: String, error: io::Error| format!("{shown}: {error}");
     let mut failures = Vec::new();
     for holder in above.iter().rev() {
         match write_back(&holder.path(), system.mounts_of(holder), patience) {
             // The devices below it do not progress either.
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                return Err(tell(holder.shown(), error));
+                return Err(describe(holder.shown(), error));
             }
-            Err(error) => failures.push(tell(holder.shown(), error)),
+            Err(error) => failures.push(describe(holder.shown(), error)),
             Ok(()) => {}
         }
     }
     if let Err(error) = write_back(path, Vec::new(), patience) {
-        failures.push(tell(path.display().to_string(), error));
+        failures.push(describe(path.display().to_string(), error));
     }
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
 }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_block_device_is_an_error() {
+    fn a_file_that_is_no_block_device_is_an_error() {
         let none = write_back(Path::new("/dev/null"), Vec::new(), Duration::from_secs(5));
         assert!(none.is_err());
         let all = write_back_all(Path::new("/dev/null"), Duration::from_secs(5)).unwrap_err();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Kinds of tokens: of the executor's caller, ...
 const CALLER: u8 = 0;
 const EXECUTOR: u8 = 1;
-const NOBODY: u8 = 2;
+const LATE: u8 = 2;
 
 /// Identifies a submitted operation among all those of one executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,7 +66,7 @@ impl Completion {
     /// complete an operation before it is done with the buffer.
     #[must_use]
     pub fn late(buffer: Buffer) -> Completion {
-        let token = Token(UserData { kind: NOBODY, index: 0, generation: 0 }.pack());
+        let token = Token(UserData { kind: LATE, index: 0, generation: 0 }.pack());
         Completion::new(token, Ok(()), Some(buffer))
     }
 
@@ -76,7 +76,7 @@ impl Completion {
     /// Returns the completion, if it is one of an operation.
     pub fn into_late(self) -> Result<Option<Buffer>, Completion> {
         match UserData::unpack(self.token.0).kind {
-            NOBODY => Ok(self.buffer),
+            LATE => Ok(self.buffer),
             _ => Err(self),
         }
     }

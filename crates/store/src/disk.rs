@@ -8,7 +8,7 @@ mod status;
 mod task;
 mod uevents;
 
-use crate::look_ups::LookUps;
+use crate::allocation_queries::StoreAllocationQueries;
 use crate::resize::{Place, Size};
 use crate::spec::StoreSpec;
 use crate::{
@@ -23,7 +23,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
-pub(crate) use task::{DiskTask, Progress};
+pub(crate) use task::{DiskTask, TaskProgress};
 
 /// A store in a file or on a block device.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct DiskStore {
     size: Size,
     /// Unique identity of the blocks, once it has been determined.
     identity: OnceLock<u128>,
-    look_ups: LookUps,
+    queries: StoreAllocationQueries,
 }
 
 impl DiskStore {
@@ -51,8 +51,8 @@ impl DiskStore {
     }
 
     /// Opens the blocks of another process read-only, without its lock.
-    pub(crate) fn look(spec: &StoreSpec, path: &Path) -> Result<DiskStore, OpenError> {
-        DiskStore::with(spec, BlockFile::look(spec, path)?)
+    pub(crate) fn observe(spec: &StoreSpec, path: &Path) -> Result<DiskStore, OpenError> {
+        DiskStore::with(spec, BlockFile::observe(spec, path)?)
     }
 
     /// True if no other process has the blocks, so that they could be opened.
@@ -77,8 +77,8 @@ impl DiskStore {
     }
 
     fn of(disk: BlockFile, size: Size) -> DiskStore {
-        let (disk, look_ups) = (Arc::new(disk), LookUps::default());
-        DiskStore { disk, size, identity: OnceLock::new(), look_ups }
+        let (disk, queries) = (Arc::new(disk), StoreAllocationQueries::default());
+        DiskStore { disk, size, identity: OnceLock::new(), queries }
     }
 }
 
@@ -101,8 +101,8 @@ impl Store for DiskStore {
         match geometry.check(&op, buffer.as_ref()) {
             Ok(()) if let Op::LookUp { range } = op => {
                 let disk = self.disk.clone();
-                self.look_ups.begin((range, geometry.lba_shift), buffer, token, io, move |found| {
-                    allocated::look(disk.file(), found);
+                self.queries.begin((range, geometry.lba_shift), buffer, token, io, move |found| {
+                    allocated::find(disk.file(), found);
                     Ok(())
                 });
             }

@@ -53,7 +53,7 @@ mod tests {
         #[test]
         fn each_leaves_once_in_order_and_not_too_early(
             delays in prop::collection::vec(0..300u64, 1..300),
-            look_every in 1..20u64,
+            check_every in 1..20u64,
         ) {
             let mut queue = DueQueue::default();
             let due = |task: usize| task as u64 + delays[task];
@@ -62,7 +62,7 @@ mod tests {
                 if (now as usize) < delays.len() {
                     queue.push(Instant(due(now as usize)), now as u32);
                 }
-                if now % look_every == 0 || now == 999 {
+                if now % check_every == 0 || now == 999 {
                     let first = left.len();
                     while let Some(task) = queue.pop(Instant(now)) {
                         prop_assert!(due(task as usize) <= now);

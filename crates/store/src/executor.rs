@@ -1,6 +1,6 @@
 //! Operations of one reactor in flight at stores, and the delivery of their completions.
 
-use crate::disk::{DiskTask, Progress};
+use crate::disk::{DiskTask, TaskProgress};
 use crate::due::DueQueue;
 use crate::{Completion, Completions, Op, Token};
 use roadtrain_proto::time::Instant;
@@ -18,7 +18,7 @@ const CANCELLED: u64 = UserData { kind: RING_KIND, index: u32::MAX, generation: 
 
 /// Continuation after a store below has completed an operation: see [`Io::then`].
 pub trait Then: Send + Sync {
-    /// Handles a completion of the store below, with the token of the operation on top: passes it on with
+    /// Handles a completion of the store below, with the token of the operation on top. Passes it on with
     /// [`Io::complete`], or submits another operation for the same token.
     fn answered(&self, completion: Completion, io: &mut Io<'_>);
 
@@ -67,7 +67,7 @@ impl Io<'_> {
         buffer: Option<Buffer>,
         token: Token,
     ) {
-        let index = self.executor.delayed.insert(Waiting { outer: token, store, op, buffer });
+        let index = self.executor.delayed.insert(DelayedOp { outer: token, store, op, buffer });
         self.executor.due.push(due, index);
     }
 
@@ -76,14 +76,14 @@ impl Io<'_> {
         let index = self.executor.disk.insert((token, task));
         let user_data = UserData { kind: RING_KIND, index, generation: 0 }.pack();
         let Some((_, task)) = self.executor.disk.get_mut(index) else { return };
-        if let Progress::Done(result) = task.start(self.ring, user_data) {
+        if let TaskProgress::Done(result) = task.start(self.ring, user_data) {
             self.executor.end_disk(index, result);
         }
     }
 }
 
 /// A delayed operation.
-struct Waiting {
+struct DelayedOp {
     outer: Token,
     store: Arc<dyn Delayed>,
     op: Op,
@@ -95,7 +95,7 @@ struct Waiting {
 pub struct Executor {
     /// Operations in the kernel, with the tokens of their submitters.
     disk: Slab<(Token, DiskTask)>,
-    delayed: Slab<Waiting>,
+    delayed: Slab<DelayedOp>,
     due: DueQueue,
     /// Operations at stores below, with the tokens of their submitters.
     below: Slab<(Token, Arc<dyn Then>)>,
@@ -133,7 +133,7 @@ impl Executor {
     /// Handles a completion of the ring with [`RING_KIND`]. The caller checks [`next`](Self::next) after that.
     pub fn resume(&mut self, ring: &mut Ring, index: u32, result: i32) {
         let Some((_, task)) = self.disk.get_mut(index) else { return };
-        if let Progress::Done(result) = task.resume(result, ring) {
+        if let TaskProgress::Done(result) = task.resume(result, ring) {
             self.end_disk(index, result);
         }
     }
@@ -148,7 +148,7 @@ impl Executor {
     /// Submits the operations that are due by `now`. The caller checks [`next`](Self::next) after that.
     pub fn expire(&mut self, ring: &mut Ring, now: Instant) {
         while let Some(index) = self.due.pop(now) {
-            let Some(Waiting { outer, store, op, buffer }) = self.delayed.take(index) else {
+            let Some(DelayedOp { outer, store, op, buffer }) = self.delayed.take(index) else {
                 continue;
             };
             store.start(op, buffer, outer, &mut Io { ring, executor: self });

@@ -38,7 +38,7 @@ struct RawExtent {
 
 /// `struct fiemap`.
 #[repr(C)]
-struct Request {
+struct FiemapRequest {
     start: u64,
     length: u64,
     flags: u32,
@@ -55,7 +55,7 @@ struct Request {
 pub fn extents(file: &File, mut each: impl FnMut(Extent)) -> io::Result<()> {
     let mut start = 0;
     loop {
-        let mut request = Request {
+        let mut request = FiemapRequest {
             start,
             length: u64::MAX - start,
             flags: 0,

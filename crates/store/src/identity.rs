@@ -1,7 +1,7 @@
 //! Identity of a store: a unique number that stays with the data.
 //!
 //! Memory has an identity as long as it exists. A regular file has one in an extended attribute, written when it is
-//! first exported for writing; so it survives a rename, and a new number of the file system. The attribute also
+//! first exported for writing. So it survives a rename, and a new number of the file system. The attribute also
 //! identifies the file, so that a copy with the attribute gets an identity of its own. A file that cannot store one
 //! (read-only, or without attributes) has the identity that it would get. Block devices have one made of their
 //! identifiers ([`device`]).
@@ -47,7 +47,7 @@ pub(crate) fn of_memory() -> Result<u128, OpenError> {
 pub(crate) fn of_file(path: &Path, file: &File, read_only: bool) -> Result<u128, OpenError> {
     let failed = |source| OpenError::io(path, "identify", source);
     let birth = Birth::of(file).map_err(failed)?;
-    if let Some(mark) = Mark::read(file) {
+    if let Some(mark) = IdentityAttribute::read(file) {
         if mark.birth.may_be(&birth) {
             return Ok(mark.store);
         }
@@ -59,7 +59,7 @@ pub(crate) fn of_file(path: &Path, file: &File, read_only: bool) -> Result<u128,
     }
     let store = birth.store(file).map_err(failed)?;
     if !read_only {
-        match (Mark { store, birth }).write(file) {
+        match (IdentityAttribute { store, birth }).write(file) {
             // Synced, so that no host sees an identity that a power failure takes back.
             Ok(()) => file.sync_all().map_err(|e| OpenError::io(path, "store", e))?,
             Err(error) => info!(path = %path.display(), "no extended attribute: {error}"),
@@ -110,8 +110,8 @@ impl Birth {
 
 fn birth_time(file: &File) -> Option<String> {
     let answer = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
-    let (is_told, born) = (answer.stx_mask & StatxFlags::BTIME.bits() != 0, answer.stx_btime);
-    is_told.then(|| format!("{}.{:09}", born.tv_sec, born.tv_nsec))
+    let (is_known, born) = (answer.stx_mask & StatxFlags::BTIME.bits() != 0, answer.stx_btime);
+    is_known.then(|| format!("{}.{:09}", born.tv_sec, born.tv_nsec))
 }
 
 fn generation(file: &File) -> Option<u32> {
@@ -136,32 +136,32 @@ fn fs_id(file: &File) -> io::Result<String> {
 
 /// Content of the attribute.
 #[derive(Debug, PartialEq, Eq)]
-struct Mark {
+struct IdentityAttribute {
     store: u128,
     birth: Birth,
 }
 
-impl Mark {
+impl IdentityAttribute {
     /// Formats it as text: version, number, inode, birth time, generation.
     fn emit(&self) -> String {
         let Birth { inode, born, generation } = &self.birth;
         format!("{FORM} {:032x} {inode} {born} {generation}", self.store)
     }
 
-    fn parse(text: &str) -> Option<Mark> {
+    fn parse(text: &str) -> Option<IdentityAttribute> {
         let fields: Vec<&str> = text.split(' ').collect();
         let &[FORM, store, inode, born, generation] = &fields[..] else { return None };
         let store = u128::from_str_radix(store, 16).ok()?;
         let (inode, born, generation) = (inode.parse().ok()?, born.into(), generation.into());
-        Some(Mark { store, birth: Birth { inode, born, generation } })
+        Some(IdentityAttribute { store, birth: Birth { inode, born, generation } })
     }
 
     /// Reads the attribute; `None` if there is none, or if it is invalid.
-    fn read(file: &File) -> Option<Mark> {
+    fn read(file: &File) -> Option<IdentityAttribute> {
         let mut octets = [0u8; MARK_BYTES];
         let length = fgetxattr(file, NAME, &mut octets).ok()?;
         let text = octets.get(..length)?;
-        let mark = std::str::from_utf8(text).ok().and_then(Mark::parse);
+        let mark = std::str::from_utf8(text).ok().and_then(IdentityAttribute::parse);
         if mark.is_none() {
             warn!("an extended attribute {NAME} that means nothing is replaced");
         }
@@ -211,7 +211,11 @@ mod tests {
     fn a_file_is_the_same_before_and_after_it_may_be_written() {
         let (_directory, path) = new_file();
         let before = of_file(&path, &File::open(&path).unwrap(), true).unwrap();
-        assert_eq!(Mark::read(&open(&path)), None, "a read-only export changes nothing");
+        assert_eq!(
+            IdentityAttribute::read(&open(&path)),
+            None,
+            "a read-only export changes nothing"
+        );
         assert_eq!(identity(&path), before);
     }
 
@@ -219,7 +223,7 @@ mod tests {
     fn a_copy_with_all_attributes_is_another_file() {
         let (directory, path) = new_file();
         let first = identity(&path);
-        let Some(mark) = Mark::read(&open(&path)) else {
+        let Some(mark) = IdentityAttribute::read(&open(&path)) else {
             return crate::skipped::skipped_test(
                 "a_copy_with_all_attributes_is_another_file",
                 "the temporary directory takes no extended attributes",
@@ -234,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_tells_more_than_another_makes_no_difference() {
+    fn a_kernel_that_reports_more_than_another_makes_no_difference() {
         let birth = Birth { inode: 7, born: "5.000000001".into(), generation: UNKNOWN.into() };
         for (other, same) in [
             (Birth { born: UNKNOWN.into(), ..birth.clone() }, true),
@@ -249,12 +253,12 @@ mod tests {
     #[test]
     fn marks_round_trip_and_nonsense_is_none() {
         let birth = Birth { inode: 7, born: "5.000000001".into(), generation: UNKNOWN.into() };
-        let mark = Mark { store: 0xab, birth };
+        let mark = IdentityAttribute { store: 0xab, birth };
         let text = mark.emit();
         assert_eq!(text, "1 000000000000000000000000000000ab 7 5.000000001 -");
-        assert_eq!(Mark::parse(&text), Some(mark));
+        assert_eq!(IdentityAttribute::parse(&text), Some(mark));
         for nonsense in ["", "1", "2 ab 7 5.1 -", "1 xx 7 5.1 -", "1 ab -7 5.1 -", "1 ab 7 5.1"] {
-            assert_eq!(Mark::parse(nonsense), None, "{nonsense}");
+            assert_eq!(IdentityAttribute::parse(nonsense), None, "{nonsense}");
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// concurrently, like on any disk.
 #[derive(Clone, Debug)]
 pub struct InPlace {
-    source: Source,
+    source: InPlaceSource,
     /// The store's capacity in bytes.
     size: Arc<AtomicU64>,
     writable: bool,
@@ -18,7 +18,7 @@ pub struct InPlace {
 }
 
 #[derive(Clone, Debug)]
-enum Source {
+enum InPlaceSource {
     /// First byte and length of the memory, and its owner.
     Memory(NonNull<u8>, usize, #[expect(dead_code, reason = "keeps the bytes")] Arc<HugeMemory>),
     /// Zeroes at every offset.
@@ -30,13 +30,13 @@ impl InPlace {
     #[must_use]
     pub fn new(memory: Arc<HugeMemory>, size: Arc<AtomicU64>, writable: bool) -> InPlace {
         let Some(start) = NonNull::new(memory.as_ptr()) else { unreachable!("it is mapped") };
-        let source = Source::Memory(start, memory.len(), memory);
+        let source = InPlaceSource::Memory(start, memory.len(), memory);
         InPlace { source, size, writable, announced: false }
     }
 
     /// Gives access to a store whose reads are zeroes.
     pub(crate) fn zeroes(size: Arc<AtomicU64>) -> InPlace {
-        InPlace { source: Source::Zeroes, size, writable: false, announced: false }
+        InPlace { source: InPlaceSource::Zeroes, size, writable: false, announced: false }
     }
 
     /// Returns the access for a store on top that needs an operation before each read, and writes as operations.
@@ -61,10 +61,10 @@ impl InPlace {
             return None;
         }
         match &self.source {
-            &Source::Memory(start, bytes, _) => {
+            &InPlaceSource::Memory(start, bytes, _) => {
                 Some(range(start, bytes, offset, len)?.cast_const())
             }
-            Source::Zeroes => zeroes(len),
+            InPlaceSource::Zeroes => zeroes(len),
         }
     }
 
@@ -73,7 +73,7 @@ impl InPlace {
     #[must_use]
     pub fn write_range(&self, offset: u64, len: usize) -> Option<*mut u8> {
         match &self.source {
-            &Source::Memory(start, bytes, _) if self.writable && self.holds(offset, len) => {
+            &InPlaceSource::Memory(start, bytes, _) if self.writable && self.holds(offset, len) => {
                 range(start, bytes, offset, len)
             }
             _ => None,

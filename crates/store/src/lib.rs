@@ -32,6 +32,7 @@
 //! # Ok::<(), roadtrain_store::OpenError>(())
 //! ```
 
+mod allocation_queries;
 #[cfg(test)]
 #[path = "../../../tests/lib/cases.rs"]
 mod cases;
@@ -39,7 +40,6 @@ mod completion;
 pub mod conformance;
 mod disk;
 mod due;
-mod elsewhere;
 mod executor;
 mod extents;
 mod geometry;
@@ -47,11 +47,11 @@ mod identity;
 mod in_place;
 mod last_sync;
 mod limits;
-mod look_ups;
 mod memory;
 mod null;
 mod open;
 mod open_error;
+mod placeholder_store;
 #[cfg(feature = "rbd")]
 mod rbd;
 mod read_only;

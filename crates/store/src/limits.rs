@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_left_out() {
+    fn inexpressible_values_are_left_out() {
         let of = |files: &[(&str, &str)], lba_shift| of_directory(device(files).path(), lba_shift);
         assert_eq!(of(&[], 9), BlockLimits::default());
         let odd = [("queue/minimum_io_size", "0"), ("queue/optimal_io_size", "33553920")];

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "rbd")]
 use crate::RbdStore;
-use crate::elsewhere::Elsewhere;
+use crate::placeholder_store::PlaceholderStore;
 use crate::spec::lba_shift;
 use crate::{DiskStore, MemoryStore, NullStore, OpenError, SsdStore, Store, StoreKind, StoreSpec};
 use std::sync::Arc;
@@ -41,11 +41,11 @@ pub fn look(spec: &StoreSpec) -> Result<Arc<dyn Store>, OpenError> {
     lba_shift(spec.lba_bytes)?;
     let seen: Arc<dyn Store> = match &spec.kind {
         StoreKind::File { path, .. } | StoreKind::Block { path } => {
-            Arc::new(DiskStore::look(spec, path)?)
+            Arc::new(DiskStore::observe(spec, path)?)
         }
         #[cfg(feature = "rbd")]
-        StoreKind::Rbd(image) => Arc::new(RbdStore::look(image, spec.lba_bytes)?),
+        StoreKind::Rbd(image) => Arc::new(RbdStore::observe(image, spec.lba_bytes)?),
         _ => open(spec)?,
     };
-    Ok(Arc::new(Elsewhere::new(seen, spec.clone())))
+    Ok(Arc::new(PlaceholderStore::new(seen, spec.clone())))
 }

@@ -62,18 +62,18 @@ pub enum OpenError {
         lba_bytes: u32,
     },
     /// The requested size would hide or cut off data.
-    #[error("{}: holds {bytes} bytes, more than the {asked} asked for: leave the size out to \
-        export all of it, or shrink it yourself (truncate -s {asked})", path.display())]
+    #[error("{}: holds {bytes} bytes, more than the {requested} requested: leave the size out to \
+        export all of it, or shrink it yourself (truncate -s {requested})", path.display())]
     WouldCut {
         /// Path of the file.
         path: PathBuf,
         /// Size of the file in bytes.
         bytes: u64,
         /// Requested size in bytes.
-        asked: u64,
+        requested: u64,
     },
     /// A read-only export cannot be grown.
-    #[error("{}: holds {bytes} bytes, fewer than the {asked} asked for, and a read-only export \
+    #[error("{}: holds {bytes} bytes, fewer than the {requested} requested, and a read-only export \
         cannot be grown: leave the size out", path.display())]
     TooSmall {
         /// Path of the file.
@@ -81,7 +81,7 @@ pub enum OpenError {
         /// Size of the file in bytes.
         bytes: u64,
         /// Requested size in bytes.
-        asked: u64,
+        requested: u64,
     },
     /// The size of a block device is fixed.
     #[error("{}: a block device cannot be resized from here", path.display())]
@@ -186,7 +186,7 @@ pub enum OpenError {
         owner: String,
     },
     /// The owner of the blocks could continue writing them.
-    #[error("nobody can keep the process that has the blocks from writing them: end it")]
+    #[error("the process that has the blocks cannot be fenced: end it")]
     Unfenceable,
     /// The size cannot be changed by this target.
     #[error("it has {bytes} bytes and cannot be resized")]

@@ -46,7 +46,7 @@ struct MapUpdate {
 
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default)]
-struct ProgLoad {
+struct PortProgLoad {
     kind: u32,
     instructions: u32,
     program: u64,
@@ -63,7 +63,7 @@ struct ProgLoad {
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct LinkCreate {
+struct PortLinkCreate {
     program: u32,
     interface: u32,
     attach_type: u32,
@@ -114,14 +114,14 @@ pub(super) fn set_socket(map: &OwnedFd, queue: u32, socket: &OwnedFd) -> io::Res
 /// Loads a program for received frames.
 pub(super) fn load(program: &[u64]) -> io::Result<OwnedFd> {
     let license = c"Apache-2.0";
-    let load = ProgLoad {
+    let load = PortProgLoad {
         kind: PROG_TYPE_XDP,
         instructions: program.len() as u32,
         program: program.as_ptr() as u64,
         license: license.as_ptr() as u64,
         flags: HAS_FRAGMENTS,
         attach_type: ATTACH_TYPE_XDP,
-        ..ProgLoad::default()
+        ..PortProgLoad::default()
     };
     // SAFETY: the program has that many instructions of eight bytes; the license is a string.
     unsafe { bpf_fd(PROG_LOAD, &load) }
@@ -129,7 +129,7 @@ pub(super) fn load(program: &[u64]) -> io::Result<OwnedFd> {
 
 /// Attaches a program to an interface, until the result is dropped.
 pub(super) fn attach(program: &OwnedFd, interface: i32, mode: u32) -> io::Result<OwnedFd> {
-    let create = LinkCreate {
+    let create = PortLinkCreate {
         program: program.as_raw_fd() as u32,
         interface: interface as u32,
         attach_type: ATTACH_TYPE_XDP,

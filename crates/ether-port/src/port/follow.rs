@@ -2,9 +2,9 @@
 
 use super::absent::AbsentPort;
 use super::config::PortConfig;
-use super::frame::Shape;
+use super::frame::FrameShape;
 use super::packet::outgoing::Outgoing;
-use super::{Interface, Port, PortCounts, Way, sys};
+use super::{Interface, Port, PortBackend, PortCounts, sys};
 use roadtrain_wire::ether::MacAddress;
 use rustix::net::AddressFamily;
 use std::io;
@@ -21,8 +21,8 @@ impl Port {
             outgoing: Outgoing::new(shape),
             socket: sys::socket(AddressFamily::PACKET)?,
         };
-        let (way, config) = (Way::Absent(absent), config.clone());
-        Ok(Port { interface, socket_number, shape, way, counts: PortCounts::default(), config })
+        let (backend, config) = (PortBackend::Absent(absent), config.clone());
+        Ok(Port { interface, socket_number, shape, backend, counts: PortCounts::default(), config })
     }
 
     /// Returns the EtherType of its frames, and the VLAN whose tag they carry.
@@ -36,18 +36,20 @@ impl Port {
     #[must_use]
     #[inline]
     pub fn is_absent(&self) -> bool {
-        matches!(self.way, Way::Absent(_))
+        matches!(self.backend, PortBackend::Absent(_))
     }
 
     /// Checks that the interface of its name is still the same: with its number, address and MTU. Otherwise replaces
     /// all of the port except its socket number, [its descriptor](Self::fd) too, and returns true. Frames waiting to be
     /// sent are lost, like in a network.
     pub fn follow(&mut self) -> bool {
-        let is_same = match &self.way {
-            Way::Packet(packet) => self.interface.is_same(packet.socket()),
-            Way::Xdp(_, socket) => self.interface.is_same(socket),
-            Way::Absent(absent) => !Interface::is_there(&absent.socket, &self.interface.name),
-            Way::Medium(_) => true,
+        let is_same = match &self.backend {
+            PortBackend::Packet(packet) => self.interface.is_same(packet.socket()),
+            PortBackend::Xdp(_, socket) => self.interface.is_same(socket),
+            PortBackend::Absent(absent) => {
+                !Interface::is_there(&absent.socket, &self.interface.name)
+            }
+            PortBackend::Medium(_) => true,
         };
         !is_same && self.replace()
     }
@@ -88,10 +90,10 @@ impl Port {
 }
 
 /// Returns a placeholder for a missing interface of that name.
-fn nowhere(name: &str, config: &PortConfig) -> (Interface, Shape) {
+fn nowhere(name: &str, config: &PortConfig) -> (Interface, FrameShape) {
     let mac = MacAddress::default();
     let interface =
         Interface { name: name.to_owned(), index: 0, mac, mtu: 0, queues: 0, node: None };
     let (ethertype, vlan) = (config.ethertype, config.vlan);
-    (interface, Shape { source: mac, ethertype, vlan, frame: 0 })
+    (interface, FrameShape { source: mac, ethertype, vlan, frame: 0 })
 }

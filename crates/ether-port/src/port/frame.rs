@@ -17,7 +17,7 @@ pub(super) const FRAME_MAX: usize = u16::MAX as usize;
 
 /// Ethernet properties of a frame: addresses, tag, EtherType, and maximum size.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct FrameShape {
     pub(super) source: MacAddress,
     pub(super) ethertype: u16,
     pub(super) vlan: Option<u16>,
@@ -25,7 +25,7 @@ pub(super) struct Shape {
     pub(super) frame: usize,
 }
 
-impl Shape {
+impl FrameShape {
     /// Returns the bytes before our own header.
     pub(super) fn header_bytes(&self) -> usize {
         ETHERNET_HEADER_BYTES + if self.vlan.is_some() { TAG_BYTES } else { 0 }

@@ -1,7 +1,7 @@
 //! Interface for other carriers of frames: a program that embeds the engine may provide a medium of its own, for names
 //! of "interfaces" that the medium knows.
 
-use super::frame::{Sent, Shape};
+use super::frame::{FrameShape, Sent};
 pub use super::packet::outgoing::Outgoing;
 use roadtrain_wire::ether::MacAddress;
 use std::io;
@@ -35,13 +35,13 @@ pub struct Opened {
 
 /// Opens a medium for frames with a socket number; returns `None` if the name is not one of its own. The error
 /// [`io::ErrorKind::AddrInUse`] means that another socket number may work.
-pub type Open = fn(name: &str, socket_number: u16) -> Option<io::Result<Opened>>;
+pub type MediumOpener = fn(name: &str, socket_number: u16) -> Option<io::Result<Opened>>;
 
-static OPEN: OnceLock<Open> = OnceLock::new();
+static OPEN: OnceLock<MediumOpener> = OnceLock::new();
 
 /// Makes all ports of this process try `open` first. Only the first call has an effect.
 #[inline]
-pub fn provide(open: Open) {
+pub fn provide(open: MediumOpener) {
     let _ = OPEN.set(open);
 }
 
@@ -52,7 +52,7 @@ pub(super) struct MediumPort {
 }
 
 impl MediumPort {
-    pub(super) fn new(medium: Box<dyn Medium>, shape: Shape) -> Self {
+    pub(super) fn new(medium: Box<dyn Medium>, shape: FrameShape) -> Self {
         MediumPort { outgoing: Outgoing::new(shape), medium }
     }
 
@@ -64,12 +64,12 @@ impl MediumPort {
         self.medium.ring_frames()
     }
 
-    #[expect(clippy::unused_self, reason = "as the other ways")]
+    #[expect(clippy::unused_self, reason = "like the other backends")]
     pub(super) fn take_error(&self) -> Option<io::Error> {
         None
     }
 
-    #[expect(clippy::unused_self, reason = "as the other ways")]
+    #[expect(clippy::unused_self, reason = "like the other backends")]
     pub(super) fn dropped(&self) -> u64 {
         0
     }

@@ -50,7 +50,7 @@ pub use frame::{ETHERNET_HEADER_BYTES, Sent};
 pub use interface::Interface;
 
 use absent::AbsentPort;
-use frame::{FRAME_MAX, Shape, TAG_ETHERTYPE};
+use frame::{FRAME_MAX, FrameShape, TAG_ETHERTYPE};
 use medium::{MediumPort, Opened};
 use packet::PacketPort;
 use roadtrain_proto::seal::{Cipher, Seal};
@@ -61,7 +61,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 use tracing::debug;
-use xdp::{Copies, XdpPort};
+use xdp::{CopyPermission, XdpPort};
 
 /// Longest wait for an interface that another program uses, and the interval of attempts.
 const BUSY_MAX: Duration = Duration::from_secs(2);
@@ -104,14 +104,14 @@ roadtrain_proto::counters! {
 pub struct Port {
     interface: Interface,
     socket_number: u16,
-    shape: Shape,
-    way: Way,
+    shape: FrameShape,
+    backend: PortBackend,
     counts: PortCounts,
     /// Configuration to open it again.
     config: PortConfig,
 }
 
-enum Way {
+enum PortBackend {
     Packet(PacketPort),
     /// With a socket to query the interface.
     Xdp(XdpPort, OwnedFd),
@@ -119,28 +119,28 @@ enum Way {
     Absent(AbsentPort),
 }
 
-impl Way {
+impl PortBackend {
     /// Opens the interface itself.
     fn open(
         socket: OwnedFd,
         interface: &Interface,
         socket_number: u16,
         config: &PortConfig,
-        shape: Shape,
-    ) -> io::Result<Way> {
+        shape: FrameShape,
+    ) -> io::Result<PortBackend> {
         let xdp = |copies| XdpPort::open(interface, socket_number, config, shape, copies);
         // Frames to a group, as hosts send them to socket number 0, arrive by AF_PACKET only.
         match config.kind {
             PortKind::Xdp if socket_number != 0 => {
-                return xdp(Copies::Allowed).map(|port| Way::Xdp(port, socket));
+                return xdp(CopyPermission::Allowed).map(|port| PortBackend::Xdp(port, socket));
             }
-            PortKind::Auto if socket_number != 0 => match xdp(Copies::Refused) {
-                Ok(port) => return Ok(Way::Xdp(port, socket)),
+            PortKind::Auto if socket_number != 0 => match xdp(CopyPermission::Refused) {
+                Ok(port) => return Ok(PortBackend::Xdp(port, socket)),
                 Err(error) => debug!("{}: no AF_XDP without copies: {error}", interface.name),
             },
             _ => {}
         }
-        PacketPort::open(socket, interface, socket_number, config, shape).map(Way::Packet)
+        PacketPort::open(socket, interface, socket_number, config, shape).map(PortBackend::Packet)
     }
 }
 
@@ -167,22 +167,22 @@ fn is_busy(error: &io::Error) -> bool {
 macro_rules! frames {
     ($port:expr, $frames:pat => $call:expr) => {
         match $port {
-            Way::Packet(PacketPort { outgoing: $frames, .. })
-            | Way::Medium(MediumPort { outgoing: $frames, .. })
-            | Way::Absent(AbsentPort { outgoing: $frames, .. }) => $call,
-            Way::Xdp($frames, _) => $call,
+            PortBackend::Packet(PacketPort { outgoing: $frames, .. })
+            | PortBackend::Medium(MediumPort { outgoing: $frames, .. })
+            | PortBackend::Absent(AbsentPort { outgoing: $frames, .. }) => $call,
+            PortBackend::Xdp($frames, _) => $call,
         }
     };
 }
 
 /// Calls a method that all kinds of ports have.
-macro_rules! way {
-    ($port:expr, $way:pat => $call:expr) => {
+macro_rules! backend {
+    ($port:expr, $backend:pat => $call:expr) => {
         match $port {
-            Way::Packet($way) => $call,
-            Way::Xdp($way, _) => $call,
-            Way::Medium($way) => $call,
-            Way::Absent($way) => $call,
+            PortBackend::Packet($backend) => $call,
+            PortBackend::Xdp($backend, _) => $call,
+            PortBackend::Medium($backend) => $call,
+            PortBackend::Absent($backend) => $call,
         }
     };
 }
@@ -203,11 +203,11 @@ impl Port {
 
     fn over(opened: Opened, name: &str, socket_number: u16, config: &PortConfig) -> Port {
         let Opened { medium, mac, mtu } = opened;
-        let shape = Shape { source: mac, ethertype: config.ethertype, vlan: None, frame: mtu };
-        let way = Way::Medium(MediumPort::new(medium, shape));
+        let shape = FrameShape { source: mac, ethertype: config.ethertype, vlan: None, frame: mtu };
+        let backend = PortBackend::Medium(MediumPort::new(medium, shape));
         let (name, counts, config) = (name.to_owned(), PortCounts::default(), config.clone());
         let interface = Interface { name, index: 0, mac, mtu, queues: 1, node: None };
-        Port { interface, socket_number, shape, way, counts, config }
+        Port { interface, socket_number, shape, backend, counts, config }
     }
 
     /// Opens a port without waiting for an interface that another program uses.
@@ -221,24 +221,24 @@ impl Port {
         }
         let socket = sys::socket(AddressFamily::PACKET)?;
         let interface = Interface::read(&socket, interface)?;
-        let shape = Shape {
+        let shape = FrameShape {
             source: interface.mac,
             ethertype: config.ethertype,
             vlan: config.vlan,
             frame: interface.mtu.min(FRAME_MAX),
         };
-        let way = Way::open(socket, &interface, socket_number, config, shape)?;
+        let backend = PortBackend::open(socket, &interface, socket_number, config, shape)?;
         let (counts, config) = (PortCounts::default(), config.clone());
-        Ok(Port { interface, socket_number, shape, way, counts, config })
+        Ok(Port { interface, socket_number, shape, backend, counts, config })
     }
 
     /// Returns the socket family; the configured one while the interface is missing.
     #[must_use]
     pub fn kind(&self) -> PortKind {
-        match &self.way {
-            Way::Packet(_) => PortKind::Packet,
-            Way::Xdp(..) => PortKind::Xdp,
-            Way::Medium(_) | Way::Absent(_) => self.config.kind,
+        match &self.backend {
+            PortBackend::Packet(_) => PortKind::Packet,
+            PortBackend::Xdp(..) => PortKind::Xdp,
+            PortBackend::Medium(_) | PortBackend::Absent(_) => self.config.kind,
         }
     }
 
@@ -246,7 +246,7 @@ impl Port {
     #[must_use]
     #[inline]
     pub fn is_zero_copy(&self) -> bool {
-        matches!(&self.way, Way::Xdp(xdp, _) if xdp.is_zero_copy())
+        matches!(&self.backend, PortBackend::Xdp(xdp, _) if xdp.is_zero_copy())
     }
 
     /// Returns the interface, in its state when the port was opened.
@@ -281,7 +281,7 @@ impl Port {
     #[must_use]
     #[inline]
     pub fn ring_frames(&self) -> usize {
-        way!(&self.way, way => way.ring_frames())
+        backend!(&self.backend, backend => backend.ring_frames())
     }
 
     /// Returns the socket number of the frames for this port.
@@ -294,11 +294,11 @@ impl Port {
     /// True if the interface is up and has a link. A system call.
     #[must_use]
     pub fn has_carrier(&self) -> bool {
-        match &self.way {
-            Way::Packet(packet) => self.interface.has_carrier(packet.socket()),
-            Way::Xdp(_, socket) => self.interface.has_carrier(socket),
-            Way::Medium(_) => true,
-            Way::Absent(_) => false,
+        match &self.backend {
+            PortBackend::Packet(packet) => self.interface.has_carrier(packet.socket()),
+            PortBackend::Xdp(_, socket) => self.interface.has_carrier(socket),
+            PortBackend::Medium(_) => true,
+            PortBackend::Absent(_) => false,
         }
     }
 
@@ -307,13 +307,13 @@ impl Port {
     #[must_use]
     #[inline]
     pub fn fd(&self) -> BorrowedFd<'_> {
-        way!(&self.way, way => way.fd())
+        backend!(&self.backend, backend => backend.fd())
     }
 
     /// Takes the error that POLLERR reported: the interface went down. The port works again when it is back.
     #[inline]
     pub fn take_error(&mut self) -> Option<io::Error> {
-        way!(&self.way, way => way.take_error())
+        backend!(&self.backend, backend => backend.take_error())
     }
 
     /// Returns the number of system calls of sends so far.
@@ -325,10 +325,10 @@ impl Port {
 
     /// Returns all counters since it was opened; the kernel is queried for some of them.
     pub fn counts(&mut self) -> PortCounts {
-        if let Way::Xdp(xdp, _) = &self.way {
+        if let PortBackend::Xdp(xdp, _) = &self.backend {
             self.counts.joined = xdp.joined();
         }
-        self.counts.dropped += way!(&mut self.way, way => way.dropped());
+        self.counts.dropped += backend!(&mut self.backend, backend => backend.dropped());
         self.counts
     }
 
@@ -336,26 +336,26 @@ impl Port {
     #[must_use]
     #[inline]
     pub fn has_room(&self) -> bool {
-        frames!(&self.way, frames => frames.has_room())
+        frames!(&self.backend, frames => frames.has_room())
     }
 
     /// True if no frame waits for a flush.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
-        frames!(&self.way, frames => frames.is_empty())
+        frames!(&self.backend, frames => frames.is_empty())
     }
 
     /// Starts a frame, for which there [is room](Self::has_room).
     #[inline]
     pub fn begin(&mut self) {
-        frames!(&mut self.way, frames => frames.begin());
+        frames!(&mut self.backend, frames => frames.begin());
     }
 
     /// Appends bytes to the frame's body for the caller to fill; their initial content is undefined.
     #[inline]
     pub fn octets(&mut self, length: usize) -> &mut [u8] {
-        frames!(&mut self.way, frames => frames.octets(length))
+        frames!(&mut self.backend, frames => frames.octets(length))
     }
 
     /// Appends payload to the frame's body without copying it.
@@ -365,13 +365,13 @@ impl Port {
     #[inline]
     pub unsafe fn payload(&mut self, at: *const u8, length: usize) {
         // SAFETY: the caller's promise is the same.
-        frames!(&mut self.way, frames => unsafe { frames.payload(at, length) });
+        frames!(&mut self.backend, frames => unsafe { frames.payload(at, length) });
     }
 
     /// Ends the frame. Sets BODY, BCRC if `header` has its flag, and HCRC.
     #[inline]
     pub fn end(&mut self, destination: MacAddress, header: FrameHeader) {
-        frames!(&mut self.way, frames => frames.end(destination, header));
+        frames!(&mut self.backend, frames => frames.end(destination, header));
     }
 
     /// Ends the frame like [`Port::end`], and seals the body. A frame that may not be sealed any more is not sent.
@@ -382,7 +382,7 @@ impl Port {
         header: FrameHeader,
         seal: &mut Seal<C>,
     ) {
-        frames!(&mut self.way, frames => frames.end_sealed(destination, header, seal));
+        frames!(&mut self.backend, frames => frames.end_sealed(destination, header, seal));
     }
 
     /// Sends the frames that were built.
@@ -393,7 +393,7 @@ impl Port {
         if self.is_empty() {
             return Ok(Sent::default());
         }
-        let sent = way!(&mut self.way, way => way.flush())?;
+        let sent = backend!(&mut self.backend, backend => backend.flush())?;
         self.counts.sent += sent.frames as u64;
         self.counts.sent_octets += sent.octets as u64;
         self.counts.refused += sent.refused as u64;
@@ -401,8 +401,8 @@ impl Port {
         Ok(sent)
     }
 
-    /// Passes up to `max` received frames to `show`, each from Ethernet's header (14 bytes, without tag) on, and at
-    /// least as long as our header needs; returns their number. No system call.
+    /// Passes up to `max` received frames to `show`, each from Ethernet's header (14 bytes, without tag) on. Each is at
+    /// least as long as our header needs. Returns their number. No system call.
     pub fn receive(&mut self, max: usize, mut show: impl FnMut(&[u8])) -> usize {
         let counts = &mut self.counts;
         let mut judge = |octets: &[u8]| {
@@ -414,7 +414,7 @@ impl Port {
             counts.received_octets += octets.len() as u64;
             show(octets);
         };
-        way!(&mut self.way, way => way.receive(max, &mut judge))
+        backend!(&mut self.backend, backend => backend.receive(max, &mut judge))
     }
 }
 

@@ -5,7 +5,7 @@ pub(super) mod outgoing;
 mod ring;
 
 use super::config::PortConfig;
-use super::frame::{Sent, Shape};
+use super::frame::{FrameShape, Sent};
 use super::{Interface, sys};
 use libc::{SOL_PACKET, SOL_SOCKET};
 use outgoing::Outgoing;
@@ -32,7 +32,7 @@ impl PacketPort {
         interface: &Interface,
         socket_number: u16,
         config: &PortConfig,
-        shape: Shape,
+        shape: FrameShape,
     ) -> io::Result<PacketPort> {
         let filter = filter::program(config.ethertype, socket_number, config.vlan);
         SockRef::from(&socket).attach_filter(&filter)?;

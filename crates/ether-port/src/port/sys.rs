@@ -80,7 +80,7 @@ fn request(name: &str) -> Option<libc::ifreq> {
     Some(request)
 }
 
-fn ask(fd: &OwnedFd, name: &str, what: libc::c_ulong) -> io::Result<libc::ifreq> {
+fn query(fd: &OwnedFd, name: &str, what: libc::c_ulong) -> io::Result<libc::ifreq> {
     let no_device = || io::Error::from_raw_os_error(libc::ENODEV);
     let mut request = request(name).ok_or_else(no_device)?;
     // SAFETY: these requests read the name and fill the union, both within `request`.
@@ -96,7 +96,7 @@ pub(super) fn index(fd: &OwnedFd, name: &str) -> io::Result<i32> {
 
 /// Returns the most bytes of a frame behind Ethernet's header.
 pub(super) fn mtu(fd: &OwnedFd, name: &str) -> io::Result<usize> {
-    let request = ask(fd, name, libc::SIOCGIFMTU)?;
+    let request = query(fd, name, libc::SIOCGIFMTU)?;
     // SAFETY: the request filled in this member.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
     Ok(usize::try_from(mtu).unwrap_or(0))
@@ -104,14 +104,14 @@ pub(super) fn mtu(fd: &OwnedFd, name: &str) -> io::Result<usize> {
 
 /// Returns the flags: `IFF_*`.
 pub(super) fn flags(fd: &OwnedFd, name: &str) -> io::Result<c_int> {
-    let request = ask(fd, name, libc::SIOCGIFFLAGS)?;
+    let request = query(fd, name, libc::SIOCGIFFLAGS)?;
     // SAFETY: the request filled in this member.
     Ok(c_int::from(unsafe { request.ifr_ifru.ifru_flags }))
 }
 
 /// Returns the hardware's type (`ARPHRD_*`) and address.
 pub(super) fn address(fd: &OwnedFd, name: &str) -> io::Result<(u16, [u8; 6])> {
-    let request = ask(fd, name, libc::SIOCGIFHWADDR)?;
+    let request = query(fd, name, libc::SIOCGIFHWADDR)?;
     // SAFETY: the request filled in this member.
     let address = unsafe { request.ifr_ifru.ifru_hwaddr };
     let mut octets = [0; 6];
@@ -122,12 +122,12 @@ pub(super) fn address(fd: &OwnedFd, name: &str) -> io::Result<(u16, [u8; 6])> {
 }
 
 /// `ethtool_channels`: the command; maxima of rx, tx, other, combined; then those in use.
-type Channels = [u32; 9];
+type EthtoolChannels = [u32; 9];
 
 /// Returns the number of receive queues in use; `None` if the driver does not report it.
 pub(super) fn queues(fd: &OwnedFd, name: &str) -> Option<u32> {
     const GET_CHANNELS: u32 = 0x3c;
-    let mut channels: Channels = [GET_CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
+    let mut channels: EthtoolChannels = [GET_CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
     ethtool(fd, name, &mut channels)?;
     Some(channels[5].saturating_add(channels[8])).filter(|&queues| queues > 0)
 }
@@ -139,7 +139,7 @@ pub(super) fn set_queues(fd: &OwnedFd, name: &str, queues: u32) -> bool {
     ethtool(fd, name, &mut [SET_CHANNELS, 0, 0, 0, 0, queues, queues, 0, 0]).is_some()
 }
 
-fn ethtool(fd: &OwnedFd, name: &str, channels: &mut Channels) -> Option<()> {
+fn ethtool(fd: &OwnedFd, name: &str, channels: &mut EthtoolChannels) -> Option<()> {
     let mut request = request(name)?;
     request.ifr_ifru.ifru_data = ptr::from_mut(channels).cast();
     // SAFETY: the request points to `ethtool_channels`, which the kernel reads or fills.

@@ -8,11 +8,11 @@ mod ring;
 mod umem;
 
 use super::config::PortConfig;
-use super::frame::{FRAME_MAX, Sent, Shape};
+use super::frame::{FRAME_MAX, FrameShape, Sent};
 use super::{Interface, sys};
 use libc::{SOL_SOCKET, SOL_XDP, xdp_desc};
-use program::{Attached, Wanted};
-use ring::Ring;
+use program::{AttachedProgram, FrameSelection};
+use ring::XdpRing;
 use roadtrain_proto::seal::{Cipher, Seal, TAG_BYTES};
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, flags, set_hcrc};
 use roadtrain_wire::zerocopy::IntoBytes;
@@ -20,7 +20,7 @@ use rustix::net::AddressFamily;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use umem::{Layout, Piece, Umem};
+use umem::{Umem, UmemLayout, UmemPiece};
 
 /// Most frames of one flush.
 const FRAMES_MAX: usize = 128;
@@ -34,29 +34,29 @@ const ADDRESS_BITS: u32 = 48;
 
 /// Permission for the kernel to copy frames if the driver does not work on our memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Copies {
+pub(super) enum CopyPermission {
     Allowed,
     Refused,
 }
 
 /// A queue's socket and its rings.
-struct Queue {
+struct XdpQueue {
     // Unmapped before the memory that the socket uses is freed.
-    fill: Ring<u64>,
-    completion: Ring<u64>,
-    receive: Ring<xdp_desc>,
-    send: Ring<xdp_desc>,
+    fill: XdpRing<u64>,
+    completion: XdpRing<u64>,
+    receive: XdpRing<xdp_desc>,
+    send: XdpRing<xdp_desc>,
     socket: OwnedFd,
     umem: Umem,
 }
 
-impl Queue {
+impl XdpQueue {
     fn open(
         interface: &Interface,
         queue: u32,
-        layout: Layout,
+        layout: UmemLayout,
         bind_flags: u16,
-    ) -> io::Result<Queue> {
+    ) -> io::Result<XdpQueue> {
         let umem = Umem::new(layout)?;
         let socket = sys::socket(AddressFamily::XDP)?;
         let registration = libc::xdp_umem_reg {
@@ -82,18 +82,18 @@ impl Queue {
         // Without the option the kernel sends 32 at a time.
         let _ = sys::set_option(&socket, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &(FRAMES_MAX as c_int));
         let at: libc::xdp_mmap_offsets = sys::get_option(&socket, SOL_XDP, libc::XDP_MMAP_OFFSETS)?;
-        let map = |offsets, entries, page| Ring::map(&socket, offsets, entries, page);
+        let map = |offsets, entries, page| XdpRing::map(&socket, offsets, entries, page);
         let mut fill = map(at.fr, receive, libc::XDP_UMEM_PGOFF_FILL_RING)?;
         for chunk in 0..layout.chunks {
             fill.write(layout.chunk_at(chunk));
         }
         fill.publish();
         let completion = map(at.cr, send, libc::XDP_UMEM_PGOFF_COMPLETION_RING)?;
-        let map = |offsets, entries, page| Ring::map(&socket, offsets, entries, page as u64);
+        let map = |offsets, entries, page| XdpRing::map(&socket, offsets, entries, page as u64);
         let receive = map(at.rx, receive, libc::XDP_PGOFF_RX_RING)?;
         let send = map(at.tx, send, libc::XDP_PGOFF_TX_RING)?;
         sys::bind(&socket, &address(interface, queue, bind_flags))?;
-        Ok(Queue { fill, completion, receive, send, socket, umem })
+        Ok(XdpQueue { fill, completion, receive, send, socket, umem })
     }
 
     /// Returns the data's offset in the memory, and the chunk that contains it.
@@ -111,8 +111,8 @@ impl Queue {
     #[inline]
     fn take(
         &mut self,
-        pieces: &mut Vec<Piece>,
-        spare: &mut Spare,
+        pieces: &mut Vec<UmemPiece>,
+        join_buffer: &mut JoinBuffer,
         show: impl FnOnce(&[u8]),
     ) -> bool {
         let waiting = self.receive.waiting();
@@ -134,9 +134,9 @@ impl Queue {
             Some(octets) => show(octets),
             None => {
                 // SAFETY: as above.
-                unsafe { self.umem.join(pieces, &mut spare.octets) };
-                spare.used += 1;
-                show(&spare.octets);
+                unsafe { self.umem.join(pieces, &mut join_buffer.octets) };
+                join_buffer.used += 1;
+                show(&join_buffer.octets);
             }
         }
         // In order of reception, so that consecutive chunks stay consecutive.
@@ -151,7 +151,7 @@ impl Queue {
 
     /// Takes back the frames that the kernel has sent.
     #[inline]
-    fn reap(&mut self, outgoing: &mut Outgoing) {
+    fn reap(&mut self, outgoing: &mut XdpOutgoing) {
         let done = self.completion.waiting();
         for ahead in 0..done {
             outgoing.sent_piece(self.completion.peek(ahead) as usize / self.umem.layout.slot);
@@ -160,7 +160,7 @@ impl Queue {
     }
 
     /// Passes frames to the kernel.
-    fn send(&mut self, frames: &[Built], left: &mut [u8]) {
+    fn send(&mut self, frames: &[BuiltFrame], left: &mut [u8]) {
         let layout = self.umem.layout;
         for frame in frames {
             let start = frame.slot * layout.slot;
@@ -214,24 +214,24 @@ fn address(interface: &Interface, queue: u32, flags: u16) -> libc::sockaddr_xdp 
 
 /// A frame in its slot.
 #[derive(Clone, Copy, Debug)]
-struct Built {
+struct BuiltFrame {
     slot: usize,
     octets: usize,
 }
 
 /// State of frames to be sent.
-struct Outgoing {
+struct XdpOutgoing {
     free: Vec<usize>,
     /// Pieces of each slot that the kernel still has.
     left: Vec<u8>,
-    built: Vec<Built>,
+    built: Vec<BuiltFrame>,
     refused: usize,
     /// The frame that is being built: its slot (`None` if it will be dropped), its bytes.
     slot: Option<usize>,
     octets: usize,
 }
 
-impl Outgoing {
+impl XdpOutgoing {
     fn sent_piece(&mut self, slot: usize) {
         let Some(left) = self.left.get_mut(slot).filter(|left| **left > 0) else { return };
         *left -= 1;
@@ -243,23 +243,23 @@ impl Outgoing {
 
 /// Buffer in which frames with scattered pieces are joined.
 #[derive(Default)]
-struct Spare {
+struct JoinBuffer {
     octets: Vec<u8>,
     used: u64,
 }
 
 pub(super) struct XdpPort {
     // Detached first.
-    _attached: Attached,
-    queues: Vec<Queue>,
+    _attached: AttachedProgram,
+    queues: Vec<XdpQueue>,
     /// Ready if one of several queues is.
     all: Option<OwnedFd>,
-    shape: Shape,
-    outgoing: Outgoing,
+    shape: FrameShape,
+    outgoing: XdpOutgoing,
     /// Buffer of frames that will be dropped, because the kernel has all slots.
     waste: Box<[u8]>,
-    pieces: Vec<Piece>,
-    spare: Spare,
+    pieces: Vec<UmemPiece>,
+    join_buffer: JoinBuffer,
     /// Index of the queue that is checked first.
     first: usize,
     zero_copy: bool,
@@ -271,16 +271,17 @@ impl XdpPort {
         interface: &Interface,
         socket_number: u16,
         config: &PortConfig,
-        shape: Shape,
-        copies: Copies,
+        shape: FrameShape,
+        copies: CopyPermission,
     ) -> io::Result<XdpPort> {
         if config.vlan.is_some() {
             let reason = "AF_XDP does not see every tag: use AF_PACKET, or a VLAN interface";
             return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         }
         let (queues, zero_copy) = open_queues(interface, shape.frame_bytes(), config, copies)?;
-        let wanted = Wanted { mac: interface.mac, ethertype: config.ethertype, socket_number };
-        let attached = Attached::new(interface.index, interface.queues, &wanted)?;
+        let wanted =
+            FrameSelection { mac: interface.mac, ethertype: config.ethertype, socket_number };
+        let attached = AttachedProgram::new(interface.index, interface.queues, &wanted)?;
         for (number, queue) in queues.iter().enumerate() {
             attached.set_socket(number as u32, &queue.socket)?;
         }
@@ -289,7 +290,7 @@ impl XdpPort {
             _ => Some(sys::any_of(queues.iter().map(|queue| &queue.socket))?),
         };
         let layout = queues[0].umem.layout;
-        let outgoing = Outgoing {
+        let outgoing = XdpOutgoing {
             free: (0..layout.slots).rev().collect(),
             left: vec![0; layout.slots],
             built: Vec::with_capacity(FRAMES_MAX),
@@ -298,7 +299,8 @@ impl XdpPort {
             octets: 0,
         };
         let waste = vec![0; layout.slot.max(shape.header_bytes() + FRAME_MAX)].into_boxed_slice();
-        let (pieces, spare) = (Vec::with_capacity(layout.chunks_of_frame() + 1), Spare::default());
+        let (pieces, join_buffer) =
+            (Vec::with_capacity(layout.chunks_of_frame() + 1), JoinBuffer::default());
         let (first, dropped) = (0, 0);
         Ok(XdpPort {
             _attached: attached,
@@ -308,7 +310,7 @@ impl XdpPort {
             outgoing,
             waste,
             pieces,
-            spare,
+            join_buffer,
             first,
             zero_copy,
             dropped,
@@ -330,7 +332,7 @@ impl XdpPort {
     }
 
     pub(super) fn dropped(&mut self) -> u64 {
-        let of = |queue: &Queue| {
+        let of = |queue: &XdpQueue| {
             sys::get_option::<libc::xdp_statistics>(&queue.socket, SOL_XDP, libc::XDP_STATISTICS)
                 .map_or(0, |counts| counts.rx_dropped + counts.rx_ring_full)
         };
@@ -340,7 +342,7 @@ impl XdpPort {
 
     /// Returns the number of frames that had to be joined.
     pub(super) fn joined(&self) -> u64 {
-        self.spare.used
+        self.join_buffer.used
     }
 
     pub(super) fn take_error(&self) -> Option<io::Error> {
@@ -412,7 +414,7 @@ impl XdpPort {
         set_hcrc(&mut header);
         let behind = shape.write_header(frame, destination);
         frame[behind..head].copy_from_slice(header.as_bytes());
-        self.outgoing.built.push(Built { slot, octets });
+        self.outgoing.built.push(BuiltFrame { slot, octets });
     }
 
     /// Ends the frame like `end`, and seals the body in place.
@@ -441,7 +443,7 @@ impl XdpPort {
         frame[octets..octets + TAG_BYTES].copy_from_slice(&tag);
         let behind = shape.write_header(frame, destination);
         frame[behind..head].copy_from_slice(header.as_bytes());
-        self.outgoing.built.push(Built { slot, octets: octets + TAG_BYTES });
+        self.outgoing.built.push(BuiltFrame { slot, octets: octets + TAG_BYTES });
     }
 
     pub(super) fn flush(&mut self) -> io::Result<Sent> {
@@ -468,7 +470,7 @@ impl XdpPort {
             let number = (self.first + turn) % self.queues.len();
             let queue = &mut self.queues[number];
             let before = taken;
-            while taken < max && queue.take(&mut self.pieces, &mut self.spare, &mut *show) {
+            while taken < max && queue.take(&mut self.pieces, &mut self.join_buffer, &mut *show) {
                 taken += 1;
             }
             if taken > before && queue.fill.needs_wakeup() {
@@ -485,19 +487,19 @@ fn open_queues(
     interface: &Interface,
     frame: usize,
     config: &PortConfig,
-    copies: Copies,
-) -> io::Result<(Vec<Queue>, bool)> {
-    let open = |zero_copy: bool| -> io::Result<Vec<Queue>> {
+    copies: CopyPermission,
+) -> io::Result<(Vec<XdpQueue>, bool)> {
+    let open = |zero_copy: bool| -> io::Result<Vec<XdpQueue>> {
         let layout =
-            Layout::new(frame, config.receive_bytes.unwrap_or(DIRECTION_BYTES), !zero_copy);
+            UmemLayout::new(frame, config.receive_bytes.unwrap_or(DIRECTION_BYTES), !zero_copy);
         let how = if zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
         let many = if layout.chunks_of_frame() > 1 { libc::XDP_USE_SG } else { 0 };
         let flags = libc::XDP_USE_NEED_WAKEUP | how | many;
-        (0..interface.queues).map(|queue| Queue::open(interface, queue, layout, flags)).collect()
+        (0..interface.queues).map(|queue| XdpQueue::open(interface, queue, layout, flags)).collect()
     };
     match open(true) {
         Ok(queues) => Ok((queues, true)),
-        Err(error) if copies == Copies::Refused => Err(error),
+        Err(error) if copies == CopyPermission::Refused => Err(error),
         Err(_) => open(false).map(|queues| (queues, false)),
     }
 }

@@ -18,10 +18,10 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 /// A request at the lane: operation, slba, blocks, FUA, urgent.
-pub(crate) type Asked = (Op, u64, u32, bool, bool);
+pub(crate) type SubmittedRequest = (Op, u64, u32, bool, bool);
 
 #[derive(Clone)]
-pub(crate) struct Options {
+pub(crate) struct MockOptions {
     pub(crate) info: DiskInfo,
     /// Requests that the lane takes at a time.
     pub(crate) room: usize,
@@ -32,9 +32,9 @@ pub(crate) struct Options {
     pub(crate) allocated: Option<Vec<std::ops::Range<u64>>>,
 }
 
-impl Default for Options {
+impl Default for MockOptions {
     fn default() -> Self {
-        Options { info: test_info(), room: 8, fails: None, lanes: 1, allocated: None }
+        MockOptions { info: test_info(), room: 8, fails: None, lanes: 1, allocated: None }
     }
 }
 
@@ -44,7 +44,7 @@ const TURN_NS: u64 = 100_000;
 /// Mock of the lane and the reactor.
 pub(crate) struct Mock {
     pub(crate) disk: Arc<Mutex<Vec<u8>>>,
-    options: Options,
+    options: MockOptions,
     turns: u64,
     random: u64,
     pub(crate) in_flight: Vec<Request>,
@@ -52,10 +52,10 @@ pub(crate) struct Mock {
     pub(crate) watches: Vec<u64>,
     ready: VecDeque<u64>,
     /// Pending allocation queries.
-    look_ups: VecDeque<(AllocationQuery, u64)>,
+    queries: VecDeque<(AllocationQuery, u64)>,
     /// All allocation queries so far.
-    pub(crate) looked_up: Vec<AllocationQuery>,
-    pub(crate) asked: Vec<Asked>,
+    pub(crate) all_queries: Vec<AllocationQuery>,
+    pub(crate) submitted: Vec<SubmittedRequest>,
     /// Lane of each request.
     pub(crate) lanes: Vec<LaneId>,
     /// True while the target does not answer.
@@ -70,7 +70,7 @@ impl Mock {
         self.turns += time.as_nanos() as u64 / TURN_NS;
     }
 
-    pub(crate) fn new(options: Options, seed: u64) -> Self {
+    pub(crate) fn new(options: MockOptions, seed: u64) -> Self {
         let info = &options.info;
         let bytes = info.blocks as usize * info.lba_bytes as usize;
         Mock {
@@ -82,9 +82,9 @@ impl Mock {
             completions: VecDeque::new(),
             watches: Vec::new(),
             ready: VecDeque::new(),
-            look_ups: VecDeque::new(),
-            looked_up: Vec::new(),
-            asked: Vec::new(),
+            queries: VecDeque::new(),
+            all_queries: Vec::new(),
+            submitted: Vec::new(),
             lanes: Vec::new(),
             silent: false,
             stopping: Arc::default(),
@@ -92,7 +92,7 @@ impl Mock {
         }
     }
 
-    pub(crate) fn options(&self) -> &Options {
+    pub(crate) fn options(&self) -> &MockOptions {
         &self.options
     }
 
@@ -187,7 +187,7 @@ impl Turn for Mock {
         }
         let Request { op, slba, blocks, fua, urgent, .. } = request;
         self.lanes.push(lane);
-        self.asked.push((op, slba, blocks, fua, urgent));
+        self.submitted.push((op, slba, blocks, fua, urgent));
         self.in_flight.push(request);
         Ok(())
     }
@@ -213,10 +213,10 @@ impl Turn for Mock {
     }
 
     fn look_up(&mut self, query: AllocationQuery, key: u64) -> bool {
-        assert!(self.look_ups.is_empty(), "one after the other");
-        self.looked_up.push(query);
-        self.look_ups.push_back((query, key));
-        self.options.allocated.is_some() || self.look_ups.pop_back().is_none()
+        assert!(self.queries.is_empty(), "one after the other");
+        self.all_queries.push(query);
+        self.queries.push_back((query, key));
+        self.options.allocated.is_some() || self.queries.pop_back().is_none()
     }
 
     /// Reports three blocks more as known than the first ranges cover.
@@ -224,7 +224,7 @@ impl Turn for Mock {
         if self.silent || self.random(4) > 0 {
             return None;
         }
-        let (query, key) = self.look_ups.pop_front()?;
+        let (query, key) = self.queries.pop_front()?;
         let (slba, end) = (query.slba, query.slba + query.blocks);
         if self.options.fails.is_some_and(|(block, _)| (slba..end).contains(&block)) {
             return Some((key, None));
@@ -232,9 +232,13 @@ impl Turn for Mock {
         let all = self.options.allocated.iter().flatten();
         let cut = all.map(|range| range.start.max(slba)..range.end.min(end));
         let inside: Vec<_> = cut.filter(|range| !range.is_empty()).collect();
-        let told = inside.len().min(query.ranges.into());
-        let behind = inside.get(told).map_or(end, |next| next.start.min(inside[told - 1].end + 3));
-        Some((key, Some(Allocation { known: slba..behind, allocated: inside[..told].to_vec() })))
+        let reported = inside.len().min(query.ranges.into());
+        let behind =
+            inside.get(reported).map_or(end, |next| next.start.min(inside[reported - 1].end + 3));
+        Some((
+            key,
+            Some(Allocation { known: slba..behind, allocated: inside[..reported].to_vec() }),
+        ))
     }
 
     fn stop(&mut self) {

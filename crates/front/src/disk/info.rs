@@ -103,8 +103,8 @@ impl DiskInfo {
     pub(crate) fn identifier(&self) -> [u8; 16] {
         let mut eui64 = [0; 16];
         eui64[..8].copy_from_slice(&self.eui64);
-        let told = [self.nguid, self.uuid, eui64];
-        told.into_iter().find(|id| *id != [0; 16]).unwrap_or_default()
+        let ids = [self.nguid, self.uuid, eui64];
+        ids.into_iter().find(|id| *id != [0; 16]).unwrap_or_default()
     }
 
     /// Checks that a front can show the namespace.
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_identifier_that_is_told_counts() {
+    fn the_first_known_identifier_counts() {
         let info = |nguid, uuid, eui64| DiskInfo {
             nguid: [nguid; 16],
             uuid: [uuid; 16],

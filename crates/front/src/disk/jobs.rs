@@ -1,13 +1,13 @@
 //! A front's requests in flight on its lanes.
 //!
-//! A request is a *job*; it is carried out by one *part* for each piece of its range (see [`Plan`]). A part owns the
-//! buffer that travels to the lane and back, and its slab key is the lane's token. A part that changes less than a
+//! A request is a *job*; it is carried out by one *part* for each piece of its range (see [`BlockPlan`]). A part owns
+//! the buffer that travels to the lane and back, and its slab key is the lane's token. A part that changes less than a
 //! block is read, patched and written, alone on its stripe (see [`Guards`](super::guard::Guards)). Its buffer holds two
 //! blocks: the second one keeps the front's bytes while the old block is read into the first.
 
-use super::guard::{Hold, Stripes};
-use super::plan::{Edges, Piece, Plan};
-use super::{Disk, DiskOp, DiskRequest};
+use super::guard::{StripeHold, Stripes};
+use super::plan::{BlockPiece, BlockPlan, Edges};
+use super::{DiskOp, DiskRequest, LiveDisk};
 use roadtrain_host_engine::{Class, Completion, LaneId, Op, Request, Turn};
 use roadtrain_proto::time::Instant;
 use roadtrain_system::buffer::{Buffer, Pool};
@@ -39,7 +39,7 @@ pub(crate) type JobKey = usize;
 
 /// A request in progress.
 #[derive(Debug)]
-pub(crate) struct Job<M> {
+pub(crate) struct DiskJob<M> {
     /// Identification of the request, in the front's own terms.
     pub(crate) mark: M,
     pub(crate) request: DiskRequest,
@@ -55,7 +55,7 @@ pub(crate) struct Job<M> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum PartStep {
     /// Moves the piece as it is.
     Whole,
     /// Reads the block that is to be patched.
@@ -65,14 +65,14 @@ enum Step {
 }
 
 #[derive(Debug)]
-struct Part {
+struct JobPart {
     job: JobKey,
     next: Option<PartKey>,
-    piece: Piece,
-    step: Step,
+    piece: BlockPiece,
+    step: PartStep,
     buffer: Option<Buffer>,
     /// Guards that the part holds.
-    held: Option<(Stripes, Hold)>,
+    held: Option<(Stripes, StripeHold)>,
     in_flight: bool,
 }
 
@@ -81,10 +81,10 @@ struct Part {
 pub(crate) enum Started {
     /// Nothing to do: the front answers at once.
     Done,
-    /// In flight; [`Jobs::complete`] returns it when it ends.
+    /// In flight; [`DiskJobs::complete`] returns it when it ends.
     Running(JobKey),
-    /// A Write whose payload the front puts into its parts' windows, in order: at once with [`Jobs::fill`], or piece by
-    /// piece with [`Jobs::payload`].
+    /// A Write whose payload the front puts into its parts' windows, in order: at once with [`DiskJobs::fill`], or
+    /// piece by piece with [`DiskJobs::payload`].
     Payload(JobKey, PartKey),
     /// No memory: the front tries again when buffers are back.
     NoBuffers,
@@ -97,17 +97,17 @@ pub(crate) fn tag_of(completion: &Completion) -> u16 {
 
 /// All jobs of a front on one reactor. `M` is the front's mark of a request.
 #[derive(Debug)]
-pub(crate) struct Jobs<M> {
-    disk: Arc<Disk>,
-    /// Tag in the tokens; see [`Jobs::set_tag`].
+pub(crate) struct DiskJobs<M> {
+    disk: Arc<LiveDisk>,
+    /// Tag in the tokens; see [`DiskJobs::set_tag`].
     tag: u16,
     /// First of the lanes.
     lane: LaneId,
     lanes: usize,
     pool: Pool,
     blocks_max: u32,
-    jobs: Slab<Job<M>>,
-    parts: Slab<Part>,
+    jobs: Slab<DiskJob<M>>,
+    parts: Slab<JobPart>,
     /// Parts waiting for room on the lane.
     backlog: VecDeque<PartKey>,
     /// Parts waiting for a guard.
@@ -119,12 +119,12 @@ pub(crate) struct Jobs<M> {
     returned: u64,
 }
 
-impl<M> Jobs<M> {
+impl<M> DiskJobs<M> {
     /// Makes jobs over `lane`, with at most `buffer_bytes_max` bytes of buffers at a time.
-    pub(crate) fn new(disk: Arc<Disk>, lane: LaneId, buffer_bytes_max: usize) -> Self {
+    pub(crate) fn new(disk: Arc<LiveDisk>, lane: LaneId, buffer_bytes_max: usize) -> Self {
         let info = disk.info();
         let blocks_max = (info.max_transfer_bytes).min(Pool::LEN_MAX as u32) / info.lba_bytes;
-        Jobs {
+        DiskJobs {
             tag: 0,
             lane,
             lanes: 1,
@@ -142,7 +142,7 @@ impl<M> Jobs<M> {
     }
 
     /// The disk.
-    pub(crate) fn disk(&self) -> &Disk {
+    pub(crate) fn disk(&self) -> &LiveDisk {
         &self.disk
     }
 
@@ -197,7 +197,7 @@ impl<M> Jobs<M> {
         self.pool.given() - self.returned
     }
 
-    /// Returns the most bytes of a whole request; see [`Jobs::is_whole`].
+    /// Returns the most bytes of a whole request; see [`DiskJobs::is_whole`].
     pub(crate) fn whole_bytes_max(&self) -> u32 {
         self.blocks_max * self.disk.info().lba_bytes
     }
@@ -210,8 +210,8 @@ impl<M> Jobs<M> {
         request.op.has_data() && aligned && fits
     }
 
-    /// Starts a request that [`Disk::check`] allows. `lane` is its preferred lane, any number. Takes all its buffers or
-    /// none.
+    /// Starts a request that [`LiveDisk::check`] allows. `lane` is its preferred lane, any number. Takes all its
+    /// buffers or none.
     pub(crate) fn start(&mut self, mark: M, lane: usize, request: DiskRequest) -> Started {
         let plan = match request.op {
             DiskOp::Read => self.plan(&request, self.blocks_max, Edges::Widen),
@@ -247,8 +247,9 @@ impl<M> Jobs<M> {
         Started::Running(key)
     }
 
-    /// Starts a request that [`Disk::check`] allows and for which [`Jobs::is_whole`] holds, with the front's own
-    /// buffer. The buffer has room for the request, and holds the bytes of a Write. [`Jobs::remove`] passes it back.
+    /// Starts a request that [`LiveDisk::check`] allows and for which [`DiskJobs::is_whole`] holds, with the front's
+    /// own buffer. The buffer has room for the request, and holds the bytes of a Write. [`DiskJobs::remove`] passes it
+    /// back.
     pub(crate) fn start_with(
         &mut self,
         mark: M,
@@ -259,19 +260,19 @@ impl<M> Jobs<M> {
         debug_assert!(self.is_whole(&request));
         let lba_bytes = self.disk.info().lba_bytes;
         let (slba, blocks) = (request.offset / u64::from(lba_bytes), request.length / lba_bytes);
-        let piece = Piece { slba, blocks, start: 0, len: request.length, patch: false };
+        let piece = BlockPiece { slba, blocks, start: 0, len: request.length, patch: false };
         let key = self.add_job(mark, lane, request);
         let part = self.add_part(key, piece, Some(buffer));
         self.backlog.push_back(part);
         key
     }
 
-    fn plan(&self, request: &DiskRequest, blocks_max: u32, edges: Edges) -> Plan {
+    fn plan(&self, request: &DiskRequest, blocks_max: u32, edges: Edges) -> BlockPlan {
         let lba_bytes = self.disk.info().lba_bytes;
-        Plan::new(request.offset, request.length, lba_bytes, blocks_max, edges)
+        BlockPlan::new(request.offset, request.length, lba_bytes, blocks_max, edges)
     }
 
-    fn buffer_bytes(&self, request: &DiskRequest, piece: &Piece) -> usize {
+    fn buffer_bytes(&self, request: &DiskRequest, piece: &BlockPiece) -> usize {
         let lba_bytes = self.disk.info().lba_bytes as usize;
         match request.op {
             _ if piece.patch => 2 * lba_bytes,
@@ -282,7 +283,7 @@ impl<M> Jobs<M> {
 
     fn start_flush(&mut self, mark: M, lane: usize, request: DiskRequest) -> Started {
         let key = self.add_job(mark, lane, request);
-        let piece = Piece { slba: 0, blocks: 0, start: 0, len: 0, patch: false };
+        let piece = BlockPiece { slba: 0, blocks: 0, start: 0, len: 0, patch: false };
         let part = self.add_part(key, piece, None);
         self.backlog.push_back(part);
         Started::Running(key)
@@ -291,18 +292,27 @@ impl<M> Jobs<M> {
     fn add_job(&mut self, mark: M, lane: usize, request: DiskRequest) -> JobKey {
         let (status, held_bytes, parts_left) = (Status::SUCCESS, 0, 0);
         let (first, last) = (None, None);
-        self.jobs.insert(Job { mark, request, lane, held_bytes, status, first, last, parts_left })
+        self.jobs.insert(DiskJob {
+            mark,
+            request,
+            lane,
+            held_bytes,
+            status,
+            first,
+            last,
+            parts_left,
+        })
     }
 
-    fn add_part(&mut self, job: JobKey, piece: Piece, mut buffer: Option<Buffer>) -> PartKey {
-        let step = if piece.patch { Step::PatchRead } else { Step::Whole };
+    fn add_part(&mut self, job: JobKey, piece: BlockPiece, mut buffer: Option<Buffer>) -> PartKey {
+        let step = if piece.patch { PartStep::PatchRead } else { PartStep::Whole };
         let held_bytes = buffer.as_ref().map_or(0, Buffer::capacity);
         if piece.patch && self.jobs[job].request.op != DiskOp::Write {
             let window = self.window(&piece);
             buffer.as_mut().into_iter().for_each(|buffer| buffer[window.clone()].fill(0));
         }
         let (next, held, in_flight) = (None, None, false);
-        let key = self.parts.insert(Part { job, next, piece, step, buffer, held, in_flight });
+        let key = self.parts.insert(JobPart { job, next, piece, step, buffer, held, in_flight });
         let job = &mut self.jobs[job];
         job.held_bytes += held_bytes;
         job.parts_left += 1;
@@ -323,7 +333,7 @@ impl<M> Jobs<M> {
     }
 
     /// Returns the range of a piece's bytes in its buffer: for a patch, in the second block.
-    fn window(&self, piece: &Piece) -> Range<usize> {
+    fn window(&self, piece: &BlockPiece) -> Range<usize> {
         let base = if piece.patch { self.disk.info().lba_bytes } else { 0 };
         let start = (base + piece.start) as usize;
         start..start + piece.len as usize
@@ -406,8 +416,8 @@ impl<M> Jobs<M> {
         let part = &mut self.parts[key];
         let hold = match (self.jobs[part.job].request.op, part.step) {
             (DiskOp::Read | DiskOp::Flush, _) => return true,
-            (_, Step::Whole) => Hold::Shared,
-            (_, Step::PatchRead | Step::PatchWrite) => Hold::Alone,
+            (_, PartStep::Whole) => StripeHold::Shared,
+            (_, PartStep::PatchRead | PartStep::PatchWrite) => StripeHold::Exclusive,
         };
         if part.held.is_none() {
             let guards = self.disk.guards();
@@ -420,15 +430,15 @@ impl<M> Jobs<M> {
     fn request(&mut self, key: PartKey, last: bool) -> Request {
         let lba_bytes = self.disk.info().lba_bytes as usize;
         let part = &mut self.parts[key];
-        let asked = &self.jobs[part.job].request;
-        let op = match (part.step, asked.op) {
-            (Step::PatchRead, _) | (_, DiskOp::Read) => Op::Read,
-            (Step::PatchWrite, _) | (_, DiskOp::Write) => Op::Write,
+        let wanted = &self.jobs[part.job].request;
+        let op = match (part.step, wanted.op) {
+            (PartStep::PatchRead, _) | (_, DiskOp::Read) => Op::Read,
+            (PartStep::PatchWrite, _) | (_, DiskOp::Write) => Op::Write,
             (_, DiskOp::WriteZeroes { deallocate }) => Op::WriteZeroes { deallocate },
             (_, DiskOp::Discard) => Op::Discard,
             (_, DiskOp::Flush) => Op::Flush,
         };
-        let fua = asked.fua && matches!(op, Op::Write | Op::WriteZeroes { .. });
+        let fua = wanted.fua && matches!(op, Op::Write | Op::WriteZeroes { .. });
         let mut buffer = part.buffer.take();
         if let Some(buffer) = &mut buffer {
             buffer.set_len(part.piece.blocks as usize * lba_bytes);
@@ -456,7 +466,7 @@ impl<M> Jobs<M> {
         part.in_flight = false;
         part.buffer = completion.buffer;
         self.in_flight -= 1;
-        if completion.status.is_success() && part.step == Step::PatchRead {
+        if completion.status.is_success() && part.step == PartStep::PatchRead {
             self.patch(key);
             return None;
         }
@@ -482,14 +492,14 @@ impl<M> Jobs<M> {
             let at = window.start - lba_bytes;
             buffer.copy_within(window, at);
         }
-        part.step = Step::PatchWrite;
+        part.step = PartStep::PatchWrite;
         self.backlog.push_front(key);
     }
 
     /// Drops the parts that no lane has of the jobs whose marks are `theirs`; they need no answer. Returns the number
     /// of jobs that this ended and that would have changed the disk.
     pub(crate) fn drop_waiting(&mut self, theirs: impl Fn(&M) -> bool) -> u32 {
-        let Jobs { jobs, parts, backlog, parked, .. } = self;
+        let DiskJobs { jobs, parts, backlog, parked, .. } = self;
         let mut dropped = Vec::new();
         let mut stays = |key: &PartKey| {
             let is_theirs = theirs(&jobs[parts[*key].job].mark);
@@ -521,19 +531,19 @@ impl<M> Jobs<M> {
     }
 
     /// Returns the job, until it is removed.
-    pub(crate) fn job(&self, key: JobKey) -> &Job<M> {
+    pub(crate) fn job(&self, key: JobKey) -> &DiskJob<M> {
         &self.jobs[key]
     }
 
     /// Removes a job that has no part in the lane. Passes its buffers to `take`, in order, with the range of a Read's
-    /// bytes in them, which are its data if it succeeded; for other requests the range is empty. Buffers that `take`
+    /// bytes in them. These are its data if it succeeded; for other requests the range is empty. Buffers that `take`
     /// returns go to the pool; a front keeps its own buffer.
     pub(crate) fn remove(
         &mut self,
         key: JobKey,
         mut take: impl FnMut(Buffer, Range<usize>) -> Option<Buffer>,
     ) {
-        let Job { first: mut at, request, .. } = self.jobs.remove(key);
+        let DiskJob { first: mut at, request, .. } = self.jobs.remove(key);
         while let Some(part) = at {
             let part = self.parts.remove(part);
             debug_assert!(!part.in_flight && part.held.is_none());
@@ -548,7 +558,7 @@ impl<M> Jobs<M> {
     }
 }
 
-impl<M> Drop for Jobs<M> {
+impl<M> Drop for DiskJobs<M> {
     /// Releases all guards if the reactor ends with requests in flight: other lanes must not wait for them.
     fn drop(&mut self) {
         for &key in &self.parked {

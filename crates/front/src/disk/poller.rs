@@ -12,15 +12,15 @@ pub(crate) struct Poller {
 }
 
 impl Poller {
-    /// Starts a thread called `name` that calls `look` every half second.
+    /// Starts a thread called `name` that calls `check` every half second.
     ///
     /// # Errors
     /// Fails if no thread can be started.
-    pub(crate) fn start(name: &str, mut look: impl FnMut() + Send + 'static) -> io::Result<Self> {
+    pub(crate) fn start(name: &str, mut check: impl FnMut() + Send + 'static) -> io::Result<Self> {
         let (end, ending) = channel();
         let body = move || {
             while ending.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                look();
+                check();
             }
         };
         let thread = thread::Builder::new().name(name.into()).spawn(body)?;

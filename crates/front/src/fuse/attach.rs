@@ -1,10 +1,10 @@
 //! Namespaces as files: connects a controller, mounts, serves on each of its reactors.
 
-use super::loop_device::{self, LoopDevice};
+use super::loop_device::{self, FuseLoopDevice};
 use super::service::{FuseMount, FuseService};
 use super::uring::Uring;
 use crate::attachment::{AttachError, Attachment, Device};
-use crate::disk::{DiskInfo, NoNamespace, Nothing, Poller};
+use crate::disk::{DiskInfo, IdleFront, NoNamespace, Poller};
 use crate::reclaim;
 use crate::system_resource::SystemResource;
 use roadtrain_host_engine::{Controller, ControllerView, Front, HostConfig, LinkState};
@@ -34,7 +34,7 @@ pub struct FuseConfig {
 pub struct FuseAttachment {
     /// Poller that resizes the loop devices; does I/O to the mount.
     resizer: Option<Poller>,
-    loops: Vec<LoopDevice>,
+    loops: Vec<FuseLoopDevice>,
     mount: FuseMount,
     controller: Controller,
 }
@@ -55,12 +55,12 @@ impl FuseAttachment {
             let service = service.get_or_insert_with(|| prepare(config.nsid, view, &cores));
             let server = match service {
                 Ok(service) => service.server(reactor, Some(view)),
-                Err(_) => return Box::new(Nothing),
+                Err(_) => return Box::new(IdleFront),
             };
             server.map_or_else(
                 |error| {
                     *service = Err(show("cannot serve files")(error));
-                    Box::new(Nothing) as Box<dyn Front + Send>
+                    Box::new(IdleFront) as Box<dyn Front + Send>
                 },
                 |server| Box::new(server),
             )
@@ -79,7 +79,7 @@ impl FuseAttachment {
     fn add_loops(&mut self) -> Result<(), AttachError> {
         let mut followed = Vec::new();
         for (info, file) in self.mount.files() {
-            let made = LoopDevice::new(&file, info.lba_bytes, info.read_only);
+            let made = FuseLoopDevice::new(&file, info.lba_bytes, info.read_only);
             let made = made.map_err(show("cannot make a loop device"))?;
             let device = made.path().to_owned();
             followed.push(Followed { nsid: info.nsid, blocks: info.blocks, file, device });
@@ -131,7 +131,7 @@ impl Drop for FuseAttachment {
 }
 
 /// Writes back all loop devices at once. True if nothing is left to write.
-fn write_back(loops: &[LoopDevice]) -> bool {
+fn write_back(loops: &[FuseLoopDevice]) -> bool {
     std::thread::scope(|scope| {
         let all: Vec<_> = loops.iter().map(|device| scope.spawn(|| device.write_back())).collect();
         all.into_iter().all(|one| one.join().unwrap_or(false))

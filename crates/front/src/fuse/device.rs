@@ -11,26 +11,26 @@ const PATH: &str = "/dev/fuse";
 
 /// An opened `/dev/fuse`; reading never blocks.
 #[derive(Debug)]
-pub(super) struct Device(File);
+pub(super) struct FuseDevice(File);
 
-impl Device {
+impl FuseDevice {
     /// Opens a device that serves no mount yet.
     pub(super) fn open() -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
-        options.open(PATH).map(Device).map_err(|e| sys::driver_is_missing(PATH, "fuse", e))
+        options.open(PATH).map(FuseDevice).map_err(|e| sys::driver_is_missing(PATH, "fuse", e))
     }
 
     /// Opens another device for the same mount, with requests of its own.
     pub(super) fn try_clone(&self) -> io::Result<Self> {
-        let device = Device::open()?;
+        let device = FuseDevice::open()?;
         sys::clone_device(&device.0, &self.0)?;
         Ok(device)
     }
 
     /// Duplicates the descriptor: both share their requests.
     pub(super) fn try_share(&self) -> io::Result<Self> {
-        self.0.try_clone().map(Device)
+        self.0.try_clone().map(FuseDevice)
     }
 
     pub(super) fn fd(&self) -> RawFd {
@@ -66,16 +66,16 @@ pub(super) struct Kernel(socket2::Socket);
 
 #[cfg(test)]
 impl Kernel {
-    pub(super) fn new() -> (Self, Device) {
+    pub(super) fn new() -> (Self, FuseDevice) {
         use socket2::{Domain, Socket, Type};
         let (near, far) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
         near.set_nonblocking(true).unwrap();
         far.set_nonblocking(true).unwrap();
-        (Kernel(near), Device(std::os::fd::OwnedFd::from(far).into()))
+        (Kernel(near), FuseDevice(std::os::fd::OwnedFd::from(far).into()))
     }
 
     /// Sends a request.
-    pub(super) fn ask(&self, pieces: &[&[u8]]) {
+    pub(super) fn send_request(&self, pieces: &[&[u8]]) {
         let octets = pieces.concat();
         assert_eq!((&self.0).write(&octets).unwrap(), octets.len());
     }

@@ -27,14 +27,14 @@ const WANTED: u64 = init_flag::ASYNC_READ
 
 /// Reply to the INIT request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Agreement {
+pub(super) struct InitReply {
     pub(super) octets: Vec<u8>,
     /// True if requests come over io_uring.
     pub(super) uring: bool,
 }
 
 /// Answers the INIT `request`; agrees on io_uring if `uring` is set and the kernel offers it.
-pub(super) fn answer(request: &[u8], uring: bool) -> io::Result<Agreement> {
+pub(super) fn answer(request: &[u8], uring: bool) -> io::Result<InitReply> {
     let no_init = || io::Error::new(ErrorKind::InvalidData, "no FUSE Init");
     let (header, init) = InHeader::read_from_prefix(request).map_err(|_| no_init())?;
     if header.opcode() != Opcode::INIT || init.len() < INIT_OCTETS_MIN {
@@ -66,7 +66,7 @@ pub(super) fn answer(request: &[u8], uring: bool) -> io::Result<Agreement> {
     let len = size_of::<OutHeader>() + size_of::<InitOut>();
     let out_header = OutHeader { len: len as u32, error: 0, unique: header.unique };
     let octets = [out_header.as_bytes(), out.as_bytes()].concat();
-    Ok(Agreement { octets, uring: flags & init_flag::OVER_IO_URING != 0 })
+    Ok(InitReply { octets, uring: flags & init_flag::OVER_IO_URING != 0 })
 }
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
         InitIn { major: 7, minor: 45, flags, flags2, ..InitIn::default() }
     }
 
-    fn out(agreement: &Agreement) -> InitOut {
+    fn out(agreement: &InitReply) -> InitOut {
         InitOut::read_from_bytes(&agreement.octets[size_of::<OutHeader>()..]).unwrap()
     }
 

@@ -35,12 +35,12 @@ const NAME_BYTES_MAX: usize = 63;
 
 /// A loop device that this process has made. Dropping it detaches it.
 #[derive(Debug)]
-pub(super) struct LoopDevice {
+pub(super) struct FuseLoopDevice {
     path: PathBuf,
     device: File,
 }
 
-impl LoopDevice {
+impl FuseLoopDevice {
     /// Makes a loop device over `file` with logical blocks of `block_bytes`.
     pub(super) fn new(file: &Path, block_bytes: u32, read_only: bool) -> io::Result<Self> {
         let backing = OpenOptions::new().read(true).write(!read_only).open(file)?;
@@ -51,7 +51,7 @@ impl LoopDevice {
             let path = PathBuf::from(format!("/dev/loop{}", sys::loop_get_free(&control)?));
             let device = OpenOptions::new().read(true).write(!read_only).open(&path)?;
             match sys::loop_configure(&device, &config) {
-                Ok(()) => return Ok(LoopDevice { path, device }),
+                Ok(()) => return Ok(FuseLoopDevice { path, device }),
                 Err(error) if error.kind() == ErrorKind::ResourceBusy => {}
                 Err(error) => return Err(error),
             }
@@ -107,7 +107,7 @@ pub(super) fn resize(device: &Path, file: &Path) -> io::Result<()> {
     sys::loop_set_capacity(&File::open(device)?)
 }
 
-impl Drop for LoopDevice {
+impl Drop for FuseLoopDevice {
     fn drop(&mut self) {
         if let Err(error) = sys::loop_clear(&self.device) {
             debug!("{}: {error}", self.path.display());

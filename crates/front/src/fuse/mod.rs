@@ -8,7 +8,7 @@
 //! | `handshake` | FUSE INIT: features agreed on with the kernel |
 //! | `uring` | the kernel's switch for requests over io_uring |
 //! | `queues` | assignment of the kernel's queues to reactors |
-//! | `session` | state that the reactors of a mount share |
+//! | `mount_state` | state that the reactors of a mount share |
 //! | `server` | the front of a reactor |
 //! | `slots` | memory of requests, shared with the kernel |
 //! | `tree` | replies about files; the disk requests for the others |
@@ -27,11 +27,11 @@ mod device;
 mod handshake;
 mod loop_device;
 mod mount;
+mod mount_state;
 mod queues;
 mod ring;
 mod server;
 mod service;
-mod session;
 mod slots;
 mod sys;
 mod tree;

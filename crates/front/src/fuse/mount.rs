@@ -1,8 +1,8 @@
 //! Mounts the file system, and agrees with the kernel on its features.
 
-use super::device::Device;
+use super::device::FuseDevice;
 use super::handshake;
-use super::session::Mounted;
+use super::mount_state::MountedDevice;
 use super::sys;
 use super::uring::{Uring, UringSwitch};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -21,7 +21,7 @@ const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// A mount of this process. Dropping it unmounts it.
 #[derive(Debug)]
-pub(super) struct Mount {
+pub(super) struct KernelMount {
     path: PathBuf,
     // Dropped after the mount has ended.
     made: MadeFolders,
@@ -53,9 +53,9 @@ impl Drop for MadeFolders {
     }
 }
 
-impl Mount {
+impl KernelMount {
     /// Mounts at `path`, which is made if it does not exist.
-    pub(super) fn new(path: &Path, uring: Uring) -> io::Result<(Self, Mounted)> {
+    pub(super) fn new(path: &Path, uring: Uring) -> io::Result<(Self, MountedDevice)> {
         if is_dead(path) {
             remove_leftover(path)?;
         }
@@ -63,7 +63,7 @@ impl Mount {
         let path = path.canonicalize()?;
         check_is_empty(&path)?;
         let switch = UringSwitch::set(uring)?;
-        let device = Device::open()?;
+        let device = FuseDevice::open()?;
         let (uid, gid) = sys::user_and_group();
         let fd = device.fd();
         let options = format!(
@@ -71,13 +71,13 @@ impl Mount {
             handshake::TRANSFER_BYTES_MAX
         );
         sys::mount(KIND, SOURCE, &path, &options).map_err(explain)?;
-        let mount = Mount { path, made };
-        let agreed = greet(&device, uring != Uring::Off)?;
+        let mount = KernelMount { path, made };
+        let agreed = answer_init(&device, uring != Uring::Off)?;
         drop(switch);
         if uring == Uring::On && !agreed {
             return Err(io::Error::new(ErrorKind::Unsupported, "no FUSE over io_uring"));
         }
-        Ok((mount, Mounted { device, uring: agreed }))
+        Ok((mount, MountedDevice { device, uring: agreed }))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -90,7 +90,7 @@ impl Mount {
     }
 }
 
-impl Drop for Mount {
+impl Drop for KernelMount {
     fn drop(&mut self) {
         for _ in 0..BUSY_RETRIES {
             match sys::unmount(&self.path, false) {
@@ -129,12 +129,12 @@ pub(super) fn remove_leftover(path: &Path) -> io::Result<bool> {
 
 /// True if the process that served the mount at `path` is gone.
 fn is_dead(path: &Path) -> bool {
-    std::fs::metadata(path).is_err_and(|error| is_of_the_dead(&error))
+    std::fs::metadata(path).is_err_and(|error| is_error_of_dead_mount(&error))
 }
 
 /// True if `error` comes from a mount whose process is gone, or from a request that was in flight when it went. The
 /// kernel takes the process's rings apart in the background, so its mount may stay for a moment.
-fn is_of_the_dead(error: &io::Error) -> bool {
+fn is_error_of_dead_mount(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
 }
 
@@ -159,7 +159,7 @@ fn unescape(text: &str) -> String {
 }
 
 /// Answers the kernel's INIT request. True if requests come over io_uring.
-fn greet(device: &Device, uring: bool) -> io::Result<bool> {
+fn answer_init(device: &FuseDevice, uring: bool) -> io::Result<bool> {
     if !device.wait(INIT_TIMEOUT)? {
         return Err(io::Error::new(ErrorKind::TimedOut, "the kernel does not speak"));
     }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_mount_that_is_dying_is_dead() {
-        let is_dead = |number| is_of_the_dead(&io::Error::from_raw_os_error(number));
+        let is_dead = |number| is_error_of_dead_mount(&io::Error::from_raw_os_error(number));
         assert!(is_dead(libc::ENOTCONN) && is_dead(libc::ECONNABORTED));
         assert!(!is_dead(libc::ENOENT) && !is_dead(libc::EACCES));
     }
@@ -202,7 +202,7 @@ mod tests {
         std::fs::write(folder.path().join("file"), "content").unwrap();
         let error = check_is_empty(folder.path()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DirectoryNotEmpty);
-        let error = Mount::new(folder.path(), Uring::Off).map(drop).unwrap_err();
+        let error = KernelMount::new(folder.path(), Uring::Off).map(drop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DirectoryNotEmpty, "before anything is mounted");
     }
 
@@ -218,7 +218,7 @@ mod tests {
         assert!(!above.exists());
         assert!(folder.path().exists());
         let made = MadeFolders::new(&path).unwrap();
-        std::fs::write(above.join("file"), "somebody's").unwrap();
+        std::fs::write(above.join("file"), "another file").unwrap();
         drop(made);
         assert!(!path.exists() && above.exists(), "only what is empty goes");
     }

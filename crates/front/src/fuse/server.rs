@@ -2,15 +2,15 @@
 //!
 //! Requests come over io_uring, into memory that goes on to the lane as it is (`ring`), or are read from the device
 //! (`device`); from there on both are slots. Requests without I/O are answered at once (`tree`). The others become
-//! [`Jobs`] of their disk, and are answered when these end.
+//! [`DiskJobs`] of their disk, and are answered when these end.
 
-use super::device::Device;
+use super::device::FuseDevice;
+use super::mount_state::MountState;
 use super::queues;
 use super::ring;
-use super::session::Session;
-use super::slots::{Home, Slots};
-use super::tree::{Answer, Work};
-use crate::disk::{DiskOp, Fault, Jobs, Started, Watch, tag_of};
+use super::slots::{FuseSlots, SlotOrigin};
+use super::tree::{FuseOutcome, FuseWork};
+use crate::disk::{DiskFault, DiskJobs, DiskOp, NamespaceWatch, Started, tag_of};
 use roadtrain_host_engine::{Front, Interest, LaneId, ReactorInfo, Turn};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fuse::{Opcode, WriteOut};
@@ -26,7 +26,7 @@ use tracing::{debug, warn};
 /// Requests that a reactor reads from the device at a time.
 const DEVICE_DEPTH: usize = 128;
 /// Requests read from the device while io_uring is in use: only those that the kernel does not send over it.
-const DEVICE_DEPTH_BESIDE: usize = 4;
+const DEVICE_DEPTH_WITH_RING: usize = 4;
 /// Bytes of each disk's buffers for requests that the lane cannot do in a slot's memory.
 const BUFFER_BYTES_MAX: usize = 64 << 20;
 /// Longest wait at the end for the kernel to give the slots back.
@@ -37,30 +37,30 @@ const DEVICE_KEY: u64 = 1;
 
 /// Serves a mount over one reactor's lanes.
 pub struct FuseServer {
-    session: Arc<Session>,
+    session: Arc<MountState>,
     reactor: ReactorInfo,
     /// Cores of all reactors.
     cores: Vec<usize>,
     /// Pipe that becomes readable once the mount exists, or never will.
     begin: PipeReader,
-    phase: Phase,
+    phase: FuseServerPhase,
     /// Device to read from; `None` if another reactor reads.
-    device: Option<Device>,
+    device: Option<FuseDevice>,
     /// True if a request may be pending at the device.
     readable: bool,
-    disks: Vec<Served>,
-    slots: Slots,
+    disks: Vec<FuseDisk>,
+    slots: FuseSlots,
     /// Slots that are with the kernel.
     commands: usize,
     /// Slots waiting for buffers, longest first.
-    starved: VecDeque<usize>,
+    waiting_for_buffers: VecDeque<usize>,
     retry_at: Option<Instant>,
     /// Deadline of the wait for the kernel at the end.
     stop_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum FuseServerPhase {
     /// Before the first turn.
     New,
     /// The mount does not exist yet.
@@ -68,25 +68,25 @@ enum Phase {
     Running,
 }
 
-struct Served {
-    jobs: Jobs<usize>,
-    watch: Watch,
+struct FuseDisk {
+    jobs: DiskJobs<usize>,
+    watch: NamespaceWatch,
 }
 
 impl FuseServer {
     /// Makes the server of `reactor`, one of those pinned to `cores`. It starts when `begin` is readable.
     pub(super) fn new(
-        session: Arc<Session>,
+        session: Arc<MountState>,
         reactor: ReactorInfo,
         cores: Vec<usize>,
         begin: PipeReader,
-        watch: impl Fn() -> Watch,
+        watch: impl Fn() -> NamespaceWatch,
     ) -> Self {
         let serve = |(tag, disk): (usize, &Arc<_>)| {
-            let mut jobs = Jobs::new(Arc::clone(disk), LaneId(0), BUFFER_BYTES_MAX);
+            let mut jobs = DiskJobs::new(Arc::clone(disk), LaneId(0), BUFFER_BYTES_MAX);
             jobs.set_lanes(reactor.lanes);
             jobs.set_tag(tag as u16);
-            Served { jobs, watch: watch() }
+            FuseDisk { jobs, watch: watch() }
         };
         FuseServer {
             disks: session.tree.disks().iter().enumerate().map(serve).collect(),
@@ -94,12 +94,12 @@ impl FuseServer {
             reactor,
             cores,
             begin,
-            phase: Phase::New,
+            phase: FuseServerPhase::New,
             device: None,
             readable: false,
-            slots: Slots::none(),
+            slots: FuseSlots::none(),
             commands: 0,
-            starved: VecDeque::new(),
+            waiting_for_buffers: VecDeque::new(),
             retry_at: None,
             stop_at: None,
         }
@@ -113,16 +113,16 @@ impl FuseServer {
         if mounted.uring {
             let count = queues::count()?;
             let queues = queues::of(self.reactor, &self.cores, count);
-            let beside = if is_first { DEVICE_DEPTH_BESIDE } else { 0 };
-            self.slots = Slots::new(beside, &queues, queues::depth(count))?;
-            for slot in beside..self.slots.len() {
+            let device_slots = if is_first { DEVICE_DEPTH_WITH_RING } else { 0 };
+            self.slots = FuseSlots::new(device_slots, &queues, queues::depth(count))?;
+            for slot in device_slots..self.slots.len() {
                 if let Some(command) = self.slots.registration(slot, mounted.device.fd()) {
                     self.commands += 1;
                     ring::send(turn, &command, slot);
                 }
             }
         } else {
-            self.slots = Slots::new(DEVICE_DEPTH, &[], 0)?;
+            self.slots = FuseSlots::new(DEVICE_DEPTH, &[], 0)?;
         }
         if is_first {
             self.device = Some(mounted.device.try_share()?);
@@ -141,15 +141,15 @@ impl FuseServer {
     }
 
     fn take_ready(&mut self, turn: &mut dyn Turn) {
-        if self.phase == Phase::New {
-            self.phase = Phase::Waiting;
+        if self.phase == FuseServerPhase::New {
+            self.phase = FuseServerPhase::Waiting;
             turn.watch(self.begin.as_raw_fd(), Interest::Readable, BEGIN_KEY);
         }
         while let Some(key) = turn.next_ready() {
             if key == DEVICE_KEY {
                 self.readable = true;
-            } else if self.phase == Phase::Waiting {
-                self.phase = Phase::Running;
+            } else if self.phase == FuseServerPhase::Waiting {
+                self.phase = FuseServerPhase::Running;
                 if let Err(error) = self.start(turn) {
                     warn!("a reactor cannot serve FUSE requests: {error}");
                 }
@@ -220,19 +220,19 @@ impl FuseServer {
     fn handle(&mut self, turn: &mut dyn Turn, slot: usize) {
         let header = self.slots.header(slot);
         let opcode = header.opcode();
-        if opcode.has_no_answer() && self.slots.home(slot) == Home::Device {
+        if opcode.has_no_answer() && self.slots.origin(slot) == SlotOrigin::Device {
             return self.slots.release(slot);
         }
-        if asks_for_size(opcode) {
+        if reply_has_size(opcode) {
             for served in &mut self.disks {
                 served.watch.check(turn.now(), served.jobs.disk());
             }
         }
         let (args, room) = self.slots.args_and_room(slot);
         match self.session.tree.answer(&header, args, room) {
-            Answer::Data(octets) => self.answer(turn, slot, Ok(octets)),
-            Answer::Error(errno) => self.answer(turn, slot, Err(errno)),
-            Answer::Work(work) => {
+            FuseOutcome::Data(octets) => self.answer(turn, slot, Ok(octets)),
+            FuseOutcome::Error(errno) => self.answer(turn, slot, Err(errno)),
+            FuseOutcome::Work(work) => {
                 *self.slots.work(slot) = Some(work);
                 self.begin_step(turn, slot, work);
             }
@@ -240,16 +240,16 @@ impl FuseServer {
     }
 
     /// Starts the next step of a slot's work.
-    fn begin_step(&mut self, turn: &mut dyn Turn, slot: usize, work: Work) {
+    fn begin_step(&mut self, turn: &mut dyn Turn, slot: usize, work: FuseWork) {
         let request = work.request();
         let jobs = &mut self.disks[work.disk].jobs;
         if let Err(fault) = jobs.disk().check(&request) {
             return self.answer(turn, slot, Err(fault.errno()));
         }
         // Requests of one queue share caravans.
-        let lane = match self.slots.home(slot) {
-            Home::Device => slot,
-            Home::Ring(queue) => usize::from(queue),
+        let lane = match self.slots.origin(slot) {
+            SlotOrigin::Device => slot,
+            SlotOrigin::Ring(queue) => usize::from(queue),
         };
         if jobs.is_whole(&request) {
             if let Some(payload) = self.slots.take_payload(slot) {
@@ -268,7 +268,7 @@ impl FuseServer {
                     payload = rest;
                 });
             }
-            Started::NoBuffers => self.starved.push_back(slot),
+            Started::NoBuffers => self.waiting_for_buffers.push_back(slot),
         }
     }
 
@@ -276,7 +276,7 @@ impl FuseServer {
     fn step_ended(&mut self, turn: &mut dyn Turn, slot: usize, status: Status) {
         let Some(mut work) = self.slots.work(slot).take() else { return };
         if !status.is_success() {
-            let errno = Fault::of(status, work.op).errno();
+            let errno = DiskFault::of(status, work.op).errno();
             return self.answer(turn, slot, Err(errno));
         }
         let request = work.request();
@@ -299,28 +299,28 @@ impl FuseServer {
 
     fn answer(&mut self, turn: &mut dyn Turn, slot: usize, result: Result<usize, i32>) {
         *self.slots.work(slot) = None;
-        match (self.slots.home(slot), &self.device, self.session.mounted()) {
-            (Home::Ring(_), _, Some(mounted)) => {
+        match (self.slots.origin(slot), &self.device, self.session.mounted()) {
+            (SlotOrigin::Ring(_), _, Some(mounted)) => {
                 if let Some(command) = self.slots.commit(slot, mounted.device.fd(), result) {
                     self.commands += 1;
                     ring::send(turn, &command, slot);
                 }
             }
-            (Home::Device, Some(device), _) => {
+            (SlotOrigin::Device, Some(device), _) => {
                 // ENOENT: the request was withdrawn. Other errors: the mount has ended, which the next read reports.
                 if let Err(error) = self.slots.send(slot, device, result) {
                     debug!("a FUSE request's answer is not taken: {error}");
                 }
             }
-            (Home::Device, None, _) => self.slots.release(slot),
-            (Home::Ring(_), _, None) => {}
+            (SlotOrigin::Device, None, _) => self.slots.release(slot),
+            (SlotOrigin::Ring(_), _, None) => {}
         }
     }
 
     /// Retries slots that wait for buffers.
-    fn feed_starved(&mut self, turn: &mut dyn Turn) {
-        for _ in 0..self.starved.len() {
-            let Some(slot) = self.starved.pop_front() else { return };
+    fn retry_waiting(&mut self, turn: &mut dyn Turn) {
+        for _ in 0..self.waiting_for_buffers.len() {
+            let Some(slot) = self.waiting_for_buffers.pop_front() else { return };
             if let Some(work) = *self.slots.work(slot) {
                 self.begin_step(turn, slot, work);
             }
@@ -353,7 +353,7 @@ impl FuseServer {
 }
 
 /// True if the reply contains a size, which must be the current one.
-fn asks_for_size(opcode: Opcode) -> bool {
+fn reply_has_size(opcode: Opcode) -> bool {
     [Opcode::LOOKUP, Opcode::GETATTR, Opcode::SETATTR, Opcode::LSEEK].contains(&opcode)
 }
 
@@ -363,7 +363,7 @@ impl Front for FuseServer {
         self.take_completions(turn);
         self.take_requests(turn);
         self.read_device(turn);
-        self.feed_starved(turn);
+        self.retry_waiting(turn);
         self.submit(turn);
         if turn.stopping() {
             self.stop(turn);

@@ -1,12 +1,12 @@
 //! Files before and while they are mounted: a server for each reactor, then the mount.
 
-use super::mount::Mount;
+use super::mount::KernelMount;
+use super::mount_state::MountState;
 use super::server::FuseServer;
-use super::session::Session;
 use super::sys;
 use super::tree::{Tree, file_name};
 use super::uring::Uring;
-use crate::disk::{Disk, DiskInfo, Watch};
+use crate::disk::{DiskInfo, LiveDisk, NamespaceWatch};
 use roadtrain_host_engine::{ControllerView, ReactorInfo};
 use std::io::{self, PipeReader, PipeWriter};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use tracing::info;
 /// Disks to be mounted as files. Their servers start when the mount exists.
 #[derive(Debug)]
 pub struct FuseService {
-    session: Arc<Session>,
+    session: Arc<MountState>,
     /// Cores of the reactors, in order.
     cores: Vec<usize>,
     /// Readable once `beginner` is dropped.
@@ -31,11 +31,11 @@ impl FuseService {
     /// # Errors
     /// Fails if a disk is invalid, or without a descriptor for a pipe.
     pub fn new(disks: Vec<DiskInfo>, cores: &[usize]) -> io::Result<Self> {
-        let disks = disks.into_iter().map(|info| Disk::new(info).map(Arc::new));
+        let disks = disks.into_iter().map(|info| LiveDisk::new(info).map(Arc::new));
         let time_s = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_secs());
         let tree = Tree::new(disks.collect::<Result<_, _>>()?, sys::user_and_group(), time_s);
         let (begin, beginner) = io::pipe()?;
-        let session = Arc::new(Session::new(tree));
+        let session = Arc::new(MountState::new(tree));
         Ok(FuseService { session, cores: cores.to_owned(), begin, beginner })
     }
 
@@ -48,7 +48,8 @@ impl FuseService {
         reactor: ReactorInfo,
         view: Option<&ControllerView>,
     ) -> io::Result<FuseServer> {
-        let watch = || view.map_or_else(Watch::default, |view| Watch::new(view.clone()));
+        let watch =
+            || view.map_or_else(NamespaceWatch::default, |view| NamespaceWatch::new(view.clone()));
         let (session, begin) = (Arc::clone(&self.session), self.begin.try_clone()?);
         Ok(FuseServer::new(session, reactor, self.cores.clone(), begin, watch))
     }
@@ -57,9 +58,9 @@ impl FuseService {
     ///
     /// Fails if the mount is not available; the servers wait for the end of their reactors then.
     pub fn mount(self, path: &Path, uring: Uring) -> io::Result<FuseMount> {
-        let (mount, mounted) = Mount::new(path, uring)?;
-        let way = if mounted.uring { "io_uring" } else { "/dev/fuse" };
-        info!("{} is mounted, requests come over {way}", mount.path().display());
+        let (mount, mounted) = KernelMount::new(path, uring)?;
+        let transport = if mounted.uring { "io_uring" } else { "/dev/fuse" };
+        info!("{} is mounted, requests come over {transport}", mount.path().display());
         self.session.begin(mounted);
         drop(self.beginner);
         Ok(FuseMount { mount, session: self.session })
@@ -69,8 +70,8 @@ impl FuseService {
 /// Mounted files. Dropping it unmounts them, by force if they are in use; the servers' reactors must run until then.
 #[derive(Debug)]
 pub struct FuseMount {
-    mount: Mount,
-    session: Arc<Session>,
+    mount: KernelMount,
+    session: Arc<MountState>,
 }
 
 impl FuseMount {

@@ -4,8 +4,8 @@
 //! takes the reply out. A device slot's request is read into it, and its reply written from it. The header is laid out
 //! as [`RingHeader`] in both cases, so that other modules need not distinguish them.
 
-use super::device::Device;
-use super::tree::{TRANSFER_BYTES_MAX, Work};
+use super::device::FuseDevice;
+use super::tree::{FuseWork, TRANSFER_BYTES_MAX};
 use roadtrain_host_engine::RingCommand as Command;
 use roadtrain_system::buffer::{Arena, Buffer};
 use roadtrain_wire::fuse::{
@@ -27,56 +27,56 @@ const FRONT_ARGS_BYTES: usize = 40;
 
 /// Origin of a slot's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Home {
+pub(super) enum SlotOrigin {
     /// `/dev/fuse`.
     Device,
     /// The ring's queue of this number.
     Ring(u16),
 }
 
-struct Slot {
-    home: Home,
+struct FuseSlot {
+    origin: SlotOrigin,
     /// Payload buffer; `None` while the lane has it.
     payload: Option<Buffer>,
     /// Disk work of the slot's request.
-    work: Option<Work>,
+    work: Option<FuseWork>,
 }
 
 /// All slots of a reactor.
-pub(super) struct Slots {
+pub(super) struct FuseSlots {
     headers: Buffer,
-    slots: Vec<Slot>,
+    slots: Vec<FuseSlot>,
     /// Slots of the device without a request.
     free: Vec<usize>,
 }
 
-impl Slots {
+impl FuseSlots {
     /// Makes `device_slots` slots for the device and `depth` for each of `queues`.
     ///
     /// # Errors
     /// Fails without address space. Memory is mapped, not touched: unused slots take none.
     pub(super) fn new(device_slots: usize, queues: &[u16], depth: usize) -> io::Result<Self> {
-        let device = std::iter::repeat_n(Home::Device, device_slots);
-        let of_queue = |&queue| std::iter::repeat_n(Home::Ring(queue), depth);
-        let homes = device.chain(queues.iter().flat_map(of_queue));
+        let device = std::iter::repeat_n(SlotOrigin::Device, device_slots);
+        let of_queue = |&queue| std::iter::repeat_n(SlotOrigin::Ring(queue), depth);
+        let origins = device.chain(queues.iter().flat_map(of_queue));
         let payloads = Arena::new(device_slots + queues.len() * depth, PAYLOAD_BYTES)?;
-        let slot = |(home, payload)| Slot { home, payload: Some(payload), work: None };
-        let slots: Vec<Slot> = homes.zip(payloads).map(slot).collect();
+        let slot = |(origin, payload)| FuseSlot { origin, payload: Some(payload), work: None };
+        let slots: Vec<FuseSlot> = origins.zip(payloads).map(slot).collect();
         let headers = Buffer::alloc(slots.len() * STRIDE_BYTES);
-        Ok(Slots { headers, slots, free: (0..device_slots).rev().collect() })
+        Ok(FuseSlots { headers, slots, free: (0..device_slots).rev().collect() })
     }
 
     /// Makes an empty set.
     pub(super) fn none() -> Self {
-        Slots { headers: Buffer::alloc(0), slots: Vec::new(), free: Vec::new() }
+        FuseSlots { headers: Buffer::alloc(0), slots: Vec::new(), free: Vec::new() }
     }
 
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    pub(super) fn home(&self, slot: usize) -> Home {
-        self.slots[slot].home
+    pub(super) fn origin(&self, slot: usize) -> SlotOrigin {
+        self.slots[slot].origin
     }
 
     /// True if a slot of the device holds no request.
@@ -85,7 +85,7 @@ impl Slots {
     }
 
     /// Reads a request from the device into a free slot. Returns `None` if no request is pending.
-    pub(super) fn receive(&mut self, device: &Device) -> io::Result<Option<usize>> {
+    pub(super) fn receive(&mut self, device: &FuseDevice) -> io::Result<Option<usize>> {
         let Some(&slot) = self.free.last() else { return Ok(None) };
         let header = &mut self.headers[slot * STRIDE_BYTES..][..STRIDE_BYTES];
         let (in_out, args) = header.split_at_mut(RingHeader::OP_IN_OFFSET);
@@ -152,7 +152,7 @@ impl Slots {
     }
 
     /// Returns the disk work of the request.
-    pub(super) fn work(&mut self, slot: usize) -> &mut Option<Work> {
+    pub(super) fn work(&mut self, slot: usize) -> &mut Option<FuseWork> {
         &mut self.slots[slot].work
     }
 
@@ -160,7 +160,7 @@ impl Slots {
     pub(super) fn send(
         &mut self,
         slot: usize,
-        device: &Device,
+        device: &FuseDevice,
         result: Result<usize, i32>,
     ) -> io::Result<()> {
         let header = self.out_header(slot, result);
@@ -202,14 +202,14 @@ impl Slots {
         let header = &mut self.headers[slot * STRIDE_BYTES..][..size_of::<RingHeader>()];
         header[..size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
         let entry = &mut header[RingHeader::ENTRY_OFFSET..];
-        let told = RingEntry::read_from_bytes(entry).ok()?;
+        let entry_before = RingEntry::read_from_bytes(entry).ok()?;
         let payload_size = result.unwrap_or(0) as u32;
-        entry.copy_from_slice(RingEntry { payload_size, ..told }.as_bytes());
-        self.command(slot, fd, ring_op::COMMIT_AND_FETCH, told.commit_id)
+        entry.copy_from_slice(RingEntry { payload_size, ..entry_before }.as_bytes());
+        self.command(slot, fd, ring_op::COMMIT_AND_FETCH, entry_before.commit_id)
     }
 
     fn command(&self, slot: usize, fd: RawFd, op: u32, commit_id: u64) -> Option<Command> {
-        let Home::Ring(qid) = self.slots[slot].home else { return None };
+        let SlotOrigin::Ring(qid) = self.slots[slot].origin else { return None };
         let own = RingCommand { commit_id, qid, ..RingCommand::default() };
         let mut payload = [0; 80];
         payload[..size_of::<RingCommand>()].copy_from_slice(own.as_bytes());

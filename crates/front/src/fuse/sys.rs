@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_driver_is_told_from_a_missing_folder() {
+    fn a_missing_driver_is_not_a_missing_folder() {
         let error = driver_is_missing("/dev/fuse", "fuse", ErrorKind::NotFound.into());
         assert_ne!(error.kind(), ErrorKind::NotFound);
         assert!(error.to_string().contains("modprobe fuse"), "{error}");

@@ -7,7 +7,7 @@ use super::listener::Clients;
 use super::server::{BUFFER_BYTES_MAX, NbdServer};
 use super::tls::NbdTls;
 use crate::attachment::{AttachError, Attachment, Device};
-use crate::disk::{DiskInfo, Nothing};
+use crate::disk::{DiskInfo, IdleFront};
 use crate::system_resource::SystemResource;
 use roadtrain_host_engine::{Controller, ControllerView, HostConfig, LaneId};
 
@@ -55,7 +55,7 @@ impl NbdAttachment {
         let mut endpoint: Option<Result<Endpoint, AttachError>> = None;
         let controller = Controller::connect(host, |reactor, view| {
             let listening = endpoint.get_or_insert_with(|| listen(config, view));
-            let Ok(at) = listening else { return Box::new(Nothing) };
+            let Ok(at) = listening else { return Box::new(IdleFront) };
             match NbdServer::new(at.clone(), LaneId(0)) {
                 Ok(server) => {
                     let share = config.buffer_bytes_max.map(|bytes| bytes / reactor.count);
@@ -65,7 +65,7 @@ impl NbdAttachment {
                 }
                 Err(error) => {
                     *listening = Err(cannot_serve(error));
-                    Box::new(Nothing)
+                    Box::new(IdleFront)
                 }
             }
         })?;
@@ -126,7 +126,7 @@ fn cannot_serve(source: std::io::Error) -> AttachError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::server::harness::Client;
+    use super::super::server::harness::NbdTestClient;
     use super::*;
     use roadtrain_store::{StoreKind, StoreSpec};
     use roadtrain_target_engine::{Export, Server, ServerConfig, Subsystem};
@@ -161,23 +161,23 @@ mod tests {
         let target = target();
         let attachment = attach(&target, 7, &path).unwrap();
         assert_eq!(attachment.export().disk().bytes(), 8 << 20);
-        let mut clients = [true, false].map(|structured| Client::connect(&path, structured));
+        let mut clients = [true, false].map(|structured| NbdTestClient::connect(&path, structured));
         let data: Vec<u8> = (0..3 << 20).map(|at: u32| (at % 251) as u8).collect();
         assert_eq!(clients[0].write(command_flag::FUA, 1000, &data), Errno::OK);
-        assert_eq!(clients[1].ask(Command::FLUSH, 0, 0, &[], 0).0, Errno::OK);
+        assert_eq!(clients[1].call(Command::FLUSH, 0, 0, &[], 0).0, Errno::OK);
         assert!(clients[1].read(1000, 3 << 20) == data);
         assert_eq!(clients[1].read(0, 1000), [0; 1000]);
-        assert_eq!(clients[1].ask(Command::WRITE_ZEROES, 0, 5000, &[], 10_000).0, Errno::OK);
+        assert_eq!(clients[1].call(Command::WRITE_ZEROES, 0, 5000, &[], 10_000).0, Errno::OK);
         assert_eq!(clients[0].read(5000, 10_000), [0; 10_000]);
         assert_eq!(clients[0].read(15_000, 100), data[14_000..14_100]);
-        assert_eq!(clients[0].ask(Command::TRIM, 0, 0, &[], 8 << 20).0, Errno::OK);
+        assert_eq!(clients[0].call(Command::TRIM, 0, 0, &[], 8 << 20).0, Errno::OK);
         attachment.stop();
         assert!(!path.exists());
         target.stop();
     }
 
     #[test]
-    fn what_cannot_be_attached_is_said_and_leaves_nothing() {
+    fn a_failed_attach_is_explained_and_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("nbd.sock");
         let target = target();
@@ -187,7 +187,11 @@ mod tests {
         let attachment = attach(&target, 7, &path).unwrap();
         let error = attach(&target, 7, &path).map(drop).unwrap_err();
         assert!(matches!(error, AttachError::Show { .. }), "{error}");
-        assert_eq!(Client::connect(&path, true).read(0, 1), [0], "the first one still serves");
+        assert_eq!(
+            NbdTestClient::connect(&path, true).read(0, 1),
+            [0],
+            "the first one still serves"
+        );
         attachment.stop();
         target.stop();
     }
@@ -200,11 +204,11 @@ mod tests {
         let attachment = attach(&target, 7, &path).unwrap();
         target.reload(&memory(16 << 20)).unwrap();
         let last = Instant::now() + Duration::from_secs(20);
-        while Client::connect(&path, true).bytes() != 16 << 20 {
+        while NbdTestClient::connect(&path, true).bytes() != 16 << 20 {
             assert!(Instant::now() < last, "the new size is not seen");
             std::thread::sleep(Duration::from_millis(20));
         }
-        assert_eq!(Client::connect(&path, true).read((16 << 20) - 1, 1), [0]);
+        assert_eq!(NbdTestClient::connect(&path, true).read((16 << 20) - 1, 1), [0]);
         attachment.stop();
         target.stop();
     }
@@ -217,14 +221,14 @@ mod tests {
         let target = target();
         let listen = target.addresses().to_vec();
         let attachment = attach(&target, 7, &path).unwrap();
-        let mut client = Client::connect(&path, true);
+        let mut client = NbdTestClient::connect(&path, true);
         assert_eq!(client.write(command_flag::FUA, 0, &[5; 4096]), Errno::OK);
         target.stop();
         let target = Server::start(ServerConfig::new(listen, memory(8 << 20))).unwrap();
         // A client that connected while there was no connection to the target waits for it, and is refused then.
         for _ in 0..3 {
             assert_ne!(client.write(command_flag::FUA, 0, &[6; 4096]), Errno::OK);
-            assert_ne!(client.ask(Command::READ, 0, 0, &[], 4096).0, Errno::OK);
+            assert_ne!(client.call(Command::READ, 0, 0, &[], 4096).0, Errno::OK);
         }
         let last = Instant::now() + Duration::from_secs(20);
         while !attachment.export().disk().is_removed() {
@@ -233,7 +237,11 @@ mod tests {
         }
         attachment.stop();
         let other = attach(&target, 7, &path).unwrap();
-        assert_eq!(Client::connect(&path, true).read(0, 4096), [0; 4096], "nothing was written");
+        assert_eq!(
+            NbdTestClient::connect(&path, true).read(0, 4096),
+            [0; 4096],
+            "nothing was written"
+        );
         other.stop();
         target.stop();
     }

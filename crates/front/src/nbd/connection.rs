@@ -1,12 +1,12 @@
 //! One client's connection: its socket, received data and replies.
 
+use super::connection_id::ConnectionId;
 use super::export::Export;
-use super::owner::Owner;
+use super::orphan_writes::Predecessors;
 use super::reply_queue::ReplyQueue;
 use super::session::{Close, Event, Session};
-use super::strays::Predecessors;
 use super::translate::{disk_request, errno_of};
-use crate::disk::{DiskOp, Fault, JobKey, PartKey, Started};
+use crate::disk::{DiskFault, DiskOp, JobKey, PartKey, Started};
 use roadtrain_reactor::clients::{ClientStream, Incoming};
 use roadtrain_wire::nbd::{self, Command, PAYLOAD_BYTES_MAX};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -33,17 +33,17 @@ const HELD_BYTES_MAX: usize = PAYLOAD_BYTES_MAX as usize;
 
 /// Connection and request to which a job's reply belongs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark {
-    pub(crate) owner: Owner,
+pub(crate) struct NbdMark {
+    pub(crate) id: ConnectionId,
     cookie: u64,
 }
 
 /// The jobs of a server's connections.
-pub(crate) type Jobs = crate::disk::Jobs<Mark>;
+pub(crate) type NbdJobs = crate::disk::DiskJobs<NbdMark>;
 
 /// Destination of the payload of an incomplete Write.
 #[derive(Clone, Copy, Debug)]
-struct Payload {
+struct PartialWrite {
     job: JobKey,
     part: PartKey,
     filled: usize,
@@ -51,7 +51,7 @@ struct Payload {
 
 /// Event for which a connection waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waits {
+pub(crate) enum WaitReason {
     /// Data from the client.
     Input,
     /// Its own replies to be sent, or its own requests to end.
@@ -68,7 +68,7 @@ pub(crate) enum Waits {
 
 /// A client that has connected.
 #[derive(Debug)]
-pub(crate) struct Newcomer {
+pub(crate) struct NewClient {
     pub(crate) stream: ClientStream,
     /// Peer address, over TCP.
     pub(crate) peer: Option<SocketAddr>,
@@ -76,17 +76,17 @@ pub(crate) struct Newcomer {
 
 /// A client.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct NbdConnection {
     /// Socket; `None` while the TLS threads have it.
     stream: Option<ClientStream>,
     peer: Option<SocketAddr>,
-    owner: Owner,
+    id: ConnectionId,
     session: Session,
     replies: ReplyQueue,
     inbox: Box<[u8]>,
     /// Range of `inbox` that is not used yet: from, to.
     unused: (usize, usize),
-    payload: Option<Payload>,
+    payload: Option<PartialWrite>,
     /// Request that waits for buffers.
     stalled: Option<nbd::Request>,
     closing: Option<Close>,
@@ -95,7 +95,7 @@ pub(crate) struct Connection {
     hung_up: bool,
     /// Clients for whose writes the first request waits.
     predecessors: Option<Predecessors>,
-    waits: Waits,
+    waits: WaitReason,
     /// Requests in flight.
     jobs: u32,
     /// Those of them that change the disk, ...
@@ -120,20 +120,20 @@ pub(crate) struct Connection {
     pub(crate) listed: bool,
 }
 
-impl Connection {
+impl NbdConnection {
     pub(crate) fn new(
-        newcomer: Newcomer,
-        owner: Owner,
+        client: NewClient,
+        id: ConnectionId,
         export: Arc<Export>,
         requires_tls: bool,
         predecessors: Predecessors,
     ) -> Self {
         let mut replies = ReplyQueue::default();
         let session = Session::new(export, requires_tls, &mut replies);
-        Connection {
-            stream: Some(newcomer.stream),
-            peer: newcomer.peer,
-            owner,
+        NbdConnection {
+            stream: Some(client.stream),
+            peer: client.peer,
+            id,
             session,
             replies,
             inbox: vec![0; INBOX_BYTES].into_boxed_slice(),
@@ -144,7 +144,7 @@ impl Connection {
             lost: false,
             hung_up: false,
             predecessors: Some(predecessors),
-            waits: Waits::Input,
+            waits: WaitReason::Input,
             jobs: 0,
             writes: 0,
             statuses: 0,
@@ -160,8 +160,8 @@ impl Connection {
         }
     }
 
-    pub(crate) fn owner(&self) -> Owner {
-        self.owner
+    pub(crate) fn id(&self) -> ConnectionId {
+        self.id
     }
 
     /// Returns the peer address, over TCP.
@@ -176,7 +176,8 @@ impl Connection {
 
     /// Takes out the stream and the peer address for the TLS handshake, once the client got the reply to STARTTLS.
     pub(crate) fn take_for_tls(&mut self) -> Option<(ClientStream, SocketAddr)> {
-        if self.waits != Waits::Tls || self.has_output() || self.closing.is_some() || self.lost {
+        if self.waits != WaitReason::Tls || self.has_output() || self.closing.is_some() || self.lost
+        {
             return None;
         }
         Some((self.stream.take()?, self.peer?))
@@ -188,7 +189,7 @@ impl Connection {
             Some(stream) => {
                 self.stream = Some(stream);
                 self.session.secured();
-                (self.readable, self.writable, self.waits) = (true, true, Waits::Input);
+                (self.readable, self.writable, self.waits) = (true, true, WaitReason::Input);
             }
             None => {
                 self.closing.get_or_insert(Close::TlsFailed);
@@ -198,7 +199,7 @@ impl Connection {
     }
 
     /// Stops reading; requests in flight are still answered.
-    pub(crate) fn close(&mut self, close: Close, jobs: &mut Jobs) {
+    pub(crate) fn close(&mut self, close: Close, jobs: &mut NbdJobs) {
         self.closing.get_or_insert(close);
         self.stalled = None;
         if let Some(payload) = self.payload.take()
@@ -221,12 +222,12 @@ impl Connection {
 
     /// True if its first request has to wait for other clients' writes.
     fn must_wait(&mut self) -> bool {
-        self.predecessors.take_if(|predecessors| predecessors.are_over());
+        self.predecessors.take_if(|predecessors| predecessors.have_ended());
         self.predecessors.is_some() && self.session.in_transmission()
     }
 
     /// True if it has not finished its handshake.
-    pub(crate) fn is_newcomer(&self) -> bool {
+    pub(crate) fn is_in_handshake(&self) -> bool {
         !self.lost && self.closing.is_none() && !self.session.in_transmission()
     }
 
@@ -247,7 +248,7 @@ impl Connection {
     }
 
     /// Abandons the client: unsent replies are dropped.
-    pub(crate) fn give_up(&mut self, close: Close) {
+    pub(crate) fn abandon(&mut self, close: Close) {
         self.closing.get_or_insert(close);
         self.lost = true;
     }
@@ -267,32 +268,34 @@ impl Connection {
         self.jobs == 0
     }
 
-    pub(crate) fn waits(&self) -> Waits {
+    pub(crate) fn waits(&self) -> WaitReason {
         self.waits
     }
 
-    /// True if [`Connection::receive`] would make progress without an event of the reactor.
-    pub(crate) fn can_go_on(&self, jobs: &Jobs) -> bool {
+    /// True if [`NbdConnection::receive`] would make progress without an event of the reactor.
+    pub(crate) fn can_continue(&self, jobs: &NbdJobs) -> bool {
         match self.waits {
-            Waits::Input => self.readable,
-            Waits::Itself => {
+            WaitReason::Input => self.readable,
+            WaitReason::Itself => {
                 !self.is_full(jobs) && self.stalled.is_none_or(|request| self.may_hold(&request))
             }
-            Waits::Predecessors => self.predecessors.as_ref().is_none_or(Predecessors::are_over),
-            Waits::Buffers | Waits::Tls | Waits::End => false,
+            WaitReason::Predecessors => {
+                self.predecessors.as_ref().is_none_or(Predecessors::have_ended)
+            }
+            WaitReason::Buffers | WaitReason::Tls | WaitReason::End => false,
         }
     }
 
     /// Records that the transport is lost: requests in flight are not answered.
     fn lose(&mut self, error: &io::Error) {
-        debug!(client = self.owner.serial, %error, "connection to an NBD client lost");
+        debug!(client = self.id.serial, %error, "connection to an NBD client lost");
         self.log_requests();
         self.lost = true;
     }
 
     /// Logs the requests of a client that has left, in order or not: they may still be executed.
     fn log_requests(&self) {
-        let (client, requests) = (self.owner.serial, self.jobs);
+        let (client, requests) = (self.id.serial, self.jobs);
         if requests > 0 && self.closing.is_none() && !self.lost {
             let peer = self.peer();
             info!(client, ?peer, requests, "an NBD client has left before its requests ended");
@@ -300,19 +303,19 @@ impl Connection {
     }
 
     /// Reads and starts requests as far as possible. `may_take_buffers`: no other connection waits for them.
-    pub(crate) fn receive(&mut self, jobs: &mut Jobs, may_take_buffers: bool) {
+    pub(crate) fn receive(&mut self, jobs: &mut NbdJobs, may_take_buffers: bool) {
         self.waits = self.receive_until(jobs, may_take_buffers);
-        if self.hung_up && !matches!(self.waits, Waits::Input | Waits::End) {
+        if self.hung_up && !matches!(self.waits, WaitReason::Input | WaitReason::End) {
             self.close(Close::Disconnect, jobs);
-            self.waits = Waits::End;
+            self.waits = WaitReason::End;
         }
     }
 
-    fn receive_until(&mut self, jobs: &mut Jobs, may_take_buffers: bool) -> Waits {
+    fn receive_until(&mut self, jobs: &mut NbdJobs, may_take_buffers: bool) -> WaitReason {
         let mut receives = 0;
         loop {
             let waits = self.use_input(jobs, may_take_buffers);
-            if waits != Waits::Input || !self.readable || receives == RECEIVES_MAX {
+            if waits != WaitReason::Input || !self.readable || receives == RECEIVES_MAX {
                 return waits;
             }
             receives += 1;
@@ -329,7 +332,7 @@ impl Connection {
     }
 
     /// Receives once, payload to its buffer and the rest to the inbox. Returns `false` at the end of the stream.
-    fn fill(&mut self, jobs: &mut Jobs) -> io::Result<bool> {
+    fn fill(&mut self, jobs: &mut NbdJobs) -> io::Result<bool> {
         self.make_room();
         let (_, end) = self.unused;
         let payload: &mut [u8] = match self.payload {
@@ -339,7 +342,7 @@ impl Connection {
         };
         let wanted = payload.len();
         let rest = &mut self.inbox[end..];
-        let asked = wanted + rest.len();
+        let capacity = wanted + rest.len();
         let mut slices = [IoSliceMut::new(payload), IoSliceMut::new(rest)];
         let skip_empty = usize::from(wanted == 0);
         let Some(stream) = &mut self.stream else { return Ok(true) };
@@ -350,7 +353,7 @@ impl Connection {
             Incoming::Closed => return Ok(false),
         };
         // A short receive has emptied the socket: another one would only return that.
-        self.readable = stream.is_full(count, asked);
+        self.readable = stream.is_full(count, capacity);
         if let Some(payload) = &mut self.payload {
             payload.filled += count.min(wanted);
             self.moved += count.min(wanted) as u64;
@@ -369,25 +372,25 @@ impl Connection {
     }
 
     /// Processes the received data.
-    fn use_input(&mut self, jobs: &mut Jobs, may_take_buffers: bool) -> Waits {
+    fn use_input(&mut self, jobs: &mut NbdJobs, may_take_buffers: bool) -> WaitReason {
         loop {
             if self.closing.is_some() || self.lost {
-                return Waits::End;
+                return WaitReason::End;
             }
-            if self.stream.is_none() || self.waits == Waits::Tls {
-                return Waits::Tls;
+            if self.stream.is_none() || self.waits == WaitReason::Tls {
+                return WaitReason::Tls;
             }
             if self.payload.is_some() {
                 if !self.use_payload(jobs) {
-                    return Waits::Input;
+                    return WaitReason::Input;
                 }
                 continue;
             }
             if self.predecessors.is_some() && self.must_wait() {
-                return Waits::Predecessors;
+                return WaitReason::Predecessors;
             }
             if self.is_full(jobs) {
-                return Waits::Itself;
+                return WaitReason::Itself;
             }
             let request = match self.stalled.take() {
                 Some(request) => request,
@@ -397,9 +400,9 @@ impl Connection {
                         self.begin_status(request);
                         continue;
                     }
-                    Some(Event::StartTls) => return Waits::Tls,
+                    Some(Event::StartTls) => return WaitReason::Tls,
                     Some(_) => continue,
-                    None => return Waits::Input,
+                    None => return WaitReason::Input,
                 },
             };
             if let Some(waits) = self.start(request, jobs, may_take_buffers) {
@@ -409,7 +412,7 @@ impl Connection {
     }
 
     /// True if the client must wait for its own earlier requests.
-    fn is_full(&self, jobs: &Jobs) -> bool {
+    fn is_full(&self, jobs: &NbdJobs) -> bool {
         self.replies.header_bytes() >= HEADER_BYTES_MAX
             || self.jobs >= JOBS_MAX
             || self.statuses >= STATUSES_MAX
@@ -418,7 +421,7 @@ impl Connection {
     }
 
     /// Returns the next message of the inbox; `None` if it holds no whole one.
-    fn next_message(&mut self, jobs: &mut Jobs) -> Option<Event> {
+    fn next_message(&mut self, jobs: &mut NbdJobs) -> Option<Event> {
         let (start, end) = self.unused;
         if start == end {
             return None;
@@ -439,24 +442,24 @@ impl Connection {
     fn start(
         &mut self,
         request: nbd::Request,
-        jobs: &mut Jobs,
+        jobs: &mut NbdJobs,
         may_take_buffers: bool,
-    ) -> Option<Waits> {
+    ) -> Option<WaitReason> {
         if !self.may_hold(&request) {
             self.stalled = Some(request);
-            return Some(Waits::Itself);
+            return Some(WaitReason::Itself);
         }
         // Requests without data may overtake: they hold no more than two patched blocks.
         let started = if may_take_buffers || !has_data(&request) {
-            let mark = Mark { owner: self.owner, cookie: request.cookie };
-            jobs.start(mark, self.owner.serial as usize, disk_request(&request))
+            let mark = NbdMark { id: self.id, cookie: request.cookie };
+            jobs.start(mark, self.id.serial as usize, disk_request(&request))
         } else {
             Started::NoBuffers
         };
         let job = match started {
             Started::NoBuffers => {
                 self.stalled = Some(request);
-                return Some(Waits::Buffers);
+                return Some(WaitReason::Buffers);
             }
             Started::Done => {
                 self.session.reply_done(request.cookie, &mut self.replies);
@@ -464,7 +467,7 @@ impl Connection {
             }
             Started::Running(job) => job,
             Started::Payload(job, part) => {
-                self.payload = Some(Payload { job, part, filled: 0 });
+                self.payload = Some(PartialWrite { job, part, filled: 0 });
                 job
             }
         };
@@ -482,7 +485,7 @@ impl Connection {
     }
 
     /// Moves payload from the inbox to its buffers. Returns `false` if more must be received.
-    fn use_payload(&mut self, jobs: &mut Jobs) -> bool {
+    fn use_payload(&mut self, jobs: &mut NbdJobs) -> bool {
         while let Some(payload) = &mut self.payload {
             let (start, end) = self.unused;
             let window = jobs.payload(payload.part);
@@ -496,20 +499,20 @@ impl Connection {
             }
             let job = payload.job;
             let next = jobs.payload_filled(payload.part);
-            self.payload = next.map(|part| Payload { job, part, filled: 0 });
+            self.payload = next.map(|part| PartialWrite { job, part, filled: 0 });
         }
         true
     }
 
     /// Answers a finished job and removes it.
-    pub(crate) fn end_job(&mut self, key: JobKey, jobs: &mut Jobs) {
+    pub(crate) fn end_job(&mut self, key: JobKey, jobs: &mut NbdJobs) {
         let job = jobs.job(key);
         let (cookie, request) = (job.mark.cookie, job.request);
         let (status, held_bytes) = (job.status, job.held_bytes);
         self.jobs -= 1;
         self.writes -= u32::from(request.op.writes());
         if !status.is_success() {
-            let errno = errno_of(Fault::of(status, request.op));
+            let errno = errno_of(DiskFault::of(status, request.op));
             self.session.reply_error(cookie, errno, &status.to_string(), &mut self.replies);
         } else if request.op == DiskOp::Read {
             let (session, replies) = (&self.session, &mut self.replies);
@@ -543,7 +546,7 @@ impl Connection {
     }
 
     /// Sends pending replies, as far as the socket takes them.
-    pub(crate) fn send(&mut self, jobs: &mut Jobs) {
+    pub(crate) fn send(&mut self, jobs: &mut NbdJobs) {
         while self.writable && self.has_output() && !self.lost {
             let Some(stream) = &mut self.stream else { return };
             let mut slices = [IoSlice::new(&[]); GATHER_MAX];
@@ -572,11 +575,11 @@ impl Connection {
     }
 
     /// Ends the connection now. Its requests in the lane end without it; returns the number of writes among them.
-    pub(crate) fn end(mut self, jobs: &mut Jobs) -> u32 {
+    pub(crate) fn end(mut self, jobs: &mut NbdJobs) -> u32 {
         self.close(Close::Disconnect, jobs);
         if self.jobs > 0 {
-            let owner = self.owner;
-            self.writes -= jobs.drop_waiting(|mark| mark.owner == owner);
+            let id = self.id;
+            self.writes -= jobs.drop_waiting(|mark| mark.id == id);
         }
         self.replies.clear(|buffer| jobs.give(buffer));
         if let Some(stream) = self.stream.filter(|stream| !stream.is_plain() && !self.lost) {

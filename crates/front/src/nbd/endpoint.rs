@@ -1,10 +1,10 @@
 //! A listening socket with its export, shared by the servers of several lanes.
 
 use super::address::NbdAddress;
-use super::connection::Newcomer;
+use super::connection::NewClient;
 use super::export::{Export, ExportInfo};
-use super::listener::{Clients, Listener};
-use super::strays::{Predecessors, Token};
+use super::listener::{Clients, FrontListener};
+use super::orphan_writes::{OrphanToken, Predecessors};
 use super::tls::NbdTls;
 use roadtrain_reactor::clients::{ClientStream, SecureClients, Secured};
 use roadtrain_system::mailbox::Outbox;
@@ -20,10 +20,10 @@ pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A listening socket and its export. The socket and its file are removed with the last clone.
 #[derive(Clone)]
-pub struct Endpoint(Arc<Shared>);
+pub struct Endpoint(Arc<EndpointState>);
 
-struct Shared {
-    listener: Listener,
+struct EndpointState {
+    listener: FrontListener,
     /// Threads for TLS handshakes; clients have to use TLS if present.
     secure: Option<SecureClients>,
     uri: String,
@@ -31,7 +31,7 @@ struct Shared {
     secured: AtomicU64,
     export: Arc<Export>,
     /// Its servers, with the mailboxes for queries about clients that are gone.
-    servers: Mutex<Vec<(u64, Outbox<Token>)>>,
+    servers: Mutex<Vec<(u64, Outbox<OrphanToken>)>>,
     /// Number of the next server.
     next_server: AtomicU64,
     connections: AtomicU32,
@@ -54,10 +54,10 @@ impl Endpoint {
         let secure = tls.map(|tls| SecureClients::start(tls.acceptor()?, HANDSHAKE_TIMEOUT));
         let secure = secure.transpose()?;
         let clients = if secure.is_some() { Clients::Secured } else { clients };
-        let listener = Listener::bind(address, clients)?;
+        let listener = FrontListener::bind(address, clients)?;
         let address = listener.address();
         let uri = if tls.is_some() { address.uri_with_tls() } else { address.uri() };
-        Ok(Endpoint(Arc::new(Shared {
+        Ok(Endpoint(Arc::new(EndpointState {
             listener,
             secure,
             uri,
@@ -92,7 +92,7 @@ impl Endpoint {
     }
 
     /// Abandons the handshake of the client of that number.
-    pub(crate) fn give_up(&self, number: u64) {
+    pub(crate) fn abandon(&self, number: u64) {
         self.0.secure.iter().for_each(|secure| secure.give_up(number));
     }
 
@@ -112,39 +112,39 @@ impl Endpoint {
         self.0.listener.fd()
     }
 
-    pub(crate) fn accept(&self) -> io::Result<Option<Newcomer>> {
-        let newcomer = self.0.listener.accept()?;
-        Ok(newcomer
-            .map(|(socket, peer)| Newcomer { stream: ClientStream::plain(socket.into()), peer }))
+    pub(crate) fn accept(&self) -> io::Result<Option<NewClient>> {
+        let client = self.0.listener.accept()?;
+        Ok(client
+            .map(|(socket, peer)| NewClient { stream: ClientStream::plain(socket.into()), peer }))
     }
 
-    fn servers(&self) -> MutexGuard<'_, Vec<(u64, Outbox<Token>)>> {
+    fn servers(&self) -> MutexGuard<'_, Vec<(u64, Outbox<OrphanToken>)>> {
         self.0.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers a server whose mailbox is `outbox`. Returns its number.
-    pub(super) fn server_begins(&self, outbox: Outbox<Token>) -> u64 {
+    pub(super) fn register_server(&self, outbox: Outbox<OrphanToken>) -> u64 {
         let number = self.0.next_server.fetch_add(1, Ordering::Relaxed);
         self.servers().push((number, outbox));
         number
     }
 
-    pub(super) fn server_ends(&self, number: u64) {
+    pub(super) fn unregister_server(&self, number: u64) {
         self.servers().retain(|(other, _)| *other != number);
     }
 
-    /// Passes the tokens of a new client of server `asker` to the other servers.
-    pub(super) fn ask_others(&self, asker: u64, predecessors: &Predecessors) {
-        for (_, outbox) in self.servers().iter().filter(|(number, _)| *number != asker) {
+    /// Passes the tokens of a new client of server `querier` to the other servers.
+    pub(super) fn query_others(&self, querier: u64, predecessors: &Predecessors) {
+        for (_, outbox) in self.servers().iter().filter(|(number, _)| *number != querier) {
             outbox.send(predecessors.token());
         }
     }
 
-    pub(crate) fn connections_begin(&self, count: u32) {
+    pub(crate) fn add_connections(&self, count: u32) {
         self.0.connections.fetch_add(count, Ordering::Relaxed);
     }
 
-    pub(crate) fn connections_end(&self, count: u32) {
+    pub(crate) fn remove_connections(&self, count: u32) {
         self.0.connections.fetch_sub(count, Ordering::Relaxed);
     }
 

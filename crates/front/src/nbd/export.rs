@@ -1,6 +1,6 @@
 //! An export: a disk under a name.
 
-use crate::disk::{Disk, DiskInfo};
+use crate::disk::{DiskInfo, LiveDisk};
 use roadtrain_wire::nbd::{STRING_BYTES_MAX, transmission_flag};
 use std::io;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl From<DiskInfo> for ExportInfo {
 pub struct Export {
     name: String,
     description: String,
-    disk: Arc<Disk>,
+    disk: Arc<LiveDisk>,
 }
 
 impl Export {
@@ -45,7 +45,7 @@ impl Export {
             let what = "a name must be at most 4096 octets without NUL";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        Ok(Export { name, description, disk: Arc::new(Disk::new(disk)?) })
+        Ok(Export { name, description, disk: Arc::new(LiveDisk::new(disk)?) })
     }
 
     /// Name in the list of exports.
@@ -60,7 +60,7 @@ impl Export {
 
     /// Returns the disk, which is updated when the namespace changes. New connections see its new size. On old ones,
     /// requests beyond a smaller end fail, and requests beyond the old end of a grown namespace succeed.
-    pub fn disk(&self) -> &Arc<Disk> {
+    pub fn disk(&self) -> &Arc<LiveDisk> {
         &self.disk
     }
 

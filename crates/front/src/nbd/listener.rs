@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 const BACKLOG: i32 = 128;
 
 /// Message of a server that refuses to listen.
-const NOT_LOCAL: &str = "without TLS whoever could connect would have the disk: use --nbd-tls-psk or \
-    --nbd-tls-certificates, a Unix socket, the loopback, or --nbd-insecure if everybody on the network may have it";
+const NOT_LOCAL: &str = "without TLS any client that can connect would have the disk: use --nbd-tls-psk or \
+    --nbd-tls-certificates, a Unix socket, the loopback, or --nbd-insecure if all clients on the network may have it";
 
 /// Clients whose connections a server accepts over TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,13 +30,13 @@ pub enum Clients {
 
 /// A listening socket; its file, if it has one, is removed with it.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub(crate) struct FrontListener {
     socket: Socket,
     address: NbdAddress,
     file: Option<SocketFile>,
 }
 
-impl Listener {
+impl FrontListener {
     /// Listens at `address`.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Listener {
     /// Listens at `path`.
     ///
     /// # Errors
-    /// Returns the errors of [`Listener::bind`].
+    /// Returns the errors of [`FrontListener::bind`].
     pub(crate) fn bind_unix(path: &Path) -> io::Result<Self> {
         let at = SockAddr::unix(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -96,7 +96,7 @@ impl Listener {
     fn listen(socket: Socket, address: NbdAddress, file: Option<SocketFile>) -> io::Result<Self> {
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
-        Ok(Listener { socket, address, file })
+        Ok(FrontListener { socket, address, file })
     }
 
     /// Returns the listening address, with the port that the system chose.
@@ -125,7 +125,7 @@ impl Listener {
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for FrontListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -199,9 +199,9 @@ mod tests {
     fn the_socket_file_goes_with_the_listener() {
         let directory = tempfile::tempdir().unwrap();
         let address = unix(&directory);
-        let listener = Listener::bind(&address, Clients::Local).unwrap();
+        let listener = FrontListener::bind(&address, Clients::Local).unwrap();
         assert!(listener.accept().unwrap().is_none());
-        let error = Listener::bind(&address, Clients::Local).unwrap_err();
+        let error = FrontListener::bind(&address, Clients::Local).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
         assert!(error.to_string().contains("another server listens there"), "{error}");
         drop(listener);
@@ -214,14 +214,14 @@ mod tests {
         let path = directory.path().join("a.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        Listener::bind(&unix(&directory), Clients::Local).unwrap();
+        FrontListener::bind(&unix(&directory), Clients::Local).unwrap();
     }
 
     #[test]
     fn other_files_are_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("a.sock"), "precious").unwrap();
-        let error = Listener::bind(&unix(&directory), Clients::Local).unwrap_err();
+        let error = FrontListener::bind(&unix(&directory), Clients::Local).unwrap_err();
         assert!(error.to_string().contains("not a socket"), "{error}");
         assert_eq!(std::fs::read(directory.path().join("a.sock")).unwrap(), b"precious");
     }
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn a_replaced_file_is_not_removed() {
         let directory = tempfile::tempdir().unwrap();
-        let listener = Listener::bind(&unix(&directory), Clients::Local).unwrap();
+        let listener = FrontListener::bind(&unix(&directory), Clients::Local).unwrap();
         let path = directory.path().join("a.sock");
         // Made before the old one is removed, so that the inode differs.
         std::fs::write(directory.path().join("new"), "").unwrap();
@@ -239,9 +239,9 @@ mod tests {
     }
 
     #[test]
-    fn a_chosen_port_is_told() {
+    fn a_chosen_port_is_returned() {
         let address = "nbd:tcp:127.0.0.1:0".parse().unwrap();
-        let listener = Listener::bind(&address, Clients::Local).unwrap();
+        let listener = FrontListener::bind(&address, Clients::Local).unwrap();
         let NbdAddress::Tcp { host, port } = listener.address() else { panic!("not TCP") };
         assert_eq!(host, "127.0.0.1");
         assert_ne!(*port, 0);
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn only_the_loopback_is_listened_on() {
         let bind = |text: &str, clients| {
-            let bound = Listener::bind(&text.parse().unwrap(), clients);
+            let bound = FrontListener::bind(&text.parse().unwrap(), clients);
             bound.map(drop).map_err(|error| (error.kind(), error.to_string()))
         };
         for text in ["nbd:tcp:0.0.0.0:0", "nbd:tcp:[::]:0", "nbd:tcp:192.0.2.1:0"] {

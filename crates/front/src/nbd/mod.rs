@@ -1,10 +1,10 @@
 //! An NBD server for one namespace: qemu-img, nbdcopy, fio and nbd-client use it unmodified.
 //!
 //! ```text
-//! socket -> connection -> session   octets -> checked requests; handshake      (no socket inside)
+//! socket -> connection -> session   bytes  -> checked requests; handshake      (no socket inside)
 //!               |
 //!               v
-//!          disk::Jobs               requests -> whole blocks -> the lane       (inline, one reactor)
+//!          disk::DiskJobs           requests -> whole blocks -> the lane       (inline, one reactor)
 //!               |
 //!               v
 //!            replies -> socket      replies and their buffers, one gather send
@@ -19,35 +19,35 @@
 //! | `reply_queue` | replies to be sent |
 //! | `connection` | a client: receive, begin, reply, send; back-pressure |
 //! | `server` | the reactor's front: all clients of a lane |
-//! | `answers` | messages of other threads to a server |
-//! | `strays` | writes of clients that are gone, which new clients wait for |
+//! | `watched_mailbox` | messages of other threads to a server |
+//! | `orphan_writes` | writes of clients that are gone, which new clients wait for |
 //! | `endpoint`, `listener`, `address` | listening socket and its address |
 //! | `tls`, `securing` | keys and certificates; clients in a TLS handshake |
 //! | `attach` | all of it: a controller's lanes, each with its server |
 
 mod address;
-mod answers;
 mod attach;
 mod block_status;
 mod connection;
+mod connection_id;
 mod endpoint;
 mod export;
 mod listener;
-mod owner;
+mod orphan_writes;
 mod reply_queue;
 mod securing;
 mod server;
 mod session;
-mod strays;
 mod tls;
 mod translate;
+mod watched_mailbox;
 
 pub use address::{AddressError, NBD_PORT, NbdAddress};
 pub use attach::{NbdAttachment, NbdConfig};
 pub use endpoint::Endpoint;
 pub use export::{Export, ExportInfo};
 pub use listener::Clients;
-pub(crate) use listener::Listener;
+pub(crate) use listener::FrontListener;
 pub use reply_queue::ReplyQueue;
 pub use server::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, NbdServer};
 pub use session::{Close, Event, PeerMisbehaved, Session};

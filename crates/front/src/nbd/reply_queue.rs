@@ -9,7 +9,7 @@ use std::ops::Range;
 const COMPACT_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
-enum Segment {
+enum ReplySegment {
     /// This many bytes of `ReplyQueue::octets`.
     Octets(usize),
     Data(Buffer, Range<usize>),
@@ -21,7 +21,7 @@ pub struct ReplyQueue {
     octets: Vec<u8>,
     /// Bytes of `octets` that are sent.
     sent: usize,
-    segments: VecDeque<Segment>,
+    segments: VecDeque<ReplySegment>,
 }
 
 impl ReplyQueue {
@@ -42,15 +42,15 @@ impl ReplyQueue {
         }
         self.octets.extend_from_slice(octets);
         match self.segments.back_mut() {
-            Some(Segment::Octets(count)) => *count += octets.len(),
-            _ => self.segments.push_back(Segment::Octets(octets.len())),
+            Some(ReplySegment::Octets(count)) => *count += octets.len(),
+            _ => self.segments.push_back(ReplySegment::Octets(octets.len())),
         }
     }
 
     /// Appends a range of `buffer`, which is given back when it is sent.
     pub(crate) fn push_data(&mut self, buffer: Buffer, range: Range<usize>) {
         debug_assert!(!range.is_empty() && range.end <= buffer.len());
-        self.segments.push_back(Segment::Data(buffer, range));
+        self.segments.push_back(ReplySegment::Data(buffer, range));
     }
 
     /// Fills `slices` with the first unsent data; returns how many are filled.
@@ -58,11 +58,11 @@ impl ReplyQueue {
         let mut at = self.sent;
         for (slice, segment) in slices.iter_mut().zip(&self.segments) {
             *slice = match segment {
-                Segment::Octets(count) => {
+                ReplySegment::Octets(count) => {
                     at += count;
                     IoSlice::new(&self.octets[at - count..at])
                 }
-                Segment::Data(buffer, range) => IoSlice::new(&buffer[range.clone()]),
+                ReplySegment::Data(buffer, range) => IoSlice::new(&buffer[range.clone()]),
             };
         }
         slices.len().min(self.segments.len())
@@ -76,13 +76,13 @@ impl ReplyQueue {
                 return;
             };
             let (left, step) = match first {
-                Segment::Octets(left) => {
+                ReplySegment::Octets(left) => {
                     let step = count.min(*left);
                     *left -= step;
                     self.sent += step;
                     (*left, step)
                 }
-                Segment::Data(_, range) => {
+                ReplySegment::Data(_, range) => {
                     let step = count.min(range.len());
                     range.start += step;
                     (range.len(), step)
@@ -90,7 +90,7 @@ impl ReplyQueue {
             };
             count -= step;
             if left == 0
-                && let Some(Segment::Data(buffer, _)) = self.segments.pop_front()
+                && let Some(ReplySegment::Data(buffer, _)) = self.segments.pop_front()
             {
                 give(buffer);
             }
@@ -101,7 +101,7 @@ impl ReplyQueue {
     /// Drops everything and gives the buffers back.
     pub(crate) fn clear(&mut self, mut give: impl FnMut(Buffer)) {
         for segment in self.segments.drain(..) {
-            if let Segment::Data(buffer, _) = segment {
+            if let ReplySegment::Data(buffer, _) = segment {
                 give(buffer);
             }
         }

@@ -1,8 +1,8 @@
 //! Clients of a server that are in a TLS handshake, on the TLS threads.
 
-use super::answers::Answers;
+use super::connection_id::ConnectionId;
 use super::endpoint::Endpoint;
-use super::owner::Owner;
+use super::watched_mailbox::WatchedMailbox;
 use roadtrain_reactor::clients::{ClientStream, Secured};
 use roadtrain_system::mailbox::Outbox;
 use std::collections::HashMap;
@@ -12,8 +12,8 @@ use std::net::SocketAddr;
 /// Clients in a TLS handshake, and the mailbox for the results.
 pub(super) struct Securing {
     outbox: Outbox<Secured>,
-    pub(super) answers: Answers<Secured>,
-    clients: HashMap<u64, Owner>,
+    pub(super) mailbox: WatchedMailbox<Secured>,
+    clients: HashMap<u64, ConnectionId>,
 }
 
 impl Securing {
@@ -22,8 +22,8 @@ impl Securing {
     /// # Errors
     /// Fails if the system has no descriptor left.
     pub(super) fn new() -> io::Result<Self> {
-        let (outbox, answers) = Answers::new()?;
-        Ok(Securing { outbox, answers, clients: HashMap::new() })
+        let (outbox, mailbox) = WatchedMailbox::new()?;
+        Ok(Securing { outbox, mailbox, clients: HashMap::new() })
     }
 
     /// Starts a client's TLS handshake.
@@ -33,23 +33,23 @@ impl Securing {
     pub(super) fn begin(
         &mut self,
         endpoint: &Endpoint,
-        owner: Owner,
+        id: ConnectionId,
         client: (ClientStream, SocketAddr),
     ) -> io::Result<()> {
         let number = endpoint.secure(client, self.outbox.clone());
-        self.clients.insert(number.ok_or(io::ErrorKind::Unsupported)?, owner);
+        self.clients.insert(number.ok_or(io::ErrorKind::Unsupported)?, id);
         Ok(())
     }
 
     /// Abandons a client's handshake.
-    pub(super) fn give_up(&mut self, endpoint: &Endpoint, owner: Owner) {
-        let given_up = self.clients.extract_if(|_, other| *other == owner);
-        given_up.for_each(|(number, _)| endpoint.give_up(number));
+    pub(super) fn abandon(&mut self, endpoint: &Endpoint, id: ConnectionId) {
+        let abandoned = self.clients.extract_if(|_, other| *other == id);
+        abandoned.for_each(|(number, _)| endpoint.abandon(number));
     }
 
     /// Takes the clients whose handshake has ended, with their streams.
-    pub(super) fn take(&mut self) -> Vec<(Owner, Option<ClientStream>)> {
+    pub(super) fn take(&mut self) -> Vec<(ConnectionId, Option<ClientStream>)> {
         let known = |answer: Secured| Some((self.clients.remove(&answer.number)?, answer.stream));
-        self.answers.take().filter_map(known).collect()
+        self.mailbox.take().filter_map(known).collect()
     }
 }

@@ -35,7 +35,7 @@ impl NbdTls {
             NbdTls::Keys(path) => {
                 keys(&text(path)?).map_err(|error| wrong(path, error))?;
                 let path = path.clone();
-                Acceptor::new(move |user| look_up(&path, user)).map_err(io::Error::other)
+                Acceptor::new(move |user| find_key(&path, user)).map_err(io::Error::other)
             }
             NbdTls::Certificates { directory, verifies_clients } => {
                 let file = |name| read(&directory.join(name));
@@ -64,10 +64,10 @@ fn clients(directory: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
 }
 
 /// Returns the key of `user` in the current file.
-fn look_up(path: &Path, user: &str) -> Option<roadtrain_proto::security::TlsPsk> {
+fn find_key(path: &Path, user: &str) -> Option<roadtrain_proto::security::TlsPsk> {
     let found = text(path).and_then(|text| key_of(&text, user).map_err(|error| wrong(path, error)));
     found.unwrap_or_else(|error| {
-        warn!("no NBD client is let in: {error}");
+        warn!("an NBD client is refused: {error}");
         None
     })
 }

@@ -1,17 +1,17 @@
 //! Conversion of requests and errors between NBD and a disk.
 
-use crate::disk::{DiskOp, DiskRequest, Fault};
+use crate::disk::{DiskFault, DiskOp, DiskRequest};
 use roadtrain_wire::nbd::{Command, Errno, Request, command_flag};
 
 /// Returns the NBD error for `fault`.
-pub(crate) fn errno_of(fault: Fault) -> Errno {
+pub(crate) fn errno_of(fault: DiskFault) -> Errno {
     match fault {
-        Fault::NotServed => Errno::ENOTSUP,
-        Fault::Gone => Errno::ESHUTDOWN,
-        Fault::ReadOnly | Fault::Refused | Fault::Reserved => Errno::EPERM,
-        Fault::Invalid => Errno::EINVAL,
-        Fault::NoSpace => Errno::ENOSPC,
-        Fault::Io => Errno::EIO,
+        DiskFault::NotServed => Errno::ENOTSUP,
+        DiskFault::Gone => Errno::ESHUTDOWN,
+        DiskFault::ReadOnly | DiskFault::Refused | DiskFault::Reserved => Errno::EPERM,
+        DiskFault::Invalid => Errno::EINVAL,
+        DiskFault::NoSpace => Errno::ENOSPC,
+        DiskFault::Io => Errno::EIO,
     }
 }
 

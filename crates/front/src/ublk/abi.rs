@@ -134,7 +134,7 @@ pub(crate) struct IoDescriptor {
 /// `struct ublksrv_io_cmd`
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
-pub(crate) struct IoCommand {
+pub(crate) struct UblkIoCommand {
     pub(crate) q_id: u16,
     pub(crate) tag: u16,
     /// Bytes moved, or a negative errno.
@@ -166,7 +166,7 @@ pub(crate) mod attr {
     pub(crate) const FUA: u32 = 1 << 3;
 }
 
-/// Parts of [`Params`].
+/// Parts of [`UblkParams`].
 pub(crate) mod param_type {
     pub(crate) const BASIC: u32 = 1 << 0;
     pub(crate) const DISCARD: u32 = 1 << 1;
@@ -208,7 +208,7 @@ pub(crate) struct DiscardParams {
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
 )]
 #[repr(C)]
-pub(crate) struct Params {
+pub(crate) struct UblkParams {
     pub(crate) len: u32,
     /// `param_type::*`
     pub(crate) types: u32,
@@ -230,16 +230,16 @@ const _: () = {
     assert!(size_of::<IoDescriptor>() == 24);
     assert!(offset_of!(IoDescriptor, start_sector) == 8);
     assert!(offset_of!(IoDescriptor, addr) == 16);
-    assert!(size_of::<IoCommand>() == 16);
-    assert!(offset_of!(IoCommand, result) == 4);
-    assert!(offset_of!(IoCommand, addr) == 8);
+    assert!(size_of::<UblkIoCommand>() == 16);
+    assert!(offset_of!(UblkIoCommand, result) == 4);
+    assert!(offset_of!(UblkIoCommand, addr) == 8);
     assert!(size_of::<BasicParams>() == 32);
     assert!(offset_of!(BasicParams, max_sectors) == 8);
     assert!(offset_of!(BasicParams, dev_sectors) == 16);
     assert!(size_of::<DiscardParams>() == 20);
-    assert!(size_of::<Params>() == 64);
-    assert!(offset_of!(Params, basic) == 8);
-    assert!(offset_of!(Params, discard) == 40);
+    assert!(size_of::<UblkParams>() == 64);
+    assert!(offset_of!(UblkParams, basic) == 8);
+    assert!(offset_of!(UblkParams, discard) == 40);
 };
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! The driver's control device: one method for each command.
 
 use super::abi::{
-    ANY_DEVICE, ControlCommand, ControlOp, DeviceInfo, F_UPDATE_SIZE, NO_QUEUE, Params,
+    ANY_DEVICE, ControlCommand, ControlOp, DeviceInfo, F_UPDATE_SIZE, NO_QUEUE, UblkParams,
 };
-use super::control_ring::{ControlRing, Pending, done};
+use super::control_ring::{ControlRing, PendingControl, done};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use zerocopy::IntoBytes;
 pub(crate) const CONTROL_PATH: &str = "/dev/ublk-control";
 
 /// The open control device, for one thread.
-pub(crate) struct Control {
+pub(crate) struct UblkControl {
     ring: ControlRing,
     /// True if the driver knows encoded command numbers.
     encoded: bool,
     features: u64,
 }
 
-impl Control {
+impl UblkControl {
     /// Opens the control device and queries the driver's features.
     ///
     /// # Errors
     /// Returns the system's error, with advice.
     pub(crate) fn open() -> io::Result<Self> {
         let ring = ControlRing::open(Path::new(CONTROL_PATH)).map_err(advise)?;
-        let mut control = Control { ring, encoded: true, features: 0 };
+        let mut control = UblkControl { ring, encoded: true, features: 0 };
         let mut features = 0u64;
         match control.call(ControlOp::GET_FEATURES, 0, features.as_mut_bytes()) {
             Ok(()) => control.features = features,
@@ -69,13 +69,14 @@ impl Control {
     }
 
     /// Sets the parameters of device `id`, before it is started.
-    pub(crate) fn set_params(&mut self, id: u32, mut params: Params) -> io::Result<()> {
+    pub(crate) fn set_params(&mut self, id: u32, mut params: UblkParams) -> io::Result<()> {
         self.call(ControlOp::SET_PARAMS, id, params.as_mut_bytes())
     }
 
     /// Returns the parameters of device `id`.
-    pub(crate) fn params(&mut self, id: u32) -> io::Result<Params> {
-        let mut params = Params { len: size_of::<Params>() as u32, ..Params::default() };
+    pub(crate) fn params(&mut self, id: u32) -> io::Result<UblkParams> {
+        let mut params =
+            UblkParams { len: size_of::<UblkParams>() as u32, ..UblkParams::default() };
         self.call(ControlOp::GET_PARAMS, id, params.as_mut_bytes())?;
         Ok(params)
     }
@@ -91,18 +92,18 @@ impl Control {
     }
 
     /// Begins to start device `id`. The command ends once the queues have fetched all their tags.
-    pub(crate) fn begin_start(&mut self, id: u32, recovery: bool) -> Pending {
+    pub(crate) fn begin_start(&mut self, id: u32, recovery: bool) -> PendingControl {
         let op = if recovery { ControlOp::END_USER_RECOVERY } else { ControlOp::START_DEV };
         self.begin(op, id, std::process::id().into())
     }
 
     /// Begins to stop device `id`. The command ends once its requests are answered.
-    pub(crate) fn begin_stop(&mut self, id: u32) -> Pending {
+    pub(crate) fn begin_stop(&mut self, id: u32) -> PendingControl {
         self.begin(ControlOp::STOP_DEV, id, 0)
     }
 
     /// Begins to delete device `id`. The command ends once no process has it open.
-    pub(crate) fn begin_delete(&mut self, id: u32) -> Pending {
+    pub(crate) fn begin_delete(&mut self, id: u32) -> PendingControl {
         self.begin(ControlOp::DEL_DEV, id, 0)
     }
 
@@ -110,13 +111,13 @@ impl Control {
     /// is an error (`ENODEV`).
     pub(crate) fn wait(
         &mut self,
-        pending: Pending,
+        pending: PendingControl,
         limit: Duration,
     ) -> io::Result<Option<io::Result<()>>> {
         Ok(self.ring.wait(pending, Some(limit))?.map(done))
     }
 
-    fn begin(&mut self, op: ControlOp, id: u32, data: u64) -> Pending {
+    fn begin(&mut self, op: ControlOp, id: u32, data: u64) -> PendingControl {
         let command = ControlCommand { dev_id: id, queue_id: NO_QUEUE, data, ..Default::default() };
         self.ring.begin(op.code(self.encoded), command)
     }

@@ -27,7 +27,7 @@ pub(crate) struct ControlRing {
 
 /// A command in flight.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pending(u64);
+pub(crate) struct PendingControl(u64);
 
 impl ControlRing {
     /// Opens the control device at `path`.
@@ -41,14 +41,14 @@ impl ControlRing {
     }
 
     /// Begins a command that uses no memory of ours; [`ControlRing::wait`] returns its result.
-    pub(crate) fn begin(&mut self, code: u32, command: ControlCommand) -> Pending {
+    pub(crate) fn begin(&mut self, code: u32, command: ControlCommand) -> PendingControl {
         // SAFETY: the command points to no memory.
         unsafe { self.push(code, ControlCommand { len: 0, addr: 0, ..command }) }
     }
 
     /// # Safety
     /// The memory that `command` points to stays valid until the command has ended.
-    unsafe fn push(&mut self, code: u32, command: ControlCommand) -> Pending {
+    unsafe fn push(&mut self, code: u32, command: ControlCommand) -> PendingControl {
         self.begun += 1;
         let mut payload = [0; 80];
         payload[..size_of::<ControlCommand>()].copy_from_slice(command.as_bytes());
@@ -58,7 +58,7 @@ impl ControlRing {
         if !unsafe { self.ring.command(&command, self.begun) } {
             self.results.insert(self.begun, -libc::EOPNOTSUPP);
         }
-        Pending(self.begun)
+        PendingControl(self.begun)
     }
 
     /// Waits for a command's end, at most `limit`. Returns `None` if it is still in flight.
@@ -67,11 +67,11 @@ impl ControlRing {
     /// Returns the ring's error; the command's own error is in the result.
     pub(crate) fn wait(
         &mut self,
-        pending: Pending,
+        pending: PendingControl,
         limit: Option<Duration>,
     ) -> io::Result<Option<i32>> {
         let end = limit.map(|limit| Instant::now() + limit);
-        let mut last_look = false;
+        let mut is_last_check = false;
         loop {
             while let Some(cqe) = self.ring.next_completion() {
                 self.results.insert(cqe.user_data, cqe.result);
@@ -80,11 +80,11 @@ impl ControlRing {
                 return Ok(Some(result));
             }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            if last_look {
+            if is_last_check {
                 return Ok(None);
             }
-            last_look = left == Some(Duration::ZERO);
-            self.ring.submit_and_wait(usize::from(!last_look), left)?;
+            is_last_check = left == Some(Duration::ZERO);
+            self.ring.submit_and_wait(usize::from(!is_last_check), left)?;
         }
     }
 
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_command_that_was_never_begun_does_not_end() {
         let Some(mut ring) = ring() else { return };
-        let never = Pending(99);
+        let never = PendingControl(99);
         assert_eq!(ring.wait(never, Some(Duration::from_millis(1))).unwrap(), None);
     }
 }

@@ -1,10 +1,10 @@
 //! A ublk device: made, taken over from a process that is gone, deleted.
 
 use super::abi::{
-    ANY_DEVICE, DeviceInfo, F_CMD_IOCTL_ENCODE, F_USER_RECOVERY, F_USER_RECOVERY_REISSUE, Params,
-    STATE_LIVE, STATE_QUIESCED, attr,
+    ANY_DEVICE, DeviceInfo, F_CMD_IOCTL_ENCODE, F_USER_RECOVERY, F_USER_RECOVERY_REISSUE,
+    STATE_LIVE, STATE_QUIESCED, UblkParams, attr,
 };
-use super::control::{CONTROL_PATH, Control};
+use super::control::{CONTROL_PATH, UblkControl};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use tracing::{info, warn};
 /// Longest wait for the driver to notice that a device's process is gone; the first drivers check every 5 s.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval of checks for that.
-const SETTLE_LOOK: Duration = Duration::from_millis(50);
+const SETTLE_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest wait for a stopped device to be deleted; it stays longer only while a process has it open.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest wait for a device without a process to stop.
@@ -23,7 +23,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Desired device.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct DesiredDevice {
     /// Number; `None` lets the driver choose.
     pub(crate) id: Option<u32>,
     /// True to accept only a device that another process has left.
@@ -32,14 +32,14 @@ pub(crate) struct Wanted {
     pub(crate) queue_depth: u16,
     /// Bytes of the largest read or write.
     pub(crate) io_bytes: u32,
-    pub(crate) params: Params,
+    pub(crate) params: UblkParams,
     /// Hash of the identity of the namespace that it shows.
     pub(crate) identity: u64,
 }
 
 /// A device that exists, but is not started.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedDevice {
     pub(crate) info: DeviceInfo,
     /// True if another process had left it.
     pub(crate) recovered: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Prepared {
 
 /// State of a device with regard to its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
+enum DeviceStatus {
     Absent,
     /// Its process is gone, its requests wait.
     Left,
@@ -63,7 +63,10 @@ enum Found {
 ///
 /// # Errors
 /// Fails if another process serves it, if it shows another namespace, or if the driver refuses.
-pub(crate) fn prepare(control: &mut Control, wanted: &Wanted) -> io::Result<Prepared> {
+pub(crate) fn prepare(
+    control: &mut UblkControl,
+    wanted: &DesiredDevice,
+) -> io::Result<PreparedDevice> {
     let Some(id) = wanted.id else {
         if wanted.recover {
             return Err(failure("which device is to be recovered? Write `--as ublk:ID`"));
@@ -72,17 +75,19 @@ pub(crate) fn prepare(control: &mut Control, wanted: &Wanted) -> io::Result<Prep
     };
     let (found, info) = settled(control, id)?;
     match found {
-        Found::Left => take_over(control, wanted, info),
-        Found::Used(pid) => Err(failure(format!("process {pid} serves it"))),
-        Found::Dying => Err(failure("its process is gone, but the driver does not let it go")),
-        Found::Absent | Found::Dead if wanted.recover => {
+        DeviceStatus::Left => take_over(control, wanted, info),
+        DeviceStatus::Used(pid) => Err(failure(format!("process {pid} serves it"))),
+        DeviceStatus::Dying => {
+            Err(failure("its process is gone, but the driver does not let it go"))
+        }
+        DeviceStatus::Absent | DeviceStatus::Dead if wanted.recover => {
             Err(failure("no process has left it in use: attach it without --recover"))
         }
-        Found::Dead => {
+        DeviceStatus::Dead => {
             delete(control, id)?;
             add(control, wanted)
         }
-        Found::Absent => add(control, wanted),
+        DeviceStatus::Absent => add(control, wanted),
     }
 }
 
@@ -90,7 +95,7 @@ fn failure(what: impl Into<String>) -> io::Error {
     io::Error::other(what.into())
 }
 
-fn add(control: &mut Control, wanted: &Wanted) -> io::Result<Prepared> {
+fn add(control: &mut UblkControl, wanted: &DesiredDevice) -> io::Result<PreparedDevice> {
     let info = control.add(DeviceInfo {
         nr_hw_queues: wanted.queues,
         queue_depth: wanted.queue_depth,
@@ -105,22 +110,26 @@ fn add(control: &mut Control, wanted: &Wanted) -> io::Result<Prepared> {
         delete(control, info.dev_id)?;
         return Err(error);
     }
-    Ok(Prepared { info, recovered: false })
+    Ok(PreparedDevice { info, recovered: false })
 }
 
-fn take_over(control: &mut Control, wanted: &Wanted, info: DeviceInfo) -> io::Result<Prepared> {
+fn take_over(
+    control: &mut UblkControl,
+    wanted: &DesiredDevice,
+    info: DeviceInfo,
+) -> io::Result<PreparedDevice> {
     let id = info.dev_id;
     if info.ublksrv_flags != wanted.identity {
         return Err(failure("it was left in use, but shows another namespace"));
     }
-    let told = control.params(id)?.basic;
-    if lacks_cache(told.attrs, wanted.params.basic.attrs) {
+    let current = control.params(id)?.basic;
+    if lacks_cache(current.attrs, wanted.params.basic.attrs) {
         return Err(failure(
             "it was made without a volatile write cache, so the system would not flush it. Remove the device (detach) \
              and attach anew",
         ));
     }
-    if told.dev_sectors != wanted.params.basic.dev_sectors && !control.can_resize() {
+    if current.dev_sectors != wanted.params.basic.dev_sectors && !control.can_resize() {
         warn!(id, "the namespace's size has changed; the device keeps its own");
     }
     let end = Instant::now() + SETTLE_TIMEOUT;
@@ -128,14 +137,14 @@ fn take_over(control: &mut Control, wanted: &Wanted, info: DeviceInfo) -> io::Re
         match control.start_recovery(id) {
             // Its process is still exiting.
             Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < end => {
-                thread::sleep(SETTLE_LOOK);
+                thread::sleep(SETTLE_INTERVAL);
             }
             Err(error) => return Err(error),
             Ok(()) => break,
         }
     }
     info!(id, "taking the device over");
-    Ok(Prepared { info, recovered: true })
+    Ok(PreparedDevice { info, recovered: true })
 }
 
 /// True if a device with attributes `has` never flushes although one with `wanted` must: the attributes are fixed when
@@ -145,24 +154,24 @@ fn lacks_cache(has: u32, wanted: u32) -> bool {
 }
 
 /// Returns the state of device `id`, once it is settled.
-fn settled(control: &mut Control, id: u32) -> io::Result<(Found, DeviceInfo)> {
+fn settled(control: &mut UblkControl, id: u32) -> io::Result<(DeviceStatus, DeviceInfo)> {
     let end = Instant::now() + SETTLE_TIMEOUT;
     loop {
         let info = control.info(id)?;
-        let found = info.as_ref().map_or(Found::Absent, |info| judge(info, is_running));
-        if found != Found::Dying || Instant::now() >= end {
+        let found = info.as_ref().map_or(DeviceStatus::Absent, |info| judge(info, is_running));
+        if found != DeviceStatus::Dying || Instant::now() >= end {
             return Ok((found, info.unwrap_or_default()));
         }
-        thread::sleep(SETTLE_LOOK);
+        thread::sleep(SETTLE_INTERVAL);
     }
 }
 
-fn judge(info: &DeviceInfo, is_running: impl FnOnce(i32) -> bool) -> Found {
+fn judge(info: &DeviceInfo, is_running: impl FnOnce(i32) -> bool) -> DeviceStatus {
     match info.state {
-        STATE_QUIESCED => Found::Left,
-        STATE_LIVE if is_running(info.ublksrv_pid) => Found::Used(info.ublksrv_pid),
-        STATE_LIVE => Found::Dying,
-        _ => Found::Dead,
+        STATE_QUIESCED => DeviceStatus::Left,
+        STATE_LIVE if is_running(info.ublksrv_pid) => DeviceStatus::Used(info.ublksrv_pid),
+        STATE_LIVE => DeviceStatus::Dying,
+        _ => DeviceStatus::Dead,
     }
 }
 
@@ -180,12 +189,12 @@ fn is_running(pid: i32) -> bool {
 ///
 /// # Errors
 /// Returns the driver's error.
-pub(crate) fn delete(control: &mut Control, id: u32) -> io::Result<()> {
+pub(crate) fn delete(control: &mut UblkControl, id: u32) -> io::Result<()> {
     let pending = control.begin_delete(id);
     match control.wait(pending, DELETE_TIMEOUT)? {
         Some(result) => result,
         None => {
-            info!(id, "somebody has the device open: it goes when it is closed");
+            info!(id, "a process has the device open: it is deleted when that closes it");
             Ok(())
         }
     }
@@ -199,8 +208,8 @@ pub fn remove(id: u32) -> io::Result<bool> {
     if !Path::new(CONTROL_PATH).exists() {
         return Ok(false); // without a driver there is no device
     }
-    let mut control = Control::open()?;
-    if let (Found::Absent | Found::Used(_), _) = settled(&mut control, id)? {
+    let mut control = UblkControl::open()?;
+    if let (DeviceStatus::Absent | DeviceStatus::Used(_), _) = settled(&mut control, id)? {
         return Ok(false);
     }
     let pending = control.begin_stop(id);
@@ -242,10 +251,10 @@ mod tests {
     #[test]
     fn a_device_is_taken_only_from_a_process_that_is_gone() {
         let device = |state| DeviceInfo { state, ublksrv_pid: 7, ..DeviceInfo::default() };
-        assert_eq!(judge(&device(STATE_QUIESCED), |_| true), Found::Left);
-        assert_eq!(judge(&device(STATE_LIVE), |_| true), Found::Used(7));
-        assert_eq!(judge(&device(STATE_LIVE), |_| false), Found::Dying);
-        assert_eq!(judge(&device(0), |_| true), Found::Dead);
+        assert_eq!(judge(&device(STATE_QUIESCED), |_| true), DeviceStatus::Left);
+        assert_eq!(judge(&device(STATE_LIVE), |_| true), DeviceStatus::Used(7));
+        assert_eq!(judge(&device(STATE_LIVE), |_| false), DeviceStatus::Dying);
+        assert_eq!(judge(&device(0), |_| true), DeviceStatus::Dead);
     }
 
     #[test]

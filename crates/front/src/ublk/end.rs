@@ -1,8 +1,8 @@
 //! Removes a device. Its target answers the requests in flight; if it does not in time, they fail. Never hangs.
 
-use super::control::Control;
+use super::control::UblkControl;
 use super::device;
-use super::shared::Shared;
+use super::shared::UblkShared;
 use crate::writeback::write_back_all;
 use roadtrain_host_engine::Controller;
 use roadtrain_system::clock;
@@ -19,9 +19,9 @@ const FAILING_PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait for the queues of a stopped device to notice the stop.
 const QUEUES_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Way in which a device ends.
+/// Handling of a device that ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HowItGoes {
+pub(crate) enum DeviceEnd {
     /// It is written back, stopped and deleted.
     InUse,
     /// No program could use it yet: it is deleted.
@@ -33,20 +33,20 @@ pub(crate) enum HowItGoes {
 /// Removes device `id`; `file` leads to its queues.
 pub(crate) fn end(
     id: u32,
-    how: HowItGoes,
+    how: DeviceEnd,
     controller: Controller,
-    shared: &Shared,
+    shared: &UblkShared,
     file: Option<Arc<File>>,
 ) {
     let path = device::block_path(id);
-    if how == HowItGoes::InUse
+    if how == DeviceEnd::InUse
         && let Err(error) = write_back_all(&path, PATIENCE)
     {
         let text = format!("what was cached of {} and not written back: {error}", path.display());
         warn!("lost: {text}");
         controller.view().lose(text);
     }
-    let stopped = (how != HowItGoes::LeftAgain).then(|| stop(id, &controller));
+    let stopped = (how != DeviceEnd::LeftAgain).then(|| stop(id, &controller));
     let in_order = matches!(stopped, Some(Ok(_)));
     let patience = if in_order { QUEUES_PATIENCE } else { Duration::ZERO };
     shared.end_at(clock::now() + patience);
@@ -64,12 +64,12 @@ pub(crate) fn end(
 }
 
 /// Stops the device: its queues answer their requests, and the driver aborts all tags.
-fn stop(id: u32, controller: &Controller) -> io::Result<Control> {
-    let mut control = Control::open()?;
+fn stop(id: u32, controller: &Controller) -> io::Result<UblkControl> {
+    let mut control = UblkControl::open()?;
     let pending = control.begin_stop(id);
     let mut ended = control.wait(pending, PATIENCE)?;
     if ended.is_none() {
-        info!("the device does not stop: failing what is under way");
+        info!("the device does not stop: failing its requests in flight");
         controller.stop();
         ended = control.wait(pending, FAILING_PATIENCE)?;
     }

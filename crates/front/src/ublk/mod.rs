@@ -1,7 +1,7 @@
 //! A namespace as a kernel block device, `/dev/ublkbN`, served from user space (Linux 6.0, `ublk_drv`).
 //!
 //! ```text
-//! /dev/ublkbN -> driver -> reactor's ring -> tags -> request -> Jobs -> the lane     (inline, one reactor)
+//! /dev/ublkbN -> driver -> reactor's ring -> tags -> request -> DiskJobs -> the lane (inline, one reactor)
 //!                             ^                         |
 //!                             +--- commit: the buffer is back, which the driver knows
 //! ```

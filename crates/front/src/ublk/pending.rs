@@ -1,7 +1,7 @@
 //! Front of a reactor whose server arrives once its controller is connected.
 
 use super::server::UblkServer;
-use crate::disk::Nothing;
+use crate::disk::IdleFront;
 use roadtrain_host_engine::{Front, Turn};
 use roadtrain_proto::time::Instant;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -37,7 +37,7 @@ impl Front for PendingServer {
             Some(Err(TryRecvError::Disconnected)) => self.coming = None,
             Some(Err(TryRecvError::Empty)) | None => {}
         }
-        Nothing.turn(turn);
+        IdleFront.turn(turn);
     }
 
     fn deadline(&self) -> Option<Instant> {

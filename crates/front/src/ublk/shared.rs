@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// State shared by all queues of a device.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct UblkShared {
     refused: AtomicI32,
     end_at_ns: AtomicU64,
 }
 
-impl Default for Shared {
+impl Default for UblkShared {
     fn default() -> Self {
-        Shared { refused: AtomicI32::new(0), end_at_ns: AtomicU64::new(u64::MAX) }
+        UblkShared { refused: AtomicI32::new(0), end_at_ns: AtomicU64::new(u64::MAX) }
     }
 }
 
-impl Shared {
+impl UblkShared {
     /// Records that the driver refused a queue's command.
     pub(crate) fn refuse(&self, errno: i32) {
         self.refused.store(errno.abs(), Ordering::Release);

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "the driver reads and writes buffers of tags")]
 
-use super::abi::{IoCommand, IoDescriptor, QueueOp, RESULT_ABORT};
+use super::abi::{IoDescriptor, QueueOp, RESULT_ABORT, UblkIoCommand};
 use super::descriptors::Descriptors;
 use roadtrain_host_engine::{RingCommand, Turn};
 use roadtrain_system::buffer::Buffer;
@@ -14,26 +14,26 @@ use zerocopy::IntoBytes;
 
 /// Owner of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum TagOwner {
     /// No fetch was sent yet.
     New,
     /// The driver, with the tag's buffer.
     Driver,
     /// The server: a request is to be answered.
-    Ours,
+    Server,
     /// The driver gives the tag no more requests.
     Gone,
 }
 
 struct Tag {
-    place: Place,
+    owner: TagOwner,
     /// Buffer; `None` while a lane has it.
     buffer: Option<Buffer>,
 }
 
 /// Outcome of a tag's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Returned {
+pub(crate) enum TagOutcome {
     Request(IoDescriptor),
     /// The tag is gone.
     Gone,
@@ -83,7 +83,7 @@ impl Tags {
         debug_assert!(self.tags.is_empty(), "fetched twice");
         for tag in 0..self.left {
             let buffer = Some(take()).filter(|buffer| self.has_room(buffer));
-            self.tags.push(Tag { place: Place::New, buffer });
+            self.tags.push(Tag { owner: TagOwner::New, buffer });
             self.command(turn, QueueOp::Fetch, tag, 0, key(tag));
         }
     }
@@ -99,40 +99,40 @@ impl Tags {
     }
 
     /// Takes the outcome of a tag's command; `result` is the driver's.
-    pub(crate) fn returned(&mut self, tag: u16, result: i32) -> Returned {
-        let Some(found) = self.tags.get_mut(usize::from(tag)) else { return Returned::Gone };
-        if found.place != Place::Driver {
+    pub(crate) fn returned(&mut self, tag: u16, result: i32) -> TagOutcome {
+        let Some(found) = self.tags.get_mut(usize::from(tag)) else { return TagOutcome::Gone };
+        if found.owner != TagOwner::Driver {
             debug_assert!(false, "tag {tag} was not the driver's");
-            return Returned::Gone;
+            return TagOutcome::Gone;
         }
         if result == 0 {
-            found.place = Place::Ours;
-            return Returned::Request(self.descriptors.get(tag));
+            found.owner = TagOwner::Server;
+            return TagOutcome::Request(self.descriptors.get(tag));
         }
-        found.place = Place::Gone;
+        found.owner = TagOwner::Gone;
         self.left -= 1;
-        if result == RESULT_ABORT { Returned::Gone } else { Returned::Refused(result) }
+        if result == RESULT_ABORT { TagOutcome::Gone } else { TagOutcome::Refused(result) }
     }
 
     /// Answers a tag's request with `result` (bytes moved, or a negative errno) and fetches the next. The tag has its
     /// buffer.
     pub(crate) fn commit(&mut self, turn: &mut dyn Turn, tag: u16, result: i32, key: u64) {
-        debug_assert_eq!(self.tags[usize::from(tag)].place, Place::Ours);
+        debug_assert_eq!(self.tags[usize::from(tag)].owner, TagOwner::Server);
         self.command(turn, QueueOp::CommitAndFetch, tag, result, key);
     }
 
     fn command(&mut self, turn: &mut dyn Turn, op: QueueOp, tag: u16, result: i32, key: u64) {
-        let place = &mut self.tags[usize::from(tag)];
-        if !matches!(place.place, Place::New | Place::Ours) {
+        let entry = &mut self.tags[usize::from(tag)];
+        if !matches!(entry.owner, TagOwner::New | TagOwner::Server) {
             return debug_assert!(false, "tag {tag} is not ours");
         }
         // A tag without a buffer, which should not happen, gets a new one.
-        let buffer = place.buffer.get_or_insert_with(|| Buffer::alloc(self.io_bytes as usize));
+        let buffer = entry.buffer.get_or_insert_with(|| Buffer::alloc(self.io_bytes as usize));
         let addr = buffer.as_mut_ptr() as u64;
-        place.place = Place::Driver;
-        let command = IoCommand { q_id: self.queue, tag, result, addr };
+        entry.owner = TagOwner::Driver;
+        let command = UblkIoCommand { q_id: self.queue, tag, result, addr };
         let mut payload = [0; 80];
-        payload[..size_of::<IoCommand>()].copy_from_slice(command.as_bytes());
+        payload[..size_of::<UblkIoCommand>()].copy_from_slice(command.as_bytes());
         let (fd, op) = (self.device.as_raw_fd(), op.code(self.encoded));
         let command = RingCommand { fd, op, address: 0, length: 0, payload };
         // SAFETY: the buffer stays in its tag until the command has completed: `take` and `octets` refuse it. It has
@@ -143,15 +143,15 @@ impl Tags {
     /// Takes the buffer of a tag that the server owns, for a lane.
     pub(crate) fn take(&mut self, tag: u16) -> Option<Buffer> {
         let tag = &mut self.tags[usize::from(tag)];
-        debug_assert_eq!(tag.place, Place::Ours);
-        tag.buffer.take_if(|_| tag.place == Place::Ours)
+        debug_assert_eq!(tag.owner, TagOwner::Server);
+        tag.buffer.take_if(|_| tag.owner == TagOwner::Server)
     }
 
     /// Puts the tag's buffer back from the lane.
     pub(crate) fn put(&mut self, tag: u16, buffer: Buffer) {
         let has_room = self.has_room(&buffer);
         let tag = &mut self.tags[usize::from(tag)];
-        debug_assert!(has_room && tag.buffer.is_none() && tag.place == Place::Ours);
+        debug_assert!(has_room && tag.buffer.is_none() && tag.owner == TagOwner::Server);
         if has_room && tag.buffer.is_none() {
             tag.buffer = Some(buffer);
         }
@@ -169,9 +169,9 @@ impl Tags {
     /// Returns the first `length` bytes of the buffer of a tag that the server owns.
     pub(crate) fn octets(&mut self, tag: u16, length: u32) -> &mut [u8] {
         let tag = &mut self.tags[usize::from(tag)];
-        debug_assert_eq!(tag.place, Place::Ours);
+        debug_assert_eq!(tag.owner, TagOwner::Server);
         match &mut tag.buffer {
-            Some(buffer) if tag.place == Place::Ours => {
+            Some(buffer) if tag.owner == TagOwner::Server => {
                 buffer.set_len((length as usize).min(buffer.capacity()));
                 buffer
             }

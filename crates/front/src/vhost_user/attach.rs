@@ -1,12 +1,12 @@
 //! Remote namespaces as vhost-user disks: connects a controller and serves queues on each of its reactors.
 
-use super::control::{Control, Stop};
-use super::orders::Order;
-use super::server::{Served, Strays, VhostServer};
-use super::session::Wiring;
+use super::control::{ControlLoop, ControlStop};
+use super::orders::QueueOrder;
+use super::server::{OrphanCount, VhostDisk, VhostServer};
+use super::session::SessionContext;
 use crate::attachment::{AttachError, Attachment, Device};
-use crate::disk::{Disk, DiskInfo, NoNamespace, Nothing, Watch};
-use crate::nbd::Listener;
+use crate::disk::{DiskInfo, IdleFront, LiveDisk, NamespaceWatch, NoNamespace};
+use crate::nbd::FrontListener;
 use crate::system_resource::SystemResource;
 use roadtrain_host_engine::{Controller, ControllerView, Front, HostConfig, ReactorInfo};
 use roadtrain_system::mailbox::{Outbox, mailbox};
@@ -57,15 +57,15 @@ pub struct VhostUserAttachment {
 
 /// State that the reactors' servers and the control threads share.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct VhostSetup {
     sockets: Vec<(u32, PathBuf)>,
-    disks: Vec<(Served, Listener, Watch)>,
-    servers: Vec<Outbox<Order>>,
+    disks: Vec<(VhostDisk, FrontListener, NamespaceWatch)>,
+    servers: Vec<Outbox<QueueOrder>>,
 }
 
-impl Shared {
+impl VhostSetup {
     fn new(config: &VhostUserConfig, view: &ControllerView) -> Result<Self, AttachError> {
-        let (mut shared, controller) = (Shared::default(), view.info());
+        let (mut shared, controller) = (VhostSetup::default(), view.info());
         let present = controller.namespaces.iter().map(|namespace| namespace.nsid);
         shared.sockets = config.sockets(present);
         if shared.sockets.is_empty() {
@@ -77,7 +77,7 @@ impl Shared {
                 let what = format!("cannot serve vhost-user at {}", path.display());
                 AttachError::Show { what, source }
             };
-            shared.add(&path, info, Watch::new(view.clone())).map_err(show)?;
+            shared.add(&path, info, NamespaceWatch::new(view.clone())).map_err(show)?;
         }
         Ok(shared)
     }
@@ -87,10 +87,11 @@ impl Shared {
         &mut self,
         path: &Path,
         info: DiskInfo,
-        watch: Watch,
-    ) -> io::Result<&Arc<Disk>> {
-        let served = Served { disk: Arc::new(Disk::new(info)?), strays: Strays::default() };
-        let listener = Listener::bind_unix(path)?;
+        watch: NamespaceWatch,
+    ) -> io::Result<&Arc<LiveDisk>> {
+        let served =
+            VhostDisk { disk: Arc::new(LiveDisk::new(info)?), orphans: OrphanCount::default() };
+        let listener = FrontListener::bind_unix(path)?;
         self.disks.push((served, listener, watch));
         Ok(&self.disks[self.disks.len() - 1].0.disk)
     }
@@ -106,8 +107,12 @@ impl Shared {
     /// Starts to wait for frontends.
     pub(super) fn listen(self) -> io::Result<Vec<ControlThread>> {
         let servers = self.servers;
-        let control = |(place, (served, listener, watch)): (usize, (Served, Listener, Watch))| {
-            let wiring = Wiring { disk: served.disk, place, servers: servers.clone() };
+        let control = |(place, (served, listener, watch)): (
+            usize,
+            (VhostDisk, FrontListener, NamespaceWatch),
+        )| {
+            let wiring =
+                SessionContext { disk: served.disk, disk_index: place, servers: servers.clone() };
             ControlThread::start(listener, wiring, watch)
         };
         self.disks.into_iter().enumerate().map(control).collect()
@@ -116,14 +121,18 @@ impl Shared {
 
 /// A control thread: one for each disk. Dropping it ends it.
 pub(super) struct ControlThread {
-    stop: Arc<Stop>,
+    stop: Arc<ControlStop>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ControlThread {
-    fn start(listener: Listener, wiring: Wiring, watch: Watch) -> io::Result<Self> {
-        let stop = Arc::new(Stop::new()?);
-        let control = Control { listener, wiring, watch, stop: stop.clone() };
+    fn start(
+        listener: FrontListener,
+        wiring: SessionContext,
+        watch: NamespaceWatch,
+    ) -> io::Result<Self> {
+        let stop = Arc::new(ControlStop::new()?);
+        let control = ControlLoop { listener, wiring, watch, stop: stop.clone() };
         let thread = thread::Builder::new().name("roadtrain-vhost".into());
         let thread = Some(thread.spawn(move || control.run())?);
         Ok(ControlThread { stop, thread })
@@ -132,7 +141,7 @@ impl ControlThread {
 
 impl Drop for ControlThread {
     fn drop(&mut self) {
-        self.stop.ask();
+        self.stop.request();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -148,18 +157,18 @@ impl VhostUserAttachment {
     /// # Panics
     /// Never: a controller that connects has made a front.
     pub fn start(host: HostConfig, config: &VhostUserConfig) -> Result<Self, AttachError> {
-        let mut shared: Option<Result<Shared, AttachError>> = None;
+        let mut shared: Option<Result<VhostSetup, AttachError>> = None;
         let controller = Controller::connect(host, |reactor, view| {
-            let made = shared.get_or_insert_with(|| Shared::new(config, view));
+            let made = shared.get_or_insert_with(|| VhostSetup::new(config, view));
             let server = match made {
                 Ok(shared) => shared.server(reactor).map_err(system),
-                Err(_) => return Box::new(Nothing),
+                Err(_) => return Box::new(IdleFront),
             };
             match server {
                 Ok(server) => Box::new(server) as Box<dyn Front + Send>,
                 Err(error) => {
                     *made = Err(error);
-                    Box::new(Nothing)
+                    Box::new(IdleFront)
                 }
             }
         })?;

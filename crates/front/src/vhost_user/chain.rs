@@ -1,6 +1,6 @@
 //! A descriptor chain, read from the guest's memory. Nothing in it is trusted.
 
-use super::memory::Memory;
+use super::memory::MappedMemory;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, GuestAddress, GuestMemory, Permissions};
 
@@ -38,7 +38,7 @@ pub(crate) enum BadChain {
 
 /// A range of the guest's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Segment {
+pub(crate) struct ChainSegment {
     pub(crate) address: GuestAddress,
     pub(crate) length: u32,
 }
@@ -46,13 +46,13 @@ pub(crate) struct Segment {
 /// Bytes in several ranges of the guest's memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Segments {
-    list: Vec<Segment>,
+    list: Vec<ChainSegment>,
     bytes: u32,
 }
 
 /// Position in [`Segments`].
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cursor {
+pub(crate) struct SegmentCursor {
     index: usize,
     offset: u32,
 }
@@ -81,23 +81,23 @@ impl Segments {
         self.bytes = 0;
     }
 
-    fn push(&mut self, segment: Segment) -> Result<(), BadChain> {
+    fn push(&mut self, segment: ChainSegment) -> Result<(), BadChain> {
         self.bytes = self.bytes.checked_add(segment.length).ok_or(BadChain::TooLarge)?;
         self.list.push(segment);
         Ok(())
     }
 
     /// Advances by at most `most` contiguous bytes.
-    fn step(&self, cursor: &mut Cursor, most: usize) -> Option<Segment> {
+    fn step(&self, cursor: &mut SegmentCursor, most: usize) -> Option<ChainSegment> {
         let segment = self.list.get(cursor.index)?;
         let left = segment.length - cursor.offset;
         let length = usize::try_from(left).map_or(most, |left| left.min(most)) as u32;
         let address = GuestAddress(segment.address.0 + u64::from(cursor.offset));
         cursor.offset += length;
         if cursor.offset == segment.length {
-            *cursor = Cursor { index: cursor.index + 1, offset: 0 };
+            *cursor = SegmentCursor { index: cursor.index + 1, offset: 0 };
         }
-        Some(Segment { address, length })
+        Some(ChainSegment { address, length })
     }
 
     /// Fills `into` with the bytes at `cursor`, and advances it.
@@ -106,8 +106,8 @@ impl Segments {
     /// Fails if there are fewer bytes, or if they are no longer memory.
     pub(crate) fn read(
         &self,
-        cursor: &mut Cursor,
-        memory: &Memory,
+        cursor: &mut SegmentCursor,
+        memory: &MappedMemory,
         mut into: &mut [u8],
     ) -> Result<(), BadChain> {
         while !into.is_empty() {
@@ -125,8 +125,8 @@ impl Segments {
     /// Fails if there is less room, or if it is no longer memory.
     pub(crate) fn write(
         &self,
-        cursor: &mut Cursor,
-        memory: &Memory,
+        cursor: &mut SegmentCursor,
+        memory: &MappedMemory,
         mut octets: &[u8],
     ) -> Result<(), BadChain> {
         while !octets.is_empty() {
@@ -139,7 +139,7 @@ impl Segments {
     }
 }
 
-impl Segment {
+impl ChainSegment {
     fn outside(&self) -> BadChain {
         BadChain::OutsideMemory { address: self.address.0, length: self.length }
     }
@@ -147,13 +147,13 @@ impl Segment {
 
 /// A descriptor table in the guest's memory.
 #[derive(Clone, Copy)]
-struct Table {
+struct DescriptorTable {
     at: GuestAddress,
     size: u16,
 }
 
-impl Table {
-    fn get(&self, memory: &Memory, index: u16) -> Result<Descriptor, BadChain> {
+impl DescriptorTable {
+    fn get(&self, memory: &MappedMemory, index: u16) -> Result<Descriptor, BadChain> {
         if index >= self.size {
             return Err(BadChain::NoSuchDescriptor { index, size: self.size });
         }
@@ -172,7 +172,7 @@ impl Table {
         }
         match u16::try_from(size) {
             Ok(size) if size > 0 && u64::from(bytes).is_multiple_of(DESCRIPTOR_BYTES) => {
-                Ok(Table { at: descriptor.addr(), size })
+                Ok(DescriptorTable { at: descriptor.addr(), size })
             }
             _ => Err(BadChain::BadTable(bytes)),
         }
@@ -187,14 +187,14 @@ impl Chain {
     /// Fails if the chain is invalid.
     pub(crate) fn take(
         &mut self,
-        memory: &Memory,
+        memory: &MappedMemory,
         table: GuestAddress,
         size: u16,
         head: u16,
     ) -> Result<(), BadChain> {
         self.readable.clear();
         self.writable.clear();
-        let (mut table, mut is_indirect) = (Table { at: table, size }, false);
+        let (mut table, mut is_indirect) = (DescriptorTable { at: table, size }, false);
         let (mut index, mut left) = (head, size.min(CHAIN_MAX));
         loop {
             let descriptor = table.get(memory, index)?;
@@ -202,7 +202,7 @@ impl Chain {
                 if std::mem::replace(&mut is_indirect, true) {
                     return Err(BadChain::NestedTable);
                 }
-                table = Table::of(&descriptor)?;
+                table = DescriptorTable::of(&descriptor)?;
                 (index, left) = (0, CHAIN_MAX);
                 continue;
             }
@@ -215,8 +215,8 @@ impl Chain {
         }
     }
 
-    fn push(&mut self, memory: &Memory, descriptor: &Descriptor) -> Result<(), BadChain> {
-        let segment = Segment { address: descriptor.addr(), length: descriptor.len() };
+    fn push(&mut self, memory: &MappedMemory, descriptor: &Descriptor) -> Result<(), BadChain> {
+        let segment = ChainSegment { address: descriptor.addr(), length: descriptor.len() };
         if segment.length == 0 {
             return Err(BadChain::Empty);
         }

@@ -22,9 +22,9 @@ const NEEDS_REPLY: u32 = 8;
 const HEADER_BYTES: usize = 12;
 
 /// Channel on which the frontend receives the backend's requests.
-pub(crate) struct Channel(OwnedFd);
+pub(crate) struct BackendChannel(OwnedFd);
 
-impl Channel {
+impl BackendChannel {
     /// Returns the channel, if the next message of `stream`, which is readable, carries one.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Channel {
             send(stream, &octets_of(&reply), SendFlags::NOSIGNAL)?;
         }
         let wrong = || io::Error::new(ErrorKind::InvalidData, "a channel without a descriptor");
-        file.map(Channel).map(Some).ok_or_else(wrong)
+        file.map(BackendChannel).map(Some).ok_or_else(wrong)
     }
 
     /// Notifies the frontend that the configuration space has changed. Requests no reply: the frontend reads the

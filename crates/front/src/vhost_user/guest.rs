@@ -1,6 +1,6 @@
 //! A guest for tests: its memory, and the driver of a virtqueue in it.
 
-use super::memory::Memory;
+use super::memory::MappedMemory;
 use roadtrain_wire::virtio_blk::{RangeSegment, RequestHeader};
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ const INDIRECT: u16 = 4;
 
 /// A descriptor, and its content.
 #[derive(Clone, Debug)]
-pub(crate) enum Part {
+pub(crate) enum ChainPart {
     /// Device-readable bytes.
     Read(Vec<u8>),
     /// Number of device-writable bytes.
@@ -34,19 +34,19 @@ pub(crate) enum Part {
 
 /// Descriptors and ranges of a chain.
 #[derive(Clone, Debug)]
-pub(crate) struct Laid {
+pub(crate) struct ChainLayout {
     descriptors: Vec<u16>,
     writable: Vec<(u64, u32)>,
 }
 
 /// Driver of one queue.
 pub(crate) struct Guest {
-    memory: Arc<Memory>,
+    memory: Arc<MappedMemory>,
     pub(crate) file: Arc<File>,
     pub(crate) base: u64,
     size: u16,
     free: Vec<u16>,
-    chains: HashMap<u16, Laid>,
+    chains: HashMap<u16, ChainLayout>,
     arena: u64,
     avail: u16,
     used: u16,
@@ -60,10 +60,10 @@ impl Guest {
         let offset = FileOffset::new(file.try_clone().unwrap(), 0);
         let range = (GuestAddress(0), MEMORY_BYTES as usize, Some(offset));
         let memory = GuestMemoryMmap::from_ranges_with_files([range]).unwrap();
-        Self::on(Arc::new(Memory::new(memory).unwrap()), Arc::new(file), 0, size)
+        Self::on(Arc::new(MappedMemory::new(memory).unwrap()), Arc::new(file), 0, size)
     }
 
-    fn on(memory: Arc<Memory>, file: Arc<File>, index: u64, size: u16) -> Self {
+    fn on(memory: Arc<MappedMemory>, file: Arc<File>, index: u64, size: u16) -> Self {
         let base = index * SHARE_BYTES;
         let free = (0..size).rev().collect();
         let chains = HashMap::new();
@@ -75,7 +75,7 @@ impl Guest {
         Self::on(self.memory.clone(), self.file.clone(), index, self.size)
     }
 
-    pub(crate) fn memory(&self) -> &Arc<Memory> {
+    pub(crate) fn memory(&self) -> &Arc<MappedMemory> {
         &self.memory
     }
 
@@ -122,14 +122,14 @@ impl Guest {
         at
     }
 
-    fn place(&mut self, part: &Part) -> (u64, u32, u16) {
+    fn place(&mut self, part: &ChainPart) -> (u64, u32, u16) {
         match part {
-            Part::Read(octets) => {
+            ChainPart::Read(octets) => {
                 let at = self.reserve(octets.len() as u32);
                 self.memory.write_slice(octets, GuestAddress(at)).unwrap();
                 (at, octets.len() as u32, 0)
             }
-            Part::Write(bytes) => {
+            ChainPart::Write(bytes) => {
                 let at = self.reserve(*bytes);
                 let poison = vec![0xee; *bytes as usize];
                 self.memory.write_slice(&poison, GuestAddress(at)).unwrap();
@@ -139,14 +139,14 @@ impl Guest {
     }
 
     /// Lays out a chain of `parts`; returns its head.
-    pub(crate) fn lay(&mut self, parts: &[Part]) -> u16 {
+    pub(crate) fn lay_chain(&mut self, parts: &[ChainPart]) -> u16 {
         let at = self.free.len() - parts.len();
         let descriptors = self.free.split_off(at);
         self.fill(self.table(), parts, descriptors.clone(), descriptors)
     }
 
     /// Lays out a chain in an indirect table; returns its head.
-    pub(crate) fn lay_indirect(&mut self, parts: &[Part]) -> u16 {
+    pub(crate) fn lay_indirect_chain(&mut self, parts: &[ChainPart]) -> u16 {
         let bytes = 16 * parts.len() as u32;
         let table = self.reserve(bytes);
         let head = self.free.pop().unwrap();
@@ -158,7 +158,7 @@ impl Guest {
     fn fill(
         &mut self,
         table: GuestAddress,
-        parts: &[Part],
+        parts: &[ChainPart],
         indices: Vec<u16>,
         descriptors: Vec<u16>,
     ) -> u16 {
@@ -175,7 +175,7 @@ impl Guest {
             self.put(table, indices[at], descriptor);
         }
         let head = descriptors[0];
-        self.chains.insert(head, Laid { descriptors, writable });
+        self.chains.insert(head, ChainLayout { descriptors, writable });
         head
     }
 

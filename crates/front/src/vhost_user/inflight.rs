@@ -65,24 +65,24 @@ impl InflightMemory {
         ftruncate(&file, bytes)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let file = File::from(file);
-        let told = VhostUserInflight::new(bytes, 0, queues, queue_size);
-        Ok((Self::map(&told, file.try_clone()?)?, told, file))
+        let layout = VhostUserInflight::new(bytes, 0, queues, queue_size);
+        Ok((Self::map(&layout, file.try_clone()?)?, layout, file))
     }
 
     /// Maps the memory that the frontend kept.
     ///
     /// # Errors
     /// Fails if the memory is too small for its declared queues.
-    pub(crate) fn map(told: &VhostUserInflight, file: File) -> io::Result<Self> {
-        let (queues, queue_size) = (told.num_queues, told.queue_size);
+    pub(crate) fn map(layout: &VhostUserInflight, file: File) -> io::Result<Self> {
+        let (queues, queue_size) = (layout.num_queues, layout.queue_size);
         let needed = (region_bytes(queue_size) * usize::from(queues)) as u64;
-        if told.mmap_size < needed {
+        if layout.mmap_size < needed {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "in-flight memory is too small",
             ));
         }
-        let mapping = map_file(file, told.mmap_offset, needed)?;
+        let mapping = map_file(file, layout.mmap_offset, needed)?;
         let lost = Arc::default();
         let guard = Guard::new(mapping.as_ptr(), mapping.size(), &lost)?;
         Ok(InflightMemory { _guard: guard, lost, mapping, queues, queue_size })
@@ -182,13 +182,13 @@ mod tests {
     use super::*;
 
     /// Maps the same memory as another process would.
-    fn again(told: &VhostUserInflight, file: &File) -> Arc<InflightMemory> {
-        Arc::new(InflightMemory::map(told, file.try_clone().unwrap()).unwrap())
+    fn again(layout: &VhostUserInflight, file: &File) -> Arc<InflightMemory> {
+        Arc::new(InflightMemory::map(layout, file.try_clone().unwrap()).unwrap())
     }
 
     #[test]
     fn a_successor_learns_what_was_in_flight_and_in_which_order() {
-        let (memory, told, file) = InflightMemory::create(2, 8).unwrap();
+        let (memory, layout, file) = InflightMemory::create(2, 8).unwrap();
         let memory = Arc::new(memory);
         let mut inflight = Inflight::of(&memory, 1, 8).unwrap();
         assert_eq!(inflight.recover(0, 8), [0u16; 0]);
@@ -196,7 +196,7 @@ mod tests {
         inflight.ending(2);
         inflight.ended(2, 1);
         inflight.mark(2);
-        let memory = again(&told, &file);
+        let memory = again(&layout, &file);
         assert_eq!(Inflight::of(&memory, 0, 8).unwrap().recover(0, 8), [0u16; 0]);
         let mut inflight = Inflight::of(&memory, 1, 8).unwrap();
         assert_eq!(inflight.recover(1, 8), [5, 7, 3, 2]);
@@ -205,8 +205,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_used_ring_is_not_done_again() {
-        let (memory, told, file) = InflightMemory::create(1, 8).unwrap();
+    fn used_chains_are_not_done_again() {
+        let (memory, layout, file) = InflightMemory::create(1, 8).unwrap();
         let mut inflight = Inflight::of(&Arc::new(memory), 0, 8).unwrap();
         inflight.recover(0, 8);
         inflight.mark(1);
@@ -214,7 +214,7 @@ mod tests {
         inflight.ending(1);
         // It dies after the used ring's index went to 1: otherwise the head is to be done again.
         for (used_idx, heads) in [(0, vec![1, 2]), (1, vec![2])] {
-            let mut inflight = Inflight::of(&again(&told, &file), 0, 8).unwrap();
+            let mut inflight = Inflight::of(&again(&layout, &file), 0, 8).unwrap();
             assert_eq!(inflight.recover(used_idx, 8), heads);
         }
     }
@@ -223,11 +223,11 @@ mod tests {
     #[test]
     fn a_frontend_that_writes_meanwhile_is_survived() {
         const SIZE: u16 = 1024;
-        let (memory, told, file) = InflightMemory::create(1, SIZE).unwrap();
+        let (memory, layout, file) = InflightMemory::create(1, SIZE).unwrap();
         let mut inflight = Inflight::of(&Arc::new(memory), 0, SIZE).unwrap();
         inflight.recover(0, SIZE);
         (0..SIZE).for_each(|head| inflight.mark(head));
-        let (frontend, ended) = (again(&told, &file), AtomicBool::new(false));
+        let (frontend, ended) = (again(&layout, &file), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let frontend = Inflight::of(&frontend, 0, SIZE).unwrap();
@@ -240,7 +240,7 @@ mod tests {
             });
             let recovered = std::panic::catch_unwind(|| {
                 for _ in 0..500 {
-                    let mut successor = Inflight::of(&again(&told, &file), 0, SIZE).unwrap();
+                    let mut successor = Inflight::of(&again(&layout, &file), 0, SIZE).unwrap();
                     let mut heads = successor.recover(0, SIZE);
                     heads.sort_unstable();
                     assert!(heads.into_iter().eq(0..SIZE), "each once");
@@ -252,14 +252,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_frontend_says_is_checked() {
-        let (memory, told, file) = InflightMemory::create(2, 8).unwrap();
-        let map = |told: VhostUserInflight| {
-            InflightMemory::map(&told, file.try_clone().unwrap()).map(drop).map_err(|e| e.kind())
+    fn the_frontends_layout_is_checked() {
+        let (memory, layout, file) = InflightMemory::create(2, 8).unwrap();
+        let map = |layout: VhostUserInflight| {
+            InflightMemory::map(&layout, file.try_clone().unwrap()).map(drop).map_err(|e| e.kind())
         };
-        let bytes = told.mmap_size;
+        let bytes = layout.mmap_size;
         assert_eq!(bytes, memory.bytes() as u64);
-        assert!(map(told).is_ok());
+        assert!(map(layout).is_ok());
         assert!(map(VhostUserInflight::new(bytes, 0, 3, 8)).is_err());
         assert!(map(VhostUserInflight::new(u64::MAX, 0, 3, 8)).is_err());
         assert!(map(VhostUserInflight::new(bytes, 4096, 2, 8)).is_err());

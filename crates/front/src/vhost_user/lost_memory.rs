@@ -18,7 +18,7 @@ use tracing::warn;
 const PLACES: usize = 2048;
 
 /// A mapping that may be lost, in the table that the handler reads.
-struct Place {
+struct GuardedMapping {
     /// Odd while the other fields are written.
     version: AtomicUsize,
     start: AtomicUsize,
@@ -27,8 +27,8 @@ struct Place {
     lost: AtomicPtr<AtomicBool>,
 }
 
-static TABLE: [Place; PLACES] = [const {
-    Place {
+static TABLE: [GuardedMapping; PLACES] = [const {
+    GuardedMapping {
         version: AtomicUsize::new(0),
         start: AtomicUsize::new(0),
         bytes: AtomicUsize::new(0),
@@ -40,7 +40,7 @@ static WRITER: Mutex<()> = Mutex::new(());
 /// Previous action of the signal; set once, before the table has an entry.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-impl Place {
+impl GuardedMapping {
     fn set(&self, start: usize, bytes: usize, lost: *mut AtomicBool) {
         let version = self.version.load(Relaxed);
         self.version.store(version.wrapping_add(1), SeqCst);
@@ -77,7 +77,7 @@ impl Guard {
     pub(crate) fn new(start: *mut u8, bytes: usize, lost: &Arc<AtomicBool>) -> io::Result<Self> {
         let _writer = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
         install()?;
-        let is_free = |place: &&Place| place.bytes.load(Relaxed) == 0;
+        let is_free = |place: &&GuardedMapping| place.bytes.load(Relaxed) == 0;
         let free = TABLE.iter().position(|place| is_free(&place));
         let place = free.ok_or_else(|| io::Error::other("too many mappings of guests' memory"))?;
         TABLE[place].set(start as usize, bytes, Arc::as_ptr(lost).cast_mut());
@@ -127,7 +127,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
 /// Has `put` replace the mapping around `address`, whose content is invalid then. Returns `false` if the table has no
 /// such mapping.
 fn replace(address: usize, put: impl FnOnce(usize, usize) -> bool) -> bool {
-    let all = TABLE.iter().filter_map(Place::get);
+    let all = TABLE.iter().filter_map(GuardedMapping::get);
     let mut around = all.filter(|(start, bytes, _)| address.wrapping_sub(*start) < *bytes);
     let Some((start, bytes, lost)) = around.next() else { return false };
     // Set first: another thread may read from the new memory at once, and must not trust it.

@@ -22,20 +22,20 @@ const FUSE: &str = "the shared memory is a file of FUSE, whose program could mak
 
 /// The guest's memory, mapped. Every access is checked against its regions. Memory that the frontend has cut becomes
 /// empty: a reader checks [`is_lost`](Self::is_lost) before it trusts the data.
-pub(crate) struct Memory {
+pub(crate) struct MappedMemory {
     /// Dropped before the mappings that they guard.
     _guards: Vec<Guard>,
     lost: Arc<AtomicBool>,
     mapped: GuestMemoryMmap<()>,
 }
 
-impl Memory {
+impl MappedMemory {
     pub(crate) fn new(mapped: GuestMemoryMmap<()>) -> io::Result<Self> {
         let lost = Arc::default();
         let guard =
             |region: &GuestRegionMmap<()>| Guard::new(region.as_ptr(), region.size(), &lost);
         let guards = mapped.iter().map(guard).collect::<io::Result<_>>()?;
-        Ok(Memory { _guards: guards, lost, mapped })
+        Ok(MappedMemory { _guards: guards, lost, mapped })
     }
 
     /// True if an access found memory that the frontend had cut.
@@ -44,7 +44,7 @@ impl Memory {
     }
 }
 
-impl Deref for Memory {
+impl Deref for MappedMemory {
     type Target = GuestMemoryMmap<()>;
 
     fn deref(&self) -> &GuestMemoryMmap<()> {
@@ -53,7 +53,7 @@ impl Deref for Memory {
 }
 
 /// A region's addresses: in the frontend's address space, which virtqueue addresses refer to, and in the guest's.
-struct Region {
+struct SharedRegion {
     user: u64,
     guest: u64,
     bytes: u64,
@@ -61,8 +61,8 @@ struct Region {
 
 /// All regions that the frontend shares.
 pub(crate) struct MemoryTable {
-    memory: Arc<Memory>,
-    regions: Vec<Region>,
+    memory: Arc<MappedMemory>,
+    regions: Vec<SharedRegion>,
 }
 
 impl MemoryTable {
@@ -74,8 +74,8 @@ impl MemoryTable {
         let mapped: Result<Vec<_>, _> =
             regions.iter().zip(files).map(|(region, file)| map_region(region, file)).collect();
         let memory = GuestMemoryMmap::from_regions(mapped?).map_err(io::Error::other)?;
-        let memory = Memory::new(memory)?;
-        let regions = regions.iter().map(|region| Region {
+        let memory = MappedMemory::new(memory)?;
+        let regions = regions.iter().map(|region| SharedRegion {
             user: region.user_addr,
             guest: region.guest_phys_addr,
             bytes: region.memory_size,
@@ -84,7 +84,7 @@ impl MemoryTable {
     }
 
     /// The memory.
-    pub(crate) fn memory(&self) -> &Arc<Memory> {
+    pub(crate) fn memory(&self) -> &Arc<MappedMemory> {
         &self.memory
     }
 
@@ -98,9 +98,9 @@ impl MemoryTable {
 }
 
 /// Pending queries of a file system's type, in the whole process.
-static ASKED: AtomicUsize = AtomicUsize::new(0);
+static PENDING_QUERIES: AtomicUsize = AtomicUsize::new(0);
 /// Most pending queries; with so many, no other is started.
-const ASKED_MAX: usize = 16;
+const PENDING_QUERIES_MAX: usize = 16;
 
 /// Refuses memory in a FUSE file: an access to it would wait for FUSE's program, which may be the frontend's.
 fn refuse_fuse(file: &File) -> io::Result<()> {
@@ -109,18 +109,18 @@ fn refuse_fuse(file: &File) -> io::Result<()> {
         return Ok(());
     }
     // FUSE passes the query to its program, too. Each program that does not answer keeps a thread waiting.
-    if ASKED.fetch_add(1, Ordering::Relaxed) >= ASKED_MAX {
-        ASKED.fetch_sub(1, Ordering::Relaxed);
+    if PENDING_QUERIES.fetch_add(1, Ordering::Relaxed) >= PENDING_QUERIES_MAX {
+        PENDING_QUERIES.fetch_sub(1, Ordering::Relaxed);
         return Err(io::Error::new(io::ErrorKind::Unsupported, FUSE));
     }
-    let (file, (tell, answer)) = (file.try_clone()?, sync_channel(1));
-    let ask = move || {
+    let (file, (sender, answer)) = (file.try_clone()?, sync_channel(1));
+    let query = move || {
         let found = fstatfs(&file);
-        ASKED.fetch_sub(1, Ordering::Relaxed);
-        let _ = tell.send(found.map(|found| found.f_type as u32));
+        PENDING_QUERIES.fetch_sub(1, Ordering::Relaxed);
+        let _ = sender.send(found.map(|found| found.f_type as u32));
     };
-    let asks = std::thread::Builder::new().name("memory-kind".into()).spawn(ask);
-    asks.inspect_err(|_| _ = ASKED.fetch_sub(1, Ordering::Relaxed))?;
+    let queries = std::thread::Builder::new().name("memory-kind".into()).spawn(query);
+    queries.inspect_err(|_| _ = PENDING_QUERIES.fetch_sub(1, Ordering::Relaxed))?;
     match answer.recv_timeout(FUSE_TIMEOUT) {
         Ok(Ok(kind)) if kind != FUSE_MAGIC => Ok(()),
         Ok(Err(error)) => Err(error.into()),

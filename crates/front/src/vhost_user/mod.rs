@@ -3,7 +3,7 @@
 //! ```text
 //! frontend's socket -> control, session -> orders -> server     (a thread of its own; the `vhost` crate)
 //!                                                      |
-//! guest's memory -> ring -> chain -> request -> disk::Jobs      (inline, on the lanes' reactors)
+//! guest's memory -> ring -> chain -> request -> disk::DiskJobs  (inline, on the lanes' reactors)
 //! ```
 //!
 //! The frontend shares the guest's memory, sets the addresses of the virtqueues in it, and takes no part in I/O: the

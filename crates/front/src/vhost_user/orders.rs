@@ -1,6 +1,6 @@
 //! Orders of the control thread to a reactor's server.
 
-use super::memory::Memory;
+use super::memory::MappedMemory;
 use super::ring::RingSetup;
 use roadtrain_system::ring::Bell;
 use std::fs::File;
@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 /// An order about one disk's queues.
-pub(crate) struct Order {
+pub(crate) struct QueueOrder {
     /// Index of the disk among the served ones.
     pub(crate) disk: usize,
-    pub(crate) what: What,
+    pub(crate) kind: OrderKind,
 }
 
 /// Content of an order. A sender that waits for a reply gets it, or the channel closes because the reactor has ended.
-pub(crate) enum What {
+pub(crate) enum OrderKind {
     /// Serve this queue.
     Start(Box<RingSetup>),
     /// Take no new chains from a queue, finish those that are taken, and drop it; reply with the index at which a
@@ -26,7 +26,7 @@ pub(crate) enum What {
     /// Signal the end of a queue's service to the frontend on this event.
     Error { queue: u16, event: Option<File> },
     /// The guest's memory has changed.
-    Remap { memory: Arc<Memory>, done: SyncSender<()> },
+    Remap { memory: Arc<MappedMemory>, done: SyncSender<()> },
     /// The frontend is gone: stop accessing its guest's memory.
     Abandon { done: SyncSender<()> },
 }

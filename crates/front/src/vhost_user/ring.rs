@@ -5,7 +5,7 @@
 
 use super::chain::{BadChain, Chain};
 use super::inflight::{Inflight, InflightMemory};
-use super::memory::Memory;
+use super::memory::MappedMemory;
 use roadtrain_system::ring::Bell;
 use roadtrain_wire::virtio_blk::RequestStatus;
 use rustix::io::{ReadWriteFlags, preadv2};
@@ -50,14 +50,14 @@ pub(crate) struct RingSetup {
     /// True if the guest never flushes: its writes are stable when they complete.
     pub(crate) write_through: bool,
     pub(crate) kick: File,
-    pub(crate) signals: Signals,
-    pub(crate) memory: Arc<Memory>,
+    pub(crate) signals: QueueSignals,
+    pub(crate) memory: Arc<MappedMemory>,
     pub(crate) inflight: Option<Arc<InflightMemory>>,
 }
 
 /// Events that the backend signals.
 #[derive(Default)]
-pub(crate) struct Signals {
+pub(crate) struct QueueSignals {
     /// Chains were used.
     pub(crate) call: Option<Bell>,
     /// The queue is no longer served. Its bell is made at that time.
@@ -65,11 +65,11 @@ pub(crate) struct Signals {
 }
 
 /// A queue in use.
-pub(crate) struct Ring {
+pub(crate) struct Virtqueue {
     queue: Queue,
-    memory: Arc<Memory>,
+    memory: Arc<MappedMemory>,
     kick: File,
-    pub(crate) signals: Signals,
+    pub(crate) signals: QueueSignals,
     inflight: Option<Inflight>,
     write_through: bool,
     /// Heads that a predecessor took and did not finish.
@@ -80,7 +80,7 @@ pub(crate) struct Ring {
     added: bool,
 }
 
-impl Ring {
+impl Virtqueue {
     /// Starts where the predecessor ended.
     ///
     /// # Errors
@@ -110,14 +110,14 @@ impl Ring {
         let (kick, signals) = (setup.kick, setup.signals);
         let write_through = setup.write_through;
         let added = false;
-        Ok(Ring { queue, memory, kick, signals, inflight, write_through, again, taken, added })
+        Ok(Virtqueue { queue, memory, kick, signals, inflight, write_through, again, taken, added })
     }
 
     /// Switches to other memory, which holds the same rings.
     ///
     /// # Errors
     /// Fails if it does not hold them.
-    pub(crate) fn remap(&mut self, memory: Arc<Memory>) -> Result<(), BadRing> {
+    pub(crate) fn remap(&mut self, memory: Arc<MappedMemory>) -> Result<(), BadRing> {
         self.memory = memory;
         if self.queue.is_valid(&**self.memory) { Ok(()) } else { Err(BadRing::Outside) }
     }
@@ -130,7 +130,7 @@ impl Ring {
     }
 
     /// The guest's memory.
-    pub(crate) fn memory(&self) -> &Memory {
+    pub(crate) fn memory(&self) -> &MappedMemory {
         &self.memory
     }
 
@@ -222,7 +222,7 @@ impl Ring {
     ///
     /// # Errors
     /// Fails if the ring is no longer memory.
-    pub(crate) fn rest(&mut self) -> Result<bool, BadRing> {
+    pub(crate) fn enable_kicks(&mut self) -> Result<bool, BadRing> {
         let has_more = self.queue.enable_notification(&**self.memory);
         self.check()?;
         Ok(has_more?)
@@ -234,13 +234,13 @@ impl Ring {
     /// Fails if the ring is no longer memory.
     pub(crate) fn signal(&mut self) -> Result<(), BadRing> {
         if std::mem::take(&mut self.added) && self.queue.needs_notification(&**self.memory)? {
-            self.signal_anyway();
+            self.signal_always();
         }
         Ok(())
     }
 
     /// Signals the guest in any case: after its event was replaced, no notification may be lost.
-    pub(crate) fn signal_anyway(&mut self) {
+    pub(crate) fn signal_always(&mut self) {
         ring(self.signals.call.as_mut());
     }
 
@@ -253,7 +253,7 @@ impl Ring {
 
 fn ring(bell: Option<&mut Bell>) {
     if let Some(Err(error)) = bell.map(Bell::ring) {
-        warn!(%error, "vhost-user: the guest is not told");
+        warn!(%error, "vhost-user: cannot signal the guest");
     }
 }
 

@@ -5,9 +5,9 @@
 use super::config_space;
 use super::inflight::InflightMemory;
 use super::memory::MemoryTable;
-use super::orders::{Order, What};
-use super::ring::{QUEUE_SIZE_MAX, RingSetup, Signals};
-use crate::disk::Disk;
+use super::orders::{OrderKind, QueueOrder};
+use super::ring::{QUEUE_SIZE_MAX, QueueSignals, RingSetup};
+use crate::disk::LiveDisk;
 use roadtrain_system::mailbox::Outbox;
 use roadtrain_system::ring::Bell;
 use roadtrain_wire::virtio_blk::feature;
@@ -26,33 +26,33 @@ pub(crate) const QUEUES_MAX: u16 = 128;
 
 /// Disk and servers on which a session acts.
 #[derive(Clone)]
-pub(crate) struct Wiring {
-    pub(crate) disk: Arc<Disk>,
+pub(crate) struct SessionContext {
+    pub(crate) disk: Arc<LiveDisk>,
     /// Index of the disk among the served ones.
-    pub(crate) place: usize,
+    pub(crate) disk_index: usize,
     /// Servers of the reactors. Queues are distributed over them.
-    pub(crate) servers: Vec<Outbox<Order>>,
+    pub(crate) servers: Vec<Outbox<QueueOrder>>,
 }
 
-impl Wiring {
+impl SessionContext {
     /// Returns the server of a queue. Disks begin at different ones.
-    fn server(&self, queue: u16) -> &Outbox<Order> {
-        &self.servers[(self.place + usize::from(queue)) % self.servers.len()]
+    fn server(&self, queue: u16) -> &Outbox<QueueOrder> {
+        &self.servers[(self.disk_index + usize::from(queue)) % self.servers.len()]
     }
 
     /// Sends an order about one queue. Returns `false` if the reactor has ended.
-    fn order(&self, queue: u16, what: What) -> bool {
-        self.server(queue).send(Order { disk: self.place, what })
+    fn order(&self, queue: u16, kind: OrderKind) -> bool {
+        self.server(queue).send(QueueOrder { disk: self.disk_index, kind })
     }
 
     /// Sends an order and waits for its reply; `None` if the reactor has ended.
-    fn ask<T>(
+    fn call<T>(
         &self,
-        server: &Outbox<Order>,
-        what: impl FnOnce(SyncSender<T>) -> What,
+        server: &Outbox<QueueOrder>,
+        kind: impl FnOnce(SyncSender<T>) -> OrderKind,
     ) -> Option<T> {
         let (reply, answer) = sync_channel(1);
-        let order = Order { disk: self.place, what: what(reply) };
+        let order = QueueOrder { disk: self.disk_index, kind: kind(reply) };
         server.send(order).then(|| answer.recv().ok())?
     }
 }
@@ -72,8 +72,8 @@ struct QueuePlan {
 }
 
 /// One frontend's connection.
-pub(crate) struct Session {
-    wiring: Wiring,
+pub(crate) struct VhostSession {
+    wiring: SessionContext,
     features: u64,
     protocol_features: u64,
     memory: Option<MemoryTable>,
@@ -81,11 +81,11 @@ pub(crate) struct Session {
     queues: Vec<QueuePlan>,
 }
 
-impl Session {
-    pub(crate) fn new(wiring: Wiring) -> Self {
+impl VhostSession {
+    pub(crate) fn new(wiring: SessionContext) -> Self {
         let queues = (0..QUEUES_MAX).map(|_| QueuePlan::default()).collect();
         let (features, protocol_features) = (0, 0);
-        Session { wiring, features, protocol_features, memory: None, inflight: None, queues }
+        VhostSession { wiring, features, protocol_features, memory: None, inflight: None, queues }
     }
 
     /// True if the frontend may send a channel for the backend's requests.
@@ -96,7 +96,7 @@ impl Session {
     /// Ends the session of a frontend that is gone: no server accesses the guest's memory when this returns.
     pub(crate) fn end(&mut self) {
         for server in &self.wiring.servers {
-            self.wiring.ask(server, |done| What::Abandon { done });
+            self.wiring.call(server, |done| OrderKind::Abandon { done });
         }
     }
 
@@ -120,7 +120,7 @@ impl Session {
             return Ok(());
         };
         let error = plan.error.as_ref().map(File::try_clone).transpose();
-        let signals = Signals {
+        let signals = QueueSignals {
             call: plan.call.as_ref().map(bell).transpose()?,
             error: error.map_err(internal)?,
         };
@@ -141,7 +141,7 @@ impl Session {
         };
         debug!(queue = index, size = setup.size, base = setup.base, "vhost-user: queue starts");
         self.queues[usize::from(index)].running = true;
-        self.wiring.order(index, What::Start(Box::new(setup)));
+        self.wiring.order(index, OrderKind::Start(Box::new(setup)));
         Ok(())
     }
 
@@ -149,7 +149,7 @@ impl Session {
     fn stop(&mut self, index: u16) -> Result<u16> {
         if std::mem::take(&mut self.queues[usize::from(index)].running) {
             let server = self.wiring.server(index);
-            let stopped = self.wiring.ask(server, |reply| What::Stop { queue: index, reply });
+            let stopped = self.wiring.call(server, |reply| OrderKind::Stop { queue: index, reply });
             // The reactor has ended: the index is unknown.
             let base = stopped.ok_or(Error::BackendInternalError)?;
             self.queues[usize::from(index)].base = base;
@@ -159,9 +159,9 @@ impl Session {
     }
 
     /// Sends an order about a running queue; the others get the setting when they start.
-    fn order_if_running(&self, queue: u16, what: What) {
+    fn order_if_running(&self, queue: u16, kind: OrderKind) {
         if self.queues[usize::from(queue)].running {
-            self.wiring.order(queue, what);
+            self.wiring.order(queue, kind);
         }
     }
 }
@@ -182,7 +182,7 @@ fn not_served<T>() -> Result<T> {
     Err(Error::InvalidOperation("not served"))
 }
 
-impl VhostUserBackendReqHandlerMut for Session {
+impl VhostUserBackendReqHandlerMut for VhostSession {
     fn set_owner(&mut self) -> Result<()> {
         Ok(())
     }
@@ -231,7 +231,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         let table = MemoryTable::map(regions, files).map_err(internal)?;
         for server in &self.wiring.servers {
             let memory = table.memory().clone();
-            self.wiring.ask(server, |done| What::Remap { memory, done });
+            self.wiring.call(server, |done| OrderKind::Remap { memory, done });
         }
         self.memory = Some(table);
         Ok(None)
@@ -288,7 +288,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         let bell = event.as_ref().map(bell).transpose()?;
         let (queue, plan) = self.queue(index.into())?;
         plan.call = event;
-        self.order_if_running(queue, What::Call { queue, bell });
+        self.order_if_running(queue, OrderKind::Call { queue, bell });
         Ok(())
     }
 
@@ -297,7 +297,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         let (queue, plan) = self.queue(index.into())?;
         let copy = event.as_ref().map(File::try_clone).transpose().map_err(internal)?;
         plan.error = event;
-        self.order_if_running(queue, What::Error { queue, event: copy });
+        self.order_if_running(queue, OrderKind::Error { queue, event: copy });
         Ok(())
     }
 
@@ -327,9 +327,9 @@ impl VhostUserBackendReqHandlerMut for Session {
         inflight: &VhostUserInflight,
     ) -> Result<(VhostUserInflight, File)> {
         let (queues, size) = checked(inflight)?;
-        let (memory, told, file) = InflightMemory::create(queues, size).map_err(internal)?;
+        let (memory, layout, file) = InflightMemory::create(queues, size).map_err(internal)?;
         self.inflight = Some(Arc::new(memory));
-        Ok((told, file))
+        Ok((layout, file))
     }
 
     fn set_inflight_fd(&mut self, inflight: &VhostUserInflight, file: File) -> Result<()> {
@@ -400,8 +400,9 @@ mod tests {
 
     #[test]
     fn events_that_are_no_eventfds_are_refused() {
-        let disk = Arc::new(Disk::new(test_info()).unwrap());
-        let mut session = Session::new(Wiring { disk, place: 0, servers: Vec::new() });
+        let disk = Arc::new(LiveDisk::new(test_info()).unwrap());
+        let mut session =
+            VhostSession::new(SessionContext { disk, disk_index: 0, servers: Vec::new() });
         let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
         let socket = || Some(File::from(std::os::fd::OwnedFd::from(near.try_clone().unwrap())));
         assert!(session.set_vring_kick(0, socket()).is_err());

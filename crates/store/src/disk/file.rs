@@ -37,7 +37,7 @@ pub(crate) struct BlockFile {
     read_only: bool,
     /// True if opening wrote the attribute with the block size.
     keeps_block_bytes: bool,
-    opening: Opening,
+    opening: FileChange,
     /// Declared size in bytes; `None` to query it.
     fixed_bytes: Option<u64>,
     failures: AtomicU64,
@@ -52,7 +52,7 @@ fn is_fuse(file: &File) -> bool {
 
 /// Change that opening has made to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Opening {
+enum FileChange {
     Found,
     Created,
     Grown { from: u64, to: u64 },
@@ -107,7 +107,7 @@ impl BlockFile {
         }
         let kept = opened.and_then(|disk| {
             persist_entry(path, &disk.file)?;
-            Ok(BlockFile { opening: Opening::Created, ..disk })
+            Ok(BlockFile { opening: FileChange::Created, ..disk })
         });
         kept.inspect_err(|error| undo_creation(path, error))
     }
@@ -130,7 +130,7 @@ impl BlockFile {
             !spec.read_only && block_bytes::keep(path, &disk.file, spec.lba_bytes)?;
         let disk = BlockFile { keeps_block_bytes, ..disk };
         let grown = disk.grow_to(to).inspect_err(|_| disk.undo_opening())?;
-        let opening = if grown { Opening::Grown { from, to } } else { Opening::Found };
+        let opening = if grown { FileChange::Grown { from, to } } else { FileChange::Found };
         Ok(BlockFile { opening, ..disk })
     }
 
@@ -165,7 +165,7 @@ impl BlockFile {
     }
 
     /// Opens the blocks of another process read-only, without a lock.
-    pub(crate) fn look(spec: &StoreSpec, path: &Path) -> Result<BlockFile, OpenError> {
+    pub(crate) fn observe(spec: &StoreSpec, path: &Path) -> Result<BlockFile, OpenError> {
         let is_block = matches!(spec.kind, StoreKind::Block { .. });
         let flags = if is_block { libc::O_DIRECT } else { 0 };
         let file = open(path, true, flags).map_err(|e| refusal(path, "open", true, e))?;
@@ -204,13 +204,13 @@ impl BlockFile {
             is_block,
             read_only,
             keeps_block_bytes: false,
-            opening: Opening::Found,
+            opening: FileChange::Found,
             fixed_bytes: None,
             failures: AtomicU64::new(0),
         }
     }
 
-    /// Returns true if the kernel may wait for the file's server while it takes a request from the ring: it polls FUSE
+    /// Returns true if the kernel may wait for the file's server while it takes a request from the ring. It polls FUSE
     /// files, and a server that hangs would block the whole thread.
     pub(crate) fn may_hold_submission(&self) -> bool {
         self.is_fuse
@@ -244,9 +244,11 @@ impl BlockFile {
             _ if self.is_block || self.fixed_bytes.is_some() => {
                 Err(OpenError::FixedSize { path: path() })
             }
-            _ if now > bytes => Err(OpenError::WouldCut { path: path(), bytes: now, asked: bytes }),
+            _ if now > bytes => {
+                Err(OpenError::WouldCut { path: path(), bytes: now, requested: bytes })
+            }
             _ if self.read_only => {
-                Err(OpenError::TooSmall { path: path(), bytes: now, asked: bytes })
+                Err(OpenError::TooSmall { path: path(), bytes: now, requested: bytes })
             }
             _ => Ok(bytes),
         }
@@ -279,9 +281,9 @@ impl BlockFile {
             block_bytes::forget(&self.path, &self.file);
         }
         match self.opening {
-            Opening::Found => {}
-            Opening::Grown { from, to } => self.cut_back(from, to),
-            Opening::Created => {
+            FileChange::Found => {}
+            FileChange::Grown { from, to } => self.cut_back(from, to),
+            FileChange::Created => {
                 if let Err(error) = remove_if(&self.path, self.place()) {
                     tracing::warn!(path = %self.path.display(), "cannot remove it again: {error}");
                 }
@@ -424,8 +426,8 @@ fn open_direct(path: &Path, file: &File, spec: &StoreSpec) -> Option<File> {
 /// report the rules (before 6.1) are tried.
 fn direct_fits(file: &File, lba_bytes: u32) -> bool {
     let answer = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
-    let told = answer.ok().filter(|answer| answer.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
-    let Some(answer) = told else { return true };
+    let alignment = answer.ok().filter(|answer| answer.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
+    let Some(answer) = alignment else { return true };
     let (memory, offset) = (answer.stx_dio_mem_align, answer.stx_dio_offset_align);
     offset != 0 && offset <= lba_bytes && memory as usize <= PAGE_BYTES
 }

@@ -24,9 +24,9 @@ const LAST_WRITES: Duration = Duration::from_secs(10);
 /// Longest wait if no owner is visible: a container does not see the owner of a lock.
 const UNSEEN: Duration = Duration::from_secs(1);
 /// Longest wait for a live owner, which perhaps only checks whether the lock is free.
-const LOOKS: Duration = Duration::from_millis(50);
+const LIVE_OWNER: Duration = Duration::from_millis(50);
 /// Interval of attempts meanwhile.
-const AGAIN: Duration = Duration::from_millis(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Opens blocks that may still be locked by a process that has ended, or by one that only checks the lock.
 ///
@@ -40,13 +40,13 @@ pub(super) fn once_released<T>(
         let limit = match open() {
             Err(OpenError::InUse { by: None, .. }) => UNSEEN,
             Err(OpenError::InUse { has_ended: true, .. }) => LAST_WRITES,
-            Err(OpenError::InUse { .. }) => LOOKS,
+            Err(OpenError::InUse { .. }) => LIVE_OWNER,
             result => return result,
         };
         if begin.elapsed() >= limit {
             return open();
         }
-        thread::sleep(AGAIN);
+        thread::sleep(RETRY_INTERVAL);
     }
 }
 
@@ -80,8 +80,10 @@ pub(super) fn lock_device(
     match try_lock(&backing, read_only) {
         Ok(true) => Ok(Some(backing)),
         Ok(false) => {
-            let by = holder(&backing)
-                .map(|by| User { name: format!("through {} {}", name.display(), by.name), ..by });
+            let by = holder(&backing).map(|by| LockUser {
+                name: format!("through {} {}", name.display(), by.name),
+                ..by
+            });
             Err(in_use(path, by))
         }
         Err(error) => Err(OpenError::io(&name, "lock", error)),
@@ -95,14 +97,14 @@ pub(super) fn busy(path: &Path) -> OpenError {
 }
 
 /// User of a file or device.
-struct User {
+struct LockUser {
     /// Name with "by" or "through" before it.
     name: String,
     /// True if the process has ended, or is about to.
     has_ended: bool,
 }
 
-fn in_use(path: &Path, user: Option<User>) -> OpenError {
+fn in_use(path: &Path, user: Option<LockUser>) -> OpenError {
     let has_ended = user.as_ref().is_some_and(|user| user.has_ended);
     OpenError::InUse { path: path.into(), by: user.map(|user| user.name), has_ended }
 }
@@ -151,7 +153,7 @@ fn backing_file(device: &File) -> Option<(PathBuf, File)> {
 }
 
 /// Returns the owner of a file's lock, according to the kernel's table of locks.
-fn holder(file: &File) -> Option<User> {
+fn holder(file: &File) -> Option<LockUser> {
     let metadata = file.metadata().ok()?;
     let (device, inode) = (metadata.dev(), metadata.ino());
     let place = format!("{:02x}:{:02x}:{inode}", libc::major(device), libc::minor(device));
@@ -171,7 +173,7 @@ fn holder_in(table: &str, place: &str) -> Option<u32> {
 }
 
 /// Returns another process that has the same file open, if this one may see it.
-fn user(file: &File) -> Option<User> {
+fn user(file: &File) -> Option<LockUser> {
     let metadata = file.metadata().ok()?;
     if !metadata.file_type().is_block_device() {
         return None;
@@ -190,20 +192,20 @@ fn user(file: &File) -> Option<User> {
     Some(process(found.0))
 }
 
-fn process(pid: u32) -> User {
+fn process(pid: u32) -> LockUser {
     if pid == std::process::id() {
-        return User { name: "by this target itself".into(), has_ended: false };
+        return LockUser { name: "by this target itself".into(), has_ended: false };
     }
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok();
     // `PID (NAME) STATE ..`; a name may contain brackets.
     let state = stat.as_deref().and_then(|stat| stat.rsplit_once(") "));
     match state {
         Some((named, state)) if !state.starts_with(['Z', 'X']) => {
-            User { name: format!("by process {named})"), has_ended: false }
+            LockUser { name: format!("by process {named})"), has_ended: false }
         }
         _ => {
             let name = format!("by process {pid}, which has ended but for its last writes");
-            User { name, has_ended: true }
+            LockUser { name, has_ended: true }
         }
     }
 }

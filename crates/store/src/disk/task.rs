@@ -1,13 +1,13 @@
 //! One operation of one host on the ring, until it has succeeded or failed.
 //!
 //! # Ownership
-//! While the kernel uses a task's buffer, the task owns it: keep the task (in a slab, say) until [`DiskTask::resume`]
+//! While the kernel uses a task's buffer, the task owns it. Keep the task (in a slab, say) until [`DiskTask::resume`]
 //! returned `Done`, even if its submitter is gone. A task that is dropped too early leaks its buffers, which the kernel
 //! may still access.
 //!
 //! # Force Unit Access
-//! The system reports a failed write-back once to each descriptor, whichever process has written, and a forced write
-//! reports it on its own descriptor. On the descriptor of the flushes it would consume the report of a concurrent
+//! The system reports a failed write-back once to each descriptor, whichever process has written. A forced write gets
+//! the report of its own descriptor. On the descriptor of the flushes it would consume the report of a concurrent
 //! flush, which would succeed. So writes to that descriptor are not forced, and the submitter flushes then.
 //!
 //! # Liveness
@@ -22,7 +22,7 @@ use io_uring::{opcode, squeue, types};
 use roadtrain_wire::status::Status;
 
 use super::file::{Allocate, BlockFile};
-use super::status::{Access, from_errno};
+use super::status::{TransferDirection, from_errno};
 use crate::zeroes::{ZEROES_BYTES, zeroes};
 use crate::{ByteRange, Completion, Op, Token};
 use roadtrain_system::buffer::Buffer;
@@ -34,7 +34,7 @@ const COMPARE_BYTES: usize = 64 << 10;
 /// State of a task after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Progress {
+pub(crate) enum TaskProgress {
     /// Waits for the completion with the task's user data.
     Pending,
     /// Finished, with or without success.
@@ -44,16 +44,16 @@ pub(crate) enum Progress {
 /// An operation in flight.
 #[derive(Debug)]
 pub(crate) struct DiskTask {
-    work: Work,
+    work: DiskTaskWork,
     disk: Arc<BlockFile>,
     user_data: u64,
     /// Step in the ring, if any.
-    step: Option<Step>,
+    step: Option<DiskStep>,
 }
 
 /// The operation with its progress.
 #[derive(Debug)]
-struct Work {
+struct DiskTaskWork {
     op: Op,
     /// Data to read, write or compare; other operations leave it alone.
     buffer: Option<Buffer>,
@@ -74,7 +74,7 @@ struct Work {
 
 /// One entry in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum DiskStep {
     Read,
     Write,
     Sync,
@@ -86,7 +86,7 @@ enum Step {
 impl DiskTask {
     /// Makes a task for a checked operation, without starting it.
     pub(crate) fn new(disk: Arc<BlockFile>, op: Op, buffer: Option<Buffer>) -> DiskTask {
-        let work = Work {
+        let work = DiskTaskWork {
             op,
             buffer,
             scratch: None,
@@ -101,7 +101,7 @@ impl DiskTask {
     }
 
     /// Starts the task. If the result is `Pending`, completions with `user_data` go to [`resume`](Self::resume).
-    pub(crate) fn start(&mut self, ring: &mut Ring, user_data: u64) -> Progress {
+    pub(crate) fn start(&mut self, ring: &mut Ring, user_data: u64) -> TaskProgress {
         debug_assert!(self.step.is_none() && self.work.done == 0, "a task starts once");
         self.user_data = user_data;
         self.proceed(ring)
@@ -112,29 +112,31 @@ impl DiskTask {
     /// if it had not been cancelled. The kernel's reply to the request has `user_data`.
     pub(crate) fn cancel(&mut self, ring: &mut Ring, user_data: u64) {
         self.work.is_cancelled = true;
-        if let Some(Step::Read | Step::Write | Step::WriteZeroes | Step::ReadToCompare) = self.step
+        if let Some(
+            DiskStep::Read | DiskStep::Write | DiskStep::WriteZeroes | DiskStep::ReadToCompare,
+        ) = self.step
         {
             ring.cancel(self.user_data, user_data);
         }
     }
 
     /// Takes the result of the completion for which it was waiting.
-    pub(crate) fn resume(&mut self, result: i32, ring: &mut Ring) -> Progress {
+    pub(crate) fn resume(&mut self, result: i32, ring: &mut Ring) -> TaskProgress {
         let Some(step) = self.step.take() else {
             debug_assert!(false, "a task that was not pending was resumed");
-            return Progress::Done(Err(Status::INTERNAL_ERROR));
+            return TaskProgress::Done(Err(Status::INTERNAL_ERROR));
         };
         let outcome = match u32::try_from(result) {
             Ok(count) => self.work.advance(step, u64::from(count)),
             // An interrupted flush may have consumed a report of errors.
-            Err(_) if self.work.is_cancelled && step != Step::Sync && was_given_up(-result) => {
+            Err(_) if self.work.is_cancelled && step != DiskStep::Sync && was_given_up(-result) => {
                 Err(Status::ABORT_REQUESTED)
             }
             Err(_) => self.work.recover(step, -result, &self.disk),
         };
         match outcome {
             Ok(()) => self.proceed(ring),
-            Err(status) => Progress::Done(Err(status)),
+            Err(status) => TaskProgress::Done(Err(status)),
         }
     }
 
@@ -151,67 +153,67 @@ impl DiskTask {
     }
 
     /// Pushes the next step, if there is one.
-    fn proceed(&mut self, ring: &mut Ring) -> Progress {
+    fn proceed(&mut self, ring: &mut Ring) -> TaskProgress {
         let disk = &*self.disk;
-        let Some(step) = self.work.next_step(disk) else { return Progress::Done(Ok(())) };
+        let Some(step) = self.work.next_step(disk) else { return TaskProgress::Done(Ok(())) };
         if self.work.is_cancelled {
-            return Progress::Done(Err(Status::ABORT_REQUESTED));
+            return TaskProgress::Done(Err(Status::ABORT_REQUESTED));
         }
         let sqe = self.work.entry(step, disk).user_data(self.user_data);
         self.step = Some(step);
         // SAFETY: the entry points into buffers that this task owns until the completion was taken,
         // and leaks if it is dropped before; or into a static.
         unsafe { ring.push(&sqe) };
-        Progress::Pending
+        TaskProgress::Pending
     }
 }
 
-impl Work {
+impl DiskTaskWork {
     /// Returns the next step, given the progress and the features that the disk lacks.
-    fn next_step(&mut self, disk: &BlockFile) -> Option<Step> {
+    fn next_step(&mut self, disk: &BlockFile) -> Option<DiskStep> {
         let moves_more = self.buffer.as_ref().is_some_and(|b| self.done < b.len() as u64);
         match &self.op {
-            Op::Read { .. } => moves_more.then_some(Step::Read),
-            Op::Write { .. } => moves_more.then_some(Step::Write),
-            Op::Compare { .. } => moves_more.then_some(Step::ReadToCompare),
+            Op::Read { .. } => moves_more.then_some(DiskStep::Read),
+            Op::Write { .. } => moves_more.then_some(DiskStep::Write),
+            Op::Compare { .. } => moves_more.then_some(DiskStep::ReadToCompare),
             // A disk lends no memory, and allocation queries do not use the ring.
             Op::ReadInPlace { .. } | Op::LookUp { .. } => None,
-            Op::Flush => (!self.is_synced).then_some(Step::Sync),
+            Op::Flush => (!self.is_synced).then_some(DiskStep::Sync),
             Op::Discard { range } => {
                 let more = self.done < range.len && disk.can(Allocate::Punch);
-                more.then_some(Step::Allocate(Allocate::Punch))
+                more.then_some(DiskStep::Allocate(Allocate::Punch))
             }
             Op::WriteZeroes { range, deallocate } => {
                 if self.done == range.len {
                     return None;
                 }
                 if *deallocate && disk.can(Allocate::Punch) {
-                    return Some(Step::Allocate(Allocate::Punch));
+                    return Some(DiskStep::Allocate(Allocate::Punch));
                 }
                 let zero = disk.can(Allocate::Zero);
-                Some(if zero { Step::Allocate(Allocate::Zero) } else { Step::WriteZeroes })
+                Some(if zero { DiskStep::Allocate(Allocate::Zero) } else { DiskStep::WriteZeroes })
             }
         }
     }
 
-    fn entry(&mut self, step: Step, disk: &BlockFile) -> RingSqe {
+    fn entry(&mut self, step: DiskStep, disk: &BlockFile) -> RingSqe {
         let sqe = self.bare_entry(step, disk);
-        let elsewhere = self.patient || disk.may_hold_submission();
-        if elsewhere { sqe.flags(squeue::Flags::ASYNC) } else { sqe }
+        let in_worker = self.patient || disk.may_hold_submission();
+        if in_worker { sqe.flags(squeue::Flags::ASYNC) } else { sqe }
     }
 
-    fn bare_entry(&mut self, step: Step, disk: &BlockFile) -> RingSqe {
+    fn bare_entry(&mut self, step: DiskStep, disk: &BlockFile) -> RingSqe {
         let data = types::Fd(disk.data_fd(self.cached));
         let control = types::Fd(disk.control_fd());
         let done = self.done;
         match (step, &self.op, &mut self.buffer) {
-            (Step::Read, Op::Read { offset }, Some(buffer)) => {
+            (DiskStep::Read, Op::Read { offset }, Some(buffer)) => {
                 let rest = &mut buffer[done as usize..];
                 opcode::Read::new(data, rest.as_mut_ptr(), rest.len() as u32)
                     .offset(*offset + done)
                     .build()
             }
-            (Step::Write, Op::Write { offset, fua }, Some(buffer)) => {
+            (DiskStep::Write, Op::Write { offset, fua }, Some(buffer)) => {
                 let rest = &buffer[done as usize..];
                 let shares_reports = data.0 == control.0;
                 self.is_unforced |= *fua && shares_reports;
@@ -221,7 +223,7 @@ impl Work {
                     .rw_flags(if forces { libc::RWF_DSYNC } else { 0 })
                     .build()
             }
-            (Step::ReadToCompare, Op::Compare { offset }, Some(expected)) => {
+            (DiskStep::ReadToCompare, Op::Compare { offset }, Some(expected)) => {
                 let scratch = self
                     .scratch
                     .get_or_insert_with(|| Buffer::alloc(expected.len().min(COMPARE_BYTES)));
@@ -230,16 +232,16 @@ impl Work {
                     .offset(*offset + done)
                     .build()
             }
-            (Step::Allocate(how), Op::Discard { range } | Op::WriteZeroes { range, .. }, _) => {
+            (DiskStep::Allocate(how), Op::Discard { range } | Op::WriteZeroes { range, .. }, _) => {
                 let rest = ByteRange { offset: range.offset + done, len: range.len - done };
                 allocate(control, how, rest)
             }
-            (Step::WriteZeroes, Op::WriteZeroes { range, .. }, _) => {
+            (DiskStep::WriteZeroes, Op::WriteZeroes { range, .. }, _) => {
                 let len = (range.len - done).min(ZEROES_BYTES as u64);
                 let from = zeroes(len as usize).expect("that many are at hand");
                 opcode::Write::new(data, from, len as u32).offset(range.offset + done).build()
             }
-            (Step::Sync, ..) => opcode::Fsync::new(types::Fd(disk.control_fd()))
+            (DiskStep::Sync, ..) => opcode::Fsync::new(types::Fd(disk.control_fd()))
                 .flags(types::FsyncFlags::DATASYNC)
                 .build(),
             // `next_step` pairs steps with operations as above.
@@ -248,21 +250,23 @@ impl Work {
     }
 
     /// Records the progress of a step.
-    fn advance(&mut self, step: Step, count: u64) -> Result<(), Status> {
+    fn advance(&mut self, step: DiskStep, count: u64) -> Result<(), Status> {
         match step {
             // The file ends before its capacity: another process has cut it.
-            Step::Read | Step::ReadToCompare if count == 0 => Err(Status::UNRECOVERED_READ_ERROR),
-            Step::Write | Step::WriteZeroes if count == 0 => Err(Status::WRITE_FAULT),
-            Step::ReadToCompare => self.compare(count),
-            Step::Read | Step::Write | Step::WriteZeroes => {
+            DiskStep::Read | DiskStep::ReadToCompare if count == 0 => {
+                Err(Status::UNRECOVERED_READ_ERROR)
+            }
+            DiskStep::Write | DiskStep::WriteZeroes if count == 0 => Err(Status::WRITE_FAULT),
+            DiskStep::ReadToCompare => self.compare(count),
+            DiskStep::Read | DiskStep::Write | DiskStep::WriteZeroes => {
                 self.done += count;
                 Ok(())
             }
-            Step::Sync => {
+            DiskStep::Sync => {
                 self.is_synced = true;
                 Ok(())
             }
-            Step::Allocate(_) => {
+            DiskStep::Allocate(_) => {
                 if let Op::Discard { range } | Op::WriteZeroes { range, .. } = self.op {
                     self.done = range.len;
                 }
@@ -284,20 +288,20 @@ impl Work {
     }
 
     /// Retries, or falls back to another method, if there is one.
-    fn recover(&mut self, step: Step, errno: i32, disk: &BlockFile) -> Result<(), Status> {
+    fn recover(&mut self, step: DiskStep, errno: i32, disk: &BlockFile) -> Result<(), Status> {
         match (step, errno) {
             // A retry would succeed, whatever was lost.
-            (Step::Sync, _) => {}
+            (DiskStep::Sync, _) => {}
             (_, libc::EINTR) => return Ok(()),
             (_, libc::EAGAIN) => {
                 self.patient = true;
                 return Ok(());
             }
-            (Step::Allocate(how), libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY) => {
+            (DiskStep::Allocate(how), libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY) => {
                 disk.refuse(how);
                 return Ok(());
             }
-            (Step::Allocate(_), _) => {}
+            (DiskStep::Allocate(_), _) => {}
             (_, libc::EINVAL) if disk.has_direct() && !self.cached => {
                 if self.done == 0 {
                     disk.refuse_direct();
@@ -308,14 +312,14 @@ impl Work {
             _ => {}
         }
         let access = match step {
-            Step::Read | Step::ReadToCompare => Access::Read,
-            _ => Access::Write,
+            DiskStep::Read | DiskStep::ReadToCompare => TransferDirection::Read,
+            _ => TransferDirection::Write,
         };
         let (offset, name) = describe(&self.op);
         disk.report(name, offset + self.done, &io::Error::from_raw_os_error(errno));
         let status = from_errno(errno, access);
         match step {
-            Step::Sync if errno != libc::ECANCELED => Err(status.dnr()),
+            DiskStep::Sync if errno != libc::ECANCELED => Err(status.dnr()),
             _ => Err(status),
         }
     }

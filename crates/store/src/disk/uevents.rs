@@ -15,13 +15,13 @@ const EVENT_BYTES: usize = 8 << 10;
 /// Multicast group of the kernel's own events.
 const KERNEL_GROUP: u32 = 1;
 
-type Watched = (u64, Weak<SizeWatcher>);
+type WatchedDevice = (u64, Weak<SizeWatcher>);
 
 /// Watched device numbers with their watchers. The thread that notifies them starts with the first, and never ends.
-static WATCHED: LazyLock<Mutex<Vec<Watched>>> = LazyLock::new(|| {
-    let hear =
+static WATCHED: LazyLock<Mutex<Vec<WatchedDevice>>> = LazyLock::new(|| {
+    let start_thread =
         |socket| thread::Builder::new().name("roadtrain-uevent".into()).spawn(|| run(socket));
-    if let Err(error) = open().and_then(hear) {
+    if let Err(error) = open().and_then(start_thread) {
         warn!(%error, "block devices that grow are seen at a reload only: no uevents");
     }
     Mutex::default()
@@ -45,10 +45,10 @@ fn run(socket: OwnedFd) {
     let mut event = [0u8; EVENT_BYTES];
     loop {
         match recv(&socket, &mut event, RecvFlags::empty()) {
-            Ok((len, _)) => tell(device_of(&event[..len])),
+            Ok((len, _)) => notify(device_of(&event[..len])),
             Err(Errno::INTR) => {}
             // Events were lost: any device may have changed.
-            Err(Errno::NOBUFS) => tell(Some(None)),
+            Err(Errno::NOBUFS) => notify(Some(None)),
             Err(error) => return warn!(%error, "block devices that grow are seen at a reload only"),
         }
     }
@@ -56,7 +56,7 @@ fn run(socket: OwnedFd) {
 
 /// Notifies the watchers of a device, or all of them. The event's sender is not checked: watchers query the device
 /// itself.
-fn tell(device: Option<Option<u64>>) {
+fn notify(device: Option<Option<u64>>) {
     let Some(changed) = device else { return };
     let watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let concerned = watched.iter().filter(|(device, _)| changed.is_none_or(|one| one == *device));

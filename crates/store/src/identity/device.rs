@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_unique_in_the_world_is_taken_with_its_machine() {
+    fn identifiers_that_are_not_worldwide_are_combined_with_the_machines() {
         let text = || "x".to_owned();
         let world = Identifier::World(text());
         assert_eq!(number_of(&world, 1, "a"), number_of(&world, 2, "b"));

@@ -1,7 +1,7 @@
 //! Allocated parts of an image and its parent: whole objects, by the object map if there is one.
 
-use super::image::Image;
-use crate::look_ups::Found;
+use super::image::OpenImage;
+use crate::allocation_queries::AllocationReport;
 use crate::{ByteRange, Op};
 use roadtrain_wire::status::Status;
 use std::ffi::{c_int, c_void};
@@ -16,7 +16,7 @@ const OBJECT_BYTES_MAX: u64 = 32 << 20;
 /// Queries the range from its start on. Waits for the cluster.
 ///
 /// Earlier writes are included: librbd flushes first, and marks an object in its map before it writes it.
-pub(super) fn look(image: &Image, found: &mut Found<'_>) -> Result<(), Status> {
+pub(super) fn find(image: &OpenImage, found: &mut AllocationReport<'_>) -> Result<(), Status> {
     let (mut at, end) = found.bounds();
     // Extents of a striped image would be out of order.
     if !image.has_plain_layout() {
@@ -36,11 +36,11 @@ pub(super) fn look(image: &Image, found: &mut Found<'_>) -> Result<(), Status> {
     Ok(())
 }
 
-type Extents = Vec<(u64, u64)>;
+type DiffExtents = Vec<(u64, u64)>;
 
-fn extents(image: &Image, ByteRange { offset, len }: ByteRange) -> Result<Extents, Status> {
-    let mut extents = Extents::new();
-    let place: *mut Extents = &mut extents;
+fn extents(image: &OpenImage, ByteRange { offset, len }: ByteRange) -> Result<DiffExtents, Status> {
+    let mut extents = DiffExtents::new();
+    let place: *mut DiffExtents = &mut extents;
     let with_parent = 1;
     let whole_objects = 1;
     // SAFETY: the image is open; `note` is called only during this call, and has exclusive access to the place.
@@ -66,7 +66,7 @@ fn extents(image: &Image, ByteRange { offset, len }: ByteRange) -> Result<Extent
 unsafe extern "C" fn note(offset: u64, len: usize, exists: c_int, extents: *mut c_void) -> c_int {
     if exists != 0 {
         // SAFETY: the pointer comes from `extents`, and has no other user meanwhile.
-        unsafe { &mut *extents.cast::<Extents>() }.push((offset, len as u64));
+        unsafe { &mut *extents.cast::<DiffExtents>() }.push((offset, len as u64));
     }
     0
 }

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 /// Longest wait at the end of a process for images that are being closed: an unreachable cluster may take for ever.
 const WAIT: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(2);
+const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
 static IS_LOADED: AtomicBool = AtomicBool::new(false);
-static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+static PENDING: AtomicUsize = AtomicUsize::new(0);
 
 /// Records that the libraries are loaded.
 pub(super) fn loaded() {
@@ -18,18 +18,18 @@ pub(super) fn loaded() {
 }
 
 /// Marks an image as being closed, until this is dropped.
-pub(super) struct Closing(());
+pub(super) struct ClosingImage(());
 
-impl Closing {
-    pub(super) fn begin() -> Closing {
-        UNDER_WAY.fetch_add(1, Ordering::AcqRel);
-        Closing(())
+impl ClosingImage {
+    pub(super) fn begin() -> ClosingImage {
+        PENDING.fetch_add(1, Ordering::AcqRel);
+        ClosingImage(())
     }
 }
 
-impl Drop for Closing {
+impl Drop for ClosingImage {
     fn drop(&mut self) {
-        UNDER_WAY.fetch_sub(1, Ordering::AcqRel);
+        PENDING.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -41,8 +41,8 @@ pub fn end_process(status: u8) {
         return;
     }
     let until = Instant::now() + WAIT;
-    while UNDER_WAY.load(Ordering::Acquire) > 0 && Instant::now() < until {
-        thread::sleep(LOOK);
+    while PENDING.load(Ordering::Acquire) > 0 && Instant::now() < until {
+        thread::sleep(CHECK_INTERVAL);
     }
     let _ = std::io::stdout().flush();
     // SAFETY: it does not return, and needs no state of the program.

@@ -17,14 +17,14 @@ const FORBIDDEN: [&str; 4] = ["setuser", "setgroup", "setuser_match_path", "admi
 const BYTES_MAX: u64 = 1 << 20;
 
 /// A checked copy, as a file of this process. It exists as long as this.
-pub(super) struct Checked(File);
+pub(super) struct CheckedConf(File);
 
-impl Checked {
+impl CheckedConf {
     /// Reads and checks the file at `path`.
     ///
     /// # Errors
     /// Returns the problem as text.
-    pub(super) fn read(path: &Path) -> Result<Checked, String> {
+    pub(super) fn read(path: &Path) -> Result<CheckedConf, String> {
         let failed = |error: io::Error| {
             format!("cannot read its configuration from {}: {error}", path.display())
         };
@@ -40,7 +40,7 @@ impl Checked {
         let copy = memfd_create("ceph.conf", MemfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
         let mut copy = File::from(copy);
         copy.write_all(text.as_bytes()).map_err(failed)?;
-        Ok(Checked(copy))
+        Ok(CheckedConf(copy))
     }
 
     /// Returns the copy's path for librados.
@@ -96,11 +96,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ceph.conf");
         std::fs::write(&path, "mon_host = 192.0.2.1\n").unwrap();
-        let checked = Checked::read(&path).unwrap();
+        let checked = CheckedConf::read(&path).unwrap();
         std::fs::write(&path, "log_file = /etc/x\n").unwrap();
         assert_eq!(std::fs::read_to_string(checked.path()).unwrap(), "mon_host = 192.0.2.1\n");
-        let problem = Checked::read(&path).map(drop).unwrap_err();
+        let problem = CheckedConf::read(&path).map(drop).unwrap_err();
         assert!(problem.contains("option log_file"), "{problem}");
-        assert!(Checked::read(&folder.path().join("none")).is_err());
+        assert!(CheckedConf::read(&folder.path().join("none")).is_err());
     }
 }

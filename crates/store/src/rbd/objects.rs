@@ -1,9 +1,9 @@
 //! An object of a pool with a map of names and values, which several processes share: they change it atomically, and
 //! are notified of changes.
 
-use super::cluster::{Pool, c_text, check};
-use super::library::{Handle, Rados, Text, ceph};
-use super::{Failure, RbdImage};
+use super::cluster::{CephPool, c_text, check};
+use super::library::{CephHandle, Rados, Text, ceph};
+use super::{RbdFailure, RbdImage};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -64,7 +64,7 @@ impl std::error::Error for ObjectError {}
 /// An object of a pool, over a connection of its own. Its map is empty while it does not exist.
 #[derive(Debug)]
 pub struct RadosObject {
-    pool: Arc<Pool>,
+    pool: Arc<CephPool>,
     object: CString,
     /// Name for people.
     name: String,
@@ -97,11 +97,11 @@ impl RadosObject {
     /// Fails if librados, the cluster or its pool is missing, or without permission.
     pub fn open(at: &RbdImage, object: &str) -> Result<RadosObject, ObjectError> {
         let name = format!("{}/{object}", at.pool);
-        let failed = |failure: Failure| {
+        let failed = |failure: RbdFailure| {
             let is_connect = ceph().is_ok();
             ObjectError { object: name.clone(), problem: failure.to_string(), is_connect }
         };
-        let pool = Pool::connect_alone(at).map_err(failed)?;
+        let pool = CephPool::connect_alone(at).map_err(failed)?;
         pool.set("rados_osd_op_timeout", WAIT_SECONDS).map_err(failed)?;
         let object = c_text(object).map_err(failed)?;
         Ok(RadosObject { pool: Arc::new(pool), object, name })
@@ -111,7 +111,7 @@ impl RadosObject {
         &self.pool.ceph().rados
     }
 
-    fn failed(&self, failure: &Failure) -> ObjectError {
+    fn failed(&self, failure: &RbdFailure) -> ObjectError {
         let problem = match failure.errno {
             Some(libc::ETIMEDOUT) => format!(
                 "{failure}: the cluster does not answer within {WAIT_SECONDS} s, so what became of that is not known: \
@@ -133,7 +133,7 @@ impl RadosObject {
         self.read_map(prefix).map_err(|failure| self.failed(&failure))
     }
 
-    fn read_map(&self, prefix: &str) -> Result<Map, Failure> {
+    fn read_map(&self, prefix: &str) -> Result<Map, RbdFailure> {
         let (rados, prefix) = (self.rados(), c_text(prefix)?);
         // SAFETY: the call has no preconditions.
         let op = unsafe { (rados.rados_create_read_op)() };
@@ -154,7 +154,7 @@ impl RadosObject {
         let read = match done {
             _ if done == -libc::ENOENT => Ok(Map::new()),
             _ if more != 0 => {
-                Err(Failure::text("has more names than are expected: what else uses it?"))
+                Err(RbdFailure::text("has more names than are expected: what else uses it?"))
             }
             _ => check(done.min(result), "read it").and_then(|()| take(rados, values)),
         };
@@ -176,7 +176,7 @@ impl RadosObject {
         self.change_map(change).map_err(|failure| self.failed(&failure))
     }
 
-    fn change_map(&self, change: &MapChange) -> Result<bool, Failure> {
+    fn change_map(&self, change: &MapChange) -> Result<bool, RbdFailure> {
         let rados = self.rados();
         // SAFETY: the call has no preconditions.
         let op = unsafe { (rados.rados_create_write_op)() };
@@ -232,13 +232,14 @@ impl RadosObject {
         }
     }
 
-    /// Answers notifications of the object with `heard` from now on, on a thread of librados. It must not block.
+    /// Answers notifications of the object with `handler` from now on, on a thread of librados. It must not block.
     ///
     /// # Errors
     /// Fails if the object does not exist, or without permission.
-    pub fn watch(&self, heard: Box<Heard>) -> Result<Watch, ObjectError> {
+    pub fn watch(&self, handler: Box<Heard>) -> Result<Watch, ObjectError> {
         let (pool, object) = (self.pool.clone(), self.object.clone());
-        let watcher = Box::new(Watcher { pool, object, heard, is_lost: AtomicBool::new(false) });
+        let watcher =
+            Box::new(ObjectWatcher { pool, object, handler, is_lost: AtomicBool::new(false) });
         let watcher = Box::into_raw(watcher);
         let (mut cookie, object) = (0, self.object.as_ptr());
         // SAFETY: the places are ours, and the watcher stays until the watch has ended.
@@ -278,7 +279,7 @@ impl RadosObject {
         if !reply.is_null() {
             // SAFETY: librados has returned that many bytes, which are freed once.
             unsafe {
-                replies = parse_answers(slice::from_raw_parts(reply.cast(), bytes));
+                replies = parse_replies(slice::from_raw_parts(reply.cast(), bytes));
                 (self.rados().rados_buffer_free)(reply);
             }
         }
@@ -294,7 +295,7 @@ impl RadosObject {
 }
 
 /// Reads the map from an iterator of librados.
-fn take(rados: &Rados, values: Handle) -> Result<Map, Failure> {
+fn take(rados: &Rados, values: CephHandle) -> Result<Map, RbdFailure> {
     let mut map = Map::new();
     loop {
         let (mut name, mut value, mut name_bytes, mut value_bytes) = (null_mut(), null_mut(), 0, 0);
@@ -342,8 +343,8 @@ impl Texts {
 }
 
 /// Parses the replies in librados' format: their number, then client, handle, length and bytes of each.
-fn parse_answers(octets: &[u8]) -> Vec<Vec<u8>> {
-    const WHO_BYTES: usize = 16;
+fn parse_replies(octets: &[u8]) -> Vec<Vec<u8>> {
+    const CLIENT_BYTES: usize = 16;
     fn number(octets: &mut &[u8]) -> Option<usize> {
         let (head, rest) = octets.split_first_chunk::<4>()?;
         *octets = rest;
@@ -352,7 +353,7 @@ fn parse_answers(octets: &[u8]) -> Vec<Vec<u8>> {
     let mut rest = octets;
     let count = number(&mut rest).unwrap_or(0);
     let mut answer = || {
-        rest = rest.get(WHO_BYTES..)?;
+        rest = rest.get(CLIENT_BYTES..)?;
         let bytes = number(&mut rest)?;
         let (answer, after) = rest.split_at_checked(bytes)?;
         rest = after;
@@ -366,16 +367,16 @@ fn parse_answers(octets: &[u8]) -> Vec<Vec<u8>> {
 pub struct Watch {
     cookie: u64,
     /// Freed when librados does not call it any more.
-    watcher: *mut Watcher,
+    watcher: *mut ObjectWatcher,
 }
 
 // SAFETY: the watcher may be used by several threads, and is freed once.
 unsafe impl Send for Watch {}
 
-struct Watcher {
-    pool: Arc<Pool>,
+struct ObjectWatcher {
+    pool: Arc<CephPool>,
     object: CString,
-    heard: Box<Heard>,
+    handler: Box<Heard>,
     is_lost: AtomicBool,
 }
 
@@ -412,9 +413,9 @@ unsafe extern "C" fn notified(
     bytes: usize,
 ) {
     // SAFETY: `watch` has passed the pointer, which is valid until the watch has ended.
-    let watcher = unsafe { &*watcher.cast::<Watcher>() };
+    let watcher = unsafe { &*watcher.cast::<ObjectWatcher>() };
     // SAFETY: that many bytes are valid during this call.
-    let answer = (watcher.heard)(unsafe { octets(what.cast(), bytes) });
+    let answer = (watcher.handler)(unsafe { octets(what.cast(), bytes) });
     let (io, object): (_, &CStr) = (watcher.pool.io(), &watcher.object);
     let (text, length) = (answer.as_ptr().cast(), answer.len() as c_int);
     let rados = &watcher.pool.ceph().rados;
@@ -425,7 +426,7 @@ unsafe extern "C" fn notified(
 /// Records the loss of a watch; librados calls this.
 unsafe extern "C" fn lost(watcher: *mut c_void, _cookie: u64, _error: c_int) {
     // SAFETY: `watch` has passed the pointer, which is valid until the watch has ended.
-    unsafe { &*watcher.cast::<Watcher>() }.is_lost.store(true, Ordering::Relaxed);
+    unsafe { &*watcher.cast::<ObjectWatcher>() }.is_lost.store(true, Ordering::Relaxed);
 }
 
 #[cfg(test)]
@@ -438,11 +439,11 @@ mod tests {
             [&[7; 16], &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
         };
         let both = [&2_u32.to_le_bytes()[..], &answer("one"), &answer(""), &[0; 4]].concat();
-        assert_eq!(parse_answers(&both), [b"one".to_vec(), Vec::new()]);
+        assert_eq!(parse_replies(&both), [b"one".to_vec(), Vec::new()]);
         for bytes in 0..both.len() - 4 {
-            assert!(parse_answers(&both[..bytes]).len() < 2, "{bytes}");
+            assert!(parse_replies(&both[..bytes]).len() < 2, "{bytes}");
         }
         let far = [&u32::MAX.to_le_bytes()[..], &[7; 16], &u32::MAX.to_le_bytes()].concat();
-        assert_eq!(parse_answers(&far), Vec::<Vec<u8>>::new());
+        assert_eq!(parse_replies(&far), Vec::<Vec<u8>>::new());
     }
 }

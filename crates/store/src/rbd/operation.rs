@@ -1,8 +1,8 @@
 //! An operation in flight at librbd, which completes it on a thread of its own.
 
-use super::image::Image;
-use super::library::Handle;
-use super::under_way::Ticket;
+use super::image::OpenImage;
+use super::in_flight::OperationTicket;
+use super::library::CephHandle;
 use crate::zeroes::compare;
 use crate::{ByteRange, Completion, Completions, Op, Token};
 use roadtrain_system::buffer::Buffer;
@@ -12,7 +12,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 /// State that has to stay until librbd is done with it, even if its submitter is gone.
-pub(super) struct Operation {
+pub(super) struct RbdOperation {
     op: Op,
     token: Token,
     buffer: Option<Buffer>,
@@ -20,29 +20,29 @@ pub(super) struct Operation {
     stored: Vec<u8>,
     completions: Completions,
     /// Entry among the operations in flight, if it may be completed before librbd completes it.
-    ticket: Option<Ticket>,
+    ticket: Option<OperationTicket>,
     /// The image, which stays open until then.
-    image: Arc<Image>,
+    image: Arc<OpenImage>,
 }
 
-impl Operation {
+impl RbdOperation {
     pub(super) fn new(
         (op, buffer): (Op, Option<Buffer>),
         token: Token,
         completions: Completions,
-        image: Arc<Image>,
-    ) -> Operation {
+        image: Arc<OpenImage>,
+    ) -> RbdOperation {
         let stored = match (op, &buffer) {
             (Op::Compare { .. }, Some(buffer)) => vec![0; buffer.len()],
             _ => Vec::new(),
         };
-        Operation { op, token, buffer, stored, completions, ticket: None, image }
+        RbdOperation { op, token, buffer, stored, completions, ticket: None, image }
     }
 
     /// Submits it. If that fails it completes at once.
     pub(super) fn begin(mut self) {
-        if let Some(under_way) = self.image.under_way() {
-            self.ticket = under_way.enter(self.token, &self.completions);
+        if let Some(in_flight) = self.image.in_flight() {
+            self.ticket = in_flight.enter(self.token, &self.completions);
             if self.ticket.is_none() {
                 let refused = Err(Status::ANA_INACCESSIBLE);
                 self.completions.send(Completion::new(self.token, refused, self.buffer));
@@ -71,7 +71,7 @@ impl Operation {
 
     /// # Safety
     /// `this` and its memory have to stay until the end, and have no other user before.
-    unsafe fn submit(this: *mut Operation, image: Handle, completion: Handle) -> c_int {
+    unsafe fn submit(this: *mut RbdOperation, image: CephHandle, completion: CephHandle) -> c_int {
         let place = |octets: &mut [u8]| (octets.as_mut_ptr().cast(), octets.len());
         // librbd may complete it, which frees it, before its function returns: no reference to it is left by then.
         let (rbd, op, (buffer, length), (stored, stored_length)) = {
@@ -109,23 +109,23 @@ impl Operation {
 
     /// Completes it: librbd returns a negative errno, or the number of bytes read.
     fn answer(self, value: isize) {
-        let Operation { op, token, mut buffer, stored, completions, ticket, image } = self;
+        let RbdOperation { op, token, mut buffer, stored, completions, ticket, image } = self;
         let status = |errno| image.status(errno, &op);
         let failure = (value < 0).then(|| status((-value) as c_int));
-        if let (Some(ticket), Some(under_way)) = (ticket, image.under_way())
-            && !under_way.leave(ticket)
+        if let (Some(ticket), Some(in_flight)) = (ticket, image.in_flight())
+            && !in_flight.leave(ticket)
         {
             buffer.into_iter().for_each(|buffer| _ = completions.send(Completion::late(buffer)));
             return;
         }
-        let asked = match op {
+        let wanted = match op {
             Op::Read { .. } | Op::Compare { .. } => buffer.as_ref().map_or(0, |b| b.len()),
             _ => 0,
         };
         let result = match (op, &mut buffer) {
             _ if let Some(status) = failure => Err(status),
             // librbd cuts off the part beyond the image's end without an error.
-            _ if (value as usize) < asked => Err(Status::LBA_OUT_OF_RANGE.dnr()),
+            _ if (value as usize) < wanted => Err(Status::LBA_OUT_OF_RANGE.dnr()),
             (Op::Compare { .. }, Some(expected)) => {
                 compare(expected, |at| stored.as_ptr().wrapping_add(at))
             }
@@ -136,9 +136,9 @@ impl Operation {
 }
 
 /// Handles the end of an operation; librbd calls this on one of its threads.
-unsafe extern "C" fn ended(completion: Handle, this: *mut c_void) {
+unsafe extern "C" fn ended(completion: CephHandle, this: *mut c_void) {
     // SAFETY: `begin` has passed the pointer, which comes back once.
-    let this = unsafe { Box::from_raw(this.cast::<Operation>()) };
+    let this = unsafe { Box::from_raw(this.cast::<RbdOperation>()) };
     let rbd = this.image.rbd();
     // SAFETY: the completion is librbd's, and has ended; it is not used after that.
     let value = unsafe {

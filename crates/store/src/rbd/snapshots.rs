@@ -1,8 +1,8 @@
 //! Snapshots and clones of an image.
 
-use super::cluster::{Pool, c_text};
-use super::image::Image;
-use super::library::{Handle, SnapInfo};
+use super::cluster::{CephPool, c_text};
+use super::image::OpenImage;
+use super::library::{CephHandle, SnapInfo};
 use super::{RbdImage, RbdStore};
 use crate::{Snapshot, SnapshotError, Snapshots};
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -46,10 +46,10 @@ impl Snapshots for RbdStore {
     }
 
     fn clone_to(&self, name: &str, to: &str) -> Result<(), SnapshotError> {
-        let place = place(&self.spec, to)?;
-        let failed = |failure: super::Failure| SnapshotError::Failed(failure.to_string());
+        let place = parse_image_name(&self.spec, to)?;
+        let failed = |failure: super::RbdFailure| SnapshotError::Failed(failure.to_string());
         let pool = self.image.pool();
-        let there = Pool::beside(pool, &place).map_err(failed)?;
+        let there = CephPool::over_same_connection(pool, &place).map_err(failed)?;
         let rbd = self.image.rbd();
         let (parent, child) = (text(&self.spec.image)?, text(&place.image)?);
         let snapshot = text(name)?;
@@ -106,7 +106,7 @@ fn without_users(
 type Info = (u64, u64, String);
 
 /// Returns number, bytes and name of each snapshot.
-fn infos(image: &Image) -> Result<Vec<Info>, SnapshotError> {
+fn infos(image: &OpenImage) -> Result<Vec<Info>, SnapshotError> {
     let (rbd, mut room) = (image.rbd(), FEW);
     loop {
         let mut infos = vec![SnapInfo::default(); room as usize];
@@ -128,7 +128,7 @@ fn infos(image: &Image) -> Result<Vec<Info>, SnapshotError> {
     }
 }
 
-fn describe(image: &Image, (id, bytes, name): Info) -> Result<Snapshot, SnapshotError> {
+fn describe(image: &OpenImage, (id, bytes, name): Info) -> Result<Snapshot, SnapshotError> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the image is open, the place is ours.
     let result = unsafe { (image.rbd().rbd_snap_get_timestamp)(image.handle(), id, &mut time) };
@@ -136,7 +136,7 @@ fn describe(image: &Image, (id, bytes, name): Info) -> Result<Snapshot, Snapshot
     Ok(Snapshot { is_protected: is_protected(image, &name)?, name, bytes, created })
 }
 
-fn is_protected(image: &Image, name: &str) -> Result<bool, SnapshotError> {
+fn is_protected(image: &OpenImage, name: &str) -> Result<bool, SnapshotError> {
     let (mut protected, text) = (0, text(name)?);
     // SAFETY: the image is open, the name ends with NUL, the place is ours.
     let result = unsafe {
@@ -146,9 +146,9 @@ fn is_protected(image: &Image, name: &str) -> Result<bool, SnapshotError> {
 }
 
 fn call(
-    image: &Image,
+    image: &OpenImage,
     name: &str,
-    function: unsafe extern "C" fn(Handle, *const c_char) -> c_int,
+    function: unsafe extern "C" fn(CephHandle, *const c_char) -> c_int,
 ) -> Result<(), SnapshotError> {
     let text = text(name)?;
     // SAFETY: the image is open, the name ends with NUL.
@@ -162,7 +162,7 @@ fn outcome(result: c_int, name: &str) -> Result<(), SnapshotError> {
         libc::ENOENT => Err(SnapshotError::Unknown(name.into())),
         libc::EEXIST => Err(SnapshotError::Exists(format!("a snapshot {name}"))),
         libc::EBUSY => Err(SnapshotError::Refused(format!(
-            "snapshot {name} is protected, or clones of it are there: `rbd children` tells them"
+            "snapshot {name} is protected, or has clones: `rbd children` lists them"
         ))),
         libc::EROFS => Err(SnapshotError::Refused(
             "the image is read-only here, or another client has its lock".into(),
@@ -172,7 +172,7 @@ fn outcome(result: c_int, name: &str) -> Result<(), SnapshotError> {
 }
 
 /// Parses the name of an image of the same cluster: `[POOL/[NAMESPACE/]]IMAGE`.
-fn place(beside: &RbdImage, to: &str) -> Result<RbdImage, SnapshotError> {
+fn parse_image_name(beside: &RbdImage, to: &str) -> Result<RbdImage, SnapshotError> {
     let parts: Vec<&str> = to.split('/').collect();
     let is_whole = parts.iter().all(|part| !part.is_empty() && !part.contains('@'));
     let (pool, namespace, image) = match parts[..] {
@@ -242,7 +242,7 @@ mod tests {
             image: "i".into(),
             ..RbdImage::default()
         };
-        let name = |to| place(&beside, to).map(|image| image.to_string());
+        let name = |to| parse_image_name(&beside, to).map(|image| image.to_string());
         assert_eq!(name("c").unwrap(), "p/n/c");
         assert_eq!(name("q/c").unwrap(), "q/c");
         assert_eq!(name("q/m/c").unwrap(), "q/m/c");

@@ -2,8 +2,8 @@
 //! wait for their turn.
 //!
 //! If all take the same time, first come first served means that each command starts when the one `parallel` before it
-//! has ended. So its end is known when it arrives, and no thread has to run in between: commands take slots in
-//! rotation, and a slot only stores the time until which it is taken. All reactors share the slots, without a lock, and
+//! has ended. So its end is known when it arrives, and no thread has to run in between. Commands take slots in
+//! rotation; a slot only stores the time until which it is taken. All reactors share the slots, without a lock, and
 //! none has to wake another.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -50,9 +50,9 @@ fn a_file_that_was_opened_elsewhere() {
 }
 
 /// A loop device, until it is dropped.
-struct Loop(PathBuf);
+struct AttachedLoop(PathBuf);
 
-impl Drop for Loop {
+impl Drop for AttachedLoop {
     fn drop(&mut self) {
         let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
     }
@@ -68,7 +68,7 @@ fn block_device() {
         Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout),
         _ => return eprintln!("SKIPPED block_device: no loop devices here"),
     };
-    let device = Loop(node.trim().into());
+    let device = AttachedLoop(node.trim().into());
     conformance::run(|| opened(StoreKind::Block { path: device.0.clone() }, 512));
 }
 

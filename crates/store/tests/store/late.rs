@@ -15,13 +15,13 @@ use std::time::Duration;
 /// Operations that are shuffled with each other.
 const BATCH: usize = 8;
 
-type Job = (Op, Option<Buffer>, Token, Completions);
+type LateJob = (Op, Option<Buffer>, Token, Completions);
 
 /// A store with a thread. Dropping it ends the thread, which completes its operations before.
 #[derive(Debug)]
 pub(crate) struct LateStore {
     blocks: Arc<AtomicU64>,
-    jobs: Mutex<Sender<Job>>,
+    jobs: Mutex<Sender<LateJob>>,
     watchers: Watchers,
 }
 
@@ -48,7 +48,7 @@ impl LateStore {
         let blocks = Arc::new(AtomicU64::new(blocks));
         let (bytes, moved) = (Vec::new(), 0);
         let worker =
-            Worker { bytes, blocks: blocks.clone(), fails_each, moved, random: 0x9e37_79b9 };
+            LateWorker { bytes, blocks: blocks.clone(), fails_each, moved, random: 0x9e37_79b9 };
         thread::spawn(move || worker.run(&inbox));
         LateStore { blocks, jobs: Mutex::new(jobs), watchers: Watchers::default() }
     }
@@ -81,7 +81,7 @@ impl Store for LateStore {
     }
 }
 
-struct Worker {
+struct LateWorker {
     bytes: Vec<u8>,
     blocks: Arc<AtomicU64>,
     fails_each: u64,
@@ -89,12 +89,12 @@ struct Worker {
     random: u64,
 }
 
-impl Worker {
-    fn run(mut self, inbox: &Receiver<Job>) {
+impl LateWorker {
+    fn run(mut self, inbox: &Receiver<LateJob>) {
         while let Ok(first) = inbox.recv() {
             // Long enough for others to arrive.
             thread::sleep(Duration::from_micros(300));
-            let mut batch: Vec<Job> =
+            let mut batch: Vec<LateJob> =
                 std::iter::once(first).chain(inbox.try_iter().take(BATCH - 1)).collect();
             while !batch.is_empty() {
                 self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

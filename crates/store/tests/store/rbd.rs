@@ -19,12 +19,12 @@ const SIZE: u64 = 1 << 20;
 const LONG: Duration = Duration::from_secs(60);
 
 /// Folder of a running cluster with an empty pool `rbd`.
-struct Cluster(PathBuf);
+struct TestCluster(PathBuf);
 
-impl Cluster {
-    fn running() -> Cluster {
+impl TestCluster {
+    fn running() -> TestCluster {
         let directory = std::env::var_os("ROADTRAIN_TEST_CEPH");
-        Cluster(directory.expect("ROADTRAIN_TEST_CEPH names the folder of a cluster").into())
+        TestCluster(directory.expect("ROADTRAIN_TEST_CEPH names the folder of a cluster").into())
     }
 
     fn script(&self, verb: &[&str], rest: &[&str]) -> String {
@@ -51,7 +51,7 @@ impl Cluster {
 
 /// Ends the process without the cleanup of Ceph's libraries, which frees data that their threads still use; like
 /// [`roadtrain_store::end_process`], but after the test's result was printed.
-impl Drop for Cluster {
+impl Drop for TestCluster {
     fn drop(&mut self) {
         extern "C" fn leave(status: c_int, _: *mut c_void) {
             // SAFETY: it does not return.
@@ -76,12 +76,12 @@ fn problem(image: RbdImage) -> String {
 #[test]
 #[ignore = "tests/ceph runs it"]
 fn images_are_stores() {
-    let cluster = Cluster::running();
+    let cluster = TestCluster::running();
     conform(&cluster, false);
     identities_last(&cluster);
     has_one_writer(&cluster);
     another_size_is_seen(&cluster);
-    what_was_made_goes_again(&cluster);
+    a_created_image_is_removed_after_a_failed_opening(&cluster);
     says_what_is_wrong(&cluster);
     options_of_image_and_pool(&cluster);
 }
@@ -90,12 +90,12 @@ fn images_are_stores() {
 #[test]
 #[ignore = "tests/ceph runs it"]
 fn shared_images_are_stores() {
-    let cluster = Cluster::running();
+    let cluster = TestCluster::running();
     conform(&cluster, true);
     changes_hands(&cluster);
 }
 
-fn conform(cluster: &Cluster, shared: bool) {
+fn conform(cluster: &TestCluster, shared: bool) {
     let count = Cell::new(0);
     conformance::run(|| {
         count.set(count.get() + 1);
@@ -105,7 +105,7 @@ fn conform(cluster: &Cluster, shared: bool) {
 }
 
 /// Covers the changes of ownership of a shared image.
-fn changes_hands(cluster: &Cluster) {
+fn changes_hands(cluster: &TestCluster) {
     let image = || RbdImage { create: Some(SIZE), shared: true, ..cluster.image("hands") };
     let spec = || StoreSpec { kind: StoreKind::Rbd(image()), lba_bytes: 4096, read_only: false };
     let first = opened(image(), false).unwrap();
@@ -147,7 +147,7 @@ fn changes_hands(cluster: &Cluster) {
 }
 
 /// Returns the address of the client that has its lock.
-fn owner_of(cluster: &Cluster, image: &str) -> String {
+fn owner_of(cluster: &TestCluster, image: &str) -> String {
     let end = Instant::now() + LONG;
     loop {
         let locks = cluster.rbd(&["lock", "ls", image]);
@@ -159,7 +159,7 @@ fn owner_of(cluster: &Cluster, image: &str) -> String {
 }
 
 /// Checks that the fence lasts longer than any operation in flight.
-fn is_fenced_for_long(cluster: &Cluster, address: &str) {
+fn is_fenced_for_long(cluster: &TestCluster, address: &str) {
     let fenced = cluster.script(&["exec"], &["--", "ceph", "osd", "blocklist", "ls"]);
     let mut all = fenced.lines().filter_map(|line| line.split_once(' '));
     let end = all.find_map(|(known, end)| (known == address).then_some(end));
@@ -176,7 +176,7 @@ fn becomes(store: &dyn Store, custody: Custody) {
     }
 }
 
-fn identities_last(cluster: &Cluster) {
+fn identities_last(cluster: &TestCluster) {
     let of = |name: &str| opened(cluster.image(name), true).unwrap().identity().unwrap();
     let first = of("1");
     assert_ne!(first, of("2"));
@@ -189,7 +189,7 @@ fn identities_last(cluster: &Cluster) {
     assert_ne!(snapshot.identity().unwrap(), first);
 }
 
-fn has_one_writer(cluster: &Cluster) {
+fn has_one_writer(cluster: &TestCluster) {
     let first = opened(cluster.image("2"), false).unwrap();
     let why = problem(cluster.image("2"));
     assert!(why.contains("has its exclusive lock"), "{why}");
@@ -201,7 +201,7 @@ fn has_one_writer(cluster: &Cluster) {
     second.give_up();
 }
 
-fn another_size_is_seen(cluster: &Cluster) {
+fn another_size_is_seen(cluster: &TestCluster) {
     let store = opened(cluster.image("2"), false).unwrap();
     let (sender, changed) = channel();
     let watcher: Arc<roadtrain_store::SizeWatcher> = Arc::new(move || _ = sender.send(()));
@@ -217,7 +217,7 @@ fn another_size_is_seen(cluster: &Cluster) {
     assert!(why.contains("use `rbd resize`"), "{why}");
 }
 
-fn what_was_made_goes_again(cluster: &Cluster) {
+fn a_created_image_is_removed_after_a_failed_opening(cluster: &TestCluster) {
     let new = RbdImage { create: Some(SIZE), ..cluster.image("new") };
     let store = opened(new, false).unwrap();
     assert!(cluster.rbd(&["ls"]).contains("new"));
@@ -229,7 +229,7 @@ fn what_was_made_goes_again(cluster: &Cluster) {
     }
 }
 
-fn says_what_is_wrong(cluster: &Cluster) {
+fn says_what_is_wrong(cluster: &TestCluster) {
     let is_said = |image: RbdImage, text: &str| {
         let why = problem(image);
         assert!(why.contains(text), "{why}");
@@ -245,7 +245,7 @@ fn says_what_is_wrong(cluster: &Cluster) {
 }
 
 /// Options of ceph.conf do not matter. Options of image or pool cannot be overruled, and are reported.
-fn options_of_image_and_pool(cluster: &Cluster) {
+fn options_of_image_and_pool(cluster: &TestCluster) {
     let conf = cluster.0.join("cached.conf");
     let mut text = std::fs::read_to_string(cluster.0.join("ceph.conf")).unwrap();
     text +=
@@ -274,7 +274,7 @@ fn options_of_image_and_pool(cluster: &Cluster) {
 #[test]
 #[ignore = "tests/ceph runs it"]
 fn owners_without_heartbeat_are_followed() {
-    let cluster = &Cluster::running();
+    let cluster = &TestCluster::running();
     // Ceph takes a client for dead after 30 s by default.
     let watch = ["ceph", "config", "set", "osd", "osd_client_watch_timeout", "5"];
     cluster.script(&["exec"], &[&["--"][..], &watch].concat());

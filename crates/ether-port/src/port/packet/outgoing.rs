@@ -2,7 +2,7 @@
 //!
 //! One `sendmmsg` sends all; the kernel's copy into its own buffers is the only one.
 
-use crate::port::frame::{FRAME_MAX, Sent, Shape};
+use crate::port::frame::{FRAME_MAX, FrameShape, Sent};
 use crc_fast::{CrcAlgorithm, Digest};
 use roadtrain_proto::seal::{Cipher, Seal, TAG_BYTES};
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, flags, set_hcrc};
@@ -26,7 +26,7 @@ const SEALED_OCTETS: usize = 256 << 10;
 
 /// Part of a frame.
 #[derive(Clone, Copy)]
-enum Piece {
+enum FramePiece {
     /// Bytes in `own`, from this offset on.
     Own { at: usize, length: usize },
     /// Payload in the caller's memory.
@@ -35,18 +35,18 @@ enum Piece {
     Sealed { at: usize, length: usize },
 }
 
-impl Piece {
+impl FramePiece {
     fn length(&self) -> usize {
         match *self {
-            Piece::Own { length, .. }
-            | Piece::Payload { length, .. }
-            | Piece::Sealed { length, .. } => length,
+            FramePiece::Own { length, .. }
+            | FramePiece::Payload { length, .. }
+            | FramePiece::Sealed { length, .. } => length,
         }
     }
 }
 
 #[derive(Clone, Copy, Default)]
-struct Frame {
+struct PacketFrame {
     /// Indices of its first piece and of its first own byte.
     piece: usize,
     at: usize,
@@ -55,15 +55,15 @@ struct Frame {
 
 /// Frames that were built and wait to be sent.
 pub struct Outgoing {
-    shape: Shape,
+    shape: FrameShape,
     own: Box<[u8]>,
     used: usize,
     /// Sealed bodies; empty until the first one.
     sealed: Box<[u8]>,
     sealed_used: usize,
-    pieces: Vec<Piece>,
-    frames: Vec<Frame>,
-    open: Frame,
+    pieces: Vec<FramePiece>,
+    frames: Vec<PacketFrame>,
+    open: PacketFrame,
     iov: Vec<libc::iovec>,
     messages: Vec<libc::mmsghdr>,
     oversized: usize,
@@ -74,7 +74,7 @@ pub struct Outgoing {
 unsafe impl Send for Outgoing {}
 
 impl Outgoing {
-    pub(in crate::port) fn new(shape: Shape) -> Outgoing {
+    pub(in crate::port) fn new(shape: FrameShape) -> Outgoing {
         Outgoing {
             shape,
             own: vec![0; OCTETS + shape.header_bytes() + FRAME_MAX].into_boxed_slice(),
@@ -83,7 +83,7 @@ impl Outgoing {
             sealed_used: 0,
             pieces: Vec::with_capacity(PIECES_MAX),
             frames: Vec::with_capacity(FRAMES_MAX),
-            open: Frame::default(),
+            open: PacketFrame::default(),
             iov: Vec::with_capacity(PIECES_MAX),
             messages: Vec::with_capacity(FRAMES_MAX),
             oversized: 0,
@@ -102,7 +102,7 @@ impl Outgoing {
     /// Starts a frame.
     #[inline]
     pub(in crate::port) fn begin(&mut self) {
-        self.open = Frame { piece: self.pieces.len(), at: self.used, octets: 0 };
+        self.open = PacketFrame { piece: self.pieces.len(), at: self.used, octets: 0 };
         self.octets(self.shape.header_bytes() + FRAME_HEADER_BYTES);
     }
 
@@ -114,8 +114,8 @@ impl Outgoing {
         self.open.octets += length;
         let in_frame = self.pieces.len() > self.open.piece;
         match self.pieces.last_mut() {
-            Some(Piece::Own { length: before, .. }) if in_frame => *before += length,
-            _ => self.pieces.push(Piece::Own { at, length }),
+            Some(FramePiece::Own { length: before, .. }) if in_frame => *before += length,
+            _ => self.pieces.push(FramePiece::Own { at, length }),
         }
         &mut self.own[at..at + length]
     }
@@ -127,7 +127,7 @@ impl Outgoing {
     #[inline]
     pub(in crate::port) unsafe fn payload(&mut self, at: *const u8, length: usize) {
         self.open.octets += length;
-        self.pieces.push(Piece::Payload { at, length });
+        self.pieces.push(FramePiece::Payload { at, length });
     }
 
     /// Ends the frame: sets its addresses, BODY, checksums. A frame that is too large is dropped, and counted: its lane
@@ -148,14 +148,14 @@ impl Outgoing {
     }
 
     /// Drops a frame that was not ended.
-    fn forget(&mut self, frame: Frame) {
+    fn forget(&mut self, frame: PacketFrame) {
         self.pieces.truncate(frame.piece);
         self.used = frame.at;
         self.oversized += 1;
     }
 
     #[inline]
-    fn put_heads(&mut self, frame: Frame, destination: MacAddress, header: &FrameHeader) {
+    fn put_heads(&mut self, frame: PacketFrame, destination: MacAddress, header: &FrameHeader) {
         let own = &mut self.own[frame.at..];
         let behind = self.shape.write_header(own, destination);
         own[behind..behind + FRAME_HEADER_BYTES].copy_from_slice(header.as_bytes());
@@ -182,15 +182,15 @@ impl Outgoing {
         self.sealed[self.sealed_used - TAG_BYTES..self.sealed_used].copy_from_slice(&tag);
         self.pieces.truncate(frame.piece);
         self.used = frame.at + head;
-        self.pieces.push(Piece::Own { at: frame.at, length: head });
-        self.pieces.push(Piece::Sealed { at: start, length });
-        let frame = Frame { octets: frame.octets + TAG_BYTES, ..frame };
+        self.pieces.push(FramePiece::Own { at: frame.at, length: head });
+        self.pieces.push(FramePiece::Sealed { at: start, length });
+        let frame = PacketFrame { octets: frame.octets + TAG_BYTES, ..frame };
         self.put_heads(frame, destination, &header);
     }
 
     fn seal_body<C: Cipher>(
         &mut self,
-        frame: Frame,
+        frame: PacketFrame,
         head: usize,
         seal: &mut Seal<C>,
     ) -> Option<[u8; TAG_BYTES]> {
@@ -201,10 +201,10 @@ impl Outgoing {
         let mut skip = head;
         for piece in &self.pieces[frame.piece..] {
             let octets = match *piece {
-                Piece::Own { at, length } => &self.own[at + skip..at + length],
+                FramePiece::Own { at, length } => &self.own[at + skip..at + length],
                 // SAFETY: readable by `payload`'s contract.
-                Piece::Payload { at, length } => unsafe { slice::from_raw_parts(at, length) },
-                Piece::Sealed { .. } => return None, // no frame is sealed twice
+                FramePiece::Payload { at, length } => unsafe { slice::from_raw_parts(at, length) },
+                FramePiece::Sealed { .. } => return None, // no frame is sealed twice
             };
             let (body, rest) = place.split_at_mut(octets.len());
             seal.update(octets, body);
@@ -213,17 +213,17 @@ impl Outgoing {
         seal.finish()
     }
 
-    fn body_crc(&self, frame: Frame, head: usize) -> u32 {
+    fn body_crc(&self, frame: PacketFrame, head: usize) -> u32 {
         let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
         let mut skip = head;
         for piece in &self.pieces[frame.piece..] {
             match *piece {
-                Piece::Own { at, length } => digest.update(&self.own[at + skip..at + length]),
-                Piece::Payload { at, length } => {
+                FramePiece::Own { at, length } => digest.update(&self.own[at + skip..at + length]),
+                FramePiece::Payload { at, length } => {
                     // SAFETY: readable by `payload`'s contract.
                     digest.update(unsafe { slice::from_raw_parts(at, length) });
                 }
-                Piece::Sealed { .. } => {} // it has a tag
+                FramePiece::Sealed { .. } => {} // it has a tag
             }
             skip = 0;
         }
@@ -277,9 +277,9 @@ impl Outgoing {
     fn describe(&mut self) {
         for piece in &self.pieces {
             let base = match *piece {
-                Piece::Own { at, .. } => self.own[at..].as_mut_ptr().cast(),
-                Piece::Payload { at, .. } => at.cast_mut().cast(),
-                Piece::Sealed { at, .. } => self.sealed[at..].as_mut_ptr().cast(),
+                FramePiece::Own { at, .. } => self.own[at..].as_mut_ptr().cast(),
+                FramePiece::Payload { at, .. } => at.cast_mut().cast(),
+                FramePiece::Sealed { at, .. } => self.sealed[at..].as_mut_ptr().cast(),
             };
             self.iov.push(libc::iovec { iov_base: base, iov_len: piece.length() });
         }
@@ -312,13 +312,15 @@ impl Outgoing {
             };
             if taken < 0 {
                 match after(&io::Error::last_os_error()) {
-                    After::Again => {}
+                    SendErrorAction::Again => {}
                     // The first error may be the one that the socket kept since the interface was down.
-                    After::Down if !was_down => was_down = true,
-                    After::Down => return Ok(()),
-                    After::Skip => next += 1,
-                    After::Stop => return Ok(()),
-                    After::Fail(error) => return Err(io::Error::from_raw_os_error(error)),
+                    SendErrorAction::Down if !was_down => was_down = true,
+                    SendErrorAction::Down => return Ok(()),
+                    SendErrorAction::Skip => next += 1,
+                    SendErrorAction::Stop => return Ok(()),
+                    SendErrorAction::Fail(error) => {
+                        return Err(io::Error::from_raw_os_error(error));
+                    }
                 }
                 continue;
             }
@@ -333,7 +335,7 @@ impl Outgoing {
 
 /// Reaction to an error of the first frame.
 #[derive(Debug, PartialEq, Eq)]
-enum After {
+enum SendErrorAction {
     /// Retries the frame.
     Again,
     /// Skips the frame.
@@ -346,14 +348,14 @@ enum After {
     Fail(c_int),
 }
 
-fn after(error: &io::Error) -> After {
+fn after(error: &io::Error) -> SendErrorAction {
     match error.raw_os_error().unwrap_or(0) {
-        libc::EINTR => After::Again,
+        libc::EINTR => SendErrorAction::Again,
         // The interface's queue is full; the MTU has become smaller.
-        libc::ENOBUFS | libc::EMSGSIZE => After::Skip,
-        libc::ENETDOWN => After::Down,
+        libc::ENOBUFS | libc::EMSGSIZE => SendErrorAction::Skip,
+        libc::ENETDOWN => SendErrorAction::Down,
         // The socket's buffer is full; no memory; the interface is down or gone (it may come back).
-        libc::EAGAIN | libc::ENOMEM | libc::ENXIO | libc::ENODEV => After::Stop,
-        error => After::Fail(error),
+        libc::EAGAIN | libc::ENOMEM | libc::ENXIO | libc::ENODEV => SendErrorAction::Stop,
+        error => SendErrorAction::Fail(error),
     }
 }

@@ -1,7 +1,7 @@
 //! The receive ring of a packet socket: memory that the kernel copies frames to and this process reads.
 //!
 //! TPACKET_V2, one frame a slot. Version 3 packs frames into blocks and delivers a block when it is full or its timer
-//! (1 ms at the least) runs out: too late for a round trip of 30 us, and a block per frame is version 2.
+//! runs out. The timer is 1 ms at least: too late for a round trip of 30 us. A block per frame would be version 2.
 
 use crate::port::sys::{self, Mapping};
 use libc::{TP_STATUS_KERNEL, TP_STATUS_USER, TPACKET2_HDRLEN, tpacket_req, tpacket2_hdr};
@@ -30,23 +30,23 @@ const PREFETCH_LINES: usize = 2;
 
 /// Division of a ring's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Layout {
+struct RingLayout {
     slot: usize,
     slots_per_block: usize,
     block: usize,
     blocks: usize,
 }
 
-impl Layout {
+impl RingLayout {
     /// Makes a layout for frames of up to `frame` bytes, including Ethernet's header, in about `bytes` bytes, or in the
     /// default size.
-    fn new(frame: usize, bytes: Option<usize>) -> Layout {
+    fn new(frame: usize, bytes: Option<usize>) -> RingLayout {
         let slot = (TPACKET2_HDRLEN + GAP_BYTES + frame).next_multiple_of(LINE_BYTES);
         let block = if slot > BLOCK_BYTES / 4 { LARGE_BLOCK_BYTES } else { BLOCK_BYTES };
         let slots_per_block = block / slot;
         let bytes = bytes.unwrap_or(RING_BYTES.max(RING_SLOTS * slot));
         let slots = (bytes / slot).clamp(SLOTS_MIN, SLOTS_MAX);
-        Layout { slot, slots_per_block, block, blocks: slots.div_ceil(slots_per_block) }
+        RingLayout { slot, slots_per_block, block, blocks: slots.div_ceil(slots_per_block) }
     }
 
     fn slots(&self) -> usize {
@@ -60,14 +60,14 @@ impl Layout {
 
 pub(super) struct PacketRing {
     memory: Mapping,
-    layout: Layout,
+    layout: RingLayout,
     next: usize,
 }
 
 impl PacketRing {
     /// Makes the ring of a socket that is not bound yet.
     pub(super) fn new(fd: &OwnedFd, frame: usize, bytes: Option<usize>) -> io::Result<PacketRing> {
-        let layout = Layout::new(frame, bytes);
+        let layout = RingLayout::new(frame, bytes);
         let version: c_int = libc::tpacket_versions::TPACKET_V2 as c_int;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
         let request = tpacket_req {
@@ -131,10 +131,10 @@ mod tests {
     #[test]
     fn slots_hold_a_frame_and_do_not_overlap() {
         for frame in [590, 1514, 9014, 65549] {
-            let layout = Layout::new(frame, None);
+            let layout = RingLayout::new(frame, None);
             assert!(layout.slot >= TPACKET2_HDRLEN + GAP_BYTES + frame);
             assert!(layout.slots() >= RING_SLOTS, "{layout:?}");
-            assert!(Layout::new(frame, Some(0)).slots() >= SLOTS_MIN);
+            assert!(RingLayout::new(frame, Some(0)).slots() >= SLOTS_MIN);
             assert_eq!(layout.block % 4096, 0);
             for slot in 1..layout.slots() {
                 assert!(layout.offset(slot) >= layout.offset(slot - 1) + layout.slot);

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Selection of the frames for a port.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct FrameSelection {
     pub(super) mac: MacAddress,
     pub(super) ethertype: u16,
     pub(super) socket_number: u16,
@@ -16,20 +16,24 @@ pub(super) struct Wanted {
 
 /// An attached program. It is detached when this is dropped or the process ends for any reason.
 #[derive(Debug)]
-pub(super) struct Attached {
+pub(super) struct AttachedProgram {
     sockets: OwnedFd,
     _link: OwnedFd,
 }
 
-impl Attached {
+impl AttachedProgram {
     /// Attaches it to the interface; `queues` of it may get a socket.
-    pub(super) fn new(index: i32, queues: u32, wanted: &Wanted) -> io::Result<Attached> {
+    pub(super) fn new(
+        index: i32,
+        queues: u32,
+        wanted: &FrameSelection,
+    ) -> io::Result<AttachedProgram> {
         let sockets = bpf::socket_map(queues)?;
         let program = bpf::load(&instructions(wanted, sockets.as_raw_fd()))?;
         // In the driver if possible, else before the network stack.
         let link = bpf::attach(&program, index, bpf::IN_DRIVER)
             .or_else(|_| bpf::attach(&program, index, bpf::BEFORE_STACK))?;
-        Ok(Attached { sockets, _link: link })
+        Ok(AttachedProgram { sockets, _link: link })
     }
 
     /// Passes frames of the queue to the socket.
@@ -76,9 +80,9 @@ fn set(to: u8, number: i32) -> u64 {
     instruction(0xb7, to, 0, 0, number)
 }
 
-/// Generates the program: frames for the port's address with its EtherType and SOCKET go to the socket of their queue,
-/// all others on to the network stack; so do ours if a queue has no socket.
-fn instructions(wanted: &Wanted, sockets: i32) -> Vec<u64> {
+/// Generates the program. Frames for the port's address with its EtherType and SOCKET go to the socket of their queue,
+/// all others on to the network stack. So do ours if a queue has no socket.
+fn instructions(wanted: &FrameSelection, sockets: i32) -> Vec<u64> {
     let mac = wanted.mac.0;
     let [m0, m1, m2, m3, m4, m5] = mac;
     // In the processor's byte order: bytes in sequence.

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// One ring, seen from our side of it.
-pub(super) struct Ring<T> {
+pub(super) struct XdpRing<T> {
     memory: Mapping,
     offsets: libc::xdp_ring_offset,
     mask: u32,
@@ -16,14 +16,14 @@ pub(super) struct Ring<T> {
     entry: std::marker::PhantomData<T>,
 }
 
-impl<T: Copy> Ring<T> {
+impl<T: Copy> XdpRing<T> {
     /// Maps the ring at `page` of the socket, of `entries` (a power of two).
     pub(super) fn map(
         fd: &OwnedFd,
         offsets: libc::xdp_ring_offset,
         entries: usize,
         page: u64,
-    ) -> io::Result<Ring<T>> {
+    ) -> io::Result<XdpRing<T>> {
         debug_assert!(entries.is_power_of_two());
         let length = offsets.desc as usize + entries * mem::size_of::<T>();
         let memory = Mapping::of(fd, length, page as i64)?;
@@ -31,7 +31,7 @@ impl<T: Copy> Ring<T> {
         if words.iter().any(|&at| at % 4 != 0 || at as usize + 4 > length) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        Ok(Ring {
+        Ok(XdpRing {
             memory,
             offsets,
             mask: entries as u32 - 1,

@@ -28,7 +28,7 @@ const FRAMES_MAX: usize = 4096;
 
 /// Division of a UMEM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct UmemLayout {
     /// Bytes of a chunk, including the headroom before its data.
     pub(super) chunk: usize,
     /// Bytes from chunk to chunk.
@@ -43,16 +43,16 @@ pub(super) struct Layout {
     pub(super) frame: usize,
 }
 
-impl Layout {
+impl UmemLayout {
     /// Makes a layout for frames of up to `frame` bytes, with about `bytes` bytes for each direction. Chunks overlap if
     /// the kernel copies; an interface that writes to them itself needs them apart.
-    pub(super) fn new(frame: usize, bytes: usize, overlap: bool) -> Layout {
+    pub(super) fn new(frame: usize, bytes: usize, overlap: bool) -> UmemLayout {
         let small = frame + HEADROOM_BYTES <= PAGE_BYTES / 2;
         let chunk = if small { PAGE_BYTES / 2 } else { PAGE_BYTES };
         let stride = if overlap { chunk - HEADROOM_BYTES } else { chunk };
         let slot = frame.next_multiple_of(PAGE_BYTES);
         let slots = (bytes / slot).clamp(SLOTS_MIN, SLOTS_MAX);
-        let mut layout = Layout { chunk, stride, chunks: 0, slot, slots, frame };
+        let mut layout = UmemLayout { chunk, stride, chunks: 0, slot, slots, frame };
         let per_frame = layout.chunks_of_frame();
         let chunks = (bytes / stride).clamp(FRAMES_MIN * per_frame, FRAMES_MAX * per_frame);
         layout.chunks = chunks.next_multiple_of(CHUNKS_STEP);
@@ -99,16 +99,16 @@ impl Layout {
 }
 
 /// Part of a received frame: offset of its first byte, and length.
-pub(super) type Piece = (usize, usize);
+pub(super) type UmemPiece = (usize, usize);
 
 #[derive(Debug)]
 pub(super) struct Umem {
     memory: Mapping,
-    pub(super) layout: Layout,
+    pub(super) layout: UmemLayout,
 }
 
 impl Umem {
-    pub(super) fn new(layout: Layout) -> io::Result<Umem> {
+    pub(super) fn new(layout: UmemLayout) -> io::Result<Umem> {
         let length = layout.send_bytes() + layout.receive_bytes();
         let mirrored = layout.send_bytes()..layout.send_bytes() + layout.mirror_bytes();
         Ok(Umem { memory: Mapping::mirrored(length, mirrored)?, layout })
@@ -133,7 +133,7 @@ impl Umem {
     /// # Safety
     /// The kernel has filled the pieces' chunks and has not got them back.
     #[inline]
-    pub(super) unsafe fn joined(&self, pieces: &[Piece]) -> Option<&[u8]> {
+    pub(super) unsafe fn joined(&self, pieces: &[UmemPiece]) -> Option<&[u8]> {
         let &(start, first) = pieces.first()?;
         let mut end = start + first;
         for &(at, length) in &pieces[1..] {
@@ -150,7 +150,7 @@ impl Umem {
     ///
     /// # Safety
     /// As for [`joined`](Self::joined).
-    pub(super) unsafe fn join(&self, pieces: &[Piece], place: &mut Vec<u8>) {
+    pub(super) unsafe fn join(&self, pieces: &[UmemPiece], place: &mut Vec<u8>) {
         place.clear();
         for &(at, length) in pieces {
             if at.saturating_add(length) <= self.memory.length() {
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn chunks_touch_and_come_round() {
         for frame in FRAMES {
-            let layout = Layout::new(frame, 4 << 20, true);
+            let layout = UmemLayout::new(frame, 4 << 20, true);
             assert!(layout.overlaps());
             assert_eq!(layout.stride + HEADROOM_BYTES, layout.chunk);
             assert_eq!(layout.receive_bytes() % PAGE_BYTES, 0, "the mirror begins at a page");
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn chunks_of_an_interface_lie_apart() {
         for frame in FRAMES {
-            let layout = Layout::new(frame, 4 << 20, false);
+            let layout = UmemLayout::new(frame, 4 << 20, false);
             assert_eq!(layout.stride, layout.chunk);
             assert_eq!(layout.chunk_at(1) as usize % layout.chunk, 0);
             assert_eq!(layout.registered_bytes() % PAGE_BYTES, 0);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     /// Writes bytes at the place of each piece, as the kernel would.
-    fn fill(umem: &Umem, pieces: &[Piece]) -> Vec<u8> {
+    fn fill(umem: &Umem, pieces: &[UmemPiece]) -> Vec<u8> {
         let mut all = Vec::new();
         for &(at, length) in pieces {
             for n in 0..length {
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_frame_that_wraps_is_one_piece() {
-        let umem = Umem::new(Layout::new(9014, 0, true)).unwrap();
+        let umem = Umem::new(UmemLayout::new(9014, 0, true)).unwrap();
         let data = |chunk: usize| umem.layout.chunk_at(chunk) as usize + HEADROOM_BYTES;
         let (stride, last) = (umem.layout.stride, umem.layout.chunks - 1);
         let pieces = [(data(last - 1), stride), (data(last), stride), (data(0), 100)];
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn scattered_pieces_are_put_together() {
-        let umem = Umem::new(Layout::new(9014, 0, false)).unwrap();
+        let umem = Umem::new(UmemLayout::new(9014, 0, false)).unwrap();
         let pieces = [(40960, 3840), (8192, 3840), (70000, 7)];
         let octets = fill(&umem, &pieces);
         let mut place = vec![9];

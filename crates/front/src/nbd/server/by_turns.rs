@@ -1,6 +1,6 @@
 //! Tests of servers that run turn by turn, with slow clients.
 
-use super::harness::{Mock, Options};
+use super::harness::{Mock, MockOptions};
 use crate::disk::test_info;
 use crate::nbd::{BUFFER_BYTES_MIN, NbdAddress, NbdServer};
 use roadtrain_host_engine::{Front, LaneId, Op, Turn};
@@ -32,7 +32,7 @@ impl Scene {
         let address = NbdAddress::Unix(directory.path().join("nbd.sock"));
         let server = NbdServer::bind(&address, info.clone().into(), LaneId(0)).unwrap();
         let server = adapt(server.with_buffer_bytes_max(BUFFER_BYTES_MIN));
-        let mock = Mock::new(Options { info, room: 64, ..Options::default() }, 1);
+        let mock = Mock::new(MockOptions { info, room: 64, ..MockOptions::default() }, 1);
         Scene { server, mock, directory }
     }
 
@@ -71,7 +71,7 @@ impl Scene {
     }
 
     /// True if the server wants another turn without an event.
-    fn goes_on(&self) -> bool {
+    fn wants_turn(&self) -> bool {
         self.server.deadline().is_some_and(|at| at <= self.mock.now())
     }
 }
@@ -92,15 +92,15 @@ fn buffers_of_a_client_that_leaves_go_to_those_that_wait() {
         scene.turn_until(begun);
         scene.turn_until(|scene| command == Command::WRITE || scene.server.jobs.is_idle());
         other.write_all(&header(Command::WRITE, 0, LARGEST)).unwrap();
-        scene.turn_until(|scene| !scene.server.starved.is_empty());
+        scene.turn_until(|scene| !scene.server.waiting_for_buffers.is_empty());
         scene.turn();
-        assert!(!scene.goes_on(), "nothing has come back");
+        assert!(!scene.wants_turn(), "nothing has come back");
         drop(holder);
         scene.turn_until(|scene| scene.server.connections.len() == 1);
-        assert!(!scene.server.starved.is_empty(), "{command}: the case that is meant");
-        assert!(scene.goes_on(), "{command}: buffers are free, and somebody waits for them");
+        assert!(!scene.server.waiting_for_buffers.is_empty(), "{command}: the case that is meant");
+        assert!(scene.wants_turn(), "{command}: buffers are free, and a client waits for them");
         scene.turn();
-        assert!(scene.server.starved.is_empty());
+        assert!(scene.server.waiting_for_buffers.is_empty());
     }
 }
 
@@ -112,14 +112,14 @@ fn stuck(command: Command, patience: Duration) -> (Scene, UnixStream, UnixStream
     scene.turn_until(|scene| !scene.server.jobs.is_clean());
     scene.turn_until(|scene| command == Command::WRITE || scene.server.jobs.is_idle());
     (0..10_000).for_each(|_| scene.turn());
-    assert_eq!(scene.server.connections.len(), 2, "nobody needs the buffers");
+    assert_eq!(scene.server.connections.len(), 2, "no client needs the buffers");
     other.write_all(&header(Command::READ, 0, LARGEST)).unwrap();
-    scene.turn_until(|scene| !scene.server.starved.is_empty());
+    scene.turn_until(|scene| !scene.server.waiting_for_buffers.is_empty());
     (scene, holder, other)
 }
 
 #[test]
-fn who_holds_buffers_and_does_nothing_is_given_up_when_others_need_them() {
+fn a_client_that_holds_buffers_without_progress_is_abandoned_when_others_need_them() {
     let patience = Duration::from_millis(100);
     for command in [Command::WRITE, Command::READ] {
         let (mut scene, _holder, _other) = stuck(command, patience);
@@ -128,12 +128,15 @@ fn who_holds_buffers_and_does_nothing_is_given_up_when_others_need_them() {
         scene.turn_until(|scene| scene.mock.now() >= due);
         assert_eq!(scene.server.connections.len(), 1, "{command}");
         scene.turn();
-        assert!(scene.server.starved.is_empty(), "{command}: the buffers are another's");
+        assert!(
+            scene.server.waiting_for_buffers.is_empty(),
+            "{command}: the buffers are another's"
+        );
     }
 }
 
 #[test]
-fn who_is_slow_or_waits_for_the_target_is_not_given_up() {
+fn a_client_that_is_slow_or_waits_for_the_target_is_not_abandoned() {
     let patience = Duration::from_millis(100);
     for command in [Command::WRITE, Command::READ] {
         let (mut scene, mut holder, _other) = stuck(command, patience);
@@ -154,7 +157,7 @@ fn who_is_slow_or_waits_for_the_target_is_not_given_up() {
         client.write_all(&header(Command::READ, 0, LARGEST)).unwrap();
     }
     (0..10_000).for_each(|_| scene.turn());
-    assert!(!scene.server.starved.is_empty());
+    assert!(!scene.server.waiting_for_buffers.is_empty());
     assert_eq!(scene.server.connections.len(), 2);
 }
 
@@ -175,35 +178,38 @@ fn hang_up(client: UnixStream) {
 
 /// Covers a write in a lane when its client leaves, and one of the next client, on the same server or another.
 #[test]
-fn a_write_of_a_client_that_is_gone_does_not_come_behind_a_new_one() {
-    for (is_elsewhere, is_reset) in [(false, false), (false, true), (true, false), (true, true)] {
+fn a_write_of_a_client_that_is_gone_does_not_follow_one_of_a_new_client() {
+    for (is_other_server, is_reset) in [(false, false), (false, true), (true, false), (true, true)]
+    {
         let mut scene = Scene::new(|server| server);
         let (mut old, mut witness) = (scene.client(), scene.client());
         if is_reset {
             // A reply that is not received makes the system reset the connection.
             old.write_all(&header(Command::READ, 0, 512)).unwrap();
-            scene.turn_until(|scene| scene.mock.asked.len() == 1 && scene.server.jobs.is_idle());
+            scene
+                .turn_until(|scene| scene.mock.submitted.len() == 1 && scene.server.jobs.is_idle());
         }
         scene.mock.silent = true;
         old.write_all(&write(1)).unwrap();
         scene.turn_until(|scene| scene.mock.in_flight.len() == 1);
-        let mut elsewhere = is_elsewhere.then(|| scene.neighbour());
+        let mut other_server = is_other_server.then(|| scene.neighbour());
         hang_up(old);
-        let mut new = elsewhere.as_mut().unwrap_or(&mut scene).client();
+        let mut new = other_server.as_mut().unwrap_or(&mut scene).client();
         new.write_all(&write(2)).unwrap();
         witness.write_all(&header(Command::READ, 4096, 512)).unwrap();
         for _ in 0..100 {
             scene.turn();
-            elsewhere.iter_mut().for_each(Scene::turn);
+            other_server.iter_mut().for_each(Scene::turn);
         }
-        let asked = |scene: &Scene| scene.mock.asked.iter().filter(|a| a.0 == Op::Write).count();
-        assert_eq!(asked(&scene), 1, "the new one waits");
-        assert_eq!(elsewhere.as_ref().map_or(0, asked), 0, "the new one waits elsewhere");
+        let submitted =
+            |scene: &Scene| scene.mock.submitted.iter().filter(|a| a.0 == Op::Write).count();
+        assert_eq!(submitted(&scene), 1, "the new one waits");
+        assert_eq!(other_server.as_ref().map_or(0, submitted), 0, "the new one waits elsewhere");
         assert_eq!(scene.mock.in_flight.len(), 2, "who was there does not wait");
         scene.mock.silent = false;
         for _ in 0..1000 {
             scene.turn();
-            elsewhere.iter_mut().for_each(Scene::turn);
+            other_server.iter_mut().for_each(Scene::turn);
         }
         take_answer(&mut new);
         assert_eq!(scene.mock.disk.lock().unwrap()[..512], [2; 512]);
@@ -212,7 +218,7 @@ fn a_write_of_a_client_that_is_gone_does_not_come_behind_a_new_one() {
 
 /// The lane is full, so the client's data was not read to its end when it left: the rest never starts later.
 #[test]
-fn what_a_client_that_is_gone_has_sent_does_not_begin_behind_a_new_one() {
+fn unread_requests_of_a_client_that_is_gone_do_not_start_after_a_new_client() {
     let mut scene = Scene::new(|server| server);
     let mut old = scene.client();
     scene.mock.silent = true;
@@ -230,9 +236,9 @@ fn what_a_client_that_is_gone_has_sent_does_not_begin_behind_a_new_one() {
     (0..10).for_each(|_| scene.turn());
     take_answer(&mut new);
     assert_eq!(scene.mock.disk.lock().unwrap()[..512], [2; 512]);
-    let last = scene.mock.asked.len();
+    let last = scene.mock.submitted.len();
     (0..100).for_each(|_| scene.turn());
-    assert_eq!(scene.mock.asked.len(), last);
+    assert_eq!(scene.mock.submitted.len(), last);
 }
 
 /// Half closed, with more requests than it takes replies of: no other client waits for such a client.
@@ -254,7 +260,7 @@ fn a_client_that_hangs_up_and_takes_no_answers_is_not_waited_for() {
 
 /// An idle server, for comparison.
 #[test]
-fn an_idle_server_asks_for_no_turn() {
+fn an_idle_server_wants_no_turn() {
     let mut scene = Scene::new(|server| server);
     let _client = scene.client();
     scene.turn();

@@ -1,7 +1,7 @@
 //! A server on a memory disk, driven without a reactor, and a client for it.
 
 use super::*;
-pub(crate) use crate::disk::harness::{Asked, Mock, Options, patterned};
+pub(crate) use crate::disk::harness::{Mock, MockOptions, SubmittedRequest, patterned};
 use crate::nbd::{Export, ExportInfo};
 use roadtrain_wire::nbd::{
     self, Chunk, ChunkCode, Command, Errno, Greeting, OptionCode, OptionHeader, OptionReplyCode,
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 /// Running servers.
-pub(crate) struct Harness {
+pub(crate) struct NbdHarness {
     pub(crate) address: NbdAddress,
     pub(crate) export: Arc<Export>,
     pub(crate) disk: Arc<Mutex<Vec<u8>>>,
@@ -24,12 +24,12 @@ pub(crate) struct Harness {
     _directory: tempfile::TempDir,
 }
 
-impl Harness {
-    pub(crate) fn start(options: Options) -> Self {
-        Harness::start_with(options, |server| server)
+impl NbdHarness {
+    pub(crate) fn start(options: MockOptions) -> Self {
+        NbdHarness::start_with(options, |server| server)
     }
 
-    pub(crate) fn start_with(options: Options, adapt: fn(NbdServer) -> NbdServer) -> Self {
+    pub(crate) fn start_with(options: MockOptions, adapt: fn(NbdServer) -> NbdServer) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let address = NbdAddress::Unix(directory.path().join("nbd.sock"));
         let info = ExportInfo { disk: options.info.clone(), ..crate::nbd::export::test_info() };
@@ -47,55 +47,55 @@ impl Harness {
             std::thread::spawn(move || mock.run(server))
         });
         let threads = threads.collect();
-        Harness { address, export, disk, stopping, threads, _directory: directory }
+        NbdHarness { address, export, disk, stopping, threads, _directory: directory }
     }
 
-    pub(crate) fn connect(&self) -> Client {
+    pub(crate) fn connect(&self) -> NbdTestClient {
         let NbdAddress::Unix(path) = &self.address else { panic!("not a Unix socket") };
-        Client::knock(path)
+        NbdTestClient::open_socket(path)
     }
 
     /// Connects a client and brings it to transmission.
-    pub(crate) fn client(&self, structured: bool) -> Client {
+    pub(crate) fn client(&self, structured: bool) -> NbdTestClient {
         let mut client = self.connect();
         client.handshake(structured);
         client
     }
 
     /// Stops the servers, and checks that nothing is left; returns the requests at their lanes.
-    pub(crate) fn stop(self) -> Vec<Asked> {
+    pub(crate) fn stop(self) -> Vec<SubmittedRequest> {
         self.stopping.store(true, Ordering::Relaxed);
-        let mut asked = Vec::new();
+        let mut submitted = Vec::new();
         for thread in self.threads {
             let (mock, server) = thread.join().unwrap();
             assert!(mock.in_flight.is_empty() && mock.watches.is_empty());
             assert!(server.jobs.is_clean(), "{:?}", server.jobs);
-            asked.extend(mock.asked);
+            submitted.extend(mock.submitted);
         }
-        asked
+        submitted
     }
 }
 
-pub(crate) struct Client {
+pub(crate) struct NbdTestClient {
     pub(crate) stream: UnixStream,
     structured: bool,
     bytes: u64,
 }
 
 /// A reply: the request's cookie, the error, the data of a Read.
-pub(crate) type Answer = (u64, Errno, Vec<u8>);
+pub(crate) type NbdReply = (u64, Errno, Vec<u8>);
 
-impl Client {
+impl NbdTestClient {
     /// Connects a client that has not sent anything yet.
-    pub(crate) fn knock(path: &Path) -> Self {
+    pub(crate) fn open_socket(path: &Path) -> Self {
         let stream = UnixStream::connect(path).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Client { stream, structured: false, bytes: 0 }
+        NbdTestClient { stream, structured: false, bytes: 0 }
     }
 
     /// Connects a client and brings it to transmission.
     pub(crate) fn connect(path: &Path, structured: bool) -> Self {
-        let mut client = Client::knock(path);
+        let mut client = NbdTestClient::open_socket(path);
         client.handshake(structured);
         client
     }
@@ -149,10 +149,10 @@ impl Client {
     }
 
     /// Receives the next reply to one of `requests`.
-    pub(crate) fn answer(&mut self, requests: &[nbd::Request]) -> Answer {
+    pub(crate) fn answer(&mut self, requests: &[nbd::Request]) -> NbdReply {
         let head = self.take(SimpleReply::OCTETS);
         let length = |cookie| {
-            let request = requests.iter().find(|r| r.cookie == cookie).expect("asked");
+            let request = requests.iter().find(|r| r.cookie == cookie).expect("a known cookie");
             if request.command == Command::READ { request.length as usize } else { 0 }
         };
         if let Ok(SimpleReply { errno, cookie }) = SimpleReply::parse(&head) {
@@ -174,7 +174,7 @@ impl Client {
     }
 
     /// Sends one request; returns its reply.
-    pub(crate) fn ask(
+    pub(crate) fn call(
         &mut self,
         command: Command,
         flags: u16,
@@ -190,17 +190,17 @@ impl Client {
     }
 
     pub(crate) fn read(&mut self, offset: u64, length: u32) -> Vec<u8> {
-        let (errno, data) = self.ask(Command::READ, 0, offset, &[], length);
+        let (errno, data) = self.call(Command::READ, 0, offset, &[], length);
         assert_eq!(errno, Errno::OK);
         data
     }
 
     pub(crate) fn write(&mut self, flags: u16, offset: u64, data: &[u8]) -> Errno {
-        self.ask(Command::WRITE, flags, offset, data, data.len() as u32).0
+        self.call(Command::WRITE, flags, offset, data, data.len() as u32).0
     }
 
     /// Connects a client with block status and brings it to transmission.
-    pub(crate) fn with_block_status(harness: &Harness) -> Self {
+    pub(crate) fn with_block_status(harness: &NbdHarness) -> Self {
         let mut client = harness.connect();
         client.greet(true);
         let name = nbd::BASE_ALLOCATION.as_bytes();

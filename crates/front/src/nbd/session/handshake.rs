@@ -1,8 +1,8 @@
 //! The handshake: client flags and options.
 
 use super::{
-    Close, Event, OPTION_BYTES_MAX, OPTION_SKIP_BYTES_MAX, PeerMisbehaved, ReplyQueue, Session,
-    Stage, Tls, unparsed,
+    Close, Event, NbdStage, OPTION_BYTES_MAX, OPTION_SKIP_BYTES_MAX, PeerMisbehaved, ReplyQueue,
+    Session, Tls, unparsed,
 };
 use roadtrain_wire::nbd::{
     BASE_ALLOCATION, CLIENT_FLAGS_OCTETS, EXPORT_NAME_ZEROES, ExportNameReply, InfoBlockSize,
@@ -27,7 +27,7 @@ impl Session {
             return (CLIENT_FLAGS_OCTETS, Event::Close(Close::PeerMisbehaved(misbehaved)));
         }
         self.no_zeroes = flags & u32::from(handshake_flag::NO_ZEROES) != 0;
-        self.stage = Stage::AwaitOption;
+        self.stage = NbdStage::AwaitOption;
         (CLIENT_FLAGS_OCTETS, Event::Handled)
     }
 
@@ -90,7 +90,7 @@ impl Session {
             }
             OptionCode::GO => {
                 if self.info(option, data, out) {
-                    self.stage = Stage::AwaitRequest;
+                    self.stage = NbdStage::AwaitRequest;
                 }
             }
             OptionCode::STRUCTURED_REPLY => self.structured_reply(data, out),
@@ -112,7 +112,7 @@ impl Session {
             }
             Tls::Required => {
                 ack(option, out);
-                self.stage = Stage::AwaitTls;
+                self.stage = NbdStage::AwaitTls;
                 return Event::StartTls;
             }
         };
@@ -134,7 +134,7 @@ impl Session {
         if !self.no_zeroes {
             out.push(&[0; EXPORT_NAME_ZEROES]);
         }
-        self.stage = Stage::AwaitRequest;
+        self.stage = NbdStage::AwaitRequest;
         Event::Handled
     }
 

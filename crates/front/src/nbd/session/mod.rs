@@ -80,15 +80,15 @@ impl fmt::Display for Close {
             Close::Disconnect => f.write_str("disconnected by the client"),
             Close::Removed => f.write_str("the namespace is gone"),
             Close::Overdue => {
-                f.write_str("no end of the handshake in time, or others need its room")
+                f.write_str("the handshake did not end in time, or another client needed its place")
             }
             Close::Stuck(time) => {
                 let seconds = time.as_secs();
                 write!(f, "sent and took nothing for {seconds} s, and others wait for its buffers")
             }
             Close::Stopping => f.write_str("the server stops"),
-            Close::NotSecured => f.write_str("the client asked for the export without TLS"),
-            Close::TlsFailed => f.write_str("no TLS"),
+            Close::NotSecured => f.write_str("the client requested the export without TLS"),
+            Close::TlsFailed => f.write_str("the TLS handshake failed"),
             Close::PeerMisbehaved(ClientFlags(flags)) => {
                 write!(f, "client set unknown flags {flags:#x}")
             }
@@ -97,14 +97,14 @@ impl fmt::Display for Close {
                 write!(f, "client sent an option of {length} octets")
             }
             Close::PeerMisbehaved(BeforeTls(length)) => {
-                write!(f, "client sent {length} octets in the clear after it asked for TLS")
+                write!(f, "client sent {length} octets in the clear after STARTTLS")
             }
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum NbdStage {
     AwaitClientFlags,
     AwaitOption,
     /// The client got the reply to STARTTLS.
@@ -128,7 +128,7 @@ enum Tls {
 #[derive(Debug)]
 pub struct Session {
     export: Arc<Export>,
-    stage: Stage,
+    stage: NbdStage,
     tls: Tls,
     no_zeroes: bool,
     structured: bool,
@@ -147,7 +147,7 @@ impl Session {
         out.push(Greeting::new(flags).as_octets());
         Session {
             export,
-            stage: Stage::AwaitClientFlags,
+            stage: NbdStage::AwaitClientFlags,
             tls: if requires_tls { Tls::Required } else { Tls::Off },
             no_zeroes: false,
             structured: false,
@@ -168,33 +168,33 @@ impl Session {
             return (skipped as usize, event);
         }
         let (used, event) = match self.stage {
-            Stage::AwaitClientFlags => self.handle_client_flags(input),
-            Stage::AwaitOption => self.handle_option(input, out),
-            Stage::AwaitRequest => self.handle_request(input, out),
+            NbdStage::AwaitClientFlags => self.handle_client_flags(input),
+            NbdStage::AwaitOption => self.handle_option(input, out),
+            NbdStage::AwaitRequest => self.handle_request(input, out),
             // These bytes did not come over TLS.
-            Stage::AwaitTls => {
+            NbdStage::AwaitTls => {
                 let misbehaved = PeerMisbehaved::BeforeTls(input.len());
                 (input.len(), Event::Close(Close::PeerMisbehaved(misbehaved)))
             }
-            Stage::Ended => (input.len(), Event::More),
+            NbdStage::Ended => (input.len(), Event::More),
         };
         if matches!(event, Event::Close(_)) {
-            self.stage = Stage::Ended;
+            self.stage = NbdStage::Ended;
         }
         (used, event)
     }
 
     /// Continues after the TLS handshake. All earlier state is dropped except the client's flags.
     pub fn secured(&mut self) {
-        if self.stage == Stage::AwaitTls {
-            (self.stage, self.tls) = (Stage::AwaitOption, Tls::Secured);
+        if self.stage == NbdStage::AwaitTls {
+            (self.stage, self.tls) = (NbdStage::AwaitOption, Tls::Secured);
             (self.structured, self.allocation) = (false, false);
         }
     }
 
     /// True if the handshake is over.
     pub fn in_transmission(&self) -> bool {
-        self.stage == Stage::AwaitRequest
+        self.stage == NbdStage::AwaitRequest
     }
 }
 

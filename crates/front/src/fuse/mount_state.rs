@@ -1,39 +1,39 @@
 //! State that the reactors of a mount share.
 
-use super::device::Device;
+use super::device::FuseDevice;
 use super::tree::Tree;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A mount, from before it is made.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct MountState {
     pub(super) tree: Tree,
-    mounted: OnceLock<Mounted>,
+    mounted: OnceLock<MountedDevice>,
     /// True once the kernel has refused io_uring after all.
     refused: AtomicBool,
 }
 
 /// Device and features of a mount that exists.
 #[derive(Debug)]
-pub(super) struct Mounted {
-    pub(super) device: Device,
+pub(super) struct MountedDevice {
+    pub(super) device: FuseDevice,
     /// True if requests come over io_uring.
     pub(super) uring: bool,
 }
 
-impl Session {
+impl MountState {
     pub(super) fn new(tree: Tree) -> Self {
-        Session { tree, mounted: OnceLock::new(), refused: AtomicBool::new(false) }
+        MountState { tree, mounted: OnceLock::new(), refused: AtomicBool::new(false) }
     }
 
     /// Publishes the mount: the reactors may start.
-    pub(super) fn begin(&self, mounted: Mounted) {
+    pub(super) fn begin(&self, mounted: MountedDevice) {
         let again = self.mounted.set(mounted);
         debug_assert!(again.is_ok(), "mounted twice");
     }
 
-    pub(super) fn mounted(&self) -> Option<&Mounted> {
+    pub(super) fn mounted(&self) -> Option<&MountedDevice> {
         self.mounted.get()
     }
 

@@ -3,9 +3,9 @@
 use roadtrain_host_engine::{Front, Turn};
 
 /// Waits for the reactor's end; for a controller whose attachment fails or has not begun.
-pub(crate) struct Nothing;
+pub(crate) struct IdleFront;
 
-impl Front for Nothing {
+impl Front for IdleFront {
     fn turn(&mut self, turn: &mut dyn Turn) {
         while turn.next_completion().is_some() {}
         if turn.stopping() {

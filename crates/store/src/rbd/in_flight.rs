@@ -13,41 +13,41 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// All operations in flight.
 #[derive(Debug, Default)]
-pub(super) struct UnderWay(Mutex<State>);
+pub(super) struct InFlightOperations(Mutex<InFlightState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct InFlightState {
     /// True while new operations are refused.
     is_closed: bool,
-    asked: Slab<(Token, Completions)>,
+    pending: Slab<(Token, Completions)>,
 }
 
 /// Key of one operation in flight.
-pub(super) type Ticket = (u32, u32);
+pub(super) type OperationTicket = (u32, u32);
 
-impl UnderWay {
+impl InFlightOperations {
     /// Adds an operation that starts. Returns `None` if it must not start.
-    pub(super) fn enter(&self, token: Token, completions: &Completions) -> Option<Ticket> {
-        let State { is_closed, asked } = &mut *self.lock();
+    pub(super) fn enter(&self, token: Token, completions: &Completions) -> Option<OperationTicket> {
+        let InFlightState { is_closed, pending } = &mut *self.lock();
         if *is_closed {
             return None;
         }
-        let index = asked.insert((token, completions.clone()));
-        Some((index, asked.generation(index)))
+        let index = pending.insert((token, completions.clone()));
+        Some((index, pending.generation(index)))
     }
 
     /// Removes an operation that has ended. True if its completion is still pending.
-    pub(super) fn leave(&self, (index, generation): Ticket) -> bool {
-        let State { asked, .. } = &mut *self.lock();
-        asked.is_current(index, generation) && asked.take(index).is_some()
+    pub(super) fn leave(&self, (index, generation): OperationTicket) -> bool {
+        let InFlightState { pending, .. } = &mut *self.lock();
+        pending.is_current(index, generation) && pending.take(index).is_some()
     }
 
     /// Refuses further operations, and completes all those in flight.
     pub(super) fn close(&self) {
-        let State { is_closed, asked } = &mut *self.lock();
+        let InFlightState { is_closed, pending } = &mut *self.lock();
         *is_closed = true;
-        let all: Vec<u32> = asked.iter().map(|(index, _)| index).collect();
-        for (token, completions) in all.into_iter().filter_map(|index| asked.take(index)) {
+        let all: Vec<u32> = pending.iter().map(|(index, _)| index).collect();
+        for (token, completions) in all.into_iter().filter_map(|index| pending.take(index)) {
             completions.send(Completion::new(token, Err(Status::ANA_INACCESSIBLE), None));
         }
     }
@@ -57,7 +57,7 @@ impl UnderWay {
         self.lock().is_closed = false;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, InFlightState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -70,22 +70,22 @@ mod tests {
     #[test]
     fn each_is_answered_once() {
         let answers = Arc::new(Mutex::new(Vec::new()));
-        let told = answers.clone();
+        let received = answers.clone();
         let completions = Completions::new(move |completion| {
-            told.lock().unwrap().push(completion);
+            received.lock().unwrap().push(completion);
             true
         });
-        let under_way = UnderWay::default();
-        let ticket = |n| under_way.enter(Token::new(n, 0), &completions);
+        let in_flight = InFlightOperations::default();
+        let ticket = |n| in_flight.enter(Token::new(n, 0), &completions);
         let (one, two) = (ticket(1).unwrap(), ticket(2).unwrap());
-        assert!(under_way.leave(one));
-        under_way.close();
-        assert!(!under_way.leave(two) && ticket(3).is_none());
-        under_way.open();
+        assert!(in_flight.leave(one));
+        in_flight.close();
+        assert!(!in_flight.leave(two) && ticket(3).is_none());
+        in_flight.open();
         // Another one in the same slot.
         let three = ticket(3).unwrap();
-        assert!(!under_way.leave(two) && !under_way.leave(one));
-        assert!(under_way.leave(three) && !under_way.leave(three));
+        assert!(!in_flight.leave(two) && !in_flight.leave(one));
+        assert!(in_flight.leave(three) && !in_flight.leave(three));
         let answers = answers.lock().unwrap();
         let [answer] = &answers[..] else { panic!("{answers:?}") };
         assert_eq!((answer.token.parts().0, answer.result), (2, Err(Status::ANA_INACCESSIBLE)));

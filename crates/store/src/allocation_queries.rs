@@ -13,77 +13,80 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longest run of a query: the rest of its range is left to another query.
-const LOOK_TIME: Duration = Duration::from_millis(250);
+const QUERY_TIME: Duration = Duration::from_millis(250);
 /// Most pending queries.
 const WAITING_MAX: usize = 256;
 
-type Look = Box<dyn FnOnce() + Send>;
+type QueryJob = Box<dyn FnOnce() + Send>;
 
 /// The queries of a store.
 #[derive(Default)]
-pub(crate) struct LookUps(Arc<Mutex<Turns>>);
+pub(crate) struct StoreAllocationQueries(Arc<Mutex<QueryQueue>>);
 
 #[derive(Default)]
-struct Turns {
-    waiting: VecDeque<Look>,
+struct QueryQueue {
+    waiting: VecDeque<QueryJob>,
     has_thread: bool,
 }
 
-impl fmt::Debug for LookUps {
+impl fmt::Debug for StoreAllocationQueries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LookUps")
     }
 }
 
-impl LookUps {
-    /// Starts a query: `look` finds the allocated parts of a range of whole blocks, for a list that fills the buffer.
+impl StoreAllocationQueries {
+    /// Starts a query: `job` finds the allocated parts of a range of whole blocks, for a list that fills the buffer.
     pub(crate) fn begin(
         &self,
         (range, lba_shift): (ByteRange, u8),
         buffer: Option<Buffer>,
         token: Token,
         io: &mut Io<'_>,
-        look: impl FnOnce(&mut Found<'_>) -> Result<(), Status> + Send + 'static,
+        job: impl FnOnce(&mut AllocationReport<'_>) -> Result<(), Status> + Send + 'static,
     ) {
         let Some(buffer) = buffer else {
             return io.complete(Completion::new(token, Err(Status::INTERNAL_ERROR), None));
         };
         let bytes = buffer.len();
-        let asked =
-            Arc::new(Asked { buffer: Mutex::new(Some(buffer)), completions: io.completions() });
-        let token = io.then(token, asked.clone());
-        let own = asked.clone();
-        let look = move || {
-            if own.is_given_up() {
+        let query = Arc::new(PendingQuery {
+            buffer: Mutex::new(Some(buffer)),
+            completions: io.completions(),
+        });
+        let token = io.then(token, query.clone());
+        let own = query.clone();
+        let job = move || {
+            if own.is_cancelled() {
                 return;
             }
             let mut list = vec![0; bytes];
-            let mut found = Found::new(&mut list, range, lba_shift, Instant::now() + LOOK_TIME);
-            let result = look(&mut found);
+            let mut found =
+                AllocationReport::new(&mut list, range, lba_shift, Instant::now() + QUERY_TIME);
+            let result = job(&mut found);
             found.end();
             own.end(token, result.map(|()| &list[..]));
         };
-        if !self.submit(Box::new(look)) {
+        if !self.submit(Box::new(job)) {
             // A retry may succeed: no Do Not Retry.
-            asked.end(token, Err(Status::COMMAND_INTERRUPTED));
+            query.end(token, Err(Status::COMMAND_INTERRUPTED));
         }
     }
 
     /// Queues a query. Returns `false` if that is not possible now.
-    fn submit(&self, look: Look) -> bool {
+    fn submit(&self, job: QueryJob) -> bool {
         let mut turns = lock(&self.0);
         if turns.waiting.len() >= WAITING_MAX {
             return false;
         }
-        turns.waiting.push_back(look);
+        turns.waiting.push_back(job);
         if turns.has_thread {
             return true;
         }
         let shared = self.0.clone();
         let run = move || {
             leave_core();
-            while let Some(look) = next(&shared) {
-                look();
+            while let Some(job) = next(&shared) {
+                job();
             }
         };
         turns.has_thread = thread::Builder::new().name("roadtrain-look".into()).spawn(run).is_ok();
@@ -95,7 +98,7 @@ impl LookUps {
 }
 
 /// Takes the next query; `None` if there is none, and the thread ends.
-fn next(turns: &Mutex<Turns>) -> Option<Look> {
+fn next(turns: &Mutex<QueryQueue>) -> Option<QueryJob> {
     let mut turns = lock(turns);
     let next = turns.waiting.pop_front();
     turns.has_thread = next.is_some();
@@ -116,14 +119,14 @@ fn leave_core() {
 }
 
 /// A query with a pending completion.
-struct Asked {
+struct PendingQuery {
     /// Buffer; `None` once the query has completed.
     buffer: Mutex<Option<Buffer>>,
     completions: Completions,
 }
 
-impl Asked {
-    fn is_given_up(&self) -> bool {
+impl PendingQuery {
+    fn is_cancelled(&self) -> bool {
         lock(&self.buffer).is_none()
     }
 
@@ -136,7 +139,7 @@ impl Asked {
     }
 }
 
-impl Then for Asked {
+impl Then for PendingQuery {
     fn answered(&self, completion: Completion, io: &mut Io<'_>) {
         io.complete(completion);
     }
@@ -147,7 +150,7 @@ impl Then for Asked {
 }
 
 /// Result of a query so far, from the start of its range on.
-pub(crate) struct Found<'a> {
+pub(crate) struct AllocationReport<'a> {
     list: LbaStatusList<'a>,
     range: ByteRange,
     lba_shift: u8,
@@ -155,7 +158,7 @@ pub(crate) struct Found<'a> {
     condition: u8,
 }
 
-impl<'a> Found<'a> {
+impl<'a> AllocationReport<'a> {
     pub(crate) fn new(
         place: &'a mut [u8],
         range: ByteRange,
@@ -163,7 +166,7 @@ impl<'a> Found<'a> {
         until: Instant,
     ) -> Self {
         let list = LbaStatusList::new(place);
-        Found { list, range, lba_shift, until, condition: condition::COMPLETE }
+        AllocationReport { list, range, lba_shift, until, condition: condition::COMPLETE }
     }
 
     /// Returns the queried range in bytes: from, to.

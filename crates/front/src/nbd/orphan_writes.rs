@@ -11,66 +11,66 @@
 //! The new client's server passes a token to all others. Each keeps it until its own clients among the predecessors
 //! have no write left. The new client starts once no other server has the token.
 
-use super::owner::Owner;
+use super::connection_id::ConnectionId;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Interval at which new clients check whether they may start.
-pub(super) const STRAY_RETRY: Duration = Duration::from_millis(1);
+pub(super) const ORPHAN_RETRY: Duration = Duration::from_millis(1);
 
 /// Token that servers hold while a new client has to wait.
 #[derive(Debug)]
-pub(super) struct Token {
+pub(super) struct OrphanToken {
     _held: Arc<()>,
     /// Dead once the new client is gone.
-    asker: Weak<()>,
+    querier: Weak<()>,
 }
 
 /// The clients that had hung up when this one connected.
 #[derive(Debug, Default)]
 pub(crate) struct Predecessors {
     held: Arc<()>,
-    asker: Arc<()>,
+    querier: Arc<()>,
 }
 
 impl Predecessors {
     /// Returns a token for another server.
-    pub(super) fn token(&self) -> Token {
-        Token { _held: self.held.clone(), asker: Arc::downgrade(&self.asker) }
+    pub(super) fn token(&self) -> OrphanToken {
+        OrphanToken { _held: self.held.clone(), querier: Arc::downgrade(&self.querier) }
     }
 
     /// True if none of their writes can reach the disk any more.
-    pub(crate) fn are_over(&self) -> bool {
+    pub(crate) fn have_ended(&self) -> bool {
         Arc::strong_count(&self.held) == 1
     }
 }
 
 /// A new client, of this server or another, and the clients of this server for which it waits.
-struct Wait {
-    token: Token,
-    owners: Vec<Owner>,
+struct OrphanWait {
+    token: OrphanToken,
+    ids: Vec<ConnectionId>,
 }
 
 /// A server's clients that are gone, and the new clients that wait for them.
 #[derive(Default)]
-pub(super) struct Strays {
+pub(super) struct OrphanWrites {
     /// Clients that are gone, with their number of writes in flight.
-    gone: Vec<(Owner, u32)>,
-    waits: Vec<Wait>,
+    gone: Vec<(ConnectionId, u32)>,
+    waits: Vec<OrphanWait>,
 }
 
-impl Strays {
+impl OrphanWrites {
     /// Adds a client that is gone with `writes` writes in flight.
-    pub(super) fn add(&mut self, owner: Owner, writes: u32) {
+    pub(super) fn add(&mut self, id: ConnectionId, writes: u32) {
         if writes > 0 {
-            self.gone.push((owner, writes));
+            self.gone.push((id, writes));
         }
     }
 
     /// Records the end of a write of a client that is gone.
-    pub(super) fn end_write(&mut self, owner: Owner) {
-        if let Some(at) = self.gone.iter().position(|(gone, _)| *gone == owner) {
+    pub(super) fn end_write(&mut self, id: ConnectionId) {
+        if let Some(at) = self.gone.iter().position(|(gone, _)| *gone == id) {
             self.gone[at].1 -= 1;
             if self.gone[at].1 == 0 {
                 self.gone.swap_remove(at);
@@ -79,39 +79,40 @@ impl Strays {
     }
 
     /// Makes a new client wait for all clients that are gone, and for those in `leaving`.
-    pub(super) fn wait(&mut self, token: Token, leaving: impl Iterator<Item = Owner>) {
-        let owners: Vec<Owner> = self.gone.iter().map(|(gone, _)| *gone).chain(leaving).collect();
-        if !owners.is_empty() {
-            self.waits.push(Wait { token, owners });
+    pub(super) fn wait(&mut self, token: OrphanToken, leaving: impl Iterator<Item = ConnectionId>) {
+        let ids: Vec<ConnectionId> =
+            self.gone.iter().map(|(gone, _)| *gone).chain(leaving).collect();
+        if !ids.is_empty() {
+            self.waits.push(OrphanWait { token, ids });
         }
     }
 
     /// Lets new clients start that have nothing to wait for, and drops those that have gone; `is_leaving` is true for a
     /// client that may still write.
-    pub(super) fn settle(&mut self, is_leaving: impl Fn(Owner) -> bool) {
+    pub(super) fn release_waiting(&mut self, is_leaving: impl Fn(ConnectionId) -> bool) {
         let gone = &self.gone;
-        let remains =
-            |owner: &Owner| gone.iter().any(|(gone, _)| gone == owner) || is_leaving(*owner);
+        let is_pending =
+            |id: &ConnectionId| gone.iter().any(|(gone, _)| gone == id) || is_leaving(*id);
         self.waits.retain_mut(|wait| {
-            wait.owners.retain(remains);
-            !wait.owners.is_empty() && wait.token.asker.strong_count() > 0
+            wait.ids.retain(is_pending);
+            !wait.ids.is_empty() && wait.token.querier.strong_count() > 0
         });
     }
 }
 
 /// Returns the sockets whose peer has hung up.
 #[allow(unsafe_code, reason = "poll of descriptors of which only the number is known")]
-pub(super) fn hung_up(sockets: impl Iterator<Item = (Owner, RawFd)>) -> Vec<Owner> {
-    let (owners, mut polls): (Vec<Owner>, Vec<libc::pollfd>) = sockets
-        .map(|(owner, fd)| (owner, libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 }))
+pub(super) fn hung_up(sockets: impl Iterator<Item = (ConnectionId, RawFd)>) -> Vec<ConnectionId> {
+    let (ids, mut polls): (Vec<ConnectionId>, Vec<libc::pollfd>) = sockets
+        .map(|(id, fd)| (id, libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 }))
         .unzip();
     // SAFETY: passes as many valid structures as it counts; the call does not block.
     let found = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, 0) };
     if found <= 0 {
         return Vec::new();
     }
-    let polled = owners.into_iter().zip(polls);
-    polled.filter_map(|(owner, poll)| (poll.revents != 0).then_some(owner)).collect()
+    let polled = ids.into_iter().zip(polls);
+    polled.filter_map(|(id, poll)| (poll.revents != 0).then_some(id)).collect()
 }
 
 #[cfg(test)]
@@ -120,21 +121,21 @@ mod tests {
 
     #[test]
     fn newcomers_that_go_leave_nothing_behind() {
-        let mut strays = Strays::default();
-        let gone = Owner { slot: 1, serial: 1 };
-        strays.add(gone, 1);
+        let mut orphans = OrphanWrites::default();
+        let gone = ConnectionId { slot: 1, serial: 1 };
+        orphans.add(gone, 1);
         let stays = Predecessors::default();
-        strays.wait(stays.token(), std::iter::empty());
+        orphans.wait(stays.token(), std::iter::empty());
         for _ in 0..9 {
             let goes = Predecessors::default();
-            strays.wait(goes.token(), std::iter::empty());
+            orphans.wait(goes.token(), std::iter::empty());
             drop(goes);
         }
-        strays.settle(|_| false);
-        assert_eq!(strays.waits.len(), 1);
-        assert!(!stays.are_over());
-        strays.end_write(gone);
-        strays.settle(|_| false);
-        assert!(stays.are_over() && strays.waits.is_empty());
+        orphans.release_waiting(|_| false);
+        assert_eq!(orphans.waits.len(), 1);
+        assert!(!stays.have_ended());
+        orphans.end_write(gone);
+        orphans.release_waiting(|_| false);
+        assert!(stays.have_ended() && orphans.waits.is_empty());
     }
 }

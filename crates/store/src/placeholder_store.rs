@@ -11,20 +11,20 @@ use std::sync::{Arc, Weak};
 
 /// Placeholder of a store until it can be opened: it has all properties for hosts, and no blocks.
 #[derive(Debug)]
-pub(crate) struct Elsewhere {
+pub(crate) struct PlaceholderStore {
     /// The store, opened read-only without a lock.
     seen: Arc<dyn Store>,
     spec: StoreSpec,
 }
 
-impl Elsewhere {
-    pub(crate) fn new(seen: Arc<dyn Store>, spec: StoreSpec) -> Elsewhere {
-        Elsewhere { seen, spec }
+impl PlaceholderStore {
+    pub(crate) fn new(seen: Arc<dyn Store>, spec: StoreSpec) -> PlaceholderStore {
+        PlaceholderStore { seen, spec }
     }
 }
 
 /// No operation that reads or changes blocks is passed on, so `seen` is not [below](Store::below) it.
-impl Store for Elsewhere {
+impl Store for PlaceholderStore {
     fn geometry(&self) -> Geometry {
         self.seen.geometry()
     }

@@ -5,19 +5,19 @@ use roadtrain_system::mailbox::{Inbox, Outbox, mailbox};
 use std::io;
 
 /// A mailbox, with a flag for its watch.
-pub(super) struct Answers<T> {
+pub(super) struct WatchedMailbox<T> {
     inbox: Inbox<T>,
     is_watched: bool,
 }
 
-impl<T> Answers<T> {
+impl<T> WatchedMailbox<T> {
     /// Makes an empty mailbox; returns its sending end, too.
     ///
     /// # Errors
     /// Fails if the system has no descriptor left.
     pub(super) fn new() -> io::Result<(Outbox<T>, Self)> {
         let (outbox, inbox) = mailbox()?;
-        Ok((outbox, Answers { inbox, is_watched: false }))
+        Ok((outbox, WatchedMailbox { inbox, is_watched: false }))
     }
 
     /// Takes the messages that have arrived, after the watch fired.
