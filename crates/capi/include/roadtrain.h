@@ -25,32 +25,32 @@
 #include <stdbool.h>
 
 /*
- Version of this interface; grows when something is added.
+ Version of this interface; grows with each addition.
  */
 #define ROADTRAIN_API_VERSION 1
 
 /*
- Fill the data from the namespace.
+ Reads the data from the namespace.
  */
 #define ROADTRAIN_READ 0
 
 /*
- Write the data.
+ Writes the data.
  */
 #define ROADTRAIN_WRITE 1
 
 /*
- Put all that was acknowledged on stable storage.
+ Puts all acknowledged writes on stable storage.
  */
 #define ROADTRAIN_FLUSH 2
 
 /*
- The blocks are not needed any more.
+ Marks the blocks as not needed.
  */
 #define ROADTRAIN_DISCARD 3
 
 /*
- Set the blocks to zero.
+ Sets the blocks to zero.
  */
 #define ROADTRAIN_WRITE_ZEROES 4
 
@@ -80,28 +80,28 @@
 typedef struct roadtrain_disk roadtrain_disk;
 
 /*
- Requests on their way, and completions that nobody has reaped.
+ Requests in flight, and completions that the program has not reaped.
  */
 typedef struct roadtrain_ring roadtrain_ring;
 
 /*
- Options of a disk. Zeroes and NULL mean the defaults, except where something is needed.
+ Options of a disk. Zeroes and NULL stand for the defaults, except in required fields.
  */
 typedef struct roadtrain_options {
   /*
-   sizeof(struct roadtrain_options): says which fields there are.
+   sizeof(struct roadtrain_options): tells the library which fields exist.
    */
   size_t size;
   /*
-   Needed: where the target is, as "192.0.2.7:4420" or "[2001:db8::7]:4420"; several paths with commas between.
+   Required: address of the target, as "192.0.2.7:4420" or "[2001:db8::7]:4420"; several paths separated by commas.
    */
   const char *addresses;
   /*
-   Needed: the subsystem's NQN.
+   Required: the subsystem's NQN.
    */
   const char *subsystem_nqn;
   /*
-   NQN of this host; NULL: as /etc/nvme/hostnqn says, or made of the machine's id.
+   NQN of this host; NULL: the one in /etc/nvme/hostnqn, or one made of the machine's id.
    */
   const char *host_nqn;
   /*
@@ -125,11 +125,11 @@ typedef struct roadtrain_options {
    */
   uint32_t flags;
   /*
-   Keep-alive timeout; 0: 5000.
+   Keep-alive timeout in ms; 0: 5000.
    */
   uint32_t keep_alive_ms;
   /*
-   Requests fail when the controller has been gone so long; 0: 600000; UINT32_MAX: never.
+   Time in ms after which requests fail while the controller is unreachable; 0: 600000; UINT32_MAX: never.
    */
   uint32_t controller_loss_ms;
 } roadtrain_options;
@@ -143,7 +143,7 @@ typedef struct roadtrain_info {
    */
   size_t size;
   /*
-   Logical blocks.
+   Capacity in logical blocks.
    */
   uint64_t blocks;
   /*
@@ -155,11 +155,11 @@ typedef struct roadtrain_info {
    */
   uint32_t transfer_bytes_max;
   /*
-   Namespace.
+   NSID.
    */
   uint32_t nsid;
   /*
-   1: writes are refused.
+   1 if writes are refused.
    */
   uint32_t read_only;
 } roadtrain_info;
@@ -177,29 +177,29 @@ typedef struct roadtrain_request {
    */
   uint32_t flags;
   /*
-   First byte: a multiple of block_bytes. 0 for a flush.
+   Offset of the first byte: a multiple of block_bytes. 0 for a flush.
    */
   uint64_t offset;
   /*
-   Bytes: a multiple of block_bytes. 0 for a flush.
+   Length in bytes: a multiple of block_bytes. 0 for a flush.
    */
   uint64_t length;
   /*
-   Data to write, or place to read to: length bytes. NULL for others than reads and writes.
+   Data to write, or buffer for a read: length bytes. NULL for other requests.
    */
   uint8_t *data;
   /*
-   The caller's own mark.
+   Token for the caller's use.
    */
   uint64_t token;
 } roadtrain_request;
 
 /*
- A request's end.
+ Completion of a request.
  */
 typedef struct roadtrain_completion {
   /*
-   The request's.
+   Token of the request.
    */
   uint64_t token;
   /*
@@ -207,11 +207,11 @@ typedef struct roadtrain_completion {
    */
   int32_t result;
   /*
-   NVMe's status of it: type in bits 10:8, code in bits 7:0, Do Not Retry in bit 14.
+   NVMe status: type in bits 10:8, code in bits 7:0, Do Not Retry in bit 14.
    */
   uint32_t status;
   /*
-   From submission to completion.
+   Time from submission to completion, in ns.
    */
   uint64_t latency_ns;
 } roadtrain_completion;
@@ -221,38 +221,38 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- The interface's version that the library has: at least the ROADTRAIN_API_VERSION that a program was built with.
+ Returns the version of the library's interface: at least the ROADTRAIN_API_VERSION that a program was built with.
  */
 uint32_t roadtrain_api_version(void);
 
 /*
- What was wrong with the last call of this thread that failed; never NULL, valid until the next call of this thread.
+ Returns the text of the last error of the calling thread; never NULL, valid until the next call of this thread.
  */
 const char *roadtrain_error(void);
 
 /*
- Connects to a namespace. -EINVAL: an option makes no sense; -ENODEV: no such namespace; -ECONNREFUSED: no connection;
- -EACCES: the target refuses this host.
+ Connects to a namespace. -EINVAL: invalid option; -ENODEV: no such namespace; -ECONNREFUSED: no connection; -EACCES:
+ the target refuses this host.
 
  # Safety
- `options` points to options of the size that they say, with strings that end with NUL; `disk` to a pointer.
+ `options` points to options of the size that they declare, with strings that end with NUL; `disk` to a pointer.
  */
 int roadtrain_open(const struct roadtrain_options *options,
                    struct roadtrain_disk **disk);
 
 /*
- Ends a disk's connection. -EBUSY: a ring of it is still there.
+ Closes a disk's connection. -EBUSY: the disk still has a ring.
 
  # Safety
- `disk` is of roadtrain_open, and is not used any more, not even by another thread.
+ `disk` comes from roadtrain_open, and has no user any more, on any thread.
  */
 int roadtrain_close(struct roadtrain_disk *disk);
 
 /*
- Says what a disk is like. -ENODEV: the namespace is gone.
+ Returns the properties of a disk. -ENODEV: the namespace is gone.
 
  # Safety
- `disk` is of roadtrain_open; `info` points to as many octets as its size says.
+ `disk` comes from roadtrain_open; `info` points to as many bytes as its size declares.
  */
 int roadtrain_disk_info(const struct roadtrain_disk *disk, struct roadtrain_info *info);
 
@@ -260,44 +260,44 @@ int roadtrain_disk_info(const struct roadtrain_disk *disk, struct roadtrain_info
  Makes a ring for up to `entries` requests (1 to 65536) that are not reaped yet.
 
  # Safety
- `disk` is of roadtrain_open; `ring` points to a pointer.
+ `disk` comes from roadtrain_open; `ring` points to a pointer.
  */
 int roadtrain_ring_new(const struct roadtrain_disk *disk, uint32_t entries, struct roadtrain_ring **ring);
 
 /*
- Waits until all requests of a ring have ended, forgets their completions, and frees it.
+ Waits until all requests of a ring have ended, drops their completions, and frees it.
 
  # Safety
- `ring` is of roadtrain_ring_new, and is not used any more, not even by another thread.
+ `ring` comes from roadtrain_ring_new, and has no user any more, on any thread.
  */
 int roadtrain_ring_free(struct roadtrain_ring *ring);
 
 /*
- An event descriptor that is readable while there are completions, for poll and epoll. It is the ring's: it is not to
- be read or closed.
+ Returns an event descriptor that is readable while there are completions, for poll and epoll. The ring owns it: the
+ program must not read or close it.
 
  # Safety
- `ring` is of roadtrain_ring_new.
+ `ring` comes from roadtrain_ring_new.
  */
 int roadtrain_ring_fd(const struct roadtrain_ring *ring);
 
 /*
- Submits up to `count` requests in their order; says how many were taken, fewer when the ring is full. A request that
- makes no sense is not taken: if it is the first, -EINVAL, or -ERANGE when it is outside the disk.
+ Submits up to `count` requests in order. Returns the number of accepted ones, which is smaller when the ring is
+ full. An invalid request is not accepted: if it is the first, returns -EINVAL, or -ERANGE if it is outside the disk.
 
  # Safety
- `ring` is of roadtrain_ring_new; `requests` points to `count` requests, whose data is as the header says.
+ `ring` comes from roadtrain_ring_new; `requests` points to `count` requests, whose data is as the header requires.
  */
 int roadtrain_submit(struct roadtrain_ring *ring,
                      const struct roadtrain_request *requests,
                      uint32_t count);
 
 /*
- Takes up to `count` completions, and waits for the first of them for `timeout_ms`: 0 does not wait, -1 waits for ever.
- Says how many there are: 0 after the timeout, or when nothing is on its way.
+ Takes up to `count` completions, and waits for the first of them for `timeout_ms`: 0 does not wait, -1 waits for
+ ever. Returns their number: 0 after the timeout, or if no request is in flight.
 
  # Safety
- `ring` is of roadtrain_ring_new; `completions` points to room for `count`.
+ `ring` comes from roadtrain_ring_new; `completions` points to room for `count`.
  */
 int roadtrain_reap(struct roadtrain_ring *ring,
                    struct roadtrain_completion *completions,

@@ -1,8 +1,8 @@
-//! Functions of the header, and what they hand out. Nothing is done here but to check pointers.
+//! The functions of the header with their handles. This module only checks pointers.
 
 use crate::border::{self, enter};
-use crate::disk::Disk;
-use crate::ring::Ring;
+use crate::disk::DiskHandle;
+use crate::ring::RequestRing;
 use crate::types::{
     roadtrain_completion, roadtrain_info, roadtrain_options, roadtrain_request,
     ROADTRAIN_API_VERSION,
@@ -10,76 +10,76 @@ use crate::types::{
 use std::os::raw::{c_char, c_int};
 
 /// A namespace of a connected controller.
-pub struct roadtrain_disk(pub(crate) Disk);
+pub struct roadtrain_disk(pub(crate) DiskHandle);
 
-/// Requests on their way, and completions that nobody has reaped.
-pub struct roadtrain_ring(pub(crate) Ring);
+/// Requests in flight, and completions that the program has not reaped.
+pub struct roadtrain_ring(pub(crate) RequestRing);
 
-/// The interface's version that the library has: at least the ROADTRAIN_API_VERSION that a program was built with.
+/// Returns the version of the library's interface: at least the ROADTRAIN_API_VERSION that a program was built with.
 #[no_mangle]
 pub extern "C" fn roadtrain_api_version() -> u32 {
     ROADTRAIN_API_VERSION
 }
 
-/// What was wrong with the last call of this thread that failed; never NULL, valid until the next call of this thread.
+/// Returns the text of the last error of the calling thread; never NULL, valid until the next call of this thread.
 #[no_mangle]
 pub extern "C" fn roadtrain_error() -> *const c_char {
     border::last_error()
 }
 
-/// Connects to a namespace. -EINVAL: an option makes no sense; -ENODEV: no such namespace; -ECONNREFUSED: no connection;
-/// -EACCES: the target refuses this host.
+/// Connects to a namespace. -EINVAL: invalid option; -ENODEV: no such namespace; -ECONNREFUSED: no connection; -EACCES:
+/// the target refuses this host.
 ///
 /// # Safety
-/// `options` points to options of the size that they say, with strings that end with NUL; `disk` to a pointer.
+/// `options` points to options of the size that they declare, with strings that end with NUL; `disk` to a pointer.
 #[no_mangle]
 pub unsafe extern "C" fn roadtrain_open(
     options: *const roadtrain_options,
     disk: *mut *mut roadtrain_disk,
 ) -> c_int {
     enter(|| {
-        // SAFETY: as the caller has promised.
+        // SAFETY: guaranteed by the caller.
         let place = unsafe { border::place(disk, "disk") }?;
         *place = std::ptr::null_mut();
         // SAFETY: likewise.
         let options = unsafe { border::sized(options, "options") }?;
         // SAFETY: likewise.
-        let opened = unsafe { Disk::open(options) }?;
+        let opened = unsafe { DiskHandle::open(options) }?;
         *place = Box::into_raw(Box::new(roadtrain_disk(opened)));
         Ok(0)
     })
 }
 
-/// Ends a disk's connection. -EBUSY: a ring of it is still there.
+/// Closes a disk's connection. -EBUSY: the disk still has a ring.
 ///
 /// # Safety
-/// `disk` is of roadtrain_open, and is not used any more, not even by another thread.
+/// `disk` comes from roadtrain_open, and has no user any more, on any thread.
 #[no_mangle]
 pub unsafe extern "C" fn roadtrain_close(disk: *mut roadtrain_disk) -> c_int {
     enter(|| {
-        // SAFETY: as the caller has promised.
+        // SAFETY: guaranteed by the caller.
         unsafe { border::shared(disk, "disk") }?.0.check_unused()?;
-        // SAFETY: of Box::into_raw, and this is its end.
+        // SAFETY: the pointer comes from Box::into_raw, and is not used after this.
         drop(unsafe { Box::from_raw(disk) });
         Ok(0)
     })
 }
 
-/// Says what a disk is like. -ENODEV: the namespace is gone.
+/// Returns the properties of a disk. -ENODEV: the namespace is gone.
 ///
 /// # Safety
-/// `disk` is of roadtrain_open; `info` points to as many octets as its size says.
+/// `disk` comes from roadtrain_open; `info` points to as many bytes as its size declares.
 #[no_mangle]
 pub unsafe extern "C" fn roadtrain_disk_info(
     disk: *const roadtrain_disk,
     info: *mut roadtrain_info,
 ) -> c_int {
     enter(|| {
-        // SAFETY: as the caller has promised.
+        // SAFETY: guaranteed by the caller.
         let disk = unsafe { border::shared(disk, "disk") }?;
         // SAFETY: likewise.
         unsafe { border::sized(info.cast_const(), "info") }?;
-        // SAFETY: likewise; it is as large as it has to be.
+        // SAFETY: likewise; it is large enough.
         unsafe { info.write(disk.0.info()?) };
         Ok(0)
     })
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn roadtrain_disk_info(
 /// Makes a ring for up to `entries` requests (1 to 65536) that are not reaped yet.
 ///
 /// # Safety
-/// `disk` is of roadtrain_open; `ring` points to a pointer.
+/// `disk` comes from roadtrain_open; `ring` points to a pointer.
 #[no_mangle]
 pub unsafe extern "C" fn roadtrain_ring_new(
     disk: *const roadtrain_disk,
@@ -96,47 +96,47 @@ pub unsafe extern "C" fn roadtrain_ring_new(
     ring: *mut *mut roadtrain_ring,
 ) -> c_int {
     enter(|| {
-        // SAFETY: as the caller has promised.
+        // SAFETY: guaranteed by the caller.
         let place = unsafe { border::place(ring, "ring") }?;
         *place = std::ptr::null_mut();
         // SAFETY: likewise.
         let disk = unsafe { border::shared(disk, "disk") }?;
-        *place = Box::into_raw(Box::new(roadtrain_ring(Ring::new(&disk.0, entries)?)));
+        *place = Box::into_raw(Box::new(roadtrain_ring(RequestRing::new(&disk.0, entries)?)));
         Ok(0)
     })
 }
 
-/// Waits until all requests of a ring have ended, forgets their completions, and frees it.
+/// Waits until all requests of a ring have ended, drops their completions, and frees it.
 ///
 /// # Safety
-/// `ring` is of roadtrain_ring_new, and is not used any more, not even by another thread.
+/// `ring` comes from roadtrain_ring_new, and has no user any more, on any thread.
 #[no_mangle]
 pub unsafe extern "C" fn roadtrain_ring_free(ring: *mut roadtrain_ring) -> c_int {
     enter(|| {
-        // SAFETY: as the caller has promised.
+        // SAFETY: guaranteed by the caller.
         unsafe { border::shared(ring, "ring") }?.0.finish()?;
-        // SAFETY: of Box::into_raw, and this is its end.
+        // SAFETY: the pointer comes from Box::into_raw, and is not used after this.
         drop(unsafe { Box::from_raw(ring) });
         Ok(0)
     })
 }
 
-/// An event descriptor that is readable while there are completions, for poll and epoll. It is the ring's: it is not to
-/// be read or closed.
+/// Returns an event descriptor that is readable while there are completions, for poll and epoll. The ring owns it: the
+/// program must not read or close it.
 ///
 /// # Safety
-/// `ring` is of roadtrain_ring_new.
+/// `ring` comes from roadtrain_ring_new.
 #[no_mangle]
 pub unsafe extern "C" fn roadtrain_ring_fd(ring: *const roadtrain_ring) -> c_int {
-    // SAFETY: as the caller has promised.
+    // SAFETY: guaranteed by the caller.
     enter(|| Ok(unsafe { border::shared(ring, "ring") }?.0.event()))
 }
 
-/// Submits up to `count` requests in their order; says how many were taken, fewer when the ring is full. A request that
-/// makes no sense is not taken: if it is the first, -EINVAL, or -ERANGE when it is outside the disk.
+/// Submits up to `count` requests in order. Returns the number of accepted ones, which is smaller when the ring is
+/// full. An invalid request is not accepted: if it is the first, returns -EINVAL, or -ERANGE if it is outside the disk.
 ///
 /// # Safety
-/// `ring` is of roadtrain_ring_new; `requests` points to `count` requests, whose data is as the header says.
+/// `ring` comes from roadtrain_ring_new; `requests` points to `count` requests, whose data is as the header requires.
 #[no_mangle]
 pub unsafe extern "C" fn roadtrain_submit(
     ring: *mut roadtrain_ring,
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn roadtrain_submit(
     count: u32,
 ) -> c_int {
     enter(|| {
-        // SAFETY: as the caller has promised.
+        // SAFETY: guaranteed by the caller.
         let ring = unsafe { border::shared(ring, "ring") }?;
         // SAFETY: likewise.
         let requests = unsafe { border::slice(requests, count, "requests") }?;
@@ -153,11 +153,11 @@ pub unsafe extern "C" fn roadtrain_submit(
     })
 }
 
-/// Takes up to `count` completions, and waits for the first of them for `timeout_ms`: 0 does not wait, -1 waits for ever.
-/// Says how many there are: 0 after the timeout, or when nothing is on its way.
+/// Takes up to `count` completions, and waits for the first of them for `timeout_ms`: 0 does not wait, -1 waits for
+/// ever. Returns their number: 0 after the timeout, or if no request is in flight.
 ///
 /// # Safety
-/// `ring` is of roadtrain_ring_new; `completions` points to room for `count`.
+/// `ring` comes from roadtrain_ring_new; `completions` points to room for `count`.
 #[no_mangle]
 pub unsafe extern "C" fn roadtrain_reap(
     ring: *mut roadtrain_ring,
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn roadtrain_reap(
     timeout_ms: c_int,
 ) -> c_int {
     enter(|| {
-        // SAFETY: as the caller has promised.
+        // SAFETY: guaranteed by the caller.
         let ring = unsafe { border::shared(ring, "ring") }?;
         // SAFETY: likewise.
         let room = unsafe { border::room(completions, count, "completions") }?;

@@ -1,6 +1,6 @@
 //! A namespace of a connected controller.
 
-use crate::border::{text, Outcome, Refusal};
+use crate::border::{text, CallError, CallResult};
 use crate::types::{roadtrain_info, roadtrain_options, ROADTRAIN_DDGST, ROADTRAIN_HDGST};
 use roadtrain_host_engine::identity::Identity;
 use roadtrain_host_engine::{Client, HostConfig, HostError, NamespaceInfo};
@@ -10,45 +10,45 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of a target, if the address says none.
+/// Default port of a target.
 const PORT: u16 = 4420;
 /// Most I/O queues of a disk.
 const LANES_MAX: u32 = 128;
 
-pub(crate) struct Disk(pub(crate) Arc<Open>);
+pub(crate) struct DiskHandle(pub(crate) Arc<OpenDisk>);
 
-/// What rings share.
-pub(crate) struct Open {
+/// Connection that rings share.
+pub(crate) struct OpenDisk {
     pub(crate) client: Client,
     pub(crate) nsid: u32,
 }
 
-impl Disk {
+impl DiskHandle {
     /// # Safety
     /// The options' strings end with NUL.
-    pub(crate) unsafe fn open(options: &roadtrain_options) -> Outcome<Disk> {
-        // SAFETY: as our caller has promised.
+    pub(crate) unsafe fn open(options: &roadtrain_options) -> CallResult<DiskHandle> {
+        // SAFETY: guaranteed by the caller.
         let config = unsafe { config(options) }?;
         let client = Client::connect(config).map_err(|error| refusal(&error))?;
         let namespaces = client.view().info().namespaces;
         let first = namespaces.first().map(|namespace| namespace.nsid);
         let nsid = if options.nsid == 0 { first } else { Some(options.nsid) };
         let nsid = nsid.filter(|nsid| client.view().namespace(*nsid).is_some());
-        let nsid =
-            nsid.ok_or_else(|| Refusal::new(libc::ENODEV, "the subsystem has no such namespace"))?;
-        Ok(Disk(Arc::new(Open { client, nsid })))
+        let nsid = nsid
+            .ok_or_else(|| CallError::new(libc::ENODEV, "the subsystem has no such namespace"))?;
+        Ok(DiskHandle(Arc::new(OpenDisk { client, nsid })))
     }
 
     /// # Errors
-    /// A ring uses it.
-    pub(crate) fn check_unused(&self) -> Outcome {
+    /// Fails if a ring uses it.
+    pub(crate) fn check_unused(&self) -> CallResult {
         match Arc::strong_count(&self.0) {
             1 => Ok(()),
-            _ => Err(Refusal::new(libc::EBUSY, "free the disk's rings first")),
+            _ => Err(CallError::new(libc::EBUSY, "free the disk's rings first")),
         }
     }
 
-    pub(crate) fn info(&self) -> Outcome<roadtrain_info> {
+    pub(crate) fn info(&self) -> CallResult<roadtrain_info> {
         let namespace = self.0.namespace()?;
         Ok(roadtrain_info {
             size: std::mem::size_of::<roadtrain_info>(),
@@ -61,19 +61,19 @@ impl Disk {
     }
 }
 
-impl Open {
+impl OpenDisk {
     /// # Errors
-    /// It is gone.
-    pub(crate) fn namespace(&self) -> Outcome<NamespaceInfo> {
+    /// Fails if the namespace is gone.
+    pub(crate) fn namespace(&self) -> CallResult<NamespaceInfo> {
         let namespace = self.client.view().namespace(self.nsid);
-        namespace.ok_or_else(|| Refusal::new(libc::ENODEV, "the namespace is gone"))
+        namespace.ok_or_else(|| CallError::new(libc::ENODEV, "the namespace is gone"))
     }
 }
 
 /// # Safety
 /// The options' strings end with NUL.
-unsafe fn config(options: &roadtrain_options) -> Outcome<HostConfig> {
-    // SAFETY: as our caller has promised.
+unsafe fn config(options: &roadtrain_options) -> CallResult<HostConfig> {
+    // SAFETY: guaranteed by the caller.
     let (addresses, nqn, host, cores) = unsafe {
         (
             text(options.addresses, "addresses")?,
@@ -83,20 +83,21 @@ unsafe fn config(options: &roadtrain_options) -> Outcome<HostConfig> {
         )
     };
     let mut addresses = addresses.unwrap_or_default().split(',').map(address);
-    let first = addresses.next().unwrap_or_else(|| Err(Refusal::invalid("addresses is empty")))?;
-    let nqn = nqn.ok_or_else(|| Refusal::invalid("subsystem_nqn is NULL"))?;
-    let identity = Identity::choose(host, None).map_err(Refusal::invalid)?;
+    let first =
+        addresses.next().unwrap_or_else(|| Err(CallError::invalid("addresses is empty")))?;
+    let nqn = nqn.ok_or_else(|| CallError::invalid("subsystem_nqn is NULL"))?;
+    let identity = Identity::choose(host, None).map_err(CallError::invalid)?;
     let mut config = HostConfig::new(first, nqn, &identity.nqn, identity.id);
     for more in addresses {
         config.more_addresses.push(more?.into());
     }
     config.cores = Cpus::parse(cores.unwrap_or_default()).iter().collect();
     if cores.is_some_and(|cores| !cores.trim().is_empty()) && config.cores.is_empty() {
-        return Err(Refusal::invalid("cores is no list such as 0,2-3"));
+        return Err(CallError::invalid("cores is no list such as 0,2-3"));
     }
     let within = |name: &str, value: u32, most: u32| match value <= most {
         true => Ok(value),
-        false => Err(Refusal::invalid(format!("{name} is more than {most}"))),
+        false => Err(CallError::invalid(format!("{name} is more than {most}"))),
     };
     config.lanes = match within("lanes", options.lanes, LANES_MAX)? {
         0 => u32::try_from(config.cores.len()).unwrap_or(1).clamp(1, LANES_MAX),
@@ -104,11 +105,11 @@ unsafe fn config(options: &roadtrain_options) -> Outcome<HostConfig> {
     };
     match within("queue_entries", options.queue_entries, 4096)? {
         0 => {}
-        1 => return Err(Refusal::invalid("queue_entries is less than 2")),
+        1 => return Err(CallError::invalid("queue_entries is less than 2")),
         entries => config.queue_entries = entries as u16,
     }
     if options.flags & !(ROADTRAIN_HDGST | ROADTRAIN_DDGST) != 0 {
-        return Err(Refusal::invalid(format!(
+        return Err(CallError::invalid(format!(
             "flags has bits that mean nothing: {:#x}",
             options.flags
         )));
@@ -126,22 +127,22 @@ unsafe fn config(options: &roadtrain_options) -> Outcome<HostConfig> {
     Ok(config)
 }
 
-/// `ADDRESS:PORT`, or an address alone.
-fn address(text: &str) -> Outcome<SocketAddr> {
+/// Parses `ADDRESS:PORT`, or an address alone.
+fn address(text: &str) -> CallResult<SocketAddr> {
     let text = text.trim();
     if let Ok(ip) = text.trim_matches(['[', ']']).parse() {
         return Ok(SocketAddr::new(ip, PORT));
     }
     let found =
         if text.contains(':') { text.to_socket_addrs() } else { (text, PORT).to_socket_addrs() };
-    let found = found.map_err(|error| Refusal::invalid(format!("address '{text}': {error}")))?;
+    let found = found.map_err(|error| CallError::invalid(format!("address '{text}': {error}")))?;
     found
         .into_iter()
         .next()
-        .ok_or_else(|| Refusal::invalid(format!("address '{text}': no such name")))
+        .ok_or_else(|| CallError::invalid(format!("address '{text}': no such name")))
 }
 
-fn refusal(error: &HostError) -> Refusal {
+fn refusal(error: &HostError) -> CallError {
     let text = error.to_string();
     const NOT_ALLOWED: [Status; 2] =
         [Status::CONNECT_INVALID_HOST, Status::AUTHENTICATION_REQUIRED];
@@ -152,7 +153,7 @@ fn refusal(error: &HostError) -> Refusal {
         HostError::System { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
         _ => libc::ECONNREFUSED,
     };
-    Refusal::new(errno, text)
+    CallError::new(errno, text)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! | `types` | its types and numbers |
 //! | `border` | pointers, errors and panics between C and Rust |
 //! | `disk` | a connected namespace |
-//! | `ring` | requests on their way |
+//! | `ring` | requests in flight |
 
 #![allow(non_camel_case_types, reason = "C's names")]
 

@@ -1,7 +1,7 @@
-//! Requests on their way, and completions that nobody has reaped.
+//! Requests in flight, and completions that the program has not reaped.
 
-use crate::border::{Outcome, Refusal, Room};
-use crate::disk::{Disk, Open};
+use crate::border::{CallError, CallResult, Room};
+use crate::disk::{DiskHandle, OpenDisk};
 use crate::types::{
     roadtrain_completion, roadtrain_request, ROADTRAIN_DISCARD, ROADTRAIN_FLUSH, ROADTRAIN_FUA,
     ROADTRAIN_READ, ROADTRAIN_URGENT, ROADTRAIN_WRITE, ROADTRAIN_WRITE_ZEROES,
@@ -22,30 +22,30 @@ const ENTRIES_MAX: u32 = 1 << 16;
 /// Most blocks of a Write Zeroes.
 const ZERO_BLOCKS_MAX: u64 = 1 << 16;
 
-pub(crate) struct Ring {
-    open: Arc<Open>,
-    ended: Arc<Ended>,
-    /// The same, as the engine takes it.
+pub(crate) struct RequestRing {
+    open: Arc<OpenDisk>,
+    ended: Arc<EndedRequests>,
+    /// `ended` as the engine takes it.
     completer: Arc<dyn Completer>,
     entries: u32,
-    /// Taken and not reaped.
+    /// Requests that are submitted and not reaped.
     outstanding: AtomicU32,
-    /// A call is in it.
+    /// True while a call uses the ring.
     is_used: AtomicBool,
 }
 
-/// What has ended. The event is readable while there is something.
-struct Ended {
+/// Completions of ended requests. The event is readable while there are some.
+struct EndedRequests {
     completions: Mutex<VecDeque<roadtrain_completion>>,
     event: OwnedFd,
 }
 
-impl Ended {
+impl EndedRequests {
     fn lock(&self) -> MutexGuard<'_, VecDeque<roadtrain_completion>> {
         self.completions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what has ended, at most `most`, first come first; returns how many there were.
+    /// Takes at most `most` completions, in order of arrival; returns their number.
     fn take(&self, most: usize, mut put: impl FnMut(usize, roadtrain_completion)) -> usize {
         let mut completions = self.lock();
         let count = completions.len().min(most);
@@ -53,47 +53,47 @@ impl Ended {
             put(index, completion);
         }
         if count > 0 && completions.is_empty() {
-            // Under the lock: the next completion's signal must not be taken away with the last one's.
+            // Under the lock: reading the event must not consume the next completion's signal.
             let _ = read(&self.event, &mut [0; 8]);
         }
         count
     }
 }
 
-impl Completer for Ended {
+impl Completer for EndedRequests {
     fn complete(&self, completion: Completion) {
         let Completion { token, status, buffer, latency_ns, .. } = completion;
-        drop(buffer); // the caller's memory is its own again
+        drop(buffer); // gives the memory back to the caller
         let (result, status) = (-errno(status), u32::from(status.to_field() >> 1));
         let mut completions = self.lock();
         completions.push_back(roadtrain_completion { token, result, status, latency_ns });
         if completions.len() == 1 {
-            // Its counter cannot be full: it is read before there is another first one.
+            // The counter cannot overflow: the event is read before there is another first completion.
             let _ = write(&self.event, &1u64.to_ne_bytes());
         }
     }
 }
 
-/// A call's time in a ring.
-struct Turn<'a>(&'a Ring);
+/// Exclusive use of a ring during a call.
+struct RingUse<'a>(&'a RequestRing);
 
-impl Drop for Turn<'_> {
+impl Drop for RingUse<'_> {
     fn drop(&mut self) {
         self.0.is_used.store(false, Ordering::Release);
     }
 }
 
-impl Ring {
-    pub(crate) fn new(disk: &Disk, entries: u32) -> Outcome<Ring> {
+impl RequestRing {
+    pub(crate) fn new(disk: &DiskHandle, entries: u32) -> CallResult<RequestRing> {
         if !(1..=ENTRIES_MAX).contains(&entries) {
-            return Err(Refusal::invalid(format!("entries is not in 1 to {ENTRIES_MAX}")));
+            return Err(CallError::invalid(format!("entries is not in 1 to {ENTRIES_MAX}")));
         }
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let event =
-            event.map_err(|error| Refusal::new(error.raw_os_error(), "no event descriptor"))?;
+            event.map_err(|error| CallError::new(error.raw_os_error(), "no event descriptor"))?;
         let completions = Mutex::new(VecDeque::with_capacity(entries as usize));
-        let ended = Arc::new(Ended { completions, event });
-        Ok(Ring {
+        let ended = Arc::new(EndedRequests { completions, event });
+        Ok(RequestRing {
             open: disk.0.clone(),
             completer: ended.clone(),
             ended,
@@ -107,29 +107,29 @@ impl Ring {
         self.ended.event.as_raw_fd()
     }
 
-    fn turn(&self) -> Outcome<Turn<'_>> {
+    fn turn(&self) -> CallResult<RingUse<'_>> {
         match self.is_used.swap(true, Ordering::Acquire) {
-            false => Ok(Turn(self)),
-            true => Err(Refusal::new(libc::EBUSY, "another thread is in this ring")),
+            false => Ok(RingUse(self)),
+            true => Err(CallError::new(libc::EBUSY, "another thread is in this ring")),
         }
     }
 
     /// # Safety
-    /// The requests' data is valid until their completions were reaped, and of reads nobody else's.
-    pub(crate) unsafe fn submit(&self, requests: &[roadtrain_request]) -> Outcome<c_int> {
+    /// The requests' data is valid until their completions were reaped; reads have exclusive access to theirs.
+    pub(crate) unsafe fn submit(&self, requests: &[roadtrain_request]) -> CallResult<c_int> {
         let _turn = self.turn()?;
         let namespace = self.open.namespace()?;
         let transfer_max = self.open.client.view().info().transfer_bytes_max;
         let room = self.entries - self.outstanding.load(Ordering::Relaxed);
         let mut taken = 0;
         for request in requests.iter().take(room as usize) {
-            // SAFETY: as our caller has promised.
+            // SAFETY: guaranteed by the caller.
             let made = match unsafe { made_of(request, &namespace, transfer_max) } {
                 Ok(made) => made,
                 Err(refusal) if taken == 0 => return Err(refusal),
                 Err(_) => break,
             };
-            // Before it can end.
+            // Counted before it can end.
             self.outstanding.fetch_add(1, Ordering::Relaxed);
             if self.open.client.try_submit(made, &self.completer).is_err() {
                 self.outstanding.fetch_sub(1, Ordering::Relaxed);
@@ -144,7 +144,7 @@ impl Ring {
         &self,
         mut room: Room<roadtrain_completion>,
         timeout_ms: c_int,
-    ) -> Outcome<c_int> {
+    ) -> CallResult<c_int> {
         let _turn = self.turn()?;
         if room.len() == 0 {
             return Ok(0);
@@ -164,7 +164,7 @@ impl Ring {
     }
 
     /// Waits for the event. A signal ends the wait, too.
-    fn wait(&self, timeout_ms: c_int) -> Outcome {
+    fn wait(&self, timeout_ms: c_int) -> CallResult {
         let timeout = u32::try_from(timeout_ms).ok().map(|ms| Timespec {
             tv_sec: i64::from(ms / 1000),
             tv_nsec: i64::from(ms % 1000) * 1_000_000,
@@ -172,12 +172,12 @@ impl Ring {
         let mut event = [PollFd::new(&self.ended.event, PollFlags::IN)];
         match poll(&mut event, timeout.as_ref()) {
             Ok(_) => Ok(()),
-            Err(error) => Err(Refusal::new(error.raw_os_error(), "interrupted")),
+            Err(error) => Err(CallError::new(error.raw_os_error(), "interrupted")),
         }
     }
 
-    /// Waits until nothing is on its way, and forgets what has ended.
-    pub(crate) fn finish(&self) -> Outcome {
+    /// Waits until no request is in flight, and drops the completions.
+    pub(crate) fn finish(&self) -> CallResult {
         let _turn = self.turn()?;
         loop {
             let ended = self.ended.take(usize::MAX, |_, _| {}) as u32;
@@ -189,15 +189,15 @@ impl Ring {
     }
 }
 
-/// The engine's request.
+/// Converts a request to the engine's.
 ///
 /// # Safety
-/// The data is valid until the request has ended, and of a read nobody else's.
+/// The data is valid until the request has ended; a read has exclusive access to it.
 unsafe fn made_of(
     request: &roadtrain_request,
     namespace: &NamespaceInfo,
     transfer_max: u32,
-) -> Outcome<Request> {
+) -> CallResult<Request> {
     let roadtrain_request { op, flags, offset, length, data, token } = *request;
     let block = u64::from(namespace.block_bytes);
     let op = match op {
@@ -206,21 +206,21 @@ unsafe fn made_of(
         ROADTRAIN_FLUSH => Op::Flush,
         ROADTRAIN_DISCARD => Op::Discard,
         ROADTRAIN_WRITE_ZEROES => Op::WriteZeroes { deallocate: false },
-        _ => return Err(Refusal::invalid(format!("op {op} is none"))),
+        _ => return Err(CallError::invalid(format!("op {op} is none"))),
     };
     if flags & !(ROADTRAIN_FUA | ROADTRAIN_URGENT) != 0 {
-        return Err(Refusal::invalid(format!("flags {flags:#x} has bits that mean nothing")));
+        return Err(CallError::invalid(format!("flags {flags:#x} has bits that mean nothing")));
     }
     let has_data = matches!(op, Op::Read | Op::Write);
     if has_data == data.is_null() {
         let text = if has_data { "data is NULL" } else { "data is not NULL: this op has none" };
-        return Err(Refusal::invalid(text));
+        return Err(CallError::invalid(text));
     }
     if !offset.is_multiple_of(block) || !length.is_multiple_of(block) {
-        return Err(Refusal::invalid(format!("offset or length is not a multiple of {block}")));
+        return Err(CallError::invalid(format!("offset or length is not a multiple of {block}")));
     }
     if (length == 0) != matches!(op, Op::Flush) || (length == 0 && offset != 0) {
-        return Err(Refusal::invalid("length is 0, or a flush has an offset or a length"));
+        return Err(CallError::invalid("length is 0, or a flush has an offset or a length"));
     }
     let most = match op {
         Op::Read | Op::Write => u64::from(transfer_max),
@@ -228,14 +228,14 @@ unsafe fn made_of(
         _ => u64::from(u32::MAX) * block,
     };
     if length > most {
-        return Err(Refusal::invalid(format!("length {length} is more than {most}")));
+        return Err(CallError::invalid(format!("length {length} is more than {most}")));
     }
     let end = namespace.blocks.saturating_mul(block);
     if offset.checked_add(length).is_none_or(|last| last > end) {
-        return Err(Refusal::new(libc::ERANGE, format!("{offset} and {length} is beyond {end}")));
+        return Err(CallError::new(libc::ERANGE, format!("{offset} and {length} is beyond {end}")));
     }
     let buffer = NonNull::new(data).map(|data| {
-        // SAFETY: as our caller has promised; a transfer's length fits.
+        // SAFETY: guaranteed by the caller; a transfer's length fits.
         unsafe { Buffer::foreign(data, length as u32) }
     });
     Ok(Request {
@@ -251,7 +251,7 @@ unsafe fn made_of(
     })
 }
 
-/// What a status means to a program, as the kernel's block devices have it; 0 for success.
+/// Converts a status to the errno of the kernel's block devices; 0 for success.
 fn errno(status: Status) -> c_int {
     let is = |list: &[Status]| list.iter().any(|one| status.is(*one));
     match status {
@@ -287,9 +287,9 @@ mod tests {
         write_verifier: None,
     };
 
-    fn made(op: u32, flags: u32, offset: u64, length: u64, data: *mut u8) -> Outcome<Request> {
+    fn made(op: u32, flags: u32, offset: u64, length: u64, data: *mut u8) -> CallResult<Request> {
         let request = roadtrain_request { op, flags, offset, length, data, token: 5 };
-        // SAFETY: nothing is done with the data.
+        // SAFETY: the data is not accessed.
         unsafe { made_of(&request, &NAMESPACE, 8192) }
     }
 
@@ -305,12 +305,12 @@ mod tests {
         assert_eq!(made(ROADTRAIN_DISCARD, 0, 0, 512_000, null).unwrap().blocks, 1000);
     }
 
-    /// Whoever waits for the last completions must hear of each that comes while others are taken.
+    /// A thread that waits for the last completions must notice each that comes while others are taken.
     #[test]
     fn no_completion_is_missed_while_others_are_taken() {
         const COUNT: u64 = 200_000;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-        let ended = Ended { completions: Mutex::default(), event };
+        let ended = EndedRequests { completions: Mutex::default(), event };
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for token in 0..COUNT {
@@ -322,14 +322,14 @@ mod tests {
             while left > 0 {
                 let mut event = [PollFd::new(&ended.event, PollFlags::IN)];
                 let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
-                assert_eq!(poll(&mut event, Some(&patience)), Ok(1), "{left} are not told of");
+                assert_eq!(poll(&mut event, Some(&patience)), Ok(1), "{left} are not reported");
                 left -= ended.take(usize::MAX, |_, _| {});
             }
         });
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_requests_are_refused() {
         let mut octet = 0;
         let (null, data) = (std::ptr::null_mut(), std::ptr::from_mut(&mut octet));
         for (op, flags, offset, length, data, wanted) in [

@@ -2,18 +2,18 @@
 
 use std::os::raw::c_char;
 
-/// Version of this interface; grows when something is added.
+/// Version of this interface; grows with each addition.
 pub const ROADTRAIN_API_VERSION: u32 = 1;
 
-/// Fill the data from the namespace.
+/// Reads the data from the namespace.
 pub const ROADTRAIN_READ: u32 = 0;
-/// Write the data.
+/// Writes the data.
 pub const ROADTRAIN_WRITE: u32 = 1;
-/// Put all that was acknowledged on stable storage.
+/// Puts all acknowledged writes on stable storage.
 pub const ROADTRAIN_FLUSH: u32 = 2;
-/// The blocks are not needed any more.
+/// Marks the blocks as not needed.
 pub const ROADTRAIN_DISCARD: u32 = 3;
-/// Set the blocks to zero.
+/// Sets the blocks to zero.
 pub const ROADTRAIN_WRITE_ZEROES: u32 = 4;
 
 /// Flag of a request: answered when on stable storage (FUA).
@@ -26,16 +26,16 @@ pub const ROADTRAIN_HDGST: u32 = 1;
 /// Flag of a disk: data digests.
 pub const ROADTRAIN_DDGST: u32 = 2;
 
-/// Options of a disk. Zeroes and NULL mean the defaults, except where something is needed.
+/// Options of a disk. Zeroes and NULL stand for the defaults, except in required fields.
 #[repr(C)]
 pub struct roadtrain_options {
-    /// sizeof(struct roadtrain_options): says which fields there are.
+    /// sizeof(struct roadtrain_options): tells the library which fields exist.
     pub size: usize,
-    /// Needed: where the target is, as "192.0.2.7:4420" or "[2001:db8::7]:4420"; several paths with commas between.
+    /// Required: address of the target, as "192.0.2.7:4420" or "[2001:db8::7]:4420"; several paths separated by commas.
     pub addresses: *const c_char,
-    /// Needed: the subsystem's NQN.
+    /// Required: the subsystem's NQN.
     pub subsystem_nqn: *const c_char,
-    /// NQN of this host; NULL: as /etc/nvme/hostnqn says, or made of the machine's id.
+    /// NQN of this host; NULL: the one in /etc/nvme/hostnqn, or one made of the machine's id.
     pub host_nqn: *const c_char,
     /// Cores for the library's reactors, as "0,2"; NULL: one reactor, not pinned.
     pub cores: *const c_char,
@@ -47,9 +47,9 @@ pub struct roadtrain_options {
     pub queue_entries: u32,
     /// ROADTRAIN_HDGST, ROADTRAIN_DDGST.
     pub flags: u32,
-    /// Keep-alive timeout; 0: 5000.
+    /// Keep-alive timeout in ms; 0: 5000.
     pub keep_alive_ms: u32,
-    /// Requests fail when the controller has been gone so long; 0: 600000; UINT32_MAX: never.
+    /// Time in ms after which requests fail while the controller is unreachable; 0: 600000; UINT32_MAX: never.
     pub controller_loss_ms: u32,
 }
 
@@ -58,15 +58,15 @@ pub struct roadtrain_options {
 pub struct roadtrain_info {
     /// sizeof(struct roadtrain_info), set by the caller.
     pub size: usize,
-    /// Logical blocks.
+    /// Capacity in logical blocks.
     pub blocks: u64,
     /// Bytes of a logical block.
     pub block_bytes: u32,
     /// Most bytes of one read or write.
     pub transfer_bytes_max: u32,
-    /// Namespace.
+    /// NSID.
     pub nsid: u32,
-    /// 1: writes are refused.
+    /// 1 if writes are refused.
     pub read_only: u32,
 }
 
@@ -78,26 +78,26 @@ pub struct roadtrain_request {
     pub op: u32,
     /// ROADTRAIN_FUA, ROADTRAIN_URGENT.
     pub flags: u32,
-    /// First byte: a multiple of block_bytes. 0 for a flush.
+    /// Offset of the first byte: a multiple of block_bytes. 0 for a flush.
     pub offset: u64,
-    /// Bytes: a multiple of block_bytes. 0 for a flush.
+    /// Length in bytes: a multiple of block_bytes. 0 for a flush.
     pub length: u64,
-    /// Data to write, or place to read to: length bytes. NULL for others than reads and writes.
+    /// Data to write, or buffer for a read: length bytes. NULL for other requests.
     pub data: *mut u8,
-    /// The caller's own mark.
+    /// Token for the caller's use.
     pub token: u64,
 }
 
-/// A request's end.
+/// Completion of a request.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct roadtrain_completion {
-    /// The request's.
+    /// Token of the request.
     pub token: u64,
     /// 0, or a negative number of errno.h.
     pub result: i32,
-    /// NVMe's status of it: type in bits 10:8, code in bits 7:0, Do Not Retry in bit 14.
+    /// NVMe status: type in bits 10:8, code in bits 7:0, Do Not Retry in bit 14.
     pub status: u32,
-    /// From submission to completion.
+    /// Time from submission to completion, in ns.
     pub latency_ns: u64,
 }

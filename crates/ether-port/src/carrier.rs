@@ -1,4 +1,4 @@
-//! Tells when an interface goes up or down, or its cable is pulled or plugged in.
+//! Notifications of interfaces that go up or down, or whose cable is pulled or plugged in.
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -6,19 +6,19 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv,
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Messages dropped in one go.
+/// Most messages dropped in one call.
 const MESSAGES_MAX: u32 = 1024;
 
-/// Hears of changes of all interfaces of the network namespace.
+/// Receives changes of all interfaces of the network namespace.
 pub struct CarrierWatch {
     socket: OwnedFd,
 }
 
 impl CarrierWatch {
-    /// From now on.
+    /// Starts to receive changes.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn open() -> io::Result<Self> {
         // Without a protocol it is NETLINK_ROUTE, whose number is zero.
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -27,18 +27,18 @@ impl CarrierWatch {
         Ok(CarrierWatch { socket })
     }
 
-    /// Readable when something may have changed since it was last [cleared](Self::clear).
+    /// Returns a descriptor that is readable if something may have changed since it was last [cleared](Self::clear).
     #[must_use]
     #[inline]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Makes it unreadable: look at the interfaces after that.
+    /// Makes it unreadable. The caller checks the interfaces after that.
     pub fn clear(&self) {
         for _ in 0..MESSAGES_MAX {
-            // With no room nothing is written; a message that is cut off is gone. Messages that were too many (NOBUFS)
-            // are a change as well.
+            // An empty buffer gets no data; the truncated message is dropped. An overflow (NOBUFS) counts as a change
+            // as well.
             let is_more = match recv(&self.socket, &mut [0; 0], RecvFlags::TRUNC) {
                 Ok((_, octets)) => octets > 0,
                 Err(error) => error == Errno::NOBUFS,
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_once() {
+    fn changes_are_reported_once() {
         let name = crate::skipped::this_test();
         let in_namespace = move || {
             // SAFETY: takes a number; moves this thread alone.

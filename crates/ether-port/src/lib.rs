@@ -3,8 +3,8 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`port`] | a reactor's socket at an interface: frames out, frames in |
-//! | [`carrier`] | when interfaces come and go |
-//! | `sealing` | the cipher of sealed frames, where they are opened to, and when to speak of those that were dropped |
+//! | [`carrier`] | notifications of interfaces that come and go |
+//! | `sealing` | the cipher of sealed frames, the buffer for opened ones, and the log of dropped ones |
 
 pub mod carrier;
 pub mod port;

@@ -1,4 +1,4 @@
-//! Sealed frames: their cipher, and when to speak of those that were dropped.
+//! Sealed frames: their cipher, and the log of dropped frames.
 
 use roadtrain_ether_proto::Rejected;
 use roadtrain_proto::seal::Seal;
@@ -8,10 +8,10 @@ use roadtrain_wire::ether::{FrameHeader, FrameType};
 use std::cell::RefCell;
 use std::time::Duration;
 
-/// An end of a lane whose frames are sealed.
+/// Seal of one end of a lane whose frames are sealed.
 pub type FrameSeal = Seal<FrameCipher>;
 
-/// Whether a frame of a sealed lane is sealed: what ends the lane goes where it may not be known any more.
+/// True if a frame of a sealed lane is sealed. A LEAVE frame is not: its receiver may not know the lane any more.
 #[inline]
 pub fn seals(header: &FrameHeader) -> bool {
     header.kind != FrameType::Leave as u8
@@ -22,31 +22,31 @@ thread_local! {
         RefCell::new(vec![0; usize::from(u16::MAX)].into_boxed_slice());
 }
 
-/// Lends the place that bodies are opened to, if any are: one for all lanes of the calling thread, which looks at one
-/// frame after the other.
+/// Lends the buffer for opened bodies, if frames are sealed: one for all lanes of the calling thread, which handles one
+/// frame at a time.
 #[inline]
 pub fn opening<R>(is_sealed: bool, take: impl FnOnce(&mut [u8]) -> R) -> R {
     if is_sealed { OPENED.with_borrow_mut(|out| take(out)) } else { take(&mut []) }
 }
 
-/// Between two lines of the log about a lane.
+/// Interval between two log lines about a lane.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// What the log was told of frames that were dropped because they were not sealed by the other end.
+/// State of the log of frames that were dropped because the other end had not sealed them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RefusalLog {
     at: Option<Instant>,
-    told: u64,
+    logged: u64,
 }
 
 impl RefusalLog {
-    /// How many there are, if it is time to say so.
+    /// Returns the number of dropped frames, if it is time to log it.
     pub fn due(&mut self, now: Instant, rejected: &Rejected) -> Option<u64> {
         let count = rejected.clear + rejected.forged;
-        if count == self.told || self.at.is_some_and(|at| now.since(at) < EVERY) {
+        if count == self.logged || self.at.is_some_and(|at| now.since(at) < EVERY) {
             return None;
         }
-        (self.at, self.told) = (Some(now), count);
+        (self.at, self.logged) = (Some(now), count);
         Some(count)
     }
 }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_is_told_seldom() {
+    fn dropped_frames_are_logged_rarely() {
         let (mut log, mut rejected) = (RefusalLog::default(), Rejected::default());
         let second = |n: u64| Instant(0) + Duration::from_secs(n);
         assert_eq!(log.due(second(1), &rejected), None);

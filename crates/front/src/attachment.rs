@@ -1,4 +1,4 @@
-//! What every front-end's attachment can do, whatever it shows a namespace as.
+//! Interface of all front-ends' attachments.
 
 use crate::disk::NoNamespace;
 use crate::system_resource::SystemResource;
@@ -8,28 +8,28 @@ use std::io;
 /// A namespace that is shown on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// The namespace.
+    /// NSID.
     pub nsid: u32,
-    /// Under which names programs find it: paths, or a URI. The one to use first; never empty.
+    /// Names under which programs find it: paths, or a URI. The preferred one is first; never empty.
     pub names: Vec<String>,
 }
 
-/// Namespaces of one controller that are shown by one front-end. Dropping it stops it.
+/// Namespaces of one controller that one front-end shows. Dropping it stops it.
 pub trait Attachment: Send {
-    /// What is shown now.
+    /// Returns the devices that are shown now.
     fn devices(&self) -> Vec<Device>;
 
-    /// The controller behind it.
+    /// Returns the controller behind it.
     fn controller(&self) -> &Controller;
 
-    /// What would stay behind if this process were killed now, in the order in which it is to be removed.
+    /// Returns the resources that would stay if this process were killed now, in the order of their removal.
     fn resources(&self) -> Vec<SystemResource>;
 
-    /// Ends what is under way, takes the devices away, shuts the controller down.
+    /// Ends the requests in flight, removes the devices, and shuts the controller down.
     fn stop(self: Box<Self>);
 }
 
-/// Why a namespace cannot be attached.
+/// Cause of a failed attach.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// The controller cannot be connected.
@@ -38,12 +38,12 @@ pub enum AttachError {
     /// The controller has no such namespace.
     #[error(transparent)]
     NoNamespace(#[from] NoNamespace),
-    /// This machine does not let it be shown.
+    /// This machine does not allow the device.
     #[error("{what}: {source}")]
     Show {
-        /// What was tried.
+        /// Action that failed.
         what: String,
-        /// The system's answer.
+        /// Error of the system.
         source: io::Error,
     },
 }

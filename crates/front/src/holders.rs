@@ -1,12 +1,12 @@
-//! What lies on a block device: partitions, dm and md devices, loop devices over it, and where they are mounted.
+//! Holders of a block device: partitions, dm and md devices, loop devices over it, and where they are mounted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Deeper than anybody stacks devices.
+/// Most layers of stacked devices.
 const DEPTH_MAX: usize = 16;
 
-/// Where the system tells of block devices and of mounts.
+/// Paths of the system's records of block devices and mounts.
 #[derive(Clone, Debug)]
 pub(crate) struct System {
     /// `/sys/class/block`.
@@ -18,9 +18,9 @@ pub(crate) struct System {
 /// A block device on another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
-    /// As the kernel calls it.
+    /// Name in the kernel.
     name: String,
-    /// As people call it, if that is something else.
+    /// Name for people, if it differs.
     alias: Option<PathBuf>,
 }
 
@@ -31,31 +31,31 @@ impl Holder {
         Holder { name, alias }
     }
 
-    /// Its device file.
+    /// Returns its device file.
     pub(crate) fn path(&self) -> PathBuf {
-        // The kernel has `!` where a name has a folder.
+        // The kernel writes `!` for a slash in a name.
         Path::new("/dev").join(self.name.replace('!', "/"))
     }
 
-    /// What people are told.
+    /// Returns the name for people.
     pub(crate) fn shown(&self) -> String {
         self.alias.clone().unwrap_or_else(|| self.path()).display().to_string()
     }
 }
 
 impl System {
-    /// This machine.
+    /// Returns the paths of this machine.
     pub(crate) fn new() -> System {
         System { blocks: "/sys/class/block".into(), mounts: "/proc/self/mountinfo".into() }
     }
 
-    /// All that lies on the block device `path`, directly or not, each once; what lies on others comes later.
+    /// Returns all holders of the block device `path`, direct or not, each once; holders of holders come later.
     pub(crate) fn above(&self, path: &Path) -> Vec<Holder> {
         let mut found: Vec<Holder> = Vec::new();
         let mut layer: Vec<String> = kernel_name(path).into_iter().collect();
         for _ in 0..DEPTH_MAX {
             let next: Vec<String> = layer.iter().flat_map(|name| self.directly_on(name)).collect();
-            // Who is met again lies on what was met meanwhile, too.
+            // A holder found again also lies on the devices found meanwhile.
             found.retain(|holder| !next.contains(&holder.name));
             layer = Vec::new();
             for name in next {
@@ -82,7 +82,7 @@ impl System {
         partitions.chain(holders).chain(loops).collect()
     }
 
-    /// Where a holder is mounted, as far as this process sees.
+    /// Returns the mount points of a holder that this process sees.
     pub(crate) fn mounts_of(&self, holder: &Holder) -> Vec<PathBuf> {
         let paths: Vec<PathBuf> = holder.alias.iter().cloned().chain([holder.path()]).collect();
         self.mounts(&holder.name, &paths)
@@ -98,7 +98,7 @@ impl System {
         found
     }
 
-    /// Who uses the block device `path`, for people to read: `/dev/loop0p1 mounted at /mnt`.
+    /// Returns the users of the block device `path` as text for people: `/dev/loop0p1 mounted at /mnt`.
     pub(crate) fn users(&self, path: &Path) -> Vec<String> {
         let own = kernel_name(path).map(|name| self.mounts(&name, &[path.to_owned()]));
         let own = own.unwrap_or_default().into_iter();
@@ -121,7 +121,7 @@ fn kernel_name(path: &Path) -> Option<String> {
     (!name.is_empty()).then(|| name.replace('/', "!"))
 }
 
-/// What is in a folder, in order; nothing where there is none.
+/// Returns the names in a folder, sorted; none if it does not exist.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> =
@@ -130,8 +130,8 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Where a line of mountinfo (proc(5)) mounts device `number`, or one of `paths`: file systems on several devices
-/// have numbers of their own, and say the first device's path.
+/// Returns the mount point of a line of mountinfo (proc(5)) that mounts device `number`, or one of `paths`. File
+/// systems on several devices have numbers of their own, and name the first device's path.
 fn mount_of(line: &str, number: &str, paths: &[PathBuf]) -> Option<PathBuf> {
     let (left, right) = line.split_once(" - ")?;
     let mut fields = left.split(' ').skip(2);
@@ -143,7 +143,7 @@ fn mount_of(line: &str, number: &str, paths: &[PathBuf]) -> Option<PathBuf> {
     (is_number || is_source).then(|| unescape(place).into())
 }
 
-/// Blanks and the like are octal there: `\040`.
+/// Decodes blanks and the like, which are octal in mountinfo: `\040`.
 fn unescape(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -161,8 +161,8 @@ fn unescape(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// loop0 has partitions 1 and 2; dm-0 lies on both, md127 on dm-0 and loop1, loop2 over md127; dm-9 says
-    /// that it lies on itself.
+    /// Makes a system in which loop0 has partitions 1 and 2. dm-0 lies on both, md127 on dm-0 and loop1, loop2 over
+    /// md127; dm-9 claims to lie on itself.
     fn made_up() -> (tempfile::TempDir, System) {
         let directory = tempfile::tempdir().unwrap();
         let blocks = directory.path().join("block");

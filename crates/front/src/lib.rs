@@ -1,4 +1,4 @@
-//! Ways to show a remote namespace as a local block device.
+//! Front-ends: show a remote namespace as a local block device.
 //!
 //! ```text
 //!   programs     kernel (ublk, FUSE)     virtual machine (vhost-user)     NBD clients
@@ -10,8 +10,8 @@
 //!                                       a lane of the same reactor (roadtrain-host-engine)
 //! ```
 //!
-//! Each front-end has its place in [`spec`] (how `--as` names it), implements [`attachment::Attachment`], and adds
-//! what it leaves behind when it is killed to [`system_resource`].
+//! Each front-end is listed in [`spec`] (its name in `--as`), implements [`attachment::Attachment`], and adds the
+//! resources that a killed process leaves to [`system_resource`].
 //!
 //! ```no_run
 //! use roadtrain_host_engine::HostConfig;

@@ -1,11 +1,11 @@
-//! Devices of this machine's kernel, served by a process of the same machine: when memory is short the kernel writes to
+//! Devices of this machine's kernel, served by a process of the same machine. When memory is short the kernel writes to
 //! such a device, and the process must not wait for that itself (deadlock).
 
 use roadtrain_system::memory;
 use tracing::warn;
 
-/// Prepares the calling thread, and those that it starts from now on, to serve such a device: they get memory without
-/// waiting for writes, and their memory stays where it is.
+/// Prepares the calling thread, and threads that it starts later, to serve such a device: they get memory without
+/// waiting for writes, and their memory stays resident.
 pub(crate) fn prepare() {
     let refused = |what: &str, needs: &str, error: std::io::Error| {
         warn!(

@@ -1,4 +1,4 @@
-//! What to show a namespace as, as people write it.
+//! Front-end specifications, as written after `--as`.
 
 use crate::nbd::NbdAddress;
 use crate::system_resource::SystemResource;
@@ -14,7 +14,7 @@ pub enum FrontSpec {
     Nbd(NbdAddress),
     /// A file for each namespace in a file system mounted there.
     Fuse(PathBuf),
-    /// A kernel block device, `/dev/ublkbN`; `None`: the kernel chooses the number.
+    /// A kernel block device, `/dev/ublkbN`; `None` lets the kernel choose the number.
     Ublk(Option<u32>),
     /// A disk of virtual machines whose monitor connects to this Unix socket; with a slash at the end a
     /// directory with a socket for each namespace.
@@ -35,7 +35,7 @@ pub enum FrontKind {
 }
 
 impl FrontSpec {
-    /// Which front-end it is.
+    /// Returns the kind of the front-end.
     #[must_use]
     pub fn kind(&self) -> FrontKind {
         match self {
@@ -46,8 +46,8 @@ impl FrontSpec {
         }
     }
 
-    /// What a process that shows this leaves when it is killed, as far as it is known beforehand. No two
-    /// attachments may have one in common.
+    /// Returns the resources that a killed process with this front-end leaves, as far as they are known beforehand. No
+    /// two attachments may share one.
     #[must_use]
     pub fn resources(&self) -> Vec<SystemResource> {
         match self {
@@ -61,10 +61,10 @@ impl FrontSpec {
         }
     }
 
-    /// The same with paths that mean the same to a process in another directory.
+    /// Makes relative paths absolute, for a process in another directory.
     ///
     /// # Errors
-    /// The current directory is not to be had.
+    /// Fails if the current directory is not available.
     pub fn absolute(self) -> std::io::Result<Self> {
         let path = |path: PathBuf| std::path::absolute(path);
         Ok(match self {
@@ -100,7 +100,7 @@ impl fmt::Display for FrontSpec {
     }
 }
 
-/// Why a text is no [`FrontSpec`].
+/// Error of a text that is no [`FrontSpec`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SpecError(String);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_its_own_is_known_beforehand() {
+    fn exclusive_resources_are_known_beforehand() {
         let resources = |text: &str| {
             let spec: FrontSpec = text.parse().unwrap();
             spec.resources().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")

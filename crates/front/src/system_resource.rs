@@ -1,4 +1,4 @@
-//! What an attachment makes on the machine. A process that is killed leaves it there; this removes it.
+//! Resources that an attachment makes on the machine. A process that is killed leaves them; this removes them.
 
 use crate::fuse;
 use std::fmt;
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// Something that outlives the process that made it. Written as `socket:/PATH` and so on.
+/// A resource that outlives the process that made it. Written as `socket:/PATH` and so on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SystemResource {
-    /// A Unix socket's file.
+    /// File of a Unix socket.
     Socket(PathBuf),
     /// A mounted file system.
     Mount(PathBuf),
-    /// A folder that was made to mount there; stays while there is something in it.
+    /// A folder that was made as a mount point; stays while it is not empty.
     Folder(PathBuf),
     /// A loop device, `/dev/loopN`.
     Loop(PathBuf),
@@ -25,10 +25,10 @@ pub enum SystemResource {
 }
 
 impl SystemResource {
-    /// Removes it; `false` when it is not there (any more). Only for those whose process is gone.
+    /// Removes the resource of a process that is gone. Returns `false` if it does not exist.
     ///
     /// # Errors
-    /// What keeps it from being removed.
+    /// Returns the error that prevents the removal.
     pub fn remove(&self) -> io::Result<bool> {
         match self {
             SystemResource::Socket(path) => remove_socket(path, SOCKET_PATIENCE),
@@ -39,13 +39,13 @@ impl SystemResource {
         }
     }
 
-    /// Whether it is removed, but stays until somebody else leaves it alone.
+    /// True if it is removed, but stays until its other users release it.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         matches!(self, SystemResource::Loop(path) if fuse::is_loop_device_in_use(path))
     }
 
-    /// Who uses it, for people to read, as far as the system tells.
+    /// Returns its users as text for people, if the system lists them.
     #[must_use]
     pub fn users(&self) -> Vec<String> {
         match self {
@@ -54,19 +54,19 @@ impl SystemResource {
         }
     }
 
-    /// Whether the next process that shows the same takes it over as it is.
+    /// True if the next process with the same front-end takes it over as it is.
     #[must_use]
     pub fn is_recovered(&self) -> bool {
         matches!(self, SystemResource::Ublk(_))
     }
 }
 
-/// How long a socket may still be answered after its process is gone: the kernel takes io_uring's rings, and what
-/// they refer to, apart in the background.
+/// Longest time for which a socket may still accept after its process is gone. The kernel takes io_uring's rings, and
+/// the files that they refer to, apart in the background.
 const SOCKET_PATIENCE: Duration = Duration::from_secs(2);
 const SOCKET_PAUSE: Duration = Duration::from_millis(20);
 
-/// Removes a socket's file that nobody listens at, or soon will not.
+/// Removes a socket's file without a listener, or whose listener ends soon.
 fn remove_socket(path: &Path, patience: Duration) -> io::Result<bool> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
@@ -83,7 +83,7 @@ fn remove_socket(path: &Path, patience: Duration) -> io::Result<bool> {
             _ => std::thread::sleep(SOCKET_PAUSE),
         }
     }
-    Ok(false) // somebody else's by now
+    Ok(false) // another process uses it by now
 }
 
 impl fmt::Display for SystemResource {
@@ -136,11 +136,11 @@ mod tests {
         let path = directory.path().join("s");
         let socket = SystemResource::Socket(path.clone());
         assert!(!socket.remove().unwrap(), "not there");
-        // In a machine that stalls the listener may be there for too long, but not each time.
+        // On a machine that stalls the listener may exist for too long, but not each time.
         let mut removed = (0..3).map(|_| {
             let _ = std::fs::remove_file(&path);
             let listener = UnixListener::bind(&path).unwrap();
-            assert!(!remove_socket(&path, SOCKET_PAUSE).unwrap(), "somebody listens");
+            assert!(!remove_socket(&path, SOCKET_PAUSE).unwrap(), "a process listens");
             let ends = std::thread::spawn(move || {
                 std::thread::sleep(3 * SOCKET_PAUSE);
                 drop(listener);
@@ -149,7 +149,7 @@ mod tests {
             ends.join().unwrap();
             is_removed
         });
-        assert!(removed.any(|is_removed| is_removed), "nobody listens for long");
+        assert!(removed.any(|is_removed| is_removed), "no process listens for long");
         assert!(!path.exists());
         std::fs::write(&path, "a file").unwrap();
         assert!(!socket.remove().unwrap());

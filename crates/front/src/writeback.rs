@@ -1,4 +1,4 @@
-//! Has the system write back what it keeps of a block device, before that goes.
+//! Writes back the system's cache of a block device, before the device goes.
 
 #![allow(unsafe_code, reason = "a system call")]
 
@@ -11,44 +11,44 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// `_IO(0x12, 97)`: writes back the device's pages, and its file system's where it has one.
+/// `_IO(0x12, 97)`: writes back the device's pages, and those of its file system if it has one.
 const BLKFLSBUF: libc::c_ulong = 0x1261;
 
-/// As [`write_back`], after all that lies on the device: dm, md, partitions. What is on top is written first, as
-/// it goes to what is below.
+/// Writes back the device like [`write_back`], after all its holders: dm, md, partitions. The topmost holder is first,
+/// as its writes go to those below.
 ///
 /// # Errors
-/// What did not work, and where; data may be lost.
+/// Returns the failed steps with their devices; data may be lost.
 pub(crate) fn write_back_all(path: &Path, patience: Duration) -> Result<(), String> {
     let system = System::new();
     let above = system.above(path);
-    let tell = |shown: String, error: io::Error| format!("{shown}: {error}");
+    let describe = |shown: String, error: io::Error| format!("{shown}: {error}");
     let mut failures = Vec::new();
     for holder in above.iter().rev() {
         match write_back(&holder.path(), system.mounts_of(holder), patience) {
-            // What is below will not move either.
+            // The devices below it do not progress either.
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                return Err(tell(holder.shown(), error));
+                return Err(describe(holder.shown(), error));
             }
-            Err(error) => failures.push(tell(holder.shown(), error)),
+            Err(error) => failures.push(describe(holder.shown(), error)),
             Ok(()) => {}
         }
     }
     if let Err(error) = write_back(path, Vec::new(), patience) {
-        failures.push(tell(path.display().to_string(), error));
+        failures.push(describe(path.display().to_string(), error));
     }
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
 }
 
-/// Writes back what the system keeps of block device `path`, and the file systems at `mounts`. Gives up when nothing
-/// moves for `patience`: a thread is left behind then, which ends with the device.
+/// Writes back the system's cache of block device `path`, and the file systems at `mounts`. Abandons it if nothing
+/// progresses for `patience`: then a thread stays behind, which ends with the device.
 ///
 /// # Errors
-/// What did not work; data may be lost.
+/// Returns the error; data may be lost.
 fn write_back(path: &Path, mounts: Vec<PathBuf>, patience: Duration) -> io::Result<()> {
     let (done, waiting) = channel();
     let device = path.to_owned();
-    // Opening it may read it, and so wait, too.
+    // Opening the device may read it, and so block, too.
     let body = move || drop(done.send(flush(&device, &mounts)));
     thread::Builder::new().name("roadtrain-flush".into()).spawn(body)?;
     let mut before = ended(path);
@@ -67,8 +67,8 @@ fn write_back(path: &Path, mounts: Vec<PathBuf>, patience: Duration) -> io::Resu
     }
 }
 
-/// First file systems, as some do not hear of their device's being flushed; without a device file, for example in
-/// a container, they are all that can be reached.
+/// Flushes file systems first: some do not notice that their device is flushed. Without a device file, for example in a
+/// container, they are all that can be reached.
 fn flush(device: &Path, mounts: &[PathBuf]) -> io::Result<()> {
     let mut reached = false;
     for mount in mounts.iter().filter_map(|place| File::open(place).ok()) {
@@ -89,15 +89,15 @@ fn flush_open(device: &File) -> io::Result<()> {
     device.sync_all()
 }
 
-/// How many requests of the device have ended; none where the system counts nothing.
+/// Returns the numbers of ended requests of the device; empty if the system does not count them.
 fn ended(device: &Path) -> Vec<u64> {
     let name = device.file_name().map(Path::new).unwrap_or(device);
     let stat = fs::read_to_string(Path::new("/sys/class/block").join(name).join("stat"));
     ended_of(&stat.unwrap_or_default())
 }
 
-/// The same, as `stat` tells it: reads, writes, discards, flushes. Times grow while anything is under way,
-/// even if nothing moves.
+/// Parses the numbers of ended reads, writes, discards and flushes out of `stat`. Times are left out: they grow while a
+/// request is in flight, even without progress.
 fn ended_of(stat: &str) -> Vec<u64> {
     let numbers: Vec<u64> = stat.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     [0, 4, 11, 15].iter().filter_map(|&at| numbers.get(at).copied()).collect()
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_block_device_is_an_error() {
+    fn a_file_that_is_no_block_device_is_an_error() {
         let none = write_back(Path::new("/dev/null"), Vec::new(), Duration::from_secs(5));
         assert!(none.is_err());
         let all = write_back_all(Path::new("/dev/null"), Duration::from_secs(5)).unwrap_err();

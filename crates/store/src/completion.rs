@@ -1,4 +1,4 @@
-//! Answers to operations, and the tokens that they carry.
+//! Completions of operations, and their tokens.
 
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::ring::UserData;
@@ -6,24 +6,24 @@ use roadtrain_wire::status::Status;
 use std::fmt;
 use std::sync::Arc;
 
-/// Whose token it is.
+/// Kinds of tokens: of the executor's caller, ...
 const CALLER: u8 = 0;
 const EXECUTOR: u8 = 1;
-const NOBODY: u8 = 2;
+const LATE: u8 = 2;
 
-/// Names an operation that was submitted, among all that one executor has.
+/// Identifies a submitted operation among all those of one executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token(u64);
 
 impl Token {
-    /// Of an executor's caller: where it keeps the command, and which use of that place it is (24 bits).
+    /// Makes a token of an executor's caller: `index` of its command, and `generation` of that index (24 bits).
     #[inline]
     #[must_use]
     pub fn new(index: u32, generation: u32) -> Token {
         Token(UserData { kind: CALLER, index, generation }.pack())
     }
 
-    /// What it was made of.
+    /// Returns the index and the generation.
     #[inline]
     #[must_use]
     pub fn parts(self) -> (u32, u32) {
@@ -31,7 +31,7 @@ impl Token {
         (index, generation)
     }
 
-    /// Of an executor, for an operation on a store below another one.
+    /// Makes an executor's token for an operation on a store below another one.
     pub(crate) fn below(index: u32, generation: u32) -> Token {
         Token(UserData { kind: EXECUTOR, index, generation }.pack())
     }
@@ -41,58 +41,60 @@ impl Token {
     }
 }
 
-/// The answer to an operation.
+/// Completion of an operation.
 #[derive(Debug)]
 pub struct Completion {
-    /// As submitted.
+    /// Token as submitted.
     pub token: Token,
-    /// How it went.
+    /// Success, or the status of the error.
     pub result: Result<(), Status>,
-    /// As submitted; filled, if it was a read that went well.
+    /// Buffer as submitted; filled by a successful read.
     pub buffer: Option<Buffer>,
-    /// A write with Force Unit Access went well, but is not stable before a flush: whoever has submitted it flushes then.
+    /// True after a successful write with Force Unit Access that is not stable before a flush: the submitter flushes
+    /// then.
     pub is_unforced: bool,
 }
 
 impl Completion {
-    /// An answer that leaves nothing to do.
+    /// Makes a completion that needs no flush.
     #[must_use]
     pub fn new(token: Token, result: Result<(), Status>, buffer: Option<Buffer>) -> Completion {
         Completion { token, result, buffer, is_unforced: false }
     }
 
-    /// Gives back the buffer of an operation that was answered without it: the one way in which a store may answer
-    /// before it is done with a buffer.
+    /// Gives back the buffer of an operation that has completed without it. This is the only way in which a store may
+    /// complete an operation before it is done with the buffer.
     #[must_use]
     pub fn late(buffer: Buffer) -> Completion {
-        let token = Token(UserData { kind: NOBODY, index: 0, generation: 0 }.pack());
+        let token = Token(UserData { kind: LATE, index: 0, generation: 0 }.pack());
         Completion::new(token, Ok(()), Some(buffer))
     }
 
-    /// The buffer, if it is one that comes [late](Self::late).
+    /// Returns the buffer, if it comes [late](Self::late).
     ///
     /// # Errors
-    /// It is an answer.
+    /// Returns the completion, if it is one of an operation.
     pub fn into_late(self) -> Result<Option<Buffer>, Completion> {
         match UserData::unpack(self.token.0).kind {
-            NOBODY => Ok(self.buffer),
+            LATE => Ok(self.buffer),
             _ => Err(self),
         }
     }
 }
 
-/// Brings answers from other threads to the reactor.
+/// Sends completions from other threads to the reactor.
 #[derive(Clone)]
 pub struct Completions(Arc<dyn Fn(Completion) -> bool + Send + Sync>);
 
 impl Completions {
-    /// By `send`, which wakes the reactor and has it call [`crate::Executor::complete`]; `false` when it has ended.
+    /// Uses `send`, which wakes the reactor and has it call [`crate::Executor::complete`]; it returns `false` once the
+    /// reactor has ended.
     #[must_use]
     pub fn new(send: impl Fn(Completion) -> bool + Send + Sync + 'static) -> Completions {
         Completions(Arc::new(send))
     }
 
-    /// Answers; `false` when the reactor has ended, and nobody wants to know.
+    /// Sends a completion. Returns `false` if the reactor has ended and needs no completion.
     pub fn send(&self, completion: Completion) -> bool {
         (self.0)(completion)
     }

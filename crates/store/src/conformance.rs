@@ -1,4 +1,4 @@
-//! What every store has to do, as a test that any store can be put to.
+//! Conformance test that every store has to pass.
 //!
 //! ```
 //! use roadtrain_store::{MemoryStore, conformance};
@@ -18,17 +18,17 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// Longest wait for an answer.
+/// Longest wait for a completion.
 const LONG: Duration = Duration::from_secs(60);
-/// How long nothing may come after everything was answered.
+/// Time without any completion after all operations have completed.
 const QUIET: Duration = Duration::from_millis(20);
-/// Blocks that a store has to have.
+/// Least blocks of a store under test.
 const BLOCKS_MIN: u64 = 64;
 
-/// Puts the stores that `make` makes to the test. Each is new, nobody else uses it, and it has 64 blocks at least.
+/// Tests the stores that `make` returns. Each is new, has no other user, and has 64 blocks at least.
 ///
 /// # Panics
-/// The store breaks the contract; the message says how.
+/// Panics if the store breaks the contract; the message says how.
 pub fn run(make: impl Fn() -> Arc<dyn Store>) {
     for check in [
         describes_itself,
@@ -39,37 +39,43 @@ pub fn run(make: impl Fn() -> Arc<dyn Store>) {
         refuses_what_is_outside,
         ends_what_is_cancelled,
         lends_what_it_holds,
-        tells_what_is_allocated,
+        reports_what_is_allocated,
         resizes_or_refuses,
     ] {
-        let mut harness = Harness::new(make());
+        let mut harness = ConformanceHarness::new(make());
         check(&mut harness);
         harness.is_quiet();
     }
 }
 
-/// What a reactor does for a store, and nothing else.
-struct Harness {
+/// Minimal reactor: a ring and an executor.
+struct ConformanceHarness {
     store: Arc<dyn Store>,
     ring: Ring,
     executor: Executor,
-    elsewhere: Receiver<Completion>,
+    from_threads: Receiver<Completion>,
     submitted: u32,
 }
 
-impl Harness {
-    fn new(store: Arc<dyn Store>) -> Harness {
-        let (sender, elsewhere) = channel();
+impl ConformanceHarness {
+    fn new(store: Arc<dyn Store>) -> ConformanceHarness {
+        let (sender, from_threads) = channel();
         let completions = Completions::new(move |completion| sender.send(completion).is_ok());
         let ring = Ring::new(64).expect("io_uring");
-        Harness { store, ring, executor: Executor::new(completions), elsewhere, submitted: 0 }
+        ConformanceHarness {
+            store,
+            ring,
+            executor: Executor::new(completions),
+            from_threads,
+            submitted: 0,
+        }
     }
 
     fn block(&self) -> usize {
         self.store.geometry().lba_bytes() as usize
     }
 
-    /// The octets of `blocks` blocks, which `seed` tells from others.
+    /// Returns `blocks` blocks of bytes that depend on `seed`.
     fn pattern(&self, blocks: usize, seed: u64) -> Buffer {
         let mut buffer = Buffer::alloc(blocks * self.block());
         for (index, word) in buffer.chunks_exact_mut(8).enumerate() {
@@ -85,7 +91,7 @@ impl Harness {
         token
     }
 
-    /// The next answer, within `wait`.
+    /// Waits at most `wait` for the next completion.
     fn answer(&mut self, wait: Duration) -> Option<Completion> {
         let deadline = Instant::now() + wait;
         loop {
@@ -93,7 +99,7 @@ impl Harness {
             if let Some(completion) = self.executor.next(&mut self.ring) {
                 return Some(completion);
             }
-            while let Ok(completion) = self.elsewhere.try_recv() {
+            while let Ok(completion) = self.from_threads.try_recv() {
                 self.executor.complete(completion);
             }
             let pause = Some(Duration::from_micros(200));
@@ -143,19 +149,19 @@ impl Harness {
     }
 }
 
-fn describes_itself(harness: &mut Harness) {
+fn describes_itself(harness: &mut ConformanceHarness) {
     let geometry = harness.store.geometry();
     assert!(matches!(geometry.lba_shift, 9 | 12), "blocks are of 512 or 4096 bytes");
     assert!(geometry.blocks >= BLOCKS_MIN, "this test needs {BLOCKS_MIN} blocks");
     assert!(!geometry.read_only, "this test writes");
     assert!(!geometry.volatile_cache || harness.store.is_volatile(), "its cache is to be flushed");
-    let told = harness.store.limits().check(geometry.lba_shift);
-    assert_eq!(told, Ok(()), "hosts can be told its limits");
+    let checked = harness.store.limits().check(geometry.lba_shift);
+    assert_eq!(checked, Ok(()), "NVMe can express its limits");
     let identity = harness.store.identity().expect("it says who it is");
     assert_eq!(harness.store.identity().ok(), Some(identity), "it is the same each time");
 }
 
-fn keeps_what_is_written(harness: &mut Harness) {
+fn keeps_what_is_written(harness: &mut ConformanceHarness) {
     for (block, blocks, fua) in [(0, 1, false), (3, 4, true), (BLOCKS_MIN - 2, 2, false)] {
         harness.write(block, harness.pattern(blocks, block), fua);
         assert!(*harness.read(block, blocks) == *harness.pattern(blocks, block), "block {block}");
@@ -171,7 +177,7 @@ fn keeps_what_is_written(harness: &mut Harness) {
     harness.store.sync().expect("it is stable");
 }
 
-fn answers_each_of_many_once(harness: &mut Harness) {
+fn answers_each_of_many_once(harness: &mut ConformanceHarness) {
     for is_read in [false, true] {
         let mut open = HashMap::new();
         for block in 0..BLOCKS_MIN {
@@ -192,7 +198,7 @@ fn answers_each_of_many_once(harness: &mut Harness) {
     }
 }
 
-fn compares(harness: &mut Harness) {
+fn compares(harness: &mut ConformanceHarness) {
     harness.write(1, harness.pattern(2, 5), false);
     let offset = harness.block() as u64;
     harness.good(Op::Compare { offset }, Some(harness.pattern(2, 5)));
@@ -204,7 +210,7 @@ fn compares(harness: &mut Harness) {
     assert!(is_right, "{status}, and not Compare Failure with Do Not Retry");
 }
 
-fn zeroes_and_discards(harness: &mut Harness) {
+fn zeroes_and_discards(harness: &mut ConformanceHarness) {
     let block = harness.block() as u64;
     for deallocate in [false, true] {
         harness.write(0, harness.pattern(8, 1), false);
@@ -227,7 +233,7 @@ fn zeroes_and_discards(harness: &mut Harness) {
     }
 }
 
-fn refuses_what_is_outside(harness: &mut Harness) {
+fn refuses_what_is_outside(harness: &mut ConformanceHarness) {
     let (end, block) = (harness.store.geometry().bytes(), harness.block() as u64);
     for offset in [end - block, end, u64::MAX - block + 1] {
         let range = ByteRange { offset, len: 2 * block };
@@ -249,7 +255,7 @@ fn refuses_what_is_outside(harness: &mut Harness) {
     }
 }
 
-fn ends_what_is_cancelled(harness: &mut Harness) {
+fn ends_what_is_cancelled(harness: &mut ConformanceHarness) {
     harness.write(0, harness.pattern(1, 3), false);
     let mut open: Vec<Token> = Vec::new();
     for _ in 0..16 {
@@ -272,7 +278,7 @@ fn ends_what_is_cancelled(harness: &mut Harness) {
     }
 }
 
-fn lends_what_it_holds(harness: &mut Harness) {
+fn lends_what_it_holds(harness: &mut ConformanceHarness) {
     let Some(memory) = harness.store.in_place() else { return };
     let (block, end) = (harness.block(), harness.store.geometry().bytes());
     assert!(memory.read_range(end, block).is_none() && memory.write_range(end, block).is_none());
@@ -282,12 +288,12 @@ fn lends_what_it_holds(harness: &mut Harness) {
         harness.good(Op::ReadInPlace { range }, None);
     }
     let Some(start) = memory.read_range(range.offset, block) else { return };
-    // SAFETY: as many bytes of the store's memory, which nobody else uses.
+    // SAFETY: the range holds that many bytes of the store's memory, which has no other user.
     let found = unsafe { std::slice::from_raw_parts(start, block) };
     assert!(*found == *harness.pattern(1, 8), "the memory is the store's");
 }
 
-fn tells_what_is_allocated(harness: &mut Harness) {
+fn reports_what_is_allocated(harness: &mut ConformanceHarness) {
     if !harness.store.tells_allocation() {
         return;
     }
@@ -319,18 +325,22 @@ fn tells_what_is_allocated(harness: &mut Harness) {
     }
     let behind = ByteRange { offset: count * block, len: block };
     let (result, _) = harness.run(Op::LookUp { range: behind }, Some(Buffer::alloc(4096)));
-    assert_eq!(result, Err(Status::LBA_OUT_OF_RANGE.dnr()), "a look beyond the capacity");
+    assert_eq!(result, Err(Status::LBA_OUT_OF_RANGE.dnr()), "a query beyond the capacity");
 }
 
-fn resizes_or_refuses(harness: &mut Harness) {
+fn resizes_or_refuses(harness: &mut ConformanceHarness) {
     let before = harness.store.geometry();
     let plan = harness.store.plan(None).expect("its own size");
-    assert_eq!((plan.from, plan.to), (before.bytes(), before.bytes()), "nobody has resized it");
+    assert_eq!(
+        (plan.from, plan.to),
+        (before.bytes(), before.bytes()),
+        "no other program has resized it"
+    );
     harness.write(0, harness.pattern(1, 4), false);
-    let asked = before.bytes() * 2;
-    match harness.store.resize(asked) {
+    let wanted = before.bytes() * 2;
+    match harness.store.resize(wanted) {
         Ok(after) => {
-            assert_eq!((after.bytes(), harness.store.geometry()), (asked, after));
+            assert_eq!((after.bytes(), harness.store.geometry()), (wanted, after));
             harness.write(after.blocks - 1, harness.pattern(1, 6), false);
             assert!(*harness.read(after.blocks - 1, 1) == *harness.pattern(1, 6));
         }

@@ -1,4 +1,4 @@
-//! Files and block devices, through the ring.
+//! Stores in files and on block devices, with I/O over the ring.
 
 mod allocated;
 mod boot;
@@ -8,7 +8,7 @@ mod status;
 mod task;
 mod uevents;
 
-use crate::look_ups::LookUps;
+use crate::allocation_queries::StoreAllocationQueries;
 use crate::resize::{Place, Size};
 use crate::spec::StoreSpec;
 use crate::{
@@ -23,16 +23,16 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
-pub(crate) use task::{DiskTask, Progress};
+pub(crate) use task::{DiskTask, TaskProgress};
 
 /// A store in a file or on a block device.
 #[derive(Debug)]
 pub struct DiskStore {
     pub(crate) disk: Arc<BlockFile>,
     size: Size,
-    /// What tells its blocks from all others, once somebody has asked.
+    /// Unique identity of the blocks, once it has been determined.
     identity: OnceLock<u128>,
-    look_ups: LookUps,
+    queries: StoreAllocationQueries,
 }
 
 impl DiskStore {
@@ -50,12 +50,12 @@ impl DiskStore {
         DiskStore::with(spec, lock::once_released(|| BlockFile::open_block(spec, path))?)
     }
 
-    /// What another process has, without taking its lock.
-    pub(crate) fn look(spec: &StoreSpec, path: &Path) -> Result<DiskStore, OpenError> {
-        DiskStore::with(spec, BlockFile::look(spec, path)?)
+    /// Opens the blocks of another process read-only, without its lock.
+    pub(crate) fn observe(spec: &StoreSpec, path: &Path) -> Result<DiskStore, OpenError> {
+        DiskStore::with(spec, BlockFile::observe(spec, path)?)
     }
 
-    /// Whether no other process has it, so that it could be opened.
+    /// True if no other process has the blocks, so that they could be opened.
     pub(crate) fn is_free(spec: &StoreSpec, path: &Path) -> bool {
         BlockFile::is_free(spec, path)
     }
@@ -66,19 +66,19 @@ impl DiskStore {
         Ok(DiskStore::of(disk, size))
     }
 
-    /// What was opened elsewhere, said to have `bytes`: a descriptor that can be read and written at any offset.
-    /// Other kinds work as far as the kernel lets them. It is neither locked nor resized.
+    /// Makes a store of an open file with `bytes` bytes: a descriptor that can be read and written at any offset. Other
+    /// kinds work as far as the kernel supports them. The file is neither locked nor resized.
     ///
     /// # Errors
-    /// The sizes do not fit.
+    /// Fails if the sizes do not fit.
     pub fn from_file(file: File, bytes: u64, lba_bytes: u32) -> Result<DiskStore, OpenError> {
         let size = Size::new("disk", bytes, lba_bytes, false)?;
         Ok(DiskStore::of(BlockFile::adopt(file, bytes), size))
     }
 
     fn of(disk: BlockFile, size: Size) -> DiskStore {
-        let (disk, look_ups) = (Arc::new(disk), LookUps::default());
-        DiskStore { disk, size, identity: OnceLock::new(), look_ups }
+        let (disk, queries) = (Arc::new(disk), StoreAllocationQueries::default());
+        DiskStore { disk, size, identity: OnceLock::new(), queries }
     }
 }
 
@@ -101,8 +101,8 @@ impl Store for DiskStore {
         match geometry.check(&op, buffer.as_ref()) {
             Ok(()) if let Op::LookUp { range } = op => {
                 let disk = self.disk.clone();
-                self.look_ups.begin((range, geometry.lba_shift), buffer, token, io, move |found| {
-                    allocated::look(disk.file(), found);
+                self.queries.begin((range, geometry.lba_shift), buffer, token, io, move |found| {
+                    allocated::find(disk.file(), found);
                     Ok(())
                 });
             }
@@ -147,13 +147,13 @@ impl Store for DiskStore {
         let geometry = self.geometry();
         let to = match bytes {
             Some(bytes) => self.disk.allow(bytes, geometry.lba_bytes())?,
-            // What cannot be looked at keeps the size it had.
+            // If the size cannot be read, it stays the same.
             None => self.disk.bytes().unwrap_or(geometry.bytes()),
         };
         Ok(Resize::to(geometry.bytes(), to))
     }
 
-    /// The kernel says when a device has changed; a file is asked at a reload.
+    /// Watches the kernel's events of a block device; the size of a file is checked at a reload.
     fn watch_size(&self, watcher: Weak<SizeWatcher>) {
         if let Some(Place::Block(number)) = self.place() {
             uevents::watch(number, watcher);

@@ -1,10 +1,10 @@
-//! Tasks that wait until a time has come.
+//! Tasks that wait for their due time.
 
 use roadtrain_proto::time::Instant;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Tasks by the time when they are due; of those due at once the first to come is first.
+/// Tasks by due time; tasks due at the same time keep their order of arrival.
 #[derive(Default)]
 pub(crate) struct DueQueue {
     /// Due time, serial number, task.
@@ -18,12 +18,12 @@ impl DueQueue {
         self.waiting.push(Reverse((due, self.serial, task)));
     }
 
-    /// Forgets a task.
+    /// Removes a task.
     pub(crate) fn remove(&mut self, task: u32) {
         self.waiting.retain(|Reverse((_, _, waiting))| *waiting != task);
     }
 
-    /// The next task that is due by `now`.
+    /// Takes the next task that is due by `now`.
     #[inline]
     pub(crate) fn pop(&mut self, now: Instant) -> Option<u32> {
         if self.next()? > now {
@@ -32,7 +32,7 @@ impl DueQueue {
         self.waiting.pop().map(|Reverse((_, _, task))| task)
     }
 
-    /// When the next one is due.
+    /// Returns the time at which the next task is due.
     #[inline]
     pub(crate) fn next(&self) -> Option<Instant> {
         self.waiting.peek().map(|&Reverse((due, ..))| due)
@@ -49,11 +49,11 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Tasks come one a nanosecond, each due after its delay; now and then the queue is looked at.
+        /// One task arrives each nanosecond, due after its delay; the queue is checked at intervals.
         #[test]
         fn each_leaves_once_in_order_and_not_too_early(
             delays in prop::collection::vec(0..300u64, 1..300),
-            look_every in 1..20u64,
+            check_every in 1..20u64,
         ) {
             let mut queue = DueQueue::default();
             let due = |task: usize| task as u64 + delays[task];
@@ -62,7 +62,7 @@ mod tests {
                 if (now as usize) < delays.len() {
                     queue.push(Instant(due(now as usize)), now as u32);
                 }
-                if now % look_every == 0 || now == 999 {
+                if now % check_every == 0 || now == 999 {
                     let first = left.len();
                     while let Some(task) = queue.pop(Instant(now)) {
                         prop_assert!(due(task as usize) <= now);

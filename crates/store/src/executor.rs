@@ -1,6 +1,6 @@
-//! What is under way at stores for one reactor, and how answers come back to it.
+//! Operations of one reactor in flight at stores, and the delivery of their completions.
 
-use crate::disk::{DiskTask, Progress};
+use crate::disk::{DiskTask, TaskProgress};
 use crate::due::DueQueue;
 use crate::{Completion, Completions, Op, Token};
 use roadtrain_proto::time::Instant;
@@ -11,54 +11,54 @@ use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Marks the completions of stores in a reactor's ring: [`UserData::kind`].
+/// Kind of the completions of stores in a reactor's ring: [`UserData::kind`].
 pub const RING_KIND: u8 = 16;
-/// Marks the kernel's answer when it was asked to give an operation up: there is no such operation.
+/// User data of the kernel's replies to cancellations, which belong to no operation.
 const CANCELLED: u64 = UserData { kind: RING_KIND, index: u32::MAX, generation: 0 }.pack();
 
-/// What goes on when a store below has answered: see [`Io::then`].
+/// Continuation after a store below has completed an operation: see [`Io::then`].
 pub trait Then: Send + Sync {
-    /// It has, and `completion` is for the operation on top: pass it on with [`Io::complete`], or submit something
-    /// else for the same token.
+    /// Handles a completion of the store below, with the token of the operation on top. Passes it on with
+    /// [`Io::complete`], or submits another operation for the same token.
     fn answered(&self, completion: Completion, io: &mut Io<'_>);
 
-    /// Nobody wants the answer any more to what was submitted below with `token`.
+    /// Cancels the operation that was submitted below with `token`: its completion is no longer needed.
     fn cancel(&self, _token: Token) {}
 }
 
-/// What a delayed operation is submitted to: see [`Io::delay`].
+/// Receiver of delayed operations: see [`Io::delay`].
 pub trait Delayed: Send + Sync {
-    /// Its time has come.
+    /// Starts an operation at its due time.
     fn start(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>);
 }
 
-/// What a store has of the reactor that calls it.
+/// A store's interface to the reactor that calls it.
 pub struct Io<'a> {
     ring: &'a mut Ring,
     executor: &'a mut Executor,
 }
 
 impl Io<'_> {
-    /// Answers.
+    /// Completes an operation.
     #[inline]
     pub fn complete(&mut self, completion: Completion) {
         self.executor.complete(completion);
     }
 
-    /// For answers from another thread.
+    /// Returns a sender of completions for another thread.
     #[must_use]
     pub fn completions(&self) -> Completions {
         self.executor.completions.clone()
     }
 
-    /// A token for an operation on a store below: its answer goes to `then`, with the token `outer`.
+    /// Returns a token for an operation on a store below: its completion goes to `then`, with the token `outer`.
     #[must_use]
     pub fn then(&mut self, outer: Token, then: Arc<dyn Then>) -> Token {
         let index = self.executor.below.insert((outer, then));
         self.executor.below_token(index)
     }
 
-    /// Submits an operation to `store` when it is `due`.
+    /// Submits an operation to `store` at the time `due`.
     pub fn delay(
         &mut self,
         due: Instant,
@@ -67,45 +67,45 @@ impl Io<'_> {
         buffer: Option<Buffer>,
         token: Token,
     ) {
-        let index = self.executor.delayed.insert(Waiting { outer: token, store, op, buffer });
+        let index = self.executor.delayed.insert(DelayedOp { outer: token, store, op, buffer });
         self.executor.due.push(due, index);
     }
 
-    /// Carries an operation on a disk through the ring.
+    /// Runs an operation on a disk over the ring.
     pub(crate) fn run(&mut self, task: DiskTask, token: Token) {
         let index = self.executor.disk.insert((token, task));
         let user_data = UserData { kind: RING_KIND, index, generation: 0 }.pack();
         let Some((_, task)) = self.executor.disk.get_mut(index) else { return };
-        if let Progress::Done(result) = task.start(self.ring, user_data) {
+        if let TaskProgress::Done(result) = task.start(self.ring, user_data) {
             self.executor.end_disk(index, result);
         }
     }
 }
 
-/// What waits for its time.
-struct Waiting {
+/// A delayed operation.
+struct DelayedOp {
     outer: Token,
     store: Arc<dyn Delayed>,
     op: Op,
     buffer: Option<Buffer>,
 }
 
-/// Keeps what is under way at stores for the thread that owns a ring. A buffer that the kernel uses stays here until
-/// the kernel is done with it, whatever becomes of whom it was for.
+/// Keeps the operations in flight at stores for the thread that owns a ring. A buffer that the kernel uses stays here
+/// until the kernel is done with it, even if its submitter is gone.
 pub struct Executor {
-    /// What the kernel has, and whom its end is for.
+    /// Operations in the kernel, with the tokens of their submitters.
     disk: Slab<(Token, DiskTask)>,
-    delayed: Slab<Waiting>,
+    delayed: Slab<DelayedOp>,
     due: DueQueue,
-    /// What stores below have, and whom their answer is for.
+    /// Operations at stores below, with the tokens of their submitters.
     below: Slab<(Token, Arc<dyn Then>)>,
-    /// Answers that nobody has looked at.
+    /// Completions that the caller has not taken.
     answered: VecDeque<Completion>,
     completions: Completions,
 }
 
 impl Executor {
-    /// Answers from other threads come by `completions`.
+    /// Makes an executor; completions from other threads come through `completions`.
     #[must_use]
     pub fn new(completions: Completions) -> Executor {
         Executor {
@@ -118,22 +118,22 @@ impl Executor {
         }
     }
 
-    /// What stores get to submit to. Look at [`next`](Self::next) after that.
+    /// Returns the interface for a submission to a store. The caller checks [`next`](Self::next) after that.
     #[inline]
     pub fn io<'a>(&'a mut self, ring: &'a mut Ring) -> Io<'a> {
         Io { ring, executor: self }
     }
 
-    /// Takes an answer, also one that came from another thread. Look at [`next`](Self::next) after that.
+    /// Takes a completion, also one from another thread. The caller checks [`next`](Self::next) after that.
     #[inline]
     pub fn complete(&mut self, completion: Completion) {
         self.answered.push_back(completion);
     }
 
-    /// A completion of the ring with [`RING_KIND`]. Look at [`next`](Self::next) after that.
+    /// Handles a completion of the ring with [`RING_KIND`]. The caller checks [`next`](Self::next) after that.
     pub fn resume(&mut self, ring: &mut Ring, index: u32, result: i32) {
         let Some((_, task)) = self.disk.get_mut(index) else { return };
-        if let Progress::Done(result) = task.resume(result, ring) {
+        if let TaskProgress::Done(result) = task.resume(result, ring) {
             self.end_disk(index, result);
         }
     }
@@ -145,17 +145,17 @@ impl Executor {
         self.complete(completion);
     }
 
-    /// Submits what is due by `now`. Look at [`next`](Self::next) after that.
+    /// Submits the operations that are due by `now`. The caller checks [`next`](Self::next) after that.
     pub fn expire(&mut self, ring: &mut Ring, now: Instant) {
         while let Some(index) = self.due.pop(now) {
-            let Some(Waiting { outer, store, op, buffer }) = self.delayed.take(index) else {
+            let Some(DelayedOp { outer, store, op, buffer }) = self.delayed.take(index) else {
                 continue;
             };
             store.start(op, buffer, outer, &mut Io { ring, executor: self });
         }
     }
 
-    /// The next answer for the caller, of those at hand.
+    /// Returns the next completion for the caller, of those that have arrived.
     pub fn next(&mut self, ring: &mut Ring) -> Option<Completion> {
         loop {
             let completion = self.answered.pop_front()?;
@@ -166,7 +166,7 @@ impl Executor {
         }
     }
 
-    /// A store below has answered.
+    /// Passes the completion of a store below to its continuation.
     fn pass_on(&mut self, ring: &mut Ring, completion: Completion) {
         let (index, generation) = completion.token.parts();
         let expected = self.below.is_current(index, generation).then(|| self.below.take(index));
@@ -176,8 +176,9 @@ impl Executor {
         then.answered(Completion { token: outer, ..completion }, &mut Io { ring, executor: self });
     }
 
-    /// Nobody wants an answer any more: what waits for its time ends, and the kernel is asked to give up what it has.
-    /// The answer comes as ever. Stores that do it themselves have to be [told](crate::Store::cancel), too.
+    /// Cancels an operation whose completion is no longer needed: a delayed one ends, and the kernel is requested to
+    /// abort its part. The completion comes as usual. Stores with threads of their own need
+    /// [`cancel`](crate::Store::cancel), too.
     pub fn cancel(&mut self, ring: &mut Ring, token: Token) {
         if let Some(index) = self.disk.find(|(outer, _)| *outer == token) {
             let task = self.disk.get_mut(index);
@@ -197,13 +198,13 @@ impl Executor {
         }
     }
 
-    /// When something is due next: at once if there are answers.
+    /// Returns the time of the next due operation: now if completions are pending.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         if self.answered.is_empty() { self.due.next() } else { Some(Instant::default()) }
     }
 
-    /// What waits for its time, and for nothing else.
+    /// Returns the number of delayed operations that are not due.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.due.len()

@@ -1,4 +1,4 @@
-//! Where a file system keeps a file's octets, and which of them other files share.
+//! Extents of a file in its file system, with a flag for those shared with other files.
 
 use std::fs::File;
 use std::io;
@@ -6,22 +6,22 @@ use std::os::fd::AsRawFd;
 
 /// `_IOWR('f', 11, struct fiemap)`.
 const FS_IOC_FIEMAP: libc::Ioctl = 0xC020_660B_u32 as libc::Ioctl;
-/// Extents that one call asks for.
+/// Most extents of one call.
 const COUNT: usize = 128;
 
 const LAST: u32 = 0x1;
-/// The file system cannot say where it is (yet).
+/// The file system does not know the location (yet).
 const UNKNOWN: u32 = 0x2;
 const SHARED: u32 = 0x2000;
 
-/// Octets of a file that lie side by side.
+/// Contiguous bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where they lie on the file system's device, in octets.
+    /// Offset on the file system's device, in bytes.
     pub physical: u64,
-    /// How many they are.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Other files have the same ones, so that a write to them takes new space.
+    /// True if other files share them, so that a write to them takes new space.
     pub shared: bool,
 }
 
@@ -38,7 +38,7 @@ struct RawExtent {
 
 /// `struct fiemap`.
 #[repr(C)]
-struct Request {
+struct FiemapRequest {
     start: u64,
     length: u64,
     flags: u32,
@@ -48,14 +48,14 @@ struct Request {
     extents: [RawExtent; COUNT],
 }
 
-/// Gives `each` the extents of `file` in their order. Holes have none; what is allocated and not written has.
+/// Passes the extents of `file` to `each` in order. Holes have none; allocated but unwritten ranges have.
 ///
 /// # Errors
-/// The file system does not say (`EOPNOTSUPP`), or has trouble.
+/// Fails if the file system does not report extents (`EOPNOTSUPP`), or has an error.
 pub fn extents(file: &File, mut each: impl FnMut(Extent)) -> io::Result<()> {
     let mut start = 0;
     loop {
-        let mut request = Request {
+        let mut request = FiemapRequest {
             start,
             length: u64::MAX - start,
             flags: 0,
@@ -64,7 +64,8 @@ pub fn extents(file: &File, mut each: impl FnMut(Extent)) -> io::Result<()> {
             reserved: 0,
             extents: [RawExtent::default(); COUNT],
         };
-        // SAFETY: the descriptor is open; the kernel writes the header and at most `count` extents, which are there.
+        // SAFETY: the descriptor is open; the kernel writes the header and at most `count` extents, for which there is
+        // room.
         let result = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut request) };
         if result != 0 {
             return Err(io::Error::last_os_error());

@@ -4,16 +4,16 @@ use crate::{ByteRange, Op};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
 
-/// What a host has to know about a namespace's blocks.
+/// A namespace's block properties for hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Block size as a power of two: 9 or 12.
     pub lba_shift: u8,
-    /// Capacity.
+    /// Capacity in blocks.
     pub blocks: u64,
-    /// Writes are refused.
+    /// True if writes are refused.
     pub read_only: bool,
-    /// Writes may be lost with the power until flushed.
+    /// True if a power failure may lose writes that were not flushed.
     pub volatile_cache: bool,
 }
 
@@ -30,16 +30,16 @@ impl Geometry {
         self.blocks << self.lba_shift
     }
 
-    /// Whether the range lies inside the capacity.
+    /// True if the range lies inside the capacity.
     #[must_use]
     pub fn holds(&self, offset: u64, len: u64) -> bool {
         offset.checked_add(len).is_some_and(|end| end <= self.bytes())
     }
 
-    /// Whether a store of that geometry may and can do `op` at all.
+    /// Checks that a store of this geometry can carry out `op`.
     ///
     /// # Errors
-    /// The status to answer with.
+    /// Returns the status for the host.
     pub fn check(&self, op: &Op, buffer: Option<&Buffer>) -> Result<(), Status> {
         if op.changes() && self.read_only {
             return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());

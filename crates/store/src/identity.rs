@@ -1,12 +1,12 @@
-//! What tells a store from every other: a number that follows the data.
+//! Identity of a store: a unique number that stays with the data.
 //!
-//! Memory has one as long as it is there. A regular file has one in an extended attribute, written when it is
-//! first exported for writing; so it keeps it when it is renamed, and when its file system gets another number.
-//! The attribute says whose it is, so that a copy that took it along gets a number of its own. A file that
-//! cannot be given one (read-only, or without attributes) has the number that it would be given. Block devices
-//! are known by what identifies them ([`device`]).
+//! Memory has an identity as long as it exists. A regular file has one in an extended attribute, written when it is
+//! first exported for writing. So it survives a rename, and a new number of the file system. The attribute also
+//! identifies the file, so that a copy with the attribute gets an identity of its own. A file that cannot store one
+//! (read-only, or without attributes) has the identity that it would get. Block devices have one made of their
+//! identifiers ([`device`]).
 //!
-//! Beside it a second attribute keeps the block size that the content is laid out in ([`block_bytes`]).
+//! A second attribute keeps the block size of the content ([`block_bytes`]).
 
 pub(crate) mod block_bytes;
 mod device;
@@ -26,28 +26,28 @@ use tracing::{info, warn};
 
 pub(crate) use device::of_block;
 
-/// The attribute.
+/// Name of the attribute.
 const NAME: &str = "user.roadtrain.identity";
-/// What it begins with: the number of this form.
+/// First field of the value: version of the format.
 const FORM: &str = "1";
-/// More than it ever has.
+/// Buffer for the value in bytes; larger than any value.
 const MARK_BYTES: usize = 256;
 /// Reads a file's generation (`_IOR('v', 1, long)`), where the file system has one.
 const FS_IOC_GETVERSION: libc::Ioctl = 0x8008_7601_u32 as libc::Ioctl;
-/// What is not known.
+/// Text for an unknown field.
 const UNKNOWN: &str = "-";
 
-/// Of memory that there was not until now.
+/// Returns an identity for new memory.
 pub(crate) fn of_memory() -> Result<u128, OpenError> {
     let octets = random::octets().map_err(|e| OpenError::io(Path::new("memory"), "name", e))?;
     Ok(u128::from_ne_bytes(octets))
 }
 
-/// Of a regular file.
+/// Returns the identity of a regular file.
 pub(crate) fn of_file(path: &Path, file: &File, read_only: bool) -> Result<u128, OpenError> {
     let failed = |source| OpenError::io(path, "identify", source);
     let birth = Birth::of(file).map_err(failed)?;
-    if let Some(mark) = Mark::read(file) {
+    if let Some(mark) = IdentityAttribute::read(file) {
         if mark.birth.may_be(&birth) {
             return Ok(mark.store);
         }
@@ -59,8 +59,8 @@ pub(crate) fn of_file(path: &Path, file: &File, read_only: bool) -> Result<u128,
     }
     let store = birth.store(file).map_err(failed)?;
     if !read_only {
-        match (Mark { store, birth }).write(file) {
-            // So that hosts never have seen one that a power cut takes back.
+        match (IdentityAttribute { store, birth }).write(file) {
+            // Synced, so that no host sees an identity that a power failure takes back.
             Ok(()) => file.sync_all().map_err(|e| OpenError::io(path, "store", e))?,
             Err(error) => info!(path = %path.display(), "no extended attribute: {error}"),
         }
@@ -68,17 +68,17 @@ pub(crate) fn of_file(path: &Path, file: &File, read_only: bool) -> Result<u128,
     Ok(store)
 }
 
-/// Of the file that a loop device shows, which is not touched.
+/// Returns the identity of a loop device's file, which is not changed.
 fn of_backing_file(path: &Path) -> Option<u128> {
     let file = File::open(path).ok()?;
     of_file(path, &file, true).ok()
 }
 
-/// What tells a file from every other that there ever was, as far as its file system says.
+/// Properties that distinguish a file from all others, past ones included, as far as its file system reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Birth {
     inode: u64,
-    /// Seconds and nanoseconds.
+    /// Birth time: seconds and nanoseconds.
     born: String,
     generation: String,
 }
@@ -91,7 +91,7 @@ impl Birth {
         Ok(Birth { inode, born, generation })
     }
 
-    /// Whether both may be of one file: what one of them does not know is no difference.
+    /// True if both may be of one file: unknown fields do not count as different.
     fn may_be(&self, other: &Birth) -> bool {
         let alike = |a: &str, b: &str| a == b || a == UNKNOWN || b == UNKNOWN;
         self.inode == other.inode
@@ -99,9 +99,9 @@ impl Birth {
             && alike(&self.generation, &other.generation)
     }
 
-    /// The number of a file that has none yet.
+    /// Returns the identity of a file that has none yet.
     fn store(&self, file: &File) -> io::Result<u128> {
-        // A file system's number may be another after the next mount, so only where nothing better is known.
+        // A file system's number may change with a remount, so it is used only if no birth time is known.
         let place = if self.born == UNKNOWN { fs_id(file)? } else { String::new() };
         let text = format!("{} {} {} {place}", self.inode, self.born, self.generation);
         Ok(digest(&[b"file\0", &machine().to_be_bytes(), text.as_bytes()]))
@@ -110,14 +110,14 @@ impl Birth {
 
 fn birth_time(file: &File) -> Option<String> {
     let answer = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
-    let (is_told, born) = (answer.stx_mask & StatxFlags::BTIME.bits() != 0, answer.stx_btime);
-    is_told.then(|| format!("{}.{:09}", born.tv_sec, born.tv_nsec))
+    let (is_known, born) = (answer.stx_mask & StatxFlags::BTIME.bits() != 0, answer.stx_btime);
+    is_known.then(|| format!("{}.{:09}", born.tv_sec, born.tv_nsec))
 }
 
 fn generation(file: &File) -> Option<u32> {
-    // File systems write 4 octets, whatever the request's size says.
+    // File systems write 4 bytes, whatever the request's size is.
     let mut octets = [0u8; 8];
-    // SAFETY: the descriptor is open, and at most 8 octets are written.
+    // SAFETY: the descriptor is open, and at most 8 bytes are written.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_GETVERSION, octets.as_mut_ptr()) };
     let number = octets.first_chunk().map(|octets| u32::from_ne_bytes(*octets));
     number.filter(|_| result == 0)
@@ -134,34 +134,34 @@ fn fs_id(file: &File) -> io::Result<String> {
     Ok(format!("{:x} {:?}", answer.f_type, answer.f_fsid))
 }
 
-/// What is in the attribute.
+/// Content of the attribute.
 #[derive(Debug, PartialEq, Eq)]
-struct Mark {
+struct IdentityAttribute {
     store: u128,
     birth: Birth,
 }
 
-impl Mark {
-    /// As text: form, number, inode, birth time, generation.
+impl IdentityAttribute {
+    /// Formats it as text: version, number, inode, birth time, generation.
     fn emit(&self) -> String {
         let Birth { inode, born, generation } = &self.birth;
         format!("{FORM} {:032x} {inode} {born} {generation}", self.store)
     }
 
-    fn parse(text: &str) -> Option<Mark> {
+    fn parse(text: &str) -> Option<IdentityAttribute> {
         let fields: Vec<&str> = text.split(' ').collect();
         let &[FORM, store, inode, born, generation] = &fields[..] else { return None };
         let store = u128::from_str_radix(store, 16).ok()?;
         let (inode, born, generation) = (inode.parse().ok()?, born.into(), generation.into());
-        Some(Mark { store, birth: Birth { inode, born, generation } })
+        Some(IdentityAttribute { store, birth: Birth { inode, born, generation } })
     }
 
-    /// `None`: there is none, or it says nothing that we wrote.
-    fn read(file: &File) -> Option<Mark> {
+    /// Reads the attribute; `None` if there is none, or if it is invalid.
+    fn read(file: &File) -> Option<IdentityAttribute> {
         let mut octets = [0u8; MARK_BYTES];
         let length = fgetxattr(file, NAME, &mut octets).ok()?;
         let text = octets.get(..length)?;
-        let mark = std::str::from_utf8(text).ok().and_then(Mark::parse);
+        let mark = std::str::from_utf8(text).ok().and_then(IdentityAttribute::parse);
         if mark.is_none() {
             warn!("an extended attribute {NAME} that means nothing is replaced");
         }
@@ -186,7 +186,7 @@ mod tests {
         of_file(path, &open(path), false).unwrap()
     }
 
-    /// A directory, and a file in it.
+    /// Makes a directory with a file in it.
     fn new_file() -> (tempfile::TempDir, std::path::PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");
@@ -211,7 +211,11 @@ mod tests {
     fn a_file_is_the_same_before_and_after_it_may_be_written() {
         let (_directory, path) = new_file();
         let before = of_file(&path, &File::open(&path).unwrap(), true).unwrap();
-        assert_eq!(Mark::read(&open(&path)), None, "a read-only export changes nothing");
+        assert_eq!(
+            IdentityAttribute::read(&open(&path)),
+            None,
+            "a read-only export changes nothing"
+        );
         assert_eq!(identity(&path), before);
     }
 
@@ -219,7 +223,7 @@ mod tests {
     fn a_copy_with_all_attributes_is_another_file() {
         let (directory, path) = new_file();
         let first = identity(&path);
-        let Some(mark) = Mark::read(&open(&path)) else {
+        let Some(mark) = IdentityAttribute::read(&open(&path)) else {
             return crate::skipped::skipped_test(
                 "a_copy_with_all_attributes_is_another_file",
                 "the temporary directory takes no extended attributes",
@@ -234,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_tells_more_than_another_makes_no_difference() {
+    fn a_kernel_that_reports_more_than_another_makes_no_difference() {
         let birth = Birth { inode: 7, born: "5.000000001".into(), generation: UNKNOWN.into() };
         for (other, same) in [
             (Birth { born: UNKNOWN.into(), ..birth.clone() }, true),
@@ -249,12 +253,12 @@ mod tests {
     #[test]
     fn marks_round_trip_and_nonsense_is_none() {
         let birth = Birth { inode: 7, born: "5.000000001".into(), generation: UNKNOWN.into() };
-        let mark = Mark { store: 0xab, birth };
+        let mark = IdentityAttribute { store: 0xab, birth };
         let text = mark.emit();
         assert_eq!(text, "1 000000000000000000000000000000ab 7 5.000000001 -");
-        assert_eq!(Mark::parse(&text), Some(mark));
+        assert_eq!(IdentityAttribute::parse(&text), Some(mark));
         for nonsense in ["", "1", "2 ab 7 5.1 -", "1 xx 7 5.1 -", "1 ab -7 5.1 -", "1 ab 7 5.1"] {
-            assert_eq!(Mark::parse(nonsense), None, "{nonsense}");
+            assert_eq!(IdentityAttribute::parse(nonsense), None, "{nonsense}");
         }
     }
 

@@ -2,5 +2,5 @@
 
 use std::io;
 
-/// What brings to stable storage what was written to a store that is gone.
+/// Function that brings the writes of a closed store to stable storage.
 pub type LastSync = Box<dyn FnOnce() -> io::Result<()> + Send>;

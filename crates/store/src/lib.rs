@@ -1,4 +1,4 @@
-//! Where a namespace's blocks are kept: memory, nothing at all, a file, a block device, or whatever implements
+//! Stores of a namespace's blocks: in memory, nowhere, in a file, on a block device, or in any implementation of
 //! [`Store`].
 //!
 //! ```text
@@ -11,8 +11,8 @@
 //!         --- when a time has come (SSD) ------------+
 //! ```
 //!
-//! Whoever submits cannot tell how a store answers. An [`Executor`] keeps what is under way for one reactor; a
-//! store sees of it what [`Io`] offers while it is called.
+//! A submitter need not know how a store completes an operation. An [`Executor`] keeps the operations in flight for one
+//! reactor; a store accesses it only through [`Io`], while it is called.
 //!
 //! | store | blocks | answers |
 //! |---|---|---|
@@ -32,6 +32,7 @@
 //! # Ok::<(), roadtrain_store::OpenError>(())
 //! ```
 
+mod allocation_queries;
 #[cfg(test)]
 #[path = "../../../tests/lib/cases.rs"]
 mod cases;
@@ -39,7 +40,6 @@ mod completion;
 pub mod conformance;
 mod disk;
 mod due;
-mod elsewhere;
 mod executor;
 mod extents;
 mod geometry;
@@ -47,11 +47,11 @@ mod identity;
 mod in_place;
 mod last_sync;
 mod limits;
-mod look_ups;
 mod memory;
 mod null;
 mod open;
 mod open_error;
+mod placeholder_store;
 #[cfg(feature = "rbd")]
 mod rbd;
 mod read_only;

@@ -1,4 +1,4 @@
-//! What the kernel knows of a block device's queue.
+//! I/O limits of a block device's queue, as the kernel reports them.
 
 use crate::BlockLimits;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 const SECTOR_BYTES: u64 = 512;
 
-/// Of the device with that number.
+/// Returns the limits of the device with this number.
 pub(crate) fn of_device(number: u64, lba_shift: u8) -> BlockLimits {
     let (major, minor) = (libc::major(number), libc::minor(number));
     let directory = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}"));
@@ -14,10 +14,10 @@ pub(crate) fn of_device(number: u64, lba_shift: u8) -> BlockLimits {
         .map_or_else(|_| BlockLimits::default(), |directory| of_directory(&directory, lba_shift))
 }
 
-/// What the device's `directory` of /sys says. What hosts cannot be told is left at its default.
+/// Reads the limits from the device's `directory` of /sys. Values that NVMe cannot express keep their defaults.
 ///
-/// Nothing is promised to be atomic: the kernel keeps a write whole only if it is a power of two long and aligned to
-/// that, and NVMe can only promise it of every write up to a length.
+/// No atomicity is promised: the kernel keeps a write whole only if its length is a power of two and it is aligned to
+/// that. NVMe can only promise it of every write up to a length.
 fn of_directory(directory: &Path, lba_shift: u8) -> BlockLimits {
     let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let start = number(&directory.join("start")).unwrap_or(0) * SECTOR_BYTES;
@@ -27,7 +27,7 @@ fn of_directory(directory: &Path, lba_shift: u8) -> BlockLimits {
     };
     let bytes = |name: &str| number(&queue.join(name)).filter(|&bytes| bytes > 0);
     let mut limits = BlockLimits::default();
-    // Each is taken if what there is by then can be told, and if a partition begins at a multiple of it.
+    // A value is used if NVMe can express the limits with it, and if a partition begins at a multiple of it.
     let mut take = |bytes: Option<u64>, set: fn(&mut BlockLimits, u32)| {
         let fitting = bytes.filter(|bytes| start.is_multiple_of(*bytes));
         let Some(bytes) = fitting.and_then(|bytes| u32::try_from(bytes).ok()) else { return };
@@ -51,7 +51,7 @@ fn of_directory(directory: &Path, lba_shift: u8) -> BlockLimits {
 mod tests {
     use super::*;
 
-    /// A device's directory that says so.
+    /// Makes a device's directory with these files.
     fn device(files: &[(&str, &str)]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_left_out() {
+    fn inexpressible_values_are_left_out() {
         let of = |files: &[(&str, &str)], lba_shift| of_directory(device(files).path(), lba_shift);
         assert_eq!(of(&[], 9), BlockLimits::default());
         let odd = [("queue/minimum_io_size", "0"), ("queue/optimal_io_size", "33553920")];

@@ -1,4 +1,4 @@
-//! Blocks in memory, which answers at once and lends itself to sockets.
+//! A store in memory, which completes operations at once and lends its memory to sockets.
 
 use crate::resize::Size;
 use crate::zeroes::compare;
@@ -11,27 +11,26 @@ use roadtrain_wire::status::Status;
 use std::sync::Arc;
 use std::{io, ptr};
 
-/// Memory is mapped this many times its size, as room for [`Store::resize`]; costs addresses only.
+/// Ratio of mapped memory to the size, as room for [`Store::resize`]; costs only address space.
 const GROWTH_MAX: usize = 4;
 
-/// From this length on, giving pages back is cheaper than filling them, even if it splits huge
-/// pages.
+/// Least length at which discarding pages is cheaper than filling them, even if it splits huge pages.
 const ZERO_BY_DISCARD_BYTES: u64 = 256 << 10;
 
-/// A store in memory that is gone with the process.
+/// A store in memory that is lost with the process.
 #[derive(Debug)]
 pub struct MemoryStore {
-    /// May be larger than the capacity, as room to grow.
+    /// The memory; may be larger than the capacity, as room to grow.
     memory: Arc<HugeMemory>,
     size: Size,
     identity: u128,
 }
 
 impl MemoryStore {
-    /// One of `bytes`, whole blocks of `lba_bytes` (512 or 4096), zeroed.
+    /// Makes a store of `bytes`, whole blocks of `lba_bytes` (512 or 4096), zeroed.
     ///
     /// # Errors
-    /// The sizes do not fit, or the system has no room.
+    /// Fails if the sizes do not fit, or if the system has no memory left.
     pub fn new(bytes: u64, lba_bytes: u32, read_only: bool) -> Result<MemoryStore, OpenError> {
         let size = Size::new("mem", bytes, lba_bytes, read_only)?;
         let memory = Arc::new(map(bytes)?);
@@ -40,19 +39,19 @@ impl MemoryStore {
 
     fn run(&self, op: &Op, buffer: Option<&mut Buffer>) -> Result<(), Status> {
         self.geometry().check(op, buffer.as_deref())?;
-        // Only reachable if the memory shrank below a checked range, which it never does.
+        // Reachable only if the memory shrank below a checked range, which it never does.
         let out_of_range = || Status::LBA_OUT_OF_RANGE.dnr();
         let memory = &*self.memory;
         match (op, buffer) {
             (Op::Read { offset }, Some(buffer)) => {
                 let from = memory.range(*offset, buffer.len()).ok_or_else(out_of_range)?;
-                // SAFETY: `range` checked the source; the buffer is its own memory.
+                // SAFETY: `range` checked the source; the buffer is separate memory.
                 unsafe { ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), buffer.len()) };
                 Ok(())
             }
             (Op::Write { offset, .. }, Some(buffer)) => {
                 let to = memory.range(*offset, buffer.len()).ok_or_else(out_of_range)?;
-                // SAFETY: as above, the other way round.
+                // SAFETY: as above, in the other direction.
                 unsafe { ptr::copy_nonoverlapping(buffer.as_ptr(), to, buffer.len()) };
                 Ok(())
             }
@@ -85,7 +84,7 @@ impl Store for MemoryStore {
         Ok(self.identity)
     }
 
-    /// Its content lives as long as its identity.
+    /// Returns a number of the identity: the content lives as long as that.
     fn write_verifier(&self) -> Option<u64> {
         Some(self.identity as u64)
     }
@@ -110,7 +109,7 @@ impl Store for MemoryStore {
 
     fn stage(&self, resize: &mut Resize) -> Result<(), OpenError> {
         if resize.to > resize.from {
-            // What somebody wrote while it was larger before is not to appear. Inside, as was checked.
+            // Data written while the store was larger before must not appear. Inside, as was checked.
             let _ = self.memory.discard(resize.from, (resize.to - resize.from) as usize);
         }
         Ok(())
@@ -120,7 +119,7 @@ impl Store for MemoryStore {
         self.size.switch(resize);
     }
 
-    /// Gives back the memory behind a smaller size.
+    /// Discards the memory behind a smaller size.
     fn settle(&self, resize: &Resize) {
         if resize.to < resize.from {
             // Inside: it had that size before.
@@ -133,7 +132,7 @@ fn map(size: u64) -> Result<HugeMemory, OpenError> {
     let failed = |source| OpenError::Memory { size, source };
     let len = usize::try_from(size).map_err(|_| failed(io::ErrorKind::OutOfMemory.into()))?;
     let roomy = len.checked_mul(GROWTH_MAX);
-    // Where the system counts addresses as memory, there is no room to grow.
+    // If the system counts addresses as memory, there is no room to grow.
     roomy
         .and_then(|roomy| HugeMemory::new(roomy).ok())
         .map_or_else(|| HugeMemory::new(len).map_err(failed), Ok)

@@ -1,4 +1,4 @@
-//! Blocks that are nowhere: reads are zeroes, writes are dropped. For benchmarks.
+//! A store that keeps no data: reads are zeroes, writes are dropped. For benchmarks.
 
 use crate::resize::Size;
 use crate::zeroes::{ZEROES, compare};
@@ -7,7 +7,7 @@ use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::lba_status::{LbaStatusList, condition};
 use roadtrain_wire::status::Status;
 
-/// A store that keeps nothing.
+/// A store that keeps no data.
 #[derive(Debug)]
 pub struct NullStore {
     size: Size,
@@ -15,10 +15,10 @@ pub struct NullStore {
 }
 
 impl NullStore {
-    /// One of `bytes`, whole blocks of `lba_bytes` (512 or 4096).
+    /// Makes a store of `bytes`, whole blocks of `lba_bytes` (512 or 4096).
     ///
     /// # Errors
-    /// The sizes do not fit.
+    /// Fails if the sizes do not fit.
     pub fn new(bytes: u64, lba_bytes: u32, read_only: bool) -> Result<NullStore, OpenError> {
         let size = Size::new("null", bytes, lba_bytes, read_only)?;
         Ok(NullStore { size, identity: identity::of_memory()? })
@@ -55,7 +55,7 @@ impl Store for NullStore {
         io.complete(Completion::new(token, result, buffer));
     }
 
-    /// Nothing is.
+    /// Reports no block as allocated.
     fn tells_allocation(&self) -> bool {
         true
     }

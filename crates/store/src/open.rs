@@ -1,16 +1,16 @@
-//! Opens stores, or looks at those that another process has.
+//! Opens stores, or observes those that another process has.
 
 #[cfg(feature = "rbd")]
 use crate::RbdStore;
-use crate::elsewhere::Elsewhere;
+use crate::placeholder_store::PlaceholderStore;
 use crate::spec::lba_shift;
 use crate::{DiskStore, MemoryStore, NullStore, OpenError, SsdStore, Store, StoreKind, StoreSpec};
 use std::sync::Arc;
 
-/// Opens what `spec` names; a file may be created or grown for it.
+/// Opens the store that `spec` names; may create or grow a file.
 ///
 /// # Errors
-/// It cannot be had. Nothing was created or changed then.
+/// Fails if the store is not available. Nothing was created or changed then.
 pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, OpenError> {
     lba_shift(spec.lba_bytes)?;
     let memory = |size| MemoryStore::new(size, spec.lba_bytes, spec.read_only);
@@ -32,20 +32,20 @@ pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, OpenError> {
     })
 }
 
-/// What `spec` names and another process has: all that hosts are told of it, and none of its blocks. Of files,
-/// devices and shared images.
+/// Opens the properties of blocks that another process has: all that hosts see of them, and none of the blocks. Works
+/// for files, devices and shared images.
 ///
 /// # Errors
-/// It is not there, or cannot be looked at.
+/// Fails if they do not exist, or cannot be opened.
 pub fn look(spec: &StoreSpec) -> Result<Arc<dyn Store>, OpenError> {
     lba_shift(spec.lba_bytes)?;
     let seen: Arc<dyn Store> = match &spec.kind {
         StoreKind::File { path, .. } | StoreKind::Block { path } => {
-            Arc::new(DiskStore::look(spec, path)?)
+            Arc::new(DiskStore::observe(spec, path)?)
         }
         #[cfg(feature = "rbd")]
-        StoreKind::Rbd(image) => Arc::new(RbdStore::look(image, spec.lba_bytes)?),
+        StoreKind::Rbd(image) => Arc::new(RbdStore::observe(image, spec.lba_bytes)?),
         _ => open(spec)?,
     };
-    Ok(Arc::new(Elsewhere::new(seen, spec.clone())))
+    Ok(Arc::new(PlaceholderStore::new(seen, spec.clone())))
 }

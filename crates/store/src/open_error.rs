@@ -1,4 +1,4 @@
-//! Why a store cannot be opened or resized, with what to do about it.
+//! Errors of opening or resizing a store, with advice.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,28 +6,28 @@ use std::path::{Path, PathBuf};
 /// Extended attribute with the block size of a file; its value is the number of bytes, in decimal digits.
 pub(crate) const BLOCK_BYTES_ATTRIBUTE: &str = "user.roadtrain.block-bytes";
 
-/// Why a store could not be opened or resized, and what to do about it.
+/// Cause of a failure to open or resize a store, with advice.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Not a block size that NVMe hosts can use.
+    /// Block size that NVMe hosts cannot use.
     #[error("a block size of {lba_bytes} bytes is not supported: use 512 or 4096")]
     LbaSize {
-        /// As asked for.
+        /// Block size in bytes, as requested.
         lba_bytes: u32,
     },
-    /// Neither a file nor what is needed to make one.
+    /// Neither a file nor a size to create one.
     #[error("{}: no such file: give a size to have it created", path.display())]
     SizeMissing {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The file is not there and was not to be created.
+    /// The file does not exist and was not to be created.
     #[error("{}: no such {what}", path.display())]
     NotFound {
-        /// As given.
+        /// Path as given.
         path: PathBuf,
-        /// What was looked for.
+        /// Kind of the missing object.
         what: &'static str,
     },
     /// No blocks at all.
@@ -42,9 +42,9 @@ pub enum OpenError {
     NotAligned {
         /// Path or kind.
         name: String,
-        /// Its size.
+        /// Size in bytes.
         bytes: u64,
-        /// Block size.
+        /// Block size in bytes.
         lba_bytes: u32,
     },
     /// More blocks than a namespace can have.
@@ -54,94 +54,94 @@ pub enum OpenError {
     TooLarge {
         /// Path or kind.
         name: String,
-        /// Its size.
+        /// Size in bytes.
         bytes: u64,
-        /// Largest size.
+        /// Largest size in bytes.
         bytes_max: u64,
-        /// Block size.
+        /// Block size in bytes.
         lba_bytes: u32,
     },
-    /// Exporting the size asked for would hide or cut off data.
-    #[error("{}: holds {bytes} bytes, more than the {asked} asked for: leave the size out to \
-        export all of it, or shrink it yourself (truncate -s {asked})", path.display())]
+    /// The requested size would hide or cut off data.
+    #[error("{}: holds {bytes} bytes, more than the {requested} requested: leave the size out to \
+        export all of it, or shrink it yourself (truncate -s {requested})", path.display())]
     WouldCut {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its size.
+        /// Size of the file in bytes.
         bytes: u64,
-        /// The size asked for.
-        asked: u64,
+        /// Requested size in bytes.
+        requested: u64,
     },
     /// A read-only export cannot be grown.
-    #[error("{}: holds {bytes} bytes, fewer than the {asked} asked for, and a read-only export \
+    #[error("{}: holds {bytes} bytes, fewer than the {requested} requested, and a read-only export \
         cannot be grown: leave the size out", path.display())]
     TooSmall {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its size.
+        /// Size of the file in bytes.
         bytes: u64,
-        /// The size asked for.
-        asked: u64,
+        /// Requested size in bytes.
+        requested: u64,
     },
-    /// A block device is as large as it is.
+    /// The size of a block device is fixed.
     #[error("{}: a block device cannot be resized from here", path.display())]
     FixedSize {
-        /// Its node.
+        /// Path of its node.
         path: PathBuf,
     },
-    /// No addresses were kept free for that much.
+    /// No address space was reserved for that size.
     #[error("memory can grow to {bytes_max} bytes here, not to {bytes}: restart with the new size")]
     MemoryGrowth {
-        /// The size asked for.
+        /// Requested size in bytes.
         bytes: u64,
-        /// The largest possible one.
+        /// Largest possible size in bytes.
         bytes_max: u64,
     },
     /// The system refuses access.
     #[error("{}: permission denied: run as a user who may {}", path.display(),
         if *read_only { "read it" } else { "read and write it, or export it read-only" })]
     Permission {
-        /// As given.
+        /// Path as given.
         path: PathBuf,
-        /// Whether reading would have been enough.
+        /// True if read access would have been enough.
         read_only: bool,
     },
-    /// The system lets no file be made there.
+    /// The system does not allow a new file in that directory.
     #[error("{}: permission denied: this user may make no file in that directory", path.display())]
     Uncreatable {
-        /// As given.
+        /// Path as given.
         path: PathBuf,
     },
     /// Two writers would destroy the data.
     #[error("{}: already in use {}: stop that first, or export it read-only in both",
         path.display(), by.as_deref().unwrap_or("(mounted, or exported by this or another target)"))]
     InUse {
-        /// As given.
+        /// Path as given.
         path: PathBuf,
-        /// By whom, as far as that is seen, with "by" or "through" before it.
+        /// User, if visible, with "by" or "through" before the name.
         by: Option<String>,
-        /// That process has ended, but what it has written last may still be under way.
+        /// True if that process has ended, but its last writes may still be in flight.
         has_ended: bool,
     },
-    /// Not what its kind says.
+    /// The object is not of the expected type.
     #[error("{}: is not a {expected}: {advice}", path.display())]
     WrongType {
-        /// As given.
+        /// Path as given.
         path: PathBuf,
-        /// What was expected.
+        /// Expected type.
         expected: &'static str,
-        /// What to write instead.
+        /// Advice: what to write instead.
         advice: &'static str,
     },
     /// The device cannot write single blocks of that size.
     #[error("{}: has logical blocks of {logical_bytes} bytes, larger than {lba_bytes}: \
         use a block size of {logical_bytes}", path.display())]
     LogicalBlock {
-        /// Its node.
+        /// Path of its node.
         path: PathBuf,
-        /// The device's.
+        /// Logical block size of the device in bytes.
         logical_bytes: u32,
-        /// As asked for.
+        /// Requested block size in bytes.
         lba_bytes: u32,
     },
     /// The file's content is laid out in blocks of another size.
@@ -149,30 +149,30 @@ pub enum OpenError {
         have {lba_bytes}: write lba={kept}, or remove the attribute if its content may be lost (setfattr -x {} {})",
         path.display(), BLOCK_BYTES_ATTRIBUTE, path.display())]
     OtherBlockBytes {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Bytes of a block as it was served before.
         kept: u32,
         /// Bytes of a block as given now.
         lba_bytes: u32,
     },
-    /// This target serves the same blocks already, with what cannot be changed while they are served.
+    /// This target serves the same blocks already, with properties that cannot be changed while they are served.
     #[error("{}: this target serves it with {known}, and is now to serve it with {wanted}: remove the namespace first, \
         then add it again", path.display())]
     ServedOtherwise {
-        /// As given.
+        /// Path as given.
         path: PathBuf,
-        /// Block size and access that are in force.
+        /// Block size and access in use.
         known: String,
-        /// The same as given now.
+        /// Block size and access as given now.
         wanted: String,
     },
-    /// An image of a Ceph cluster that cannot be had.
+    /// An image of a Ceph cluster that is not available.
     #[error("rbd:{image}: {problem}")]
     Rbd {
-        /// As Ceph's programs write it.
+        /// Name as Ceph's programs write it.
         image: String,
-        /// With what to do about it.
+        /// Problem, with advice.
         problem: String,
     },
     /// Another client has the image.
@@ -180,36 +180,36 @@ pub enum OpenError {
         "rbd:{image}: {owner} has its exclusive lock: stop that first, or wait 30 s if it has just died"
     )]
     Taken {
-        /// As Ceph's programs write it.
+        /// Name as Ceph's programs write it.
         image: String,
-        /// As the cluster names it.
+        /// Address as the cluster names it.
         owner: String,
     },
-    /// Whoever has the blocks could go on writing them.
-    #[error("nobody can keep the process that has the blocks from writing them: end it")]
+    /// The owner of the blocks could continue writing them.
+    #[error("the process that has the blocks cannot be fenced: end it")]
     Unfenceable,
-    /// Its size is not for us to change.
+    /// The size cannot be changed by this target.
     #[error("it has {bytes} bytes and cannot be resized")]
     Unresizable {
-        /// The size that it has.
+        /// Current size in bytes.
         bytes: u64,
     },
-    /// The system has no room for it.
+    /// The system has no memory left for it.
     #[error("cannot map {size} bytes of memory: {source}: choose a smaller size")]
     Memory {
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
-        /// As reported.
+        /// Error as reported.
         source: io::Error,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("{}: cannot {action} it: {source}", path.display())]
     Io {
-        /// As given.
+        /// Path as given.
         path: PathBuf,
-        /// What failed.
+        /// Failed action.
         action: &'static str,
-        /// As reported.
+        /// Error as reported.
         source: io::Error,
     },
 }

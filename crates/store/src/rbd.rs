@@ -1,47 +1,47 @@
 //! Images of a Ceph cluster, by librbd.
 //!
 //! ```text
-//! rbd        the store: capacity, limits, submits
-//! custody    an image that several targets reach: beats of who has it, looks of who stands by
-//! allocated  what of an image is allocated
-//! operation  one operation: buffer and token until librbd's thread answers
-//! snapshots  of an image, and clones
-//! under_way  operations that may be answered before librbd answers
-//! image      an open image: its lock, its size, what its errors mean
+//! rbd        the store: capacity, limits, submission
+//! ownership  ownership of an image that several targets reach: heartbeats of the owner, checks by the standbys
+//! allocated  allocated parts of an image
+//! operation  one operation: buffer and token until librbd's thread completes it
+//! snapshots  snapshots of an image, and clones
+//! in_flight  operations that may be completed before librbd completes them
+//! image      an open image: its lock, its size, conversion of its errors
 //! cluster    connections to clusters, and pools
-//! objects    an object that processes share: its map, and what is said at it
+//! objects    an object that processes share: its map, and notifications
 //! library    librados and librbd, loaded at run time
 //! ```
 //!
-//! librbd has threads of its own, which may run where the thread may that has connected: no reactor does. Whatever may
-//! wait (connecting, opening, closing) runs on threads of its own.
+//! librbd has threads of its own, which may run on the cores of the thread that has connected: none of them is a
+//! reactor's. All calls that may block (connecting, opening, closing) run on threads of their own.
 
 mod allocated;
 mod closing;
 mod cluster;
 mod conf;
-mod custody;
 mod image;
 mod image_name;
+mod in_flight;
 mod library;
 mod objects;
 mod operation;
+mod ownership;
 mod snapshots;
-mod under_way;
 
-use crate::look_ups::LookUps;
+use crate::allocation_queries::StoreAllocationQueries;
 use crate::resize::Size;
 use crate::spec;
 use crate::{
     BlockLimits, Custody, Geometry, Io, Op, OpenError, Resize, SizeWatcher, Snapshots, Store, Token,
 };
 pub use closing::end_process;
-use cluster::Pool;
-use custody::{Held, Watched};
-use image::Image;
+use cluster::CephPool;
+use image::OpenImage;
 pub use image_name::RbdImage;
 pub use objects::{Heard, Map, MapChange, Notified, ObjectError, RadosObject, Watch};
-use operation::Operation;
+use operation::RbdOperation;
+use ownership::{ObservedImage, OwnedImage};
 use roadtrain_proto::custody::Timing;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::clock;
@@ -52,31 +52,31 @@ use std::sync::{Arc, Weak};
 use std::{fmt, io};
 use tracing::warn;
 
-/// What librbd discards whole unless it is told otherwise (`rbd_discard_granularity_bytes`); the kernel's client calls
-/// it the least and the best length of an operation, too.
+/// Default granularity of librbd's discards (`rbd_discard_granularity_bytes`); the kernel's client reports it as the
+/// minimum and the optimal I/O size, too.
 const GRANULARITY: u32 = 64 << 10;
 
-/// What has failed, and why.
+/// A failed action with its cause.
 #[derive(Debug)]
-struct Failure {
+struct RbdFailure {
     action: String,
-    /// `None`: what is said says it all.
+    /// Errno; `None` if the action's text is complete.
     errno: Option<c_int>,
-    /// That client has the image.
+    /// Client that has the image.
     owner: Option<String>,
 }
 
-impl Failure {
-    fn text(text: impl Into<String>) -> Failure {
-        Failure { action: text.into(), errno: None, owner: None }
+impl RbdFailure {
+    fn text(text: impl Into<String>) -> RbdFailure {
+        RbdFailure { action: text.into(), errno: None, owner: None }
     }
 
-    fn errno(action: &str, errno: c_int) -> Failure {
-        Failure { errno: Some(errno), ..Failure::text(action) }
+    fn errno(action: &str, errno: c_int) -> RbdFailure {
+        RbdFailure { errno: Some(errno), ..RbdFailure::text(action) }
     }
 
-    fn taken(owner: String) -> Failure {
-        Failure { owner: Some(owner), ..Failure::text("take its exclusive lock") }
+    fn taken(owner: String) -> RbdFailure {
+        RbdFailure { owner: Some(owner), ..RbdFailure::text("take its exclusive lock") }
     }
 
     fn of(self, image: &RbdImage) -> OpenError {
@@ -89,7 +89,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RbdFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.errno {
             None => f.write_str(&self.action),
@@ -100,79 +100,82 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A store in an image.
+/// A store in an image of a Ceph cluster.
 #[derive(Debug)]
 pub struct RbdStore {
     spec: RbdImage,
-    image: Arc<Image>,
+    image: Arc<OpenImage>,
     size: Size,
     limits: BlockLimits,
     identity: u128,
-    /// Was made when it was opened.
+    /// True if the image was created when it was opened.
     is_new: bool,
-    tie: Tie,
-    /// It is rolled back.
+    access: ImageAccess,
+    /// True while the image is rolled back.
     is_resting: AtomicBool,
-    look_ups: LookUps,
+    queries: StoreAllocationQueries,
 }
 
-/// How the store belongs to the image.
+/// Ownership of the image by the store.
 #[derive(Debug)]
-enum Tie {
-    /// As long as the store lives, it has it.
+enum ImageAccess {
+    /// The store owns it for life.
     Alone,
-    /// It has it, and may lose it.
-    Held(Held),
-    /// Another one has it.
-    Watched(Watched),
+    /// The store owns it, and may lose it.
+    Owned(OwnedImage),
+    /// Another target owns it.
+    Observed(ObservedImage),
 }
 
 impl RbdStore {
-    /// Opens an image, and makes it before if that is wanted. Waits for the cluster.
+    /// Opens an image, and creates it before if that is wanted. Waits for the cluster.
     ///
     /// # Errors
-    /// librbd, the cluster, its pool or the image is not there; another client has the image; we are not allowed to.
+    /// Fails if librbd, the cluster, its pool or the image is missing, if another client has the image, or without
+    /// permission.
     pub fn open(spec: &RbdImage, lba_bytes: u32, read_only: bool) -> Result<RbdStore, OpenError> {
-        let failed = |failure: Failure| failure.of(spec);
-        let connect = if spec.shared { Pool::connect_alone } else { Pool::connect };
+        let failed = |failure: RbdFailure| failure.of(spec);
+        let connect = if spec.shared { CephPool::connect_alone } else { CephPool::connect };
         let pool = connect(spec).map_err(failed)?;
         let is_new = match spec.create {
-            Some(bytes) => Image::create(&pool, &spec.image, bytes).map_err(failed)?,
+            Some(bytes) => OpenImage::create(&pool, &spec.image, bytes).map_err(failed)?,
             None => false,
         };
-        // From here on it is closed when it is dropped.
-        let image = Arc::new(Image::open(pool, spec, read_only).map_err(failed)?);
-        let tie = match (spec.shared, image.read_only()) {
-            (true, false) => Tie::Held(Held::take(&image, Timing::default()).map_err(failed)?),
+        // From here on the image is closed when it is dropped.
+        let image = Arc::new(OpenImage::open(pool, spec, read_only).map_err(failed)?);
+        let access = match (spec.shared, image.read_only()) {
+            (true, false) => {
+                ImageAccess::Owned(OwnedImage::take(&image, Timing::default()).map_err(failed)?)
+            }
             (_, read_only) => {
                 if !read_only {
                     image.lock().map_err(failed)?;
                 }
-                Tie::Alone
+                ImageAccess::Alone
             }
         };
-        RbdStore::new(spec, image, lba_bytes, (tie, is_new))
+        RbdStore::new(spec, image, lba_bytes, (access, is_new))
     }
 
-    /// Looks at an image that another target has, until it can be had.
+    /// Observes an image that another target has, until it can be opened.
     ///
     /// # Errors
-    /// It is not there, or cannot be looked at.
-    pub(crate) fn look(spec: &RbdImage, lba_bytes: u32) -> Result<RbdStore, OpenError> {
-        let failed = |failure: Failure| failure.of(spec);
-        let pool = Pool::connect_to_break(spec).map_err(failed)?;
-        let image = Arc::new(Image::open(pool, spec, false).map_err(failed)?);
-        let watched = Watched::begin(image.clone(), Timing::default()).map_err(failed)?;
-        RbdStore::new(spec, image, lba_bytes, (Tie::Watched(watched), false))
+    /// Fails if the image does not exist, or cannot be opened.
+    pub(crate) fn observe(spec: &RbdImage, lba_bytes: u32) -> Result<RbdStore, OpenError> {
+        let failed = |failure: RbdFailure| failure.of(spec);
+        let pool = CephPool::connect_to_break(spec).map_err(failed)?;
+        let image = Arc::new(OpenImage::open(pool, spec, false).map_err(failed)?);
+        let watched = ObservedImage::begin(image.clone(), Timing::default()).map_err(failed)?;
+        RbdStore::new(spec, image, lba_bytes, (ImageAccess::Observed(watched), false))
     }
 
     fn new(
         spec: &RbdImage,
-        image: Arc<Image>,
+        image: Arc<OpenImage>,
         lba_bytes: u32,
-        (tie, is_new): (Tie, bool),
+        (access, is_new): (ImageAccess, bool),
     ) -> Result<RbdStore, OpenError> {
-        let failed = |failure: Failure| failure.of(spec);
+        let failed = |failure: RbdFailure| failure.of(spec);
         let bytes = image.bytes().map_err(failed)?;
         let size = Size::whole("rbd", bytes, lba_bytes, image.read_only())?;
         let limits = limits(image.stripe_bytes().map_err(failed)?, size.geometry().lba_shift);
@@ -184,14 +187,14 @@ impl RbdStore {
             limits,
             identity,
             is_new,
-            tie,
+            access,
             is_resting: AtomicBool::new(false),
-            look_ups: LookUps::default(),
+            queries: StoreAllocationQueries::default(),
         })
     }
 
-    /// Its size, if it is asked for now: whoever cannot reach the cluster would wait.
-    fn bytes_now(&self) -> Result<u64, Failure> {
+    /// Returns the current size, if the cluster is reachable; a query would block otherwise.
+    fn bytes_now(&self) -> Result<u64, RbdFailure> {
         match self.custody() {
             Custody::Ours | Custody::Theirs => self.image.bytes(),
             _ => Ok(self.geometry().bytes()),
@@ -215,13 +218,13 @@ impl Store for RbdStore {
             }
             Ok(()) if let Op::LookUp { range } = op => {
                 let (image, lba_shift) = (self.image.clone(), self.geometry().lba_shift);
-                self.look_ups.begin((range, lba_shift), buffer, token, io, move |found| {
-                    allocated::look(&image, found)
+                self.queries.begin((range, lba_shift), buffer, token, io, move |found| {
+                    allocated::find(&image, found)
                 });
             }
             Ok(()) => {
                 let image = self.image.clone();
-                Operation::new((op, buffer), token, io.completions(), image).begin();
+                RbdOperation::new((op, buffer), token, io.completions(), image).begin();
             }
             Err(status) => io.complete(crate::Completion::new(token, Err(status), buffer)),
         }
@@ -240,16 +243,16 @@ impl Store for RbdStore {
     }
 
     fn custody(&self) -> Custody {
-        match &self.tie {
-            Tie::Alone => Custody::Ours,
-            Tie::Held(held) => held.custody(&self.image, clock::now()),
-            Tie::Watched(watched) => watched.custody(),
+        match &self.access {
+            ImageAccess::Alone => Custody::Ours,
+            ImageAccess::Owned(held) => held.ownership(&self.image, clock::now()),
+            ImageAccess::Observed(watched) => watched.ownership(),
         }
     }
 
     fn seize(&self) -> Result<(), OpenError> {
-        match &self.tie {
-            Tie::Watched(watched) => {
+        match &self.access {
+            ImageAccess::Observed(watched) => {
                 watched.seize();
                 Ok(())
             }
@@ -262,7 +265,7 @@ impl Store for RbdStore {
     }
 
     fn give_up(&self) {
-        if let Tie::Held(held) = &self.tie {
+        if let ImageAccess::Owned(held) = &self.access {
             held.end();
         }
         if self.custody() != Custody::Ours {
@@ -275,14 +278,14 @@ impl Store for RbdStore {
 
     fn plan(&self, bytes: Option<u64>) -> Result<Resize, OpenError> {
         let from = self.geometry().bytes();
-        let failed = |failure: Failure| failure.of(&self.spec);
+        let failed = |failure: RbdFailure| failure.of(&self.spec);
         let now = self.bytes_now().map_err(failed)?;
-        if matches!(self.tie, Tie::Held(_)) && self.custody() == Custody::Ours {
-            // Others may have switched it on again, which changes the header, as another size does.
+        if matches!(self.access, ImageAccess::Owned(_)) && self.custody() == Custody::Ours {
+            // Others may have enabled it again, which changes the header, like a new size.
             self.image.drop_object_map().map_err(failed)?;
         }
         let to = now >> self.geometry().lba_shift << self.geometry().lba_shift;
-        let refused = |why: &str| Err(Failure::text(why).of(&self.spec));
+        let refused = |why: &str| Err(RbdFailure::text(why).of(&self.spec));
         match bytes {
             Some(bytes) if bytes < to => {
                 refused("is not made smaller from here: use `rbd resize`, the target follows it")
@@ -298,9 +301,10 @@ impl Store for RbdStore {
         }
     }
 
-    /// It stays so large, whatever becomes of the rest: other gateways have heard of it, and their hosts may use it.
+    /// Grows the image. It stays grown even if the resize fails: other gateways have seen the size, and their hosts may
+    /// use it.
     fn stage(&self, resize: &mut Resize) -> Result<(), OpenError> {
-        let failed = |failure: Failure| failure.of(&self.spec);
+        let failed = |failure: RbdFailure| failure.of(&self.spec);
         if resize.to > resize.from && resize.to > self.bytes_now().map_err(failed)? {
             self.image.grow(resize.to).map_err(failed)?;
         }
@@ -319,19 +323,19 @@ impl Store for RbdStore {
 
     fn undo_opening(&self) {
         if self.is_new {
-            self.image.let_go();
+            self.image.remove_on_close();
         }
     }
 }
 
-/// Of an image whose data is cut into parts of `stripe` octets.
+/// Returns the limits of an image with stripes of `stripe` bytes.
 fn limits(stripe: u64, lba_shift: u8) -> BlockLimits {
-    let told = BlockLimits {
+    let limits = BlockLimits {
         write_bytes: GRANULARITY,
         optimal_bytes: GRANULARITY,
         discard_bytes: GRANULARITY,
         boundary_bytes: u32::try_from(stripe).unwrap_or(0),
         ..BlockLimits::default()
     };
-    if told.check(lba_shift).is_ok() { told } else { BlockLimits::default() }
+    if limits.check(lba_shift).is_ok() { limits } else { BlockLimits::default() }
 }

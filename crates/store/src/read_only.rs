@@ -1,15 +1,15 @@
-//! A store that keeps another one as it is.
+//! A read-only view of another store.
 
 use crate::{Completion, Geometry, Io, Op, OpenError, Store, Token};
 use roadtrain_system::buffer::Buffer;
 use std::sync::Arc;
 
-/// Another store, which nothing changes from here.
+/// Another store, which this one never changes.
 #[derive(Debug)]
 pub struct ReadOnlyStore(Arc<dyn Store>);
 
 impl ReadOnlyStore {
-    /// Keeps `below` as it is.
+    /// Makes a read-only view of `below`.
     #[must_use]
     pub fn new(below: Arc<dyn Store>) -> ReadOnlyStore {
         ReadOnlyStore(below)

@@ -1,5 +1,5 @@
-//! What becomes of an open store when its target gets another configuration: it is looked at first, which changes
-//! nothing; then what can fail is done, so that it can be undone; then it has the new size.
+//! Change of an open store's size when its target gets another configuration. It is planned first, which changes
+//! nothing; then the steps that can fail are done, so that they can be undone; then it has the new size.
 
 use crate::{Geometry, OpenError, StoreKind, StoreSpec, spec};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Where blocks are, whatever it is called.
+/// Location of blocks, independent of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// A regular file: device and inode.
@@ -17,7 +17,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Where `spec` leads by now; `None` for what is in memory, and where there is nothing.
+    /// Returns the current location of the blocks of `spec`; `None` for stores in memory, and if there is no such file.
     #[must_use]
     pub fn of(spec: &StoreSpec) -> Option<Place> {
         match &spec.kind {
@@ -38,35 +38,35 @@ impl Place {
     }
 }
 
-/// Called, on any thread, when others may have given a store another size. It does not wait.
+/// Callback, on any thread, for a possible change of a store's size by others. It does not block.
 pub type SizeWatcher = dyn Fn() + Send + Sync;
 
 /// A change of a store's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resize {
-    /// Bytes that it has.
+    /// Current size in bytes.
     pub from: u64,
-    /// Bytes that it is to have.
+    /// New size in bytes.
     pub to: u64,
-    /// Room for it was made outside of this process.
+    /// True if a file was grown for it.
     pub grown: bool,
 }
 
 impl Resize {
-    /// From some bytes to others, nothing done yet.
+    /// Plans a resize from `from` to `to` bytes, with nothing done yet.
     #[must_use]
     pub fn to(from: u64, to: u64) -> Resize {
         Resize { from, to, grown: false }
     }
 
-    /// What a store of `geometry` will be.
+    /// Returns the geometry that a store of `geometry` will have.
     #[must_use]
     pub fn planned(&self, geometry: Geometry) -> Geometry {
         Geometry { blocks: self.to >> geometry.lba_shift, ..geometry }
     }
 }
 
-/// A store's capacity, read by everybody and changed by a resize.
+/// A store's capacity, read by all threads and changed by a resize.
 #[derive(Debug)]
 pub(crate) struct Size {
     name: &'static str,
@@ -87,7 +87,7 @@ impl Size {
         Ok(Size { name, bytes: Arc::new(AtomicU64::new(bytes)), lba_shift, read_only })
     }
 
-    /// The same, of whole blocks of `bytes` only.
+    /// Makes a size of the whole blocks in `bytes`.
     pub(crate) fn whole(
         name: &'static str,
         bytes: u64,
@@ -97,7 +97,7 @@ impl Size {
         Size::new(name, bytes / u64::from(lba_bytes) * u64::from(lba_bytes), lba_bytes, read_only)
     }
 
-    /// Of a store without a volatile cache.
+    /// Returns the geometry of a store without a volatile cache.
     pub(crate) fn geometry(&self) -> Geometry {
         let Size { lba_shift, read_only, .. } = *self;
         let blocks = self.bytes.load(Ordering::Relaxed) >> lba_shift;
@@ -108,7 +108,7 @@ impl Size {
         self.bytes.clone()
     }
 
-    /// For a store in memory of `bytes_max`, which has the size that it was given.
+    /// Plans a resize of a store in memory of at most `bytes_max`; without `bytes` the size stays.
     pub(crate) fn plan(&self, bytes: Option<u64>, bytes_max: u64) -> Result<Resize, OpenError> {
         let from = self.bytes.load(Ordering::Relaxed);
         let to = bytes.unwrap_or(from);
@@ -119,7 +119,7 @@ impl Size {
         Ok(Resize::to(from, to))
     }
 
-    /// Whole blocks of that are the capacity from now on.
+    /// Sets the capacity to the whole blocks of the new size.
     pub(crate) fn switch(&self, resize: &Resize) {
         self.bytes.store(resize.to >> self.lba_shift << self.lba_shift, Ordering::Relaxed);
     }

@@ -1,80 +1,81 @@
-//! Snapshots of a store's blocks, where what keeps them has any.
+//! Snapshots of a store's blocks, if its storage supports them.
 
 use std::fmt::Debug;
 
-/// The blocks as they were at some time.
+/// The blocks at some point in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Its name.
+    /// Name of the snapshot.
     pub name: String,
-    /// Octets that it has.
+    /// Size in bytes.
     pub bytes: u64,
-    /// When it was made, in seconds since 1970; `None`: that is not known.
+    /// Creation time in seconds since 1970; `None` if it is unknown.
     pub created: Option<u64>,
-    /// Cannot be removed.
+    /// True if it cannot be removed.
     pub is_protected: bool,
 }
 
-/// Why something was not done with a snapshot, in words that say what to do.
+/// Error of a snapshot operation, with advice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
-    /// There is none of that name.
+    /// No snapshot of that name exists.
     #[error("there is no snapshot {0}")]
     Unknown(String),
-    /// There is one of that name, or something else where a clone is to be.
+    /// A snapshot of that name exists, or the target of a clone.
     #[error("{0} is there already")]
     Exists(String),
-    /// Something depends on it, or forbids it.
+    /// A dependent or a rule forbids it.
     #[error("{0}")]
     Refused(String),
-    /// What keeps the blocks has failed.
+    /// The storage has failed.
     #[error("{0}")]
     Failed(String),
 }
 
-/// What can be done about snapshots. Each call waits for what keeps the blocks.
+/// Operations on snapshots. Each call waits for the storage.
 pub trait Snapshots: Debug + Send + Sync {
-    /// All that there are, oldest first.
+    /// Returns all snapshots, oldest first.
     ///
     /// # Errors
-    /// They are not known.
+    /// Fails if they are not known.
     fn list(&self) -> Result<Vec<Snapshot>, SnapshotError>;
 
-    /// Makes one of the blocks as they are: what was answered before this is called is in it.
+    /// Makes a snapshot of the current blocks: all writes completed before the call are in it.
     ///
     /// # Errors
-    /// There is one of that name, or it failed.
+    /// Fails if the name exists, or if the storage fails.
     fn create(&self, name: &str) -> Result<(), SnapshotError>;
 
-    /// Removes one.
+    /// Removes a snapshot.
     ///
     /// # Errors
-    /// It is protected, or something depends on it.
+    /// Fails if it is protected, or if a clone depends on it.
     fn remove(&self, name: &str) -> Result<(), SnapshotError>;
 
-    /// Has it stay until it is not protected any more.
+    /// Protects a snapshot against removal.
     ///
     /// # Errors
-    /// There is none, or it failed.
+    /// Fails if it does not exist, or if the storage fails.
     fn protect(&self, name: &str) -> Result<(), SnapshotError>;
 
-    /// It may be removed.
+    /// Removes the protection of a snapshot.
     ///
     /// # Errors
-    /// A clone depends on it.
+    /// Fails if a clone depends on it.
     fn unprotect(&self, name: &str) -> Result<(), SnapshotError>;
 
-    /// Makes a disk of its own that begins as the snapshot is, at `to`, in the words of what keeps the blocks.
+    /// Makes a disk of its own at `to`, a name in the storage's terms, that begins with the content of the snapshot.
     ///
     /// # Errors
-    /// Something is there, or the snapshot has to be protected before.
+    /// Fails if the target exists, or if the snapshot has to be protected before.
     fn clone_to(&self, name: &str, to: &str) -> Result<(), SnapshotError>;
 
-    /// Makes the blocks what they were. What comes meanwhile is refused; `check` is called from then on, and an error of it
-    /// ends all: somebody uses them.
+    /// Restores the blocks of a snapshot. Commands are refused meanwhile; `check` is called from then on, and its error
+    /// ends the call: the blocks have a user.
     ///
     /// # Errors
-    /// There is none, somebody uses the blocks, or it failed, perhaps in the middle: then do it again.
+    /// Fails if it does not exist, if the blocks have users, or if the storage fails, perhaps in the middle: a retry is
+    /// needed then.
     fn roll_back(
         &self,
         name: &str,

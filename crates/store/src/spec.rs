@@ -1,4 +1,4 @@
-//! Names of stores: kind, place, size and block size.
+//! Specifications of stores: kind, location, size and block size.
 
 use crate::OpenError;
 #[cfg(feature = "rbd")]
@@ -10,57 +10,57 @@ use std::time::Duration;
 /// A store to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreSpec {
-    /// Where the blocks are kept.
+    /// Kind and location of the storage.
     pub kind: StoreKind,
-    /// Block size: 512 or 4096.
+    /// Block size in bytes: 512 or 4096.
     pub lba_bytes: u32,
-    /// Refuse writes.
+    /// True to refuse writes.
     pub read_only: bool,
 }
 
-/// Where blocks are kept.
+/// Kind of storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreKind {
-    /// In memory that is gone with the process.
+    /// Memory that is lost with the process.
     Memory {
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
     },
-    /// In memory at the pace of an SSD. For benchmarks.
+    /// Memory with the latency of an SSD. For benchmarks.
     Ssd {
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
-        /// What each command takes.
+        /// Duration of each command.
         service: Duration,
-        /// Commands served at once (0 counts as 1); the others wait their turn.
+        /// Commands served at once (0 counts as 1); further ones wait for their turn.
         parallel: u16,
     },
-    /// Nowhere: reads are zeroes, writes are dropped. For benchmarks.
+    /// No storage: reads are zeroes, writes are dropped. For benchmarks.
     Null {
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
     },
-    /// In a regular file.
+    /// A regular file.
     File {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
-        /// Bytes; a smaller file is grown. `None`: as large as it is.
+        /// Size in bytes; a smaller file is grown. `None` for the file's size.
         size: Option<u64>,
-        /// Make a sparse file of `size` if there is none.
+        /// True to make a sparse file of `size` if it does not exist.
         create: bool,
     },
-    /// In an image of a Ceph cluster.
+    /// An image of a Ceph cluster.
     #[cfg(feature = "rbd")]
     Rbd(RbdImage),
-    /// On a block device.
+    /// A block device.
     Block {
-        /// Where its node is.
+        /// Path of its node.
         path: PathBuf,
     },
 }
 
 impl StoreSpec {
-    /// The size that it asks for; `None`: as large as it is.
+    /// Returns the requested size in bytes; `None` for the existing size.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         match self.kind {
@@ -74,10 +74,10 @@ impl StoreSpec {
         }
     }
 
-    /// The same of another size.
+    /// Returns the specification with another size.
     ///
     /// # Errors
-    /// It is a block device.
+    /// Fails for a block device.
     pub fn resized(&self, bytes: u64) -> Result<StoreSpec, OpenError> {
         let mut new = self.clone();
         match &mut new.kind {
@@ -98,13 +98,13 @@ impl StoreSpec {
         Ok(new)
     }
 
-    /// `bytes`, if they are one whole block at least.
+    /// Checks that `bytes` is at least one block, and whole blocks.
     pub(crate) fn whole_blocks(&self, name: &str, bytes: u64) -> Result<u64, OpenError> {
         whole_blocks(name, bytes, self.lba_bytes)
     }
 }
 
-/// The block size as a power of two.
+/// Returns the block size as a power of two.
 pub(crate) fn lba_shift(lba_bytes: u32) -> Result<u8, OpenError> {
     match lba_bytes {
         512 => Ok(9),

@@ -1,4 +1,4 @@
-//! An emulated SSD: another store at its pace.
+//! An emulated SSD: another store with the latency of an SSD.
 
 mod latency;
 
@@ -9,7 +9,7 @@ use roadtrain_system::clock;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A store whose operations begin when an SSD would have done them.
+/// A store whose operations start when an SSD would have completed them.
 #[derive(Debug)]
 pub struct SsdStore {
     below: Arc<Below>,
@@ -17,14 +17,15 @@ pub struct SsdStore {
 }
 
 impl SsdStore {
-    /// `parallel` operations at once (at least one) take `service` each; the others wait their turn.
+    /// Makes a store in which `parallel` operations at once (at least one) take `service` each; further ones wait for
+    /// their turn.
     #[must_use]
     pub fn new(below: Arc<dyn Store>, service: Duration, parallel: u16) -> SsdStore {
         SsdStore { below: Arc::new(Below(below)), latency: LatencyModel::new(service, parallel) }
     }
 }
 
-/// The other store.
+/// The store below.
 #[derive(Debug)]
 struct Below(Arc<dyn Store>);
 
@@ -52,7 +53,7 @@ impl Store for SsdStore {
         self.below.0.identity()
     }
 
-    /// Reads are sent from its memory when their time has come; writes change it when theirs has.
+    /// Gives access to the memory below: reads are sent from it at their due time; writes change it at theirs.
     fn in_place(&self) -> Option<InPlace> {
         self.below.0.in_place().map(InPlace::announced)
     }

@@ -1,4 +1,4 @@
-//! The contract between a target and what keeps its blocks.
+//! The contract between a target and the storage of its blocks.
 
 use crate::{
     BlockLimits, Geometry, InPlace, Io, LastSync, Op, OpenError, Place, Resize, SizeWatcher,
@@ -9,95 +9,95 @@ use std::fmt::Debug;
 use std::io;
 use std::sync::Weak;
 
-/// Who has a store's blocks, where several targets reach them.
+/// Owner of a store's blocks, if several targets reach them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Custody {
     /// This target: it serves them.
     Ours,
-    /// This target, which has no way to them.
+    /// This target, which has no path to them.
     CutOff,
-    /// Another one has taken them. The store is of no use any more; opened again it may stand by.
+    /// Another target has taken them. The store is unusable; opened again it may stand by.
     Lost,
-    /// Another one.
+    /// Another target.
     Theirs,
-    /// Nobody: they can be had by opening them again.
+    /// No target: opening them again takes them.
     Free,
 }
 
 impl Custody {
-    /// Whether the store is that of a target that stands by.
+    /// True if the target of the store stands by.
     #[must_use]
     pub fn stands_by(self) -> bool {
         matches!(self, Custody::Theirs | Custody::Free)
     }
 }
 
-/// A namespace's blocks. All reactors of a target share it, and call it on their own threads: no call may wait,
-/// unless it says so.
+/// A namespace's blocks. All reactors of a target share it, and call it on their own threads: no call may block, unless
+/// its description says so.
 ///
 /// # Contract
-/// - [`submit`](Store::submit) takes the buffer. The answer is one [`Completion`](crate::Completion) with the same
-///   token, which gives the buffer back: during the call or at any time after it, in any order, by
+/// - [`submit`](Store::submit) takes the buffer. The store completes it with one [`Completion`](crate::Completion) with
+///   the same token, which gives the buffer back: during the call or at any time after it, in any order, by
 ///   [`Io::complete`] or, from another thread, by [`Completions::send`](crate::Completions::send).
-/// - A read fills the whole buffer, a write takes all of it. A store may change the octets of a buffer that it was
-///   given to write or compare.
-/// - What lies outside the capacity, and writes to a store that is read-only, end with an error: the capacity may
-///   have changed since whoever submits has looked. [`Geometry::check`] does that.
-/// - A flush covers the writes that were answered before it was submitted.
-/// - A write with Force Unit Access is stable when it is answered, unless the answer leaves that to a flush
-///   ([`Completion::is_unforced`](crate::Completion::is_unforced)). It must where the write could be told of what others
-///   have lost, and nobody would be told again: the target flushes a store once at a time, and tells every host that may
-///   have lost something.
+/// - A read fills the whole buffer, a write takes all of it. A store may change the bytes of a buffer that it got for a
+///   write or compare.
+/// - Operations outside the capacity, and writes to a read-only store, end with an error: the capacity may have changed
+///   since the submitter's check. [`Geometry::check`] implements this.
+/// - A flush covers the writes that were completed before it was submitted.
+/// - A write with Force Unit Access is stable when it is completed, unless the completion leaves that to a flush
+///   ([`Completion::is_unforced`](crate::Completion::is_unforced)). It must leave it to a flush if the write could
+///   consume the report of other hosts' lost writes, which is made once. The target has one flush of a store in flight
+///   at a time, and reports its error to every host that may have lost a write.
 pub trait Store: Debug + Send + Sync {
-    /// Block size, capacity and so on, as they are now.
+    /// Returns the current block size, capacity and so on.
     fn geometry(&self) -> Geometry;
 
-    /// What tells its blocks from all others, for as long as they are there. May wait.
+    /// Returns a unique identity of its blocks, which lasts as long as they exist. May block.
     ///
     /// # Errors
-    /// It cannot be found out.
+    /// Fails if it cannot be determined.
     fn identity(&self) -> Result<u128, OpenError>;
 
-    /// Begins an operation. [`Op::Read`], [`Op::Write`] and [`Op::Compare`] come with a buffer, others may: it is
-    /// given back.
+    /// Starts an operation. [`Op::Read`], [`Op::Write`] and [`Op::Compare`] come with a buffer, others may: it is given
+    /// back.
     fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>);
 
-    /// The store that this one is on top of: what it does not do itself is done by that.
+    /// Returns the store below this one, to which all calls go that this one does not implement.
     fn below(&self) -> Option<&dyn Store> {
         None
     }
 
-    /// Nobody wants what was submitted with `token` any more: it may end at once, with Command Abort Requested. What
-    /// was begun with [`Io`] is ended by the executor.
+    /// Cancels the operation of `token`, whose result is no longer needed: it may end at once, with Command Abort
+    /// Requested. The executor cancels operations that were started with [`Io`].
     fn cancel(&self, token: Token) {
         if let Some(below) = self.below() {
             below.cancel(token);
         }
     }
 
-    /// What hosts may know to use it well.
+    /// Returns the I/O limits for hosts.
     fn limits(&self) -> BlockLimits {
         self.below().map_or_else(BlockLimits::default, |below| below.limits())
     }
 
-    /// Whether it can tell which blocks are allocated: else all count as such, and it is never asked
-    /// ([`Op::LookUp`]). One that does calls every block allocated that was written, and may call others so.
+    /// True if it can report which blocks are allocated. Otherwise all count as allocated, and it never gets
+    /// [`Op::LookUp`]. It reports every written block as allocated, and may report others so.
     fn tells_allocation(&self) -> bool {
         self.below().is_some_and(|below| below.tells_allocation())
     }
 
-    /// Its own memory, from and to which data moves without buffers.
+    /// Returns access to its own memory, from and to which data moves without buffers.
     fn in_place(&self) -> Option<InPlace> {
         None
     }
 
-    /// Whether its buffers never leave the reactor's thread, but to the kernel. Such a store is given buffers whose
-    /// octets a host may change meanwhile.
+    /// True if its buffers never leave the reactor's thread, except to the kernel. Such a store gets buffers whose
+    /// bytes a host may change meanwhile.
     fn stays_on_thread(&self) -> bool {
         self.below().is_some_and(|below| below.stays_on_thread())
     }
 
-    /// Whether what was written may be lost until it was flushed, also by others than this target.
+    /// True if unflushed writes may be lost, including those of other programs than this target.
     fn is_volatile(&self) -> bool {
         match self.below() {
             Some(below) => below.is_volatile(),
@@ -105,63 +105,64 @@ pub trait Store: Debug + Send + Sync {
         }
     }
 
-    /// A number that changes when what was written and not flushed may have been lost: with the store's memory, or with
-    /// the power of this machine. Hosts compare it. `None`: it is not known, or others keep the blocks.
+    /// Returns a number that changes when unflushed writes may have been lost: with the store's memory, or with the
+    /// power of this machine. Hosts compare it. `None` if it is unknown, or if other machines keep the blocks.
     fn write_verifier(&self) -> Option<u64> {
         self.below().and_then(|below| below.write_verifier())
     }
 
-    /// Brings everything to stable storage. Waits for that.
+    /// Writes everything to stable storage. Blocks the thread.
     ///
     /// # Errors
-    /// What was written may be lost.
+    /// Fails if written data may be lost.
     fn sync(&self) -> io::Result<()> {
         self.below().map_or(Ok(()), |below| below.sync())
     }
 
-    /// For a store that is no longer used, with writes that nobody has flushed: runs on a thread of its own when the
-    /// store is gone, so that it must not keep anybody from opening it again. `None`: [`sync`](Store::sync) is
-    /// called before it goes.
+    /// Returns a final flush for a store that is no longer used, with unflushed writes. It runs on a thread of its own
+    /// after the store is dropped, so it must not prevent another open. `None`: [`sync`](Store::sync) is called before
+    /// the drop.
     fn last_sync(&self) -> Option<LastSync> {
         self.below()?.last_sync()
     }
 
-    /// Nobody writes it any more, but it is not gone yet: others may write it from now on. May wait.
+    /// Releases the blocks of a store that is not written any more, but not dropped yet: others may write them from now
+    /// on. May block.
     fn give_up(&self) {
         if let Some(below) = self.below() {
             below.give_up();
         }
     }
 
-    /// Who has the blocks. Does not wait for anybody else.
+    /// Returns the owner of the blocks. Does not block.
     fn custody(&self) -> Custody {
         self.below().map_or(Custody::Ours, |below| below.custody())
     }
 
-    /// Has the blocks taken away from the target that has them: soon they are [free](Custody::Free), and that one
+    /// Takes the blocks away from the target that owns them: soon they are [free](Custody::Free), and that target
     /// cannot write them any more. Does not wait for it.
     ///
     /// # Errors
-    /// Nobody could make sure of that.
+    /// Fails if no fence is possible.
     fn seize(&self) -> Result<(), OpenError> {
         self.below().map_or(Err(OpenError::Unfenceable), |below| below.seize())
     }
 
-    /// Its snapshots; `None`: it has none, and cannot have any.
+    /// Returns its snapshots; `None` if it cannot have any.
     fn snapshots(&self) -> Option<&dyn Snapshots> {
         self.below()?.snapshots()
     }
 
-    /// Where its blocks are, whatever that is called. Two with the same place are the same blocks.
+    /// Returns the location of its blocks, independent of names. Two stores with the same location have the same
+    /// blocks.
     fn place(&self) -> Option<Place> {
         self.below()?.place()
     }
 
-    /// What is to be done to give it `bytes`, or (`None`) the size that it has been given by others. Changes
-    /// nothing.
+    /// Plans a resize to `bytes`, or (`None`) to the size that others have given it. Changes nothing.
     ///
     /// # Errors
-    /// It cannot have that size.
+    /// Fails if it cannot have that size.
     fn plan(&self, bytes: Option<u64>) -> Result<Resize, OpenError> {
         if let Some(below) = self.below() {
             return below.plan(bytes);
@@ -173,54 +174,54 @@ pub trait Store: Debug + Send + Sync {
         }
     }
 
-    /// Calls `watcher` whenever others may have given it another size, which [`plan`](Store::plan) then says. A store
-    /// that cannot know does not: its size is asked for when the target is reloaded.
+    /// Calls `watcher` whenever others may have changed its size, which [`plan`](Store::plan) then returns. A store
+    /// without such events does not: its size is checked when the target is reloaded.
     fn watch_size(&self, watcher: Weak<SizeWatcher>) {
         if let Some(below) = self.below() {
             below.watch_size(watcher);
         }
     }
 
-    /// Does of a resize what may fail. Nobody sees it yet.
+    /// Does the steps of a resize that may fail. They are not visible yet.
     ///
     /// # Errors
-    /// It failed, and has left everything as it was.
+    /// Fails, and has undone its changes.
     fn stage(&self, resize: &mut Resize) -> Result<(), OpenError> {
         self.below().map_or(Ok(()), |below| below.stage(resize))
     }
 
-    /// Takes back what [`stage`](Store::stage) has done.
+    /// Undoes [`stage`](Store::stage).
     fn unstage(&self, resize: &Resize) {
         if let Some(below) = self.below() {
             below.unstage(resize);
         }
     }
 
-    /// Gives it the new size, at once.
+    /// Switches to the new size, at once.
     fn switch(&self, resize: &Resize) {
         if let Some(below) = self.below() {
             below.switch(resize);
         }
     }
 
-    /// After [`switch`](Store::switch): what takes its time.
+    /// Does the slow steps after [`switch`](Store::switch).
     fn settle(&self, resize: &Resize) {
         if let Some(below) = self.below() {
             below.settle(resize);
         }
     }
 
-    /// Nobody has used it, and nobody will: leaves everything as it was before it was opened.
+    /// Undoes all changes of its opening; for a store that was never used and will not be.
     fn undo_opening(&self) {
         if let Some(below) = self.below() {
             below.undo_opening();
         }
     }
 
-    /// Does all of a resize; waits.
+    /// Does all of a resize. Blocks the thread.
     ///
     /// # Errors
-    /// It cannot have that size.
+    /// Fails if it cannot have that size.
     fn resize(&self, bytes: u64) -> Result<Geometry, OpenError> {
         let mut resize = self.plan(Some(bytes))?;
         self.stage(&mut resize)?;

@@ -57,23 +57,23 @@ fn filled(len: u64, byte: u8) -> Buffer {
     buffer
 }
 
-/// A ring, and operations run on it one after another.
-struct Harness {
+/// A ring that runs operations one after another.
+struct RingHarness {
     ring: Ring,
     executor: Executor,
     uses: u32,
 }
 
 /// An operation with its buffer.
-type Work = (Op, Option<Buffer>);
+type OpWithBuffer = (Op, Option<Buffer>);
 
-impl Harness {
-    fn new() -> Harness {
+impl RingHarness {
+    fn new() -> RingHarness {
         let executor = Executor::new(Completions::new(|_| false));
-        Harness { ring: Ring::new(8).unwrap(), executor, uses: 0 }
+        RingHarness { ring: Ring::new(8).unwrap(), executor, uses: 0 }
     }
 
-    /// The result of the completion that a task waits for.
+    /// Returns the result of the completion for which a task waits.
     fn wait(&mut self) -> i32 {
         let until = Instant::now() + Duration::from_secs(30);
         loop {
@@ -86,7 +86,11 @@ impl Harness {
         }
     }
 
-    fn run(&mut self, store: &dyn Store, work: Work) -> (Result<(), Status>, Option<Buffer>) {
+    fn run(
+        &mut self,
+        store: &dyn Store,
+        work: OpWithBuffer,
+    ) -> (Result<(), Status>, Option<Buffer>) {
         self.uses += 1;
         let (token, had_buffer) = (Token::new(7, self.uses), work.1.is_some());
         store.submit(work.0, work.1, token, &mut self.executor.io(&mut self.ring));
@@ -132,7 +136,7 @@ impl Harness {
     }
 }
 
-/// Stores of both kinds, empty, 1 MiB; the directory keeps the file.
+/// Makes stores of both kinds, empty, 1 MiB; the directory keeps the file.
 fn each_kind(lba_bytes: u32) -> Vec<(Arc<dyn Store>, Option<tempfile::TempDir>)> {
     let dir = tempfile::tempdir().unwrap();
     let spec = file(dir.path().join("disk"), Some(MIB), lba_bytes);
@@ -142,7 +146,7 @@ fn each_kind(lba_bytes: u32) -> Vec<(Arc<dyn Store>, Option<tempfile::TempDir>)>
 #[test]
 fn a_store_that_is_made_read_only_can_be_read() {
     let below = open(&memory(MIB, 512)).unwrap();
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     harness.write(&*below, 0, filled(4096, 5)).unwrap();
     let store = ReadOnlyStore::new(below.clone());
     let refused = Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
@@ -157,7 +161,7 @@ fn a_store_that_is_made_read_only_can_be_read() {
 }
 
 #[test]
-fn geometry_tells_what_was_opened() {
+fn geometry_is_that_of_the_opened_store() {
     let opened = |spec: &StoreSpec| open(spec).unwrap().geometry();
     let expected = Geometry { lba_shift: 9, blocks: 2048, read_only: false, volatile_cache: false };
     assert_eq!(opened(&memory(MIB, 512)), expected);
@@ -172,7 +176,7 @@ fn geometry_tells_what_was_opened() {
 
 #[test]
 fn fua_flush_and_compare() {
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     for (store, _dir) in each_kind(4096) {
         let write = (Op::Write { offset: 8192, fua: true }, Some(filled(16 * KIB, 7)));
         harness.run(&*store, write).0.unwrap();
@@ -188,7 +192,7 @@ fn fua_flush_and_compare() {
 
 #[test]
 fn write_zeroes_in_all_ways() {
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     for (store, _dir) in each_kind(512) {
         for deallocate in [false, true] {
             harness.write(&*store, 0, filled(MIB, 9)).unwrap();
@@ -205,7 +209,7 @@ fn write_zeroes_in_all_ways() {
 
 #[test]
 fn nothing_reaches_beyond_the_capacity() {
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     for (store, _dir) in each_kind(4096) {
         for offset in [MIB - 4096, MIB, u64::MAX - 4095] {
             let len = 8192;
@@ -235,7 +239,7 @@ fn read_only_refuses_every_change() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
     std::fs::write(&path, [5; 8192]).unwrap();
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     for spec in [memory(8192, 4096), file(&path, None, 4096)] {
         let store = open(&read_only(spec)).unwrap();
         let range = ByteRange { offset: 0, len: 4096 };
@@ -254,14 +258,14 @@ fn read_only_refuses_every_change() {
 
 #[test]
 fn null_reads_zeroes_and_drops_writes() {
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     let store = open(&null(4 * MIB)).unwrap();
     harness.write(&*store, 0, filled(2 * MIB, 1)).unwrap();
     assert!(harness.read(&*store, 0, 2 * MIB).unwrap().iter().all(|&b| b == 0));
     harness.compare(&*store, 0, filled(3 * MIB, 0)).unwrap();
     assert!(harness.compare(&*store, 0, filled(3 * MIB, 1)).is_err());
     let zeroes = store.in_place().unwrap().read_range(4096, 4096).unwrap();
-    // SAFETY: `read_range` gives 4096 readable bytes, which are constant.
+    // SAFETY: `read_range` returns 4096 readable bytes, which are constant.
     assert!(unsafe { std::slice::from_raw_parts(zeroes, 4096) }.iter().all(|&b| b == 0));
     assert!(
         store.in_place().unwrap().read_range(0, 2 << 20).is_none(),
@@ -271,13 +275,13 @@ fn null_reads_zeroes_and_drops_writes() {
 
 #[test]
 fn memory_is_reached_directly() {
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     let store = open(&memory(MIB, 512)).unwrap();
     harness.write(&*store, 512, filled(512, 3)).unwrap();
     let memory = store.in_place().unwrap();
     let (from, to) = (memory.read_range(512, 512).unwrap(), memory.write_range(512, 512).unwrap());
     assert_eq!(from, to.cast_const());
-    // SAFETY: 512 bytes of the store's memory, which nobody else uses.
+    // SAFETY: 512 bytes of the store's memory, which has no other user.
     unsafe { to.write(4) };
     let mut expected = vec![3; 512];
     expected[0] = 4;
@@ -286,7 +290,7 @@ fn memory_is_reached_directly() {
 
 #[test]
 fn a_task_without_bytes_succeeds() {
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     for (store, _dir) in each_kind(4096) {
         harness.read(&*store, 0, 0).unwrap();
         harness.write(&*store, MIB, filled(0, 0)).unwrap();

@@ -1,14 +1,14 @@
-//! Interfaces that are not there.
+//! Ports of missing interfaces.
 
 use super::frame::Sent;
 use super::packet::outgoing::Outgoing;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// What a port is made of while its interface is not there: it hears nothing, and sends into the void.
+/// Implementation of a port while its interface is missing: it receives no frame, and drops all frames to send.
 pub(super) struct AbsentPort {
     pub(super) outgoing: Outgoing,
-    /// Bound to nothing.
+    /// Not bound.
     pub(super) socket: OwnedFd,
 }
 
@@ -18,7 +18,7 @@ impl AbsentPort {
     }
 
     pub(super) fn ring_frames(&self) -> usize {
-        usize::MAX // others know better
+        usize::MAX // callers have other limits
     }
 
     pub(super) fn dropped(&self) -> u64 {
@@ -29,7 +29,7 @@ impl AbsentPort {
         None
     }
 
-    /// Every frame is larger than the interface takes.
+    /// Drops every frame as larger than the interface takes.
     pub(super) fn flush(&mut self) -> io::Result<Sent> {
         let refused = self.outgoing.take(|_, _| ());
         Ok(Sent { refused, ..Sent::default() })
@@ -40,14 +40,14 @@ impl AbsentPort {
     }
 }
 
-/// Whether that says that there is no such interface.
+/// True if `error` reports a missing interface.
 #[must_use]
 #[inline]
 pub fn is_missing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO))
 }
 
-/// That there is no such interface.
+/// Returns the error for a missing interface.
 #[must_use]
 #[inline]
 pub fn missing() -> io::Error {

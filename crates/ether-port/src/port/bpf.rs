@@ -16,7 +16,7 @@ const LINK_CREATE: c_int = 28;
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_TYPE_XDP: u32 = 37;
-/// The program may see frames whose octets lie in several buffers.
+/// Flag: the program may get frames whose bytes lie in several buffers.
 const HAS_FRAGMENTS: u32 = 1 << 5;
 
 /// Attach mode: the driver runs the program.
@@ -46,7 +46,7 @@ struct MapUpdate {
 
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default)]
-struct ProgLoad {
+struct PortProgLoad {
     kind: u32,
     instructions: u32,
     program: u64,
@@ -63,7 +63,7 @@ struct ProgLoad {
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct LinkCreate {
+struct PortLinkCreate {
     program: u32,
     interface: u32,
     attach_type: u32,
@@ -71,21 +71,21 @@ struct LinkCreate {
 }
 
 /// # Safety
-/// `attributes` are the command's, and what they point to is there.
+/// `attributes` are the command's, and what they point to is valid.
 unsafe fn bpf<T: Copy>(command: c_int, attributes: &T) -> io::Result<c_int> {
     let (place, length) = (ptr::from_ref(attributes), mem::size_of::<T>());
-    // SAFETY: the kernel reads `length` octets at `place`, else the caller's promise.
+    // SAFETY: the kernel reads `length` bytes at `place`; the rest is the caller's promise.
     check(unsafe { libc::syscall(libc::SYS_bpf, command, place, length) } as c_int)
 }
 
 /// # Safety
 /// As for [`bpf`]; the command returns a descriptor.
 unsafe fn bpf_fd<T: Copy>(command: c_int, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the caller's promise; a descriptor that was just made is nobody else's.
+    // SAFETY: the caller's promise; a descriptor that was just made has no other owner.
     unsafe { Ok(OwnedFd::from_raw_fd(bpf(command, attributes)?)) }
 }
 
-/// A map from queues to AF_XDP sockets.
+/// Makes a map from queues to AF_XDP sockets.
 pub(super) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
     let create = MapCreate {
         kind: MAP_TYPE_XSKMAP,
@@ -94,11 +94,11 @@ pub(super) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
         entries: queues,
         flags: 0,
     };
-    // SAFETY: points to nothing.
+    // SAFETY: points to no memory.
     unsafe { bpf_fd(MAP_CREATE, &create) }
 }
 
-/// Enters a queue's socket.
+/// Sets a queue's socket.
 pub(super) fn set_socket(map: &OwnedFd, queue: u32, socket: &OwnedFd) -> io::Result<()> {
     let value = socket.as_raw_fd();
     let update = MapUpdate {
@@ -107,34 +107,34 @@ pub(super) fn set_socket(map: &OwnedFd, queue: u32, socket: &OwnedFd) -> io::Res
         value: (&raw const value) as u64,
         ..MapUpdate::default()
     };
-    // SAFETY: key and value are four octets each, as the map was made.
+    // SAFETY: key and value are four bytes each, as the map was made.
     unsafe { bpf(MAP_UPDATE_ELEM, &update) }.map(drop)
 }
 
-/// Loads a program for frames that arrive.
+/// Loads a program for received frames.
 pub(super) fn load(program: &[u64]) -> io::Result<OwnedFd> {
     let license = c"Apache-2.0";
-    let load = ProgLoad {
+    let load = PortProgLoad {
         kind: PROG_TYPE_XDP,
         instructions: program.len() as u32,
         program: program.as_ptr() as u64,
         license: license.as_ptr() as u64,
         flags: HAS_FRAGMENTS,
         attach_type: ATTACH_TYPE_XDP,
-        ..ProgLoad::default()
+        ..PortProgLoad::default()
     };
-    // SAFETY: the program has that many instructions of eight octets; the license is a string.
+    // SAFETY: the program has that many instructions of eight bytes; the license is a string.
     unsafe { bpf_fd(PROG_LOAD, &load) }
 }
 
 /// Attaches a program to an interface, until the result is dropped.
 pub(super) fn attach(program: &OwnedFd, interface: i32, mode: u32) -> io::Result<OwnedFd> {
-    let create = LinkCreate {
+    let create = PortLinkCreate {
         program: program.as_raw_fd() as u32,
         interface: interface as u32,
         attach_type: ATTACH_TYPE_XDP,
         flags: mode,
     };
-    // SAFETY: points to nothing.
+    // SAFETY: points to no memory.
     unsafe { bpf_fd(LINK_CREATE, &create) }
 }

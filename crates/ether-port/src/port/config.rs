@@ -1,11 +1,11 @@
-//! How a port is made.
+//! Configuration of a port.
 
 use roadtrain_wire::ether::ETHERTYPE;
 
-/// What a port is made of.
+/// Socket family of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PortKind {
-    /// What is best for the interface; the port may take all of it.
+    /// The best one for the interface; the port may use the whole interface.
     #[default]
     Auto,
     /// AF_PACKET: any number of ports share an interface.
@@ -14,16 +14,16 @@ pub enum PortKind {
     Xdp,
 }
 
-/// How a port is made.
+/// Configuration of a port.
 #[derive(Clone, Debug)]
 pub struct PortConfig {
-    /// What it is made of.
+    /// Socket family.
     pub kind: PortKind,
     /// EtherType of its frames.
     pub ethertype: u16,
     /// VLAN whose tag its frames carry.
     pub vlan: Option<u16>,
-    /// About how much memory frames that arrive may take; `None`: what suits the interface.
+    /// Approximate memory for received frames, in bytes; `None` for a size that suits the interface.
     pub receive_bytes: Option<usize>,
 }
 

@@ -1,53 +1,55 @@
-//! Ports follow their interfaces: these may be missing at first, and be taken away, made again, or changed.
+//! Ports follow their interfaces, which may be missing at first, and be removed, made again, or changed.
 
 use super::absent::AbsentPort;
 use super::config::PortConfig;
-use super::frame::Shape;
+use super::frame::FrameShape;
 use super::packet::outgoing::Outgoing;
-use super::{Interface, Port, PortCounts, Way, sys};
+use super::{Interface, Port, PortBackend, PortCounts, sys};
 use roadtrain_wire::ether::MacAddress;
 use rustix::net::AddressFamily;
 use std::io;
 use tracing::{debug, info, warn};
 
 impl Port {
-    /// A port at an interface that is not there yet: [`Port::follow`] takes it when it is.
+    /// Makes a port at an interface that is missing: [`Port::follow`] opens it once it exists.
     ///
     /// # Errors
-    /// It is not allowed, or there is no memory.
+    /// Fails without permission, or without memory.
     pub fn absent(interface: &str, socket_number: u16, config: &PortConfig) -> io::Result<Port> {
         let (interface, shape) = nowhere(interface, config);
         let absent = AbsentPort {
             outgoing: Outgoing::new(shape),
             socket: sys::socket(AddressFamily::PACKET)?,
         };
-        let (way, config) = (Way::Absent(absent), config.clone());
-        Ok(Port { interface, socket_number, shape, way, counts: PortCounts::default(), config })
+        let (backend, config) = (PortBackend::Absent(absent), config.clone());
+        Ok(Port { interface, socket_number, shape, backend, counts: PortCounts::default(), config })
     }
 
-    /// EtherType of its frames, and the VLAN whose tag they carry.
+    /// Returns the EtherType of its frames, and the VLAN whose tag they carry.
     #[must_use]
     #[inline]
     pub fn protocol(&self) -> (u16, Option<u16>) {
         (self.config.ethertype, self.config.vlan)
     }
 
-    /// Whether its interface is not there, or of no use.
+    /// True if its interface is missing, or unusable.
     #[must_use]
     #[inline]
     pub fn is_absent(&self) -> bool {
-        matches!(self.way, Way::Absent(_))
+        matches!(self.backend, PortBackend::Absent(_))
     }
 
-    /// Looks whether the interface of its name is still the same: with its number, address and MTU. If not, all of the
-    /// port but its socket number is new, [its descriptor](Self::fd) too: true. Frames that waited are lost, as in
-    /// a network.
+    /// Checks that the interface of its name is still the same: with its number, address and MTU. Otherwise replaces
+    /// all of the port except its socket number, [its descriptor](Self::fd) too, and returns true. Frames waiting to be
+    /// sent are lost, like in a network.
     pub fn follow(&mut self) -> bool {
-        let is_same = match &self.way {
-            Way::Packet(packet) => self.interface.is_same(packet.socket()),
-            Way::Xdp(_, socket) => self.interface.is_same(socket),
-            Way::Absent(absent) => !Interface::is_there(&absent.socket, &self.interface.name),
-            Way::Medium(_) => true,
+        let is_same = match &self.backend {
+            PortBackend::Packet(packet) => self.interface.is_same(packet.socket()),
+            PortBackend::Xdp(_, socket) => self.interface.is_same(socket),
+            PortBackend::Absent(absent) => {
+                !Interface::is_there(&absent.socket, &self.interface.name)
+            }
+            PortBackend::Medium(_) => true,
         };
         !is_same && self.replace()
     }
@@ -56,7 +58,7 @@ impl Port {
         let name = self.interface.name.clone();
         let mut has_changed = false;
         if !self.is_absent() {
-            // Given back first: nobody else can have what AF_XDP has.
+            // Closed first: AF_XDP uses the interface exclusively.
             match Port::absent(&name, self.socket_number, &self.config) {
                 Ok(absent) => *self = Port { counts: self.counts, ..absent },
                 Err(error) => {
@@ -76,7 +78,7 @@ impl Port {
         true
     }
 
-    /// Has the log say what [`Port::follow`] has found.
+    /// Logs the state that [`Port::follow`] has found.
     pub fn report(&self) {
         let Interface { name, mac, mtu, .. } = &self.interface;
         if self.is_absent() {
@@ -87,11 +89,11 @@ impl Port {
     }
 }
 
-/// An interface of that name that is not there.
-fn nowhere(name: &str, config: &PortConfig) -> (Interface, Shape) {
+/// Returns a placeholder for a missing interface of that name.
+fn nowhere(name: &str, config: &PortConfig) -> (Interface, FrameShape) {
     let mac = MacAddress::default();
     let interface =
         Interface { name: name.to_owned(), index: 0, mac, mtu: 0, queues: 0, node: None };
     let (ethertype, vlan) = (config.ethertype, config.vlan);
-    (interface, Shape { source: mac, ethertype, vlan, frame: 0 })
+    (interface, FrameShape { source: mac, ethertype, vlan, frame: 0 })
 }

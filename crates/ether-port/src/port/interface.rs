@@ -1,4 +1,4 @@
-//! What a port must know about its interface.
+//! Properties of a port's interface.
 
 use super::sys;
 use roadtrain_system::platform;
@@ -10,16 +10,16 @@ use std::path::Path;
 /// Smallest MTU that a frame with a useful body fits into.
 const MTU_MIN: usize = 576;
 
-/// An interface, as it was when it was asked.
+/// An interface, in its state at the query.
 #[derive(Clone, Debug)]
 pub struct Interface {
     /// Its name.
     pub name: String,
-    /// Its number.
+    /// Interface index.
     pub index: i32,
-    /// Its address.
+    /// MAC address.
     pub mac: MacAddress,
-    /// Octets behind Ethernet's header that a frame may have.
+    /// Most bytes of a frame behind Ethernet's header.
     pub mtu: usize,
     /// Receive queues in use.
     pub queues: u32,
@@ -28,7 +28,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Asks for it, in the network namespace of `socket`.
+    /// Queries it, in the network namespace of `socket`.
     pub(super) fn read(socket: &OwnedFd, name: &str) -> io::Result<Interface> {
         let index = sys::index(socket, name)?;
         let (kind, mac) = sys::address(socket, name)?;
@@ -51,12 +51,12 @@ impl Interface {
         })
     }
 
-    /// Whether there is an interface of that name.
+    /// True if there is an interface of that name.
     pub(super) fn is_there(socket: &OwnedFd, name: &str) -> bool {
         sys::index(socket, name).is_ok()
     }
 
-    /// Whether the interface of its name is the same as it was, as far as a port is concerned.
+    /// True if the interface of its name is unchanged, as far as a port is concerned.
     pub(super) fn is_same(&self, socket: &OwnedFd) -> bool {
         let name = &self.name;
         sys::index(socket, name).is_ok_and(|index| index == self.index)
@@ -64,7 +64,7 @@ impl Interface {
             && sys::mtu(socket, name).is_ok_and(|mtu| mtu == self.mtu)
     }
 
-    /// Whether it is up and its cable too.
+    /// True if the interface is up and has a link.
     pub(super) fn has_carrier(&self, socket: &OwnedFd) -> bool {
         let both = libc::IFF_UP | libc::IFF_RUNNING;
         sys::flags(socket, &self.name).is_ok_and(|flags| flags & both == both)

@@ -1,7 +1,7 @@
-//! The seam for what else can carry frames: a program that embeds the engine may bring a medium of its own, for names
+//! Interface for other carriers of frames: a program that embeds the engine may provide a medium of its own, for names
 //! of "interfaces" that the medium knows.
 
-use super::frame::{Sent, Shape};
+use super::frame::{FrameShape, Sent};
 pub use super::packet::outgoing::Outgoing;
 use roadtrain_wire::ether::MacAddress;
 use std::io;
@@ -10,38 +10,38 @@ use std::sync::OnceLock;
 
 /// Carries the frames of one port.
 pub trait Medium: Send {
-    /// Readable as long as a frame waits.
+    /// Returns a descriptor that is readable while a frame waits.
     fn fd(&self) -> BorrowedFd<'_>;
-    /// Frames that may arrive before the oldest is taken.
+    /// Returns the number of frames that may arrive before the oldest is taken.
     fn ring_frames(&self) -> usize;
     /// Sends all frames that were built, or drops them.
     ///
     /// # Errors
-    /// The medium is of no use any more.
+    /// Fails if the medium is not usable any more.
     fn flush(&mut self, frames: &mut Outgoing) -> io::Result<Sent>;
-    /// Shows up to `max` frames that have arrived, each from an Ethernet's header on; how many there were.
+    /// Passes up to `max` received frames to `show`, each from Ethernet's header on; returns their number.
     fn receive(&mut self, max: usize, show: &mut dyn FnMut(&[u8])) -> usize;
 }
 
-/// A medium, and what a port has to know about it.
+/// An open medium, with the properties that a port needs.
 pub struct Opened {
-    /// It.
+    /// The medium.
     pub medium: Box<dyn Medium>,
-    /// The source of its frames.
+    /// Source address of its frames.
     pub mac: MacAddress,
-    /// Most octets of a frame behind Ethernet's header.
+    /// Most bytes of a frame behind Ethernet's header.
     pub mtu: usize,
 }
 
-/// Opens a medium for the frames with a socket number in them; `None`: the name is not one of its own. The error
-/// [`io::ErrorKind::AddrInUse`] says that another socket number may do.
-pub type Open = fn(name: &str, socket_number: u16) -> Option<io::Result<Opened>>;
+/// Opens a medium for frames with a socket number; returns `None` if the name is not one of its own. The error
+/// [`io::ErrorKind::AddrInUse`] means that another socket number may work.
+pub type MediumOpener = fn(name: &str, socket_number: u16) -> Option<io::Result<Opened>>;
 
-static OPEN: OnceLock<Open> = OnceLock::new();
+static OPEN: OnceLock<MediumOpener> = OnceLock::new();
 
-/// Has all ports of this process ask `open` first. Only the first call counts.
+/// Makes all ports of this process try `open` first. Only the first call has an effect.
 #[inline]
-pub fn provide(open: Open) {
+pub fn provide(open: MediumOpener) {
     let _ = OPEN.set(open);
 }
 
@@ -52,7 +52,7 @@ pub(super) struct MediumPort {
 }
 
 impl MediumPort {
-    pub(super) fn new(medium: Box<dyn Medium>, shape: Shape) -> Self {
+    pub(super) fn new(medium: Box<dyn Medium>, shape: FrameShape) -> Self {
         MediumPort { outgoing: Outgoing::new(shape), medium }
     }
 
@@ -64,12 +64,12 @@ impl MediumPort {
         self.medium.ring_frames()
     }
 
-    #[expect(clippy::unused_self, reason = "as the other ways")]
+    #[expect(clippy::unused_self, reason = "like the other backends")]
     pub(super) fn take_error(&self) -> Option<io::Error> {
         None
     }
 
-    #[expect(clippy::unused_self, reason = "as the other ways")]
+    #[expect(clippy::unused_self, reason = "like the other backends")]
     pub(super) fn dropped(&self) -> u64 {
         0
     }
@@ -83,7 +83,7 @@ impl MediumPort {
     }
 }
 
-/// The medium of that name, if there is one.
+/// Opens the medium of that name, if there is one.
 pub(super) fn open(name: &str, socket_number: u16) -> Option<io::Result<Opened>> {
     OPEN.get()?(name, socket_number)
 }

@@ -4,19 +4,19 @@
 //! |---|---|
 //! | `packet` | AF_PACKET: a receive ring, and sends that gather payload where it lies |
 //! | `xdp` | AF_XDP: memory shared with the kernel, and a program that hands it our frames |
-//! | `medium` | what else can carry frames: a seam for programs that bring it |
-//! | `absent` | interfaces that are not there |
+//! | `medium` | other carriers of frames, provided by the program |
+//! | `absent` | missing interfaces |
 //! | `follow` | interfaces that come, go and change |
-//! | `config`, `frame` | how a port is made; the outside of its frames |
-//! | `interface` | what a port must know about its interface |
-//! | `reason` | why a port cannot be opened |
+//! | `config`, `frame` | configuration of a port; the Ethernet framing |
+//! | `interface` | properties of a port's interface |
+//! | `reason` | advice for errors of opening |
 //! | `sys`, `bpf` | the system calls |
 //!
 //! A frame is built by [`Port::begin`], any of [`Port::octets`] and [`Port::payload`], then [`Port::end`];
-//! [`Port::flush`] sends all that were built. A port drops what the kernel does not take at once, as a network does:
-//! who needs it sends it again.
+//! [`Port::flush`] sends all frames that were built. A port drops frames that the kernel does not take at once, as a
+//! network does: the lane sends them again if it needs them.
 //!
-//! # What a port is made of
+//! # Socket families
 //!
 //! `roadtrain-lab floor-ether` compares AF_PACKET and AF_XDP. Over veth, where AF_XDP copies (4 KiB requests at depth
 //! 128, one core a side, thousands of requests a second for reads, writes):
@@ -28,7 +28,7 @@
 //! | 9000, two | 418, 484 | 319, 409 |
 //! | 65535, fifteen | 895, 849 | 569, 819 |
 //!
-//! A round trip at depth 1 takes as long with both asleep, and 6 against 7 us spinning. AF_XDP in copy mode gains with
+//! A round trip at depth 1 takes as long with both blocking, and 6 against 7 us polling. AF_XDP in copy mode gains with
 //! small frames at best, and its program touches all other traffic of the interface: so [`PortKind::Auto`] takes AF_XDP
 //! only where the driver works without copies, else AF_PACKET.
 
@@ -50,7 +50,7 @@ pub use frame::{ETHERNET_HEADER_BYTES, Sent};
 pub use interface::Interface;
 
 use absent::AbsentPort;
-use frame::{FRAME_MAX, Shape, TAG_ETHERTYPE};
+use frame::{FRAME_MAX, FrameShape, TAG_ETHERTYPE};
 use medium::{MediumPort, Opened};
 use packet::PacketPort;
 use roadtrain_proto::seal::{Cipher, Seal};
@@ -61,15 +61,15 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 use tracing::debug;
-use xdp::{Copies, XdpPort};
+use xdp::{CopyPermission, XdpPort};
 
-/// How long an interface that somebody has is waited for, and how long between looks at it.
+/// Longest wait for an interface that another program uses, and the interval of attempts.
 const BUSY_MAX: Duration = Duration::from_secs(2);
 const BUSY_STEP: Duration = Duration::from_millis(10);
-/// The VLANs that there are.
+/// Valid VLANs.
 const VLANS: std::ops::RangeInclusive<u16> = 1..=4094;
 
-/// Whether opening failed because somebody else has the socket number; another one may do.
+/// True if opening failed because another socket has the socket number; another number may work.
 #[must_use]
 #[inline]
 pub fn is_socket_number_taken(error: &io::Error) -> bool {
@@ -89,7 +89,7 @@ roadtrain_proto::counters! {
         received,
         /// Bytes of these.
         received_octets,
-        /// Frames that arrived and are of no use: too short, or larger than the MTU.
+        /// Unusable frames that arrived: too short, or larger than the MTU.
         malformed,
         /// Frames for which there was no memory.
         dropped,
@@ -104,47 +104,47 @@ roadtrain_proto::counters! {
 pub struct Port {
     interface: Interface,
     socket_number: u16,
-    shape: Shape,
-    way: Way,
+    shape: FrameShape,
+    backend: PortBackend,
     counts: PortCounts,
-    /// To be opened again.
+    /// Configuration to open it again.
     config: PortConfig,
 }
 
-enum Way {
+enum PortBackend {
     Packet(PacketPort),
-    /// With a socket to ask the interface with.
+    /// With a socket to query the interface.
     Xdp(XdpPort, OwnedFd),
     Medium(MediumPort),
     Absent(AbsentPort),
 }
 
-impl Way {
-    /// At the interface itself.
+impl PortBackend {
+    /// Opens the interface itself.
     fn open(
         socket: OwnedFd,
         interface: &Interface,
         socket_number: u16,
         config: &PortConfig,
-        shape: Shape,
-    ) -> io::Result<Way> {
+        shape: FrameShape,
+    ) -> io::Result<PortBackend> {
         let xdp = |copies| XdpPort::open(interface, socket_number, config, shape, copies);
-        // Frames to a group, as hosts send them to socket number 0, come by AF_PACKET only.
+        // Frames to a group, as hosts send them to socket number 0, arrive by AF_PACKET only.
         match config.kind {
             PortKind::Xdp if socket_number != 0 => {
-                return xdp(Copies::Allowed).map(|port| Way::Xdp(port, socket));
+                return xdp(CopyPermission::Allowed).map(|port| PortBackend::Xdp(port, socket));
             }
-            PortKind::Auto if socket_number != 0 => match xdp(Copies::Refused) {
-                Ok(port) => return Ok(Way::Xdp(port, socket)),
+            PortKind::Auto if socket_number != 0 => match xdp(CopyPermission::Refused) {
+                Ok(port) => return Ok(PortBackend::Xdp(port, socket)),
                 Err(error) => debug!("{}: no AF_XDP without copies: {error}", interface.name),
             },
             _ => {}
         }
-        PacketPort::open(socket, interface, socket_number, config, shape).map(Way::Packet)
+        PacketPort::open(socket, interface, socket_number, config, shape).map(PortBackend::Packet)
     }
 }
 
-/// Opens what the kernel may still be taking away from who had it last: it does that some time after they closed it.
+/// Retries an open while the kernel releases the interface of its last user, which takes a while after the close.
 fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let begin = Instant::now();
     loop {
@@ -163,35 +163,35 @@ fn is_busy(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists)
 }
 
-/// Calls what builds frames: what gathers pieces, or AF_XDP.
+/// Calls a method of the frame builder: AF_XDP's, or the one that gathers pieces.
 macro_rules! frames {
     ($port:expr, $frames:pat => $call:expr) => {
         match $port {
-            Way::Packet(PacketPort { outgoing: $frames, .. })
-            | Way::Medium(MediumPort { outgoing: $frames, .. })
-            | Way::Absent(AbsentPort { outgoing: $frames, .. }) => $call,
-            Way::Xdp($frames, _) => $call,
+            PortBackend::Packet(PacketPort { outgoing: $frames, .. })
+            | PortBackend::Medium(MediumPort { outgoing: $frames, .. })
+            | PortBackend::Absent(AbsentPort { outgoing: $frames, .. }) => $call,
+            PortBackend::Xdp($frames, _) => $call,
         }
     };
 }
 
-/// Calls what all ways have.
-macro_rules! way {
-    ($port:expr, $way:pat => $call:expr) => {
+/// Calls a method that all kinds of ports have.
+macro_rules! backend {
+    ($port:expr, $backend:pat => $call:expr) => {
         match $port {
-            Way::Packet($way) => $call,
-            Way::Xdp($way, _) => $call,
-            Way::Medium($way) => $call,
-            Way::Absent($way) => $call,
+            PortBackend::Packet($backend) => $call,
+            PortBackend::Xdp($backend, _) => $call,
+            PortBackend::Medium($backend) => $call,
+            PortBackend::Absent($backend) => $call,
         }
     };
 }
 
 impl Port {
-    /// Opens a port for the frames with `socket_number` in them. Needs `CAP_NET_RAW`.
+    /// Opens a port for the frames with `socket_number`. Needs `CAP_NET_RAW`.
     ///
     /// # Errors
-    /// There is no such Ethernet interface, it is not allowed, or there is no memory.
+    /// Fails if there is no such Ethernet interface, without permission, or without memory.
     pub fn open(interface: &str, socket_number: u16, config: &PortConfig) -> io::Result<Port> {
         match medium::open(interface, socket_number) {
             Some(opened) => Ok(Port::over(opened?, interface, socket_number, config)),
@@ -203,14 +203,14 @@ impl Port {
 
     fn over(opened: Opened, name: &str, socket_number: u16, config: &PortConfig) -> Port {
         let Opened { medium, mac, mtu } = opened;
-        let shape = Shape { source: mac, ethertype: config.ethertype, vlan: None, frame: mtu };
-        let way = Way::Medium(MediumPort::new(medium, shape));
+        let shape = FrameShape { source: mac, ethertype: config.ethertype, vlan: None, frame: mtu };
+        let backend = PortBackend::Medium(MediumPort::new(medium, shape));
         let (name, counts, config) = (name.to_owned(), PortCounts::default(), config.clone());
         let interface = Interface { name, index: 0, mac, mtu, queues: 1, node: None };
-        Port { interface, socket_number, shape, way, counts, config }
+        Port { interface, socket_number, shape, backend, counts, config }
     }
 
-    /// Without waiting until an interface that somebody has is free.
+    /// Opens a port without waiting for an interface that another program uses.
     fn open_at_once(interface: &str, socket_number: u16, config: &PortConfig) -> io::Result<Port> {
         let invalid = |reason: &str| io::Error::new(io::ErrorKind::InvalidInput, reason);
         if config.vlan.is_some_and(|vlan| !VLANS.contains(&vlan)) {
@@ -221,159 +221,160 @@ impl Port {
         }
         let socket = sys::socket(AddressFamily::PACKET)?;
         let interface = Interface::read(&socket, interface)?;
-        let shape = Shape {
+        let shape = FrameShape {
             source: interface.mac,
             ethertype: config.ethertype,
             vlan: config.vlan,
             frame: interface.mtu.min(FRAME_MAX),
         };
-        let way = Way::open(socket, &interface, socket_number, config, shape)?;
+        let backend = PortBackend::open(socket, &interface, socket_number, config, shape)?;
         let (counts, config) = (PortCounts::default(), config.clone());
-        Ok(Port { interface, socket_number, shape, way, counts, config })
+        Ok(Port { interface, socket_number, shape, backend, counts, config })
     }
 
-    /// What it is made of; what was wanted while its interface is not there.
+    /// Returns the socket family; the configured one while the interface is missing.
     #[must_use]
     pub fn kind(&self) -> PortKind {
-        match &self.way {
-            Way::Packet(_) => PortKind::Packet,
-            Way::Xdp(..) => PortKind::Xdp,
-            Way::Medium(_) | Way::Absent(_) => self.config.kind,
+        match &self.backend {
+            PortBackend::Packet(_) => PortKind::Packet,
+            PortBackend::Xdp(..) => PortKind::Xdp,
+            PortBackend::Medium(_) | PortBackend::Absent(_) => self.config.kind,
         }
     }
 
-    /// Whether the interface's driver works on the port's memory, without copies in the kernel.
+    /// True if the interface's driver works on the port's memory, without copies in the kernel.
     #[must_use]
     #[inline]
     pub fn is_zero_copy(&self) -> bool {
-        matches!(&self.way, Way::Xdp(xdp, _) if xdp.is_zero_copy())
+        matches!(&self.backend, PortBackend::Xdp(xdp, _) if xdp.is_zero_copy())
     }
 
-    /// Its interface, as it was when the port was opened.
+    /// Returns the interface, in its state when the port was opened.
     #[must_use]
     #[inline]
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// The interface's address: the source of the frames.
+    /// Returns the interface's address: the source of the frames.
     #[must_use]
     #[inline]
     pub fn mac(&self) -> MacAddress {
         self.interface.mac
     }
 
-    /// The interface's MTU.
+    /// Returns the interface's MTU.
     #[must_use]
     #[inline]
     pub fn mtu(&self) -> usize {
         self.interface.mtu
     }
 
-    /// Largest frame: our header and body, without Ethernet's header.
+    /// Returns the size of the largest frame: our header and body, without Ethernet's header.
     #[must_use]
     #[inline]
     pub fn frame_bytes(&self) -> usize {
         self.shape.frame
     }
 
-    /// Frames that may arrive before the oldest is taken.
+    /// Returns the number of frames that may arrive before the oldest is taken.
     #[must_use]
     #[inline]
     pub fn ring_frames(&self) -> usize {
-        way!(&self.way, way => way.ring_frames())
+        backend!(&self.backend, backend => backend.ring_frames())
     }
 
-    /// Which frames are for it.
+    /// Returns the socket number of the frames for this port.
     #[must_use]
     #[inline]
     pub fn socket_number(&self) -> u16 {
         self.socket_number
     }
 
-    /// Whether the interface is up and its cable too. A system call.
+    /// True if the interface is up and has a link. A system call.
     #[must_use]
     pub fn has_carrier(&self) -> bool {
-        match &self.way {
-            Way::Packet(packet) => self.interface.has_carrier(packet.socket()),
-            Way::Xdp(_, socket) => self.interface.has_carrier(socket),
-            Way::Medium(_) => true,
-            Way::Absent(_) => false,
+        match &self.backend {
+            PortBackend::Packet(packet) => self.interface.has_carrier(packet.socket()),
+            PortBackend::Xdp(_, socket) => self.interface.has_carrier(socket),
+            PortBackend::Medium(_) => true,
+            PortBackend::Absent(_) => false,
         }
     }
 
-    /// Ready (POLLIN) as long as a frame waits. After POLLERR, [`take_error`](Self::take_error) makes it unready.
+    /// Returns a descriptor that is ready (POLLIN) while a frame waits. After POLLERR, [`take_error`](Self::take_error)
+    /// makes it unready.
     #[must_use]
     #[inline]
     pub fn fd(&self) -> BorrowedFd<'_> {
-        way!(&self.way, way => way.fd())
+        backend!(&self.backend, backend => backend.fd())
     }
 
-    /// Takes the error that POLLERR told of: the interface went down. The port works again when it is back.
+    /// Takes the error that POLLERR reported: the interface went down. The port works again when it is back.
     #[inline]
     pub fn take_error(&mut self) -> Option<io::Error> {
-        way!(&self.way, way => way.take_error())
+        backend!(&self.backend, backend => backend.take_error())
     }
 
-    /// System calls of sends so far.
+    /// Returns the number of system calls of sends so far.
     #[must_use]
     #[inline]
     pub fn send_calls(&self) -> u64 {
         self.counts.send_calls
     }
 
-    /// All counters since it was opened; the kernel is read for some of them.
+    /// Returns all counters since it was opened; the kernel is queried for some of them.
     pub fn counts(&mut self) -> PortCounts {
-        if let Way::Xdp(xdp, _) = &self.way {
+        if let PortBackend::Xdp(xdp, _) = &self.backend {
             self.counts.joined = xdp.joined();
         }
-        self.counts.dropped += way!(&mut self.way, way => way.dropped());
+        self.counts.dropped += backend!(&mut self.backend, backend => backend.dropped());
         self.counts
     }
 
-    /// Whether one more frame of any content can be built before a [`flush`](Self::flush).
+    /// True if one more frame of any content can be built before a [`flush`](Self::flush).
     #[must_use]
     #[inline]
     pub fn has_room(&self) -> bool {
-        frames!(&self.way, frames => frames.has_room())
+        frames!(&self.backend, frames => frames.has_room())
     }
 
-    /// Whether no frame waits for a flush.
+    /// True if no frame waits for a flush.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
-        frames!(&self.way, frames => frames.is_empty())
+        frames!(&self.backend, frames => frames.is_empty())
     }
 
     /// Starts a frame, for which there [is room](Self::has_room).
     #[inline]
     pub fn begin(&mut self) {
-        frames!(&mut self.way, frames => frames.begin());
+        frames!(&mut self.backend, frames => frames.begin());
     }
 
-    /// Appends octets to the frame's body for the caller to fill; what they hold at first is undefined.
+    /// Appends bytes to the frame's body for the caller to fill; their initial content is undefined.
     #[inline]
     pub fn octets(&mut self, length: usize) -> &mut [u8] {
-        frames!(&mut self.way, frames => frames.octets(length))
+        frames!(&mut self.backend, frames => frames.octets(length))
     }
 
-    /// Appends payload to the frame's body, from where it lies.
+    /// Appends payload to the frame's body without copying it.
     ///
     /// # Safety
-    /// The `length` octets at `at` stay readable until the next [`flush`](Self::flush) returns.
+    /// The `length` bytes at `at` stay readable until the next [`flush`](Self::flush) returns.
     #[inline]
     pub unsafe fn payload(&mut self, at: *const u8, length: usize) {
         // SAFETY: the caller's promise is the same.
-        frames!(&mut self.way, frames => unsafe { frames.payload(at, length) });
+        frames!(&mut self.backend, frames => unsafe { frames.payload(at, length) });
     }
 
     /// Ends the frame. Sets BODY, BCRC if `header` has its flag, and HCRC.
     #[inline]
     pub fn end(&mut self, destination: MacAddress, header: FrameHeader) {
-        frames!(&mut self.way, frames => frames.end(destination, header));
+        frames!(&mut self.backend, frames => frames.end(destination, header));
     }
 
-    /// The same, and seals the body. A frame that may not be sealed any more does not leave.
+    /// Ends the frame like [`Port::end`], and seals the body. A frame that may not be sealed any more is not sent.
     #[inline]
     pub fn end_sealed<C: Cipher>(
         &mut self,
@@ -381,18 +382,18 @@ impl Port {
         header: FrameHeader,
         seal: &mut Seal<C>,
     ) {
-        frames!(&mut self.way, frames => frames.end_sealed(destination, header, seal));
+        frames!(&mut self.backend, frames => frames.end_sealed(destination, header, seal));
     }
 
-    /// Sends what was built.
+    /// Sends the frames that were built.
     ///
     /// # Errors
-    /// The port is of no use any more. An interface that is down or full is no error: see [`Sent::refused`].
+    /// Fails if the port is not usable any more. An interface that is down or full is no error: see [`Sent::refused`].
     pub fn flush(&mut self) -> io::Result<Sent> {
         if self.is_empty() {
             return Ok(Sent::default());
         }
-        let sent = way!(&mut self.way, way => way.flush())?;
+        let sent = backend!(&mut self.backend, backend => backend.flush())?;
         self.counts.sent += sent.frames as u64;
         self.counts.sent_octets += sent.octets as u64;
         self.counts.refused += sent.refused as u64;
@@ -400,8 +401,8 @@ impl Port {
         Ok(sent)
     }
 
-    /// Shows up to `max` frames that have arrived, each from Ethernet's header (14 octets, without tag) on, and at
-    /// least as long as our header needs; how many there were. No system call.
+    /// Passes up to `max` received frames to `show`, each from Ethernet's header (14 bytes, without tag) on. Each is at
+    /// least as long as our header needs. Returns their number. No system call.
     pub fn receive(&mut self, max: usize, mut show: impl FnMut(&[u8])) -> usize {
         let counts = &mut self.counts;
         let mut judge = |octets: &[u8]| {
@@ -413,7 +414,7 @@ impl Port {
             counts.received_octets += octets.len() as u64;
             show(octets);
         };
-        way!(&mut self.way, way => way.receive(max, &mut judge))
+        backend!(&mut self.backend, backend => backend.receive(max, &mut judge))
     }
 }
 

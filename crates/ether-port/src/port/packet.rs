@@ -5,7 +5,7 @@ pub(super) mod outgoing;
 mod ring;
 
 use super::config::PortConfig;
-use super::frame::{Sent, Shape};
+use super::frame::{FrameShape, Sent};
 use super::{Interface, sys};
 use libc::{SOL_PACKET, SOL_SOCKET};
 use outgoing::Outgoing;
@@ -16,7 +16,7 @@ use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Octets (as the kernel counts, twice the frames' own) that may wait at an interface.
+/// Bytes (as the kernel counts, twice the frames' own) that may wait at an interface.
 const SEND_BUFFER_BYTES: c_int = 8 << 20;
 
 pub(super) struct PacketPort {
@@ -26,13 +26,13 @@ pub(super) struct PacketPort {
 }
 
 impl PacketPort {
-    /// `socket` is of the packet family and not bound.
+    /// Opens a port; `socket` is of the packet family and not bound.
     pub(super) fn open(
         socket: OwnedFd,
         interface: &Interface,
         socket_number: u16,
         config: &PortConfig,
-        shape: Shape,
+        shape: FrameShape,
     ) -> io::Result<PacketPort> {
         let filter = filter::program(config.ethertype, socket_number, config.vlan);
         SockRef::from(&socket).attach_filter(&filter)?;
@@ -46,7 +46,7 @@ impl PacketPort {
         if socket_number == 0 {
             join_group(&socket, interface)?;
         }
-        // Only now do frames arrive. A tag is seen only by who asks for all protocols.
+        // Frames arrive only from now on. Only a socket for all protocols sees tags.
         let protocol = match config.vlan {
             Some(_) => libc::ETH_P_ALL as u16,
             None => config.ethertype,
@@ -63,7 +63,7 @@ impl PacketPort {
         self.socket.as_fd()
     }
 
-    /// Frames that may arrive before the oldest is taken.
+    /// Returns the number of frames that may arrive before the oldest is taken.
     pub(super) fn ring_frames(&self) -> usize {
         self.ring.slots()
     }
@@ -72,7 +72,7 @@ impl PacketPort {
         self.outgoing.send(&self.socket)
     }
 
-    /// Shows up to `max` frames, nothing of those that were larger than a slot; how many there were.
+    /// Passes up to `max` frames to `show`, empty ones for those larger than a slot; returns their number.
     #[inline]
     pub(super) fn receive(&mut self, max: usize, show: &mut impl FnMut(&[u8])) -> usize {
         let mut taken = 0;
@@ -82,7 +82,7 @@ impl PacketPort {
         taken
     }
 
-    /// Frames that found the ring full since it was last asked.
+    /// Returns the number of frames that found the ring full since the last call.
     pub(super) fn dropped(&mut self) -> u64 {
         let stats = sys::get_option::<libc::tpacket_stats>(
             &self.socket,
@@ -110,7 +110,7 @@ fn address(interface: &Interface, protocol: u16) -> libc::sockaddr_ll {
     }
 }
 
-/// Has the interface take frames to the address that hosts ask for targets at.
+/// Makes the interface receive frames to the group address of hosts' discovery.
 fn join_group(socket: &OwnedFd, interface: &Interface) -> io::Result<()> {
     let mut membership = libc::packet_mreq {
         mr_ifindex: interface.index,

@@ -1,9 +1,9 @@
-//! Why a port cannot be opened, in words that say what to do.
+//! Advice for errors of opening a port.
 
 use super::config::PortKind;
 use std::io;
 
-/// The error of a port of that kind, with what may help.
+/// Adds advice to the error of a port of that kind.
 pub(super) fn explained(error: io::Error, kind: PortKind) -> io::Error {
     let what = match (error.raw_os_error(), kind) {
         (Some(libc::EPERM | libc::EACCES), PortKind::Xdp) => {
@@ -45,7 +45,7 @@ mod tests {
         assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
         assert!(busy.to_string().contains("one of its cores"), "{busy}");
         assert!(of(libc::ENOBUFS, PortKind::Xdp).to_string().contains("ulimit -l"));
-        // Others go on to ask for that number.
+        // Callers check this kind of error.
         assert_eq!(of(libc::ENODEV, PortKind::Xdp).raw_os_error(), Some(libc::ENODEV));
     }
 }

@@ -3,7 +3,7 @@
 mod lab;
 
 use super::*;
-use lab::{Lab, frame_of, in_lab};
+use lab::{VethLab, frame_of, in_lab};
 use roadtrain_wire::ether::{self, FrameType, GROUP, flags};
 
 const SOCKET: u16 = 0xd00f;
@@ -20,7 +20,7 @@ fn open(interface: &str, kind: PortKind) -> Port {
 }
 
 /// Runs a test once with each kind of port.
-fn with_both(mtu: usize, test: impl Fn(&Lab, PortKind) + Copy + Send + Sync) {
+fn with_both(mtu: usize, test: impl Fn(&VethLab, PortKind) + Copy + Send + Sync) {
     for kind in BOTH {
         in_lab(mtu, |lab| test(lab, kind));
     }
@@ -34,7 +34,7 @@ fn header(flags: u16) -> FrameHeader {
     header
 }
 
-/// Sends one frame: `head`, then `payload` from where it lies.
+/// Sends one frame: a copy of `head`, then `payload` without a copy.
 fn send(port: &mut Port, to: MacAddress, head: &[u8], payload: &[u8], flags: u16) -> Sent {
     assert!(port.has_room());
     port.begin();
@@ -54,7 +54,7 @@ fn received(port: &mut Port) -> Vec<Vec<u8>> {
 #[test]
 fn frames_arrive_as_they_were_built() {
     with_both(9000, |lab, kind| {
-        let (mut a, mut b) = (open(Lab::A, kind), open(Lab::B, kind));
+        let (mut a, mut b) = (open(VethLab::A, kind), open(VethLab::B, kind));
         assert!(a.has_carrier() && a.is_empty());
         assert_eq!((a.frame_bytes(), a.mtu()), (9000, 9000));
         let payload: Vec<u8> = (0..8192).map(|n| (n * 7 % 251) as u8).collect();
@@ -78,7 +78,7 @@ fn frames_arrive_as_they_were_built() {
 #[test]
 fn a_send_carries_many_frames_in_order() {
     with_both(1500, |lab, kind| {
-        let (mut a, mut b) = (open(Lab::A, kind), open(Lab::B, kind));
+        let (mut a, mut b) = (open(VethLab::A, kind), open(VethLab::B, kind));
         let mut built = 0u32;
         while a.has_room() {
             a.begin();
@@ -102,7 +102,7 @@ fn a_send_carries_many_frames_in_order() {
 fn the_largest_frames_fit() {
     for mtu in [576, 1500, 9000, 65535] {
         with_both(mtu, |lab, kind| {
-            let (mut a, mut b) = (open(Lab::A, kind), open(Lab::B, kind));
+            let (mut a, mut b) = (open(VethLab::A, kind), open(VethLab::B, kind));
             assert_eq!(a.frame_bytes(), mtu);
             let payload = vec![7; mtu - FRAME_HEADER_BYTES];
             assert_eq!(send(&mut a, b.mac(), &[], &payload, 0).frames, 1, "MTU {mtu}");
@@ -117,19 +117,25 @@ fn the_largest_frames_fit() {
 #[test]
 fn only_its_own_frames_reach_a_port() {
     with_both(1500, |lab, kind| {
-        let mut b = open(Lab::B, kind);
+        let mut b = open(VethLab::B, kind);
         let to = b.mac();
         let good = frame_of(to, None, ether::ETHERTYPE, SOCKET, 100);
-        lab.throw(&frame_of(to, None, ether::ETHERTYPE, SOCKET + 1, 100));
-        lab.throw(&frame_of(to, None, ether::ETHERTYPE, SOCKET.swap_bytes(), 100));
-        lab.throw(&frame_of(to, None, 0x88b6, SOCKET, 100));
-        lab.throw(&frame_of(to, Some(5), ether::ETHERTYPE, SOCKET, 100));
-        lab.throw(&frame_of(MacAddress([2, 0, 0, 0, 0, 9]), None, ether::ETHERTYPE, SOCKET, 100));
-        lab.throw(&good[..31]); // ends within SOCKET
-        lab.throw(&good[..14]);
-        lab.throw(&frame_of(BROADCAST, None, ether::ETHERTYPE, SOCKET, 100));
-        lab.throw(&frame_of(GROUP, None, ether::ETHERTYPE, SOCKET, 100));
-        lab.throw(&good);
+        lab.send_raw(&frame_of(to, None, ether::ETHERTYPE, SOCKET + 1, 100));
+        lab.send_raw(&frame_of(to, None, ether::ETHERTYPE, SOCKET.swap_bytes(), 100));
+        lab.send_raw(&frame_of(to, None, 0x88b6, SOCKET, 100));
+        lab.send_raw(&frame_of(to, Some(5), ether::ETHERTYPE, SOCKET, 100));
+        lab.send_raw(&frame_of(
+            MacAddress([2, 0, 0, 0, 0, 9]),
+            None,
+            ether::ETHERTYPE,
+            SOCKET,
+            100,
+        ));
+        lab.send_raw(&good[..31]); // ends within SOCKET
+        lab.send_raw(&good[..14]);
+        lab.send_raw(&frame_of(BROADCAST, None, ether::ETHERTYPE, SOCKET, 100));
+        lab.send_raw(&frame_of(GROUP, None, ether::ETHERTYPE, SOCKET, 100));
+        lab.send_raw(&good);
         lab.wait(&b);
         assert!(received(&mut b) == [good]);
         assert_eq!(b.counts().malformed, 0);
@@ -139,13 +145,13 @@ fn only_its_own_frames_reach_a_port() {
 #[test]
 fn short_and_oversized_frames_are_counted() {
     with_both(1500, |lab, kind| {
-        let mut b = open(Lab::B, kind);
+        let mut b = open(VethLab::B, kind);
         let good = frame_of(b.mac(), None, ether::ETHERTYPE, SOCKET, 100);
-        lab.throw(&good[..32]);
-        lab.throw(&good[..77]);
+        lab.send_raw(&good[..32]);
+        lab.send_raw(&good[..77]);
         lab.set_mtu(4000);
-        lab.throw(&frame_of(b.mac(), None, ether::ETHERTYPE, SOCKET, 3000));
-        lab.throw(&good);
+        lab.send_raw(&frame_of(b.mac(), None, ether::ETHERTYPE, SOCKET, 3000));
+        lab.send_raw(&good);
         lab.wait(&b);
         assert!(received(&mut b) == [good]);
         let counts = b.counts();
@@ -157,11 +163,11 @@ fn short_and_oversized_frames_are_counted() {
 fn a_port_of_a_vlan_takes_its_frames_only() {
     in_lab(1500, |lab| {
         let of = |vlan| PortConfig { vlan: Some(vlan), ..config(PortKind::Packet) };
-        let mut a = Port::open(Lab::A, SOCKET, &of(5)).unwrap();
-        let mut b = Port::open(Lab::B, SOCKET, &of(5)).unwrap();
-        lab.throw(&frame_of(b.mac(), None, ether::ETHERTYPE, SOCKET, 100));
-        lab.throw(&frame_of(b.mac(), Some(6), ether::ETHERTYPE, SOCKET, 100));
-        lab.throw(&frame_of(b.mac(), Some(5), 0x88b6, SOCKET, 100));
+        let mut a = Port::open(VethLab::A, SOCKET, &of(5)).unwrap();
+        let mut b = Port::open(VethLab::B, SOCKET, &of(5)).unwrap();
+        lab.send_raw(&frame_of(b.mac(), None, ether::ETHERTYPE, SOCKET, 100));
+        lab.send_raw(&frame_of(b.mac(), Some(6), ether::ETHERTYPE, SOCKET, 100));
+        lab.send_raw(&frame_of(b.mac(), Some(5), 0x88b6, SOCKET, 100));
         let body = vec![3; a.frame_bytes() - FRAME_HEADER_BYTES];
         assert_eq!(send(&mut a, b.mac(), &body, &[], 0).frames, 1);
         lab.wait(&b);
@@ -176,9 +182,9 @@ fn a_port_of_a_vlan_takes_its_frames_only() {
 #[test]
 fn a_full_ring_drops_and_goes_on() {
     with_both(1500, |lab, kind| {
-        let mut a = open(Lab::A, kind);
+        let mut a = open(VethLab::A, kind);
         let small = PortConfig { receive_bytes: Some(0), ..config(kind) };
-        let mut b = Port::open(Lab::B, SOCKET, &small).unwrap();
+        let mut b = Port::open(VethLab::B, SOCKET, &small).unwrap();
         let room = b.ring_frames();
         for number in 0..room as u32 + 10 {
             send(&mut a, b.mac(), &number.to_le_bytes(), &[], 0);
@@ -195,7 +201,7 @@ fn a_full_ring_drops_and_goes_on() {
 #[test]
 fn a_port_survives_its_interface_going_down() {
     with_both(1500, |lab, kind| {
-        let (mut a, mut b) = (open(Lab::A, kind), open(Lab::B, kind));
+        let (mut a, mut b) = (open(VethLab::A, kind), open(VethLab::B, kind));
         lab.set_up(false);
         assert!(!a.has_carrier() && !b.has_carrier());
         assert_eq!(b.take_error().is_some(), kind == PortKind::Packet);
@@ -215,7 +221,7 @@ fn a_port_survives_its_interface_going_down() {
 #[test]
 fn auto_takes_the_interface_only_without_copies() {
     in_lab(1500, |_| {
-        let port = Port::open(Lab::B, SOCKET, &PortConfig::default()).unwrap();
+        let port = Port::open(VethLab::B, SOCKET, &PortConfig::default()).unwrap();
         // A veth pair copies.
         assert_eq!((port.kind(), port.is_zero_copy()), (PortKind::Packet, false));
     });
@@ -224,49 +230,49 @@ fn auto_takes_the_interface_only_without_copies() {
 #[test]
 fn one_port_over_xdp_has_the_interface() {
     in_lab(1500, |lab| {
-        let first = open(Lab::B, PortKind::Xdp);
+        let first = open(VethLab::B, PortKind::Xdp);
         assert_eq!(first.kind(), PortKind::Xdp);
-        let second = Port::open(Lab::B, SOCKET + 1, &config(PortKind::Xdp));
+        let second = Port::open(VethLab::B, SOCKET + 1, &config(PortKind::Xdp));
         assert!(second.is_err(), "the interface has a program already");
-        // Others go on to the network stack.
-        let mut other = Port::open(Lab::B, SOCKET + 1, &config(PortKind::Packet)).unwrap();
-        lab.throw(&frame_of(other.mac(), None, ether::ETHERTYPE, SOCKET + 1, 100));
+        // Other frames go on to the network stack.
+        let mut other = Port::open(VethLab::B, SOCKET + 1, &config(PortKind::Packet)).unwrap();
+        lab.send_raw(&frame_of(other.mac(), None, ether::ETHERTYPE, SOCKET + 1, 100));
         lab.wait(&other);
         assert_eq!(received(&mut other).len(), 1);
         drop(first);
-        open(Lab::B, PortKind::Xdp);
+        open(VethLab::B, PortKind::Xdp);
     });
 }
 
 #[test]
 fn an_interface_that_is_just_given_back_is_waited_for() {
     in_lab(1500, |lab| {
-        let held = open(Lab::B, PortKind::Xdp);
+        let held = open(VethLab::B, PortKind::Xdp);
         let give_back = || {
             thread::sleep(Duration::from_millis(50));
             drop(held);
         };
         let mut b = thread::scope(|scope| {
             scope.spawn(give_back);
-            open(Lab::B, PortKind::Xdp)
+            open(VethLab::B, PortKind::Xdp)
         });
-        lab.throw(&frame_of(b.mac(), None, ether::ETHERTYPE, SOCKET, 100));
+        lab.send_raw(&frame_of(b.mac(), None, ether::ETHERTYPE, SOCKET, 100));
         lab.wait(&b);
         assert_eq!(received(&mut b).len(), 1);
     });
 }
 
 #[test]
-fn all_queues_of_an_interface_are_heard() {
+fn frames_of_all_queues_are_received() {
     in_lab(1500, |lab| {
         lab.set_queues(2);
-        let mut b = open(Lab::B, PortKind::Xdp);
+        let mut b = open(VethLab::B, PortKind::Xdp);
         assert_eq!(b.interface().queues, 2);
         let mut frames: Vec<Vec<u8>> = Vec::new();
         for number in 0..64 {
             let mut frame = frame_of(b.mac(), None, ether::ETHERTYPE, SOCKET, 100);
             frame[11] = number; // the sender's address decides on the queue
-            lab.throw(&frame);
+            lab.send_raw(&frame);
             frames.push(frame);
         }
         let mut arrived = Vec::new();
@@ -283,8 +289,8 @@ fn all_queues_of_an_interface_are_heard() {
 fn frames_go_round_the_rings_many_times() {
     with_both(9000, |lab, kind| {
         let small = PortConfig { receive_bytes: Some(0), ..config(kind) };
-        let mut a = Port::open(Lab::A, SOCKET, &small).unwrap();
-        let mut b = Port::open(Lab::B, SOCKET, &small).unwrap();
+        let mut a = Port::open(VethLab::A, SOCKET, &small).unwrap();
+        let mut b = Port::open(VethLab::B, SOCKET, &small).unwrap();
         let payload: Vec<u8> = (0..8900).map(|n| (n % 253) as u8).collect();
         for number in 0..600u32 {
             let length = number as usize * 7919 % payload.len();
@@ -303,18 +309,18 @@ fn frames_go_round_the_rings_many_times() {
 }
 
 #[test]
-fn socket_number_0_hears_the_group() {
+fn socket_number_0_receives_the_group() {
     in_lab(1500, |lab| {
-        let mut listener = Port::open(Lab::B, 0, &config(PortKind::Auto)).unwrap();
+        let mut listener = Port::open(VethLab::B, 0, &config(PortKind::Auto)).unwrap();
         assert_eq!(listener.kind(), PortKind::Packet);
-        lab.throw(&frame_of(GROUP, None, ether::ETHERTYPE, 0, 40));
+        lab.send_raw(&frame_of(GROUP, None, ether::ETHERTYPE, 0, 40));
         lab.wait(&listener);
         assert_eq!(received(&mut listener).len(), 1);
     });
 }
 
 #[test]
-fn what_cannot_be_opened_says_why() {
+fn errors_of_opening_are_explained() {
     in_lab(1500, |_| {
         let refused = |name: &str, config: &PortConfig| {
             Port::open(name, SOCKET, config).err().expect("refused").to_string()
@@ -324,18 +330,18 @@ fn what_cannot_be_opened_says_why() {
         refused("absent", &plain);
         refused("a name that is much too long for an interface", &plain);
         refused("", &plain);
-        refused(Lab::A, &PortConfig { vlan: Some(0), ..plain.clone() });
-        refused(Lab::A, &PortConfig { vlan: Some(4095), ..plain.clone() });
-        refused(Lab::A, &PortConfig { ethertype: 1500, ..plain.clone() });
-        refused(Lab::A, &PortConfig { ethertype: TAG_ETHERTYPE, ..plain });
+        refused(VethLab::A, &PortConfig { vlan: Some(0), ..plain.clone() });
+        refused(VethLab::A, &PortConfig { vlan: Some(4095), ..plain.clone() });
+        refused(VethLab::A, &PortConfig { ethertype: 1500, ..plain.clone() });
+        refused(VethLab::A, &PortConfig { ethertype: TAG_ETHERTYPE, ..plain });
     });
 }
 
-/// Nothing is sent, heard or broken without an interface; then it is as any other.
+/// Without an interface nothing is sent or received, and nothing breaks; later it works like any other.
 #[test]
 fn a_port_follows_its_interface() {
     with_both(1500, |lab, kind| {
-        let mut a = open(Lab::A, kind);
+        let mut a = open(VethLab::A, kind);
         assert!(!a.follow(), "nothing has changed");
         lab.remove();
         assert!(a.follow() && a.is_absent());
@@ -344,11 +350,11 @@ fn a_port_follows_its_interface() {
         assert_eq!((sent.frames, sent.refused, a.receive(1, |_| ())), (0, 1, 0));
         assert!(a.is_empty());
 
-        let mut b = Port::absent(Lab::B, SOCKET, &config(kind)).unwrap();
+        let mut b = Port::absent(VethLab::B, SOCKET, &config(kind)).unwrap();
         lab.make(9000);
         for port in [&mut a, &mut b] {
             while port.is_absent() {
-                port.follow(); // the kernel may still be taking away what AF_XDP had
+                port.follow(); // the kernel may still be releasing AF_XDP's resources
             }
             assert!(port.has_carrier() && port.frame_bytes() == 9000 && !port.follow());
         }
@@ -358,16 +364,16 @@ fn a_port_follows_its_interface() {
     });
 }
 
-/// Lanes may still build the frames that they were made for.
+/// Lanes may still build frames of the earlier MTU.
 #[test]
 fn frames_that_have_become_too_large_are_dropped() {
     with_both(9000, |lab, kind| {
-        let mut a = open(Lab::A, kind);
+        let mut a = open(VethLab::A, kind);
         lab.set_mtu(1500);
         while a.frame_bytes() != 1500 {
             assert!(a.follow() || kind == PortKind::Xdp);
         }
-        let b = open(Lab::B, kind);
+        let b = open(VethLab::B, kind);
         for _ in 0..1000 {
             let sent = send(&mut a, b.mac(), &[7; 1500], &[7; 7400], flags::CRC);
             assert_eq!((sent.frames, sent.refused), (0, 1));

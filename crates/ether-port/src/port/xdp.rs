@@ -1,18 +1,18 @@
 //! A port over AF_XDP sockets, one for each queue of the interface.
 //!
-//! Frames are built and received in memory that is shared with the kernel. Where the driver works on that memory
-//! itself (zero-copy), frames cross the kernel uncopied; elsewhere it copies.
+//! Frames are built and received in memory that is shared with the kernel. If the driver works on that memory itself
+//! (zero-copy), frames are not copied; otherwise the kernel copies.
 
 mod program;
 mod ring;
 mod umem;
 
 use super::config::PortConfig;
-use super::frame::{FRAME_MAX, Sent, Shape};
+use super::frame::{FRAME_MAX, FrameShape, Sent};
 use super::{Interface, sys};
 use libc::{SOL_SOCKET, SOL_XDP, xdp_desc};
-use program::{Attached, Wanted};
-use ring::Ring;
+use program::{AttachedProgram, FrameSelection};
+use ring::XdpRing;
 use roadtrain_proto::seal::{Cipher, Seal, TAG_BYTES};
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, flags, set_hcrc};
 use roadtrain_wire::zerocopy::IntoBytes;
@@ -20,43 +20,43 @@ use rustix::net::AddressFamily;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use umem::{Layout, Piece, Umem};
+use umem::{Umem, UmemLayout, UmemPiece};
 
-/// Frames of one flush.
+/// Most frames of one flush.
 const FRAMES_MAX: usize = 128;
-/// Frames that one system call sends (Linux 6.17).
+/// Socket option: frames that one system call sends (Linux 6.17).
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
-/// Memory for frames in each direction: 16 MiB are slower.
+/// Bytes of memory for frames in each direction: 16 MiB are slower.
 const DIRECTION_BYTES: usize = 4 << 20;
 const SEND_BUFFER_BYTES: c_int = 8 << 20;
-/// In memory with overlapping chunks, an address has the data's offset in its high bits.
+/// Bits of the address; in memory with overlapping chunks, the data's offset is in the higher bits.
 const ADDRESS_BITS: u32 = 48;
 
-/// Whether the kernel may copy frames where the driver does not work on our memory.
+/// Permission for the kernel to copy frames if the driver does not work on our memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Copies {
+pub(super) enum CopyPermission {
     Allowed,
     Refused,
 }
 
 /// A queue's socket and its rings.
-struct Queue {
-    // Unmapped before the memory that the socket uses goes.
-    fill: Ring<u64>,
-    completion: Ring<u64>,
-    receive: Ring<xdp_desc>,
-    send: Ring<xdp_desc>,
+struct XdpQueue {
+    // Unmapped before the memory that the socket uses is freed.
+    fill: XdpRing<u64>,
+    completion: XdpRing<u64>,
+    receive: XdpRing<xdp_desc>,
+    send: XdpRing<xdp_desc>,
     socket: OwnedFd,
     umem: Umem,
 }
 
-impl Queue {
+impl XdpQueue {
     fn open(
         interface: &Interface,
         queue: u32,
-        layout: Layout,
+        layout: UmemLayout,
         bind_flags: u16,
-    ) -> io::Result<Queue> {
+    ) -> io::Result<XdpQueue> {
         let umem = Umem::new(layout)?;
         let socket = sys::socket(AddressFamily::XDP)?;
         let registration = libc::xdp_umem_reg {
@@ -79,24 +79,24 @@ impl Queue {
             sys::set_option(&socket, SOL_XDP, option, &(entries as c_int))?;
         }
         let _ = sys::set_option(&socket, SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER_BYTES);
-        // A kernel without it sends 32 at a time.
+        // Without the option the kernel sends 32 at a time.
         let _ = sys::set_option(&socket, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &(FRAMES_MAX as c_int));
         let at: libc::xdp_mmap_offsets = sys::get_option(&socket, SOL_XDP, libc::XDP_MMAP_OFFSETS)?;
-        let map = |offsets, entries, page| Ring::map(&socket, offsets, entries, page);
+        let map = |offsets, entries, page| XdpRing::map(&socket, offsets, entries, page);
         let mut fill = map(at.fr, receive, libc::XDP_UMEM_PGOFF_FILL_RING)?;
         for chunk in 0..layout.chunks {
             fill.write(layout.chunk_at(chunk));
         }
         fill.publish();
         let completion = map(at.cr, send, libc::XDP_UMEM_PGOFF_COMPLETION_RING)?;
-        let map = |offsets, entries, page| Ring::map(&socket, offsets, entries, page as u64);
+        let map = |offsets, entries, page| XdpRing::map(&socket, offsets, entries, page as u64);
         let receive = map(at.rx, receive, libc::XDP_PGOFF_RX_RING)?;
         let send = map(at.tx, send, libc::XDP_PGOFF_TX_RING)?;
         sys::bind(&socket, &address(interface, queue, bind_flags))?;
-        Ok(Queue { fill, completion, receive, send, socket, umem })
+        Ok(XdpQueue { fill, completion, receive, send, socket, umem })
     }
 
-    /// The data's place in the memory, and the chunk that it is in.
+    /// Returns the data's offset in the memory, and the chunk that contains it.
     #[inline]
     fn place(&self, address: u64) -> (usize, u64) {
         if self.umem.layout.overlaps() {
@@ -107,19 +107,19 @@ impl Queue {
         }
     }
 
-    /// Shows the oldest frame (nothing when it is too large), then gives its memory back; whether there was one.
+    /// Passes the oldest frame to `show` (empty if it is too large), then gives its memory back. True if there was one.
     #[inline]
     fn take(
         &mut self,
-        pieces: &mut Vec<Piece>,
-        spare: &mut Spare,
+        pieces: &mut Vec<UmemPiece>,
+        join_buffer: &mut JoinBuffer,
         show: impl FnOnce(&[u8]),
     ) -> bool {
         let waiting = self.receive.waiting();
         pieces.clear();
         loop {
             if pieces.len() == waiting {
-                return false; // no frame, or not yet all of it
+                return false; // no frame, or not all of it yet
             }
             let piece = self.receive.peek(pieces.len());
             pieces.push((self.place(piece.addr).0, piece.len as usize));
@@ -134,12 +134,12 @@ impl Queue {
             Some(octets) => show(octets),
             None => {
                 // SAFETY: as above.
-                unsafe { self.umem.join(pieces, &mut spare.octets) };
-                spare.used += 1;
-                show(&spare.octets);
+                unsafe { self.umem.join(pieces, &mut join_buffer.octets) };
+                join_buffer.used += 1;
+                show(&join_buffer.octets);
             }
         }
-        // In the order they were received, so that chunks that follow each other keep doing so.
+        // In order of reception, so that consecutive chunks stay consecutive.
         for ahead in 0..pieces.len() {
             let chunk = self.place(self.receive.peek(ahead).addr).1;
             self.fill.write(chunk);
@@ -149,9 +149,9 @@ impl Queue {
         true
     }
 
-    /// Takes back what the kernel has sent.
+    /// Takes back the frames that the kernel has sent.
     #[inline]
-    fn reap(&mut self, outgoing: &mut Outgoing) {
+    fn reap(&mut self, outgoing: &mut XdpOutgoing) {
         let done = self.completion.waiting();
         for ahead in 0..done {
             outgoing.sent_piece(self.completion.peek(ahead) as usize / self.umem.layout.slot);
@@ -159,8 +159,8 @@ impl Queue {
         self.completion.give_back(done);
     }
 
-    /// Gives frames to the kernel.
-    fn send(&mut self, frames: &[Built], left: &mut [u8]) {
+    /// Passes frames to the kernel.
+    fn send(&mut self, frames: &[BuiltFrame], left: &mut [u8]) {
         let layout = self.umem.layout;
         for frame in frames {
             let start = frame.slot * layout.slot;
@@ -179,7 +179,8 @@ impl Queue {
         self.send.publish();
     }
 
-    /// Has the kernel send what it was given; how many system calls that took. What it cannot send now stays with it.
+    /// Makes the kernel send its frames; returns the number of system calls. Frames that it cannot send now stay with
+    /// it.
     fn kick(&mut self) -> io::Result<usize> {
         let mut calls = 0;
         let mut before = self.send.unread();
@@ -189,7 +190,7 @@ impl Queue {
             let now = self.send.unread();
             match error {
                 Some(libc::EINTR) => {}
-                // It sends a number of frames at a time, then says so.
+                // It sends a limited number of frames at a time, then returns.
                 None | Some(libc::EAGAIN) if now < before => {}
                 None | Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::ENOMEM) => break,
                 Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => break,
@@ -213,24 +214,24 @@ fn address(interface: &Interface, queue: u32, flags: u16) -> libc::sockaddr_xdp 
 
 /// A frame in its slot.
 #[derive(Clone, Copy, Debug)]
-struct Built {
+struct BuiltFrame {
     slot: usize,
     octets: usize,
 }
 
-/// What is known about frames to be sent.
-struct Outgoing {
+/// State of frames to be sent.
+struct XdpOutgoing {
     free: Vec<usize>,
     /// Pieces of each slot that the kernel still has.
     left: Vec<u8>,
-    built: Vec<Built>,
+    built: Vec<BuiltFrame>,
     refused: usize,
-    /// The frame that is being built: its slot (none: it will be dropped), its octets.
+    /// The frame that is being built: its slot (`None` if it will be dropped), its bytes.
     slot: Option<usize>,
     octets: usize,
 }
 
-impl Outgoing {
+impl XdpOutgoing {
     fn sent_piece(&mut self, slot: usize) {
         let Some(left) = self.left.get_mut(slot).filter(|left| **left > 0) else { return };
         *left -= 1;
@@ -240,26 +241,26 @@ impl Outgoing {
     }
 }
 
-/// Where frames are put together whose pieces do not follow each other.
+/// Buffer in which frames with scattered pieces are joined.
 #[derive(Default)]
-struct Spare {
+struct JoinBuffer {
     octets: Vec<u8>,
     used: u64,
 }
 
 pub(super) struct XdpPort {
     // Detached first.
-    _attached: Attached,
-    queues: Vec<Queue>,
-    /// Ready when one of several queues is.
+    _attached: AttachedProgram,
+    queues: Vec<XdpQueue>,
+    /// Ready if one of several queues is.
     all: Option<OwnedFd>,
-    shape: Shape,
-    outgoing: Outgoing,
-    /// Where frames are built that will be dropped: the kernel has all slots.
+    shape: FrameShape,
+    outgoing: XdpOutgoing,
+    /// Buffer of frames that will be dropped, because the kernel has all slots.
     waste: Box<[u8]>,
-    pieces: Vec<Piece>,
-    spare: Spare,
-    /// Which queue is asked first.
+    pieces: Vec<UmemPiece>,
+    join_buffer: JoinBuffer,
+    /// Index of the queue that is checked first.
     first: usize,
     zero_copy: bool,
     dropped: u64,
@@ -270,16 +271,17 @@ impl XdpPort {
         interface: &Interface,
         socket_number: u16,
         config: &PortConfig,
-        shape: Shape,
-        copies: Copies,
+        shape: FrameShape,
+        copies: CopyPermission,
     ) -> io::Result<XdpPort> {
         if config.vlan.is_some() {
             let reason = "AF_XDP does not see every tag: use AF_PACKET, or a VLAN interface";
             return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         }
         let (queues, zero_copy) = open_queues(interface, shape.frame_bytes(), config, copies)?;
-        let wanted = Wanted { mac: interface.mac, ethertype: config.ethertype, socket_number };
-        let attached = Attached::new(interface.index, interface.queues, &wanted)?;
+        let wanted =
+            FrameSelection { mac: interface.mac, ethertype: config.ethertype, socket_number };
+        let attached = AttachedProgram::new(interface.index, interface.queues, &wanted)?;
         for (number, queue) in queues.iter().enumerate() {
             attached.set_socket(number as u32, &queue.socket)?;
         }
@@ -288,7 +290,7 @@ impl XdpPort {
             _ => Some(sys::any_of(queues.iter().map(|queue| &queue.socket))?),
         };
         let layout = queues[0].umem.layout;
-        let outgoing = Outgoing {
+        let outgoing = XdpOutgoing {
             free: (0..layout.slots).rev().collect(),
             left: vec![0; layout.slots],
             built: Vec::with_capacity(FRAMES_MAX),
@@ -297,7 +299,8 @@ impl XdpPort {
             octets: 0,
         };
         let waste = vec![0; layout.slot.max(shape.header_bytes() + FRAME_MAX)].into_boxed_slice();
-        let (pieces, spare) = (Vec::with_capacity(layout.chunks_of_frame() + 1), Spare::default());
+        let (pieces, join_buffer) =
+            (Vec::with_capacity(layout.chunks_of_frame() + 1), JoinBuffer::default());
         let (first, dropped) = (0, 0);
         Ok(XdpPort {
             _attached: attached,
@@ -307,14 +310,14 @@ impl XdpPort {
             outgoing,
             waste,
             pieces,
-            spare,
+            join_buffer,
             first,
             zero_copy,
             dropped,
         })
     }
 
-    /// Whether the driver works on our memory.
+    /// True if the driver works on our memory.
     pub(super) fn is_zero_copy(&self) -> bool {
         self.zero_copy
     }
@@ -329,7 +332,7 @@ impl XdpPort {
     }
 
     pub(super) fn dropped(&mut self) -> u64 {
-        let of = |queue: &Queue| {
+        let of = |queue: &XdpQueue| {
             sys::get_option::<libc::xdp_statistics>(&queue.socket, SOL_XDP, libc::XDP_STATISTICS)
                 .map_or(0, |counts| counts.rx_dropped + counts.rx_ring_full)
         };
@@ -337,9 +340,9 @@ impl XdpPort {
         all - std::mem::replace(&mut self.dropped, all)
     }
 
-    /// Frames that had to be put together.
+    /// Returns the number of frames that had to be joined.
     pub(super) fn joined(&self) -> u64 {
-        self.spare.used
+        self.join_buffer.used
     }
 
     pub(super) fn take_error(&self) -> Option<io::Error> {
@@ -386,7 +389,7 @@ impl XdpPort {
     }
 
     /// # Safety
-    /// The `length` octets at `at` are readable.
+    /// The `length` bytes at `at` are readable.
     #[inline]
     pub(super) unsafe fn payload(&mut self, at: *const u8, length: usize) {
         // SAFETY: the caller's promise.
@@ -411,10 +414,10 @@ impl XdpPort {
         set_hcrc(&mut header);
         let behind = shape.write_header(frame, destination);
         frame[behind..head].copy_from_slice(header.as_bytes());
-        self.outgoing.built.push(Built { slot, octets });
+        self.outgoing.built.push(BuiltFrame { slot, octets });
     }
 
-    /// The same, and seals the body where it is.
+    /// Ends the frame like `end`, and seals the body in place.
     pub(super) fn end_sealed<C: Cipher>(
         &mut self,
         destination: MacAddress,
@@ -423,7 +426,7 @@ impl XdpPort {
     ) {
         let (shape, octets) = (self.shape, self.outgoing.octets);
         let head = shape.header_bytes() + FRAME_HEADER_BYTES;
-        self.octets(TAG_BYTES); // room for it
+        self.octets(TAG_BYTES); // room for the tag
         let Some(slot) = self.outgoing.slot.take() else {
             self.outgoing.refused += 1;
             return;
@@ -440,7 +443,7 @@ impl XdpPort {
         frame[octets..octets + TAG_BYTES].copy_from_slice(&tag);
         let behind = shape.write_header(frame, destination);
         frame[behind..head].copy_from_slice(header.as_bytes());
-        self.outgoing.built.push(Built { slot, octets: octets + TAG_BYTES });
+        self.outgoing.built.push(BuiltFrame { slot, octets: octets + TAG_BYTES });
     }
 
     pub(super) fn flush(&mut self) -> io::Result<Sent> {
@@ -459,7 +462,7 @@ impl XdpPort {
         Ok(sent)
     }
 
-    /// Shows up to `max` frames; how many there were.
+    /// Passes up to `max` frames to `show`; returns their number.
     #[inline]
     pub(super) fn receive(&mut self, max: usize, show: &mut impl FnMut(&[u8])) -> usize {
         let mut taken = 0;
@@ -467,7 +470,7 @@ impl XdpPort {
             let number = (self.first + turn) % self.queues.len();
             let queue = &mut self.queues[number];
             let before = taken;
-            while taken < max && queue.take(&mut self.pieces, &mut self.spare, &mut *show) {
+            while taken < max && queue.take(&mut self.pieces, &mut self.join_buffer, &mut *show) {
                 taken += 1;
             }
             if taken > before && queue.fill.needs_wakeup() {
@@ -479,24 +482,24 @@ impl XdpPort {
     }
 }
 
-/// All queues of the interface, without copies if its driver can; whether it can.
+/// Opens all queues of the interface, without copies if its driver supports that. Returns true if it does.
 fn open_queues(
     interface: &Interface,
     frame: usize,
     config: &PortConfig,
-    copies: Copies,
-) -> io::Result<(Vec<Queue>, bool)> {
-    let open = |zero_copy: bool| -> io::Result<Vec<Queue>> {
+    copies: CopyPermission,
+) -> io::Result<(Vec<XdpQueue>, bool)> {
+    let open = |zero_copy: bool| -> io::Result<Vec<XdpQueue>> {
         let layout =
-            Layout::new(frame, config.receive_bytes.unwrap_or(DIRECTION_BYTES), !zero_copy);
+            UmemLayout::new(frame, config.receive_bytes.unwrap_or(DIRECTION_BYTES), !zero_copy);
         let how = if zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
         let many = if layout.chunks_of_frame() > 1 { libc::XDP_USE_SG } else { 0 };
         let flags = libc::XDP_USE_NEED_WAKEUP | how | many;
-        (0..interface.queues).map(|queue| Queue::open(interface, queue, layout, flags)).collect()
+        (0..interface.queues).map(|queue| XdpQueue::open(interface, queue, layout, flags)).collect()
     };
     match open(true) {
         Ok(queues) => Ok((queues, true)),
-        Err(error) if copies == Copies::Refused => Err(error),
+        Err(error) if copies == CopyPermission::Refused => Err(error),
         Err(_) => open(false).map(|queues| (queues, false)),
     }
 }

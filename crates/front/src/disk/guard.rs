@@ -1,55 +1,57 @@
 //! Keeps read-modify-write apart from other writes to the same blocks.
 //!
-//! Somebody may write less than a block. The block is then read, changed and written, and a write to
-//! its other octets that completes in between would be lost, also when it came over another
-//! connection or lane. So the namespace is divided into stripes, each with a count: plain writes
-//! share a stripe, a read-modify-write has it alone. Nobody waits while holding a stripe, so there
-//! is no deadlock; who is refused tries again.
+//! A write of less than a block reads the block, changes it and writes it back. A write to its other bytes that
+//! completes in between would be lost, also if it came over another connection or lane. So the namespace is divided
+//! into stripes, each with a count: plain writes share a stripe, a read-modify-write has it alone. No request waits
+//! while it holds a stripe, so there is no deadlock; a refused request tries again.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Octets of consecutive blocks that share a guard.
+/// Bytes of consecutive blocks that share a guard.
 const STRIPE_BYTES: u64 = 1 << 20;
 const STRIPES: u64 = 64;
 
-/// Held alone.
-const ALONE: u32 = 1 << 31;
-/// Somebody waits to hold it alone: no new sharers, or plain writes would starve them.
+/// Bit: held by a read-modify-write.
+const EXCLUSIVE: u32 = 1 << 31;
+/// Bit: a read-modify-write waits. It keeps new plain writes out, which would starve it.
 const WANTED: u32 = 1 << 30;
 
-/// The stripes that a range touches, one bit each.
+/// Bit set of the stripes that a range touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stripes(u64);
 
-/// How a range is held.
+/// Mode in which a range is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hold {
-    /// With other plain writes.
+pub(crate) enum StripeHold {
+    /// Shared with other plain writes.
     Shared,
-    /// With nobody.
-    Alone,
+    /// Exclusive.
+    Exclusive,
 }
 
 /// A count on a cache line of its own.
 #[repr(align(64))]
 #[derive(Debug, Default)]
-struct Count(AtomicU32);
+struct StripeCount(AtomicU32);
 
 /// The guards of one disk, shared by its lanes.
 #[derive(Debug)]
 pub(crate) struct Guards {
-    counts: [Count; STRIPES as usize],
+    counts: [StripeCount; STRIPES as usize],
     blocks_per_stripe_shift: u32,
 }
 
 impl Guards {
-    /// Guards for blocks of `lba_bytes`, a power of two.
+    /// Makes guards for blocks of `lba_bytes`, a power of two.
     pub(crate) fn new(lba_bytes: u32) -> Self {
         let shift = STRIPE_BYTES.trailing_zeros().saturating_sub(lba_bytes.trailing_zeros());
-        Guards { counts: std::array::from_fn(|_| Count::default()), blocks_per_stripe_shift: shift }
+        Guards {
+            counts: std::array::from_fn(|_| StripeCount::default()),
+            blocks_per_stripe_shift: shift,
+        }
     }
 
-    /// The stripes of `blocks` (at least one) blocks from `slba`.
+    /// Returns the stripes of `blocks` (at least one) blocks from `slba`.
     pub(crate) fn stripes(&self, slba: u64, blocks: u32) -> Stripes {
         let first = slba >> self.blocks_per_stripe_shift;
         let last = (slba + u64::from(blocks.max(1)) - 1) >> self.blocks_per_stripe_shift;
@@ -61,8 +63,8 @@ impl Guards {
         Stripes(low.rotate_left((first % STRIPES) as u32))
     }
 
-    /// Takes all `stripes` or none.
-    pub(crate) fn try_hold(&self, stripes: Stripes, hold: Hold) -> bool {
+    /// Takes all `stripes` or none. True if it took them.
+    pub(crate) fn try_hold(&self, stripes: Stripes, hold: StripeHold) -> bool {
         let mut rest = stripes.0;
         while rest != 0 {
             let index = rest.trailing_zeros();
@@ -77,7 +79,7 @@ impl Guards {
     }
 
     /// Gives `stripes` back.
-    pub(crate) fn release(&self, stripes: Stripes, hold: Hold) {
+    pub(crate) fn release(&self, stripes: Stripes, hold: StripeHold) {
         let mut rest = stripes.0;
         while rest != 0 {
             self.counts[rest.trailing_zeros() as usize].release(hold);
@@ -85,8 +87,8 @@ impl Guards {
         }
     }
 
-    /// Withdraws the claim that a refused [`Hold::Alone`] left behind; another one that still waits
-    /// claims again when it tries again.
+    /// Withdraws the claim that a refused [`StripeHold::Exclusive`] left behind. Another request that still waits
+    /// claims again at its next attempt.
     pub(crate) fn withdraw(&self, stripes: Stripes) {
         let mut rest = stripes.0;
         while rest != 0 {
@@ -96,20 +98,20 @@ impl Guards {
     }
 }
 
-impl Count {
-    fn try_hold(&self, hold: Hold) -> bool {
+impl StripeCount {
+    fn try_hold(&self, hold: StripeHold) -> bool {
         let count = &self.0;
         match hold {
-            Hold::Shared => {
-                // Acquire: what the holder before us wrote happened before our own write.
-                if count.fetch_add(1, Ordering::Acquire) & (ALONE | WANTED) == 0 {
+            StripeHold::Shared => {
+                // Acquire: the writes of the previous holder happened before our own write.
+                if count.fetch_add(1, Ordering::Acquire) & (EXCLUSIVE | WANTED) == 0 {
                     return true;
                 }
                 count.fetch_sub(1, Ordering::Relaxed);
                 false
             }
-            Hold::Alone => {
-                let free = |now: u32| (now & !WANTED == 0).then_some(ALONE);
+            StripeHold::Exclusive => {
+                let free = |now: u32| (now & !WANTED == 0).then_some(EXCLUSIVE);
                 if count.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).is_ok() {
                     return true;
                 }
@@ -119,10 +121,10 @@ impl Count {
         }
     }
 
-    fn release(&self, hold: Hold) {
+    fn release(&self, hold: StripeHold) {
         match hold {
-            Hold::Shared => self.0.fetch_sub(1, Ordering::Release),
-            Hold::Alone => self.0.fetch_and(!ALONE, Ordering::Release),
+            StripeHold::Shared => self.0.fetch_sub(1, Ordering::Release),
+            StripeHold::Exclusive => self.0.fetch_and(!EXCLUSIVE, Ordering::Release),
         };
     }
 }
@@ -149,27 +151,27 @@ mod tests {
         let guards = Guards::new(512);
         let both = guards.stripes(2047, 2);
         let first = guards.stripes(0, 1);
-        assert!(guards.try_hold(both, Hold::Shared));
-        assert!(guards.try_hold(first, Hold::Shared));
-        assert!(!guards.try_hold(first, Hold::Alone));
+        assert!(guards.try_hold(both, StripeHold::Shared));
+        assert!(guards.try_hold(first, StripeHold::Shared));
+        assert!(!guards.try_hold(first, StripeHold::Exclusive));
         // The claim keeps new sharers out until it is served.
-        assert!(!guards.try_hold(first, Hold::Shared));
-        guards.release(first, Hold::Shared);
-        guards.release(both, Hold::Shared);
-        assert!(guards.try_hold(first, Hold::Alone));
-        assert!(!guards.try_hold(both, Hold::Shared));
-        guards.release(first, Hold::Alone);
-        assert!(guards.try_hold(both, Hold::Shared), "the refused hold left nothing behind");
+        assert!(!guards.try_hold(first, StripeHold::Shared));
+        guards.release(first, StripeHold::Shared);
+        guards.release(both, StripeHold::Shared);
+        assert!(guards.try_hold(first, StripeHold::Exclusive));
+        assert!(!guards.try_hold(both, StripeHold::Shared));
+        guards.release(first, StripeHold::Exclusive);
+        assert!(guards.try_hold(both, StripeHold::Shared), "the refused hold left nothing behind");
     }
 
     #[test]
-    fn a_withdrawn_claim_blocks_nobody() {
+    fn a_withdrawn_claim_blocks_no_request() {
         let guards = Guards::new(512);
         let first = guards.stripes(0, 1);
-        assert!(guards.try_hold(first, Hold::Shared));
-        assert!(!guards.try_hold(first, Hold::Alone));
+        assert!(guards.try_hold(first, StripeHold::Shared));
+        assert!(!guards.try_hold(first, StripeHold::Exclusive));
         guards.withdraw(first);
-        assert!(guards.try_hold(first, Hold::Shared));
+        assert!(guards.try_hold(first, StripeHold::Shared));
     }
 
     #[test]
@@ -182,24 +184,24 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     for _ in 0..200 {
-                        while !guards.try_hold(stripes, Hold::Alone) {
+                        while !guards.try_hold(stripes, StripeHold::Exclusive) {
                             std::thread::yield_now();
                         }
                         assert!(!alone.swap(true, Ordering::SeqCst));
                         assert_eq!(sharers.load(Ordering::SeqCst), 0);
                         alone.store(false, Ordering::SeqCst);
-                        guards.release(stripes, Hold::Alone);
+                        guards.release(stripes, StripeHold::Exclusive);
                     }
                 });
                 scope.spawn(|| {
                     for _ in 0..200 {
-                        while !guards.try_hold(stripes, Hold::Shared) {
+                        while !guards.try_hold(stripes, StripeHold::Shared) {
                             std::thread::yield_now();
                         }
                         sharers.fetch_add(1, Ordering::SeqCst);
                         assert!(!alone.load(Ordering::SeqCst));
                         sharers.fetch_sub(1, Ordering::SeqCst);
-                        guards.release(stripes, Hold::Shared);
+                        guards.release(stripes, StripeHold::Shared);
                     }
                 });
             }

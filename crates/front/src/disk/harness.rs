@@ -1,7 +1,7 @@
-//! A memory disk behind a reactor that is none, for tests of fronts.
+//! A memory disk behind a mock reactor, for tests of fronts.
 //!
-//! Watches fire every turn: a spurious wake-up is allowed, and costs only time. The lane reads when a
-//! request is submitted and writes when it is completed, in any order, so that whatever may race does.
+//! Watches fire every turn: a spurious wake-up is allowed, and costs only time. The lane reads when a request is
+//! submitted and writes when it is completed, in any order, so that all possible races occur.
 
 use super::{DiskInfo, test_info};
 use roadtrain_host_engine::{
@@ -17,60 +17,60 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-/// What a lane was asked: operation, slba, blocks, FUA, urgent.
-pub(crate) type Asked = (Op, u64, u32, bool, bool);
+/// A request at the lane: operation, slba, blocks, FUA, urgent.
+pub(crate) type SubmittedRequest = (Op, u64, u32, bool, bool);
 
 #[derive(Clone)]
-pub(crate) struct Options {
+pub(crate) struct MockOptions {
     pub(crate) info: DiskInfo,
     /// Requests that the lane takes at a time.
     pub(crate) room: usize,
-    /// Requests that begin in this block fail so.
+    /// Block and status: requests that begin in this block fail with it.
     pub(crate) fails: Option<(u64, Status)>,
     pub(crate) lanes: usize,
-    /// Blocks that are allocated, as the target says, if it is asked.
+    /// Allocated blocks that the target reports; `None` if it does not support the query.
     pub(crate) allocated: Option<Vec<std::ops::Range<u64>>>,
 }
 
-impl Default for Options {
+impl Default for MockOptions {
     fn default() -> Self {
-        Options { info: test_info(), room: 8, fails: None, lanes: 1, allocated: None }
+        MockOptions { info: test_info(), room: 8, fails: None, lanes: 1, allocated: None }
     }
 }
 
 /// Time between two turns.
 const TURN_NS: u64 = 100_000;
 
-/// The lane and the reactor.
+/// Mock of the lane and the reactor.
 pub(crate) struct Mock {
     pub(crate) disk: Arc<Mutex<Vec<u8>>>,
-    options: Options,
+    options: MockOptions,
     turns: u64,
     random: u64,
     pub(crate) in_flight: Vec<Request>,
     completions: VecDeque<Completion>,
     pub(crate) watches: Vec<u64>,
     ready: VecDeque<u64>,
-    /// Queries that the target has.
-    look_ups: VecDeque<(AllocationQuery, u64)>,
-    /// All that there were.
-    pub(crate) looked_up: Vec<AllocationQuery>,
-    pub(crate) asked: Vec<Asked>,
-    /// The lane of each request asked.
+    /// Pending allocation queries.
+    queries: VecDeque<(AllocationQuery, u64)>,
+    /// All allocation queries so far.
+    pub(crate) all_queries: Vec<AllocationQuery>,
+    pub(crate) submitted: Vec<SubmittedRequest>,
+    /// Lane of each request.
     pub(crate) lanes: Vec<LaneId>,
-    /// The target does not answer.
+    /// True while the target does not answer.
     pub(crate) silent: bool,
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) stopped: bool,
 }
 
 impl Mock {
-    /// So much time passes, in whole turns.
+    /// Lets `time` pass, in whole turns.
     pub(crate) fn wait(&mut self, time: Duration) {
         self.turns += time.as_nanos() as u64 / TURN_NS;
     }
 
-    pub(crate) fn new(options: Options, seed: u64) -> Self {
+    pub(crate) fn new(options: MockOptions, seed: u64) -> Self {
         let info = &options.info;
         let bytes = info.blocks as usize * info.lba_bytes as usize;
         Mock {
@@ -82,9 +82,9 @@ impl Mock {
             completions: VecDeque::new(),
             watches: Vec::new(),
             ready: VecDeque::new(),
-            look_ups: VecDeque::new(),
-            looked_up: Vec::new(),
-            asked: Vec::new(),
+            queries: VecDeque::new(),
+            all_queries: Vec::new(),
+            submitted: Vec::new(),
             lanes: Vec::new(),
             silent: false,
             stopping: Arc::default(),
@@ -92,7 +92,7 @@ impl Mock {
         }
     }
 
-    pub(crate) fn options(&self) -> &Options {
+    pub(crate) fn options(&self) -> &MockOptions {
         &self.options
     }
 
@@ -134,7 +134,7 @@ impl Mock {
         }
     }
 
-    /// One turn of `front`.
+    /// Runs one turn of `front`.
     pub(crate) fn turn(&mut self, front: &mut impl Front) {
         self.turns += 1;
         if !self.silent {
@@ -144,7 +144,7 @@ impl Mock {
         front.turn(self);
     }
 
-    /// Turns until the front ends the reactor.
+    /// Runs turns until the front ends the reactor.
     pub(crate) fn run<F: Front>(mut self, mut front: F) -> (Mock, F) {
         while !self.stopped {
             self.turn(&mut front);
@@ -171,7 +171,7 @@ impl Turn for Mock {
     }
 
     fn submit(&mut self, lane: LaneId, mut request: Request) -> Result<(), Request> {
-        // Room may be gone in spite of what was said.
+        // The lane may be full in spite of the reported room.
         if self.random(10) == 0 {
             return Err(request);
         }
@@ -187,7 +187,7 @@ impl Turn for Mock {
         }
         let Request { op, slba, blocks, fua, urgent, .. } = request;
         self.lanes.push(lane);
-        self.asked.push((op, slba, blocks, fua, urgent));
+        self.submitted.push((op, slba, blocks, fua, urgent));
         self.in_flight.push(request);
         Ok(())
     }
@@ -213,18 +213,18 @@ impl Turn for Mock {
     }
 
     fn look_up(&mut self, query: AllocationQuery, key: u64) -> bool {
-        assert!(self.look_ups.is_empty(), "one after the other");
-        self.looked_up.push(query);
-        self.look_ups.push_back((query, key));
-        self.options.allocated.is_some() || self.look_ups.pop_back().is_none()
+        assert!(self.queries.is_empty(), "one after the other");
+        self.all_queries.push(query);
+        self.queries.push_back((query, key));
+        self.options.allocated.is_some() || self.queries.pop_back().is_none()
     }
 
-    /// Three blocks more are known than the first ranges have.
+    /// Reports three blocks more as known than the first ranges cover.
     fn next_look_up(&mut self) -> Option<(u64, Option<Allocation>)> {
         if self.silent || self.random(4) > 0 {
             return None;
         }
-        let (query, key) = self.look_ups.pop_front()?;
+        let (query, key) = self.queries.pop_front()?;
         let (slba, end) = (query.slba, query.slba + query.blocks);
         if self.options.fails.is_some_and(|(block, _)| (slba..end).contains(&block)) {
             return Some((key, None));
@@ -232,9 +232,13 @@ impl Turn for Mock {
         let all = self.options.allocated.iter().flatten();
         let cut = all.map(|range| range.start.max(slba)..range.end.min(end));
         let inside: Vec<_> = cut.filter(|range| !range.is_empty()).collect();
-        let told = inside.len().min(query.ranges.into());
-        let behind = inside.get(told).map_or(end, |next| next.start.min(inside[told - 1].end + 3));
-        Some((key, Some(Allocation { known: slba..behind, allocated: inside[..told].to_vec() })))
+        let reported = inside.len().min(query.ranges.into());
+        let behind =
+            inside.get(reported).map_or(end, |next| next.start.min(inside[reported - 1].end + 3));
+        Some((
+            key,
+            Some(Allocation { known: slba..behind, allocated: inside[..reported].to_vec() }),
+        ))
     }
 
     fn stop(&mut self) {
@@ -246,7 +250,7 @@ impl Turn for Mock {
     }
 }
 
-/// Bytes that the disk holds at first: a period of a prime length, so that no two blocks near each other are alike.
+/// Initial content of the disk: a period of a prime length, so that no two blocks near each other are alike.
 pub(crate) fn patterned(range: Range<usize>) -> Vec<u8> {
     static PERIOD: LazyLock<Vec<u8>> = LazyLock::new(|| {
         (0..65_521_usize).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()

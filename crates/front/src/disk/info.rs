@@ -1,13 +1,13 @@
-//! What a namespace is like, as far as its fronts show it.
+//! Properties of a namespace that its fronts show.
 
 use roadtrain_host_engine::{ControllerInfo, NamespaceInfo};
 use roadtrain_host_proto::allocation;
 use roadtrain_wire::identify::oncs;
 use std::io;
 
-/// Largest block: a buffer holds two of them.
+/// Largest block in bytes: a buffer holds two of them.
 const LBA_BYTES_MAX: u32 = 512 << 10;
-/// A larger granularity is no help to anybody, and kernels refuse it.
+/// Largest useful granularity in bytes; kernels refuse larger ones.
 const GRANULARITY_BYTES_MAX: u32 = 1 << 20;
 
 /// A namespace and its limits.
@@ -15,11 +15,11 @@ const GRANULARITY_BYTES_MAX: u32 = 1 << 20;
 pub struct DiskInfo {
     /// The namespace.
     pub nsid: u32,
-    /// Its NGUID; zeroes if it has none.
+    /// NGUID; zeroes if it has none.
     pub nguid: [u8; 16],
-    /// Its UUID; zeroes if it has none.
+    /// UUID; zeroes if it has none.
     pub uuid: [u8; 16],
-    /// Its EUI-64; zeroes if it has none.
+    /// EUI-64; zeroes if it has none.
     pub eui64: [u8; 8],
     /// The controller's model, for people.
     pub model: String,
@@ -27,41 +27,41 @@ pub struct DiskInfo {
     pub serial: String,
     /// Size of the namespace in blocks.
     pub blocks: u64,
-    /// Octets of a block, a power of two.
+    /// Bytes of a block, a power of two.
     pub lba_bytes: u32,
-    /// Octets that are written without reading any first: a power of two, at least a block.
+    /// Bytes that a write can replace without a read: a power of two, at least a block.
     pub physical_block_bytes: u32,
-    /// Octets that writes should be a multiple of.
+    /// Optimal size of writes, in bytes.
     pub optimal_io_bytes: u32,
-    /// Octets that are deallocated together: a power of two, at least a block.
+    /// Bytes that are deallocated together: a power of two, at least a block.
     pub discard_granularity_bytes: u32,
-    /// Most octets that one Read or Write of the lane may move.
+    /// Most bytes of one Read or Write on the lane.
     pub max_transfer_bytes: u32,
-    /// Writes are refused.
+    /// True if writes are refused.
     pub read_only: bool,
-    /// Dataset Management (deallocate) is served.
+    /// True if Dataset Management (deallocate) is supported.
     pub trim: bool,
-    /// Write Zeroes is served.
+    /// True if Write Zeroes is supported.
     pub write_zeroes: bool,
-    /// The target tells which blocks are allocated, and the others read as zeroes.
+    /// True if the target reports which blocks are allocated, and the others read as zeroes.
     pub tells_allocation: bool,
 }
 
-/// The controller has no such namespace.
+/// Error: the controller has no such namespace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the subsystem has no namespace {nsid}; it has {present}")]
 pub struct NoNamespace {
-    /// The one wanted.
+    /// NSID that was requested.
     pub nsid: u32,
-    /// Those that are there.
+    /// NSIDs that exist, as text.
     pub present: String,
 }
 
 impl DiskInfo {
-    /// The namespace `nsid` of a connected controller.
+    /// Returns the properties of namespace `nsid` of a connected controller.
     ///
     /// # Errors
-    /// When it is not there.
+    /// Fails if the namespace does not exist.
     pub fn of(controller: &ControllerInfo, nsid: u32) -> Result<Self, NoNamespace> {
         let namespaces = &controller.namespaces;
         let Some(namespace) = namespaces.iter().find(|namespace| namespace.nsid == nsid) else {
@@ -93,21 +93,21 @@ impl DiskInfo {
         })
     }
 
-    /// Whether `namespace` is this one, perhaps of another size.
+    /// True if `namespace` is this one, perhaps with another size.
     pub(crate) fn is_of(&self, namespace: &NamespaceInfo) -> bool {
         (self.nguid, self.uuid, self.eui64, self.lba_bytes)
             == (namespace.nguid, namespace.uuid, namespace.eui64, namespace.block_bytes)
     }
 
-    /// The identifier that tells it from others; zeroes if it has none.
+    /// Returns the namespace's unique identifier; zeroes if it has none.
     pub(crate) fn identifier(&self) -> [u8; 16] {
         let mut eui64 = [0; 16];
         eui64[..8].copy_from_slice(&self.eui64);
-        let told = [self.nguid, self.uuid, eui64];
-        told.into_iter().find(|id| *id != [0; 16]).unwrap_or_default()
+        let ids = [self.nguid, self.uuid, eui64];
+        ids.into_iter().find(|id| *id != [0; 16]).unwrap_or_default()
     }
 
-    /// Whether a front can show it.
+    /// Checks that a front can show the namespace.
     pub(super) fn check(&self) -> io::Result<()> {
         let invalid = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         let lba = self.lba_bytes;
@@ -125,7 +125,7 @@ impl DiskInfo {
     }
 }
 
-/// `blocks` in octets, where that is a granularity that others can use; else one block.
+/// Converts `blocks` to bytes if that is a usable granularity; returns one block otherwise.
 fn granularity(namespace: &NamespaceInfo, blocks: u32) -> u32 {
     let bytes = namespace.block_bytes.checked_mul(blocks);
     bytes
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_identifier_that_is_told_counts() {
+    fn the_first_known_identifier_counts() {
         let info = |nguid, uuid, eui64| DiskInfo {
             nguid: [nguid; 16],
             uuid: [uuid; 16],

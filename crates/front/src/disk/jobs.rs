@@ -1,14 +1,13 @@
-//! A front's requests on their way through its lanes.
+//! A front's requests in flight on its lanes.
 //!
-//! A request is a *job*; it is carried out by one *part* for each piece of its range (see [`Plan`]).
-//! A part owns the buffer that travels to the lane and back, and its slab key is the lane's token. A
-//! part that changes less than a block is read, patched and written, alone on its stripe (see
-//! [`Guards`](super::guard::Guards)); its buffer holds two blocks, the second one keeping the
-//! front's octets while the old block is read into the first.
+//! A request is a *job*; it is carried out by one *part* for each piece of its range (see [`BlockPlan`]). A part owns
+//! the buffer that travels to the lane and back, and its slab key is the lane's token. A part that changes less than a
+//! block is read, patched and written, alone on its stripe (see [`Guards`](super::guard::Guards)). Its buffer holds two
+//! blocks: the second one keeps the front's bytes while the old block is read into the first.
 
-use super::guard::{Hold, Stripes};
-use super::plan::{Edges, Piece, Plan};
-use super::{Disk, DiskOp, DiskRequest};
+use super::guard::{StripeHold, Stripes};
+use super::plan::{BlockPiece, BlockPlan, Edges};
+use super::{DiskOp, DiskRequest, LiveDisk};
 use roadtrain_host_engine::{Class, Completion, LaneId, Op, Request, Turn};
 use roadtrain_proto::time::Instant;
 use roadtrain_system::buffer::{Buffer, Pool};
@@ -21,16 +20,16 @@ use std::time::Duration;
 
 /// Most blocks of one Write Zeroes: the NLB field has 16 bits, zero-based.
 const ZEROES_BLOCKS_MAX: u32 = 1 << 16;
-/// With at most this many requests in flight the last one of a turn does not wait for company: who
-/// asks is synchronous and sends nothing more until it is answered.
+/// Requests in flight up to which the last one of a turn is urgent: such a caller is synchronous and sends no more
+/// until it is answered.
 const URGENT_DEPTH_MAX: u32 = 4;
 
-/// How soon a part is tried again whose guard another lane holds.
+/// Delay until a part is retried whose guard another lane holds.
 const GUARD_RETRY: Duration = Duration::from_micros(50);
-/// Parts that one turn may gather for the lane.
+/// Most parts that wait for the lane.
 const BACKLOG_MAX: usize = 1024;
 
-/// What of a lane's token is the part's key; the rest tells several disks of a reactor apart.
+/// Bits of a lane's token that are the part's key; the others are the tag of the disk.
 const KEY_BITS: u32 = 48;
 
 /// Key of a part; the lane's token.
@@ -38,17 +37,17 @@ pub(crate) type PartKey = usize;
 /// Key of a job.
 pub(crate) type JobKey = usize;
 
-/// A request while it is carried out.
+/// A request in progress.
 #[derive(Debug)]
-pub(crate) struct Job<M> {
-    /// Whom it answers, in the front's own terms.
+pub(crate) struct DiskJob<M> {
+    /// Identification of the request, in the front's own terms.
     pub(crate) mark: M,
     pub(crate) request: DiskRequest,
-    /// The lane that it prefers, so that what comes together shares a caravan.
+    /// Preferred lane, so that requests which arrive together share a caravan.
     lane: usize,
-    /// Octets of buffers that were taken for it.
+    /// Bytes of buffers that were taken for it.
     pub(crate) held_bytes: usize,
-    /// The first failure.
+    /// Status of the first failure.
     pub(crate) status: Status,
     first: Option<PartKey>,
     last: Option<PartKey>,
@@ -56,76 +55,76 @@ pub(crate) struct Job<M> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    /// The piece as it is.
+enum PartStep {
+    /// Moves the piece as it is.
     Whole,
-    /// Read the block that is to be patched.
+    /// Reads the block that is to be patched.
     PatchRead,
-    /// Write it back.
+    /// Writes the patched block.
     PatchWrite,
 }
 
 #[derive(Debug)]
-struct Part {
+struct JobPart {
     job: JobKey,
     next: Option<PartKey>,
-    piece: Piece,
-    step: Step,
+    piece: BlockPiece,
+    step: PartStep,
     buffer: Option<Buffer>,
-    /// What it holds of the disk's guards.
-    held: Option<(Stripes, Hold)>,
+    /// Guards that the part holds.
+    held: Option<(Stripes, StripeHold)>,
     in_flight: bool,
 }
 
-/// How a request began.
+/// Outcome of the start of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Started {
-    /// Nothing to do: answer at once.
+    /// Nothing to do: the front answers at once.
     Done,
-    /// Under way; [`Jobs::complete`] tells its end.
+    /// In flight; [`DiskJobs::complete`] returns it when it ends.
     Running(JobKey),
-    /// A Write whose payload is to be put into its parts' windows, in order: at once with
-    /// [`Jobs::fill`], or as it comes with [`Jobs::payload`].
+    /// A Write whose payload the front puts into its parts' windows, in order: at once with [`DiskJobs::fill`], or
+    /// piece by piece with [`DiskJobs::payload`].
     Payload(JobKey, PartKey),
-    /// No memory: try again after buffers came back.
+    /// No memory: the front tries again when buffers are back.
     NoBuffers,
 }
 
-/// The tag of the jobs that `completion` is for.
+/// Returns the tag of the jobs to which `completion` belongs.
 pub(crate) fn tag_of(completion: &Completion) -> u16 {
     (completion.token >> KEY_BITS) as u16
 }
 
 /// All jobs of a front on one reactor. `M` is the front's mark of a request.
 #[derive(Debug)]
-pub(crate) struct Jobs<M> {
-    disk: Arc<Disk>,
-    /// In the tokens; see [`Jobs::set_tag`].
+pub(crate) struct DiskJobs<M> {
+    disk: Arc<LiveDisk>,
+    /// Tag in the tokens; see [`DiskJobs::set_tag`].
     tag: u16,
-    /// The first of the lanes.
+    /// First of the lanes.
     lane: LaneId,
     lanes: usize,
     pool: Pool,
     blocks_max: u32,
-    jobs: Slab<Job<M>>,
-    parts: Slab<Part>,
-    /// Parts that wait for room on the lane.
+    jobs: Slab<DiskJob<M>>,
+    parts: Slab<JobPart>,
+    /// Parts waiting for room on the lane.
     backlog: VecDeque<PartKey>,
-    /// Parts that wait for a guard.
+    /// Parts waiting for a guard.
     parked: VecDeque<PartKey>,
-    /// The lane did not take all of the backlog.
+    /// True if the lane did not take all of the backlog.
     congested: bool,
     in_flight: u32,
-    /// Buffers that came back only because a request did not get all of its own.
+    /// Buffers given back because a request did not get all of its own.
     returned: u64,
 }
 
-impl<M> Jobs<M> {
-    /// Jobs over `lane`, with at most `buffer_bytes_max` of buffers at a time.
-    pub(crate) fn new(disk: Arc<Disk>, lane: LaneId, buffer_bytes_max: usize) -> Self {
+impl<M> DiskJobs<M> {
+    /// Makes jobs over `lane`, with at most `buffer_bytes_max` bytes of buffers at a time.
+    pub(crate) fn new(disk: Arc<LiveDisk>, lane: LaneId, buffer_bytes_max: usize) -> Self {
         let info = disk.info();
         let blocks_max = (info.max_transfer_bytes).min(Pool::LEN_MAX as u32) / info.lba_bytes;
-        Jobs {
+        DiskJobs {
             tag: 0,
             lane,
             lanes: 1,
@@ -143,16 +142,16 @@ impl<M> Jobs<M> {
     }
 
     /// The disk.
-    pub(crate) fn disk(&self) -> &Disk {
+    pub(crate) fn disk(&self) -> &LiveDisk {
         &self.disk
     }
 
-    /// Whether nothing is under way.
+    /// True if nothing is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.jobs.is_empty()
     }
 
-    /// Whether nothing is left of any job.
+    /// True if nothing is left of any job.
     #[cfg(test)]
     pub(crate) fn is_clean(&self) -> bool {
         let waiting = self.backlog.len() + self.parked.len();
@@ -160,23 +159,23 @@ impl<M> Jobs<M> {
         left == 0 && self.pool.usage().taken_bytes == 0
     }
 
-    /// Whether parts wait for the lane although it was offered them: more would only wait longer.
+    /// True if the lane did not take all waiting parts: further ones would only wait longer.
     pub(crate) fn is_congested(&self) -> bool {
         self.congested || self.backlog.len() >= BACKLOG_MAX
     }
 
-    /// When to submit again, whatever happens: parts wait for a guard, which another lane's reactor may hold.
+    /// Returns the time of the next submit, if parts wait for a guard, which another lane's reactor may hold.
     pub(crate) fn retry_at(&self, now: Instant) -> Option<Instant> {
         (!self.parked.is_empty()).then(|| now + GUARD_RETRY)
     }
 
-    /// Replaces the pool; for a front that has not begun.
+    /// Replaces the pool of a front that has not begun.
     pub(crate) fn set_buffer_bytes_max(&mut self, bytes: usize) {
         debug_assert!(self.is_idle());
         self.pool = Pool::new(bytes);
     }
 
-    /// How many lanes there are, from the first one on.
+    /// Sets the number of lanes, from the first one on.
     pub(crate) fn set_lanes(&mut self, lanes: usize) {
         self.lanes = lanes.max(1);
     }
@@ -187,22 +186,23 @@ impl<M> Jobs<M> {
         self.tag = tag;
     }
 
-    /// Gives a buffer back.
+    /// Puts a buffer back into the pool.
     pub(crate) fn give(&mut self, buffer: Buffer) {
         self.pool.give(buffer);
     }
 
-    /// How many buffers came back so far: more than before means that what had [`Started::NoBuffers`] may begin now.
+    /// Returns the number of buffers given back so far. An increase means that a request with [`Started::NoBuffers`]
+    /// may start now.
     pub(crate) fn given(&self) -> u64 {
         self.pool.given() - self.returned
     }
 
-    /// Octets that a whole request may have at most; see [`Jobs::is_whole`].
+    /// Returns the most bytes of a whole request; see [`DiskJobs::is_whole`].
     pub(crate) fn whole_bytes_max(&self) -> u32 {
         self.blocks_max * self.disk.info().lba_bytes
     }
 
-    /// Whether the lane can carry out `request`, a Read or Write, as it is: whole blocks, not too many.
+    /// True if the lane can carry out `request`, a Read or Write, as it is: whole blocks, not too many.
     pub(crate) fn is_whole(&self, request: &DiskRequest) -> bool {
         let mask = self.disk.info().lba_bytes - 1;
         let aligned = (request.offset as u32 | request.length) & mask == 0;
@@ -210,8 +210,8 @@ impl<M> Jobs<M> {
         request.op.has_data() && aligned && fits
     }
 
-    /// Begins a request that [`Disk::check`] allows. `lane` is the one that it prefers, any number.
-    /// Takes all its buffers or none.
+    /// Starts a request that [`LiveDisk::check`] allows. `lane` is its preferred lane, any number. Takes all its
+    /// buffers or none.
     pub(crate) fn start(&mut self, mark: M, lane: usize, request: DiskRequest) -> Started {
         let plan = match request.op {
             DiskOp::Read => self.plan(&request, self.blocks_max, Edges::Widen),
@@ -247,9 +247,9 @@ impl<M> Jobs<M> {
         Started::Running(key)
     }
 
-    /// Begins a request that [`Disk::check`] allows and for which [`Jobs::is_whole`] holds with the
-    /// front's own buffer, which has room for it, and holds the octets of a Write. [`Jobs::remove`] shows
-    /// it again.
+    /// Starts a request that [`LiveDisk::check`] allows and for which [`DiskJobs::is_whole`] holds, with the front's
+    /// own buffer. The buffer has room for the request, and holds the bytes of a Write. [`DiskJobs::remove`] passes it
+    /// back.
     pub(crate) fn start_with(
         &mut self,
         mark: M,
@@ -260,19 +260,19 @@ impl<M> Jobs<M> {
         debug_assert!(self.is_whole(&request));
         let lba_bytes = self.disk.info().lba_bytes;
         let (slba, blocks) = (request.offset / u64::from(lba_bytes), request.length / lba_bytes);
-        let piece = Piece { slba, blocks, start: 0, len: request.length, patch: false };
+        let piece = BlockPiece { slba, blocks, start: 0, len: request.length, patch: false };
         let key = self.add_job(mark, lane, request);
         let part = self.add_part(key, piece, Some(buffer));
         self.backlog.push_back(part);
         key
     }
 
-    fn plan(&self, request: &DiskRequest, blocks_max: u32, edges: Edges) -> Plan {
+    fn plan(&self, request: &DiskRequest, blocks_max: u32, edges: Edges) -> BlockPlan {
         let lba_bytes = self.disk.info().lba_bytes;
-        Plan::new(request.offset, request.length, lba_bytes, blocks_max, edges)
+        BlockPlan::new(request.offset, request.length, lba_bytes, blocks_max, edges)
     }
 
-    fn buffer_bytes(&self, request: &DiskRequest, piece: &Piece) -> usize {
+    fn buffer_bytes(&self, request: &DiskRequest, piece: &BlockPiece) -> usize {
         let lba_bytes = self.disk.info().lba_bytes as usize;
         match request.op {
             _ if piece.patch => 2 * lba_bytes,
@@ -283,7 +283,7 @@ impl<M> Jobs<M> {
 
     fn start_flush(&mut self, mark: M, lane: usize, request: DiskRequest) -> Started {
         let key = self.add_job(mark, lane, request);
-        let piece = Piece { slba: 0, blocks: 0, start: 0, len: 0, patch: false };
+        let piece = BlockPiece { slba: 0, blocks: 0, start: 0, len: 0, patch: false };
         let part = self.add_part(key, piece, None);
         self.backlog.push_back(part);
         Started::Running(key)
@@ -292,18 +292,27 @@ impl<M> Jobs<M> {
     fn add_job(&mut self, mark: M, lane: usize, request: DiskRequest) -> JobKey {
         let (status, held_bytes, parts_left) = (Status::SUCCESS, 0, 0);
         let (first, last) = (None, None);
-        self.jobs.insert(Job { mark, request, lane, held_bytes, status, first, last, parts_left })
+        self.jobs.insert(DiskJob {
+            mark,
+            request,
+            lane,
+            held_bytes,
+            status,
+            first,
+            last,
+            parts_left,
+        })
     }
 
-    fn add_part(&mut self, job: JobKey, piece: Piece, mut buffer: Option<Buffer>) -> PartKey {
-        let step = if piece.patch { Step::PatchRead } else { Step::Whole };
+    fn add_part(&mut self, job: JobKey, piece: BlockPiece, mut buffer: Option<Buffer>) -> PartKey {
+        let step = if piece.patch { PartStep::PatchRead } else { PartStep::Whole };
         let held_bytes = buffer.as_ref().map_or(0, Buffer::capacity);
         if piece.patch && self.jobs[job].request.op != DiskOp::Write {
             let window = self.window(&piece);
             buffer.as_mut().into_iter().for_each(|buffer| buffer[window.clone()].fill(0));
         }
         let (next, held, in_flight) = (None, None, false);
-        let key = self.parts.insert(Part { job, next, piece, step, buffer, held, in_flight });
+        let key = self.parts.insert(JobPart { job, next, piece, step, buffer, held, in_flight });
         let job = &mut self.jobs[job];
         job.held_bytes += held_bytes;
         job.parts_left += 1;
@@ -323,14 +332,14 @@ impl<M> Jobs<M> {
         }
     }
 
-    /// Where a piece's octets are in its buffer: for a patch, in the second block.
-    fn window(&self, piece: &Piece) -> Range<usize> {
+    /// Returns the range of a piece's bytes in its buffer: for a patch, in the second block.
+    fn window(&self, piece: &BlockPiece) -> Range<usize> {
         let base = if piece.patch { self.disk.info().lba_bytes } else { 0 };
         let start = (base + piece.start) as usize;
         start..start + piece.len as usize
     }
 
-    /// Puts in the whole payload of a Write, window by window, and lets it go; for `part`, the first.
+    /// Fills in the whole payload of a Write, window by window, and submits it; `part` is the first part.
     pub(crate) fn fill(&mut self, part: PartKey, mut put: impl FnMut(&mut [u8])) {
         let mut at = Some(part);
         while let Some(part) = at {
@@ -339,7 +348,7 @@ impl<M> Jobs<M> {
         }
     }
 
-    /// Where the payload of a Write's part belongs.
+    /// Returns the window for the payload of a Write's part.
     pub(crate) fn payload(&mut self, part: PartKey) -> &mut [u8] {
         let window = self.window(&self.parts[part].piece);
         match &mut self.parts[part].buffer {
@@ -348,13 +357,13 @@ impl<M> Jobs<M> {
         }
     }
 
-    /// The payload of a part is there; returns the part that gets the next octets.
+    /// Submits a part whose payload is complete; returns the part that gets the next bytes.
     pub(crate) fn payload_filled(&mut self, part: PartKey) -> Option<PartKey> {
         self.backlog.push_back(part);
         self.parts[part].next
     }
 
-    /// The payload from `part` on will never come; returns the job if this ended it.
+    /// Drops the payload from `part` on, which will never arrive; returns the job if this ended it.
     pub(crate) fn payload_lost(&mut self, job: JobKey, part: PartKey) -> Option<JobKey> {
         let mut at = Some(part);
         while let Some(part) = at {
@@ -395,20 +404,20 @@ impl<M> Jobs<M> {
         }
     }
 
-    /// The lane that the part's job prefers; another one when that is full; `None` when all are.
+    /// Returns the lane that the part's job prefers, another one if that is full, or `None` if all are.
     fn lane_for(&self, key: PartKey, turn: &dyn Turn) -> Option<LaneId> {
         let preferred = self.jobs[self.parts[key].job].lane % self.lanes;
         let lane = |at| LaneId(self.lane.0 + (preferred + at) % self.lanes);
         (0..self.lanes).map(lane).find(|&lane| turn.room(lane) > 0)
     }
 
-    /// Takes the guards that a part needs, if it does not have them.
+    /// Takes the guards that a part needs, unless it has them. True if it has them now.
     fn hold(&mut self, key: PartKey) -> bool {
         let part = &mut self.parts[key];
         let hold = match (self.jobs[part.job].request.op, part.step) {
             (DiskOp::Read | DiskOp::Flush, _) => return true,
-            (_, Step::Whole) => Hold::Shared,
-            (_, Step::PatchRead | Step::PatchWrite) => Hold::Alone,
+            (_, PartStep::Whole) => StripeHold::Shared,
+            (_, PartStep::PatchRead | PartStep::PatchWrite) => StripeHold::Exclusive,
         };
         if part.held.is_none() {
             let guards = self.disk.guards();
@@ -421,15 +430,15 @@ impl<M> Jobs<M> {
     fn request(&mut self, key: PartKey, last: bool) -> Request {
         let lba_bytes = self.disk.info().lba_bytes as usize;
         let part = &mut self.parts[key];
-        let asked = &self.jobs[part.job].request;
-        let op = match (part.step, asked.op) {
-            (Step::PatchRead, _) | (_, DiskOp::Read) => Op::Read,
-            (Step::PatchWrite, _) | (_, DiskOp::Write) => Op::Write,
+        let wanted = &self.jobs[part.job].request;
+        let op = match (part.step, wanted.op) {
+            (PartStep::PatchRead, _) | (_, DiskOp::Read) => Op::Read,
+            (PartStep::PatchWrite, _) | (_, DiskOp::Write) => Op::Write,
             (_, DiskOp::WriteZeroes { deallocate }) => Op::WriteZeroes { deallocate },
             (_, DiskOp::Discard) => Op::Discard,
             (_, DiskOp::Flush) => Op::Flush,
         };
-        let fua = asked.fua && matches!(op, Op::Write | Op::WriteZeroes { .. });
+        let fua = wanted.fua && matches!(op, Op::Write | Op::WriteZeroes { .. });
         let mut buffer = part.buffer.take();
         if let Some(buffer) = &mut buffer {
             buffer.set_len(part.piece.blocks as usize * lba_bytes);
@@ -457,7 +466,7 @@ impl<M> Jobs<M> {
         part.in_flight = false;
         part.buffer = completion.buffer;
         self.in_flight -= 1;
-        if completion.status.is_success() && part.step == Step::PatchRead {
+        if completion.status.is_success() && part.step == PartStep::PatchRead {
             self.patch(key);
             return None;
         }
@@ -473,7 +482,7 @@ impl<M> Jobs<M> {
         (job.parts_left == 0).then_some(part.job)
     }
 
-    /// The old block is read: puts the front's octets in and sends it back.
+    /// Patches the old block, which has been read, with the front's bytes and sends it back.
     fn patch(&mut self, key: PartKey) {
         let window = self.window(&self.parts[key].piece);
         let lba_bytes = self.disk.info().lba_bytes as usize;
@@ -483,14 +492,14 @@ impl<M> Jobs<M> {
             let at = window.start - lba_bytes;
             buffer.copy_within(window, at);
         }
-        part.step = Step::PatchWrite;
+        part.step = PartStep::PatchWrite;
         self.backlog.push_front(key);
     }
 
-    /// Forgets what no lane has of the jobs whose marks are `theirs`, who wait for no answer. Returns how many jobs
-    /// ended by it that would have changed the disk.
+    /// Drops the parts that no lane has of the jobs whose marks are `theirs`; they need no answer. Returns the number
+    /// of jobs that this ended and that would have changed the disk.
     pub(crate) fn drop_waiting(&mut self, theirs: impl Fn(&M) -> bool) -> u32 {
-        let Jobs { jobs, parts, backlog, parked, .. } = self;
+        let DiskJobs { jobs, parts, backlog, parked, .. } = self;
         let mut dropped = Vec::new();
         let mut stays = |key: &PartKey| {
             let is_theirs = theirs(&jobs[parts[*key].job].mark);
@@ -502,7 +511,7 @@ impl<M> Jobs<M> {
         dropped.into_iter().map(|key| u32::from(self.drop_part(key))).sum()
     }
 
-    /// Drops a part that waits. Whether this ended a job that would have changed the disk.
+    /// Drops a waiting part. True if this ended a job that would have changed the disk.
     fn drop_part(&mut self, key: PartKey) -> bool {
         let part = &mut self.parts[key];
         let (key, guards) = (part.job, self.disk.guards());
@@ -521,20 +530,20 @@ impl<M> Jobs<M> {
         writes
     }
 
-    /// The job, until it is removed.
-    pub(crate) fn job(&self, key: JobKey) -> &Job<M> {
+    /// Returns the job, until it is removed.
+    pub(crate) fn job(&self, key: JobKey) -> &DiskJob<M> {
         &self.jobs[key]
     }
 
-    /// Forgets a job that has no part in the lane. Its buffers are shown, in order, with the range of a
-    /// Read's octets in them, which are its data if it succeeded; for other requests the range is empty.
-    /// What comes back goes to the pool; a front's own buffer is to be kept.
+    /// Removes a job that has no part in the lane. Passes its buffers to `take`, in order, with the range of a Read's
+    /// bytes in them. These are its data if it succeeded; for other requests the range is empty. Buffers that `take`
+    /// returns go to the pool; a front keeps its own buffer.
     pub(crate) fn remove(
         &mut self,
         key: JobKey,
         mut take: impl FnMut(Buffer, Range<usize>) -> Option<Buffer>,
     ) {
-        let Job { first: mut at, request, .. } = self.jobs.remove(key);
+        let DiskJob { first: mut at, request, .. } = self.jobs.remove(key);
         while let Some(part) = at {
             let part = self.parts.remove(part);
             debug_assert!(!part.in_flight && part.held.is_none());
@@ -549,8 +558,8 @@ impl<M> Jobs<M> {
     }
 }
 
-impl<M> Drop for Jobs<M> {
-    /// The reactor ended with work under way: other lanes must not wait for its guards.
+impl<M> Drop for DiskJobs<M> {
+    /// Releases all guards if the reactor ends with requests in flight: other lanes must not wait for them.
     fn drop(&mut self) {
         for &key in &self.parked {
             let piece = self.parts[key].piece;

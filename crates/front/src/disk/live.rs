@@ -1,55 +1,55 @@
 //! A namespace while it is served.
 
-use super::Fault;
+use super::DiskFault;
 use super::guard::Guards;
 use super::info::DiskInfo;
 use super::request::{DiskOp, DiskRequest};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A namespace while it is served; shared by the fronts of its lanes and by who watches it.
+/// A namespace while it is served; shared by the fronts of its lanes and by the thread that watches it.
 #[derive(Debug)]
-pub struct Disk {
+pub struct LiveDisk {
     info: DiskInfo,
     blocks: AtomicU64,
     removed: AtomicBool,
     guards: Guards,
 }
 
-impl Disk {
-    /// Checks `info`.
+impl LiveDisk {
+    /// Makes a disk after checks of `info`.
     ///
     /// # Errors
-    /// `InvalidInput` for sizes that make no sense.
+    /// Returns `InvalidInput` for invalid sizes.
     pub fn new(info: DiskInfo) -> io::Result<Self> {
         info.check()?;
         let (blocks, guards) = (AtomicU64::new(info.blocks), Guards::new(info.lba_bytes));
-        Ok(Disk { info, blocks, removed: AtomicBool::new(false), guards })
+        Ok(LiveDisk { info, blocks, removed: AtomicBool::new(false), guards })
     }
 
-    /// What was given to [`Disk::new`]; its `blocks` is the first size, not the present one.
+    /// Returns the properties given to [`LiveDisk::new`]; `blocks` is the first size, not the present one.
     pub fn info(&self) -> &DiskInfo {
         &self.info
     }
 
-    /// The namespace has `blocks` blocks from now on. Requests beyond a smaller end fail, and those
-    /// beyond the old end of a grown namespace succeed.
+    /// Sets the size to `blocks`. From now on requests beyond a smaller end fail, and requests beyond the old end of a
+    /// grown namespace succeed.
     pub fn resize(&self, blocks: u64) {
         let most = u64::MAX / u64::from(self.info.lba_bytes);
         self.blocks.store(blocks.min(most), Ordering::Relaxed);
     }
 
-    /// The namespace is gone: requests are refused until [`Disk::restore`].
+    /// Marks the namespace as gone: requests are refused until [`LiveDisk::restore`].
     pub fn remove(&self) {
         self.removed.store(true, Ordering::Relaxed);
     }
 
-    /// The namespace is back.
+    /// Marks the namespace as present again.
     pub fn restore(&self) {
         self.removed.store(false, Ordering::Relaxed);
     }
 
-    /// What a look at the namespace found: its size in blocks, or that it is gone.
+    /// Applies the state of the namespace: its size in blocks, or `None` if it is gone.
     pub fn update(&self, blocks: Option<u64>) {
         match blocks {
             Some(blocks) => {
@@ -60,34 +60,34 @@ impl Disk {
         }
     }
 
-    /// Whether the namespace is gone.
+    /// True if the namespace is gone.
     pub fn is_removed(&self) -> bool {
         self.removed.load(Ordering::Relaxed)
     }
 
-    /// Size in octets.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> u64 {
         self.blocks.load(Ordering::Relaxed) * u64::from(self.info.lba_bytes)
     }
 
-    /// Whether the disk can carry `request` out; [`Jobs`](super::Jobs) takes only such.
-    pub(crate) fn check(&self, request: &DiskRequest) -> Result<(), Fault> {
+    /// Checks that the disk can carry out `request`; [`DiskJobs`](super::DiskJobs) takes only such requests.
+    pub(crate) fn check(&self, request: &DiskRequest) -> Result<(), DiskFault> {
         if self.is_removed() {
-            return Err(Fault::Gone);
+            return Err(DiskFault::Gone);
         }
         let (op, info) = (request.op, &self.info);
         if op.writes() && info.read_only {
-            return Err(Fault::ReadOnly);
+            return Err(DiskFault::ReadOnly);
         }
         match op {
-            DiskOp::Discard if !info.trim => return Err(Fault::NotServed),
-            DiskOp::WriteZeroes { .. } if !info.write_zeroes => return Err(Fault::NotServed),
+            DiskOp::Discard if !info.trim => return Err(DiskFault::NotServed),
+            DiskOp::WriteZeroes { .. } if !info.write_zeroes => return Err(DiskFault::NotServed),
             DiskOp::Flush => return Ok(()),
             _ => {}
         }
         let end = request.offset.checked_add(request.length.into());
         let inside = end.is_some_and(|end| end <= self.bytes());
-        if inside { Ok(()) } else { Err(Fault::beyond_the_end(op)) }
+        if inside { Ok(()) } else { Err(DiskFault::beyond_the_end(op)) }
     }
 
     pub(crate) fn guards(&self) -> &Guards {
@@ -100,13 +100,13 @@ mod tests {
     use super::super::info::test_info;
     use super::*;
 
-    fn check(disk: &Disk, op: DiskOp, offset: u64, length: u32) -> Result<(), Fault> {
+    fn check(disk: &LiveDisk, op: DiskOp, offset: u64, length: u32) -> Result<(), DiskFault> {
         disk.check(&DiskRequest { op, offset, length, fua: false })
     }
 
     #[test]
     fn resize_is_seen_and_bounded() {
-        let disk = Disk::new(test_info()).unwrap();
+        let disk = LiveDisk::new(test_info()).unwrap();
         assert_eq!(disk.bytes(), 1 << 20);
         disk.resize(4096);
         assert_eq!(disk.bytes(), 2 << 20);
@@ -116,13 +116,13 @@ mod tests {
 
     #[test]
     fn ranges_must_be_inside() {
-        let disk = Disk::new(test_info()).unwrap();
+        let disk = LiveDisk::new(test_info()).unwrap();
         let end = 1 << 20;
         for (op, fault) in [
-            (DiskOp::Read, Fault::Invalid),
-            (DiskOp::Write, Fault::NoSpace),
-            (DiskOp::WriteZeroes { deallocate: true }, Fault::NoSpace),
-            (DiskOp::Discard, Fault::Invalid),
+            (DiskOp::Read, DiskFault::Invalid),
+            (DiskOp::Write, DiskFault::NoSpace),
+            (DiskOp::WriteZeroes { deallocate: true }, DiskFault::NoSpace),
+            (DiskOp::Discard, DiskFault::Invalid),
         ] {
             assert_eq!(check(&disk, op, end - 1, 1), Ok(()));
             assert_eq!(check(&disk, op, end, 1), Err(fault));
@@ -130,9 +130,9 @@ mod tests {
             assert_eq!(check(&disk, op, u64::MAX, 2), Err(fault));
         }
         disk.resize(1);
-        assert_eq!(check(&disk, DiskOp::Read, 512, 1), Err(Fault::Invalid));
+        assert_eq!(check(&disk, DiskOp::Read, 512, 1), Err(DiskFault::Invalid));
         disk.update(None);
-        assert_eq!(check(&disk, DiskOp::Flush, 0, 0), Err(Fault::Gone));
+        assert_eq!(check(&disk, DiskOp::Flush, 0, 0), Err(DiskFault::Gone));
         disk.update(Some(2));
         assert_eq!(check(&disk, DiskOp::Read, 512, 1), Ok(()));
     }
@@ -140,12 +140,13 @@ mod tests {
     #[test]
     fn only_what_is_served_is_taken() {
         let zeroes = DiskOp::WriteZeroes { deallocate: false };
-        let disk = Disk::new(DiskInfo { trim: false, write_zeroes: false, ..test_info() }).unwrap();
-        assert_eq!(check(&disk, DiskOp::Discard, 0, 512), Err(Fault::NotServed));
-        assert_eq!(check(&disk, zeroes, 0, 512), Err(Fault::NotServed));
-        let disk = Disk::new(DiskInfo { read_only: true, ..test_info() }).unwrap();
+        let disk =
+            LiveDisk::new(DiskInfo { trim: false, write_zeroes: false, ..test_info() }).unwrap();
+        assert_eq!(check(&disk, DiskOp::Discard, 0, 512), Err(DiskFault::NotServed));
+        assert_eq!(check(&disk, zeroes, 0, 512), Err(DiskFault::NotServed));
+        let disk = LiveDisk::new(DiskInfo { read_only: true, ..test_info() }).unwrap();
         for op in [DiskOp::Write, DiskOp::Discard, zeroes] {
-            assert_eq!(check(&disk, op, 0, 512), Err(Fault::ReadOnly));
+            assert_eq!(check(&disk, op, 0, 512), Err(DiskFault::ReadOnly));
         }
         assert_eq!(check(&disk, DiskOp::Read, 0, 512), Ok(()));
         assert_eq!(check(&disk, DiskOp::Flush, 0, 0), Ok(()));

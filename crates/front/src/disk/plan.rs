@@ -1,6 +1,6 @@
-//! Cuts a range of octets into requests of whole blocks.
+//! Cuts a range of bytes into requests of whole blocks.
 
-/// What to do where a range does not begin or end at a block's border.
+/// Treatment of a range that does not begin or end at a block's border.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Edges {
     /// Take the whole blocks and use a part of them (Read).
@@ -13,22 +13,22 @@ pub(crate) enum Edges {
 
 /// One request's share of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct BlockPiece {
     /// First block.
     pub(crate) slba: u64,
     /// Number of blocks, at least one.
     pub(crate) blocks: u32,
-    /// Where in these blocks the range's share begins, in octets.
+    /// Start of the share, in bytes from the first block's start.
     pub(crate) start: u32,
-    /// Octets of the share.
+    /// Bytes of the share.
     pub(crate) len: u32,
-    /// The share is less than the blocks and they must be read first.
+    /// True if the share is less than the blocks, which must be read first.
     pub(crate) patch: bool,
 }
 
 /// The pieces of a range, in order.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct BlockPlan {
     at: u64,
     end: u64,
     lba_bytes: u64,
@@ -36,9 +36,9 @@ pub(crate) struct Plan {
     edges: Edges,
 }
 
-impl Plan {
-    /// The range of `length` octets from `offset`, which ends within 64 bits, in blocks of
-    /// `lba_bytes` (a power of two), at most `blocks_max` (at least one) a piece.
+impl BlockPlan {
+    /// Cuts the range of `length` bytes from `offset`, which ends within 64 bits. Blocks have `lba_bytes` (a power of
+    /// two); a piece has at most `blocks_max` of them (at least one).
     pub(crate) fn new(
         offset: u64,
         length: u32,
@@ -53,22 +53,22 @@ impl Plan {
             at = at.checked_next_multiple_of(lba_bytes).unwrap_or(end);
             end -= end % lba_bytes;
         }
-        Plan { at, end, lba_bytes, blocks_max, edges }
+        BlockPlan { at, end, lba_bytes, blocks_max, edges }
     }
 
-    fn whole(&self, slba: u64, blocks: u64) -> Piece {
+    fn whole(&self, slba: u64, blocks: u64) -> BlockPiece {
         let blocks = blocks.min(u64::from(self.blocks_max)) as u32;
         let start = self.at - slba * self.lba_bytes;
         let bytes = u64::from(blocks) * self.lba_bytes;
         let len = (self.end - self.at).min(bytes - start);
-        Piece { slba, blocks, start: start as u32, len: len as u32, patch: false }
+        BlockPiece { slba, blocks, start: start as u32, len: len as u32, patch: false }
     }
 }
 
-impl Iterator for Plan {
-    type Item = Piece;
+impl Iterator for BlockPlan {
+    type Item = BlockPiece;
 
-    fn next(&mut self) -> Option<Piece> {
+    fn next(&mut self) -> Option<BlockPiece> {
         if self.at >= self.end {
             return None;
         }
@@ -81,7 +81,7 @@ impl Iterator for Plan {
             self.whole(slba, left / self.lba_bytes)
         } else {
             let len = left.min(self.lba_bytes - start);
-            Piece { slba, blocks: 1, start: start as u32, len: len as u32, patch: true }
+            BlockPiece { slba, blocks: 1, start: start as u32, len: len as u32, patch: true }
         };
         let bytes = u64::from(piece.blocks) * self.lba_bytes;
         self.at = (slba * self.lba_bytes).saturating_add(bytes).min(self.end);
@@ -95,7 +95,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn pieces(offset: u64, length: u32, edges: Edges) -> Vec<(u64, u32, u32, u32, bool)> {
-        Plan::new(offset, length, 512, 4, edges)
+        BlockPlan::new(offset, length, 512, 4, edges)
             .map(|p| (p.slba, p.blocks, p.start, p.len, p.patch))
             .collect()
     }
@@ -145,7 +145,7 @@ mod tests {
             let edges = if patch { Edges::Patch } else { Edges::Widen };
             let lba = 1u32 << shift;
             let mut at = offset;
-            for piece in Plan::new(offset, length, lba, blocks_max, edges) {
+            for piece in BlockPlan::new(offset, length, lba, blocks_max, edges) {
                 prop_assert_eq!(piece.slba * u64::from(lba) + u64::from(piece.start), at);
                 prop_assert!(piece.blocks >= 1 && piece.blocks <= blocks_max);
                 let bytes = piece.blocks * lba;

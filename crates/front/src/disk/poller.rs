@@ -1,4 +1,4 @@
-//! A thread that looks at something from time to time.
+//! A thread that runs a check periodically.
 
 use super::watch::CHECK_INTERVAL;
 use std::io;
@@ -12,15 +12,15 @@ pub(crate) struct Poller {
 }
 
 impl Poller {
-    /// Looks from now on, on a thread called `name`.
+    /// Starts a thread called `name` that calls `check` every half second.
     ///
     /// # Errors
-    /// No thread to be had.
-    pub(crate) fn start(name: &str, mut look: impl FnMut() + Send + 'static) -> io::Result<Self> {
+    /// Fails if no thread can be started.
+    pub(crate) fn start(name: &str, mut check: impl FnMut() + Send + 'static) -> io::Result<Self> {
         let (end, ending) = channel();
         let body = move || {
             while ending.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                look();
+                check();
             }
         };
         let thread = thread::Builder::new().name(name.into()).spawn(body)?;

@@ -1,41 +1,41 @@
-//! What a front asks for.
+//! A front's requests.
 
-/// What a request does.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DiskOp {
     Read,
     Write,
-    /// Put everything acknowledged on stable storage; has no range.
+    /// Puts all acknowledged writes on stable storage; has no range.
     Flush,
-    /// Tell that the octets are not needed. A hint: blocks that are not wholly covered stay.
+    /// Marks the bytes as not needed. A hint: blocks that are not wholly covered stay.
     Discard,
-    /// Set the octets to zero.
+    /// Sets the bytes to zero.
     WriteZeroes {
-        /// The blocks may be deallocated.
+        /// True if the blocks may be deallocated.
         deallocate: bool,
     },
 }
 
 impl DiskOp {
-    /// Whether it moves octets between the front and the disk.
+    /// True if the operation moves bytes between the front and the disk.
     pub(crate) fn has_data(self) -> bool {
         matches!(self, DiskOp::Read | DiskOp::Write)
     }
 
-    /// Whether it changes the disk.
+    /// True if the operation changes the disk.
     pub(crate) fn writes(self) -> bool {
         !matches!(self, DiskOp::Read | DiskOp::Flush)
     }
 }
 
-/// A front's request for any range of octets.
+/// A front's request for any range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DiskRequest {
     pub(crate) op: DiskOp,
-    /// First octet.
+    /// Offset of the first byte.
     pub(crate) offset: u64,
-    /// Number of octets; a longer range must be cut.
+    /// Number of bytes; the front cuts a longer range.
     pub(crate) length: u32,
-    /// Answered when on stable storage (Write and WriteZeroes).
+    /// True if it is answered once on stable storage (Write and WriteZeroes).
     pub(crate) fua: bool,
 }

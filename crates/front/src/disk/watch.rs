@@ -1,31 +1,31 @@
 //! Follows a namespace's changes of size, its removal and its return.
 
-use super::Disk;
+use super::LiveDisk;
 use roadtrain_host_engine::ControllerView;
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
-/// How often it looks.
+/// Interval of checks.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// One front's look at what the controller says of its namespace.
+/// One front's watch on its namespace in the controller's view.
 #[derive(Default)]
-pub(crate) struct Watch {
+pub(crate) struct NamespaceWatch {
     view: Option<ControllerView>,
     check_at: Instant,
-    /// What the last look saw: size in octets, or that the namespace is gone.
+    /// Result of the last check: size in bytes, or that the namespace is gone.
     known: Option<Option<u64>>,
 }
 
-impl Watch {
-    /// Looks at `view`; a default one looks nowhere.
+impl NamespaceWatch {
+    /// Watches the namespace in `view`; a default watch has no view.
     pub(crate) fn new(view: ControllerView) -> Self {
-        Watch { view: Some(view), ..Watch::default() }
+        NamespaceWatch { view: Some(view), ..NamespaceWatch::default() }
     }
 
-    /// Looks now. Returns whether the disk, by whomever it was updated, is other than at this front's last
-    /// look: the front may have to tell its clients.
-    pub(crate) fn check(&mut self, now: Instant, disk: &Disk) -> bool {
+    /// Checks now. True if the disk has changed since this front's last check, whichever front updated it: the front
+    /// may have to notify its clients.
+    pub(crate) fn check(&mut self, now: Instant, disk: &LiveDisk) -> bool {
         self.check_at = now + CHECK_INTERVAL;
         if let Some(view) = &self.view {
             let info = disk.info();
@@ -37,8 +37,8 @@ impl Watch {
         found != self.known.replace(found).unwrap_or(Some(first))
     }
 
-    /// Looks if it is time.
-    pub(crate) fn check_if_due(&mut self, now: Instant, disk: &Disk) -> bool {
+    /// Checks if the interval is over.
+    pub(crate) fn check_if_due(&mut self, now: Instant, disk: &LiveDisk) -> bool {
         now >= self.check_at && self.check(now, disk)
     }
 }
@@ -50,24 +50,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_watch_tells_of_each_change_once() {
-        let disk = Disk::new(DiskInfo { blocks: 10, ..test_info() }).unwrap();
-        let (mut one, mut other) = (Watch::default(), Watch::default());
-        let mut look = |at| [one.check(Instant(at), &disk), other.check(Instant(at), &disk)];
-        assert_eq!(look(0), [false, false], "nothing has changed since the disk was made");
+    fn each_watch_reports_each_change_once() {
+        let disk = LiveDisk::new(DiskInfo { blocks: 10, ..test_info() }).unwrap();
+        let (mut one, mut other) = (NamespaceWatch::default(), NamespaceWatch::default());
+        let mut check_both = |at| [one.check(Instant(at), &disk), other.check(Instant(at), &disk)];
+        assert_eq!(check_both(0), [false, false], "nothing has changed since the disk was made");
         disk.resize(20);
-        assert_eq!(look(1), [true, true]);
-        assert_eq!(look(2), [false, false]);
+        assert_eq!(check_both(1), [true, true]);
+        assert_eq!(check_both(2), [false, false]);
         disk.remove();
-        assert_eq!(look(3), [true, true]);
+        assert_eq!(check_both(3), [true, true]);
         disk.update(Some(20));
-        assert_eq!(look(4), [true, true]);
+        assert_eq!(check_both(4), [true, true]);
     }
 
     #[test]
-    fn looks_are_rationed() {
-        let disk = Disk::new(test_info()).unwrap();
-        let mut watch = Watch::default();
+    fn checks_are_rationed() {
+        let disk = LiveDisk::new(test_info()).unwrap();
+        let mut watch = NamespaceWatch::default();
         watch.check(Instant(0), &disk);
         disk.resize(1);
         assert!(!watch.check_if_due(Instant(1), &disk));

@@ -1,10 +1,10 @@
 //! Namespaces as files: connects a controller, mounts, serves on each of its reactors.
 
-use super::loop_device::{self, LoopDevice};
+use super::loop_device::{self, FuseLoopDevice};
 use super::service::{FuseMount, FuseService};
 use super::uring::Uring;
 use crate::attachment::{AttachError, Attachment, Device};
-use crate::disk::{DiskInfo, NoNamespace, Nothing, Poller};
+use crate::disk::{DiskInfo, IdleFront, NoNamespace, Poller};
 use crate::reclaim;
 use crate::system_resource::SystemResource;
 use roadtrain_host_engine::{Controller, ControllerView, Front, HostConfig, LinkState};
@@ -14,37 +14,36 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 use tracing::warn;
 
-/// How long loop devices may write what is cached when they end.
+/// Longest wait for loop devices to write their cached data when they end.
 const LOOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What to serve, and how.
+/// Configuration of a FUSE mount.
 #[derive(Clone, Debug)]
 pub struct FuseConfig {
-    /// Where to mount.
+    /// Mount point.
     pub mountpoint: PathBuf,
-    /// The namespace; `None`: all that are there.
+    /// Namespace to serve; `None` serves all namespaces of the controller.
     pub nsid: Option<u32>,
-    /// Put a loop device over each file.
+    /// True to put a loop device over each file.
     pub loop_devices: bool,
-    /// Whether requests are to come over io_uring.
+    /// Transport of the kernel's requests: io_uring or `/dev/fuse`.
     pub uring: Uring,
 }
 
-/// Namespaces that are files of a mount. Dropping it ends loop devices first, then the mount and the
-/// controller, in this order.
+/// Namespaces that are files of a mount. Dropping it ends the loop devices, then the mount, then the controller.
 pub struct FuseAttachment {
-    /// Tells loop devices of other sizes; does I/O to the mount.
+    /// Poller that resizes the loop devices; does I/O to the mount.
     resizer: Option<Poller>,
-    loops: Vec<LoopDevice>,
+    loops: Vec<FuseLoopDevice>,
     mount: FuseMount,
     controller: Controller,
 }
 
 impl FuseAttachment {
-    /// Connects as `host` says and mounts as `config` says; the files are there when this returns.
+    /// Connects to `host` and mounts as `config` says. The files exist when this returns.
     ///
     /// # Errors
-    /// When the controller, a namespace or the mount is not to be had; nothing is left then.
+    /// Fails if the controller, a namespace or the mount is not available; nothing is left behind then.
     ///
     /// # Panics
     /// Never: a controller that connects has made a front.
@@ -56,12 +55,12 @@ impl FuseAttachment {
             let service = service.get_or_insert_with(|| prepare(config.nsid, view, &cores));
             let server = match service {
                 Ok(service) => service.server(reactor, Some(view)),
-                Err(_) => return Box::new(Nothing),
+                Err(_) => return Box::new(IdleFront),
             };
             server.map_or_else(
                 |error| {
                     *service = Err(show("cannot serve files")(error));
-                    Box::new(Nothing) as Box<dyn Front + Send>
+                    Box::new(IdleFront) as Box<dyn Front + Send>
                 },
                 |server| Box::new(server),
             )
@@ -80,7 +79,7 @@ impl FuseAttachment {
     fn add_loops(&mut self) -> Result<(), AttachError> {
         let mut followed = Vec::new();
         for (info, file) in self.mount.files() {
-            let made = LoopDevice::new(&file, info.lba_bytes, info.read_only);
+            let made = FuseLoopDevice::new(&file, info.lba_bytes, info.read_only);
             let made = made.map_err(show("cannot make a loop device"))?;
             let device = made.path().to_owned();
             followed.push(Followed { nsid: info.nsid, blocks: info.blocks, file, device });
@@ -93,7 +92,7 @@ impl FuseAttachment {
         Ok(())
     }
 
-    /// Ends loop devices and the mount, shuts the controller down.
+    /// Ends the loop devices and the mount, and shuts the controller down.
     pub fn stop(self) {}
 }
 
@@ -105,12 +104,12 @@ impl Drop for FuseAttachment {
             return;
         }
         let paths: Vec<PathBuf> = loops.iter().map(|device| device.path().to_owned()).collect();
-        // What is mounted from them is written back while the target answers; that does not end with them.
+        // File systems on the loop devices are written back while the target answers; the devices' end does not do it.
         let is_connected = self.controller.view().link().state == LinkState::Connected;
         let patience =
             if is_connected && !write_back(&loops) { Duration::ZERO } else { LOOP_TIMEOUT };
-        // The last one to close a device writes what is cached, which takes as long as the target takes to
-        // answer. When the mount is gone, that fails.
+        // The last close of a device writes its cached data, which takes as long as the target takes to answer. It
+        // fails once the mount is gone.
         let (end, ended) = channel::<()>();
         std::thread::spawn(move || {
             drop(loops);
@@ -131,8 +130,8 @@ impl Drop for FuseAttachment {
     }
 }
 
-/// Writes back all of them at once; whether nothing is left.
-fn write_back(loops: &[LoopDevice]) -> bool {
+/// Writes back all loop devices at once. True if nothing is left to write.
+fn write_back(loops: &[FuseLoopDevice]) -> bool {
     std::thread::scope(|scope| {
         let all: Vec<_> = loops.iter().map(|device| scope.spawn(|| device.write_back())).collect();
         all.into_iter().all(|one| one.join().unwrap_or(false))
@@ -164,7 +163,7 @@ impl Attachment for FuseAttachment {
     }
 }
 
-/// What is to be shown.
+/// Returns the service for the namespaces to be mounted.
 fn prepare(
     nsid: Option<u32>,
     view: &ControllerView,
@@ -191,7 +190,7 @@ fn show(what: &str) -> impl Fn(io::Error) -> AttachError {
 /// A loop device that follows its namespace's size.
 struct Followed {
     nsid: u32,
-    /// What it was last told.
+    /// Size that the loop device has now, in blocks.
     blocks: u64,
     file: PathBuf,
     device: PathBuf,

@@ -11,76 +11,76 @@ const PATH: &str = "/dev/fuse";
 
 /// An opened `/dev/fuse`; reading never blocks.
 #[derive(Debug)]
-pub(super) struct Device(File);
+pub(super) struct FuseDevice(File);
 
-impl Device {
-    /// One that serves nothing yet.
+impl FuseDevice {
+    /// Opens a device that serves no mount yet.
     pub(super) fn open() -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
-        options.open(PATH).map(Device).map_err(|e| sys::driver_is_missing(PATH, "fuse", e))
+        options.open(PATH).map(FuseDevice).map_err(|e| sys::driver_is_missing(PATH, "fuse", e))
     }
 
-    /// One more for the same mount, with requests of its own.
+    /// Opens another device for the same mount, with requests of its own.
     pub(super) fn try_clone(&self) -> io::Result<Self> {
-        let device = Device::open()?;
+        let device = FuseDevice::open()?;
         sys::clone_device(&device.0, &self.0)?;
         Ok(device)
     }
 
-    /// The same one once more.
+    /// Duplicates the descriptor: both share their requests.
     pub(super) fn try_share(&self) -> io::Result<Self> {
-        self.0.try_clone().map(Device)
+        self.0.try_clone().map(FuseDevice)
     }
 
     pub(super) fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
-    /// Waits until a request is there, at most so long; whether one is.
+    /// Waits until a request can be read, at most `longest`. True if one can.
     pub(super) fn wait(&self, longest: Duration) -> io::Result<bool> {
         sys::wait_readable(&self.0, longest)
     }
 
-    /// Reads one request into `pieces`; its octets, or 0: there is none now.
+    /// Reads one request into `pieces`. Returns its bytes, or 0 if no request is pending.
     pub(super) fn receive(&self, mut pieces: [IoSliceMut<'_>; 3]) -> io::Result<usize> {
         loop {
             match (&self.0).read_vectored(&mut pieces) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(0),
-                // A request that was withdrawn while it was read, or a signal.
+                // ENOENT: the request was withdrawn while it was read. EINTR: a signal.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {}
                 result => return result,
             }
         }
     }
 
-    /// Writes one answer.
+    /// Writes one reply.
     pub(super) fn send(&self, pieces: [IoSlice<'_>; 2]) -> io::Result<()> {
         (&self.0).write_vectored(&pieces).map(drop)
     }
 }
 
-/// The other end of a device, for tests: a socket that keeps messages apart.
+/// Kernel side of a device, for tests: a socket that preserves message boundaries.
 #[cfg(test)]
 pub(super) struct Kernel(socket2::Socket);
 
 #[cfg(test)]
 impl Kernel {
-    pub(super) fn new() -> (Self, Device) {
+    pub(super) fn new() -> (Self, FuseDevice) {
         use socket2::{Domain, Socket, Type};
         let (near, far) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
         near.set_nonblocking(true).unwrap();
         far.set_nonblocking(true).unwrap();
-        (Kernel(near), Device(std::os::fd::OwnedFd::from(far).into()))
+        (Kernel(near), FuseDevice(std::os::fd::OwnedFd::from(far).into()))
     }
 
     /// Sends a request.
-    pub(super) fn ask(&self, pieces: &[&[u8]]) {
+    pub(super) fn send_request(&self, pieces: &[&[u8]]) {
         let octets = pieces.concat();
         assert_eq!((&self.0).write(&octets).unwrap(), octets.len());
     }
 
-    /// An answer that is there: its header, and what follows.
+    /// Returns the next reply if there is one: its header and its data.
     pub(super) fn try_answer(&self) -> Option<(roadtrain_wire::fuse::OutHeader, Vec<u8>)> {
         use roadtrain_wire::zerocopy::FromBytes;
         let mut octets = vec![0; 256 << 10];
@@ -90,7 +90,7 @@ impl Kernel {
         Some((header, data.to_vec()))
     }
 
-    /// The answer that is there.
+    /// Returns the next reply.
     pub(super) fn answer(&self) -> (roadtrain_wire::fuse::OutHeader, Vec<u8>) {
         self.try_answer().unwrap()
     }

@@ -1,4 +1,4 @@
-//! The first request: what the two sides agree on.
+//! FUSE INIT: the first request, in which kernel and server agree on their features.
 
 use super::slots::PAYLOAD_BYTES;
 use roadtrain_wire::fuse::{
@@ -8,12 +8,12 @@ use roadtrain_wire::fuse::{
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::io::{self, ErrorKind};
 
-/// Most octets of a Read or Write.
+/// Most bytes of a Read or Write.
 pub(super) const TRANSFER_BYTES_MAX: usize = PAYLOAD_BYTES;
-/// Room for a first request.
+/// Buffer for the INIT request, in bytes.
 pub(super) const READ_OCTETS: usize = READ_OCTETS_MIN;
 const PAGE_BYTES: usize = 4096;
-/// Asynchronous requests at a time, and with how many the kernel calls it congested.
+/// Most asynchronous requests at a time, and the number from which the kernel calls the mount congested.
 const BACKGROUND_MAX: u16 = 4096;
 const CONGESTION: u16 = 3072;
 
@@ -25,16 +25,16 @@ const WANTED: u64 = init_flag::ASYNC_READ
     | init_flag::MAX_PAGES
     | init_flag::INIT_EXT;
 
-/// The answer to the first request.
+/// Reply to the INIT request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Agreement {
+pub(super) struct InitReply {
     pub(super) octets: Vec<u8>,
-    /// Requests come over io_uring.
+    /// True if requests come over io_uring.
     pub(super) uring: bool,
 }
 
-/// Answers `request`; over io_uring if `uring` and the kernel offers it.
-pub(super) fn answer(request: &[u8], uring: bool) -> io::Result<Agreement> {
+/// Answers the INIT `request`; agrees on io_uring if `uring` is set and the kernel offers it.
+pub(super) fn answer(request: &[u8], uring: bool) -> io::Result<InitReply> {
     let no_init = || io::Error::new(ErrorKind::InvalidData, "no FUSE Init");
     let (header, init) = InHeader::read_from_prefix(request).map_err(|_| no_init())?;
     if header.opcode() != Opcode::INIT || init.len() < INIT_OCTETS_MIN {
@@ -66,7 +66,7 @@ pub(super) fn answer(request: &[u8], uring: bool) -> io::Result<Agreement> {
     let len = size_of::<OutHeader>() + size_of::<InitOut>();
     let out_header = OutHeader { len: len as u32, error: 0, unique: header.unique };
     let octets = [out_header.as_bytes(), out.as_bytes()].concat();
-    Ok(Agreement { octets, uring: flags & init_flag::OVER_IO_URING != 0 })
+    Ok(InitReply { octets, uring: flags & init_flag::OVER_IO_URING != 0 })
 }
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
         InitIn { major: 7, minor: 45, flags, flags2, ..InitIn::default() }
     }
 
-    fn out(agreement: &Agreement) -> InitOut {
+    fn out(agreement: &InitReply) -> InitOut {
         InitOut::read_from_bytes(&agreement.octets[size_of::<OutHeader>()..]).unwrap()
     }
 

@@ -1,4 +1,4 @@
-//! A loop device over a file of ours: a kernel block device where there is no other.
+//! Loop devices over files of a mount: kernel block devices for namespaces.
 //!
 //! Everything here does I/O to the mount, so none of it may run on a reactor.
 
@@ -14,34 +14,34 @@ use std::time::{Duration, Instant};
 use tracing::{debug, warn};
 
 const CONTROL: &str = "/dev/loop-control";
-/// Others may be faster to take a free one.
+/// Attempts to get a free loop device: another process may take it first.
 const TRIES: u32 = 100;
 
-/// How long nothing may move while a device is written back.
+/// Longest time without progress while a device is written back.
 const WRITE_BACK_PATIENCE: Duration = Duration::from_secs(3);
-/// How long users of a device whose mount is gone may take to notice.
+/// Longest wait for users of a device whose mount is gone to notice.
 const USERS_PATIENCE: Duration = Duration::from_secs(1);
 const USERS_PAUSE: Duration = Duration::from_millis(20);
 
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
-/// Where `struct loop_config` has them.
+/// Offsets of the members of `struct loop_config`.
 const FD_OFFSET: usize = 0;
 const BLOCK_SIZE_OFFSET: usize = 4;
 const FLAGS_OFFSET: usize = 60;
 const NAME_OFFSET: usize = 64;
-/// Of the name, without the NUL.
+/// Bytes of the name, without the NUL.
 const NAME_BYTES_MAX: usize = 63;
 
-/// A loop device that this process has made. Dropping it ends it.
+/// A loop device that this process has made. Dropping it detaches it.
 #[derive(Debug)]
-pub(super) struct LoopDevice {
+pub(super) struct FuseLoopDevice {
     path: PathBuf,
     device: File,
 }
 
-impl LoopDevice {
-    /// Makes one over `file`, with logical blocks of `block_bytes`.
+impl FuseLoopDevice {
+    /// Makes a loop device over `file` with logical blocks of `block_bytes`.
     pub(super) fn new(file: &Path, block_bytes: u32, read_only: bool) -> io::Result<Self> {
         let backing = OpenOptions::new().read(true).write(!read_only).open(file)?;
         let control = OpenOptions::new().read(true).write(true).open(CONTROL);
@@ -51,7 +51,7 @@ impl LoopDevice {
             let path = PathBuf::from(format!("/dev/loop{}", sys::loop_get_free(&control)?));
             let device = OpenOptions::new().read(true).write(!read_only).open(&path)?;
             match sys::loop_configure(&device, &config) {
-                Ok(()) => return Ok(LoopDevice { path, device }),
+                Ok(()) => return Ok(FuseLoopDevice { path, device }),
                 Err(error) if error.kind() == ErrorKind::ResourceBusy => {}
                 Err(error) => return Err(error),
             }
@@ -63,7 +63,7 @@ impl LoopDevice {
         &self.path
     }
 
-    /// Writes back what the kernel keeps of it, of what lies on it, and of file systems there; whether that is all.
+    /// Writes back the kernel's cache of the device and of file systems on it. True if all was written.
     pub(super) fn write_back(&self) -> bool {
         let written = write_back_all(&self.path, WRITE_BACK_PATIENCE);
         if let Err(error) = &written {
@@ -73,17 +73,17 @@ impl LoopDevice {
     }
 }
 
-/// Who uses the loop device `path`, for people to read.
+/// Returns the users of the loop device `path` as text for people.
 pub(super) fn users(path: &Path) -> Vec<String> {
     System::new().users(path)
 }
 
-/// Whether the loop device `path` has a file, which it keeps as long as somebody uses it.
+/// True if the loop device `path` still has a file, which it keeps while it is open.
 pub(super) fn has_file(path: &Path) -> bool {
     backing_file(path).is_some()
 }
 
-/// Whether somebody uses the loop device `path`, whose mount is gone. Who is about to leave may do so.
+/// True if the loop device `path`, whose mount is gone, stays in use after a short wait for its users to leave.
 pub(super) fn outlives_its_mount(path: &Path) -> bool {
     let last = Instant::now() + USERS_PATIENCE;
     while backing_file(path).is_some_and(|file| is_of_no_mount(&file)) {
@@ -95,19 +95,19 @@ pub(super) fn outlives_its_mount(path: &Path) -> bool {
     false
 }
 
-/// Files of a mount that is gone have their path from its root on, where nothing of that name is.
+/// True if `file` belongs to a mount that is gone: such paths begin at the mount's root, where no such file exists.
 fn is_of_no_mount(file: &Path) -> bool {
     let is_ours = file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"nvme0n"));
     is_ours && file.parent() == Some(Path::new("/")) && !file.exists()
 }
 
-/// The file of the loop device `device` has another size.
+/// Makes the loop device `device` take over the size of `file`.
 pub(super) fn resize(device: &Path, file: &Path) -> io::Result<()> {
-    std::fs::metadata(file)?; // older kernels do not ask for the size
+    std::fs::metadata(file)?; // older kernels do not query the size
     sys::loop_set_capacity(&File::open(device)?)
 }
 
-impl Drop for LoopDevice {
+impl Drop for FuseLoopDevice {
     fn drop(&mut self) {
         if let Err(error) = sys::loop_clear(&self.device) {
             debug!("{}: {error}", self.path.display());
@@ -115,8 +115,8 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Ends the loop device `path` if it is over a file in a mount of ours that `is_ours` knows; `false`: it is
-/// not there, or somebody else's.
+/// Detaches the loop device `path` if its file is in a mount for which `is_ours` holds. Returns `false` if there is no
+/// such device, or if it belongs to another program.
 pub(super) fn remove_leftover(path: &Path, is_ours: impl Fn(&Path) -> bool) -> io::Result<bool> {
     let Some(file) = backing_file(path) else { return Ok(false) };
     if !file.parent().is_some_and(is_ours) {
@@ -125,7 +125,7 @@ pub(super) fn remove_leftover(path: &Path, is_ours: impl Fn(&Path) -> bool) -> i
     sys::loop_clear(&File::open(path)?).map(|()| true)
 }
 
-/// The file of the loop device `path`.
+/// Returns the file of the loop device `path`.
 fn backing_file(path: &Path) -> Option<PathBuf> {
     let file = Path::new("/sys/block").join(path.file_name()?).join("loop/backing_file");
     let file = std::fs::read_to_string(file).ok()?;

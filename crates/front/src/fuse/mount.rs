@@ -1,8 +1,8 @@
-//! Mounts the file system, and agrees with the kernel on how it works.
+//! Mounts the file system, and agrees with the kernel on its features.
 
-use super::device::Device;
+use super::device::FuseDevice;
 use super::handshake;
-use super::session::Mounted;
+use super::mount_state::MountedDevice;
 use super::sys;
 use super::uring::{Uring, UringSwitch};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -10,30 +10,30 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tracing::{debug, warn};
 
-/// The file system's type.
+/// File system type.
 const KIND: &str = "fuse.roadtrain";
 const SOURCE: &str = "roadtrain";
 /// Longest wait for the kernel's first request.
 const INIT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an unmount may need that finds the directory in use for a moment.
+/// Attempts of an unmount that finds the directory busy.
 const BUSY_RETRIES: u32 = 5;
 const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// A mount of this process. Dropping it ends it.
+/// A mount of this process. Dropping it unmounts it.
 #[derive(Debug)]
-pub(super) struct Mount {
+pub(super) struct KernelMount {
     path: PathBuf,
-    // After `Drop`, thus without the mount.
+    // Dropped after the mount has ended.
     made: MadeFolders,
 }
 
-/// A mountpoint that was not there before, with the folders above it that were not, innermost first. Dropping it
+/// Folders that were made for a mount point: itself and its parents that did not exist, innermost first. Dropping it
 /// removes those that are empty.
 #[derive(Debug, Default)]
 struct MadeFolders(Vec<PathBuf>);
 
 impl MadeFolders {
-    /// Makes what is missing of `path`.
+    /// Makes the missing folders of `path`.
     fn new(path: &Path) -> io::Result<Self> {
         let path = std::path::absolute(path)?;
         let missing = path.ancestors().take_while(|folder| !folder.exists());
@@ -53,9 +53,9 @@ impl Drop for MadeFolders {
     }
 }
 
-impl Mount {
-    /// Mounts at `path`, which is made if it is not there.
-    pub(super) fn new(path: &Path, uring: Uring) -> io::Result<(Self, Mounted)> {
+impl KernelMount {
+    /// Mounts at `path`, which is made if it does not exist.
+    pub(super) fn new(path: &Path, uring: Uring) -> io::Result<(Self, MountedDevice)> {
         if is_dead(path) {
             remove_leftover(path)?;
         }
@@ -63,7 +63,7 @@ impl Mount {
         let path = path.canonicalize()?;
         check_is_empty(&path)?;
         let switch = UringSwitch::set(uring)?;
-        let device = Device::open()?;
+        let device = FuseDevice::open()?;
         let (uid, gid) = sys::user_and_group();
         let fd = device.fd();
         let options = format!(
@@ -71,26 +71,26 @@ impl Mount {
             handshake::TRANSFER_BYTES_MAX
         );
         sys::mount(KIND, SOURCE, &path, &options).map_err(explain)?;
-        let mount = Mount { path, made };
-        let agreed = greet(&device, uring != Uring::Off)?;
+        let mount = KernelMount { path, made };
+        let agreed = answer_init(&device, uring != Uring::Off)?;
         drop(switch);
         if uring == Uring::On && !agreed {
             return Err(io::Error::new(ErrorKind::Unsupported, "no FUSE over io_uring"));
         }
-        Ok((mount, Mounted { device, uring: agreed }))
+        Ok((mount, MountedDevice { device, uring: agreed }))
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Folders that go with it, innermost first.
+    /// Returns the folders that were made for the mount, innermost first.
     pub(super) fn made_folders(&self) -> &[PathBuf] {
         &self.made.0
     }
 }
 
-impl Drop for Mount {
+impl Drop for KernelMount {
     fn drop(&mut self) {
         for _ in 0..BUSY_RETRIES {
             match sys::unmount(&self.path, false) {
@@ -107,7 +107,7 @@ impl Drop for Mount {
     }
 }
 
-/// A mount would hide what is there from everybody, until it ends.
+/// Fails if the folder is not empty: the mount would hide its content.
 fn check_is_empty(path: &Path) -> io::Result<()> {
     match std::fs::read_dir(path)?.next() {
         None => Ok(()),
@@ -119,7 +119,7 @@ fn check_is_empty(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Ends the mount that a process which is gone has left at `path`; `false`: there is none.
+/// Removes the mount that a process which is gone has left at `path`. Returns `false` if there is none.
 pub(super) fn remove_leftover(path: &Path) -> io::Result<bool> {
     if !is_mounted(path) {
         return Ok(false);
@@ -127,39 +127,39 @@ pub(super) fn remove_leftover(path: &Path) -> io::Result<bool> {
     sys::unmount(path, true).map(|()| true)
 }
 
-/// Whether what is mounted at `path` has lost the process that served it.
+/// True if the process that served the mount at `path` is gone.
 fn is_dead(path: &Path) -> bool {
-    std::fs::metadata(path).is_err_and(|error| is_of_the_dead(&error))
+    std::fs::metadata(path).is_err_and(|error| is_error_of_dead_mount(&error))
 }
 
-/// What a mount answers whose process is gone, and what it answers to a request that was under way when it went: the
-/// kernel takes the process's rings apart in the background, so its mount may live on for a moment.
-fn is_of_the_dead(error: &io::Error) -> bool {
+/// True if `error` comes from a mount whose process is gone, or from a request that was in flight when it went. The
+/// kernel takes the process's rings apart in the background, so its mount may stay for a moment.
+fn is_error_of_dead_mount(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
 }
 
-/// Whether there is a mount of this program at `path`.
+/// True if a mount of this program is at `path`.
 pub(super) fn is_mounted(path: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     mounts.lines().any(|line| is_ours(line, path))
 }
 
-/// Whether a line of `mountinfo` is a mount of this program at `path`.
+/// True if `line` of `mountinfo` is a mount of this program at `path`.
 fn is_ours(line: &str, path: &Path) -> bool {
     let Some((place, kind)) = line.split_once(" - ") else { return false };
     let point = place.split(' ').nth(4).map(unescape);
     point.is_some_and(|point| Path::new(&point) == path) && kind.split(' ').next() == Some(KIND)
 }
 
-/// Blanks and the like are written as octal numbers there.
+/// Decodes blanks and the like, which `mountinfo` writes as octal numbers.
 fn unescape(text: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()
         .fold(text.to_owned(), |text, (code, octet)| text.replace(code, octet))
 }
 
-/// Answers the kernel's first request; whether requests come over io_uring.
-fn greet(device: &Device, uring: bool) -> io::Result<bool> {
+/// Answers the kernel's INIT request. True if requests come over io_uring.
+fn answer_init(device: &FuseDevice, uring: bool) -> io::Result<bool> {
     if !device.wait(INIT_TIMEOUT)? {
         return Err(io::Error::new(ErrorKind::TimedOut, "the kernel does not speak"));
     }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_mount_that_is_dying_is_dead() {
-        let is_dead = |number| is_of_the_dead(&io::Error::from_raw_os_error(number));
+        let is_dead = |number| is_error_of_dead_mount(&io::Error::from_raw_os_error(number));
         assert!(is_dead(libc::ENOTCONN) && is_dead(libc::ECONNABORTED));
         assert!(!is_dead(libc::ENOENT) && !is_dead(libc::EACCES));
     }
@@ -202,7 +202,7 @@ mod tests {
         std::fs::write(folder.path().join("file"), "content").unwrap();
         let error = check_is_empty(folder.path()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DirectoryNotEmpty);
-        let error = Mount::new(folder.path(), Uring::Off).map(drop).unwrap_err();
+        let error = KernelMount::new(folder.path(), Uring::Off).map(drop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DirectoryNotEmpty, "before anything is mounted");
     }
 
@@ -218,7 +218,7 @@ mod tests {
         assert!(!above.exists());
         assert!(folder.path().exists());
         let made = MadeFolders::new(&path).unwrap();
-        std::fs::write(above.join("file"), "somebody's").unwrap();
+        std::fs::write(above.join("file"), "another file").unwrap();
         drop(made);
         assert!(!path.exists() && above.exists(), "only what is empty goes");
     }

@@ -1,34 +1,34 @@
-//! Queues of requests over io_uring: the kernel has one for each possible CPU and uses that of the CPU on
-//! which the request is made.
+//! Queues of requests over io_uring: the kernel has one for each possible CPU and uses that of the CPU on which the
+//! request is made.
 
 use roadtrain_host_engine::ReactorInfo;
 use std::io;
 
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
-/// Requests that all queues together hold at a time, unless there are very many queues.
+/// Requests of all queues together, unless there are very many queues.
 const DEPTH_ALL: usize = 1024;
 const DEPTH_MIN: usize = 4;
 const DEPTH_MAX: usize = 64;
 
-/// How many queues the kernel wants.
+/// Returns the number of queues that the kernel uses.
 pub(super) fn count() -> io::Result<usize> {
     let text = std::fs::read_to_string(POSSIBLE)?;
     let last = last_of(&text);
     last.map(|last| last + 1).ok_or_else(|| io::Error::other(format!("{POSSIBLE}: {text}")))
 }
 
-/// The last number of a list like `0-3,8`.
+/// Parses the last number of a list like `0-3,8`.
 fn last_of(list: &str) -> Option<usize> {
     list.trim().rsplit([',', '-']).next()?.parse().ok()
 }
 
-/// Requests that each of `count` queues holds at a time.
+/// Returns the depth of each of `count` queues.
 pub(super) fn depth(count: usize) -> usize {
     (DEPTH_ALL / count.max(1)).clamp(DEPTH_MIN, DEPTH_MAX)
 }
 
-/// The queues of a reactor: that of its own core, and its share of those that are no reactor's. `cores`
-/// are those of all reactors, in order; empty: none is pinned.
+/// Returns the queues of a reactor: that of its own core, and its share of the queues without a reactor on their core.
+/// `cores` are those of all reactors, in order; empty if none is pinned.
 pub(super) fn of(reactor: ReactorInfo, cores: &[usize], count: usize) -> Vec<u16> {
     let owner = |queue: usize| {
         let own = cores.iter().take(reactor.count).position(|&core| core == queue);

@@ -3,13 +3,13 @@
 
 use roadtrain_host_engine::{RingCommand, Turn};
 
-/// Sends a slot's command, whose answer comes with the slot's number.
+/// Sends a slot's command. Its completion carries the slot's number.
 ///
-/// The memory that it names must be that of a [`Slots`](super::slots::Slots) that the front on this reactor
-/// keeps for life, header and payload, and both are left alone until the answer has come.
+/// The memory that it names must be that of a [`FuseSlots`](super::slots::FuseSlots) that the front on this reactor
+/// keeps for life, header and payload. Both are left alone until the completion.
 pub(super) fn send(turn: &mut dyn Turn, command: &RingCommand, slot: usize) {
-    // SAFETY: the front that owns the slots is not dropped before its commands have come back, their
-    // headers are never moved, and a payload is given to the lane only between an answer and the next
-    // command; a slot whose payload the lane has not given back makes no command (`Slots::commit`).
+    // SAFETY: the front that owns the slots is not dropped before its commands have completed, and their headers are
+    // never moved. A payload is given to the lane only between a completion and the next command. A slot whose payload
+    // the lane has makes no command (`FuseSlots::commit`).
     unsafe { turn.command(command, slot as u64) };
 }

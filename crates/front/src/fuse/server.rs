@@ -1,16 +1,16 @@
-//! The FUSE server: a front of the reactor that its lanes run on.
+//! FUSE server: a front of the reactor that its lanes run on.
 //!
-//! Requests come over io_uring, into memory that goes on to the lane as it is (`ring`), or are read from the
-//! device (`device`); from there on both are slots. Requests that are nobody's I/O are answered at once
-//! (`tree`); the others become [`Jobs`] of their disk, and are answered when these end.
+//! Requests come over io_uring, into memory that goes on to the lane as it is (`ring`), or are read from the device
+//! (`device`); from there on both are slots. Requests without I/O are answered at once (`tree`). The others become
+//! [`DiskJobs`] of their disk, and are answered when these end.
 
-use super::device::Device;
+use super::device::FuseDevice;
+use super::mount_state::MountState;
 use super::queues;
 use super::ring;
-use super::session::Session;
-use super::slots::{Home, Slots};
-use super::tree::{Answer, Work};
-use crate::disk::{DiskOp, Fault, Jobs, Started, Watch, tag_of};
+use super::slots::{FuseSlots, SlotOrigin};
+use super::tree::{FuseOutcome, FuseWork};
+use crate::disk::{DiskFault, DiskJobs, DiskOp, NamespaceWatch, Started, tag_of};
 use roadtrain_host_engine::{Front, Interest, LaneId, ReactorInfo, Turn};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fuse::{Opcode, WriteOut};
@@ -25,9 +25,9 @@ use tracing::{debug, warn};
 
 /// Requests that a reactor reads from the device at a time.
 const DEVICE_DEPTH: usize = 128;
-/// The same beside a ring: only what the kernel does not send over it.
-const DEVICE_DEPTH_BESIDE: usize = 4;
-/// Octets of buffers for what the lane cannot do in a slot's memory, for each disk.
+/// Requests read from the device while io_uring is in use: only those that the kernel does not send over it.
+const DEVICE_DEPTH_WITH_RING: usize = 4;
+/// Bytes of each disk's buffers for requests that the lane cannot do in a slot's memory.
 const BUFFER_BYTES_MAX: usize = 64 << 20;
 /// Longest wait at the end for the kernel to give the slots back.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,56 +37,56 @@ const DEVICE_KEY: u64 = 1;
 
 /// Serves a mount over one reactor's lanes.
 pub struct FuseServer {
-    session: Arc<Session>,
+    session: Arc<MountState>,
     reactor: ReactorInfo,
     /// Cores of all reactors.
     cores: Vec<usize>,
-    /// Readable when the mount is made, or never will be.
+    /// Pipe that becomes readable once the mount exists, or never will.
     begin: PipeReader,
-    phase: Phase,
-    /// Where it reads; none: another reactor does that.
-    device: Option<Device>,
-    /// There may be something to read.
+    phase: FuseServerPhase,
+    /// Device to read from; `None` if another reactor reads.
+    device: Option<FuseDevice>,
+    /// True if a request may be pending at the device.
     readable: bool,
-    disks: Vec<Served>,
-    slots: Slots,
+    disks: Vec<FuseDisk>,
+    slots: FuseSlots,
     /// Slots that are with the kernel.
     commands: usize,
-    /// Slots that wait for buffers, longest first.
-    starved: VecDeque<usize>,
+    /// Slots waiting for buffers, longest first.
+    waiting_for_buffers: VecDeque<usize>,
     retry_at: Option<Instant>,
-    /// When waiting for the kernel ends.
+    /// Deadline of the wait for the kernel at the end.
     stop_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// The first turn is to come.
+enum FuseServerPhase {
+    /// Before the first turn.
     New,
-    /// Waits for the mount.
+    /// The mount does not exist yet.
     Waiting,
     Running,
 }
 
-struct Served {
-    jobs: Jobs<usize>,
-    watch: Watch,
+struct FuseDisk {
+    jobs: DiskJobs<usize>,
+    watch: NamespaceWatch,
 }
 
 impl FuseServer {
-    /// For `reactor`, one of those pinned to `cores`; begins when `begin` is readable.
+    /// Makes the server of `reactor`, one of those pinned to `cores`. It starts when `begin` is readable.
     pub(super) fn new(
-        session: Arc<Session>,
+        session: Arc<MountState>,
         reactor: ReactorInfo,
         cores: Vec<usize>,
         begin: PipeReader,
-        watch: impl Fn() -> Watch,
+        watch: impl Fn() -> NamespaceWatch,
     ) -> Self {
         let serve = |(tag, disk): (usize, &Arc<_>)| {
-            let mut jobs = Jobs::new(Arc::clone(disk), LaneId(0), BUFFER_BYTES_MAX);
+            let mut jobs = DiskJobs::new(Arc::clone(disk), LaneId(0), BUFFER_BYTES_MAX);
             jobs.set_lanes(reactor.lanes);
             jobs.set_tag(tag as u16);
-            Served { jobs, watch: watch() }
+            FuseDisk { jobs, watch: watch() }
         };
         FuseServer {
             disks: session.tree.disks().iter().enumerate().map(serve).collect(),
@@ -94,18 +94,18 @@ impl FuseServer {
             reactor,
             cores,
             begin,
-            phase: Phase::New,
+            phase: FuseServerPhase::New,
             device: None,
             readable: false,
-            slots: Slots::none(),
+            slots: FuseSlots::none(),
             commands: 0,
-            starved: VecDeque::new(),
+            waiting_for_buffers: VecDeque::new(),
             retry_at: None,
             stop_at: None,
         }
     }
 
-    /// The mount is made: gives the kernel the slots, or begins to read.
+    /// Starts to serve the mount: gives the slots to the kernel, or begins to read the device.
     fn start(&mut self, turn: &mut dyn Turn) -> io::Result<()> {
         let session = Arc::clone(&self.session);
         let Some(mounted) = session.mounted() else { return Ok(()) };
@@ -113,16 +113,16 @@ impl FuseServer {
         if mounted.uring {
             let count = queues::count()?;
             let queues = queues::of(self.reactor, &self.cores, count);
-            let beside = if is_first { DEVICE_DEPTH_BESIDE } else { 0 };
-            self.slots = Slots::new(beside, &queues, queues::depth(count))?;
-            for slot in beside..self.slots.len() {
+            let device_slots = if is_first { DEVICE_DEPTH_WITH_RING } else { 0 };
+            self.slots = FuseSlots::new(device_slots, &queues, queues::depth(count))?;
+            for slot in device_slots..self.slots.len() {
                 if let Some(command) = self.slots.registration(slot, mounted.device.fd()) {
                     self.commands += 1;
                     ring::send(turn, &command, slot);
                 }
             }
         } else {
-            self.slots = Slots::new(DEVICE_DEPTH, &[], 0)?;
+            self.slots = FuseSlots::new(DEVICE_DEPTH, &[], 0)?;
         }
         if is_first {
             self.device = Some(mounted.device.try_share()?);
@@ -141,15 +141,15 @@ impl FuseServer {
     }
 
     fn take_ready(&mut self, turn: &mut dyn Turn) {
-        if self.phase == Phase::New {
-            self.phase = Phase::Waiting;
+        if self.phase == FuseServerPhase::New {
+            self.phase = FuseServerPhase::Waiting;
             turn.watch(self.begin.as_raw_fd(), Interest::Readable, BEGIN_KEY);
         }
         while let Some(key) = turn.next_ready() {
             if key == DEVICE_KEY {
                 self.readable = true;
-            } else if self.phase == Phase::Waiting {
-                self.phase = Phase::Running;
+            } else if self.phase == FuseServerPhase::Waiting {
+                self.phase = FuseServerPhase::Running;
                 if let Err(error) = self.start(turn) {
                     warn!("a reactor cannot serve FUSE requests: {error}");
                 }
@@ -157,7 +157,7 @@ impl FuseServer {
         }
     }
 
-    /// The lane's news.
+    /// Handles the lane's completions.
     fn take_completions(&mut self, turn: &mut dyn Turn) {
         while let Some(completion) = turn.next_completion() {
             let Some(served) = self.disks.get_mut(usize::from(tag_of(&completion))) else {
@@ -182,7 +182,7 @@ impl FuseServer {
         }
     }
 
-    /// Requests that the kernel has put into slots.
+    /// Handles requests that the kernel has put into slots.
     fn take_requests(&mut self, turn: &mut dyn Turn) {
         while let Some((slot, result)) = turn.next_command() {
             self.commands -= 1;
@@ -201,7 +201,7 @@ impl FuseServer {
         }
     }
 
-    /// Requests that wait at the device.
+    /// Reads pending requests from the device.
     fn read_device(&mut self, turn: &mut dyn Turn) {
         while self.readable && self.slots.has_free() {
             let Some(device) = &self.device else { return };
@@ -216,40 +216,40 @@ impl FuseServer {
         }
     }
 
-    /// Answers a slot's request, or begins to carry it out.
+    /// Answers a slot's request, or starts its I/O.
     fn handle(&mut self, turn: &mut dyn Turn, slot: usize) {
         let header = self.slots.header(slot);
         let opcode = header.opcode();
-        if opcode.has_no_answer() && self.slots.home(slot) == Home::Device {
+        if opcode.has_no_answer() && self.slots.origin(slot) == SlotOrigin::Device {
             return self.slots.release(slot);
         }
-        if asks_for_size(opcode) {
+        if reply_has_size(opcode) {
             for served in &mut self.disks {
                 served.watch.check(turn.now(), served.jobs.disk());
             }
         }
         let (args, room) = self.slots.args_and_room(slot);
         match self.session.tree.answer(&header, args, room) {
-            Answer::Data(octets) => self.answer(turn, slot, Ok(octets)),
-            Answer::Error(errno) => self.answer(turn, slot, Err(errno)),
-            Answer::Work(work) => {
+            FuseOutcome::Data(octets) => self.answer(turn, slot, Ok(octets)),
+            FuseOutcome::Error(errno) => self.answer(turn, slot, Err(errno)),
+            FuseOutcome::Work(work) => {
                 *self.slots.work(slot) = Some(work);
                 self.begin_step(turn, slot, work);
             }
         }
     }
 
-    /// The next step of a slot's work.
-    fn begin_step(&mut self, turn: &mut dyn Turn, slot: usize, work: Work) {
+    /// Starts the next step of a slot's work.
+    fn begin_step(&mut self, turn: &mut dyn Turn, slot: usize, work: FuseWork) {
         let request = work.request();
         let jobs = &mut self.disks[work.disk].jobs;
         if let Err(fault) = jobs.disk().check(&request) {
             return self.answer(turn, slot, Err(fault.errno()));
         }
-        // Those of one queue share caravans.
-        let lane = match self.slots.home(slot) {
-            Home::Device => slot,
-            Home::Ring(queue) => usize::from(queue),
+        // Requests of one queue share caravans.
+        let lane = match self.slots.origin(slot) {
+            SlotOrigin::Device => slot,
+            SlotOrigin::Ring(queue) => usize::from(queue),
         };
         if jobs.is_whole(&request) {
             if let Some(payload) = self.slots.take_payload(slot) {
@@ -268,15 +268,15 @@ impl FuseServer {
                     payload = rest;
                 });
             }
-            Started::NoBuffers => self.starved.push_back(slot),
+            Started::NoBuffers => self.waiting_for_buffers.push_back(slot),
         }
     }
 
-    /// A step of a slot's work is done, or has failed.
+    /// Handles the end of a step of a slot's work.
     fn step_ended(&mut self, turn: &mut dyn Turn, slot: usize, status: Status) {
         let Some(mut work) = self.slots.work(slot).take() else { return };
         if !status.is_success() {
-            let errno = Fault::of(status, work.op).errno();
+            let errno = DiskFault::of(status, work.op).errno();
             return self.answer(turn, slot, Err(errno));
         }
         let request = work.request();
@@ -299,28 +299,28 @@ impl FuseServer {
 
     fn answer(&mut self, turn: &mut dyn Turn, slot: usize, result: Result<usize, i32>) {
         *self.slots.work(slot) = None;
-        match (self.slots.home(slot), &self.device, self.session.mounted()) {
-            (Home::Ring(_), _, Some(mounted)) => {
+        match (self.slots.origin(slot), &self.device, self.session.mounted()) {
+            (SlotOrigin::Ring(_), _, Some(mounted)) => {
                 if let Some(command) = self.slots.commit(slot, mounted.device.fd(), result) {
                     self.commands += 1;
                     ring::send(turn, &command, slot);
                 }
             }
-            (Home::Device, Some(device), _) => {
-                // ENOENT: the request was withdrawn; others: the mount has ended, reading will tell.
+            (SlotOrigin::Device, Some(device), _) => {
+                // ENOENT: the request was withdrawn. Other errors: the mount has ended, which the next read reports.
                 if let Err(error) = self.slots.send(slot, device, result) {
                     debug!("a FUSE request's answer is not taken: {error}");
                 }
             }
-            (Home::Device, None, _) => self.slots.release(slot),
-            (Home::Ring(_), _, None) => {}
+            (SlotOrigin::Device, None, _) => self.slots.release(slot),
+            (SlotOrigin::Ring(_), _, None) => {}
         }
     }
 
-    /// Buffers may have come back.
-    fn feed_starved(&mut self, turn: &mut dyn Turn) {
-        for _ in 0..self.starved.len() {
-            let Some(slot) = self.starved.pop_front() else { return };
+    /// Retries slots that wait for buffers.
+    fn retry_waiting(&mut self, turn: &mut dyn Turn) {
+        for _ in 0..self.waiting_for_buffers.len() {
+            let Some(slot) = self.waiting_for_buffers.pop_front() else { return };
             if let Some(work) = *self.slots.work(slot) {
                 self.begin_step(turn, slot, work);
             }
@@ -336,8 +336,7 @@ impl FuseServer {
         self.retry_at = retries.min();
     }
 
-    /// Ends the reactor when nothing is under way. Whoever stops it has ended the mount before, so that the
-    /// kernel gives all slots back.
+    /// Ends the reactor when nothing is in flight. The mount has ended before, so the kernel gives all slots back.
     fn stop(&mut self, turn: &mut dyn Turn) {
         let stop_at = *self.stop_at.get_or_insert(turn.now() + STOP_TIMEOUT);
         let is_idle = self.disks.iter().all(|served| served.jobs.is_idle());
@@ -353,8 +352,8 @@ impl FuseServer {
     }
 }
 
-/// Whether the answer tells a size: it is the latest.
-fn asks_for_size(opcode: Opcode) -> bool {
+/// True if the reply contains a size, which must be the current one.
+fn reply_has_size(opcode: Opcode) -> bool {
     [Opcode::LOOKUP, Opcode::GETATTR, Opcode::SETATTR, Opcode::LSEEK].contains(&opcode)
 }
 
@@ -364,7 +363,7 @@ impl Front for FuseServer {
         self.take_completions(turn);
         self.take_requests(turn);
         self.read_device(turn);
-        self.feed_starved(turn);
+        self.retry_waiting(turn);
         self.submit(turn);
         if turn.stopping() {
             self.stop(turn);

@@ -1,11 +1,11 @@
 //! The memory of requests: each slot has a header and a payload, both shared with the kernel.
 //!
-//! A slot belongs to the ring (its memory is registered, the kernel puts a request in and takes the answer
-//! out) or to the device (a request is read into it, the answer written from it). The header is laid out as
-//! [`RingHeader`] in both cases, so that nobody else needs to know.
+//! A slot belongs to the ring or to the device. A ring slot's memory is registered: the kernel puts a request in and
+//! takes the reply out. A device slot's request is read into it, and its reply written from it. The header is laid out
+//! as [`RingHeader`] in both cases, so that other modules need not distinguish them.
 
-use super::device::Device;
-use super::tree::{TRANSFER_BYTES_MAX, Work};
+use super::device::FuseDevice;
+use super::tree::{FuseWork, TRANSFER_BYTES_MAX};
 use roadtrain_host_engine::RingCommand as Command;
 use roadtrain_system::buffer::{Arena, Buffer};
 use roadtrain_wire::fuse::{
@@ -15,77 +15,77 @@ use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
 
-/// Octets of a slot's payload.
+/// Bytes of a slot's payload.
 pub(super) const PAYLOAD_BYTES: usize = TRANSFER_BYTES_MAX as usize;
-/// From one header to the next.
+/// Bytes from one header to the next.
 const STRIDE_BYTES: usize = 512;
-/// Behind the header: the two pieces of memory, for the kernel to look up.
+/// Offset, behind the header, of the two iovecs that describe a slot's memory to the kernel.
 const PIECES_OFFSET: usize = 320;
 const ARGS_BYTES: usize = 128;
-/// Arguments of Read and Write: what is read between the header and the payload.
+/// Bytes of the arguments of Read and Write, which are read between the header and the payload.
 const FRONT_ARGS_BYTES: usize = 40;
 
-/// Whose a slot is.
+/// Origin of a slot's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Home {
-    /// The device's.
+pub(super) enum SlotOrigin {
+    /// `/dev/fuse`.
     Device,
-    /// That queue's.
+    /// The ring's queue of this number.
     Ring(u16),
 }
 
-struct Slot {
-    home: Home,
-    /// `None` while it is with the lane.
+struct FuseSlot {
+    origin: SlotOrigin,
+    /// Payload buffer; `None` while the lane has it.
     payload: Option<Buffer>,
-    /// What the disk does for its request.
-    work: Option<Work>,
+    /// Disk work of the slot's request.
+    work: Option<FuseWork>,
 }
 
 /// All slots of a reactor.
-pub(super) struct Slots {
+pub(super) struct FuseSlots {
     headers: Buffer,
-    slots: Vec<Slot>,
+    slots: Vec<FuseSlot>,
     /// Slots of the device without a request.
     free: Vec<usize>,
 }
 
-impl Slots {
-    /// `device_slots` slots for the device and `depth` for each of `queues`.
+impl FuseSlots {
+    /// Makes `device_slots` slots for the device and `depth` for each of `queues`.
     ///
     /// # Errors
-    /// No memory. What is never used takes none: it is mapped, not touched.
+    /// Fails without address space. Memory is mapped, not touched: unused slots take none.
     pub(super) fn new(device_slots: usize, queues: &[u16], depth: usize) -> io::Result<Self> {
-        let device = std::iter::repeat_n(Home::Device, device_slots);
-        let of_queue = |&queue| std::iter::repeat_n(Home::Ring(queue), depth);
-        let homes = device.chain(queues.iter().flat_map(of_queue));
+        let device = std::iter::repeat_n(SlotOrigin::Device, device_slots);
+        let of_queue = |&queue| std::iter::repeat_n(SlotOrigin::Ring(queue), depth);
+        let origins = device.chain(queues.iter().flat_map(of_queue));
         let payloads = Arena::new(device_slots + queues.len() * depth, PAYLOAD_BYTES)?;
-        let slot = |(home, payload)| Slot { home, payload: Some(payload), work: None };
-        let slots: Vec<Slot> = homes.zip(payloads).map(slot).collect();
+        let slot = |(origin, payload)| FuseSlot { origin, payload: Some(payload), work: None };
+        let slots: Vec<FuseSlot> = origins.zip(payloads).map(slot).collect();
         let headers = Buffer::alloc(slots.len() * STRIDE_BYTES);
-        Ok(Slots { headers, slots, free: (0..device_slots).rev().collect() })
+        Ok(FuseSlots { headers, slots, free: (0..device_slots).rev().collect() })
     }
 
-    /// None at all.
+    /// Makes an empty set.
     pub(super) fn none() -> Self {
-        Slots { headers: Buffer::alloc(0), slots: Vec::new(), free: Vec::new() }
+        FuseSlots { headers: Buffer::alloc(0), slots: Vec::new(), free: Vec::new() }
     }
 
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    pub(super) fn home(&self, slot: usize) -> Home {
-        self.slots[slot].home
+    pub(super) fn origin(&self, slot: usize) -> SlotOrigin {
+        self.slots[slot].origin
     }
 
-    /// Slots of the device that hold no request.
+    /// True if a slot of the device holds no request.
     pub(super) fn has_free(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// Reads a request from the device into a free slot; `None`: there is none now.
-    pub(super) fn receive(&mut self, device: &Device) -> io::Result<Option<usize>> {
+    /// Reads a request from the device into a free slot. Returns `None` if no request is pending.
+    pub(super) fn receive(&mut self, device: &FuseDevice) -> io::Result<Option<usize>> {
         let Some(&slot) = self.free.last() else { return Ok(None) };
         let header = &mut self.headers[slot * STRIDE_BYTES..][..STRIDE_BYTES];
         let (in_out, args) = header.split_at_mut(RingHeader::OP_IN_OFFSET);
@@ -104,11 +104,11 @@ impl Slots {
         Ok(Some(slot))
     }
 
-    /// The kernel has put a request into a slot of the ring.
+    /// Prepares a slot of the ring into which the kernel has put a request.
     pub(super) fn arrive(&mut self, slot: usize) {
         let Some(payload) = &mut self.slots[slot].payload else { return };
         payload.set_len(PAYLOAD_BYTES);
-        // A name counts as payload here.
+        // A LOOKUP's name comes as payload over io_uring.
         if self.header(slot).opcode() == Opcode::LOOKUP
             && let Some(payload) = &self.slots[slot].payload
         {
@@ -117,50 +117,50 @@ impl Slots {
         }
     }
 
-    /// The request's header.
+    /// Returns the request's header.
     pub(super) fn header(&self, slot: usize) -> InHeader {
         let header = &self.headers[slot * STRIDE_BYTES..][..size_of::<InHeader>()];
         InHeader::read_from_bytes(header).unwrap_or_default()
     }
 
-    /// The request's arguments, and room for data of the answer.
+    /// Returns the request's arguments, and the buffer for data of the reply.
     pub(super) fn args_and_room(&mut self, slot: usize) -> (&[u8], &mut [u8]) {
         let args = &self.headers[slot * STRIDE_BYTES + RingHeader::OP_IN_OFFSET..][..ARGS_BYTES];
         let room = self.slots[slot].payload.as_deref_mut().unwrap_or_default();
         (args, room)
     }
 
-    /// Payload of a Write, room for the data of a Read.
+    /// Returns the payload of a Write, or the buffer for the data of a Read.
     pub(super) fn payload(&mut self, slot: usize) -> &mut [u8] {
         self.slots[slot].payload.as_deref_mut().unwrap_or_default()
     }
 
-    /// Takes the payload away, for the lane.
+    /// Takes the payload buffer out, for the lane.
     pub(super) fn take_payload(&mut self, slot: usize) -> Option<Buffer> {
         self.slots[slot].payload.take()
     }
 
-    /// Whether the payload is here.
+    /// True if the slot has its payload buffer.
     pub(super) fn has_payload(&self, slot: usize) -> bool {
         self.slots[slot].payload.is_some()
     }
 
-    /// The lane gives the payload back.
+    /// Puts the payload buffer back from the lane.
     pub(super) fn put_payload(&mut self, slot: usize, mut payload: Buffer) {
         payload.set_len(PAYLOAD_BYTES);
         self.slots[slot].payload = Some(payload);
     }
 
-    /// What the disk does for the request.
-    pub(super) fn work(&mut self, slot: usize) -> &mut Option<Work> {
+    /// Returns the disk work of the request.
+    pub(super) fn work(&mut self, slot: usize) -> &mut Option<FuseWork> {
         &mut self.slots[slot].work
     }
 
-    /// Answers the request of a slot of the device, which is free then: an errno, or octets of the payload.
+    /// Answers the request of a device slot with an errno or bytes of the payload, and frees the slot.
     pub(super) fn send(
         &mut self,
         slot: usize,
-        device: &Device,
+        device: &FuseDevice,
         result: Result<usize, i32>,
     ) -> io::Result<()> {
         let header = self.out_header(slot, result);
@@ -172,12 +172,12 @@ impl Slots {
         sent
     }
 
-    /// Frees a slot of the device without an answer.
+    /// Frees a device slot without a reply.
     pub(super) fn release(&mut self, slot: usize) {
         self.free.push(slot);
     }
 
-    /// The command that gives a slot of the ring to the kernel for the first time.
+    /// Returns the command that registers a ring slot with the kernel.
     pub(super) fn registration(&mut self, slot: usize, fd: RawFd) -> Option<Command> {
         let payload = self.slots[slot].payload.as_mut()?.as_mut_ptr().expose_provenance();
         let header = self.headers.as_mut_ptr().expose_provenance() + slot * STRIDE_BYTES;
@@ -189,8 +189,8 @@ impl Slots {
         Some(Command { address, length: 2, ..command })
     }
 
-    /// Puts the answer into a slot of the ring, for the kernel to take with the command returned. `None`: the
-    /// payload is lost, and the kernel must not be let at where it was.
+    /// Puts the reply into a ring slot and returns the command that commits it. Returns `None` if the payload buffer is
+    /// lost: the kernel must not access its address then.
     pub(super) fn commit(
         &mut self,
         slot: usize,
@@ -202,14 +202,14 @@ impl Slots {
         let header = &mut self.headers[slot * STRIDE_BYTES..][..size_of::<RingHeader>()];
         header[..size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
         let entry = &mut header[RingHeader::ENTRY_OFFSET..];
-        let told = RingEntry::read_from_bytes(entry).ok()?;
+        let entry_before = RingEntry::read_from_bytes(entry).ok()?;
         let payload_size = result.unwrap_or(0) as u32;
-        entry.copy_from_slice(RingEntry { payload_size, ..told }.as_bytes());
-        self.command(slot, fd, ring_op::COMMIT_AND_FETCH, told.commit_id)
+        entry.copy_from_slice(RingEntry { payload_size, ..entry_before }.as_bytes());
+        self.command(slot, fd, ring_op::COMMIT_AND_FETCH, entry_before.commit_id)
     }
 
     fn command(&self, slot: usize, fd: RawFd, op: u32, commit_id: u64) -> Option<Command> {
-        let Home::Ring(qid) = self.slots[slot].home else { return None };
+        let SlotOrigin::Ring(qid) = self.slots[slot].origin else { return None };
         let own = RingCommand { commit_id, qid, ..RingCommand::default() };
         let mut payload = [0; 80];
         payload[..size_of::<RingCommand>()].copy_from_slice(own.as_bytes());

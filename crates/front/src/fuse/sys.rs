@@ -1,4 +1,4 @@
-//! The system calls that the standard library does not have.
+//! System calls that the standard library lacks.
 #![allow(unsafe_code, reason = "system calls")]
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// `FUSE_DEV_IOC_CLONE`: `_IOR(229, 0, uint32_t)`.
 const FUSE_DEV_IOC_CLONE: libc::c_ulong = 0x8004_e500;
 
-/// Makes `device`, a fresh one, serve the same mount as `original`.
+/// Makes `device`, freshly opened, serve the same mount as `original`.
 pub(super) fn clone_device(device: &File, original: &File) -> io::Result<()> {
     let number = original.as_raw_fd();
     ioctl(device, FUSE_DEV_IOC_CLONE, (&raw const number).expose_provenance()).map(drop)
@@ -27,19 +27,19 @@ pub(super) fn mount(kind: &str, source: &str, path: &Path, options: &str) -> io:
     Ok(rustix::mount::mount(source, path, kind, flags, Some(options.as_c_str()))?)
 }
 
-/// Ends the mount at `path`; `at_once`: also when it is in use, whose requests then fail.
+/// Unmounts `path`; `at_once` also if it is in use, whose requests then fail.
 pub(super) fn unmount(path: &Path, at_once: bool) -> io::Result<()> {
     let forced =
         if at_once { UnmountFlags::FORCE | UnmountFlags::DETACH } else { UnmountFlags::empty() };
     Ok(rustix::mount::unmount(path, UnmountFlags::NOFOLLOW | forced)?)
 }
 
-/// Who mounts.
+/// Returns the effective user and group of this process.
 pub(super) fn user_and_group() -> (u32, u32) {
     (geteuid().as_raw(), getegid().as_raw())
 }
 
-/// Why a driver's file cannot be opened, and what to do where it is not there.
+/// Explains why a driver's file cannot be opened, and what to do if it does not exist.
 pub(super) fn driver_is_missing(path: &str, driver: &str, error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::NotFound => {
@@ -50,7 +50,7 @@ pub(super) fn driver_is_missing(path: &str, driver: &str, error: io::Error) -> i
     }
 }
 
-/// Octets of the kernel's `struct loop_config`.
+/// Bytes of the kernel's `struct loop_config`.
 pub(super) const LOOP_CONFIG_BYTES: usize = 304;
 
 const LOOP_CLR_FD: libc::c_ulong = 0x4c01;
@@ -58,7 +58,7 @@ const LOOP_SET_CAPACITY: libc::c_ulong = 0x4c07;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
 
-/// The number of a loop device that is free, at the moment.
+/// Returns the number of a loop device that is free at the moment.
 pub(super) fn loop_get_free(control: &File) -> io::Result<i32> {
     ioctl(control, LOOP_CTL_GET_FREE, 0)
 }
@@ -68,24 +68,24 @@ pub(super) fn loop_configure(device: &File, config: &[u8; LOOP_CONFIG_BYTES]) ->
     ioctl(device, LOOP_CONFIGURE, config.as_ptr().expose_provenance()).map(drop)
 }
 
-/// Tells a loop device to look how long its file is.
+/// Makes a loop device take over the size of its file.
 pub(super) fn loop_set_capacity(device: &File) -> io::Result<()> {
     ioctl(device, LOOP_SET_CAPACITY, 0).map(drop)
 }
 
-/// Ends a loop device, at once or when it is closed.
+/// Detaches a loop device, at once or when it is closed.
 pub(super) fn loop_clear(device: &File) -> io::Result<()> {
     ioctl(device, LOOP_CLR_FD, 0).map(drop)
 }
 
-/// The argument is a number, or the address of what the request reads.
+/// Calls `ioctl`; the argument is a number, or the address of the request's data.
 fn ioctl(file: &File, request: libc::c_ulong, argument: usize) -> io::Result<i32> {
-    // SAFETY: those that take a pointer are given one to as much as they read, by the functions above.
+    // SAFETY: the functions above pass the requests that take a pointer an address of as much memory as they read.
     let value = unsafe { libc::ioctl(file.as_raw_fd(), request, argument) };
     if value < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
 
-/// Waits until `file` is readable, at most `wait`; whether it is.
+/// Waits until `file` is readable, at most `wait`. True if it is.
 pub(super) fn wait_readable(file: &File, wait: Duration) -> io::Result<bool> {
     let wait = Timespec::try_from(wait).map_err(io::Error::other)?;
     Ok(poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&wait))? > 0)
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_driver_is_told_from_a_missing_folder() {
+    fn a_missing_driver_is_not_a_missing_folder() {
         let error = driver_is_missing("/dev/fuse", "fuse", ErrorKind::NotFound.into());
         assert_ne!(error.kind(), ErrorKind::NotFound);
         assert!(error.to_string().contains("modprobe fuse"), "{error}");

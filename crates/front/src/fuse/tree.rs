@@ -1,6 +1,6 @@
-//! The directory with one file for each namespace: answers requests, or says what the disk is to do.
+//! The directory with one file for each namespace: answers requests, or turns them into disk work.
 
-use crate::disk::{Disk, DiskOp, DiskRequest};
+use crate::disk::{DiskOp, DiskRequest, LiveDisk};
 use roadtrain_wire::fuse::{
     Attr, AttrOut, Dirent, EntryOut, FallocateIn, InHeader, LseekIn, LseekOut, Opcode, OpenIn,
     OpenOut, ROOT_ID, ReadIn, SetattrIn, StatfsOut, WriteIn, fallocate_mode, open_flag, seek,
@@ -9,74 +9,73 @@ use roadtrain_wire::fuse::{
 use roadtrain_wire::zerocopy::{FromBytes, Immutable, IntoBytes};
 use std::sync::Arc;
 
-/// Octets that one step of a Fallocate changes: a multiple of every block size.
+/// Most bytes of one step of a Fallocate: a multiple of every block size.
 const STEP_BYTES_MAX: u64 = 1 << 30;
-/// Seconds for which a name may be cached: files neither come nor go.
+/// Seconds for which a name may be cached: the set of files is fixed.
 const ENTRY_VALID_S: u64 = 3600;
 const BLOCK_BYTES: u32 = 4096;
-/// Most octets of a Read or Write.
+/// Most bytes of a Read or Write.
 pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
-/// Octets that times and `st_blocks` are counted in.
+/// Unit of `st_blocks`, in bytes.
 const SECTOR_BYTES: u64 = 512;
 
 /// The mounted directory.
 #[derive(Debug)]
 pub(super) struct Tree {
-    disks: Vec<Arc<Disk>>,
+    disks: Vec<Arc<LiveDisk>>,
     uid: u32,
     gid: u32,
-    /// When it was mounted, in seconds since 1970.
+    /// Time of the mount, in seconds since 1970.
     time_s: u64,
 }
 
-/// What becomes of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// So many octets of data.
+pub(super) enum FuseOutcome {
+    /// Reply with this many bytes of data.
     Data(usize),
-    /// Errno.
+    /// Reply with this errno.
     Error(i32),
-    /// Ask the disk.
-    Work(Work),
+    /// Reply after this disk work.
+    Work(FuseWork),
 }
 
-/// What a disk is to do for a request.
+/// Disk work of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Work {
+pub(super) struct FuseWork {
     pub(super) disk: usize,
     pub(super) op: DiskOp,
-    /// First octet that is not done.
+    /// Offset of the first byte that is not done.
     pub(super) at: u64,
     pub(super) end: u64,
     pub(super) fua: bool,
 }
 
-impl Work {
-    /// The next step.
+impl FuseWork {
+    /// Returns the disk request of the next step.
     pub(super) fn request(&self) -> DiskRequest {
         let length = (self.end - self.at).min(STEP_BYTES_MAX) as u32;
         DiskRequest { op: self.op, offset: self.at, length, fua: self.fua }
     }
 }
 
-/// How the file of a namespace is called.
+/// Returns the file name of a namespace.
 pub(super) fn file_name(nsid: u32) -> String {
     format!("nvme0n{nsid}")
 }
 
 impl Tree {
-    /// A file for each of `disks`, which belongs to the user `uid` and the group `gid`.
-    pub(super) fn new(disks: Vec<Arc<Disk>>, (uid, gid): (u32, u32), time_s: u64) -> Self {
+    /// Makes a file for each of `disks`, owned by the user `uid` and the group `gid`.
+    pub(super) fn new(disks: Vec<Arc<LiveDisk>>, (uid, gid): (u32, u32), time_s: u64) -> Self {
         Tree { disks, uid, gid, time_s }
     }
 
-    pub(super) fn disks(&self) -> &[Arc<Disk>] {
+    pub(super) fn disks(&self) -> &[Arc<LiveDisk>] {
         &self.disks
     }
 
-    /// Answers the request with `header` and the arguments `args` (as many octets as there are, or more)
-    /// into `out`.
-    pub(super) fn answer(&self, header: &InHeader, args: &[u8], out: &mut [u8]) -> Answer {
+    /// Answers the request with `header` and the arguments `args` (padded or longer) into `out`.
+    pub(super) fn answer(&self, header: &InHeader, args: &[u8], out: &mut [u8]) -> FuseOutcome {
         let answer = match header.opcode() {
             Opcode::READ => self.read(header, args),
             Opcode::WRITE => self.write(header, args),
@@ -91,33 +90,33 @@ impl Tree {
             Opcode::STATFS => Ok(put(out, &self.statistics())),
             Opcode::LSEEK => self.seek(header, args).map(|found| put(out, &found)),
             Opcode::RELEASE | Opcode::RELEASEDIR | Opcode::FSYNCDIR | Opcode::DESTROY => {
-                Ok(Answer::Data(0))
+                Ok(FuseOutcome::Data(0))
             }
             _ => Err(libc::ENOSYS),
         };
-        answer.unwrap_or_else(Answer::Error)
+        answer.unwrap_or_else(FuseOutcome::Error)
     }
 
-    /// The disk of a file, with its number.
-    fn disk(&self, header: &InHeader) -> Result<(usize, &Disk), i32> {
+    /// Returns the disk of a file, with its number.
+    fn disk(&self, header: &InHeader) -> Result<(usize, &LiveDisk), i32> {
         let index = header.nodeid.checked_sub(ROOT_ID + 1).map(|index| index as usize);
         let disk = index.and_then(|index| Some((index, &**self.disks.get(index)?)));
         disk.ok_or(if header.nodeid == ROOT_ID { libc::EISDIR } else { libc::ENOENT })
     }
 
-    fn read(&self, header: &InHeader, args: &[u8]) -> Result<Answer, i32> {
+    fn read(&self, header: &InHeader, args: &[u8]) -> Result<FuseOutcome, i32> {
         let (index, disk) = self.disk(header)?;
         let read: ReadIn = arguments(args)?;
         let size = read.size.min(TRANSFER_BYTES_MAX);
         let end = read.offset.saturating_add(size.into()).min(disk.bytes());
         if end <= read.offset {
-            return Ok(Answer::Data(0));
+            return Ok(FuseOutcome::Data(0));
         }
         let at = read.offset;
-        Ok(Answer::Work(Work { disk: index, op: DiskOp::Read, at, end, fua: false }))
+        Ok(FuseOutcome::Work(FuseWork { disk: index, op: DiskOp::Read, at, end, fua: false }))
     }
 
-    fn write(&self, header: &InHeader, args: &[u8]) -> Result<Answer, i32> {
+    fn write(&self, header: &InHeader, args: &[u8]) -> Result<FuseOutcome, i32> {
         let (index, disk) = self.disk(header)?;
         let write: WriteIn = arguments(args)?;
         let size = write.size.min(TRANSFER_BYTES_MAX);
@@ -126,29 +125,41 @@ impl Tree {
             return Err(libc::ENOSPC);
         }
         let fua = write.flags & libc::O_DSYNC.cast_unsigned() != 0;
-        Ok(Answer::Work(Work { disk: index, op: DiskOp::Write, at: write.offset, end, fua }))
+        Ok(FuseOutcome::Work(FuseWork {
+            disk: index,
+            op: DiskOp::Write,
+            at: write.offset,
+            end,
+            fua,
+        }))
     }
 
-    fn flush(&self, header: &InHeader) -> Result<Answer, i32> {
+    fn flush(&self, header: &InHeader) -> Result<FuseOutcome, i32> {
         let (disk, _) = self.disk(header)?;
-        Ok(Answer::Work(Work { disk, op: DiskOp::Flush, at: 0, end: 0, fua: false }))
+        Ok(FuseOutcome::Work(FuseWork { disk, op: DiskOp::Flush, at: 0, end: 0, fua: false }))
     }
 
-    /// Holes read as zeroes, which a Discard would not promise.
-    fn fallocate(&self, header: &InHeader, args: &[u8]) -> Result<Answer, i32> {
+    /// Punches holes with Write Zeroes: a Discard would not promise zeroes.
+    fn fallocate(&self, header: &InHeader, args: &[u8]) -> Result<FuseOutcome, i32> {
         let (index, disk) = self.disk(header)?;
-        let asked: FallocateIn = arguments(args)?;
-        let end = asked.offset.saturating_add(asked.length);
+        let request_args: FallocateIn = arguments(args)?;
+        let end = request_args.offset.saturating_add(request_args.length);
         if end > disk.bytes() {
             return Err(libc::ENOSPC);
         }
-        let op = match asked.mode & !fallocate_mode::KEEP_SIZE {
-            0 => return Ok(Answer::Data(0)), // it is all there
+        let op = match request_args.mode & !fallocate_mode::KEEP_SIZE {
+            0 => return Ok(FuseOutcome::Data(0)), // all blocks exist
             fallocate_mode::PUNCH_HOLE => DiskOp::WriteZeroes { deallocate: true },
             fallocate_mode::ZERO_RANGE => DiskOp::WriteZeroes { deallocate: false },
             _ => return Err(libc::EOPNOTSUPP),
         };
-        Ok(Answer::Work(Work { disk: index, op, at: asked.offset, end, fua: false }))
+        Ok(FuseOutcome::Work(FuseWork {
+            disk: index,
+            op,
+            at: request_args.offset,
+            end,
+            fua: false,
+        }))
     }
 
     fn lookup(&self, header: &InHeader, args: &[u8]) -> Result<EntryOut, i32> {
@@ -156,26 +167,29 @@ impl Tree {
             return Err(libc::ENOTDIR);
         }
         let name = args.split(|&octet| octet == 0).next().unwrap_or_default();
-        let named = |disk: &Arc<Disk>| file_name(disk.info().nsid).as_bytes() == name;
+        let named = |disk: &Arc<LiveDisk>| file_name(disk.info().nsid).as_bytes() == name;
         let index = self.disks.iter().position(named).ok_or(libc::ENOENT)?;
         let nodeid = ROOT_ID + 1 + index as u64;
         let attr = self.attr(nodeid).ok_or(libc::ENOENT)?;
         Ok(EntryOut { nodeid, entry_valid: ENTRY_VALID_S, attr, ..EntryOut::default() })
     }
 
-    /// They are never cached: a disk changes its size when it likes.
+    /// Returns the attributes, which are never cached: the size of a disk changes at any time.
     fn attributes(&self, header: &InHeader) -> Result<AttrOut, i32> {
         let attr = self.attr(header.nodeid).ok_or(libc::ENOENT)?;
         Ok(AttrOut { attr, ..AttrOut::default() })
     }
 
-    /// As of a block device: cutting it short changes nothing, and nobody makes it longer.
+    /// Sets attributes like a block device: truncation changes nothing, and extension fails.
     fn set_attributes(&self, header: &InHeader, args: &[u8]) -> Result<AttrOut, i32> {
-        let asked: SetattrIn = arguments(args)?;
-        if asked.valid & (setattr_valid::MODE | setattr_valid::UID | setattr_valid::GID) != 0 {
+        let request_args: SetattrIn = arguments(args)?;
+        if request_args.valid & (setattr_valid::MODE | setattr_valid::UID | setattr_valid::GID) != 0
+        {
             return Err(libc::EPERM);
         }
-        if asked.valid & setattr_valid::SIZE != 0 && asked.size > self.disk(header)?.1.bytes() {
+        if request_args.valid & setattr_valid::SIZE != 0
+            && request_args.size > self.disk(header)?.1.bytes()
+        {
             return Err(libc::EFBIG);
         }
         self.attributes(header)
@@ -198,9 +212,9 @@ impl Tree {
 
     fn open(&self, header: &InHeader, args: &[u8]) -> Result<OpenOut, i32> {
         let (_, disk) = self.disk(header)?;
-        let asked: OpenIn = arguments(args)?;
+        let request_args: OpenIn = arguments(args)?;
         let writes =
-            asked.flags & libc::O_ACCMODE.cast_unsigned() != libc::O_RDONLY.cast_unsigned();
+            request_args.flags & libc::O_ACCMODE.cast_unsigned() != libc::O_RDONLY.cast_unsigned();
         if writes && disk.info().read_only {
             return Err(libc::EROFS);
         }
@@ -214,7 +228,7 @@ impl Tree {
         header: &InHeader,
         args: &[u8],
         out: &mut [u8],
-    ) -> Result<Answer, i32> {
+    ) -> Result<FuseOutcome, i32> {
         if header.nodeid != ROOT_ID {
             return Err(libc::ENOTDIR);
         }
@@ -241,7 +255,7 @@ impl Tree {
             room[size_of::<Dirent>()..][..name.len()].copy_from_slice(name.as_bytes());
             used += octets;
         }
-        Ok(Answer::Data(used))
+        Ok(FuseOutcome::Data(used))
     }
 
     fn statistics(&self) -> StatfsOut {
@@ -256,15 +270,15 @@ impl Tree {
         }
     }
 
-    /// All of a disk is data.
+    /// Seeks in a file without holes: a disk reports all its bytes as data.
     fn seek(&self, header: &InHeader, args: &[u8]) -> Result<LseekOut, i32> {
         let (_, disk) = self.disk(header)?;
-        let asked: LseekIn = arguments(args)?;
-        if asked.offset >= disk.bytes() {
+        let request_args: LseekIn = arguments(args)?;
+        if request_args.offset >= disk.bytes() {
             return Err(libc::ENXIO);
         }
-        match asked.whence {
-            seek::DATA => Ok(LseekOut { offset: asked.offset }),
+        match request_args.whence {
+            seek::DATA => Ok(LseekOut { offset: request_args.offset }),
             seek::HOLE => Ok(LseekOut { offset: disk.bytes() }),
             _ => Err(libc::EINVAL),
         }
@@ -275,10 +289,10 @@ fn arguments<T: FromBytes>(args: &[u8]) -> Result<T, i32> {
     T::read_from_prefix(args).map(|(value, _)| value).map_err(|_| libc::EINVAL)
 }
 
-fn put(out: &mut [u8], answer: &(impl IntoBytes + Immutable)) -> Answer {
+fn put(out: &mut [u8], answer: &(impl IntoBytes + Immutable)) -> FuseOutcome {
     match answer.write_to_prefix(out) {
-        Ok(()) => Answer::Data(answer.as_bytes().len()),
-        Err(_) => Answer::Error(libc::EIO),
+        Ok(()) => FuseOutcome::Data(answer.as_bytes().len()),
+        Err(_) => FuseOutcome::Error(libc::EIO),
     }
 }
 

@@ -1,22 +1,22 @@
-//! Whether the kernel is to send requests over io_uring, and its switch for that.
+//! Use of io_uring between the kernel and the server, and the kernel's switch for it.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::str::FromStr;
 use tracing::{info, warn};
 
-/// The kernel's switch: `Y` or `N`.
+/// Switch of the kernel module: `Y` or `N`.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Whether requests are to come over io_uring.
+/// Use of io_uring for the kernel's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Uring {
-    /// If the kernel can.
+    /// Used if the kernel supports it.
     #[default]
     Auto,
-    /// Yes, or there is no mount.
+    /// Required: without it there is no mount.
     On,
-    /// No.
+    /// Not used.
     Off,
 }
 
@@ -33,16 +33,16 @@ impl FromStr for Uring {
     }
 }
 
-/// The kernel's switch, on where that is wanted and can be, and nobody else's meanwhile. Dropping this turns
-/// it back: a mount keeps what it has agreed on.
+/// The kernel's switch, turned on if wanted and possible, and locked against other processes. Dropping it turns the
+/// switch back; a mount keeps its features.
 pub(super) struct UringSwitch {
     was_off: bool,
-    /// Locked.
+    /// Lock on the switch, held until the drop.
     _turn: Option<File>,
 }
 
 impl UringSwitch {
-    /// Turns it on if that is wanted and needed.
+    /// Turns the switch on if wanted and needed.
     pub(super) fn set(wanted: Uring) -> io::Result<Self> {
         let set = match wanted {
             Uring::Off => Ok(UringSwitch { was_off: false, _turn: None }),

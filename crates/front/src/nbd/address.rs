@@ -1,4 +1,4 @@
-//! Where an NBD server listens.
+//! Listening addresses of an NBD server.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -23,7 +23,7 @@ pub enum NbdAddress {
 }
 
 impl NbdAddress {
-    /// The address as clients write it: `nbd+unix:///?socket=/path.sock` or `nbd://HOST:PORT`.
+    /// Returns the address as clients write it: `nbd+unix:///?socket=/path.sock` or `nbd://HOST:PORT`.
     pub fn uri(&self) -> String {
         match self {
             NbdAddress::Unix(path) => format!("nbd+unix:///?socket={}", escape(path)),
@@ -31,7 +31,8 @@ impl NbdAddress {
         }
     }
 
-    /// The same for clients that have to use TLS; they add who they are, and where their keys or certificates lie.
+    /// Returns the URI for clients that have to use TLS; they add their identity, and the place of their keys or
+    /// certificates.
     pub(crate) fn uri_with_tls(&self) -> String {
         self.uri().replacen("nbd", "nbds", 1)
     }
@@ -46,7 +47,7 @@ impl fmt::Display for NbdAddress {
     }
 }
 
-/// A path as a part of a URI.
+/// Escapes a path as a part of a URI.
 fn escape(path: &Path) -> String {
     let mut text = String::new();
     for &octet in path.as_os_str().as_bytes() {
@@ -63,7 +64,7 @@ fn host_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Why a text is no [`NbdAddress`].
+/// Error of a text that is no [`NbdAddress`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressError(String);
 
@@ -108,7 +109,7 @@ fn split_host_port(text: &str) -> Option<(&str, u16)> {
         Some((host, port)) => (host, port.parse().ok()?),
         None => (text, NBD_PORT),
     };
-    // An IPv6 address without brackets could end in a port or not.
+    // An IPv6 address without brackets would be ambiguous: it could end in a port or not.
     (!host.is_empty() && !host.contains(':')).then_some((host, port))
 }
 

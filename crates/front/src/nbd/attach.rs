@@ -7,28 +7,28 @@ use super::listener::Clients;
 use super::server::{BUFFER_BYTES_MAX, NbdServer};
 use super::tls::NbdTls;
 use crate::attachment::{AttachError, Attachment, Device};
-use crate::disk::{DiskInfo, Nothing};
+use crate::disk::{DiskInfo, IdleFront};
 use crate::system_resource::SystemResource;
 use roadtrain_host_engine::{Controller, ControllerView, HostConfig, LaneId};
 
-/// What to serve, and how.
+/// Configuration of an NBD attachment.
 #[derive(Clone, Debug)]
 pub struct NbdConfig {
-    /// The namespace.
+    /// NSID.
     pub nsid: u32,
-    /// Where NBD clients are to connect.
+    /// Address on which the server listens.
     pub address: NbdAddress,
-    /// Who they may be, over TCP.
+    /// Allowed clients, over TCP.
     pub clients: Clients,
-    /// How they are secured; `None`: not at all. Over TCP only.
+    /// TLS; `None` without it. Over TCP only.
     pub tls: Option<NbdTls>,
-    /// Octets of buffers over all reactors; a reactor has [`BUFFER_BYTES_MIN`](super::BUFFER_BYTES_MIN) at
-    /// least. `None`: [`BUFFER_BYTES_MAX`] for each.
+    /// Bytes of buffers over all reactors; a reactor has [`BUFFER_BYTES_MIN`](super::BUFFER_BYTES_MIN) at least.
+    /// `None`: [`BUFFER_BYTES_MAX`] for each.
     pub buffer_bytes_max: Option<usize>,
 }
 
 impl NbdConfig {
-    /// Namespace `nsid` at `address`, everything else by default.
+    /// Serves namespace `nsid` at `address`, with defaults for the rest.
     #[must_use]
     pub fn new(nsid: u32, address: NbdAddress) -> Self {
         let (clients, tls, buffer_bytes_max) = (Clients::Local, None, None);
@@ -36,18 +36,18 @@ impl NbdConfig {
     }
 }
 
-/// A namespace that is served. Dropping it stops it.
+/// A namespace that is served. Dropping it stops the server.
 pub struct NbdAttachment {
     controller: Controller,
     endpoint: Endpoint,
 }
 
 impl NbdAttachment {
-    /// Connects as `host` says and serves what `config` says; clients can connect when this returns. The
-    /// servers follow changes of the namespace.
+    /// Connects to `host` and serves the namespace of `config`. Clients can connect when this returns. The servers
+    /// follow changes of the namespace.
     ///
     /// # Errors
-    /// When the controller, the namespace or the address is not to be had; nothing keeps running.
+    /// Fails if the controller, the namespace or the address is not available; nothing keeps running.
     ///
     /// # Panics
     /// Never: a controller that connects has made a front.
@@ -55,7 +55,7 @@ impl NbdAttachment {
         let mut endpoint: Option<Result<Endpoint, AttachError>> = None;
         let controller = Controller::connect(host, |reactor, view| {
             let listening = endpoint.get_or_insert_with(|| listen(config, view));
-            let Ok(at) = listening else { return Box::new(Nothing) };
+            let Ok(at) = listening else { return Box::new(IdleFront) };
             match NbdServer::new(at.clone(), LaneId(0)) {
                 Ok(server) => {
                     let share = config.buffer_bytes_max.map(|bytes| bytes / reactor.count);
@@ -65,7 +65,7 @@ impl NbdAttachment {
                 }
                 Err(error) => {
                     *listening = Err(cannot_serve(error));
-                    Box::new(Nothing)
+                    Box::new(IdleFront)
                 }
             }
         })?;
@@ -73,19 +73,19 @@ impl NbdAttachment {
         Ok(NbdAttachment { controller, endpoint })
     }
 
-    /// Where clients connect.
+    /// Returns the address on which the server listens.
     #[must_use]
     pub fn address(&self) -> &NbdAddress {
         self.endpoint.address()
     }
 
-    /// What is served.
+    /// Returns the export.
     #[must_use]
     pub fn export(&self) -> &Export {
         self.endpoint.export()
     }
 
-    /// Answers what is under way, closes all clients' connections, shuts the controller down.
+    /// Answers the requests in flight, closes all clients' connections, and shuts the controller down.
     pub fn stop(self) {
         self.controller.stop();
         self.controller.join();
@@ -126,7 +126,7 @@ fn cannot_serve(source: std::io::Error) -> AttachError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::server::harness::Client;
+    use super::super::server::harness::NbdTestClient;
     use super::*;
     use roadtrain_store::{StoreKind, StoreSpec};
     use roadtrain_target_engine::{Export, Server, ServerConfig, Subsystem};
@@ -161,23 +161,23 @@ mod tests {
         let target = target();
         let attachment = attach(&target, 7, &path).unwrap();
         assert_eq!(attachment.export().disk().bytes(), 8 << 20);
-        let mut clients = [true, false].map(|structured| Client::connect(&path, structured));
+        let mut clients = [true, false].map(|structured| NbdTestClient::connect(&path, structured));
         let data: Vec<u8> = (0..3 << 20).map(|at: u32| (at % 251) as u8).collect();
         assert_eq!(clients[0].write(command_flag::FUA, 1000, &data), Errno::OK);
-        assert_eq!(clients[1].ask(Command::FLUSH, 0, 0, &[], 0).0, Errno::OK);
+        assert_eq!(clients[1].call(Command::FLUSH, 0, 0, &[], 0).0, Errno::OK);
         assert!(clients[1].read(1000, 3 << 20) == data);
         assert_eq!(clients[1].read(0, 1000), [0; 1000]);
-        assert_eq!(clients[1].ask(Command::WRITE_ZEROES, 0, 5000, &[], 10_000).0, Errno::OK);
+        assert_eq!(clients[1].call(Command::WRITE_ZEROES, 0, 5000, &[], 10_000).0, Errno::OK);
         assert_eq!(clients[0].read(5000, 10_000), [0; 10_000]);
         assert_eq!(clients[0].read(15_000, 100), data[14_000..14_100]);
-        assert_eq!(clients[0].ask(Command::TRIM, 0, 0, &[], 8 << 20).0, Errno::OK);
+        assert_eq!(clients[0].call(Command::TRIM, 0, 0, &[], 8 << 20).0, Errno::OK);
         attachment.stop();
         assert!(!path.exists());
         target.stop();
     }
 
     #[test]
-    fn what_cannot_be_attached_is_said_and_leaves_nothing() {
+    fn a_failed_attach_is_explained_and_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("nbd.sock");
         let target = target();
@@ -187,7 +187,11 @@ mod tests {
         let attachment = attach(&target, 7, &path).unwrap();
         let error = attach(&target, 7, &path).map(drop).unwrap_err();
         assert!(matches!(error, AttachError::Show { .. }), "{error}");
-        assert_eq!(Client::connect(&path, true).read(0, 1), [0], "the first one still serves");
+        assert_eq!(
+            NbdTestClient::connect(&path, true).read(0, 1),
+            [0],
+            "the first one still serves"
+        );
         attachment.stop();
         target.stop();
     }
@@ -200,16 +204,16 @@ mod tests {
         let attachment = attach(&target, 7, &path).unwrap();
         target.reload(&memory(16 << 20)).unwrap();
         let last = Instant::now() + Duration::from_secs(20);
-        while Client::connect(&path, true).bytes() != 16 << 20 {
+        while NbdTestClient::connect(&path, true).bytes() != 16 << 20 {
             assert!(Instant::now() < last, "the new size is not seen");
             std::thread::sleep(Duration::from_millis(20));
         }
-        assert_eq!(Client::connect(&path, true).read((16 << 20) - 1, 1), [0]);
+        assert_eq!(NbdTestClient::connect(&path, true).read((16 << 20) - 1, 1), [0]);
         attachment.stop();
         target.stop();
     }
 
-    /// A file system that goes on with empty blocks loses what it has not, and writes over what there is.
+    /// A file system that continues with empty blocks loses data, and overwrites existing data.
     #[test]
     fn another_namespace_under_the_number_is_refused() {
         let directory = tempfile::tempdir().unwrap();
@@ -217,14 +221,14 @@ mod tests {
         let target = target();
         let listen = target.addresses().to_vec();
         let attachment = attach(&target, 7, &path).unwrap();
-        let mut client = Client::connect(&path, true);
+        let mut client = NbdTestClient::connect(&path, true);
         assert_eq!(client.write(command_flag::FUA, 0, &[5; 4096]), Errno::OK);
         target.stop();
         let target = Server::start(ServerConfig::new(listen, memory(8 << 20))).unwrap();
-        // Whatever came in while nobody was there waits for the connection, and is refused then.
+        // A client that connected while there was no connection to the target waits for it, and is refused then.
         for _ in 0..3 {
             assert_ne!(client.write(command_flag::FUA, 0, &[6; 4096]), Errno::OK);
-            assert_ne!(client.ask(Command::READ, 0, 0, &[], 4096).0, Errno::OK);
+            assert_ne!(client.call(Command::READ, 0, 0, &[], 4096).0, Errno::OK);
         }
         let last = Instant::now() + Duration::from_secs(20);
         while !attachment.export().disk().is_removed() {
@@ -233,7 +237,11 @@ mod tests {
         }
         attachment.stop();
         let other = attach(&target, 7, &path).unwrap();
-        assert_eq!(Client::connect(&path, true).read(0, 4096), [0; 4096], "nothing was written");
+        assert_eq!(
+            NbdTestClient::connect(&path, true).read(0, 4096),
+            [0; 4096],
+            "nothing was written"
+        );
         other.stop();
         target.stop();
     }

@@ -1,9 +1,9 @@
-//! Block status: what clients are told of which blocks are allocated, and who waits to hear it.
+//! Block status: queries of the target's allocated blocks for clients.
 //!
-//! The target is asked about one request after the other. What it does not say is data: a client that copies a disk
-//! leaves holes out.
+//! One query is in flight at a time. Blocks without a reported state count as data: a client that copies a disk leaves
+//! holes out.
 
-use super::owner::Owner;
+use super::connection_id::ConnectionId;
 use crate::disk::DiskInfo;
 use roadtrain_host_engine::{Allocation, AllocationQuery, RANGES_MAX, Turn};
 use roadtrain_proto::time::Instant;
@@ -11,81 +11,81 @@ use roadtrain_wire::nbd::{Extent, Request, allocation_state, command_flag};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Longest wait for the target's answer to a query.
+/// Longest wait for the target's reply to a query.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
-/// State of what is not allocated.
+/// State of blocks that are not allocated.
 const HOLE_OF_ZEROES: u32 = allocation_state::HOLE | allocation_state::ZERO;
 
-/// Requests of a server's clients that are not answered.
+/// Pending block status requests of a server's clients.
 #[derive(Debug, Default)]
 pub(super) struct BlockStatuses {
-    waiting: VecDeque<(Owner, Request)>,
-    /// The request whose query is in flight, and when the wait for its answer ends.
-    asked: Option<(Owner, Request, Instant)>,
-    /// The target has not answered a query in time: until it does, none is sent.
+    waiting: VecDeque<(ConnectionId, Request)>,
+    /// Request whose query is in flight, with the deadline of its reply.
+    in_flight: Option<(ConnectionId, Request, Instant)>,
+    /// True if the target has not answered a query in time: no other is sent until it does.
     is_silent: bool,
-    /// Tells its answer from others.
+    /// Key of the query in flight; older replies have another.
     key: u64,
 }
 
 impl BlockStatuses {
-    /// A client wants to know.
-    pub(super) fn push(&mut self, owner: Owner, request: Request) {
-        self.waiting.push_back((owner, request));
+    /// Adds a client's request.
+    pub(super) fn push(&mut self, id: ConnectionId, request: Request) {
+        self.waiting.push_back((id, request));
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.asked.is_none()
+        self.waiting.is_empty() && self.in_flight.is_none()
     }
 
-    /// A client is gone: nothing more is asked for it.
-    pub(super) fn forget(&mut self, owner: Owner) {
-        self.waiting.retain(|(other, _)| *other != owner);
+    /// Drops the requests of a client that is gone.
+    pub(super) fn forget(&mut self, id: ConnectionId) {
+        self.waiting.retain(|(other, _)| *other != id);
     }
 
-    /// When [`BlockStatuses::next`] has an answer, though the target has none.
+    /// Returns the time at which [`BlockStatuses::next`] has a result, even without the target's reply.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.asked.as_ref().map(|(.., until)| *until)
+        self.in_flight.as_ref().map(|(.., until)| *until)
     }
 
-    /// The next request that is answered. While the target is silent its connection may be lost, and that takes long to
-    /// be seen: who copies a disk would rather copy a hole than wait.
+    /// Returns the next request with its result. While the target is silent its connection may be lost, which takes
+    /// long to be noticed. A client that copies a disk would rather copy a hole than wait.
     pub(super) fn next(
         &mut self,
         turn: &mut dyn Turn,
         info: &DiskInfo,
-    ) -> Option<(Owner, Request, Option<Allocation>)> {
+    ) -> Option<(ConnectionId, Request, Option<Allocation>)> {
         while let Some((key, found)) = turn.next_look_up() {
             self.is_silent &= key != self.key;
             if key == self.key
-                && let Some((owner, request, _)) = self.asked.take()
+                && let Some((id, request, _)) = self.in_flight.take()
             {
-                return Some((owner, request, found));
+                return Some((id, request, found));
             }
         }
         let now = turn.now();
-        if let Some((owner, request, _)) = self.asked.take_if(|(.., until)| *until <= now) {
+        if let Some((id, request, _)) = self.in_flight.take_if(|(.., until)| *until <= now) {
             self.is_silent = true;
-            return Some((owner, request, None));
+            return Some((id, request, None));
         }
-        if self.asked.is_some() {
+        if self.in_flight.is_some() {
             return None;
         }
-        let (owner, request) = self.waiting.pop_front()?;
+        let (id, request) = self.waiting.pop_front()?;
         if self.is_silent || !info.tells_allocation {
-            return Some((owner, request, None));
+            return Some((id, request, None));
         }
         self.key += 1;
         if turn.look_up(query(info, &request), self.key) {
-            self.asked = Some((owner, request, now + ANSWER_WAIT));
+            self.in_flight = Some((id, request, now + ANSWER_WAIT));
             return None;
         }
-        Some((owner, request, None))
+        Some((id, request, None))
     }
 }
 
-/// What the target is asked about a request.
+/// Returns the target's query for a request.
 fn query(info: &DiskInfo, request: &Request) -> AllocationQuery {
     let block = u64::from(info.lba_bytes);
     let (slba, end) =
@@ -94,7 +94,7 @@ fn query(info: &DiskInfo, request: &Request) -> AllocationQuery {
     AllocationQuery { nsid: info.nsid, slba, blocks: end - slba, ranges }
 }
 
-/// The answer to a request: from its start on, perhaps not to its end.
+/// Returns the extents of a request: from its start on, perhaps not to its end.
 pub(super) fn extents(
     lba_bytes: u32,
     request: &Request,
@@ -128,7 +128,7 @@ pub(super) fn extents(
 }
 
 fn extent(from: u64, to: u64, state: u32) -> Extent {
-    // Not longer than the request.
+    // No longer than the request.
     Extent { length: ((to - from) as u32).into(), state: state.into() }
 }
 
@@ -136,7 +136,7 @@ fn extent(from: u64, to: u64, state: u32) -> Extent {
 #[allow(clippy::single_range_in_vec_init, reason = "lists of ranges, some of which have one")]
 mod tests {
     use super::*;
-    use crate::disk::harness::{Mock, Options};
+    use crate::disk::harness::{Mock, MockOptions};
     use crate::disk::test_info;
     use proptest::prelude::*;
     use roadtrain_wire::nbd::Command;
@@ -149,7 +149,11 @@ mod tests {
         Request { flags, command: Command::BLOCK_STATUS, cookie: 1, offset, length }
     }
 
-    fn told(request: &Request, known: Range<u64>, allocated: &[Range<u64>]) -> Vec<(u32, u32)> {
+    fn found_extents(
+        request: &Request,
+        known: Range<u64>,
+        allocated: &[Range<u64>],
+    ) -> Vec<(u32, u32)> {
         let found = Allocation { known, allocated: allocated.to_vec() };
         show(&extents(512, request, Some(&found)))
     }
@@ -159,39 +163,47 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_says_is_data() {
-        let asked = request(0, 512, 4096);
-        assert_eq!(show(&extents(512, &asked, None)), [(4096, DATA)]);
-        assert_eq!(told(&asked, 1..1, &[]), [(4096, DATA)], "nothing is known");
-        assert_eq!(told(&asked, 1..3, &[]), [(1024, HOLE)], "the rest is for another request");
-        assert_eq!(told(&asked, 1..3, &[2..3]), [(512, HOLE), (512, DATA)]);
+    fn unreported_blocks_are_data() {
+        let wanted = request(0, 512, 4096);
+        assert_eq!(show(&extents(512, &wanted, None)), [(4096, DATA)]);
+        assert_eq!(found_extents(&wanted, 1..1, &[]), [(4096, DATA)], "nothing is known");
+        assert_eq!(
+            found_extents(&wanted, 1..3, &[]),
+            [(1024, HOLE)],
+            "the rest is for another request"
+        );
+        assert_eq!(found_extents(&wanted, 1..3, &[2..3]), [(512, HOLE), (512, DATA)]);
     }
 
     #[test]
     fn holes_lie_between_what_is_allocated() {
-        let asked = request(0, 512, 4096);
-        assert_eq!(told(&asked, 1..9, &[]), [(4096, HOLE)]);
-        assert_eq!(told(&asked, 1..9, &[1..9]), [(4096, DATA)]);
+        let wanted = request(0, 512, 4096);
+        assert_eq!(found_extents(&wanted, 1..9, &[]), [(4096, HOLE)]);
+        assert_eq!(found_extents(&wanted, 1..9, &[1..9]), [(4096, DATA)]);
         let parts = [(512, HOLE), (1024, DATA), (512, HOLE), (2048, DATA)];
-        assert_eq!(told(&asked, 1..9, &[2..4, 5..9]), parts);
+        assert_eq!(found_extents(&wanted, 1..9, &[2..4, 5..9]), parts);
         let one = request(command_flag::REQ_ONE, 512, 4096);
-        assert_eq!(told(&one, 1..9, &[2..4, 5..9]), parts[..1]);
+        assert_eq!(found_extents(&one, 1..9, &[2..4, 5..9]), parts[..1]);
         // Not whole blocks: a block is a hole or data as a whole.
         let inside = request(0, 700, 1000);
-        assert_eq!(told(&inside, 1..4, &[2..3]), [(324, HOLE), (512, DATA), (164, HOLE)]);
-        assert_eq!(told(&inside, 1..4, &[1..2, 3..4]), [(324, DATA), (512, HOLE), (164, DATA)]);
+        assert_eq!(found_extents(&inside, 1..4, &[2..3]), [(324, HOLE), (512, DATA), (164, HOLE)]);
+        assert_eq!(
+            found_extents(&inside, 1..4, &[1..2, 3..4]),
+            [(324, DATA), (512, HOLE), (164, DATA)]
+        );
     }
 
     /// A target that is gone may be silent for long before its connection is lost.
     #[test]
     fn a_silent_target_is_waited_for_a_second_once() {
         let info = DiskInfo { tells_allocation: true, ..test_info() };
-        let options = Options { info: info.clone(), allocated: Some(vec![]), ..Options::default() };
+        let options =
+            MockOptions { info: info.clone(), allocated: Some(vec![]), ..MockOptions::default() };
         let (mut mock, mut statuses) = (Mock::new(options, 0), BlockStatuses::default());
         mock.silent = true;
-        let owner = Owner { slot: 0, serial: 1 };
+        let id = ConnectionId { slot: 0, serial: 1 };
         let first = mock.now();
-        (0..3).for_each(|_| statuses.push(owner, request(0, 0, 512)));
+        (0..3).for_each(|_| statuses.push(id, request(0, 0, 512)));
         assert!(statuses.next(&mut mock, &info).is_none());
         assert_eq!(statuses.deadline(), Some(first + ANSWER_WAIT));
         mock.wait(ANSWER_WAIT - Duration::from_millis(1));
@@ -201,36 +213,36 @@ mod tests {
             let (.., found) = statuses.next(&mut mock, &info).expect("an answer");
             assert_eq!(found, None);
         }
-        assert!(statuses.is_empty() && mock.looked_up.len() == 1, "nothing more is asked");
+        assert!(statuses.is_empty() && mock.all_queries.len() == 1, "no other query is sent");
         mock.silent = false;
-        while mock.looked_up.len() == 1 {
-            statuses.push(owner, request(0, 0, 512));
+        while mock.all_queries.len() == 1 {
+            statuses.push(id, request(0, 0, 512));
             while statuses.next(&mut mock, &info).is_some() {}
         }
-        assert!(statuses.deadline().is_some(), "it answers again, and is asked");
+        assert!(statuses.deadline().is_some(), "it answers again, and gets a query");
     }
 
     #[test]
-    fn the_target_is_asked_about_whole_blocks() {
+    fn queries_cover_whole_blocks() {
         let info = DiskInfo { nsid: 7, lba_bytes: 4096, ..test_info() };
-        let asked = |flags, offset, length| {
+        let queried = |flags, offset, length| {
             let AllocationQuery { nsid, slba, blocks, ranges } =
                 query(&info, &request(flags, offset, length));
             (nsid, slba, blocks, ranges)
         };
-        assert_eq!(asked(0, 4096, 4096), (7, 1, 1, RANGES_MAX));
-        assert_eq!(asked(0, 4095, 2), (7, 0, 2, RANGES_MAX));
-        assert_eq!(asked(command_flag::REQ_ONE, 0, u32::MAX), (7, 0, 1 << 20, 1));
+        assert_eq!(queried(0, 4096, 4096), (7, 1, 1, RANGES_MAX));
+        assert_eq!(queried(0, 4095, 2), (7, 0, 2, RANGES_MAX));
+        assert_eq!(queried(command_flag::REQ_ONE, 0, u32::MAX), (7, 0, 1 << 20, 1));
     }
 
     proptest! {
-        /// Each octet of an answer is what is said of its block, and nothing is left out.
+        /// Each byte of a reply has the reported state of its block, and no byte is left out.
         #[test]
         fn answers_say_what_the_target_has_said(
             offset in 0u64..9000, length in 1u32..9000, known in 0u64..40,
             parts in prop::collection::vec((1u64..5, 1u64..5), 0..6), one: bool,
         ) {
-            let asked = request(if one { command_flag::REQ_ONE } else { 0 }, offset, length);
+            let wanted = request(if one { command_flag::REQ_ONE } else { 0 }, offset, length);
             let slba = offset / 512;
             let (mut at, mut allocated) = (slba, Vec::new());
             for (gap, blocks) in parts {
@@ -238,10 +250,10 @@ mod tests {
                 at += gap + blocks;
             }
             let known = slba..slba + known.max(at - slba);
-            let told = told(&asked, known.clone(), &allocated);
-            prop_assert!(!told.is_empty() && (!one || told.len() == 1));
+            let reported = found_extents(&wanted, known.clone(), &allocated);
+            prop_assert!(!reported.is_empty() && (!one || reported.len() == 1));
             let mut at = offset;
-            for (length, state) in told {
+            for (length, state) in reported {
                 prop_assert!(length > 0);
                 for octet in at..at + u64::from(length) {
                     let block = octet / 512;

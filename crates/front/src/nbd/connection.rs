@@ -1,12 +1,12 @@
-//! One client's connection: its socket, what came in and what goes out.
+//! One client's connection: its socket, received data and replies.
 
+use super::connection_id::ConnectionId;
 use super::export::Export;
-use super::owner::Owner;
+use super::orphan_writes::Predecessors;
 use super::reply_queue::ReplyQueue;
 use super::session::{Close, Event, Session};
-use super::strays::Predecessors;
 use super::translate::{disk_request, errno_of};
-use crate::disk::{DiskOp, Fault, JobKey, PartKey, Started};
+use crate::disk::{DiskFault, DiskOp, JobKey, PartKey, Started};
 use roadtrain_reactor::clients::{ClientStream, Incoming};
 use roadtrain_wire::nbd::{self, Command, PAYLOAD_BYTES_MAX};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -15,125 +15,125 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use tracing::{debug, info};
 
-/// Octets that one receive may bring beside the payload that goes straight to its buffer.
+/// Bytes that one receive may bring besides the payload that goes straight to its buffer.
 const INBOX_BYTES: usize = 128 << 10;
-/// Receives a turn; a client that sends faster than that waits for the others.
+/// Most receives of a turn; a client that sends faster waits for the others.
 const RECEIVES_MAX: u32 = 4;
 /// Segments of one gather send: the replies of a deep queue, a header and data each.
 const GATHER_MAX: usize = 256;
-/// With so many octets of headers unsent the client does not read: nothing more is taken from it.
+/// Unsent bytes of headers at which the client counts as not reading: no more is taken from it.
 const HEADER_BYTES_MAX: usize = 64 << 10;
-/// Requests under way at a time.
+/// Most requests in flight.
 const JOBS_MAX: u32 = 1024;
-/// Of these, those for block status.
+/// Most block status requests among them.
 const STATUSES_MAX: u32 = 16;
-/// Octets of buffers held at a time. One request of the largest size always gets its buffers,
-/// widened by a block at both ends.
+/// Bytes of buffers held at a time. One request of the largest size always gets its buffers, widened by a block at both
+/// ends.
 const HELD_BYTES_MAX: usize = PAYLOAD_BYTES_MAX as usize;
 
-/// Whom a job answers.
+/// Connection and request to which a job's reply belongs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark {
-    pub(crate) owner: Owner,
+pub(crate) struct NbdMark {
+    pub(crate) id: ConnectionId,
     cookie: u64,
 }
 
 /// The jobs of a server's connections.
-pub(crate) type Jobs = crate::disk::Jobs<Mark>;
+pub(crate) type NbdJobs = crate::disk::DiskJobs<NbdMark>;
 
-/// Where the payload of a Write goes that is not complete yet.
+/// Destination of the payload of an incomplete Write.
 #[derive(Clone, Copy, Debug)]
-struct Payload {
+struct PartialWrite {
     job: JobKey,
     part: PartKey,
     filled: usize,
 }
 
-/// What a connection waits for.
+/// Event for which a connection waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waits {
-    /// Octets from the client.
+pub(crate) enum WaitReason {
+    /// Data from the client.
     Input,
     /// Its own replies to be sent, or its own requests to end.
     Itself,
     /// Buffers, which any connection may give back.
     Buffers,
-    /// Writes of clients that had hung up when it came.
+    /// Writes of clients that had hung up when it connected.
     Predecessors,
-    /// TLS: nothing is read until its handshake is done, by others.
+    /// TLS: the socket is not read until the TLS threads have finished the handshake.
     Tls,
-    /// Its end: nothing more is read.
+    /// The end: the socket is not read any more.
     End,
 }
 
-/// A client that has come.
+/// A client that has connected.
 #[derive(Debug)]
-pub(crate) struct Newcomer {
+pub(crate) struct NewClient {
     pub(crate) stream: ClientStream,
-    /// Where it is, over TCP.
+    /// Peer address, over TCP.
     pub(crate) peer: Option<SocketAddr>,
 }
 
 /// A client.
 #[derive(Debug)]
-pub(crate) struct Connection {
-    /// `None` while others secure it.
+pub(crate) struct NbdConnection {
+    /// Socket; `None` while the TLS threads have it.
     stream: Option<ClientStream>,
     peer: Option<SocketAddr>,
-    owner: Owner,
+    id: ConnectionId,
     session: Session,
     replies: ReplyQueue,
     inbox: Box<[u8]>,
-    /// The octets of `inbox` that are not used yet: from, to.
+    /// Range of `inbox` that is not used yet: from, to.
     unused: (usize, usize),
-    payload: Option<Payload>,
-    /// A request that waits for buffers.
+    payload: Option<PartialWrite>,
+    /// Request that waits for buffers.
     stalled: Option<nbd::Request>,
     closing: Option<Close>,
     lost: bool,
-    /// The client sends nothing more, though some of what it sent may be unread.
+    /// True if the client sends no more, though some of its data may be unread.
     hung_up: bool,
-    /// Whom its first request waits for.
+    /// Clients for whose writes the first request waits.
     predecessors: Option<Predecessors>,
-    waits: Waits,
-    /// Requests under way.
+    waits: WaitReason,
+    /// Requests in flight.
     jobs: u32,
-    /// Of these, those that change the disk, ...
+    /// Those of them that change the disk, ...
     writes: u32,
     /// ... those for block status, ...
     statuses: u32,
     /// ... and those that the server has not taken.
     new_statuses: Vec<nbd::Request>,
-    /// Octets of buffers in jobs and in the reply queue.
+    /// Bytes of buffers in jobs and in the reply queue.
     held_bytes: usize,
-    /// Octets of payload and of replies that have moved.
+    /// Bytes of payload and of replies that have moved.
     moved: u64,
-    /// How many that were when it was noted that the client is waited for.
+    /// Value of `moved` when the server noted that it waits for the client.
     moved_before: Option<u64>,
-    /// The socket may have more to read.
+    /// True if the socket may have data to read.
     pub(crate) readable: bool,
-    /// The socket takes more.
+    /// True if the socket takes more data.
     pub(crate) writable: bool,
     pub(crate) watches_readable: bool,
     pub(crate) watches_writable: bool,
-    /// Is in the server's list for this turn.
+    /// True if it is in the server's list for this turn.
     pub(crate) listed: bool,
 }
 
-impl Connection {
+impl NbdConnection {
     pub(crate) fn new(
-        newcomer: Newcomer,
-        owner: Owner,
+        client: NewClient,
+        id: ConnectionId,
         export: Arc<Export>,
         requires_tls: bool,
         predecessors: Predecessors,
     ) -> Self {
         let mut replies = ReplyQueue::default();
         let session = Session::new(export, requires_tls, &mut replies);
-        Connection {
-            stream: Some(newcomer.stream),
-            peer: newcomer.peer,
-            owner,
+        NbdConnection {
+            stream: Some(client.stream),
+            peer: client.peer,
+            id,
             session,
             replies,
             inbox: vec![0; INBOX_BYTES].into_boxed_slice(),
@@ -144,7 +144,7 @@ impl Connection {
             lost: false,
             hung_up: false,
             predecessors: Some(predecessors),
-            waits: Waits::Input,
+            waits: WaitReason::Input,
             jobs: 0,
             writes: 0,
             statuses: 0,
@@ -160,35 +160,36 @@ impl Connection {
         }
     }
 
-    pub(crate) fn owner(&self) -> Owner {
-        self.owner
+    pub(crate) fn id(&self) -> ConnectionId {
+        self.id
     }
 
-    /// Where it is, over TCP.
+    /// Returns the peer address, over TCP.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         self.peer
     }
 
-    /// What its readiness is seen by; `None` while others secure it.
+    /// Returns the socket's descriptor; `None` while the TLS threads have it.
     pub(crate) fn fd(&self) -> Option<RawFd> {
         self.stream.as_ref().map(ClientStream::fd)
     }
 
-    /// Its stream and where it is, for others to secure it, once it has been told to begin with TLS.
+    /// Takes out the stream and the peer address for the TLS handshake, once the client got the reply to STARTTLS.
     pub(crate) fn take_for_tls(&mut self) -> Option<(ClientStream, SocketAddr)> {
-        if self.waits != Waits::Tls || self.has_output() || self.closing.is_some() || self.lost {
+        if self.waits != WaitReason::Tls || self.has_output() || self.closing.is_some() || self.lost
+        {
             return None;
         }
         Some((self.stream.take()?, self.peer?))
     }
 
-    /// What became of that: it goes on with `stream`, or it ends.
+    /// Continues with `stream` after the TLS handshake, or ends if that failed.
     pub(crate) fn secured(&mut self, stream: Option<ClientStream>) {
         match stream {
             Some(stream) => {
                 self.stream = Some(stream);
                 self.session.secured();
-                (self.readable, self.writable, self.waits) = (true, true, Waits::Input);
+                (self.readable, self.writable, self.waits) = (true, true, WaitReason::Input);
             }
             None => {
                 self.closing.get_or_insert(Close::TlsFailed);
@@ -197,8 +198,8 @@ impl Connection {
         }
     }
 
-    /// Nothing more is read; what is under way is still answered.
-    pub(crate) fn close(&mut self, close: Close, jobs: &mut Jobs) {
+    /// Stops reading; requests in flight are still answered.
+    pub(crate) fn close(&mut self, close: Close, jobs: &mut NbdJobs) {
         self.closing.get_or_insert(close);
         self.stalled = None;
         if let Some(payload) = self.payload.take()
@@ -208,117 +209,119 @@ impl Connection {
         }
     }
 
-    /// The client has hung up, and another one has come: what cannot begin soon never does.
+    /// Notes that the client has hung up while another one connected: requests that cannot start soon never do.
     pub(crate) fn note_hang_up(&mut self) {
         (self.hung_up, self.readable) = (true, true);
     }
 
-    /// Whether the client has left, but the disk may still be changed for it.
+    /// True if the client has left, but its requests may still change the disk.
     pub(crate) fn is_leaving(&self) -> bool {
         let is_read = self.hung_up && self.closing.is_none() && !self.lost;
         is_read || (self.closing.is_some() || self.lost) && self.writes > 0
     }
 
-    /// Whether its first request has to wait for other clients' writes.
+    /// True if its first request has to wait for other clients' writes.
     fn must_wait(&mut self) -> bool {
-        self.predecessors.take_if(|predecessors| predecessors.are_over());
+        self.predecessors.take_if(|predecessors| predecessors.have_ended());
         self.predecessors.is_some() && self.session.in_transmission()
     }
 
-    /// Whether its handshake is still to end.
-    pub(crate) fn is_newcomer(&self) -> bool {
+    /// True if it has not finished its handshake.
+    pub(crate) fn is_in_handshake(&self) -> bool {
         !self.lost && self.closing.is_none() && !self.session.in_transmission()
     }
 
-    /// Whether it holds buffers until the client sends or takes something.
+    /// True if it holds buffers until the client sends or receives data.
     fn awaits_client(&self) -> bool {
         let awaits = self.payload.is_some() || self.has_output() && !self.writable;
         awaits && self.held_bytes > 0 && !self.lost
     }
 
-    /// Notes how far the client is, if it is waited for.
+    /// Notes the client's progress, if the server waits for it.
     pub(crate) fn note_moved(&mut self) {
         self.moved_before = self.awaits_client().then_some(self.moved);
     }
 
-    /// Whether the client was waited for all the time since that was noted.
+    /// True if the client has made no progress since then.
     pub(crate) fn is_stuck(&self) -> bool {
         self.awaits_client() && self.moved_before == Some(self.moved)
     }
 
-    /// Gives the client up: what it does not read is not sent.
-    pub(crate) fn give_up(&mut self, close: Close) {
+    /// Abandons the client: unsent replies are dropped.
+    pub(crate) fn abandon(&mut self, close: Close) {
         self.closing.get_or_insert(close);
         self.lost = true;
     }
 
-    /// Whether everything is over: lost, or closed and answered.
+    /// True if it has ended: lost, or closed and answered.
     pub(crate) fn has_ended(&self) -> bool {
         self.lost || self.closing.is_some() && self.jobs == 0 && !self.has_output()
     }
 
-    /// Why it ends.
+    /// Returns the reason of its end.
     pub(crate) fn closing(&self) -> Option<Close> {
         self.closing
     }
 
-    /// Whether all requests are answered, though perhaps not all answers sent.
+    /// True if all requests are answered, though some replies may be unsent.
     pub(crate) fn is_idle(&self) -> bool {
         self.jobs == 0
     }
 
-    pub(crate) fn waits(&self) -> Waits {
+    pub(crate) fn waits(&self) -> WaitReason {
         self.waits
     }
 
-    /// Whether [`Connection::receive`] would get on, without anything that the reactor reports.
-    pub(crate) fn can_go_on(&self, jobs: &Jobs) -> bool {
+    /// True if [`NbdConnection::receive`] would make progress without an event of the reactor.
+    pub(crate) fn can_continue(&self, jobs: &NbdJobs) -> bool {
         match self.waits {
-            Waits::Input => self.readable,
-            Waits::Itself => {
+            WaitReason::Input => self.readable,
+            WaitReason::Itself => {
                 !self.is_full(jobs) && self.stalled.is_none_or(|request| self.may_hold(&request))
             }
-            Waits::Predecessors => self.predecessors.as_ref().is_none_or(Predecessors::are_over),
-            Waits::Buffers | Waits::Tls | Waits::End => false,
+            WaitReason::Predecessors => {
+                self.predecessors.as_ref().is_none_or(Predecessors::have_ended)
+            }
+            WaitReason::Buffers | WaitReason::Tls | WaitReason::End => false,
         }
     }
 
-    /// The transport is lost: what is under way is answered to nobody.
+    /// Records that the transport is lost: requests in flight are not answered.
     fn lose(&mut self, error: &io::Error) {
-        debug!(client = self.owner.serial, %error, "connection to an NBD client lost");
+        debug!(client = self.id.serial, %error, "connection to an NBD client lost");
         self.log_requests();
         self.lost = true;
     }
 
-    /// The client has left, in order or not: its requests may still be executed.
+    /// Logs the requests of a client that has left, in order or not: they may still be executed.
     fn log_requests(&self) {
-        let (client, requests) = (self.owner.serial, self.jobs);
+        let (client, requests) = (self.id.serial, self.jobs);
         if requests > 0 && self.closing.is_none() && !self.lost {
             let peer = self.peer();
             info!(client, ?peer, requests, "an NBD client has left before its requests ended");
         }
     }
 
-    /// Reads and begins requests as far as possible. `may_take_buffers`: nobody else waits for them.
-    pub(crate) fn receive(&mut self, jobs: &mut Jobs, may_take_buffers: bool) {
+    /// Reads and starts requests as far as possible. `may_take_buffers`: no other connection waits for them.
+    pub(crate) fn receive(&mut self, jobs: &mut NbdJobs, may_take_buffers: bool) {
         self.waits = self.receive_until(jobs, may_take_buffers);
-        if self.hung_up && !matches!(self.waits, Waits::Input | Waits::End) {
+        if self.hung_up && !matches!(self.waits, WaitReason::Input | WaitReason::End) {
             self.close(Close::Disconnect, jobs);
-            self.waits = Waits::End;
+            self.waits = WaitReason::End;
         }
     }
 
-    fn receive_until(&mut self, jobs: &mut Jobs, may_take_buffers: bool) -> Waits {
+    fn receive_until(&mut self, jobs: &mut NbdJobs, may_take_buffers: bool) -> WaitReason {
         let mut receives = 0;
         loop {
             let waits = self.use_input(jobs, may_take_buffers);
-            if waits != Waits::Input || !self.readable || receives == RECEIVES_MAX {
+            if waits != WaitReason::Input || !self.readable || receives == RECEIVES_MAX {
                 return waits;
             }
             receives += 1;
             match self.fill(jobs) {
                 Ok(true) => {}
-                // The client hung up. What it asked for before is carried out and answered.
+                // The client hung up. Its earlier requests are carried out and answered.
                 Ok(false) => {
                     self.log_requests();
                     self.close(Close::Disconnect, jobs);
@@ -328,8 +331,8 @@ impl Connection {
         }
     }
 
-    /// One receive, payload to its buffer and the rest to the inbox; `false` at the end of the stream.
-    fn fill(&mut self, jobs: &mut Jobs) -> io::Result<bool> {
+    /// Receives once, payload to its buffer and the rest to the inbox. Returns `false` at the end of the stream.
+    fn fill(&mut self, jobs: &mut NbdJobs) -> io::Result<bool> {
         self.make_room();
         let (_, end) = self.unused;
         let payload: &mut [u8] = match self.payload {
@@ -339,18 +342,18 @@ impl Connection {
         };
         let wanted = payload.len();
         let rest = &mut self.inbox[end..];
-        let asked = wanted + rest.len();
+        let capacity = wanted + rest.len();
         let mut slices = [IoSliceMut::new(payload), IoSliceMut::new(rest)];
         let skip_empty = usize::from(wanted == 0);
         let Some(stream) = &mut self.stream else { return Ok(true) };
         let count = match stream.receive(&mut slices[skip_empty..])? {
             Incoming::Octets(count) => count,
-            // Records without data, too, are nothing.
+            // TLS records without data count as no data.
             Incoming::Nothing => 0,
             Incoming::Closed => return Ok(false),
         };
-        // A short receive has emptied the socket: the next one would only say so.
-        self.readable = stream.is_full(count, asked);
+        // A short receive has emptied the socket: another one would only return that.
+        self.readable = stream.is_full(count, capacity);
         if let Some(payload) = &mut self.payload {
             payload.filled += count.min(wanted);
             self.moved += count.min(wanted) as u64;
@@ -359,7 +362,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Moves what is unused to the front of the inbox, which then has room for any message.
+    /// Moves the unused data to the front of the inbox, which then has room for any message.
     fn make_room(&mut self) {
         let (start, end) = self.unused;
         if start > 0 {
@@ -368,26 +371,26 @@ impl Connection {
         }
     }
 
-    /// Uses what came in.
-    fn use_input(&mut self, jobs: &mut Jobs, may_take_buffers: bool) -> Waits {
+    /// Processes the received data.
+    fn use_input(&mut self, jobs: &mut NbdJobs, may_take_buffers: bool) -> WaitReason {
         loop {
             if self.closing.is_some() || self.lost {
-                return Waits::End;
+                return WaitReason::End;
             }
-            if self.stream.is_none() || self.waits == Waits::Tls {
-                return Waits::Tls;
+            if self.stream.is_none() || self.waits == WaitReason::Tls {
+                return WaitReason::Tls;
             }
             if self.payload.is_some() {
                 if !self.use_payload(jobs) {
-                    return Waits::Input;
+                    return WaitReason::Input;
                 }
                 continue;
             }
             if self.predecessors.is_some() && self.must_wait() {
-                return Waits::Predecessors;
+                return WaitReason::Predecessors;
             }
             if self.is_full(jobs) {
-                return Waits::Itself;
+                return WaitReason::Itself;
             }
             let request = match self.stalled.take() {
                 Some(request) => request,
@@ -397,9 +400,9 @@ impl Connection {
                         self.begin_status(request);
                         continue;
                     }
-                    Some(Event::StartTls) => return Waits::Tls,
+                    Some(Event::StartTls) => return WaitReason::Tls,
                     Some(_) => continue,
-                    None => return Waits::Input,
+                    None => return WaitReason::Input,
                 },
             };
             if let Some(waits) = self.start(request, jobs, may_take_buffers) {
@@ -408,8 +411,8 @@ impl Connection {
         }
     }
 
-    /// Whether the client must wait for its own earlier requests.
-    fn is_full(&self, jobs: &Jobs) -> bool {
+    /// True if the client must wait for its own earlier requests.
+    fn is_full(&self, jobs: &NbdJobs) -> bool {
         self.replies.header_bytes() >= HEADER_BYTES_MAX
             || self.jobs >= JOBS_MAX
             || self.statuses >= STATUSES_MAX
@@ -417,8 +420,8 @@ impl Connection {
             || self.jobs > 0 && jobs.is_congested()
     }
 
-    /// The next message of the inbox; `None` when it holds no whole one.
-    fn next_message(&mut self, jobs: &mut Jobs) -> Option<Event> {
+    /// Returns the next message of the inbox; `None` if it holds no whole one.
+    fn next_message(&mut self, jobs: &mut NbdJobs) -> Option<Event> {
         let (start, end) = self.unused;
         if start == end {
             return None;
@@ -435,28 +438,28 @@ impl Connection {
         }
     }
 
-    /// Begins a request; tells what it waits for if that is not possible now.
+    /// Starts a request; returns the event that it waits for if that is not possible now.
     fn start(
         &mut self,
         request: nbd::Request,
-        jobs: &mut Jobs,
+        jobs: &mut NbdJobs,
         may_take_buffers: bool,
-    ) -> Option<Waits> {
+    ) -> Option<WaitReason> {
         if !self.may_hold(&request) {
             self.stalled = Some(request);
-            return Some(Waits::Itself);
+            return Some(WaitReason::Itself);
         }
-        // Those without data may overtake: they hold no more than two patched blocks.
+        // Requests without data may overtake: they hold no more than two patched blocks.
         let started = if may_take_buffers || !has_data(&request) {
-            let mark = Mark { owner: self.owner, cookie: request.cookie };
-            jobs.start(mark, self.owner.serial as usize, disk_request(&request))
+            let mark = NbdMark { id: self.id, cookie: request.cookie };
+            jobs.start(mark, self.id.serial as usize, disk_request(&request))
         } else {
             Started::NoBuffers
         };
         let job = match started {
             Started::NoBuffers => {
                 self.stalled = Some(request);
-                return Some(Waits::Buffers);
+                return Some(WaitReason::Buffers);
             }
             Started::Done => {
                 self.session.reply_done(request.cookie, &mut self.replies);
@@ -464,7 +467,7 @@ impl Connection {
             }
             Started::Running(job) => job,
             Started::Payload(job, part) => {
-                self.payload = Some(Payload { job, part, filled: 0 });
+                self.payload = Some(PartialWrite { job, part, filled: 0 });
                 job
             }
         };
@@ -474,15 +477,15 @@ impl Connection {
         None
     }
 
-    /// Whether the client may have buffers for this request beside those it has.
+    /// True if the client may have buffers for this request in addition to those it has.
     fn may_hold(&self, request: &nbd::Request) -> bool {
         !has_data(request)
             || self.held_bytes == 0
             || self.held_bytes + request.length as usize <= HELD_BYTES_MAX
     }
 
-    /// Moves payload from the inbox to its buffers; `false` when more must be received.
-    fn use_payload(&mut self, jobs: &mut Jobs) -> bool {
+    /// Moves payload from the inbox to its buffers. Returns `false` if more must be received.
+    fn use_payload(&mut self, jobs: &mut NbdJobs) -> bool {
         while let Some(payload) = &mut self.payload {
             let (start, end) = self.unused;
             let window = jobs.payload(payload.part);
@@ -496,25 +499,25 @@ impl Connection {
             }
             let job = payload.job;
             let next = jobs.payload_filled(payload.part);
-            self.payload = next.map(|part| Payload { job, part, filled: 0 });
+            self.payload = next.map(|part| PartialWrite { job, part, filled: 0 });
         }
         true
     }
 
-    /// Answers a job that is done and forgets it.
-    pub(crate) fn end_job(&mut self, key: JobKey, jobs: &mut Jobs) {
+    /// Answers a finished job and removes it.
+    pub(crate) fn end_job(&mut self, key: JobKey, jobs: &mut NbdJobs) {
         let job = jobs.job(key);
         let (cookie, request) = (job.mark.cookie, job.request);
         let (status, held_bytes) = (job.status, job.held_bytes);
         self.jobs -= 1;
         self.writes -= u32::from(request.op.writes());
         if !status.is_success() {
-            let errno = errno_of(Fault::of(status, request.op));
+            let errno = errno_of(DiskFault::of(status, request.op));
             self.session.reply_error(cookie, errno, &status.to_string(), &mut self.replies);
         } else if request.op == DiskOp::Read {
             let (session, replies) = (&self.session, &mut self.replies);
             session.reply_data(cookie, request.offset, request.length, replies);
-            // Its buffers stay ours until they are sent.
+            // Its buffers stay with the connection until they are sent.
             return jobs.remove(key, |buffer, range| {
                 replies.push_data(buffer, range);
                 None
@@ -531,7 +534,7 @@ impl Connection {
         self.new_statuses.push(request);
     }
 
-    /// Requests for block status that have come.
+    /// Takes the new requests for block status.
     pub(crate) fn take_statuses(&mut self) -> Vec<nbd::Request> {
         std::mem::take(&mut self.new_statuses)
     }
@@ -542,8 +545,8 @@ impl Connection {
         self.session.reply_block_status(cookie, extents, &mut self.replies);
     }
 
-    /// Sends what waits, as far as the socket takes it.
-    pub(crate) fn send(&mut self, jobs: &mut Jobs) {
+    /// Sends pending replies, as far as the socket takes them.
+    pub(crate) fn send(&mut self, jobs: &mut NbdJobs) {
         while self.writable && self.has_output() && !self.lost {
             let Some(stream) = &mut self.stream else { return };
             let mut slices = [IoSlice::new(&[]); GATHER_MAX];
@@ -566,17 +569,17 @@ impl Connection {
         }
     }
 
-    /// Whether something waits to be sent.
+    /// True if replies wait to be sent.
     pub(crate) fn has_output(&self) -> bool {
         !self.replies.is_empty() || self.stream.as_ref().is_some_and(ClientStream::has_unsent)
     }
 
-    /// Ends the connection now. Its requests in the lane end without it; returns how many of them write.
-    pub(crate) fn end(mut self, jobs: &mut Jobs) -> u32 {
+    /// Ends the connection now. Its requests in the lane end without it; returns the number of writes among them.
+    pub(crate) fn end(mut self, jobs: &mut NbdJobs) -> u32 {
         self.close(Close::Disconnect, jobs);
         if self.jobs > 0 {
-            let owner = self.owner;
-            self.writes -= jobs.drop_waiting(|mark| mark.owner == owner);
+            let id = self.id;
+            self.writes -= jobs.drop_waiting(|mark| mark.id == id);
         }
         self.replies.clear(|buffer| jobs.give(buffer));
         if let Some(stream) = self.stream.filter(|stream| !stream.is_plain() && !self.lost) {

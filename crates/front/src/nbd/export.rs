@@ -1,14 +1,14 @@
-//! What is exported: a disk under a name.
+//! An export: a disk under a name.
 
-use crate::disk::{Disk, DiskInfo};
+use crate::disk::{DiskInfo, LiveDisk};
 use roadtrain_wire::nbd::{STRING_BYTES_MAX, transmission_flag};
 use std::io;
 use std::sync::Arc;
 
-/// A namespace and how to show it.
+/// A namespace with its name and description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportInfo {
-    /// Name in the list of exports; a client may ask for any name and gets this one.
+    /// Name in the list of exports; a client may request any name and gets this one.
     pub name: String,
     /// Text for people.
     pub description: String,
@@ -17,7 +17,7 @@ pub struct ExportInfo {
 }
 
 impl From<DiskInfo> for ExportInfo {
-    /// Named after the namespace's number.
+    /// Names the export after the NSID.
     fn from(disk: DiskInfo) -> Self {
         let DiskInfo { nsid, model, serial, .. } = &disk;
         let (name, description) =
@@ -31,21 +31,21 @@ impl From<DiskInfo> for ExportInfo {
 pub struct Export {
     name: String,
     description: String,
-    disk: Arc<Disk>,
+    disk: Arc<LiveDisk>,
 }
 
 impl Export {
-    /// Checks `info`.
+    /// Makes an export after checks of `info`.
     ///
     /// # Errors
-    /// `InvalidInput` for sizes that make no sense and a name that NBD cannot carry.
+    /// Returns `InvalidInput` for invalid sizes and for a name that NBD cannot carry.
     pub fn new(info: ExportInfo) -> io::Result<Self> {
         let ExportInfo { name, description, disk } = info;
         if [&name, &description].iter().any(|s| s.len() > STRING_BYTES_MAX || s.contains('\0')) {
             let what = "a name must be at most 4096 octets without NUL";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        Ok(Export { name, description, disk: Arc::new(Disk::new(disk)?) })
+        Ok(Export { name, description, disk: Arc::new(LiveDisk::new(disk)?) })
     }
 
     /// Name in the list of exports.
@@ -58,21 +58,20 @@ impl Export {
         &self.description
     }
 
-    /// The namespace, to be told when it changes. New connections see its new size; on old ones, requests
-    /// beyond a smaller end fail, and those beyond the old end of a grown namespace succeed.
-    pub fn disk(&self) -> &Arc<Disk> {
+    /// Returns the disk, which is updated when the namespace changes. New connections see its new size. On old ones,
+    /// requests beyond a smaller end fail, and requests beyond the old end of a grown namespace succeed.
+    pub fn disk(&self) -> &Arc<LiveDisk> {
         &self.disk
     }
 
-    /// Transmission flags for a client with or without structured replies.
+    /// Returns the transmission flags for a client with or without structured replies.
     pub(crate) fn transmission_flags(&self, structured: bool) -> u16 {
         use transmission_flag::*;
         let info = self.disk.info();
         let flag = |condition: bool, flag: u16| if condition { flag } else { 0 };
-        // Flush and FUA are offered without a volatile cache too: the next controller may have one, and a
-        // client that misses them would warn of data at risk. Flush covers the whole namespace, from
-        // whichever queue it comes, hence CAN_MULTI_CONN. FAST_ZERO is not offered: nothing in NVMe
-        // tells beforehand whether Write Zeroes is fast.
+        // Flush and FUA are offered without a volatile cache too: the next controller may have one, and a client
+        // without them would warn of data at risk. Flush covers the whole namespace, from any queue, hence
+        // CAN_MULTI_CONN. FAST_ZERO is not offered: NVMe does not report whether Write Zeroes is fast.
         let writable = SEND_FLUSH
             | SEND_FUA
             | flag(info.trim, SEND_TRIM)

@@ -9,39 +9,39 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Connections that may wait to be accepted.
+/// Most connections waiting to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Why a server does not listen.
-const NOT_LOCAL: &str = "without TLS whoever could connect would have the disk: use --nbd-tls-psk or \
-    --nbd-tls-certificates, a Unix socket, the loopback, or --nbd-insecure if everybody on the network may have it";
+/// Message of a server that refuses to listen.
+const NOT_LOCAL: &str = "without TLS any client that can connect would have the disk: use --nbd-tls-psk or \
+    --nbd-tls-certificates, a Unix socket, the loopback, or --nbd-insecure if all clients on the network may have it";
 
-/// Whose connections a server takes over TCP.
+/// Clients whose connections a server accepts over TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clients {
-    /// Those of this machine: it listens on the loopback only.
+    /// Clients on this machine: the server listens on the loopback only.
     #[default]
     Local,
-    /// Everybody's who can reach it.
+    /// Any client that can reach the server.
     Anyone,
-    /// Theirs who are let in by TLS.
+    /// Clients that TLS admits.
     Secured,
 }
 
-/// A listening socket; its file, if it has one, goes with it.
+/// A listening socket; its file, if it has one, is removed with it.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub(crate) struct FrontListener {
     socket: Socket,
     address: NbdAddress,
     file: Option<SocketFile>,
 }
 
-impl Listener {
+impl FrontListener {
     /// Listens at `address`.
     ///
     /// # Errors
-    /// `AddrInUse` when a live server has the address, or its path is a file of another kind.
-    /// `Unsupported` when clients could come from elsewhere that should not.
+    /// `AddrInUse` if a live server has the address, or its path is a file of another kind. `Unsupported` if clients on
+    /// other machines could connect that are not allowed.
     pub(crate) fn bind(address: &NbdAddress, clients: Clients) -> io::Result<Self> {
         let listener = match address {
             NbdAddress::Unix(path) => Self::bind_unix(path),
@@ -53,7 +53,7 @@ impl Listener {
     /// Listens at `path`.
     ///
     /// # Errors
-    /// As [`Listener::bind`].
+    /// Returns the errors of [`FrontListener::bind`].
     pub(crate) fn bind_unix(path: &Path) -> io::Result<Self> {
         let at = SockAddr::unix(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -87,7 +87,7 @@ impl Listener {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
-        // The port, if the system chose it.
+        // The actual port, if the system chose it.
         let bound = socket.local_addr()?.as_socket().unwrap_or(address);
         let address = NbdAddress::Tcp { host: bound.ip().to_string(), port: bound.port() };
         Self::listen(socket, address, None)
@@ -96,15 +96,15 @@ impl Listener {
     fn listen(socket: Socket, address: NbdAddress, file: Option<SocketFile>) -> io::Result<Self> {
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
-        Ok(Listener { socket, address, file })
+        Ok(FrontListener { socket, address, file })
     }
 
-    /// Where it listens, with the port that the system chose.
+    /// Returns the listening address, with the port that the system chose.
     pub(crate) fn address(&self) -> &NbdAddress {
         &self.address
     }
 
-    /// The next connection, and where it comes from over TCP; `None` when no one waits.
+    /// Accepts the next connection, with its peer address over TCP; `None` if no connection waits.
     pub(crate) fn accept(&self) -> io::Result<Option<(Socket, Option<SocketAddr>)>> {
         let (socket, peer) = match self.socket.accept() {
             Ok((socket, peer)) => (socket, peer.as_socket()),
@@ -114,7 +114,7 @@ impl Listener {
         socket.set_nonblocking(true)?;
         if self.file.is_none() {
             tune_socket(&socket)?;
-            // A client may have nothing to do for ever, but one that is gone is not kept.
+            // A client may be idle for ever, but one that is gone is not kept.
             probe_silent_peer(&socket)?;
         }
         Ok(Some((socket, peer)))
@@ -125,13 +125,13 @@ impl Listener {
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for FrontListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-/// Nobody there, or nobody any more: not the listener's fault.
+/// True for errors of a connection that is gone or not there: the listener itself works.
 fn is_passing(error: &io::Error) -> bool {
     use ErrorKind::*;
     matches!(
@@ -161,7 +161,7 @@ fn remove_stale(path: &Path, at: &SockAddr) -> io::Result<()> {
     }
 }
 
-/// Removes the file of a Unix socket when dropped, unless it is somebody else's by then.
+/// Removes the file of a Unix socket when dropped, unless another process has replaced it.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
@@ -171,7 +171,7 @@ struct SocketFile {
 
 impl SocketFile {
     fn of(path: &Path) -> io::Result<Self> {
-        // Dropping must work from another working directory too.
+        // The drop must work in another working directory too.
         let path = std::path::absolute(path)?;
         let metadata = std::fs::symlink_metadata(&path)?;
         Ok(SocketFile { path, device: metadata.dev(), inode: metadata.ino() })
@@ -199,9 +199,9 @@ mod tests {
     fn the_socket_file_goes_with_the_listener() {
         let directory = tempfile::tempdir().unwrap();
         let address = unix(&directory);
-        let listener = Listener::bind(&address, Clients::Local).unwrap();
+        let listener = FrontListener::bind(&address, Clients::Local).unwrap();
         assert!(listener.accept().unwrap().is_none());
-        let error = Listener::bind(&address, Clients::Local).unwrap_err();
+        let error = FrontListener::bind(&address, Clients::Local).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
         assert!(error.to_string().contains("another server listens there"), "{error}");
         drop(listener);
@@ -214,14 +214,14 @@ mod tests {
         let path = directory.path().join("a.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        Listener::bind(&unix(&directory), Clients::Local).unwrap();
+        FrontListener::bind(&unix(&directory), Clients::Local).unwrap();
     }
 
     #[test]
     fn other_files_are_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("a.sock"), "precious").unwrap();
-        let error = Listener::bind(&unix(&directory), Clients::Local).unwrap_err();
+        let error = FrontListener::bind(&unix(&directory), Clients::Local).unwrap_err();
         assert!(error.to_string().contains("not a socket"), "{error}");
         assert_eq!(std::fs::read(directory.path().join("a.sock")).unwrap(), b"precious");
     }
@@ -229,9 +229,9 @@ mod tests {
     #[test]
     fn a_replaced_file_is_not_removed() {
         let directory = tempfile::tempdir().unwrap();
-        let listener = Listener::bind(&unix(&directory), Clients::Local).unwrap();
+        let listener = FrontListener::bind(&unix(&directory), Clients::Local).unwrap();
         let path = directory.path().join("a.sock");
-        // Made before the old one goes, so that the inode differs.
+        // Made before the old one is removed, so that the inode differs.
         std::fs::write(directory.path().join("new"), "").unwrap();
         std::fs::rename(directory.path().join("new"), &path).unwrap();
         drop(listener);
@@ -239,19 +239,19 @@ mod tests {
     }
 
     #[test]
-    fn a_chosen_port_is_told() {
+    fn a_chosen_port_is_returned() {
         let address = "nbd:tcp:127.0.0.1:0".parse().unwrap();
-        let listener = Listener::bind(&address, Clients::Local).unwrap();
+        let listener = FrontListener::bind(&address, Clients::Local).unwrap();
         let NbdAddress::Tcp { host, port } = listener.address() else { panic!("not TCP") };
         assert_eq!(host, "127.0.0.1");
         assert_ne!(*port, 0);
     }
 
-    /// Nobody gets the disk from elsewhere, unless that was asked for.
+    /// Clients on other machines get the disk only if that was configured.
     #[test]
     fn only_the_loopback_is_listened_on() {
         let bind = |text: &str, clients| {
-            let bound = Listener::bind(&text.parse().unwrap(), clients);
+            let bound = FrontListener::bind(&text.parse().unwrap(), clients);
             bound.map(drop).map_err(|error| (error.kind(), error.to_string()))
         };
         for text in ["nbd:tcp:0.0.0.0:0", "nbd:tcp:[::]:0", "nbd:tcp:192.0.2.1:0"] {

@@ -1,36 +1,36 @@
-//! What is to be sent on one connection: headers and ranges of buffers, in order, for gather sends.
+//! Replies of one connection to be sent: headers and ranges of buffers, in order, for gather sends.
 
 use roadtrain_system::buffer::Buffer;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
 
-/// Sent octets are moved out of the header buffer when they are that many.
+/// Sent bytes at which the header buffer is compacted.
 const COMPACT_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
-enum Segment {
-    /// So many octets of `ReplyQueue::octets`.
+enum ReplySegment {
+    /// This many bytes of `ReplyQueue::octets`.
     Octets(usize),
     Data(Buffer, Range<usize>),
 }
 
-/// Octets to send, small ones copied and buffers owned until they are sent.
+/// Data to send: small parts copied, and buffers owned until they are sent.
 #[derive(Debug, Default)]
 pub struct ReplyQueue {
     octets: Vec<u8>,
-    /// Octets of `octets` that are sent.
+    /// Bytes of `octets` that are sent.
     sent: usize,
-    segments: VecDeque<Segment>,
+    segments: VecDeque<ReplySegment>,
 }
 
 impl ReplyQueue {
-    /// Whether everything is sent.
+    /// True if everything is sent.
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// Octets of headers and messages that wait; buffers are not counted.
+    /// Returns the unsent bytes of headers and messages; buffers are not counted.
     pub fn header_bytes(&self) -> usize {
         self.octets.len() - self.sent
     }
@@ -42,33 +42,33 @@ impl ReplyQueue {
         }
         self.octets.extend_from_slice(octets);
         match self.segments.back_mut() {
-            Some(Segment::Octets(count)) => *count += octets.len(),
-            _ => self.segments.push_back(Segment::Octets(octets.len())),
+            Some(ReplySegment::Octets(count)) => *count += octets.len(),
+            _ => self.segments.push_back(ReplySegment::Octets(octets.len())),
         }
     }
 
-    /// Appends a range of `buffer`, which comes back when it is sent.
+    /// Appends a range of `buffer`, which is given back when it is sent.
     pub(crate) fn push_data(&mut self, buffer: Buffer, range: Range<usize>) {
         debug_assert!(!range.is_empty() && range.end <= buffer.len());
-        self.segments.push_back(Segment::Data(buffer, range));
+        self.segments.push_back(ReplySegment::Data(buffer, range));
     }
 
-    /// Fills `slices` with what comes first; returns how many are filled.
+    /// Fills `slices` with the first unsent data; returns how many are filled.
     pub(crate) fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut at = self.sent;
         for (slice, segment) in slices.iter_mut().zip(&self.segments) {
             *slice = match segment {
-                Segment::Octets(count) => {
+                ReplySegment::Octets(count) => {
                     at += count;
                     IoSlice::new(&self.octets[at - count..at])
                 }
-                Segment::Data(buffer, range) => IoSlice::new(&buffer[range.clone()]),
+                ReplySegment::Data(buffer, range) => IoSlice::new(&buffer[range.clone()]),
             };
         }
         slices.len().min(self.segments.len())
     }
 
-    /// Forgets the first `count` octets, which are sent, and gives their buffers back.
+    /// Removes the first `count` bytes, which are sent, and gives their buffers back.
     pub(crate) fn advance(&mut self, mut count: usize, mut give: impl FnMut(Buffer)) {
         while count > 0 {
             let Some(first) = self.segments.front_mut() else {
@@ -76,13 +76,13 @@ impl ReplyQueue {
                 return;
             };
             let (left, step) = match first {
-                Segment::Octets(left) => {
+                ReplySegment::Octets(left) => {
                     let step = count.min(*left);
                     *left -= step;
                     self.sent += step;
                     (*left, step)
                 }
-                Segment::Data(_, range) => {
+                ReplySegment::Data(_, range) => {
                     let step = count.min(range.len());
                     range.start += step;
                     (range.len(), step)
@@ -90,7 +90,7 @@ impl ReplyQueue {
             };
             count -= step;
             if left == 0
-                && let Some(Segment::Data(buffer, _)) = self.segments.pop_front()
+                && let Some(ReplySegment::Data(buffer, _)) = self.segments.pop_front()
             {
                 give(buffer);
             }
@@ -101,7 +101,7 @@ impl ReplyQueue {
     /// Drops everything and gives the buffers back.
     pub(crate) fn clear(&mut self, mut give: impl FnMut(Buffer)) {
         for segment in self.segments.drain(..) {
-            if let Segment::Data(buffer, _) = segment {
+            if let ReplySegment::Data(buffer, _) = segment {
                 give(buffer);
             }
         }
@@ -119,7 +119,7 @@ impl ReplyQueue {
         }
     }
 
-    /// Everything that waits, as one vector.
+    /// Takes all unsent data as one vector.
     #[cfg(test)]
     pub(crate) fn take(&mut self) -> Vec<u8> {
         let mut slices = vec![IoSlice::new(&[]); self.segments.len()];

@@ -1,55 +1,55 @@
-//! Clients of a server that others secure by TLS, until they come back.
+//! Clients of a server that are in a TLS handshake, on the TLS threads.
 
-use super::answers::Answers;
+use super::connection_id::ConnectionId;
 use super::endpoint::Endpoint;
-use super::owner::Owner;
+use super::watched_mailbox::WatchedMailbox;
 use roadtrain_reactor::clients::{ClientStream, Secured};
 use roadtrain_system::mailbox::Outbox;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 
-/// Clients on their way, and where they come back.
+/// Clients in a TLS handshake, and the mailbox for the results.
 pub(super) struct Securing {
     outbox: Outbox<Secured>,
-    pub(super) answers: Answers<Secured>,
-    clients: HashMap<u64, Owner>,
+    pub(super) mailbox: WatchedMailbox<Secured>,
+    clients: HashMap<u64, ConnectionId>,
 }
 
 impl Securing {
-    /// Nobody yet.
+    /// Makes an empty set.
     ///
     /// # Errors
-    /// The system has no descriptor left.
+    /// Fails if the system has no descriptor left.
     pub(super) fn new() -> io::Result<Self> {
-        let (outbox, answers) = Answers::new()?;
-        Ok(Securing { outbox, answers, clients: HashMap::new() })
+        let (outbox, mailbox) = WatchedMailbox::new()?;
+        Ok(Securing { outbox, mailbox, clients: HashMap::new() })
     }
 
-    /// Has a client secured.
+    /// Starts a client's TLS handshake.
     ///
     /// # Errors
-    /// There is no TLS at that endpoint.
+    /// Fails if the endpoint has no TLS.
     pub(super) fn begin(
         &mut self,
         endpoint: &Endpoint,
-        owner: Owner,
+        id: ConnectionId,
         client: (ClientStream, SocketAddr),
     ) -> io::Result<()> {
         let number = endpoint.secure(client, self.outbox.clone());
-        self.clients.insert(number.ok_or(io::ErrorKind::Unsupported)?, owner);
+        self.clients.insert(number.ok_or(io::ErrorKind::Unsupported)?, id);
         Ok(())
     }
 
-    /// A client that is not waited for any more.
-    pub(super) fn give_up(&mut self, endpoint: &Endpoint, owner: Owner) {
-        let given_up = self.clients.extract_if(|_, other| *other == owner);
-        given_up.for_each(|(number, _)| endpoint.give_up(number));
+    /// Abandons a client's handshake.
+    pub(super) fn abandon(&mut self, endpoint: &Endpoint, id: ConnectionId) {
+        let abandoned = self.clients.extract_if(|_, other| *other == id);
+        abandoned.for_each(|(number, _)| endpoint.abandon(number));
     }
 
-    /// Those that have come back, with their streams.
-    pub(super) fn take(&mut self) -> Vec<(Owner, Option<ClientStream>)> {
+    /// Takes the clients whose handshake has ended, with their streams.
+    pub(super) fn take(&mut self) -> Vec<(ConnectionId, Option<ClientStream>)> {
         let known = |answer: Secured| Some((self.clients.remove(&answer.number)?, answer.stream));
-        self.answers.take().filter_map(known).collect()
+        self.mailbox.take().filter_map(known).collect()
     }
 }

@@ -1,22 +1,22 @@
-//! The NBD server: a front of the reactor that its lane runs on.
+//! NBD server: a front of the reactor that its lane runs on.
 //!
-//! Each turn it takes the lane's completions, receives from the clients whose sockets are ready,
-//! hands their requests to the lane and sends all replies of a connection in one gather. Receives and
-//! sends are direct and never block; the reactor is asked only to wait. When buffers, the lane or a
-//! client's own reading cannot follow, its socket is not read.
+//! Each turn it takes the lane's completions and receives from the clients whose sockets are ready. It hands their
+//! requests to the lane and sends all replies of a connection in one gather. Receives and sends are direct and never
+//! block; the reactor only waits for readiness. When buffers, the lane or a client's own reading cannot follow, its
+//! socket is not read.
 
 use super::address::NbdAddress;
-use super::answers::Answers;
 use super::block_status::{BlockStatuses, extents};
-use super::connection::{Connection, Jobs, Newcomer, Waits};
+use super::connection::{NbdConnection, NbdJobs, NewClient, WaitReason};
+use super::connection_id::ConnectionId;
 use super::endpoint::{Endpoint, HANDSHAKE_TIMEOUT};
 use super::export::{Export, ExportInfo};
 use super::listener::Clients;
-use super::owner::Owner;
+use super::orphan_writes::{ORPHAN_RETRY, OrphanToken, OrphanWrites, Predecessors, hung_up};
 use super::securing::Securing;
 use super::session::Close;
-use super::strays::{Predecessors, STRAY_RETRY, Strays, Token, hung_up};
-use crate::disk::Watch;
+use super::watched_mailbox::WatchedMailbox;
+use crate::disk::NamespaceWatch;
 use roadtrain_host_engine::{ControllerView, Front, Interest, LaneId, Turn};
 use roadtrain_proto::time::Instant;
 use slab::Slab;
@@ -26,112 +26,111 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
-/// Octets of buffers that one server may have in use, unless told otherwise.
+/// Default limit of a server's buffers, in bytes.
 pub const BUFFER_BYTES_MAX: usize = 128 << 20;
-/// Fewer would not hold one request of the largest size.
+/// Least limit of a server's buffers, in bytes: less would not hold one request of the largest size.
 pub const BUFFER_BYTES_MIN: usize = 36 << 20;
-/// Clients at a time; more are turned away.
+/// Most clients at a time; further ones are disconnected.
 const CONNECTIONS_MAX: usize = 256;
-/// How long a client may hold buffers that others wait for without sending or taking an octet.
+/// Longest time for which a client may hold buffers that others wait for without progress.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a server that has more clients than others leaves a new one to them.
+/// Delay for which a server with more clients than others leaves a new one to them.
 const ACCEPT_DELAY: Duration = Duration::from_millis(1);
-/// How soon accepting is tried again after the system refused it.
+/// Delay until accepting is retried after the system refused it.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Key of the watch of the listening socket; those of connections are below.
+/// Key of the watch of the listening socket; the keys of connections are below.
 const LISTENER_KEY: u64 = u64::MAX;
-/// Key of the watch of what comes back secured.
-const SECURED_KEY: u64 = u64::MAX - 1;
-/// Key of the watch of what other servers ask.
-const ASKED_KEY: u64 = u64::MAX - 2;
+/// Key of the watch of finished TLS handshakes.
+const TLS_DONE_KEY: u64 = u64::MAX - 1;
+/// Key of the watch of other servers' queries.
+const QUERY_KEY: u64 = u64::MAX - 2;
 
-/// Serves one namespace over one reactor's lane or lanes. Servers of several reactors may share an
-/// [`Endpoint`].
+/// Serves one namespace over one reactor's lane or lanes. Servers of several reactors may share an [`Endpoint`].
 pub struct NbdServer {
     endpoint: Endpoint,
-    /// Its number there.
+    /// Number of the server at the endpoint.
     number: u64,
-    jobs: Jobs,
-    connections: Slab<Connection>,
+    jobs: NbdJobs,
+    connections: Slab<NbdConnection>,
     serial: u32,
     /// Connections with something to do in this turn.
     listed: Vec<usize>,
-    /// Until when clients have to be through their handshake, oldest first.
-    newcomers: VecDeque<(Instant, Owner)>,
+    /// Deadlines of the clients' handshakes, oldest first.
+    in_handshake: VecDeque<(Instant, ConnectionId)>,
     handshake_timeout: Duration,
-    /// Connections that wait for buffers, longest first.
-    starved: VecDeque<Owner>,
-    /// Buffers that had come back when the first of them was tried in vain.
+    /// Connections waiting for buffers, longest first.
+    waiting_for_buffers: VecDeque<ConnectionId>,
+    /// Buffers given back when the first of them was last tried.
     given_before: u64,
     patience: Duration,
-    /// When those are given up who have not moved an octet since somebody is starved.
+    /// Deadline at which clients are disconnected that have made no progress since a connection waits for buffers.
     patient_until: Option<Instant>,
     /// Writes of clients that are gone.
-    strays: Strays,
-    /// Servers that ask for them.
-    asked: Answers<Token>,
-    /// Connections that wait for such writes.
-    waiting: Vec<Owner>,
+    orphans: OrphanWrites,
+    /// Queries of other servers about them.
+    queries: WatchedMailbox<OrphanToken>,
+    /// Connections waiting for such writes.
+    waiting: Vec<ConnectionId>,
     /// Requests for block status.
     statuses: BlockStatuses,
-    /// Clients that others secure.
+    /// Clients in a TLS handshake.
     securing: Option<Securing>,
     listening: bool,
     stopping: bool,
-    /// When to accept although others should, or to try again.
+    /// Time to accept although other servers should, or to try again.
     accept_at: Option<Instant>,
-    /// When to try parked parts again, and whether those who wait for others' writes may begin.
+    /// Time to retry parked parts, and to check the connections that wait for others' writes.
     retry_at: Option<Instant>,
-    /// Where the namespace's changes are seen. An idle server does not look: a new client makes it.
-    watch: Watch,
+    /// Watch on the namespace. An idle server does not check it; a new client triggers a check.
+    watch: NamespaceWatch,
 }
 
 impl NbdServer {
-    /// A server for clients of this machine with an address of its own; see [`Endpoint::bind`].
+    /// Makes a server for clients of this machine with an address of its own; see [`Endpoint::bind`].
     ///
     /// # Errors
-    /// Those of [`Endpoint::bind`].
+    /// Returns the errors of [`Endpoint::bind`].
     pub fn bind(address: &NbdAddress, info: ExportInfo, lane: LaneId) -> io::Result<Self> {
         NbdServer::new(Endpoint::bind(address, Clients::Local, None, info)?, lane)
     }
 
-    /// The same over `lanes` lanes of the reactor, from the given one on, by client.
+    /// Uses `lanes` lanes of the reactor, from the given one on; each client has one of them.
     #[must_use]
     pub fn with_lanes(mut self, lanes: usize) -> Self {
         self.jobs.set_lanes(lanes);
         self
     }
 
-    /// The same with at most `bytes` of buffers in use at a time, at least [`BUFFER_BYTES_MIN`].
+    /// Limits the buffers in use to `bytes`, at least [`BUFFER_BYTES_MIN`].
     #[must_use]
     pub fn with_buffer_bytes_max(mut self, bytes: usize) -> Self {
         self.jobs.set_buffer_bytes_max(bytes.max(BUFFER_BYTES_MIN));
         self
     }
 
-    /// A server over `lane` of the reactor whose front it becomes. Clients go to the server of the endpoint that has
-    /// fewest.
+    /// Makes a server over `lane` of the reactor whose front it becomes. A client goes to the server of the endpoint
+    /// that has the fewest.
     ///
     /// # Errors
-    /// The system has no descriptor left.
+    /// Fails if the system has no descriptor left.
     pub fn new(endpoint: Endpoint, lane: LaneId) -> io::Result<Self> {
-        let (outbox, asked) = Answers::new()?;
+        let (outbox, queries) = WatchedMailbox::new()?;
         Ok(NbdServer {
-            number: endpoint.server_begins(outbox),
-            jobs: Jobs::new(endpoint.export().disk().clone(), lane, BUFFER_BYTES_MAX),
+            number: endpoint.register_server(outbox),
+            jobs: NbdJobs::new(endpoint.export().disk().clone(), lane, BUFFER_BYTES_MAX),
             endpoint,
             connections: Slab::new(),
             serial: 0,
             listed: Vec::new(),
-            newcomers: VecDeque::new(),
+            in_handshake: VecDeque::new(),
             handshake_timeout: HANDSHAKE_TIMEOUT,
-            starved: VecDeque::new(),
+            waiting_for_buffers: VecDeque::new(),
             given_before: 0,
             patience: PATIENCE,
             patient_until: None,
-            strays: Strays::default(),
-            asked,
+            orphans: OrphanWrites::default(),
+            queries,
             waiting: Vec::new(),
             statuses: BlockStatuses::default(),
             securing: None,
@@ -139,53 +138,52 @@ impl NbdServer {
             stopping: false,
             accept_at: None,
             retry_at: None,
-            watch: Watch::default(),
+            watch: NamespaceWatch::default(),
         })
     }
 
-    /// The same that gives clients up whose handshake takes longer.
+    /// Sets the longest handshake of a client.
     #[must_use]
     pub fn with_handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
         self
     }
 
-    /// The same that gives clients up which hold buffers for longer without moving an octet while others wait for
-    /// buffers.
+    /// Sets the longest time for which a client may hold buffers without progress while others wait for buffers.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// The same that follows the namespace's changes of size, removal and return.
+    /// Follows the namespace's changes of size, its removal and its return.
     #[must_use]
     pub fn following(mut self, view: ControllerView) -> Self {
-        self.watch = Watch::new(view);
+        self.watch = NamespaceWatch::new(view);
         self
     }
 
-    /// A server at the same endpoint over another reactor's lane.
+    /// Makes a server at the same endpoint over another reactor's lane.
     ///
     /// # Errors
-    /// The system has no descriptor left.
+    /// Fails if the system has no descriptor left.
     pub fn for_lane(&self, lane: LaneId) -> io::Result<Self> {
         NbdServer::new(self.endpoint.clone(), lane)
     }
 
-    /// Where it listens, and what it exports.
+    /// Returns the endpoint: listening socket and export.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Where clients connect, with the port that the system chose.
+    /// Returns the listening address, with the port that the system chose.
     #[must_use]
     pub fn address(&self) -> &NbdAddress {
         self.endpoint.address()
     }
 
-    /// The export, whose disk is to be told when the namespace changes; may be used on any thread.
+    /// Returns the export, whose disk is updated when the namespace changes; usable on any thread.
     #[must_use]
     pub fn export(&self) -> Arc<Export> {
         self.endpoint.export().clone()
@@ -206,18 +204,18 @@ impl NbdServer {
                 self.accept_soon(turn.now());
                 continue;
             }
-            if key == SECURED_KEY {
+            if key == TLS_DONE_KEY {
                 self.take_secured();
                 continue;
             }
-            if key == ASKED_KEY {
-                let asked: Vec<Token> = self.asked.take().collect();
-                asked.into_iter().for_each(|token| self.tell_strays(token));
+            if key == QUERY_KEY {
+                let queries: Vec<OrphanToken> = self.queries.take().collect();
+                queries.into_iter().for_each(|token| self.wait_for_orphans(token));
                 continue;
             }
-            let (owner, interest) = unpack(key);
-            let Some(connection) = self.connections.get_mut(owner.slot) else { continue };
-            if connection.owner() != owner {
+            let (id, interest) = unpack(key);
+            let Some(connection) = self.connections.get_mut(id.slot) else { continue };
+            if connection.id() != id {
                 continue;
             }
             match interest {
@@ -228,32 +226,31 @@ impl NbdServer {
                     (connection.writable, connection.watches_writable) = (true, false);
                 }
             }
-            self.list(owner.slot);
+            self.list(id.slot);
         }
     }
 
-    /// Clients whose handshake of TLS has come to an end.
+    /// Takes clients whose TLS handshake has ended.
     fn take_secured(&mut self) {
         let Some(securing) = &mut self.securing else { return };
-        for (owner, stream) in securing.take() {
-            if let Some(connection) =
-                self.connections.get_mut(owner.slot).filter(|c| c.owner() == owner)
-            {
+        for (id, stream) in securing.take() {
+            if let Some(connection) = self.connections.get_mut(id.slot).filter(|c| c.id() == id) {
                 connection.secured(stream);
-                self.list(owner.slot);
+                self.list(id.slot);
             }
         }
     }
 
-    /// Has a client secured that has been told to begin with TLS.
+    /// Starts the TLS handshake of a client that got the reply to STARTTLS.
     fn secure(&mut self, slot: usize) {
         let Some(connection) = self.connections.get_mut(slot) else { return };
-        let owner = connection.owner();
+        let id = connection.id();
         let Some(client) = connection.take_for_tls() else { return };
         let begun = match &mut self.securing {
-            Some(securing) => securing.begin(&self.endpoint, owner, client),
-            none => Securing::new()
-                .and_then(|new| none.insert(new).begin(&self.endpoint, owner, client)),
+            Some(securing) => securing.begin(&self.endpoint, id, client),
+            none => {
+                Securing::new().and_then(|new| none.insert(new).begin(&self.endpoint, id, client))
+            }
         };
         if let Err(error) = begun {
             warn!(%error, "an NBD client cannot be secured");
@@ -264,15 +261,15 @@ impl NbdServer {
     fn take_completions(&mut self, turn: &mut dyn Turn) {
         while let Some(completion) = turn.next_completion() {
             let Some(job) = self.jobs.complete(completion) else { continue };
-            let owner = self.jobs.job(job).mark.owner;
-            match self.connections.get_mut(owner.slot).filter(|c| c.owner() == owner) {
+            let id = self.jobs.job(job).mark.id;
+            match self.connections.get_mut(id.slot).filter(|c| c.id() == id) {
                 Some(connection) => {
                     connection.end_job(job, &mut self.jobs);
-                    self.list(owner.slot);
+                    self.list(id.slot);
                 }
                 None => {
                     if self.jobs.job(job).request.op.writes() {
-                        self.strays.end_write(owner);
+                        self.orphans.end_write(id);
                     }
                     self.jobs.remove(job, |buffer, _| Some(buffer));
                 }
@@ -280,30 +277,30 @@ impl NbdServer {
         }
     }
 
-    /// Answers requests for block status, and asks about the next one.
-    fn tell_statuses(&mut self, turn: &mut dyn Turn) {
+    /// Answers requests for block status, and sends the next query.
+    fn answer_statuses(&mut self, turn: &mut dyn Turn) {
         for at in 0..self.listed.len() {
             let Some(connection) = self.connections.get_mut(self.listed[at]) else { continue };
-            let owner = connection.owner();
+            let id = connection.id();
             let requests = connection.take_statuses();
-            requests.into_iter().for_each(|request| self.statuses.push(owner, request));
+            requests.into_iter().for_each(|request| self.statuses.push(id, request));
         }
         if self.statuses.is_empty() {
             return;
         }
         let export = self.endpoint.export().clone();
         let info = export.disk().info();
-        while let Some((owner, request, found)) = self.statuses.next(turn, info) {
-            let connection = self.connections.get_mut(owner.slot);
-            if let Some(connection) = connection.filter(|c| c.owner() == owner) {
+        while let Some((id, request, found)) = self.statuses.next(turn, info) {
+            let connection = self.connections.get_mut(id.slot);
+            if let Some(connection) = connection.filter(|c| c.id() == id) {
                 let extents = extents(info.lba_bytes, &request, found.as_ref());
                 connection.end_status(request.cookie, &extents);
-                self.list(owner.slot);
+                self.list(id.slot);
             }
         }
     }
 
-    /// Somebody knocks: now, or later if a server with fewer clients may take it.
+    /// Schedules an accept: now, or later if a server with fewer clients may take the client.
     fn accept_soon(&mut self, now: Instant) {
         let is_ahead = self.endpoint.is_ahead(self.connections.len());
         self.accept_at = Some(if is_ahead { now + ACCEPT_DELAY } else { now });
@@ -315,9 +312,9 @@ impl NbdServer {
         }
         self.accept_at = None;
         match self.endpoint.accept() {
-            Ok(Some(newcomer)) => {
+            Ok(Some(client)) => {
                 self.watch.check(now, self.endpoint.export().disk());
-                self.add(now, newcomer);
+                self.add(now, client);
             }
             Ok(None) => {}
             Err(error) => {
@@ -327,85 +324,86 @@ impl NbdServer {
         }
     }
 
-    fn add(&mut self, now: Instant, newcomer: Newcomer) {
+    fn add(&mut self, now: Instant, client: NewClient) {
         if self.connections.len() >= CONNECTIONS_MAX && !self.make_room() {
-            return warn!("an NBD client is turned away: {CONNECTIONS_MAX} are connected");
+            return warn!("an NBD client is refused: {CONNECTIONS_MAX} are connected");
         }
         let predecessors = self.predecessors();
         self.serial = self.serial.wrapping_add(1) & SERIAL_MASK;
         let entry = self.connections.vacant_entry();
-        let owner = Owner { slot: entry.key(), serial: self.serial };
+        let id = ConnectionId { slot: entry.key(), serial: self.serial };
         let (export, requires_tls) = (self.endpoint.export().clone(), self.endpoint.requires_tls());
-        let peer = newcomer.peer;
-        entry.insert(Connection::new(newcomer, owner, export, requires_tls, predecessors));
-        self.endpoint.connections_begin(1);
-        self.newcomers.push_back((now + self.handshake_timeout, owner));
-        debug!(client = owner.serial, ?peer, address = %self.endpoint.address(), "NBD client connected");
-        self.list(owner.slot);
+        let peer = client.peer;
+        entry.insert(NbdConnection::new(client, id, export, requires_tls, predecessors));
+        self.endpoint.add_connections(1);
+        self.in_handshake.push_back((now + self.handshake_timeout, id));
+        debug!(client = id.serial, ?peer, address = %self.endpoint.address(), "NBD client connected");
+        self.list(id.slot);
     }
 
-    /// The clients of all servers that have hung up by now.
+    /// Returns the clients of all servers that have hung up by now.
     fn predecessors(&mut self) -> Predecessors {
         let predecessors = Predecessors::default();
-        self.endpoint.ask_others(self.number, &predecessors);
-        self.tell_strays(predecessors.token());
+        self.endpoint.query_others(self.number, &predecessors);
+        self.wait_for_orphans(predecessors.token());
         predecessors
     }
 
-    /// Keeps the token of a newcomer, here or elsewhere, until the clients here that have hung up are through.
-    fn tell_strays(&mut self, token: Token) {
-        let open = self.connections.iter().filter_map(|(_, c)| Some((c.owner(), c.fd()?)));
-        for owner in hung_up(open) {
-            self.connections[owner.slot].note_hang_up();
-            self.list(owner.slot);
+    /// Keeps the token of a new client, of this server or another, until the clients here that have hung up have no
+    /// write left.
+    fn wait_for_orphans(&mut self, token: OrphanToken) {
+        let open = self.connections.iter().filter_map(|(_, c)| Some((c.id(), c.fd()?)));
+        for id in hung_up(open) {
+            self.connections[id.slot].note_hang_up();
+            self.list(id.slot);
         }
         let leaving = self.connections.iter().filter(|(_, c)| c.is_leaving());
-        self.strays.wait(token, leaving.map(|(_, c)| c.owner()));
+        self.orphans.wait(token, leaving.map(|(_, c)| c.id()));
     }
 
-    /// Has those begin whose predecessors are through.
-    fn begin_waiting(&mut self) {
-        for owner in std::mem::take(&mut self.waiting) {
-            let current = self.connections.get(owner.slot).filter(|c| c.owner() == owner);
-            let waits = current.filter(|connection| connection.waits() == Waits::Predecessors);
-            match waits.map(|connection| connection.can_go_on(&self.jobs)) {
-                Some(true) => self.list(owner.slot),
-                Some(false) => self.waiting.push(owner),
+    /// Lets connections start whose predecessors have no write left.
+    fn start_waiting(&mut self) {
+        for id in std::mem::take(&mut self.waiting) {
+            let current = self.connections.get(id.slot).filter(|c| c.id() == id);
+            let waits = current.filter(|connection| connection.waits() == WaitReason::Predecessors);
+            match waits.map(|connection| connection.can_continue(&self.jobs)) {
+                Some(true) => self.list(id.slot),
+                Some(false) => self.waiting.push(id),
                 None => {}
             }
         }
     }
 
-    /// Whether the client that takes longest for its handshake could be given up for another one.
+    /// True if the client with the longest handshake was disconnected to make room for another.
     fn make_room(&mut self) -> bool {
-        let Some((_, oldest)) = self.newcomers.pop_front() else { return false };
-        self.give_up(oldest, Close::Overdue);
-        self.prune_newcomers();
+        let Some((_, oldest)) = self.in_handshake.pop_front() else { return false };
+        self.abandon(oldest, Close::Overdue);
+        self.prune_handshakes();
         true
     }
 
-    fn give_up(&mut self, owner: Owner, close: Close) {
-        if let Some(connection) = self.connections.get_mut(owner.slot) {
-            connection.give_up(close);
-            self.list(owner.slot);
+    fn abandon(&mut self, id: ConnectionId, close: Close) {
+        if let Some(connection) = self.connections.get_mut(id.slot) {
+            connection.abandon(close);
+            self.list(id.slot);
         }
     }
 
-    /// Gives up who takes too long for the handshake.
-    fn expire_newcomers(&mut self, now: Instant) {
-        self.prune_newcomers();
-        while let Some(&(deadline, owner)) = self.newcomers.front()
+    /// Disconnects clients whose handshake takes too long.
+    fn expire_handshakes(&mut self, now: Instant) {
+        self.prune_handshakes();
+        while let Some(&(deadline, id)) = self.in_handshake.front()
             && deadline <= now
         {
-            self.newcomers.pop_front();
-            self.give_up(owner, Close::Overdue);
-            self.prune_newcomers();
+            self.in_handshake.pop_front();
+            self.abandon(id, Close::Overdue);
+            self.prune_handshakes();
         }
     }
 
-    /// Gives up who holds buffers and does nothing, for as long as somebody waits for buffers.
+    /// Disconnects clients that hold buffers without progress, while a connection waits for buffers.
     fn expire_stuck(&mut self, now: Instant) {
-        if self.starved.is_empty() {
+        if self.waiting_for_buffers.is_empty() {
             self.patient_until = None;
             return;
         }
@@ -413,60 +411,63 @@ impl NbdServer {
             return;
         }
         let stuck = self.connections.iter().filter(|(_, connection)| connection.is_stuck());
-        let stuck: Vec<Owner> = stuck.map(|(_, connection)| connection.owner()).collect();
+        let stuck: Vec<ConnectionId> = stuck.map(|(_, connection)| connection.id()).collect();
         if self.patient_until.replace(now + self.patience).is_some() {
-            stuck.into_iter().for_each(|owner| self.give_up(owner, Close::Stuck(self.patience)));
+            stuck.into_iter().for_each(|id| self.abandon(id, Close::Stuck(self.patience)));
         }
         self.connections.iter_mut().for_each(|(_, connection)| connection.note_moved());
     }
 
-    /// The first of them is in its handshake.
-    fn prune_newcomers(&mut self) {
-        while let Some(&(_, owner)) = self.newcomers.front() {
-            let connection = self.connections.get(owner.slot).filter(|c| c.owner() == owner);
-            if connection.is_some_and(Connection::is_newcomer) {
+    /// Removes clients from the front of the list until the first is in its handshake.
+    fn prune_handshakes(&mut self) {
+        while let Some(&(_, id)) = self.in_handshake.front() {
+            let connection = self.connections.get(id.slot).filter(|c| c.id() == id);
+            if connection.is_some_and(NbdConnection::is_in_handshake) {
                 return;
             }
-            self.newcomers.pop_front();
+            self.in_handshake.pop_front();
         }
     }
 
-    /// Buffers go to who waits longest, and to nobody else while that one waits.
-    fn receive_starved(&mut self) {
-        while let Some(&owner) = self.starved.front() {
-            let current = self.connections.get_mut(owner.slot).filter(|c| c.owner() == owner);
+    /// Gives buffers to the connection that waits longest, and to no other while that one waits.
+    fn receive_waiting(&mut self) {
+        while let Some(&id) = self.waiting_for_buffers.front() {
+            let current = self.connections.get_mut(id.slot).filter(|c| c.id() == id);
             if let Some(connection) = current {
                 connection.receive(&mut self.jobs, true);
                 let waits = connection.waits();
-                self.list(owner.slot);
-                if waits == Waits::Buffers {
+                self.list(id.slot);
+                if waits == WaitReason::Buffers {
                     self.given_before = self.jobs.given();
                     return;
                 }
             }
-            self.starved.pop_front();
+            self.waiting_for_buffers.pop_front();
         }
     }
 
     fn receive(&mut self, slot: usize) {
         let Some(connection) = self.connections.get_mut(slot) else { return };
-        connection.receive(&mut self.jobs, self.starved.is_empty());
-        if connection.waits() == Waits::Buffers && !self.starved.contains(&connection.owner()) {
-            if self.starved.is_empty() {
+        connection.receive(&mut self.jobs, self.waiting_for_buffers.is_empty());
+        if connection.waits() == WaitReason::Buffers
+            && !self.waiting_for_buffers.contains(&connection.id())
+        {
+            if self.waiting_for_buffers.is_empty() {
                 self.given_before = self.jobs.given();
             }
-            self.starved.push_back(connection.owner());
+            self.waiting_for_buffers.push_back(connection.id());
         }
-        if connection.waits() == Waits::Predecessors && !self.waiting.contains(&connection.owner())
+        if connection.waits() == WaitReason::Predecessors
+            && !self.waiting.contains(&connection.id())
         {
-            let client = connection.owner().serial;
+            let client = connection.id().serial;
             info!(client, "an NBD client waits until the writes of clients that have hung up end");
-            self.waiting.push(connection.owner());
+            self.waiting.push(connection.id());
         }
     }
 
     fn receive_listed(&mut self) {
-        self.receive_starved();
+        self.receive_waiting();
         for at in 0..self.listed.len() {
             self.receive(self.listed[at]);
         }
@@ -480,7 +481,7 @@ impl NbdServer {
         }
     }
 
-    /// Sees to what the listed connections wait for; those that can go on stay listed.
+    /// Handles the listed connections' states; those that can continue stay listed.
     fn settle_listed(&mut self, turn: &mut dyn Turn) {
         let mut kept = 0;
         for at in 0..self.listed.len() {
@@ -502,35 +503,35 @@ impl NbdServer {
             self.end(slot, turn);
             return false;
         }
-        connection.listed = connection.can_go_on(&self.jobs);
-        let (Some(fd), owner) = (connection.fd(), connection.owner()) else { return false };
-        let reads = connection.waits() == Waits::Input && !connection.readable;
+        connection.listed = connection.can_continue(&self.jobs);
+        let (Some(fd), id) = (connection.fd(), connection.id()) else { return false };
+        let reads = connection.waits() == WaitReason::Input && !connection.readable;
         if reads && !std::mem::replace(&mut connection.watches_readable, true) {
-            turn.watch(fd, Interest::Readable, pack(owner, Interest::Readable));
+            turn.watch(fd, Interest::Readable, pack(id, Interest::Readable));
         }
         let writes = connection.has_output() && !connection.writable;
         if writes && !std::mem::replace(&mut connection.watches_writable, true) {
-            turn.watch(fd, Interest::Writable, pack(owner, Interest::Writable));
+            turn.watch(fd, Interest::Writable, pack(id, Interest::Writable));
         }
         connection.listed
     }
 
     fn end(&mut self, slot: usize, turn: &mut dyn Turn) {
         let connection = self.connections.remove(slot);
-        let owner = connection.owner();
-        self.statuses.forget(owner);
+        let id = connection.id();
+        self.statuses.forget(id);
         if connection.watches_readable {
-            turn.unwatch(pack(owner, Interest::Readable));
+            turn.unwatch(pack(id, Interest::Readable));
         }
         if connection.watches_writable {
-            turn.unwatch(pack(owner, Interest::Writable));
+            turn.unwatch(pack(id, Interest::Writable));
         }
         if connection.fd().is_none()
             && let Some(securing) = &mut self.securing
         {
-            securing.give_up(&self.endpoint, owner);
+            securing.abandon(&self.endpoint, id);
         }
-        let (client, peer) = (owner.serial, connection.peer());
+        let (client, peer) = (id.serial, connection.peer());
         match connection.closing() {
             Some(close @ (Close::PeerMisbehaved(_) | Close::NotSecured | Close::Stuck(_))) => {
                 warn!(client, ?peer, address = %self.endpoint.address(), "NBD client: {close}");
@@ -538,23 +539,23 @@ impl NbdServer {
             Some(close) => debug!(client, ?peer, "NBD client: {close}"),
             None => {}
         }
-        self.strays.add(owner, connection.end(&mut self.jobs));
-        self.endpoint.connections_end(1);
+        self.orphans.add(id, connection.end(&mut self.jobs));
+        self.endpoint.remove_connections(1);
     }
 
     /// Arms the listener and the timers.
     fn await_more(&mut self, turn: &mut dyn Turn) {
         let connections = &self.connections;
-        let current = |owner: Owner| connections.get(owner.slot).filter(|c| c.owner() == owner);
-        self.strays.settle(|owner| current(owner).is_some_and(Connection::is_leaving));
-        let strays = (!self.waiting.is_empty()).then(|| turn.now() + STRAY_RETRY);
-        self.retry_at = self.jobs.retry_at(turn.now()).into_iter().chain(strays).min();
+        let current = |id: ConnectionId| connections.get(id.slot).filter(|c| c.id() == id);
+        self.orphans.release_waiting(|id| current(id).is_some_and(NbdConnection::is_leaving));
+        let orphans = (!self.waiting.is_empty()).then(|| turn.now() + ORPHAN_RETRY);
+        self.retry_at = self.jobs.retry_at(turn.now()).into_iter().chain(orphans).min();
         if turn.stopping() {
             return self.stop(turn);
         }
-        self.asked.watch(turn, ASKED_KEY);
+        self.queries.watch(turn, QUERY_KEY);
         if let Some(securing) = &mut self.securing {
-            securing.answers.watch(turn, SECURED_KEY);
+            securing.mailbox.watch(turn, TLS_DONE_KEY);
         }
         if !self.listening && self.accept_at.is_none() {
             self.listening = true;
@@ -562,7 +563,7 @@ impl NbdServer {
         }
     }
 
-    /// Answers what is under way, closes all connections, ends the reactor.
+    /// Answers the requests in flight, closes all connections, and ends the reactor.
     fn stop(&mut self, turn: &mut dyn Turn) {
         self.accept_at = None;
         if std::mem::take(&mut self.listening) {
@@ -577,9 +578,9 @@ impl NbdServer {
         }
         if self.connections.is_empty() && self.jobs.is_idle() {
             if let Some(securing) = &mut self.securing {
-                securing.answers.unwatch(turn, SECURED_KEY);
+                securing.mailbox.unwatch(turn, TLS_DONE_KEY);
             }
-            self.asked.unwatch(turn, ASKED_KEY);
+            self.queries.unwatch(turn, QUERY_KEY);
             turn.stop();
         }
     }
@@ -589,54 +590,54 @@ impl Front for NbdServer {
     fn turn(&mut self, turn: &mut dyn Turn) {
         self.take_ready(turn);
         self.take_completions(turn);
-        self.begin_waiting();
+        self.start_waiting();
         self.watch.check_if_due(turn.now(), self.endpoint.export().disk());
-        // What the lane can take it gets before the sockets are looked at; replies that leave free
-        // the buffers that new requests need.
+        // The lane gets what it can take before the sockets are read. Replies sent now free the buffers that new
+        // requests need.
         self.jobs.submit(turn);
         self.send_listed();
         self.accept(turn.now());
         self.receive_listed();
-        self.tell_statuses(turn);
+        self.answer_statuses(turn);
         self.jobs.submit(turn);
         self.send_listed();
-        self.expire_newcomers(turn.now());
+        self.expire_handshakes(turn.now());
         self.expire_stuck(turn.now());
         self.settle_listed(turn);
         self.await_more(turn);
     }
 
     fn deadline(&self) -> Option<Instant> {
-        // Buffers come back after the starved were tried, too, when a connection ends.
-        let fed = !self.starved.is_empty() && self.jobs.given() > self.given_before;
+        // Buffers may also be given back after the waiting connections were tried, when a connection ends.
+        let fed = !self.waiting_for_buffers.is_empty() && self.jobs.given() > self.given_before;
         let at_once = (fed || !self.listed.is_empty()).then_some(Instant(0));
-        let newcomer = self.newcomers.front().map(|&(deadline, _)| deadline);
+        let handshake = self.in_handshake.front().map(|&(deadline, _)| deadline);
         let statuses = self.statuses.deadline();
         let timers =
-            [at_once, newcomer, statuses, self.accept_at, self.retry_at, self.patient_until];
+            [at_once, handshake, statuses, self.accept_at, self.retry_at, self.patient_until];
         timers.into_iter().flatten().min()
     }
 }
 
 impl Drop for NbdServer {
     fn drop(&mut self) {
-        self.endpoint.connections_end(self.connections.len() as u32);
-        self.endpoint.server_ends(self.number);
+        self.endpoint.remove_connections(self.connections.len() as u32);
+        self.endpoint.unregister_server(self.number);
     }
 }
 
-/// Serial numbers leave the key's top bit clear, which only the listener's has set.
+/// Mask of serial numbers: they leave the key's top bit clear, which is set only in the keys of other watches.
 const SERIAL_MASK: u32 = u32::MAX >> 1;
 
-fn pack(owner: Owner, interest: Interest) -> u64 {
+fn pack(id: ConnectionId, interest: Interest) -> u64 {
     let writable = u64::from(interest == Interest::Writable);
-    u64::from(owner.serial) << 32 | (owner.slot as u64) << 1 | writable
+    u64::from(id.serial) << 32 | (id.slot as u64) << 1 | writable
 }
 
-fn unpack(key: u64) -> (Owner, Interest) {
+fn unpack(key: u64) -> (ConnectionId, Interest) {
     let interest = if key & 1 == 1 { Interest::Writable } else { Interest::Readable };
     let slot = (key as u32 >> 1) as usize;
-    (Owner { slot, serial: (key >> 32) as u32 }, interest)
+    (ConnectionId { slot, serial: (key >> 32) as u32 }, interest)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! How clients over TCP are secured by TLS: with keys that both sides have, or with certificates. The files are those
-//! that nbdkit, QEMU and libnbd use.
+//! TLS for clients over TCP: with pre-shared keys, or with certificates. The files are those that nbdkit, QEMU and
+//! libnbd use.
 
 use roadtrain_reactor::clients::{Acceptor, Certificates, key_of, keys};
 use std::fs::File;
@@ -8,34 +8,34 @@ use std::path::{Path, PathBuf};
 use tracing::warn;
 use zeroize::Zeroizing;
 
-/// Longest file of keys or certificates.
+/// Longest file of keys or certificates, in bytes.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// Where keys and certificates are.
+/// Files of keys or certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NbdTls {
-    /// A file with lines `user:key`, as psktool writes it. It is read for each client, so it may change.
+    /// File with lines `user:key`, as psktool writes it. It is read for each client, so it may change.
     Keys(PathBuf),
-    /// A directory with `server-cert.pem` and `server-key.pem`.
+    /// Directory with `server-cert.pem` and `server-key.pem`.
     Certificates {
-        /// The directory.
+        /// Path of the directory.
         directory: PathBuf,
-        /// Whether clients need a certificate that `ca-cert.pem` has signed.
+        /// True if clients need a certificate that `ca-cert.pem` has signed.
         verifies_clients: bool,
     },
 }
 
 impl NbdTls {
-    /// Whom it lets in.
+    /// Returns the acceptor of TLS clients.
     ///
     /// # Errors
-    /// A file that cannot be read, or is wrong.
+    /// Fails if a file cannot be read, or is invalid.
     pub(crate) fn acceptor(&self) -> io::Result<Acceptor> {
         match self {
             NbdTls::Keys(path) => {
                 keys(&text(path)?).map_err(|error| wrong(path, error))?;
                 let path = path.clone();
-                Acceptor::new(move |user| look_up(&path, user)).map_err(io::Error::other)
+                Acceptor::new(move |user| find_key(&path, user)).map_err(io::Error::other)
             }
             NbdTls::Certificates { directory, verifies_clients } => {
                 let file = |name| read(&directory.join(name));
@@ -49,7 +49,7 @@ impl NbdTls {
     }
 }
 
-/// Those that sign clients' certificates.
+/// Reads the certificates that sign clients' certificates.
 fn clients(directory: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     let revoked = directory.join("ca-crl.pem");
     if revoked.exists() {
@@ -63,11 +63,11 @@ fn clients(directory: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     read(&directory.join("ca-cert.pem"))
 }
 
-/// The key of `user` as the file is now.
-fn look_up(path: &Path, user: &str) -> Option<roadtrain_proto::security::TlsPsk> {
+/// Returns the key of `user` in the current file.
+fn find_key(path: &Path, user: &str) -> Option<roadtrain_proto::security::TlsPsk> {
     let found = text(path).and_then(|text| key_of(&text, user).map_err(|error| wrong(path, error)));
     found.unwrap_or_else(|error| {
-        warn!("no NBD client is let in: {error}");
+        warn!("an NBD client is refused: {error}");
         None
     })
 }
@@ -90,7 +90,7 @@ fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     if length > FILE_BYTES_MAX {
         return Err(wrong(path, "it is too long"));
     }
-    // All at once: a buffer that grows would leave copies behind.
+    // Read at once: a buffer that grows would leave copies of the key behind.
     let mut octets = Zeroizing::new(Vec::with_capacity(length as usize + 1));
     file.take(FILE_BYTES_MAX).read_to_end(&mut octets).map_err(named)?;
     Ok(octets)

@@ -1,21 +1,21 @@
-//! A disk's failures and requests in NBD's terms.
+//! Conversion of requests and errors between NBD and a disk.
 
-use crate::disk::{DiskOp, DiskRequest, Fault};
+use crate::disk::{DiskFault, DiskOp, DiskRequest};
 use roadtrain_wire::nbd::{Command, Errno, Request, command_flag};
 
-/// The error that tells a client about `fault`.
-pub(crate) fn errno_of(fault: Fault) -> Errno {
+/// Returns the NBD error for `fault`.
+pub(crate) fn errno_of(fault: DiskFault) -> Errno {
     match fault {
-        Fault::NotServed => Errno::ENOTSUP,
-        Fault::Gone => Errno::ESHUTDOWN,
-        Fault::ReadOnly | Fault::Refused | Fault::Reserved => Errno::EPERM,
-        Fault::Invalid => Errno::EINVAL,
-        Fault::NoSpace => Errno::ENOSPC,
-        Fault::Io => Errno::EIO,
+        DiskFault::NotServed => Errno::ENOTSUP,
+        DiskFault::Gone => Errno::ESHUTDOWN,
+        DiskFault::ReadOnly | DiskFault::Refused | DiskFault::Reserved => Errno::EPERM,
+        DiskFault::Invalid => Errno::EINVAL,
+        DiskFault::NoSpace => Errno::ENOSPC,
+        DiskFault::Io => Errno::EIO,
     }
 }
 
-/// What the disk is asked for by a request that the session let pass.
+/// Converts a request that the session has checked to a disk request.
 pub(crate) fn disk_request(request: &Request) -> DiskRequest {
     let op = match request.command {
         Command::READ => DiskOp::Read,

@@ -3,31 +3,31 @@
 use std::mem::offset_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Octets of the unit that block devices count in.
+/// Bytes of a block device's sector.
 pub(crate) const SECTOR_BYTES: u32 = 512;
-/// log2 of it.
+/// log2 of [`SECTOR_BYTES`].
 pub(crate) const SECTOR_SHIFT: u32 = 9;
 /// Most requests of a queue at a time.
 pub(crate) const QUEUE_DEPTH_MAX: u16 = 4096;
 pub(crate) const NO_QUEUE: u16 = u16::MAX;
-/// Asks for any device number.
+/// Lets the driver choose the device number.
 pub(crate) const ANY_DEVICE: u32 = u32::MAX;
 
-/// A device can be taken over by another process.
+/// Feature: another process can take the device over.
 pub(crate) const F_USER_RECOVERY: u64 = 1 << 3;
-/// What was under way then is asked again.
+/// Feature: requests in flight at the takeover are issued again.
 pub(crate) const F_USER_RECOVERY_REISSUE: u64 = 1 << 4;
-/// The driver knows encoded command numbers.
+/// Feature: the driver knows encoded command numbers.
 pub(crate) const F_CMD_IOCTL_ENCODE: u64 = 1 << 6;
-/// The size of a device in use can change.
+/// Feature: the size of a device in use can change.
 pub(crate) const F_UPDATE_SIZE: u64 = 1 << 10;
 
-/// In use.
+/// The device is in use.
 pub(crate) const STATE_LIVE: u16 = 1;
-/// Left by its process; requests wait.
+/// The device's process is gone; requests wait.
 pub(crate) const STATE_QUIESCED: u16 = 2;
 
-/// Result of a command whose tag is not asked for any more.
+/// Result of a command whose tag the driver has aborted.
 pub(crate) const RESULT_ABORT: i32 = -libc::ENODEV;
 
 /// A command to the control device.
@@ -57,7 +57,7 @@ impl ControlOp {
         ControlOp { number, direction }
     }
 
-    /// The command's number; the first drivers (before Linux 6.4) know only the plain one.
+    /// Returns the command's number; the first drivers (before Linux 6.4) know only the plain one.
     pub(crate) const fn code(self, encoded: bool) -> u32 {
         if encoded { encode(self.number, self.direction, 32) } else { self.number as u32 }
     }
@@ -73,13 +73,13 @@ pub(crate) enum QueueOp {
 }
 
 impl QueueOp {
-    /// As [`ControlOp::code`].
+    /// Returns the command's number, like [`ControlOp::code`].
     pub(crate) const fn code(self, encoded: bool) -> u32 {
         if encoded { encode(self as u8, READ_WRITE, 16) } else { self as u32 }
     }
 }
 
-/// As `_IOR` and `_IOWR` do.
+/// Encodes a number like `_IOR` and `_IOWR`.
 const fn encode(number: u8, direction: u32, bytes: u32) -> u32 {
     direction << 30 | bytes << 16 | (b'u' as u32) << 8 | number as u32
 }
@@ -90,7 +90,7 @@ const fn encode(number: u8, direction: u32, bytes: u32) -> u32 {
 pub(crate) struct ControlCommand {
     pub(crate) dev_id: u32,
     pub(crate) queue_id: u16,
-    /// Octets at `addr`.
+    /// Bytes at `addr`.
     pub(crate) len: u16,
     pub(crate) addr: u64,
     pub(crate) data: u64,
@@ -112,7 +112,7 @@ pub(crate) struct DeviceInfo {
     pub(crate) ublksrv_pid: i32,
     pub(crate) pad1: u32,
     pub(crate) flags: u64,
-    /// The driver keeps it for us.
+    /// Flags that the driver keeps for the server.
     pub(crate) ublksrv_flags: u64,
     pub(crate) owner_uid: u32,
     pub(crate) owner_gid: u32,
@@ -120,7 +120,7 @@ pub(crate) struct DeviceInfo {
     pub(crate) reserved2: u64,
 }
 
-/// `struct ublksrv_io_desc`: what a tag is asked for.
+/// `struct ublksrv_io_desc`: the request of a tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct IoDescriptor {
@@ -134,12 +134,12 @@ pub(crate) struct IoDescriptor {
 /// `struct ublksrv_io_cmd`
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
-pub(crate) struct IoCommand {
+pub(crate) struct UblkIoCommand {
     pub(crate) q_id: u16,
     pub(crate) tag: u16,
-    /// Octets moved, or a negative errno.
+    /// Bytes moved, or a negative errno.
     pub(crate) result: i32,
-    /// The tag's buffer.
+    /// Address of the tag's buffer.
     pub(crate) addr: u64,
 }
 
@@ -166,7 +166,7 @@ pub(crate) mod attr {
     pub(crate) const FUA: u32 = 1 << 3;
 }
 
-/// Parts of [`Params`].
+/// Parts of [`UblkParams`].
 pub(crate) mod param_type {
     pub(crate) const BASIC: u32 = 1 << 0;
     pub(crate) const DISCARD: u32 = 1 << 1;
@@ -203,12 +203,12 @@ pub(crate) struct DiscardParams {
     pub(crate) reserved0: u16,
 }
 
-/// `struct ublk_params`, as far as the first drivers know it.
+/// `struct ublk_params`, without the parts that the first drivers lack.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
 )]
 #[repr(C)]
-pub(crate) struct Params {
+pub(crate) struct UblkParams {
     pub(crate) len: u32,
     /// `param_type::*`
     pub(crate) types: u32,
@@ -230,16 +230,16 @@ const _: () = {
     assert!(size_of::<IoDescriptor>() == 24);
     assert!(offset_of!(IoDescriptor, start_sector) == 8);
     assert!(offset_of!(IoDescriptor, addr) == 16);
-    assert!(size_of::<IoCommand>() == 16);
-    assert!(offset_of!(IoCommand, result) == 4);
-    assert!(offset_of!(IoCommand, addr) == 8);
+    assert!(size_of::<UblkIoCommand>() == 16);
+    assert!(offset_of!(UblkIoCommand, result) == 4);
+    assert!(offset_of!(UblkIoCommand, addr) == 8);
     assert!(size_of::<BasicParams>() == 32);
     assert!(offset_of!(BasicParams, max_sectors) == 8);
     assert!(offset_of!(BasicParams, dev_sectors) == 16);
     assert!(size_of::<DiscardParams>() == 20);
-    assert!(size_of::<Params>() == 64);
-    assert!(offset_of!(Params, basic) == 8);
-    assert!(offset_of!(Params, discard) == 40);
+    assert!(size_of::<UblkParams>() == 64);
+    assert!(offset_of!(UblkParams, basic) == 8);
+    assert!(offset_of!(UblkParams, discard) == 40);
 };
 
 #[cfg(test)]

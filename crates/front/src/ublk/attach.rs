@@ -1,17 +1,17 @@
-//! A remote namespace as a ublk device: connects a controller, makes the device or takes it over, and has its
-//! queues served on the controller's reactors.
+//! A remote namespace as a ublk device: connects a controller, makes the device or takes it over, and serves its queues
+//! on the controller's reactors.
 
-use super::control::Control;
-use super::device::{self, Prepared, Wanted};
-use super::end::{self, HowItGoes};
+use super::control::UblkControl;
+use super::device::{self, DesiredDevice, PreparedDevice};
+use super::end::{self, DeviceEnd};
 use super::follow;
 use super::params;
 use super::pending::PendingServer;
 use super::server::UblkServer;
-use super::shared::Shared;
+use super::shared::UblkShared;
 use super::tags::Tags;
 use crate::attachment::{AttachError, Attachment, Device};
-use crate::disk::{Disk, DiskInfo, Poller};
+use crate::disk::{DiskInfo, LiveDisk, Poller};
 use crate::reclaim;
 use crate::system_resource::SystemResource;
 use roadtrain_host_engine::{Controller, HostConfig};
@@ -22,44 +22,44 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-/// Requests that a queue has at a time, by default.
+/// Default depth of a queue, in requests.
 pub const QUEUE_DEPTH: u16 = 128;
-/// Octets of the largest read or write, where the target does not take less: each tag has a buffer that large.
+/// Bytes of the largest read or write, unless the target takes less: each tag has a buffer that large.
 const IO_BYTES_MAX: u32 = 512 << 10;
-/// How often a start looks whether it has failed.
-const START_LOOK: Duration = Duration::from_millis(50);
+/// Interval of checks for a refusal while the device starts.
+const START_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What to show, and how.
+/// Configuration of a ublk device.
 #[derive(Clone, Debug)]
 pub struct UblkConfig {
     /// The namespace.
     pub nsid: u32,
-    /// Number of the device; `None`: the driver chooses.
+    /// Number of the device; `None` lets the driver choose.
     pub id: Option<u32>,
-    /// Only a device that a process which is gone has left.
+    /// True to take over a device that a process which is gone has left, and to make none.
     pub recover: bool,
-    /// Requests that a queue has at a time.
+    /// Depth of a queue, in requests.
     pub queue_depth: u16,
 }
 
 impl UblkConfig {
-    /// Namespace `nsid` as device `id`, everything else by default.
+    /// Shows namespace `nsid` as device `id`, with defaults for the rest.
     #[must_use]
     pub fn new(nsid: u32, id: Option<u32>) -> Self {
         UblkConfig { nsid, id, recover: false, queue_depth: QUEUE_DEPTH }
     }
 }
 
-/// A namespace that is shown as a ublk device. Dropping it stops it.
+/// A namespace that is shown as a ublk device. Dropping it stops the device.
 pub struct UblkAttachment {
     controller: Option<Controller>,
     nsid: u32,
     id: u32,
     recovered: bool,
-    /// The device has been started.
+    /// True once the device has been started.
     started: bool,
-    disk: Arc<Disk>,
-    shared: Arc<Shared>,
+    disk: Arc<LiveDisk>,
+    shared: Arc<UblkShared>,
     file: Option<Arc<File>>,
     follower: Option<Poller>,
 }
@@ -71,14 +71,14 @@ struct ReactorLink {
 }
 
 impl UblkAttachment {
-    /// Connects as `host` says and shows what `config` says: programs can open the device when this returns.
+    /// Connects to `host` and makes the device of `config`. Programs can open the device when this returns.
     ///
     /// # Errors
-    /// When the controller, the namespace or the device is not to be had; nothing keeps running.
+    /// Fails if the controller, the namespace or the device is not available; nothing keeps running.
     pub fn start(host: HostConfig, config: &UblkConfig) -> Result<Self, AttachError> {
         let what = config.id.map_or("ublk".into(), |id| format!("ublk device {id}"));
         let show = |source| AttachError::Show { what: what.clone(), source };
-        let mut control = Control::open().map_err(show)?;
+        let mut control = UblkControl::open().map_err(show)?;
         let nqn = host.subsystem_nqn.clone();
         let mut reactors = Vec::new();
         reclaim::prepare();
@@ -89,7 +89,7 @@ impl UblkAttachment {
         })?;
         let info = DiskInfo::of(&controller.view().info(), config.nsid)?;
         let wanted = wanted(config, &info, &nqn, reactors.len());
-        let disk = Arc::new(Disk::new(info).map_err(show)?);
+        let disk = Arc::new(LiveDisk::new(info).map_err(show)?);
         let prepared = device::prepare(&mut control, &wanted).map_err(show)?;
         let mut attachment = UblkAttachment {
             controller: Some(controller),
@@ -106,13 +106,13 @@ impl UblkAttachment {
         Ok(attachment)
     }
 
-    /// The block device.
+    /// Path of the block device.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         device::block_path(self.id)
     }
 
-    /// Whether the device was left by another process.
+    /// True if another process had left the device.
     #[must_use]
     pub fn is_recovered(&self) -> bool {
         self.recovered
@@ -121,8 +121,8 @@ impl UblkAttachment {
     /// Gives the reactors their queues and starts the device.
     fn begin(
         &mut self,
-        control: &mut Control,
-        prepared: &Prepared,
+        control: &mut UblkControl,
+        prepared: &PreparedDevice,
         reactors: Vec<ReactorLink>,
     ) -> io::Result<()> {
         let file = Arc::new(device::open(self.id)?);
@@ -133,7 +133,7 @@ impl UblkAttachment {
         }
         let pending = control.begin_start(self.id, self.recovered);
         loop {
-            if let Some(result) = control.wait(pending, START_LOOK)? {
+            if let Some(result) = control.wait(pending, START_CHECK_INTERVAL)? {
                 result?;
                 break;
             }
@@ -144,17 +144,17 @@ impl UblkAttachment {
         self.started = true;
         let view = self.controller().view().clone();
         if self.recovered && control.can_resize() {
-            follow::tell(self.id, &self.disk);
+            follow::update_size(self.id, &self.disk);
         }
         self.follower = Some(follow::follow(self.id, Arc::clone(&self.disk), view)?);
         Ok(())
     }
 
-    /// A server for each reactor, which has every so many of the device's queues.
+    /// Makes a server for each reactor, each with its share of the device's queues.
     fn servers(
         &self,
         file: &Arc<File>,
-        prepared: &Prepared,
+        prepared: &PreparedDevice,
         reactors: &[ReactorLink],
         encoded: bool,
     ) -> io::Result<Vec<UblkServer>> {
@@ -174,9 +174,9 @@ impl UblkAttachment {
     }
 }
 
-fn wanted(config: &UblkConfig, disk: &DiskInfo, nqn: &str, reactors: usize) -> Wanted {
+fn wanted(config: &UblkConfig, disk: &DiskInfo, nqn: &str, reactors: usize) -> DesiredDevice {
     let io_bytes = params::io_bytes_max(disk, IO_BYTES_MAX);
-    Wanted {
+    DesiredDevice {
         id: config.id,
         recover: config.recover,
         queues: u16::try_from(reactors).unwrap_or(u16::MAX),
@@ -193,7 +193,7 @@ impl Attachment for UblkAttachment {
     }
 
     /// # Panics
-    /// Never: only the end takes it away.
+    /// Never: only the drop takes the controller out.
     fn controller(&self) -> &Controller {
         self.controller.as_ref().expect("an attachment has its controller")
     }
@@ -209,9 +209,9 @@ impl Drop for UblkAttachment {
     fn drop(&mut self) {
         self.follower = None;
         let how = match (self.started, self.recovered) {
-            (true, _) => HowItGoes::InUse,
-            (false, false) => HowItGoes::NotStarted,
-            (false, true) => HowItGoes::LeftAgain,
+            (true, _) => DeviceEnd::InUse,
+            (false, false) => DeviceEnd::NotStarted,
+            (false, true) => DeviceEnd::LeftAgain,
         };
         if let Some(controller) = self.controller.take() {
             end::end(self.id, how, controller, &self.shared, self.file.take());

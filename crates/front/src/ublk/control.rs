@@ -1,54 +1,54 @@
-//! The driver's control device: what can be asked of devices, one call for each command.
+//! The driver's control device: one method for each command.
 
 use super::abi::{
-    ANY_DEVICE, ControlCommand, ControlOp, DeviceInfo, F_UPDATE_SIZE, NO_QUEUE, Params,
+    ANY_DEVICE, ControlCommand, ControlOp, DeviceInfo, F_UPDATE_SIZE, NO_QUEUE, UblkParams,
 };
-use super::control_ring::{ControlRing, Pending, done};
+use super::control_ring::{ControlRing, PendingControl, done};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
-/// The control device.
+/// Path of the control device.
 pub(crate) const CONTROL_PATH: &str = "/dev/ublk-control";
 
-/// The control device, open; for one thread.
-pub(crate) struct Control {
+/// The open control device, for one thread.
+pub(crate) struct UblkControl {
     ring: ControlRing,
-    /// Whether the driver knows encoded command numbers.
+    /// True if the driver knows encoded command numbers.
     encoded: bool,
     features: u64,
 }
 
-impl Control {
-    /// Opens the control device and asks what its driver can do.
+impl UblkControl {
+    /// Opens the control device and queries the driver's features.
     ///
     /// # Errors
-    /// The system's, with what to do about it.
+    /// Returns the system's error, with advice.
     pub(crate) fn open() -> io::Result<Self> {
         let ring = ControlRing::open(Path::new(CONTROL_PATH)).map_err(advise)?;
-        let mut control = Control { ring, encoded: true, features: 0 };
+        let mut control = UblkControl { ring, encoded: true, features: 0 };
         let mut features = 0u64;
         match control.call(ControlOp::GET_FEATURES, 0, features.as_mut_bytes()) {
             Ok(()) => control.features = features,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(advise(error)),
-            // Before Linux 6.5: nothing that we would use beside the first commands.
+            // Before Linux 6.5 the driver has none of the later commands that we use.
             Err(_) => control.encoded = false,
         }
         Ok(control)
     }
 
-    /// Whether commands are to be given by their encoded numbers.
+    /// True if the driver takes encoded command numbers.
     pub(crate) fn is_encoded(&self) -> bool {
         self.encoded
     }
 
-    /// Whether the size of a device in use can change.
+    /// True if the size of a device in use can change.
     pub(crate) fn can_resize(&self) -> bool {
         self.features & F_UPDATE_SIZE != 0
     }
 
-    /// Adds a device; returns what the driver made of `info`.
+    /// Adds a device; returns `info` as the driver changed it.
     pub(crate) fn add(&mut self, mut info: DeviceInfo) -> io::Result<DeviceInfo> {
         let id = info.dev_id;
         self.call(ControlOp::ADD_DEV, id, info.as_mut_bytes()).map_err(advise)?;
@@ -56,7 +56,7 @@ impl Control {
         Ok(info)
     }
 
-    /// What the driver knows of device `id`; `None`: there is none.
+    /// Returns the driver's record of device `id`, or `None` if there is no such device.
     pub(crate) fn info(&mut self, id: u32) -> io::Result<Option<DeviceInfo>> {
         let mut info = DeviceInfo::default();
         match self.call(ControlOp::GET_DEV_INFO, id, info.as_mut_bytes()) {
@@ -68,14 +68,15 @@ impl Control {
         }
     }
 
-    /// Says what device `id` is like, before it is started.
-    pub(crate) fn set_params(&mut self, id: u32, mut params: Params) -> io::Result<()> {
+    /// Sets the parameters of device `id`, before it is started.
+    pub(crate) fn set_params(&mut self, id: u32, mut params: UblkParams) -> io::Result<()> {
         self.call(ControlOp::SET_PARAMS, id, params.as_mut_bytes())
     }
 
-    /// What was said.
-    pub(crate) fn params(&mut self, id: u32) -> io::Result<Params> {
-        let mut params = Params { len: size_of::<Params>() as u32, ..Params::default() };
+    /// Returns the parameters of device `id`.
+    pub(crate) fn params(&mut self, id: u32) -> io::Result<UblkParams> {
+        let mut params =
+            UblkParams { len: size_of::<UblkParams>() as u32, ..UblkParams::default() };
         self.call(ControlOp::GET_PARAMS, id, params.as_mut_bytes())?;
         Ok(params)
     }
@@ -85,38 +86,38 @@ impl Control {
         self.finish(ControlOp::START_USER_RECOVERY, id, 0)
     }
 
-    /// Tells the system the new size of device `id`.
+    /// Sets the size of device `id` in use.
     pub(crate) fn update_size(&mut self, id: u32, sectors: u64) -> io::Result<()> {
         self.finish(ControlOp::UPDATE_SIZE, id, sectors)
     }
 
-    /// Begins to start device `id`, which waits until its queues have asked for all their tags.
-    pub(crate) fn begin_start(&mut self, id: u32, recovery: bool) -> Pending {
+    /// Begins to start device `id`. The command ends once the queues have fetched all their tags.
+    pub(crate) fn begin_start(&mut self, id: u32, recovery: bool) -> PendingControl {
         let op = if recovery { ControlOp::END_USER_RECOVERY } else { ControlOp::START_DEV };
         self.begin(op, id, std::process::id().into())
     }
 
-    /// Begins to stop device `id`, which waits until its requests are answered.
-    pub(crate) fn begin_stop(&mut self, id: u32) -> Pending {
+    /// Begins to stop device `id`. The command ends once its requests are answered.
+    pub(crate) fn begin_stop(&mut self, id: u32) -> PendingControl {
         self.begin(ControlOp::STOP_DEV, id, 0)
     }
 
-    /// Begins to delete device `id`, which waits until nobody has it open.
-    pub(crate) fn begin_delete(&mut self, id: u32) -> Pending {
+    /// Begins to delete device `id`. The command ends once no process has it open.
+    pub(crate) fn begin_delete(&mut self, id: u32) -> PendingControl {
         self.begin(ControlOp::DEL_DEV, id, 0)
     }
 
-    /// Waits for the end of what was begun, not longer than `limit`; `None`: it is still under way. A
-    /// device that is gone is an error (`ENODEV`).
+    /// Waits for the end of `pending`, at most `limit`. Returns `None` if it is still in flight. A device that is gone
+    /// is an error (`ENODEV`).
     pub(crate) fn wait(
         &mut self,
-        pending: Pending,
+        pending: PendingControl,
         limit: Duration,
     ) -> io::Result<Option<io::Result<()>>> {
         Ok(self.ring.wait(pending, Some(limit))?.map(done))
     }
 
-    fn begin(&mut self, op: ControlOp, id: u32, data: u64) -> Pending {
+    fn begin(&mut self, op: ControlOp, id: u32, data: u64) -> PendingControl {
         let command = ControlCommand { dev_id: id, queue_id: NO_QUEUE, data, ..Default::default() };
         self.ring.begin(op.code(self.encoded), command)
     }
@@ -132,7 +133,7 @@ impl Control {
     }
 }
 
-/// Adds what to do about it.
+/// Adds advice to an error.
 fn advise(error: io::Error) -> io::Error {
     let advice = match error.kind() {
         ErrorKind::NotFound => {

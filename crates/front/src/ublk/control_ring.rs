@@ -1,4 +1,4 @@
-//! A ring for commands to the control device, which takes them no other way.
+//! A ring for commands to the control device, which accepts them only over io_uring.
 
 #![allow(unsafe_code, reason = "the driver reads and writes memory of commands")]
 
@@ -13,65 +13,65 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// Commands at a time; one is usual.
+/// Entries of the ring; one command at a time is usual.
 const ENTRIES: u32 = 4;
 
-/// The control device and the ring that leads there; for one thread.
+/// The control device and its ring; for one thread.
 pub(crate) struct ControlRing {
     ring: Ring,
     device: File,
     begun: u64,
-    /// Of commands that have ended, until somebody asks.
+    /// Results of commands that have ended, until [`ControlRing::wait`] takes them.
     results: HashMap<u64, i32>,
 }
 
-/// A command under way.
+/// A command in flight.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pending(u64);
+pub(crate) struct PendingControl(u64);
 
 impl ControlRing {
     /// Opens the control device at `path`.
     ///
     /// # Errors
-    /// The system's: no such device, no right to it, no io_uring.
+    /// Returns the system's error: no such device, no permission, no io_uring.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let device = File::options().read(true).write(true).open(path)?;
         let ring = Ring::wide(ENTRIES)?;
         Ok(ControlRing { ring, device, begun: 0, results: HashMap::new() })
     }
 
-    /// Begins a command that uses no memory of ours; [`ControlRing::wait`] tells its end.
-    pub(crate) fn begin(&mut self, code: u32, command: ControlCommand) -> Pending {
-        // SAFETY: points to nothing.
+    /// Begins a command that uses no memory of ours; [`ControlRing::wait`] returns its result.
+    pub(crate) fn begin(&mut self, code: u32, command: ControlCommand) -> PendingControl {
+        // SAFETY: the command points to no memory.
         unsafe { self.push(code, ControlCommand { len: 0, addr: 0, ..command }) }
     }
 
     /// # Safety
-    /// What `command` points to stays valid until the command has ended.
-    unsafe fn push(&mut self, code: u32, command: ControlCommand) -> Pending {
+    /// The memory that `command` points to stays valid until the command has ended.
+    unsafe fn push(&mut self, code: u32, command: ControlCommand) -> PendingControl {
         self.begun += 1;
         let mut payload = [0; 80];
         payload[..size_of::<ControlCommand>()].copy_from_slice(command.as_bytes());
         let fd = self.device.as_raw_fd();
         let command = RingCommand { fd, op: code, address: 0, length: 0, payload };
-        // SAFETY: passed on to our caller.
+        // SAFETY: the caller keeps the memory valid.
         if !unsafe { self.ring.command(&command, self.begun) } {
             self.results.insert(self.begun, -libc::EOPNOTSUPP);
         }
-        Pending(self.begun)
+        PendingControl(self.begun)
     }
 
-    /// Waits for a command's end, not longer than `limit`; `None`: it is still under way.
+    /// Waits for a command's end, at most `limit`. Returns `None` if it is still in flight.
     ///
     /// # Errors
-    /// The ring's; what the command ended with is in the result.
+    /// Returns the ring's error; the command's own error is in the result.
     pub(crate) fn wait(
         &mut self,
-        pending: Pending,
+        pending: PendingControl,
         limit: Option<Duration>,
     ) -> io::Result<Option<i32>> {
         let end = limit.map(|limit| Instant::now() + limit);
-        let mut last_look = false;
+        let mut is_last_check = false;
         loop {
             while let Some(cqe) = self.ring.next_completion() {
                 self.results.insert(cqe.user_data, cqe.result);
@@ -80,18 +80,18 @@ impl ControlRing {
                 return Ok(Some(result));
             }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            if last_look {
+            if is_last_check {
                 return Ok(None);
             }
-            last_look = left == Some(Duration::ZERO);
-            self.ring.submit_and_wait(usize::from(!last_look), left)?;
+            is_last_check = left == Some(Duration::ZERO);
+            self.ring.submit_and_wait(usize::from(!is_last_check), left)?;
         }
     }
 
-    /// Carries out a command with `octets` that the driver reads or writes; waits for its end.
+    /// Carries out a command on `octets`, which the driver reads or writes, and waits for its end.
     ///
     /// # Errors
-    /// The ring's, or the driver's.
+    /// Returns the ring's or the driver's error.
     pub(crate) fn call(
         &mut self,
         code: u32,
@@ -100,7 +100,7 @@ impl ControlRing {
     ) -> io::Result<()> {
         let mut shared = octets.to_vec();
         let (len, addr) = (octets.len() as u16, shared.as_mut_ptr() as u64);
-        // SAFETY: `shared` stays where it is until the command has ended, or for ever.
+        // SAFETY: `shared` keeps its address until the command has ended, or for ever.
         let pending = unsafe { self.push(code, ControlCommand { len, addr, ..command }) };
         match self.wait(pending, None) {
             Ok(result) => {
@@ -116,7 +116,7 @@ impl ControlRing {
     }
 }
 
-/// A command's result as others are.
+/// Converts a command's result into an `io::Result`.
 pub(crate) fn done(result: i32) -> io::Result<()> {
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
 }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_command_that_was_never_begun_does_not_end() {
         let Some(mut ring) = ring() else { return };
-        let never = Pending(99);
+        let never = PendingControl(99);
         assert_eq!(ring.wait(never, Some(Duration::from_millis(1))).unwrap(), None);
     }
 }

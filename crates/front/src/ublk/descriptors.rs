@@ -1,4 +1,4 @@
-//! What the driver writes of each tag's request, mapped read-only.
+//! Descriptors of the tags' requests, which the driver writes: mapped read-only.
 
 #![allow(unsafe_code, reason = "memory that the driver writes")]
 
@@ -18,15 +18,15 @@ pub(crate) struct Descriptors {
 unsafe impl Send for Descriptors {}
 
 impl Descriptors {
-    /// Those of queue `queue` of `depth` tags, of the device open at `device`.
+    /// Maps the descriptors of queue `queue` with `depth` tags, of the device open at `device`.
     ///
     /// # Errors
-    /// The driver's refusal: another size than its own, for one.
+    /// Returns the driver's error, for example if the size is not its own.
     pub(crate) fn map(device: BorrowedFd<'_>, queue: u16, depth: u16) -> io::Result<Self> {
         let bytes = rounded(depth);
         let offset = usize::from(queue) * rounded(QUEUE_DEPTH_MAX);
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
-        // SAFETY: a new mapping of a descriptor that is open.
+        // SAFETY: a new mapping of an open descriptor.
         let start = unsafe {
             let offset = offset as libc::off_t;
             libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ, flags, device.as_raw_fd(), offset)
@@ -38,26 +38,26 @@ impl Descriptors {
         Ok(Descriptors { start, bytes, depth })
     }
 
-    /// What `tag` is asked for, as long as it is ours.
+    /// Returns the request of `tag`. It is valid while the server owns the tag.
     ///
     /// # Panics
-    /// When there is no such tag.
+    /// Panics if there is no such tag.
     pub(crate) fn get(&self, tag: u16) -> IoDescriptor {
         assert!(tag < self.depth, "tag {tag} of {}", self.depth);
-        // SAFETY: inside the mapping. The driver writes it only before it hands the tag over, and if it
-        // does otherwise this is some value of plain integers, which is checked.
+        // SAFETY: the address is inside the mapping. The driver writes it only before it hands the tag over. If it does
+        // otherwise, this reads arbitrary plain integers, which are checked.
         unsafe { self.start.as_ptr().add(usize::from(tag)).read_volatile() }
     }
 }
 
 impl Drop for Descriptors {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `map`; no reference into it was ever given out.
+        // SAFETY: the mapping was made in `map`; no reference into it was ever given out.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// Octets of the descriptors of `depth` tags, in whole pages.
+/// Returns the bytes of the descriptors of `depth` tags, in whole pages.
 fn rounded(depth: u16) -> usize {
     let bytes = usize::from(depth) * size_of::<IoDescriptor>();
     bytes.next_multiple_of(rustix::param::page_size())

@@ -1,10 +1,10 @@
-//! A device of the driver's: made, taken over from a process that is gone, deleted.
+//! A ublk device: made, taken over from a process that is gone, deleted.
 
 use super::abi::{
-    ANY_DEVICE, DeviceInfo, F_CMD_IOCTL_ENCODE, F_USER_RECOVERY, F_USER_RECOVERY_REISSUE, Params,
-    STATE_LIVE, STATE_QUIESCED, attr,
+    ANY_DEVICE, DeviceInfo, F_CMD_IOCTL_ENCODE, F_USER_RECOVERY, F_USER_RECOVERY_REISSUE,
+    STATE_LIVE, STATE_QUIESCED, UblkParams, attr,
 };
-use super::control::{CONTROL_PATH, Control};
+use super::control::{CONTROL_PATH, UblkControl};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -12,58 +12,61 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// How long the driver may take to notice that a device's process is gone; the first ones look every 5 s.
+/// Longest wait for the driver to notice that a device's process is gone; the first drivers check every 5 s.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often we look whether it has.
-const SETTLE_LOOK: Duration = Duration::from_millis(50);
-/// How long a device that is stopped may take to go; longer only while somebody has it open.
+/// Interval of checks for that.
+const SETTLE_INTERVAL: Duration = Duration::from_millis(50);
+/// Longest wait for a stopped device to be deleted; it stays longer only while a process has it open.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a device without a process may take to stop.
+/// Longest wait for a device without a process to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is wanted of a device.
+/// Desired device.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    /// Its number; `None`: the driver chooses.
+pub(crate) struct DesiredDevice {
+    /// Number; `None` lets the driver choose.
     pub(crate) id: Option<u32>,
-    /// Only one that another process has left.
+    /// True to accept only a device that another process has left.
     pub(crate) recover: bool,
     pub(crate) queues: u16,
     pub(crate) queue_depth: u16,
-    /// Octets of the largest read or write.
+    /// Bytes of the largest read or write.
     pub(crate) io_bytes: u32,
-    pub(crate) params: Params,
-    /// Which namespace it shows.
+    pub(crate) params: UblkParams,
+    /// Hash of the identity of the namespace that it shows.
     pub(crate) identity: u64,
 }
 
-/// A device that is there, but not started.
+/// A device that exists, but is not started.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedDevice {
     pub(crate) info: DeviceInfo,
-    /// It was another process's.
+    /// True if another process had left it.
     pub(crate) recovered: bool,
 }
 
-/// What became of a device.
+/// State of a device with regard to its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
+enum DeviceStatus {
     Absent,
     /// Its process is gone, its requests wait.
     Left,
-    /// Never started, or stopped.
+    /// It was never started, or is stopped.
     Dead,
     /// Its process is gone, but the driver has not noticed.
     Dying,
-    /// It has a process.
+    /// A process of this id serves it.
     Used(i32),
 }
 
-/// Makes the device that is wanted, or takes it over.
+/// Makes the desired device, or takes it over.
 ///
 /// # Errors
-/// It is somebody's, or shows another namespace, or the driver refuses.
-pub(crate) fn prepare(control: &mut Control, wanted: &Wanted) -> io::Result<Prepared> {
+/// Fails if another process serves it, if it shows another namespace, or if the driver refuses.
+pub(crate) fn prepare(
+    control: &mut UblkControl,
+    wanted: &DesiredDevice,
+) -> io::Result<PreparedDevice> {
     let Some(id) = wanted.id else {
         if wanted.recover {
             return Err(failure("which device is to be recovered? Write `--as ublk:ID`"));
@@ -72,17 +75,19 @@ pub(crate) fn prepare(control: &mut Control, wanted: &Wanted) -> io::Result<Prep
     };
     let (found, info) = settled(control, id)?;
     match found {
-        Found::Left => take_over(control, wanted, info),
-        Found::Used(pid) => Err(failure(format!("process {pid} serves it"))),
-        Found::Dying => Err(failure("its process is gone, but the driver does not let it go")),
-        Found::Absent | Found::Dead if wanted.recover => {
+        DeviceStatus::Left => take_over(control, wanted, info),
+        DeviceStatus::Used(pid) => Err(failure(format!("process {pid} serves it"))),
+        DeviceStatus::Dying => {
+            Err(failure("its process is gone, but the driver does not let it go"))
+        }
+        DeviceStatus::Absent | DeviceStatus::Dead if wanted.recover => {
             Err(failure("no process has left it in use: attach it without --recover"))
         }
-        Found::Dead => {
+        DeviceStatus::Dead => {
             delete(control, id)?;
             add(control, wanted)
         }
-        Found::Absent => add(control, wanted),
+        DeviceStatus::Absent => add(control, wanted),
     }
 }
 
@@ -90,7 +95,7 @@ fn failure(what: impl Into<String>) -> io::Error {
     io::Error::other(what.into())
 }
 
-fn add(control: &mut Control, wanted: &Wanted) -> io::Result<Prepared> {
+fn add(control: &mut UblkControl, wanted: &DesiredDevice) -> io::Result<PreparedDevice> {
     let info = control.add(DeviceInfo {
         nr_hw_queues: wanted.queues,
         queue_depth: wanted.queue_depth,
@@ -105,102 +110,106 @@ fn add(control: &mut Control, wanted: &Wanted) -> io::Result<Prepared> {
         delete(control, info.dev_id)?;
         return Err(error);
     }
-    Ok(Prepared { info, recovered: false })
+    Ok(PreparedDevice { info, recovered: false })
 }
 
-fn take_over(control: &mut Control, wanted: &Wanted, info: DeviceInfo) -> io::Result<Prepared> {
+fn take_over(
+    control: &mut UblkControl,
+    wanted: &DesiredDevice,
+    info: DeviceInfo,
+) -> io::Result<PreparedDevice> {
     let id = info.dev_id;
     if info.ublksrv_flags != wanted.identity {
         return Err(failure("it was left in use, but shows another namespace"));
     }
-    let told = control.params(id)?.basic;
-    if lacks_cache(told.attrs, wanted.params.basic.attrs) {
+    let current = control.params(id)?.basic;
+    if lacks_cache(current.attrs, wanted.params.basic.attrs) {
         return Err(failure(
             "it was made without a volatile write cache, so the system would not flush it. Remove the device (detach) \
              and attach anew",
         ));
     }
-    if told.dev_sectors != wanted.params.basic.dev_sectors && !control.can_resize() {
+    if current.dev_sectors != wanted.params.basic.dev_sectors && !control.can_resize() {
         warn!(id, "the namespace's size has changed; the device keeps its own");
     }
     let end = Instant::now() + SETTLE_TIMEOUT;
     loop {
         match control.start_recovery(id) {
-            // Its process is still on its way out.
+            // Its process is still exiting.
             Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < end => {
-                thread::sleep(SETTLE_LOOK);
+                thread::sleep(SETTLE_INTERVAL);
             }
             Err(error) => return Err(error),
             Ok(()) => break,
         }
     }
     info!(id, "taking the device over");
-    Ok(Prepared { info, recovered: true })
+    Ok(PreparedDevice { info, recovered: true })
 }
 
-/// Whether a device of the attributes `has` never flushes though one of the attributes `wanted` has to: they are fixed
-/// when the device is made.
+/// True if a device with attributes `has` never flushes although one with `wanted` must: the attributes are fixed when
+/// the device is made.
 fn lacks_cache(has: u32, wanted: u32) -> bool {
     wanted & !has & (attr::VOLATILE_CACHE | attr::FUA) != 0
 }
 
-/// What became of device `id`, when that is settled.
-fn settled(control: &mut Control, id: u32) -> io::Result<(Found, DeviceInfo)> {
+/// Returns the state of device `id`, once it is settled.
+fn settled(control: &mut UblkControl, id: u32) -> io::Result<(DeviceStatus, DeviceInfo)> {
     let end = Instant::now() + SETTLE_TIMEOUT;
     loop {
         let info = control.info(id)?;
-        let found = info.as_ref().map_or(Found::Absent, |info| judge(info, is_running));
-        if found != Found::Dying || Instant::now() >= end {
+        let found = info.as_ref().map_or(DeviceStatus::Absent, |info| judge(info, is_running));
+        if found != DeviceStatus::Dying || Instant::now() >= end {
             return Ok((found, info.unwrap_or_default()));
         }
-        thread::sleep(SETTLE_LOOK);
+        thread::sleep(SETTLE_INTERVAL);
     }
 }
 
-fn judge(info: &DeviceInfo, is_running: impl FnOnce(i32) -> bool) -> Found {
+fn judge(info: &DeviceInfo, is_running: impl FnOnce(i32) -> bool) -> DeviceStatus {
     match info.state {
-        STATE_QUIESCED => Found::Left,
-        STATE_LIVE if is_running(info.ublksrv_pid) => Found::Used(info.ublksrv_pid),
-        STATE_LIVE => Found::Dying,
-        _ => Found::Dead,
+        STATE_QUIESCED => DeviceStatus::Left,
+        STATE_LIVE if is_running(info.ublksrv_pid) => DeviceStatus::Used(info.ublksrv_pid),
+        STATE_LIVE => DeviceStatus::Dying,
+        _ => DeviceStatus::Dead,
     }
 }
 
-/// Whether there is such a process, other than as a zombie.
+/// True if the process exists and is no zombie.
 fn is_running(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
-    // The name, in parentheses, may contain anything.
+    // The name, in parentheses, may contain any character.
     stat.is_ok_and(|stat| {
         let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
         !rest.starts_with(['Z', 'X'])
     })
 }
 
-/// Deletes a device that is stopped. One that somebody has open goes when it is closed.
+/// Deletes a device that is stopped. The driver keeps it until no process has it open.
 ///
 /// # Errors
-/// The driver's refusal.
-pub(crate) fn delete(control: &mut Control, id: u32) -> io::Result<()> {
+/// Returns the driver's error.
+pub(crate) fn delete(control: &mut UblkControl, id: u32) -> io::Result<()> {
     let pending = control.begin_delete(id);
     match control.wait(pending, DELETE_TIMEOUT)? {
         Some(result) => result,
         None => {
-            info!(id, "somebody has the device open: it goes when it is closed");
+            info!(id, "a process has the device open: it is deleted when that closes it");
             Ok(())
         }
     }
 }
 
-/// Stops and deletes a device whose process is gone; `false`: it is not there, or it has a process.
+/// Stops and deletes a device whose process is gone. Returns `false` if it does not exist or has a process.
 ///
 /// # Errors
-/// The driver's refusal.
+/// Returns the driver's error.
 pub fn remove(id: u32) -> io::Result<bool> {
     if !Path::new(CONTROL_PATH).exists() {
-        return Ok(false); // and so no device
+        return Ok(false); // without a driver there is no device
     }
-    let mut control = Control::open()?;
-    if let (Found::Absent | Found::Used(_), _) = settled(&mut control, id)? {
+    let mut control = UblkControl::open()?;
+    if let (DeviceStatus::Absent | DeviceStatus::Used(_), _) = settled(&mut control, id)? {
         return Ok(false);
     }
     let pending = control.begin_stop(id);
@@ -211,22 +220,22 @@ pub fn remove(id: u32) -> io::Result<bool> {
     delete(&mut control, id).map(|()| true)
 }
 
-/// Opens the character device that leads to the queues of device `id`.
+/// Opens the character device of device `id`, which leads to its queues.
 ///
 /// # Errors
-/// The system's.
+/// Returns the system's error, with the path.
 pub(crate) fn open(id: u32) -> io::Result<File> {
     let path = format!("/dev/ublkc{id}");
     let opened = File::options().read(true).write(true).open(&path);
     opened.map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))
 }
 
-/// The block device.
+/// Returns the path of the block device.
 pub(crate) fn block_path(id: u32) -> PathBuf {
     format!("/dev/ublkb{id}").into()
 }
 
-/// A number for a namespace that the driver keeps with the device: FNV-1a of what makes it this one.
+/// Returns a hash of a namespace's identity (FNV-1a), which the driver keeps with the device.
 pub(crate) fn identity(nqn: &str, nsid: u32, nguid: [u8; 16], lba_bytes: u32) -> u64 {
     let numbers = [nsid.to_le_bytes(), lba_bytes.to_le_bytes()];
     let octets = numbers.iter().flatten().chain(&nguid).chain(nqn.as_bytes());
@@ -242,10 +251,10 @@ mod tests {
     #[test]
     fn a_device_is_taken_only_from_a_process_that_is_gone() {
         let device = |state| DeviceInfo { state, ublksrv_pid: 7, ..DeviceInfo::default() };
-        assert_eq!(judge(&device(STATE_QUIESCED), |_| true), Found::Left);
-        assert_eq!(judge(&device(STATE_LIVE), |_| true), Found::Used(7));
-        assert_eq!(judge(&device(STATE_LIVE), |_| false), Found::Dying);
-        assert_eq!(judge(&device(0), |_| true), Found::Dead);
+        assert_eq!(judge(&device(STATE_QUIESCED), |_| true), DeviceStatus::Left);
+        assert_eq!(judge(&device(STATE_LIVE), |_| true), DeviceStatus::Used(7));
+        assert_eq!(judge(&device(STATE_LIVE), |_| false), DeviceStatus::Dying);
+        assert_eq!(judge(&device(0), |_| true), DeviceStatus::Dead);
     }
 
     #[test]

@@ -1,9 +1,8 @@
-//! A device is taken away. What is under way is answered, by its target or, when that does not come, with an
-//! error. Never hangs.
+//! Removes a device. Its target answers the requests in flight; if it does not in time, they fail. Never hangs.
 
-use super::control::Control;
+use super::control::UblkControl;
 use super::device;
-use super::shared::Shared;
+use super::shared::UblkShared;
 use crate::writeback::write_back_all;
 use roadtrain_host_engine::Controller;
 use roadtrain_system::clock;
@@ -13,64 +12,64 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// How long nothing may move while the device is written back and stopped before requests are failed.
+/// Longest time without progress of the write-back and of the stop before requests are failed.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long stopping may take then.
+/// Longest wait for the stop after requests were failed.
 const FAILING_PATIENCE: Duration = Duration::from_secs(30);
-/// How long the queues of a device that is stopped may take to hear of it.
+/// Longest wait for the queues of a stopped device to notice the stop.
 const QUEUES_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What becomes of a device.
+/// Handling of a device that ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HowItGoes {
+pub(crate) enum DeviceEnd {
     /// It is written back, stopped and deleted.
     InUse,
-    /// Nobody could use it yet: it is deleted.
+    /// No program could use it yet: it is deleted.
     NotStarted,
-    /// It goes on waiting for a process that can serve it.
+    /// It stays and waits for a process that can serve it.
     LeftAgain,
 }
 
-/// Takes device `id` away; `file` leads to its queues.
+/// Removes device `id`; `file` leads to its queues.
 pub(crate) fn end(
     id: u32,
-    how: HowItGoes,
+    how: DeviceEnd,
     controller: Controller,
-    shared: &Shared,
+    shared: &UblkShared,
     file: Option<Arc<File>>,
 ) {
     let path = device::block_path(id);
-    if how == HowItGoes::InUse
+    if how == DeviceEnd::InUse
         && let Err(error) = write_back_all(&path, PATIENCE)
     {
         let text = format!("what was cached of {} and not written back: {error}", path.display());
         warn!("lost: {text}");
         controller.view().lose(text);
     }
-    let stopped = (how != HowItGoes::LeftAgain).then(|| stop(id, &controller));
+    let stopped = (how != DeviceEnd::LeftAgain).then(|| stop(id, &controller));
     let in_order = matches!(stopped, Some(Ok(_)));
     let patience = if in_order { QUEUES_PATIENCE } else { Duration::ZERO };
     shared.end_at(clock::now() + patience);
     controller.stop();
     controller.join();
-    drop(file); // or the device would not go
+    drop(file); // or the driver would keep the device
     let gone =
         stopped.map(|stopped| stopped.and_then(|mut control| device::delete(&mut control, id)));
     match gone {
-        // Somebody else has deleted it.
+        // Another process has deleted it.
         Some(Err(error)) if error.raw_os_error() == Some(libc::ENODEV) => {}
         Some(Err(error)) => warn!("{} stays: {error}", path.display()),
         Some(Ok(())) | None => {}
     }
 }
 
-/// Stops the device: its queues answer what they have, and hear that nothing more comes.
-fn stop(id: u32, controller: &Controller) -> io::Result<Control> {
-    let mut control = Control::open()?;
+/// Stops the device: its queues answer their requests, and the driver aborts all tags.
+fn stop(id: u32, controller: &Controller) -> io::Result<UblkControl> {
+    let mut control = UblkControl::open()?;
     let pending = control.begin_stop(id);
     let mut ended = control.wait(pending, PATIENCE)?;
     if ended.is_none() {
-        info!("the device does not stop: failing what is under way");
+        info!("the device does not stop: failing its requests in flight");
         controller.stop();
         ended = control.wait(pending, FAILING_PATIENCE)?;
     }

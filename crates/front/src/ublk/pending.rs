@@ -1,16 +1,16 @@
-//! The front of a reactor whose server comes when its controller is connected.
+//! Front of a reactor whose server arrives once its controller is connected.
 
 use super::server::UblkServer;
-use crate::disk::Nothing;
+use crate::disk::IdleFront;
 use roadtrain_host_engine::{Front, Turn};
 use roadtrain_proto::time::Instant;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
-/// How often it looks whether the server has come.
+/// Interval of checks for the server.
 const POLL: Duration = Duration::from_millis(5);
 
-/// Runs the server that comes, if one does.
+/// Runs the server once it arrives.
 pub(crate) struct PendingServer {
     coming: Option<Receiver<UblkServer>>,
     server: Option<UblkServer>,
@@ -37,7 +37,7 @@ impl Front for PendingServer {
             Some(Err(TryRecvError::Disconnected)) => self.coming = None,
             Some(Err(TryRecvError::Empty)) | None => {}
         }
-        Nothing.turn(turn);
+        IdleFront.turn(turn);
     }
 
     fn deadline(&self) -> Option<Instant> {

@@ -1,13 +1,13 @@
-//! The system's request -> a disk's.
+//! A tag's request -> a disk request.
 
 use super::abi::{IoDescriptor, SECTOR_BYTES, flag, op};
-use crate::disk::{DiskOp, DiskRequest, Fault};
+use crate::disk::{DiskFault, DiskOp, DiskRequest};
 
-/// What `descriptor` asks for; data comes or goes in a buffer of `io_bytes`.
+/// Converts `descriptor` to a disk request; its data is in a buffer of `io_bytes`.
 ///
 /// # Errors
-/// What no disk does, and what does not fit.
-pub(crate) fn request(descriptor: &IoDescriptor, io_bytes: u32) -> Result<DiskRequest, Fault> {
+/// Fails for operations that disks lack, and for lengths that do not fit.
+pub(crate) fn request(descriptor: &IoDescriptor, io_bytes: u32) -> Result<DiskRequest, DiskFault> {
     let has = |flag: u32| descriptor.op_flags & flag != 0;
     let op = match descriptor.op_flags & 0xff {
         op::READ => DiskOp::Read,
@@ -17,13 +17,13 @@ pub(crate) fn request(descriptor: &IoDescriptor, io_bytes: u32) -> Result<DiskRe
         }
         op::DISCARD => DiskOp::Discard,
         op::WRITE_ZEROES => DiskOp::WriteZeroes { deallocate: !has(flag::NO_UNMAP) },
-        _ => return Err(Fault::NotServed),
+        _ => return Err(DiskFault::NotServed),
     };
     let sector_bytes = u64::from(SECTOR_BYTES);
-    let offset = descriptor.start_sector.checked_mul(sector_bytes).ok_or(Fault::Invalid)?;
-    let length = descriptor.nr_sectors.checked_mul(SECTOR_BYTES).ok_or(Fault::Invalid)?;
+    let offset = descriptor.start_sector.checked_mul(sector_bytes).ok_or(DiskFault::Invalid)?;
+    let length = descriptor.nr_sectors.checked_mul(SECTOR_BYTES).ok_or(DiskFault::Invalid)?;
     if length == 0 || op.has_data() && length > io_bytes {
-        return Err(Fault::Invalid);
+        return Err(DiskFault::Invalid);
     }
     Ok(DiskRequest { op, offset, length, fua: has(flag::FUA) })
 }
@@ -32,30 +32,34 @@ pub(crate) fn request(descriptor: &IoDescriptor, io_bytes: u32) -> Result<DiskRe
 mod tests {
     use super::*;
 
-    fn asked(op_flags: u32, start_sector: u64, nr_sectors: u32) -> Result<DiskRequest, Fault> {
+    fn converted(
+        op_flags: u32,
+        start_sector: u64,
+        nr_sectors: u32,
+    ) -> Result<DiskRequest, DiskFault> {
         request(&IoDescriptor { op_flags, nr_sectors, start_sector, addr: 0 }, 4096)
     }
 
     #[test]
     fn sectors_become_octets() {
         let read = DiskRequest { op: DiskOp::Read, offset: 1024, length: 4096, fua: false };
-        assert_eq!(asked(op::READ, 2, 8), Ok(read));
+        assert_eq!(converted(op::READ, 2, 8), Ok(read));
         let write = DiskRequest { op: DiskOp::Write, fua: true, ..read };
-        assert_eq!(asked(op::WRITE | flag::FUA, 2, 8), Ok(write));
+        assert_eq!(converted(op::WRITE | flag::FUA, 2, 8), Ok(write));
         let zeroes = |deallocate| DiskOp::WriteZeroes { deallocate };
-        assert_eq!(asked(op::WRITE_ZEROES, 0, 1 << 16).unwrap().op, zeroes(true));
-        assert_eq!(asked(op::WRITE_ZEROES | flag::NO_UNMAP, 0, 1).unwrap().op, zeroes(false));
-        assert_eq!(asked(op::DISCARD, 0, 1 << 22).unwrap().length, 1 << 31);
-        assert_eq!(asked(op::FLUSH, u64::MAX, u32::MAX).unwrap().op, DiskOp::Flush);
+        assert_eq!(converted(op::WRITE_ZEROES, 0, 1 << 16).unwrap().op, zeroes(true));
+        assert_eq!(converted(op::WRITE_ZEROES | flag::NO_UNMAP, 0, 1).unwrap().op, zeroes(false));
+        assert_eq!(converted(op::DISCARD, 0, 1 << 22).unwrap().length, 1 << 31);
+        assert_eq!(converted(op::FLUSH, u64::MAX, u32::MAX).unwrap().op, DiskOp::Flush);
     }
 
     #[test]
     fn nonsense_is_refused() {
-        assert_eq!(asked(op::READ, 0, 9), Err(Fault::Invalid), "larger than the buffer");
-        assert_eq!(asked(op::READ, 0, 0), Err(Fault::Invalid));
-        assert_eq!(asked(op::WRITE, 1 << 55, 1), Err(Fault::Invalid));
-        assert_eq!(asked(op::DISCARD, 0, 1 << 23), Err(Fault::Invalid));
-        assert_eq!(asked(4, 0, 1), Err(Fault::NotServed));
-        assert_eq!(asked(15, 0, 1), Err(Fault::NotServed));
+        assert_eq!(converted(op::READ, 0, 9), Err(DiskFault::Invalid), "larger than the buffer");
+        assert_eq!(converted(op::READ, 0, 0), Err(DiskFault::Invalid));
+        assert_eq!(converted(op::WRITE, 1 << 55, 1), Err(DiskFault::Invalid));
+        assert_eq!(converted(op::DISCARD, 0, 1 << 23), Err(DiskFault::Invalid));
+        assert_eq!(converted(4, 0, 1), Err(DiskFault::NotServed));
+        assert_eq!(converted(15, 0, 1), Err(DiskFault::NotServed));
     }
 }

@@ -1,14 +1,13 @@
-//! A device's queues on one reactor: the system's requests come by the reactor's own ring and leave by its
-//! lanes.
+//! A device's queues on one reactor: the driver's requests arrive over the reactor's ring and leave by its lanes.
 //!
-//! Each tag has a buffer whose address the driver knows. A request for whole blocks sends that very buffer
-//! through the lane and is answered when it comes back; others are cut and patched by [`Jobs`].
+//! Each tag has a buffer whose address the driver knows. A request for whole blocks sends that very buffer through the
+//! lane and is answered when it comes back; [`DiskJobs`] cuts and patches the others.
 
 use super::abi::IoDescriptor;
 use super::request::request;
-use super::shared::Shared;
-use super::tags::{Returned, Tags};
-use crate::disk::{Disk, DiskRequest, Fault, JobKey, Jobs, Started};
+use super::shared::UblkShared;
+use super::tags::{TagOutcome, Tags};
+use crate::disk::{DiskFault, DiskJobs, DiskRequest, JobKey, LiveDisk, Started};
 use roadtrain_host_engine::{Front, LaneId, Turn};
 use roadtrain_proto::time::Instant;
 use roadtrain_system::buffer::{Buffer, Pool};
@@ -17,40 +16,40 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
 
-/// Octets of buffers for requests that are cut or patched.
+/// Bytes of buffers for requests that are cut or patched.
 const PATCH_BYTES_MAX: usize = 16 << 20;
-/// How often a server that is to end looks whether it is time.
+/// Interval at which a stopping server checks its deadline.
 const END_CHECK: Duration = Duration::from_millis(50);
 
 /// One tag of one of the server's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mark {
+struct TagMark {
     /// Index into the server's queues.
     queue: u16,
     tag: u16,
 }
 
-impl Mark {
+impl TagMark {
     fn key(self) -> u64 {
         u64::from(self.queue) << 16 | u64::from(self.tag)
     }
 
     fn of(key: u64) -> Self {
-        Mark { queue: (key >> 16) as u16, tag: key as u16 }
+        TagMark { queue: (key >> 16) as u16, tag: key as u16 }
     }
 }
 
 /// The queues of a device that one reactor serves.
 pub(crate) struct UblkServer {
-    disk: Arc<Disk>,
-    shared: Arc<Shared>,
-    jobs: Jobs<Mark>,
+    disk: Arc<LiveDisk>,
+    shared: Arc<UblkShared>,
+    jobs: DiskJobs<TagMark>,
     queues: Vec<Tags>,
     io_bytes: u32,
-    /// Where the tags' buffers come from.
+    /// Pool of the tags' buffers.
     pool: Pool,
-    /// Requests that wait for memory, longest first.
-    starved: VecDeque<(Mark, DiskRequest)>,
+    /// Requests waiting for memory, longest first.
+    waiting_for_buffers: VecDeque<(TagMark, DiskRequest)>,
     begun: bool,
     stopping: bool,
     retry_at: Option<Instant>,
@@ -58,15 +57,15 @@ pub(crate) struct UblkServer {
 }
 
 impl UblkServer {
-    /// Serves `queues`, whose requests move up to `io_bytes`, over `lanes` lanes of the reactor.
+    /// Makes a server of `queues`, whose requests move up to `io_bytes`, over `lanes` lanes of the reactor.
     pub(crate) fn new(
-        disk: Arc<Disk>,
-        shared: Arc<Shared>,
+        disk: Arc<LiveDisk>,
+        shared: Arc<UblkShared>,
         queues: Vec<Tags>,
         io_bytes: u32,
         lanes: usize,
     ) -> Self {
-        let mut jobs = Jobs::new(Arc::clone(&disk), LaneId(0), PATCH_BYTES_MAX);
+        let mut jobs = DiskJobs::new(Arc::clone(&disk), LaneId(0), PATCH_BYTES_MAX);
         jobs.set_lanes(lanes);
         let tags: usize = queues.iter().map(|queue| usize::from(queue.depth())).sum();
         let class_bytes = (io_bytes as usize).next_power_of_two();
@@ -77,7 +76,7 @@ impl UblkServer {
             queues,
             io_bytes,
             pool: Pool::new(tags * class_bytes + (2 << 20)),
-            starved: VecDeque::new(),
+            waiting_for_buffers: VecDeque::new(),
             begun: false,
             stopping: false,
             retry_at: None,
@@ -89,24 +88,24 @@ impl UblkServer {
         let (pool, bytes) = (&mut self.pool, self.io_bytes as usize);
         for (index, queue) in self.queues.iter_mut().enumerate() {
             let take = || pool.take(bytes).unwrap_or_else(|| Buffer::alloc(bytes));
-            queue.fetch_all(turn, take, |tag| Mark { queue: index as u16, tag }.key());
+            queue.fetch_all(turn, take, |tag| TagMark { queue: index as u16, tag }.key());
         }
     }
 
     fn returned(&mut self, turn: &mut dyn Turn, key: u64, result: i32) {
-        let mark = Mark::of(key);
+        let mark = TagMark::of(key);
         let Some(queue) = self.queues.get_mut(usize::from(mark.queue)) else { return };
         match queue.returned(mark.tag, result) {
-            Returned::Request(descriptor) => self.begin(turn, mark, &descriptor),
-            Returned::Gone => {}
-            Returned::Refused(errno) => {
+            TagOutcome::Request(descriptor) => self.begin(turn, mark, &descriptor),
+            TagOutcome::Gone => {}
+            TagOutcome::Refused(errno) => {
                 warn!(tag = mark.tag, "the ublk driver refuses a command: errno {}", errno.abs());
                 self.shared.refuse(errno);
             }
         }
     }
 
-    fn begin(&mut self, turn: &mut dyn Turn, mark: Mark, descriptor: &IoDescriptor) {
+    fn begin(&mut self, turn: &mut dyn Turn, mark: TagMark, descriptor: &IoDescriptor) {
         let request = request(descriptor, self.io_bytes);
         let checked = request.and_then(|request| self.disk.check(&request).map(|()| request));
         match checked {
@@ -115,7 +114,7 @@ impl UblkServer {
         }
     }
 
-    fn start(&mut self, turn: &mut dyn Turn, mark: Mark, request: DiskRequest) {
+    fn start(&mut self, turn: &mut dyn Turn, mark: TagMark, request: DiskRequest) {
         let queue = &mut self.queues[usize::from(mark.queue)];
         let lane = usize::from(mark.queue);
         if self.jobs.is_whole(&request)
@@ -135,11 +134,11 @@ impl UblkServer {
                     octets = rest;
                 });
             }
-            Started::NoBuffers => self.starved.push_back((mark, request)),
+            Started::NoBuffers => self.waiting_for_buffers.push_back((mark, request)),
         }
     }
 
-    /// A job has ended: its data goes to the tag's buffer, if it is not there.
+    /// Handles the end of a job: copies its data to the tag's buffer, unless that buffer was used.
     fn finish(&mut self, turn: &mut dyn Turn, key: JobKey) {
         let job = self.jobs.job(key);
         let (mark, request, status) = (job.mark, job.request, job.status);
@@ -163,11 +162,16 @@ impl UblkServer {
             });
         }
         let ended =
-            if status.is_success() { Ok(request) } else { Err(Fault::of(status, request.op)) };
+            if status.is_success() { Ok(request) } else { Err(DiskFault::of(status, request.op)) };
         self.answer(turn, mark, ended);
     }
 
-    fn answer(&mut self, turn: &mut dyn Turn, mark: Mark, ended: Result<DiskRequest, Fault>) {
+    fn answer(
+        &mut self,
+        turn: &mut dyn Turn,
+        mark: TagMark,
+        ended: Result<DiskRequest, DiskFault>,
+    ) {
         let result = match ended {
             Ok(request) if request.op.has_data() => request.length.cast_signed(),
             Ok(_) => 0,
@@ -176,14 +180,14 @@ impl UblkServer {
         self.queues[usize::from(mark.queue)].commit(turn, mark.tag, result, mark.key());
     }
 
-    fn start_starved(&mut self, turn: &mut dyn Turn) {
-        for _ in 0..self.starved.len() {
-            let Some((mark, request)) = self.starved.pop_front() else { return };
+    fn start_waiting(&mut self, turn: &mut dyn Turn) {
+        for _ in 0..self.waiting_for_buffers.len() {
+            let Some((mark, request)) = self.waiting_for_buffers.pop_front() else { return };
             self.start(turn, mark, request);
         }
     }
 
-    /// Whether the driver gives no more requests and all are answered.
+    /// True if the driver gives no more requests and all are answered.
     fn is_over(&self) -> bool {
         self.begun && self.queues.iter().all(Tags::are_gone)
     }
@@ -200,7 +204,7 @@ impl Front for UblkServer {
                 self.finish(turn, job);
             }
         }
-        self.start_starved(turn);
+        self.start_waiting(turn);
         while let Some((key, result)) = turn.next_command() {
             self.returned(turn, key, result);
         }

@@ -1,40 +1,40 @@
-//! What the queues of a device and those who begin and end it tell each other.
+//! State that the queues of a device share with the threads that start and end it.
 
 use roadtrain_proto::time::Instant;
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-/// Shared by all queues of a device.
+/// State shared by all queues of a device.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct UblkShared {
     refused: AtomicI32,
     end_at_ns: AtomicU64,
 }
 
-impl Default for Shared {
+impl Default for UblkShared {
     fn default() -> Self {
-        Shared { refused: AtomicI32::new(0), end_at_ns: AtomicU64::new(u64::MAX) }
+        UblkShared { refused: AtomicI32::new(0), end_at_ns: AtomicU64::new(u64::MAX) }
     }
 }
 
-impl Shared {
-    /// The driver did not take a queue's command.
+impl UblkShared {
+    /// Records that the driver refused a queue's command.
     pub(crate) fn refuse(&self, errno: i32) {
         self.refused.store(errno.abs(), Ordering::Release);
     }
 
-    /// The error with which the driver refused a command, if it has.
+    /// Returns the error with which the driver refused a command, if it has.
     pub(crate) fn refusal(&self) -> Option<io::Error> {
         let errno = self.refused.load(Ordering::Acquire);
         (errno != 0).then(|| io::Error::from_raw_os_error(errno))
     }
 
-    /// Servers that are asked to end do so at this time, whatever the driver still has.
+    /// Sets the deadline of stopping servers: they end then, even if the driver still has tags.
     pub(crate) fn end_at(&self, at: Instant) {
         self.end_at_ns.store(at.0, Ordering::Release);
     }
 
-    /// Whether it is time for that.
+    /// True once that deadline has passed.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
         now.0 >= self.end_at_ns.load(Ordering::Acquire)
     }

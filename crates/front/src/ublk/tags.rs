@@ -1,8 +1,8 @@
-//! A queue's tags: which are the driver's, which are ours, and the buffer of each.
+//! Tags of a queue: their owner, driver or server, and the buffer of each.
 
 #![allow(unsafe_code, reason = "the driver reads and writes buffers of tags")]
 
-use super::abi::{IoCommand, IoDescriptor, QueueOp, RESULT_ABORT};
+use super::abi::{IoDescriptor, QueueOp, RESULT_ABORT, UblkIoCommand};
 use super::descriptors::Descriptors;
 use roadtrain_host_engine::{RingCommand, Turn};
 use roadtrain_system::buffer::Buffer;
@@ -12,38 +12,38 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// Where a tag is.
+/// Owner of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// Nobody's yet.
+enum TagOwner {
+    /// No fetch was sent yet.
     New,
-    /// The driver's, with its buffer.
+    /// The driver, with the tag's buffer.
     Driver,
-    /// Ours: a request that is to be answered.
-    Ours,
-    /// The driver gives it no more requests.
+    /// The server: a request is to be answered.
+    Server,
+    /// The driver gives the tag no more requests.
     Gone,
 }
 
 struct Tag {
-    place: Place,
-    /// `None`: on its way through a lane.
+    owner: TagOwner,
+    /// Buffer; `None` while a lane has it.
     buffer: Option<Buffer>,
 }
 
-/// What a command brought back.
+/// Outcome of a tag's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Returned {
+pub(crate) enum TagOutcome {
     Request(IoDescriptor),
     /// The tag is gone.
     Gone,
-    /// The tag is gone, because the driver did not take the command.
+    /// The tag is gone, because the driver refused the command with this errno.
     Refused(i32),
 }
 
 /// One queue of a device.
 ///
-/// While a tag is the driver's, its buffer stays here: the driver may write to it.
+/// While the driver has a tag, its buffer stays here: the driver may write to it.
 pub(crate) struct Tags {
     device: Arc<File>,
     queue: u16,
@@ -56,11 +56,11 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
-    /// The `depth` tags of queue `queue`, each with a buffer of `io_bytes`. `encoded`: how the driver knows
-    /// commands.
+    /// Makes the `depth` tags of queue `queue`, each with a buffer of `io_bytes`. `encoded` selects encoded command
+    /// numbers.
     ///
     /// # Errors
-    /// The descriptors cannot be mapped.
+    /// Fails if the descriptors cannot be mapped.
     pub(crate) fn new(
         device: Arc<File>,
         queue: u16,
@@ -72,8 +72,8 @@ impl Tags {
         Ok(Tags { device, queue, encoded, descriptors, io_bytes, tags: Vec::new(), left: depth })
     }
 
-    /// Asks for the first request of every tag, on the thread that will answer them all. `take` gives
-    /// their buffers; `key` the key of a tag's commands.
+    /// Fetches the first request of every tag, on the thread that will answer them all. `take` returns a buffer for a
+    /// tag, `key` the key of its commands.
     pub(crate) fn fetch_all(
         &mut self,
         turn: &mut dyn Turn,
@@ -83,75 +83,75 @@ impl Tags {
         debug_assert!(self.tags.is_empty(), "fetched twice");
         for tag in 0..self.left {
             let buffer = Some(take()).filter(|buffer| self.has_room(buffer));
-            self.tags.push(Tag { place: Place::New, buffer });
+            self.tags.push(Tag { owner: TagOwner::New, buffer });
             self.command(turn, QueueOp::Fetch, tag, 0, key(tag));
         }
     }
 
-    /// Tags that may bring requests.
+    /// Returns the number of tags that may bring requests.
     pub(crate) fn depth(&self) -> u16 {
         self.left
     }
 
-    /// Whether the driver gives no more requests.
+    /// True if the driver gives no more requests.
     pub(crate) fn are_gone(&self) -> bool {
         self.left == 0
     }
 
-    /// Takes what a tag's command brought back; `result` is the driver's.
-    pub(crate) fn returned(&mut self, tag: u16, result: i32) -> Returned {
-        let Some(found) = self.tags.get_mut(usize::from(tag)) else { return Returned::Gone };
-        if found.place != Place::Driver {
+    /// Takes the outcome of a tag's command; `result` is the driver's.
+    pub(crate) fn returned(&mut self, tag: u16, result: i32) -> TagOutcome {
+        let Some(found) = self.tags.get_mut(usize::from(tag)) else { return TagOutcome::Gone };
+        if found.owner != TagOwner::Driver {
             debug_assert!(false, "tag {tag} was not the driver's");
-            return Returned::Gone;
+            return TagOutcome::Gone;
         }
         if result == 0 {
-            found.place = Place::Ours;
-            return Returned::Request(self.descriptors.get(tag));
+            found.owner = TagOwner::Server;
+            return TagOutcome::Request(self.descriptors.get(tag));
         }
-        found.place = Place::Gone;
+        found.owner = TagOwner::Gone;
         self.left -= 1;
-        if result == RESULT_ABORT { Returned::Gone } else { Returned::Refused(result) }
+        if result == RESULT_ABORT { TagOutcome::Gone } else { TagOutcome::Refused(result) }
     }
 
-    /// Answers a tag's request with `result` (octets moved, or a negative errno) and asks for the next.
-    /// Its buffer is home.
+    /// Answers a tag's request with `result` (bytes moved, or a negative errno) and fetches the next. The tag has its
+    /// buffer.
     pub(crate) fn commit(&mut self, turn: &mut dyn Turn, tag: u16, result: i32, key: u64) {
-        debug_assert_eq!(self.tags[usize::from(tag)].place, Place::Ours);
+        debug_assert_eq!(self.tags[usize::from(tag)].owner, TagOwner::Server);
         self.command(turn, QueueOp::CommitAndFetch, tag, result, key);
     }
 
     fn command(&mut self, turn: &mut dyn Turn, op: QueueOp, tag: u16, result: i32, key: u64) {
-        let place = &mut self.tags[usize::from(tag)];
-        if !matches!(place.place, Place::New | Place::Ours) {
+        let entry = &mut self.tags[usize::from(tag)];
+        if !matches!(entry.owner, TagOwner::New | TagOwner::Server) {
             return debug_assert!(false, "tag {tag} is not ours");
         }
-        // Without a buffer, which should never be, it gets another.
-        let buffer = place.buffer.get_or_insert_with(|| Buffer::alloc(self.io_bytes as usize));
+        // A tag without a buffer, which should not happen, gets a new one.
+        let buffer = entry.buffer.get_or_insert_with(|| Buffer::alloc(self.io_bytes as usize));
         let addr = buffer.as_mut_ptr() as u64;
-        place.place = Place::Driver;
-        let command = IoCommand { q_id: self.queue, tag, result, addr };
+        entry.owner = TagOwner::Driver;
+        let command = UblkIoCommand { q_id: self.queue, tag, result, addr };
         let mut payload = [0; 80];
-        payload[..size_of::<IoCommand>()].copy_from_slice(command.as_bytes());
+        payload[..size_of::<UblkIoCommand>()].copy_from_slice(command.as_bytes());
         let (fd, op) = (self.device.as_raw_fd(), op.code(self.encoded));
         let command = RingCommand { fd, op, address: 0, length: 0, payload };
-        // SAFETY: the buffer stays in its tag until the command has come back: `take` and `octets` refuse
-        // it. It has room for the largest request of the device. The device is open as long as we are.
+        // SAFETY: the buffer stays in its tag until the command has completed: `take` and `octets` refuse it. It has
+        // room for the largest request of the device. The device stays open as long as the tags exist.
         unsafe { turn.command(&command, key) };
     }
 
-    /// The buffer of a tag that is ours, on its way to a lane.
+    /// Takes the buffer of a tag that the server owns, for a lane.
     pub(crate) fn take(&mut self, tag: u16) -> Option<Buffer> {
         let tag = &mut self.tags[usize::from(tag)];
-        debug_assert_eq!(tag.place, Place::Ours);
-        tag.buffer.take_if(|_| tag.place == Place::Ours)
+        debug_assert_eq!(tag.owner, TagOwner::Server);
+        tag.buffer.take_if(|_| tag.owner == TagOwner::Server)
     }
 
-    /// The tag's buffer is back from the lane.
+    /// Puts the tag's buffer back from the lane.
     pub(crate) fn put(&mut self, tag: u16, buffer: Buffer) {
         let has_room = self.has_room(&buffer);
         let tag = &mut self.tags[usize::from(tag)];
-        debug_assert!(has_room && tag.buffer.is_none() && tag.place == Place::Ours);
+        debug_assert!(has_room && tag.buffer.is_none() && tag.owner == TagOwner::Server);
         if has_room && tag.buffer.is_none() {
             tag.buffer = Some(buffer);
         }
@@ -161,17 +161,17 @@ impl Tags {
         buffer.capacity() >= self.io_bytes as usize
     }
 
-    /// Whether the tag's buffer is on its way through a lane.
+    /// True if a lane has the tag's buffer.
     pub(crate) fn is_out(&self, tag: u16) -> bool {
         self.tags[usize::from(tag)].buffer.is_none()
     }
 
-    /// The first `length` octets of the buffer of a tag that is ours.
+    /// Returns the first `length` bytes of the buffer of a tag that the server owns.
     pub(crate) fn octets(&mut self, tag: u16, length: u32) -> &mut [u8] {
         let tag = &mut self.tags[usize::from(tag)];
-        debug_assert_eq!(tag.place, Place::Ours);
+        debug_assert_eq!(tag.owner, TagOwner::Server);
         match &mut tag.buffer {
-            Some(buffer) if tag.place == Place::Ours => {
+            Some(buffer) if tag.owner == TagOwner::Server => {
                 buffer.set_len((length as usize).min(buffer.capacity()));
                 buffer
             }

@@ -1,12 +1,12 @@
 //! Remote namespaces as vhost-user disks: connects a controller and serves queues on each of its reactors.
 
-use super::control::{Control, Stop};
-use super::orders::Order;
-use super::server::{Served, Strays, VhostServer};
-use super::session::Wiring;
+use super::control::{ControlLoop, ControlStop};
+use super::orders::QueueOrder;
+use super::server::{OrphanCount, VhostDisk, VhostServer};
+use super::session::SessionContext;
 use crate::attachment::{AttachError, Attachment, Device};
-use crate::disk::{Disk, DiskInfo, NoNamespace, Nothing, Watch};
-use crate::nbd::Listener;
+use crate::disk::{DiskInfo, IdleFront, LiveDisk, NamespaceWatch, NoNamespace};
+use crate::nbd::FrontListener;
 use crate::system_resource::SystemResource;
 use roadtrain_host_engine::{Controller, ControllerView, Front, HostConfig, ReactorInfo};
 use roadtrain_system::mailbox::{Outbox, mailbox};
@@ -15,26 +15,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-/// Namespace of a socket, unless said otherwise.
+/// Default namespace of a socket.
 const NSID_DEFAULT: u32 = 1;
 
-/// What to serve, and where.
+/// Configuration of a vhost-user backend.
 #[derive(Clone, Debug)]
 pub struct VhostUserConfig {
-    /// The namespace; `None`: all of them in a directory, else the first one.
+    /// Namespace; `None` serves all in a directory, else the first one.
     pub nsid: Option<u32>,
-    /// The Unix socket that a virtual machine's monitor connects to. A path that ends with a slash is a
-    /// directory: it gets a socket `nvme0nN.sock` for each namespace N.
+    /// Unix socket that a virtual machine's monitor connects to. A path that ends with a slash is a directory: it gets
+    /// a socket `nvme0nN.sock` for each namespace N.
     pub path: PathBuf,
 }
 
-/// Whether `path` means a directory for sockets.
+/// True if `path` means a directory for sockets.
 pub(crate) fn is_directory(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().ends_with(b"/")
 }
 
 impl VhostUserConfig {
-    /// The namespaces to serve, of those that there are, and their sockets.
+    /// Returns the namespaces to serve, out of those present, with their sockets.
     fn sockets(&self, present: impl Iterator<Item = u32>) -> Vec<(u32, PathBuf)> {
         if !is_directory(&self.path) {
             return vec![(self.nsid.unwrap_or(NSID_DEFAULT), self.path.clone())];
@@ -47,25 +47,25 @@ impl VhostUserConfig {
     }
 }
 
-/// Namespaces that are served. Dropping it stops it.
+/// Namespaces that are served. Dropping it stops them.
 pub struct VhostUserAttachment {
     sockets: Vec<(u32, PathBuf)>,
-    // Ends before the control threads: its reactors finish what the guests wait for.
+    // Ends before the control threads: its reactors finish the guests' requests.
     controller: Controller,
     controls: Vec<ControlThread>,
 }
 
-/// What the reactors' servers and the control threads have in common.
+/// State that the reactors' servers and the control threads share.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct VhostSetup {
     sockets: Vec<(u32, PathBuf)>,
-    disks: Vec<(Served, Listener, Watch)>,
-    servers: Vec<Outbox<Order>>,
+    disks: Vec<(VhostDisk, FrontListener, NamespaceWatch)>,
+    servers: Vec<Outbox<QueueOrder>>,
 }
 
-impl Shared {
+impl VhostSetup {
     fn new(config: &VhostUserConfig, view: &ControllerView) -> Result<Self, AttachError> {
-        let (mut shared, controller) = (Shared::default(), view.info());
+        let (mut shared, controller) = (VhostSetup::default(), view.info());
         let present = controller.namespaces.iter().map(|namespace| namespace.nsid);
         shared.sockets = config.sockets(present);
         if shared.sockets.is_empty() {
@@ -77,25 +77,26 @@ impl Shared {
                 let what = format!("cannot serve vhost-user at {}", path.display());
                 AttachError::Show { what, source }
             };
-            shared.add(&path, info, Watch::new(view.clone())).map_err(show)?;
+            shared.add(&path, info, NamespaceWatch::new(view.clone())).map_err(show)?;
         }
         Ok(shared)
     }
 
-    /// Listens at `path` for who is to be served `info`.
+    /// Listens at `path` for frontends of the disk `info`.
     pub(super) fn add(
         &mut self,
         path: &Path,
         info: DiskInfo,
-        watch: Watch,
-    ) -> io::Result<&Arc<Disk>> {
-        let served = Served { disk: Arc::new(Disk::new(info)?), strays: Strays::default() };
-        let listener = Listener::bind_unix(path)?;
+        watch: NamespaceWatch,
+    ) -> io::Result<&Arc<LiveDisk>> {
+        let served =
+            VhostDisk { disk: Arc::new(LiveDisk::new(info)?), orphans: OrphanCount::default() };
+        let listener = FrontListener::bind_unix(path)?;
         self.disks.push((served, listener, watch));
         Ok(&self.disks[self.disks.len() - 1].0.disk)
     }
 
-    /// The next reactor's server.
+    /// Makes the next reactor's server.
     pub(super) fn server(&mut self, reactor: ReactorInfo) -> io::Result<VhostServer> {
         let (outbox, inbox) = mailbox()?;
         self.servers.push(outbox);
@@ -103,11 +104,15 @@ impl Shared {
         Ok(VhostServer::new(disks, reactor.lanes, inbox))
     }
 
-    /// Waits for frontends from now on.
+    /// Starts to wait for frontends.
     pub(super) fn listen(self) -> io::Result<Vec<ControlThread>> {
         let servers = self.servers;
-        let control = |(place, (served, listener, watch)): (usize, (Served, Listener, Watch))| {
-            let wiring = Wiring { disk: served.disk, place, servers: servers.clone() };
+        let control = |(place, (served, listener, watch)): (
+            usize,
+            (VhostDisk, FrontListener, NamespaceWatch),
+        )| {
+            let wiring =
+                SessionContext { disk: served.disk, disk_index: place, servers: servers.clone() };
             ControlThread::start(listener, wiring, watch)
         };
         self.disks.into_iter().enumerate().map(control).collect()
@@ -116,14 +121,18 @@ impl Shared {
 
 /// A control thread: one for each disk. Dropping it ends it.
 pub(super) struct ControlThread {
-    stop: Arc<Stop>,
+    stop: Arc<ControlStop>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ControlThread {
-    fn start(listener: Listener, wiring: Wiring, watch: Watch) -> io::Result<Self> {
-        let stop = Arc::new(Stop::new()?);
-        let control = Control { listener, wiring, watch, stop: stop.clone() };
+    fn start(
+        listener: FrontListener,
+        wiring: SessionContext,
+        watch: NamespaceWatch,
+    ) -> io::Result<Self> {
+        let stop = Arc::new(ControlStop::new()?);
+        let control = ControlLoop { listener, wiring, watch, stop: stop.clone() };
         let thread = thread::Builder::new().name("roadtrain-vhost".into());
         let thread = Some(thread.spawn(move || control.run())?);
         Ok(ControlThread { stop, thread })
@@ -132,7 +141,7 @@ impl ControlThread {
 
 impl Drop for ControlThread {
     fn drop(&mut self) {
-        self.stop.ask();
+        self.stop.request();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -140,26 +149,26 @@ impl Drop for ControlThread {
 }
 
 impl VhostUserAttachment {
-    /// Connects as `host` says and serves what `config` says; a frontend can connect when this returns.
+    /// Connects to `host` and serves the namespaces of `config`. A frontend can connect when this returns.
     ///
     /// # Errors
-    /// When the controller, the namespace or the path is not to be had; nothing keeps running.
+    /// Fails if the controller, the namespace or the path is not available; nothing keeps running.
     ///
     /// # Panics
     /// Never: a controller that connects has made a front.
     pub fn start(host: HostConfig, config: &VhostUserConfig) -> Result<Self, AttachError> {
-        let mut shared: Option<Result<Shared, AttachError>> = None;
+        let mut shared: Option<Result<VhostSetup, AttachError>> = None;
         let controller = Controller::connect(host, |reactor, view| {
-            let made = shared.get_or_insert_with(|| Shared::new(config, view));
+            let made = shared.get_or_insert_with(|| VhostSetup::new(config, view));
             let server = match made {
                 Ok(shared) => shared.server(reactor).map_err(system),
-                Err(_) => return Box::new(Nothing),
+                Err(_) => return Box::new(IdleFront),
             };
             match server {
                 Ok(server) => Box::new(server) as Box<dyn Front + Send>,
                 Err(error) => {
                     *made = Err(error);
-                    Box::new(Nothing)
+                    Box::new(IdleFront)
                 }
             }
         })?;

@@ -1,15 +1,15 @@
-//! A chain of descriptors, taken from the guest's memory. Nothing in it is trusted.
+//! A descriptor chain, read from the guest's memory. Nothing in it is trusted.
 
-use super::memory::Memory;
+use super::memory::MappedMemory;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, GuestAddress, GuestMemory, Permissions};
 
 /// Most descriptors of a chain, in a table of its own.
 pub(crate) const CHAIN_MAX: u16 = 1024;
-/// Octets of a descriptor.
+/// Bytes of a descriptor.
 pub(crate) const DESCRIPTOR_BYTES: u64 = size_of::<Descriptor>() as u64;
 
-/// Why a chain makes no sense.
+/// Cause of an invalid chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadChain {
     #[error("descriptor {index} of {size}")]
@@ -36,28 +36,28 @@ pub(crate) enum BadChain {
     NoStatus,
 }
 
-/// Octets of the guest's memory.
+/// A range of the guest's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Segment {
+pub(crate) struct ChainSegment {
     pub(crate) address: GuestAddress,
     pub(crate) length: u32,
 }
 
-/// Octets that are at several places.
+/// Bytes in several ranges of the guest's memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Segments {
-    list: Vec<Segment>,
+    list: Vec<ChainSegment>,
     bytes: u32,
 }
 
-/// Where one is in [`Segments`].
+/// Position in [`Segments`].
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cursor {
+pub(crate) struct SegmentCursor {
     index: usize,
     offset: u32,
 }
 
-/// A chain: what the device may read, then what it may write.
+/// A chain: the device-readable part, then the device-writable part.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chain {
     pub(crate) readable: Segments,
@@ -65,12 +65,12 @@ pub(crate) struct Chain {
 }
 
 impl Segments {
-    /// Octets in all.
+    /// Returns the total number of bytes.
     pub(crate) fn bytes(&self) -> u32 {
         self.bytes
     }
 
-    /// Where the last octet is.
+    /// Returns the address of the last byte.
     pub(crate) fn last(&self) -> Option<GuestAddress> {
         let last = self.list.last()?;
         Some(GuestAddress(last.address.0 + u64::from(last.length) - 1))
@@ -81,33 +81,33 @@ impl Segments {
         self.bytes = 0;
     }
 
-    fn push(&mut self, segment: Segment) -> Result<(), BadChain> {
+    fn push(&mut self, segment: ChainSegment) -> Result<(), BadChain> {
         self.bytes = self.bytes.checked_add(segment.length).ok_or(BadChain::TooLarge)?;
         self.list.push(segment);
         Ok(())
     }
 
-    /// Goes on by at most `most` octets that lie together.
-    fn step(&self, cursor: &mut Cursor, most: usize) -> Option<Segment> {
+    /// Advances by at most `most` contiguous bytes.
+    fn step(&self, cursor: &mut SegmentCursor, most: usize) -> Option<ChainSegment> {
         let segment = self.list.get(cursor.index)?;
         let left = segment.length - cursor.offset;
         let length = usize::try_from(left).map_or(most, |left| left.min(most)) as u32;
         let address = GuestAddress(segment.address.0 + u64::from(cursor.offset));
         cursor.offset += length;
         if cursor.offset == segment.length {
-            *cursor = Cursor { index: cursor.index + 1, offset: 0 };
+            *cursor = SegmentCursor { index: cursor.index + 1, offset: 0 };
         }
-        Some(Segment { address, length })
+        Some(ChainSegment { address, length })
     }
 
-    /// Fills `into` with the octets at `cursor`, which moves on.
+    /// Fills `into` with the bytes at `cursor`, and advances it.
     ///
     /// # Errors
-    /// When there are not as many, or they are no memory any more.
+    /// Fails if there are fewer bytes, or if they are no longer memory.
     pub(crate) fn read(
         &self,
-        cursor: &mut Cursor,
-        memory: &Memory,
+        cursor: &mut SegmentCursor,
+        memory: &MappedMemory,
         mut into: &mut [u8],
     ) -> Result<(), BadChain> {
         while !into.is_empty() {
@@ -119,14 +119,14 @@ impl Segments {
         if memory.is_lost() { Err(BadChain::Lost) } else { Ok(()) }
     }
 
-    /// Puts `octets` at `cursor`, which moves on.
+    /// Writes `octets` at `cursor`, and advances it.
     ///
     /// # Errors
-    /// When there is not as much place, or it is no memory any more.
+    /// Fails if there is less room, or if it is no longer memory.
     pub(crate) fn write(
         &self,
-        cursor: &mut Cursor,
-        memory: &Memory,
+        cursor: &mut SegmentCursor,
+        memory: &MappedMemory,
         mut octets: &[u8],
     ) -> Result<(), BadChain> {
         while !octets.is_empty() {
@@ -139,21 +139,21 @@ impl Segments {
     }
 }
 
-impl Segment {
+impl ChainSegment {
     fn outside(&self) -> BadChain {
         BadChain::OutsideMemory { address: self.address.0, length: self.length }
     }
 }
 
-/// A table of descriptors in the guest's memory.
+/// A descriptor table in the guest's memory.
 #[derive(Clone, Copy)]
-struct Table {
+struct DescriptorTable {
     at: GuestAddress,
     size: u16,
 }
 
-impl Table {
-    fn get(&self, memory: &Memory, index: u16) -> Result<Descriptor, BadChain> {
+impl DescriptorTable {
+    fn get(&self, memory: &MappedMemory, index: u16) -> Result<Descriptor, BadChain> {
         if index >= self.size {
             return Err(BadChain::NoSuchDescriptor { index, size: self.size });
         }
@@ -172,7 +172,7 @@ impl Table {
         }
         match u16::try_from(size) {
             Ok(size) if size > 0 && u64::from(bytes).is_multiple_of(DESCRIPTOR_BYTES) => {
-                Ok(Table { at: descriptor.addr(), size })
+                Ok(DescriptorTable { at: descriptor.addr(), size })
             }
             _ => Err(BadChain::BadTable(bytes)),
         }
@@ -180,21 +180,21 @@ impl Table {
 }
 
 impl Chain {
-    /// Takes the chain that begins with descriptor `head` of the `size` ones at `table`. Whatever the guest
-    /// wrote there, this ends, and what it takes is inside `memory`.
+    /// Reads the chain that begins with descriptor `head` of the `size` ones at `table`. For any content of the table
+    /// this terminates, and the ranges that it takes are inside `memory`.
     ///
     /// # Errors
-    /// When the chain makes no sense.
+    /// Fails if the chain is invalid.
     pub(crate) fn take(
         &mut self,
-        memory: &Memory,
+        memory: &MappedMemory,
         table: GuestAddress,
         size: u16,
         head: u16,
     ) -> Result<(), BadChain> {
         self.readable.clear();
         self.writable.clear();
-        let (mut table, mut is_indirect) = (Table { at: table, size }, false);
+        let (mut table, mut is_indirect) = (DescriptorTable { at: table, size }, false);
         let (mut index, mut left) = (head, size.min(CHAIN_MAX));
         loop {
             let descriptor = table.get(memory, index)?;
@@ -202,7 +202,7 @@ impl Chain {
                 if std::mem::replace(&mut is_indirect, true) {
                     return Err(BadChain::NestedTable);
                 }
-                table = Table::of(&descriptor)?;
+                table = DescriptorTable::of(&descriptor)?;
                 (index, left) = (0, CHAIN_MAX);
                 continue;
             }
@@ -215,8 +215,8 @@ impl Chain {
         }
     }
 
-    fn push(&mut self, memory: &Memory, descriptor: &Descriptor) -> Result<(), BadChain> {
-        let segment = Segment { address: descriptor.addr(), length: descriptor.len() };
+    fn push(&mut self, memory: &MappedMemory, descriptor: &Descriptor) -> Result<(), BadChain> {
+        let segment = ChainSegment { address: descriptor.addr(), length: descriptor.len() };
         if segment.length == 0 {
             return Err(BadChain::Empty);
         }

@@ -1,4 +1,4 @@
-use super::super::guest::{Guest, MEMORY_BYTES, Part};
+use super::super::guest::{ChainPart, Guest, MEMORY_BYTES};
 use super::*;
 use proptest::prelude::*;
 
@@ -19,19 +19,25 @@ fn put(guest: &Guest, index: u16, address: u64, length: u32, flags: u16, next: u
 
 #[test]
 fn chains_are_taken_in_order_directly_and_from_a_table() {
-    let parts = [Part::Read(vec![1; 3]), Part::Read(vec![2; 5]), Part::Write(7), Part::Write(1)];
+    let parts = [
+        ChainPart::Read(vec![1; 3]),
+        ChainPart::Read(vec![2; 5]),
+        ChainPart::Write(7),
+        ChainPart::Write(1),
+    ];
     for indirect in [false, true] {
         let mut guest = Guest::new(SIZE);
-        let head = if indirect { guest.lay_indirect(&parts) } else { guest.lay(&parts) };
+        let head =
+            if indirect { guest.lay_indirect_chain(&parts) } else { guest.lay_chain(&parts) };
         let chain = take(&guest, head).unwrap();
         assert_eq!((chain.readable.bytes(), chain.writable.bytes()), (8, 8));
-        let (mut cursor, mut octets) = (Cursor::default(), [0; 4]);
+        let (mut cursor, mut octets) = (SegmentCursor::default(), [0; 4]);
         chain.readable.read(&mut cursor, guest.memory(), &mut octets).unwrap();
         assert_eq!(octets, [1, 1, 1, 2]);
         chain.readable.read(&mut cursor, guest.memory(), &mut octets).unwrap();
         assert_eq!(octets, [2; 4]);
         assert!(chain.readable.read(&mut cursor, guest.memory(), &mut octets).is_err());
-        let mut cursor = Cursor::default();
+        let mut cursor = SegmentCursor::default();
         chain.writable.write(&mut cursor, guest.memory(), b"12345678").unwrap();
         guest.memory().write_obj(*b"!", chain.writable.last().unwrap()).unwrap();
         assert!(chain.writable.write(&mut cursor, guest.memory(), b"9").is_err());
@@ -56,13 +62,13 @@ fn loops_end() {
 #[test]
 fn a_chain_of_all_descriptors_is_whole() {
     let mut guest = Guest::new(SIZE);
-    let parts = vec![Part::Read(vec![0]); usize::from(SIZE)];
-    let head = guest.lay(&parts);
+    let parts = vec![ChainPart::Read(vec![0]); usize::from(SIZE)];
+    let head = guest.lay_chain(&parts);
     assert_eq!(take(&guest, head).unwrap().readable.bytes(), u32::from(SIZE));
 }
 
 #[test]
-fn what_is_not_there_is_not_touched() {
+fn memory_outside_is_not_touched() {
     let guest = Guest::new(SIZE);
     let outside = |address, length| {
         put(&guest, 0, address, length, 0, 0);
@@ -100,14 +106,14 @@ fn tables_are_checked() {
 }
 
 #[test]
-fn what_is_to_be_written_comes_last() {
+fn writable_descriptors_come_last() {
     let guest = Guest::new(SIZE);
     put(&guest, 0, 0x1000, 1, NEXT | WRITE, 1);
     put(&guest, 1, 0x1000, 1, 0, 0);
     assert_eq!(take(&guest, 0).unwrap_err(), BadChain::OutOfOrder);
 }
 
-/// Addresses at the memory's borders and anywhere.
+/// Addresses at the memory's borders and elsewhere.
 fn addresses() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0..MEMORY_BYTES,
@@ -132,7 +138,7 @@ fn descriptors() -> impl Strategy<Value = Vec<Raw>> {
 }
 
 proptest! {
-    /// Whatever the guest writes, taking ends, what is taken is inside its memory, and as much as is said.
+    /// For any content of the table: taking terminates, its ranges are inside the memory, and have the declared length.
     #[test]
     fn no_chain_leads_outside(raw in descriptors(), head in 0..SIZE + 2) {
         let guest = Guest::new(SIZE);
@@ -147,15 +153,15 @@ proptest! {
         let Ok(chain) = take(&guest, head) else { return Ok(()) };
         for segments in [&chain.readable, &chain.writable] {
             prop_assert!(segments.list.len() <= usize::from(CHAIN_MAX));
-            let inside = |s: &Segment| {
+            let inside = |s: &ChainSegment| {
                 s.length > 0 && s.address.0 + u64::from(s.length) <= MEMORY_BYTES
             };
             prop_assert!(segments.list.iter().all(inside));
             let bytes: u64 = segments.list.iter().map(|s| u64::from(s.length)).sum();
             prop_assert_eq!(bytes, u64::from(segments.bytes()));
         }
-        // All of it can be read, no octet more.
-        let (mut cursor, mut left) = (Cursor::default(), chain.readable.bytes() as usize);
+        // All bytes can be read, and no more.
+        let (mut cursor, mut left) = (SegmentCursor::default(), chain.readable.bytes() as usize);
         let mut octets = vec![0; 4096];
         while left > 0 {
             let now = left.min(octets.len());

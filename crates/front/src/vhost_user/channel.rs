@@ -1,7 +1,7 @@
-//! The frontend's channel for requests of ours: that the configuration has changed.
+//! The frontend's channel for the backend's requests, which notifies it of a changed configuration.
 //!
-//! The protocol's crate hands the channel out in a wrapping that cannot say this, so the one message that
-//! brings it is received here, before the crate sees it.
+//! The `vhost` crate wraps the channel in a type that cannot send this notification. So the one message that carries
+//! the channel is received here, before the crate sees it.
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send,
@@ -18,17 +18,17 @@ const CONFIG_CHANGE: u32 = 2;
 const VERSION: u32 = 1;
 const IS_REPLY: u32 = 4;
 const NEEDS_REPLY: u32 = 8;
-/// Request, flags, octets that follow.
+/// Bytes of the header: request, flags, size of the payload.
 const HEADER_BYTES: usize = 12;
 
-/// Where the frontend takes requests of ours.
-pub(crate) struct Channel(OwnedFd);
+/// Channel on which the frontend receives the backend's requests.
+pub(crate) struct BackendChannel(OwnedFd);
 
-impl Channel {
-    /// The channel, if the next message of `stream`, which is readable, brings one.
+impl BackendChannel {
+    /// Returns the channel, if the next message of `stream`, which is readable, carries one.
     ///
     /// # Errors
-    /// When the message is not what it should be.
+    /// Fails if the message is invalid.
     pub(crate) fn receive(stream: &UnixStream) -> io::Result<Option<Self>> {
         let mut octets = [0; HEADER_BYTES];
         let (peeked, _) = recv(stream, &mut octets, RecvFlags::PEEK)?;
@@ -51,14 +51,14 @@ impl Channel {
             send(stream, &octets_of(&reply), SendFlags::NOSIGNAL)?;
         }
         let wrong = || io::Error::new(ErrorKind::InvalidData, "a channel without a descriptor");
-        file.map(Channel).map(Some).ok_or_else(wrong)
+        file.map(BackendChannel).map(Some).ok_or_else(wrong)
     }
 
-    /// Says that the configuration space has changed. No answer is asked for: the frontend reads the
-    /// configuration, from the thread that would wait for the answer.
+    /// Notifies the frontend that the configuration space has changed. Requests no reply: the frontend reads the
+    /// configuration, from the thread that would wait for the reply.
     ///
     /// # Errors
-    /// When the frontend does not take it.
+    /// Fails if the frontend does not take the message.
     pub(crate) fn config_changed(&self) -> io::Result<()> {
         let message = octets_of(&[CONFIG_CHANGE, VERSION, 0]);
         send(&self.0, &message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;

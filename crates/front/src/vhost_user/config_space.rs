@@ -1,16 +1,16 @@
-//! What the guest is told about its disk: features and the configuration space.
+//! Features and configuration space of the guest's disk.
 
 use super::request::{DATA_BYTES_MAX, RANGE_SECTORS_MAX};
-use crate::disk::Disk;
+use crate::disk::LiveDisk;
 use roadtrain_wire::virtio_blk::{Config, ID_BYTES, SECTOR_BYTES, feature};
 
 /// Segments of a request; with header and status as many descriptors as monitors' usual queues have.
 const SEGMENTS_MAX: u32 = 126;
-/// The largest logical block that guests take: a page.
+/// Largest logical block that guests take, in bytes: a page.
 const BLOCK_BYTES_MAX: u32 = 4096;
 
-/// Feature bits of the device.
-pub(crate) fn features(disk: &Disk) -> u64 {
+/// Returns the feature bits of the device.
+pub(crate) fn features(disk: &LiveDisk) -> u64 {
     use feature::*;
     let info = disk.info();
     let flag = |condition: bool, flag: u64| if condition { flag } else { 0 };
@@ -22,14 +22,14 @@ pub(crate) fn features(disk: &Disk) -> u64 {
         | RING_INDIRECT_DESC
         | RING_EVENT_IDX
         | VERSION_1
-        | FLUSH // also without a volatile cache: the guest would not learn of one that comes later
+        | FLUSH // set also without a volatile cache: the guest would not notice one that comes later
         | flag(info.read_only, RO)
         | flag(info.trim && !info.read_only, DISCARD)
         | flag(info.write_zeroes && !info.read_only, WRITE_ZEROES)
 }
 
-/// The configuration space of a device with `queues` queues.
-pub(crate) fn config(disk: &Disk, queues: u16) -> Config {
+/// Returns the configuration space of a device with `queues` queues.
+pub(crate) fn config(disk: &LiveDisk, queues: u16) -> Config {
     let info = disk.info();
     let block_bytes = info.lba_bytes.min(BLOCK_BYTES_MAX);
     let physical_bytes = info.physical_block_bytes.max(info.lba_bytes);
@@ -57,8 +57,8 @@ pub(crate) fn config(disk: &Disk, queues: u16) -> Config {
     }
 }
 
-/// The disk's name for GET_ID, which has room for half an NGUID: its unique end, else the serial number.
-pub(crate) fn name(disk: &Disk) -> [u8; ID_BYTES] {
+/// Returns the disk's name for GET_ID, which has room for half an NGUID: its unique end, else the serial number.
+pub(crate) fn name(disk: &LiveDisk) -> [u8; ID_BYTES] {
     let info = disk.info();
     let text = match info.nguid {
         [0, ..] if info.nguid == [0; 16] => format!("{}-{}", info.serial, info.nsid),
@@ -78,13 +78,13 @@ mod tests {
 
     #[test]
     fn sizes_and_limits_are_the_disks() {
-        let disk = Disk::new(test_info()).unwrap();
-        let told = config(&disk, 4);
-        assert_eq!((told.capacity.get(), told.blk_size.get()), (2048, 512));
-        assert_eq!((told.physical_block_exp, told.min_io_size.get()), (3, 8));
-        assert_eq!((told.num_queues.get(), told.writeback), (4, 1));
-        assert_eq!(told.discard_sector_alignment, 8);
-        assert!(told.size_max.get() * told.seg_max.get() <= DATA_BYTES_MAX);
+        let disk = LiveDisk::new(test_info()).unwrap();
+        let space = config(&disk, 4);
+        assert_eq!((space.capacity.get(), space.blk_size.get()), (2048, 512));
+        assert_eq!((space.physical_block_exp, space.min_io_size.get()), (3, 8));
+        assert_eq!((space.num_queues.get(), space.writeback), (4, 1));
+        assert_eq!(space.discard_sector_alignment, 8);
+        assert!(space.size_max.get() * space.seg_max.get() <= DATA_BYTES_MAX);
         disk.resize(4096);
         assert_eq!(config(&disk, 4).capacity, 4096);
     }
@@ -93,15 +93,15 @@ mod tests {
     fn blocks_larger_than_a_page_are_physical_ones() {
         let lba_bytes = 16 << 10;
         let disk =
-            Disk::new(DiskInfo { lba_bytes, physical_block_bytes: lba_bytes, ..test_info() });
-        let told = config(&disk.unwrap(), 1);
-        assert_eq!((told.blk_size.get(), told.physical_block_exp), (4096, 2));
-        assert_eq!((told.capacity.get(), told.discard_sector_alignment.get()), (2048 * 32, 32));
+            LiveDisk::new(DiskInfo { lba_bytes, physical_block_bytes: lba_bytes, ..test_info() });
+        let space = config(&disk.unwrap(), 1);
+        assert_eq!((space.blk_size.get(), space.physical_block_exp), (4096, 2));
+        assert_eq!((space.capacity.get(), space.discard_sector_alignment.get()), (2048 * 32, 32));
     }
 
     #[test]
-    fn what_the_disk_lacks_is_not_offered() {
-        let offered = |info: DiskInfo| features(&Disk::new(info).unwrap());
+    fn unsupported_operations_are_not_in_the_features() {
+        let offered = |info: DiskInfo| features(&LiveDisk::new(info).unwrap());
         let all = offered(test_info());
         assert_eq!(all & (feature::RO | feature::FLUSH), feature::FLUSH);
         for (info, lacks) in [
@@ -119,7 +119,7 @@ mod tests {
     fn the_name_is_unique() {
         let named = |nguid, serial: &str| {
             let serial = serial.to_owned();
-            let disk = Disk::new(DiskInfo { nguid, serial, ..test_info() }).unwrap();
+            let disk = LiveDisk::new(DiskInfo { nguid, serial, ..test_info() }).unwrap();
             String::from_utf8(name(&disk).to_vec()).unwrap()
         };
         let mut nguid = [0; 16];

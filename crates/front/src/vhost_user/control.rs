@@ -1,9 +1,9 @@
-//! The control thread: waits for frontends, one at a time, and follows what they say.
+//! Control thread: waits for frontends, one at a time, and handles their messages.
 
-use super::channel::Channel;
-use super::session::{Session, Wiring};
-use crate::disk::Watch;
-use crate::nbd::Listener;
+use super::channel::BackendChannel;
+use super::session::{SessionContext, VhostSession};
+use crate::disk::NamespaceWatch;
+use crate::nbd::FrontListener;
 use roadtrain_system::clock;
 use roadtrain_system::mailbox::Event;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,27 +17,31 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
-/// How often the namespace is looked at.
+/// Interval of checks of the namespace.
 const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
-/// How long a frontend may take over the rest of a message.
+/// Longest wait for the rest of a frontend's message.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Ends a control thread.
-pub(crate) struct Stop {
+/// Stop signal of a control thread.
+pub(crate) struct ControlStop {
     event: Event,
-    asked: AtomicBool,
-    /// The frontend that is listened to, perhaps in the middle of a message.
+    requested: AtomicBool,
+    /// Connection of the current frontend, perhaps in the middle of a message.
     stream: Mutex<Option<UnixStream>>,
 }
 
-impl Stop {
+impl ControlStop {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Stop { event: Event::new()?, asked: AtomicBool::new(false), stream: Mutex::default() })
+        Ok(ControlStop {
+            event: Event::new()?,
+            requested: AtomicBool::new(false),
+            stream: Mutex::default(),
+        })
     }
 
-    /// Asks the thread to end.
-    pub(crate) fn ask(&self) {
-        self.asked.store(true, Ordering::Release);
+    /// Requests the thread to end.
+    pub(crate) fn request(&self) {
+        self.requested.store(true, Ordering::Release);
         self.event.wake();
         if let Some(stream) = &*self.stream() {
             let _ = stream.shutdown(Shutdown::Both);
@@ -48,23 +52,23 @@ impl Stop {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Acquire)
+    fn is_requested(&self) -> bool {
+        self.requested.load(Ordering::Acquire)
     }
 }
 
-/// What the control thread works with.
-pub(crate) struct Control {
-    pub(crate) listener: Listener,
-    pub(crate) wiring: Wiring,
-    pub(crate) watch: Watch,
-    pub(crate) stop: Arc<Stop>,
+/// State of the control thread.
+pub(crate) struct ControlLoop {
+    pub(crate) listener: FrontListener,
+    pub(crate) wiring: SessionContext,
+    pub(crate) watch: NamespaceWatch,
+    pub(crate) stop: Arc<ControlStop>,
 }
 
-type Shared = Arc<Mutex<Session>>;
+type SharedSession = Arc<Mutex<VhostSession>>;
 
-impl Control {
-    /// Until it is asked to stop.
+impl ControlLoop {
+    /// Runs until a stop is requested.
     pub(crate) fn run(mut self) {
         while let Some(ready) = self.wait(self.listener.as_fd()) {
             self.check(&None);
@@ -88,20 +92,20 @@ impl Control {
         }
     }
 
-    /// Waits for `fd` to be readable, not too long; `None`: the thread is to end.
+    /// Waits until `fd` is readable, not too long. Returns `None` if the thread is to end.
     fn wait(&self, fd: BorrowedFd<'_>) -> Option<bool> {
         let stop = self.stop.event.as_fd();
         let mut polled = [
             PollFd::from_borrowed_fd(fd, PollFlags::IN),
             PollFd::from_borrowed_fd(stop, PollFlags::IN),
         ];
-        // A signal, or no memory: the next look tells.
+        // Errors (a signal, no memory) show in the next check.
         let _ = poll(&mut polled, Some(&CHECK_INTERVAL));
-        (!self.stop.is_asked()).then(|| !polled[0].revents().is_empty())
+        (!self.stop.is_requested()).then(|| !polled[0].revents().is_empty())
     }
 
-    /// Looks at the namespace, and tells the frontend when it has changed.
-    fn check(&mut self, channel: &Option<Channel>) {
+    /// Checks the namespace, and notifies the frontend if it has changed.
+    fn check(&mut self, channel: &Option<BackendChannel>) {
         if !self.watch.check_if_due(clock::now(), &self.wiring.disk) {
             return;
         }
@@ -111,25 +115,29 @@ impl Control {
             removed = self.wiring.disk.is_removed(),
             "vhost-user: the namespace has changed"
         );
-        if let Some(Err(error)) = channel.as_ref().map(Channel::config_changed) {
-            warn!(%error, "vhost-user: the frontend does not hear of it");
+        if let Some(Err(error)) = channel.as_ref().map(BackendChannel::config_changed) {
+            warn!(%error, "vhost-user: cannot notify the frontend of a changed namespace");
         }
     }
 
     fn serve(&mut self, stream: UnixStream) -> Result<(), Error> {
-        let session: Shared = Arc::new(Mutex::new(Session::new(self.wiring.clone())));
-        let served = self.talk(stream, &session);
+        let session: SharedSession = Arc::new(Mutex::new(VhostSession::new(self.wiring.clone())));
+        let served = self.handle_messages(stream, &session);
         *self.stop.stream() = None;
         session.lock().unwrap_or_else(PoisonError::into_inner).end();
         match served {
             Err(Error::Disconnected) => Ok(()),
-            // It ended in the middle of what it said.
+            // The connection ended in the middle of a message.
             Err(Error::SocketBroken(error)) if error.kind() == ErrorKind::ConnectionReset => Ok(()),
             served => served,
         }
     }
 
-    fn talk(&mut self, stream: UnixStream, session: &Shared) -> Result<(), Error> {
+    fn handle_messages(
+        &mut self,
+        stream: UnixStream,
+        session: &SharedSession,
+    ) -> Result<(), Error> {
         let limits = || {
             stream.set_nonblocking(false)?;
             stream.set_read_timeout(Some(MESSAGE_TIMEOUT))?;
@@ -146,8 +154,10 @@ impl Control {
                 continue;
             }
             let takes = session.lock().unwrap_or_else(PoisonError::into_inner).takes_channel();
-            if takes && let Some(new) = Channel::receive(&stream).map_err(Error::SocketError)? {
-                debug!("vhost-user: the frontend hears of changes");
+            if takes
+                && let Some(new) = BackendChannel::receive(&stream).map_err(Error::SocketError)?
+            {
+                debug!("vhost-user: the frontend has a channel for notifications");
                 channel = Some(new);
                 continue;
             }

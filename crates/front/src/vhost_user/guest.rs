@@ -1,6 +1,6 @@
 //! A guest for tests: its memory, and the driver of a virtqueue in it.
 
-use super::memory::Memory;
+use super::memory::MappedMemory;
 use roadtrain_wire::virtio_blk::{RangeSegment, RequestHeader};
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::HashMap;
@@ -9,11 +9,11 @@ use std::sync::Arc;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 
-/// Octets of a guest's memory.
+/// Bytes of a guest's memory.
 pub(crate) const MEMORY_BYTES: u64 = 64 << 20;
-/// Where the guest's memory is in the frontend's address space.
+/// Address of the guest's memory in the frontend's address space.
 pub(crate) const USER_BASE: u64 = 0x7f00_0000_0000;
-/// Octets of a queue's share of the memory.
+/// Bytes of a queue's share of the memory.
 const SHARE_BYTES: u64 = 8 << 20;
 const AVAIL: u64 = 0x8000;
 const USED: u64 = 0x10000;
@@ -23,59 +23,59 @@ const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
 
-/// A descriptor, and what it refers to.
+/// A descriptor, and its content.
 #[derive(Clone, Debug)]
-pub(crate) enum Part {
-    /// For the device to read.
+pub(crate) enum ChainPart {
+    /// Device-readable bytes.
     Read(Vec<u8>),
-    /// For the device to write.
+    /// Number of device-writable bytes.
     Write(u32),
 }
 
-/// Where the parts of a chain are.
+/// Descriptors and ranges of a chain.
 #[derive(Clone, Debug)]
-pub(crate) struct Laid {
+pub(crate) struct ChainLayout {
     descriptors: Vec<u16>,
     writable: Vec<(u64, u32)>,
 }
 
-/// The driver of one queue.
+/// Driver of one queue.
 pub(crate) struct Guest {
-    memory: Arc<Memory>,
+    memory: Arc<MappedMemory>,
     pub(crate) file: Arc<File>,
     pub(crate) base: u64,
     size: u16,
     free: Vec<u16>,
-    chains: HashMap<u16, Laid>,
+    chains: HashMap<u16, ChainLayout>,
     arena: u64,
     avail: u16,
     used: u16,
 }
 
 impl Guest {
-    /// A guest with one queue.
+    /// Makes a guest with one queue.
     pub(crate) fn new(size: u16) -> Self {
         let file = tempfile::tempfile().unwrap();
         file.set_len(MEMORY_BYTES).unwrap();
         let offset = FileOffset::new(file.try_clone().unwrap(), 0);
         let range = (GuestAddress(0), MEMORY_BYTES as usize, Some(offset));
         let memory = GuestMemoryMmap::from_ranges_with_files([range]).unwrap();
-        Self::on(Arc::new(Memory::new(memory).unwrap()), Arc::new(file), 0, size)
+        Self::on(Arc::new(MappedMemory::new(memory).unwrap()), Arc::new(file), 0, size)
     }
 
-    fn on(memory: Arc<Memory>, file: Arc<File>, index: u64, size: u16) -> Self {
+    fn on(memory: Arc<MappedMemory>, file: Arc<File>, index: u64, size: u16) -> Self {
         let base = index * SHARE_BYTES;
         let free = (0..size).rev().collect();
         let chains = HashMap::new();
         Guest { memory, file, base, size, free, chains, arena: 0, avail: 0, used: 0 }
     }
 
-    /// Another queue of the same guest.
+    /// Returns another queue of the same guest.
     pub(crate) fn queue(&self, index: u64) -> Self {
         Self::on(self.memory.clone(), self.file.clone(), index, self.size)
     }
 
-    pub(crate) fn memory(&self) -> &Arc<Memory> {
+    pub(crate) fn memory(&self) -> &Arc<MappedMemory> {
         &self.memory
     }
 
@@ -83,7 +83,7 @@ impl Guest {
         self.size
     }
 
-    /// The descriptor table.
+    /// Returns the address of the descriptor table.
     pub(crate) fn table(&self) -> GuestAddress {
         GuestAddress(self.base)
     }
@@ -111,7 +111,7 @@ impl Guest {
         self.memory.write_obj(descriptor, GuestAddress(table.0 + u64::from(index) * 16)).unwrap();
     }
 
-    /// Takes memory for `bytes` octets.
+    /// Reserves `bytes` bytes of memory.
     fn reserve(&mut self, bytes: u32) -> u64 {
         let bytes = u64::from(bytes).next_multiple_of(16);
         if ARENA + self.arena + bytes > SHARE_BYTES {
@@ -122,14 +122,14 @@ impl Guest {
         at
     }
 
-    fn place(&mut self, part: &Part) -> (u64, u32, u16) {
+    fn place(&mut self, part: &ChainPart) -> (u64, u32, u16) {
         match part {
-            Part::Read(octets) => {
+            ChainPart::Read(octets) => {
                 let at = self.reserve(octets.len() as u32);
                 self.memory.write_slice(octets, GuestAddress(at)).unwrap();
                 (at, octets.len() as u32, 0)
             }
-            Part::Write(bytes) => {
+            ChainPart::Write(bytes) => {
                 let at = self.reserve(*bytes);
                 let poison = vec![0xee; *bytes as usize];
                 self.memory.write_slice(&poison, GuestAddress(at)).unwrap();
@@ -138,15 +138,15 @@ impl Guest {
         }
     }
 
-    /// Lays a chain of `parts`; returns its head.
-    pub(crate) fn lay(&mut self, parts: &[Part]) -> u16 {
+    /// Lays out a chain of `parts`; returns its head.
+    pub(crate) fn lay_chain(&mut self, parts: &[ChainPart]) -> u16 {
         let at = self.free.len() - parts.len();
         let descriptors = self.free.split_off(at);
         self.fill(self.table(), parts, descriptors.clone(), descriptors)
     }
 
-    /// The same in a table of its own.
-    pub(crate) fn lay_indirect(&mut self, parts: &[Part]) -> u16 {
+    /// Lays out a chain in an indirect table; returns its head.
+    pub(crate) fn lay_indirect_chain(&mut self, parts: &[ChainPart]) -> u16 {
         let bytes = 16 * parts.len() as u32;
         let table = self.reserve(bytes);
         let head = self.free.pop().unwrap();
@@ -158,7 +158,7 @@ impl Guest {
     fn fill(
         &mut self,
         table: GuestAddress,
-        parts: &[Part],
+        parts: &[ChainPart],
         indices: Vec<u16>,
         descriptors: Vec<u16>,
     ) -> u16 {
@@ -175,11 +175,11 @@ impl Guest {
             self.put(table, indices[at], descriptor);
         }
         let head = descriptors[0];
-        self.chains.insert(head, Laid { descriptors, writable });
+        self.chains.insert(head, ChainLayout { descriptors, writable });
         head
     }
 
-    /// Puts `head` into the available ring; the device is to be told.
+    /// Puts `head` into the available ring; the caller kicks the device.
     pub(crate) fn offer(&mut self, head: u16) {
         let ring = self.avail_ring().0;
         let slot = ring + 4 + 2 * u64::from(self.avail % self.size);
@@ -194,7 +194,7 @@ impl Guest {
         self.memory.store(index, GuestAddress(self.avail_ring().0 + 2), order).unwrap();
     }
 
-    /// Asks to be told of each used chain from now on.
+    /// Enables notifications of each used chain.
     pub(crate) fn arm(&self) {
         let at = self.avail_ring().0 + 4 + 2 * u64::from(self.size);
         self.memory.write_obj(self.used, GuestAddress(at)).unwrap();
@@ -205,18 +205,18 @@ impl Guest {
         self.memory.load(GuestAddress(self.used_ring().0 + 2), order).unwrap()
     }
 
-    /// Whether there is a used chain.
+    /// True if a used chain is pending.
     pub(crate) fn has_used(&self) -> bool {
         self.used_index() != self.used
     }
 
-    /// The index of the available chain that the device wants to be told of.
+    /// Returns the available index at which the device wants a kick.
     pub(crate) fn avail_event(&self) -> u16 {
         let at = self.used_ring().0 + 4 + 8 * u64::from(self.size);
         self.memory.read_obj(GuestAddress(at)).unwrap()
     }
 
-    /// Begins anew, as after a reset of the device.
+    /// Resets the queue, as after a reset of the device.
     pub(crate) fn reset(&mut self) {
         let zeroes = vec![0; ARENA as usize];
         self.memory.write_slice(&zeroes, GuestAddress(self.base)).unwrap();
@@ -224,7 +224,7 @@ impl Guest {
         *self = Self::on(self.memory.clone(), self.file.clone(), index, self.size);
     }
 
-    /// The next used chain: its head, what was written, and what is said to be written.
+    /// Returns the next used chain: its head, the written bytes, and the reported length.
     pub(crate) fn next_used(&mut self) -> Option<(u16, Vec<u8>, u32)> {
         if !self.has_used() {
             return None;

@@ -1,10 +1,9 @@
-//! Which requests are in flight, kept in memory that the frontend holds while this process may die.
+//! Record of the requests in flight, in memory that the frontend keeps if this process dies.
 //!
-//! One region for each queue, after the split virtqueue's layout in the vhost-user protocol: a header, then
-//! an entry for each descriptor that may be a head. A head is marked when it is taken and cleared after it
-//! was put into the used ring; `used_idx` repeats the used ring's index, so that a successor knows whether
-//! the last clearing was missed. The frontend may write there too, at any time: nothing read from it is trusted, and
-//! each value is read once.
+//! One region for each queue has the split virtqueue's layout of the vhost-user protocol: a header, then an entry for
+//! each possible head. A head is marked when it is taken and cleared after it was put into the used ring. `used_idx`
+//! repeats the used ring's index, so that a successor knows whether the last clearing was missed. The frontend may
+//! write to the memory at any time: nothing read from it is trusted, and each value is read once.
 
 use super::lost_memory::{Guard, is_set};
 use super::memory::map_file;
@@ -19,12 +18,12 @@ use vm_memory::mmap::MmapRegion;
 use vm_memory::{AtomicAccess, Bytes, VolatileMemory};
 
 const VERSION: u16 = 1;
-/// Octets of a region's header, and of an entry.
+/// Bytes of a region's header, and of an entry.
 const ENTRY_BYTES: usize = 16;
-/// Regions begin at multiples of it.
+/// Alignment of regions, in bytes.
 const REGION_ALIGNMENT: usize = 64;
 
-/// Fields of the header.
+/// Offsets in the header.
 mod header {
     pub(super) const VERSION: usize = 8;
     pub(super) const DESC_NUM: usize = 10;
@@ -32,7 +31,7 @@ mod header {
     pub(super) const USED_IDX: usize = 14;
 }
 
-/// Fields of an entry.
+/// Offsets in an entry.
 mod entry {
     pub(super) const INFLIGHT: usize = 0;
     pub(super) const COUNTER: usize = 8;
@@ -53,10 +52,10 @@ fn region_bytes(queue_size: u16) -> usize {
 }
 
 impl InflightMemory {
-    /// New memory for `queues` queues of `queue_size`, and what the frontend is to keep of it.
+    /// Creates memory for `queues` queues of `queue_size`. Returns it with its description and file for the frontend.
     ///
     /// # Errors
-    /// When the system has no memory or no descriptor.
+    /// Fails if the system has no memory or no descriptor left.
     pub(crate) fn create(
         queues: u16,
         queue_size: u16,
@@ -66,24 +65,24 @@ impl InflightMemory {
         ftruncate(&file, bytes)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let file = File::from(file);
-        let told = VhostUserInflight::new(bytes, 0, queues, queue_size);
-        Ok((Self::map(&told, file.try_clone()?)?, told, file))
+        let layout = VhostUserInflight::new(bytes, 0, queues, queue_size);
+        Ok((Self::map(&layout, file.try_clone()?)?, layout, file))
     }
 
-    /// The memory that the frontend kept.
+    /// Maps the memory that the frontend kept.
     ///
     /// # Errors
-    /// When it is too small for what it is said to hold.
-    pub(crate) fn map(told: &VhostUserInflight, file: File) -> io::Result<Self> {
-        let (queues, queue_size) = (told.num_queues, told.queue_size);
+    /// Fails if the memory is too small for its declared queues.
+    pub(crate) fn map(layout: &VhostUserInflight, file: File) -> io::Result<Self> {
+        let (queues, queue_size) = (layout.num_queues, layout.queue_size);
         let needed = (region_bytes(queue_size) * usize::from(queues)) as u64;
-        if told.mmap_size < needed {
+        if layout.mmap_size < needed {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "in-flight memory is too small",
             ));
         }
-        let mapping = map_file(file, told.mmap_offset, needed)?;
+        let mapping = map_file(file, layout.mmap_offset, needed)?;
         let lost = Arc::default();
         let guard = Guard::new(mapping.as_ptr(), mapping.size(), &lost)?;
         Ok(InflightMemory { _guard: guard, lost, mapping, queues, queue_size })
@@ -104,14 +103,14 @@ pub(crate) struct Inflight {
 }
 
 impl Inflight {
-    /// The region of queue `index`, if the memory has one, for heads below `size`.
+    /// Returns the region of queue `index`, if the memory has one, for heads below `size`.
     pub(crate) fn of(memory: &Arc<InflightMemory>, index: u16, size: u16) -> Option<Self> {
         let fits = index < memory.queues && size <= memory.queue_size;
         let base = region_bytes(memory.queue_size) * usize::from(index);
         fits.then(|| Inflight { memory: memory.clone(), base, counter: 0 })
     }
 
-    /// Whether the frontend has taken the memory away.
+    /// True if the frontend has cut the memory.
     pub(crate) fn is_lost(&self) -> bool {
         is_set(&self.memory.lost)
     }
@@ -123,7 +122,7 @@ impl Inflight {
 
     fn store<T: AtomicAccess>(&self, at: usize, value: T) {
         let slice = self.memory.mapping.as_volatile_slice();
-        // Each store is after the ones before it for whoever looks when this process has died.
+        // Release: a process that reads the memory after this one has died sees the stores in order.
         slice
             .store(value, self.base + at, Release)
             .expect("fields are inside the mapping, and aligned");
@@ -133,8 +132,8 @@ impl Inflight {
         ENTRY_BYTES * (1 + usize::from(head))
     }
 
-    /// Begins with a used ring whose index is `used_idx`; returns the heads that were in flight when its
-    /// predecessor ended, in the order in which they were taken.
+    /// Starts with a used ring whose index is `used_idx`. Returns the heads that were in flight when the predecessor
+    /// ended, in the order in which they were taken.
     pub(crate) fn recover(&mut self, used_idx: u16, size: u16) -> Vec<u16> {
         if self.load::<u16>(header::VERSION) != VERSION {
             self.store(header::VERSION, VERSION);
@@ -155,7 +154,7 @@ impl Inflight {
         heads.into_iter().map(|(_, head)| head).collect()
     }
 
-    /// `head` is taken from the available ring.
+    /// Marks `head`, which is taken from the available ring.
     pub(crate) fn mark(&mut self, head: u16) {
         self.store(Self::entry(head) + entry::COUNTER, self.counter);
         self.store(Self::entry(head) + entry::INFLIGHT, 1u8);
@@ -166,12 +165,12 @@ impl Inflight {
         self.store(Self::entry(head) + entry::INFLIGHT, 0u8);
     }
 
-    /// `head` is about to be put into the used ring.
+    /// Records that `head` is about to be put into the used ring.
     pub(crate) fn ending(&self, head: u16) {
         self.store(header::LAST_BATCH_HEAD, head);
     }
 
-    /// `head` is in the used ring, whose index is `used_idx` now.
+    /// Records that `head` is in the used ring, whose index is `used_idx` now.
     pub(crate) fn ended(&self, head: u16, used_idx: u16) {
         self.clear(head);
         self.store(header::USED_IDX, used_idx);
@@ -182,14 +181,14 @@ impl Inflight {
 mod tests {
     use super::*;
 
-    /// The same memory as another process would see it.
-    fn again(told: &VhostUserInflight, file: &File) -> Arc<InflightMemory> {
-        Arc::new(InflightMemory::map(told, file.try_clone().unwrap()).unwrap())
+    /// Maps the same memory as another process would.
+    fn again(layout: &VhostUserInflight, file: &File) -> Arc<InflightMemory> {
+        Arc::new(InflightMemory::map(layout, file.try_clone().unwrap()).unwrap())
     }
 
     #[test]
     fn a_successor_learns_what_was_in_flight_and_in_which_order() {
-        let (memory, told, file) = InflightMemory::create(2, 8).unwrap();
+        let (memory, layout, file) = InflightMemory::create(2, 8).unwrap();
         let memory = Arc::new(memory);
         let mut inflight = Inflight::of(&memory, 1, 8).unwrap();
         assert_eq!(inflight.recover(0, 8), [0u16; 0]);
@@ -197,7 +196,7 @@ mod tests {
         inflight.ending(2);
         inflight.ended(2, 1);
         inflight.mark(2);
-        let memory = again(&told, &file);
+        let memory = again(&layout, &file);
         assert_eq!(Inflight::of(&memory, 0, 8).unwrap().recover(0, 8), [0u16; 0]);
         let mut inflight = Inflight::of(&memory, 1, 8).unwrap();
         assert_eq!(inflight.recover(1, 8), [5, 7, 3, 2]);
@@ -206,29 +205,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_used_ring_is_not_done_again() {
-        let (memory, told, file) = InflightMemory::create(1, 8).unwrap();
+    fn used_chains_are_not_done_again() {
+        let (memory, layout, file) = InflightMemory::create(1, 8).unwrap();
         let mut inflight = Inflight::of(&Arc::new(memory), 0, 8).unwrap();
         inflight.recover(0, 8);
         inflight.mark(1);
         inflight.mark(2);
         inflight.ending(1);
-        // It dies after the used ring's index went to 1: else the head is to be done again.
+        // It dies after the used ring's index went to 1: otherwise the head is to be done again.
         for (used_idx, heads) in [(0, vec![1, 2]), (1, vec![2])] {
-            let mut inflight = Inflight::of(&again(&told, &file), 0, 8).unwrap();
+            let mut inflight = Inflight::of(&again(&layout, &file), 0, 8).unwrap();
             assert_eq!(inflight.recover(used_idx, 8), heads);
         }
     }
 
-    /// A comparison of values that change is none, which sorting may not survive.
+    /// Sorting may fail if the compared values change meanwhile.
     #[test]
     fn a_frontend_that_writes_meanwhile_is_survived() {
         const SIZE: u16 = 1024;
-        let (memory, told, file) = InflightMemory::create(1, SIZE).unwrap();
+        let (memory, layout, file) = InflightMemory::create(1, SIZE).unwrap();
         let mut inflight = Inflight::of(&Arc::new(memory), 0, SIZE).unwrap();
         inflight.recover(0, SIZE);
         (0..SIZE).for_each(|head| inflight.mark(head));
-        let (frontend, ended) = (again(&told, &file), AtomicBool::new(false));
+        let (frontend, ended) = (again(&layout, &file), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let frontend = Inflight::of(&frontend, 0, SIZE).unwrap();
@@ -241,7 +240,7 @@ mod tests {
             });
             let recovered = std::panic::catch_unwind(|| {
                 for _ in 0..500 {
-                    let mut successor = Inflight::of(&again(&told, &file), 0, SIZE).unwrap();
+                    let mut successor = Inflight::of(&again(&layout, &file), 0, SIZE).unwrap();
                     let mut heads = successor.recover(0, SIZE);
                     heads.sort_unstable();
                     assert!(heads.into_iter().eq(0..SIZE), "each once");
@@ -253,14 +252,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_frontend_says_is_checked() {
-        let (memory, told, file) = InflightMemory::create(2, 8).unwrap();
-        let map = |told: VhostUserInflight| {
-            InflightMemory::map(&told, file.try_clone().unwrap()).map(drop).map_err(|e| e.kind())
+    fn the_frontends_layout_is_checked() {
+        let (memory, layout, file) = InflightMemory::create(2, 8).unwrap();
+        let map = |layout: VhostUserInflight| {
+            InflightMemory::map(&layout, file.try_clone().unwrap()).map(drop).map_err(|e| e.kind())
         };
-        let bytes = told.mmap_size;
+        let bytes = layout.mmap_size;
         assert_eq!(bytes, memory.bytes() as u64);
-        assert!(map(told).is_ok());
+        assert!(map(layout).is_ok());
         assert!(map(VhostUserInflight::new(bytes, 0, 3, 8)).is_err());
         assert!(map(VhostUserInflight::new(u64::MAX, 0, 3, 8)).is_err());
         assert!(map(VhostUserInflight::new(bytes, 4096, 2, 8)).is_err());
@@ -268,7 +267,7 @@ mod tests {
         let memory = Arc::new(memory);
         assert!(Inflight::of(&memory, 2, 8).is_none());
         assert!(Inflight::of(&memory, 0, 16).is_none());
-        // Nonsense inside: no head beyond the ring comes of it.
+        // Random content yields no head beyond the ring.
         let slice = memory.mapping.as_volatile_slice();
         slice.write_slice(&vec![1; bytes as usize], 0).unwrap();
         assert_eq!(Inflight::of(&memory, 0, 4).unwrap().recover(9, 4), [0, 1, 2, 3]);

@@ -1,10 +1,9 @@
-//! Guest memory that its frontend takes away while we use it.
+//! Guest memory that its frontend cuts while this process uses it.
 //!
-//! Whoever shares memory by a file can cut the file: an access behind its end is a SIGBUS, which would end
-//! the process with all its disks. Where the file can be sealed it is ([`seal`]). For what cannot be, a
-//! handler puts empty memory in the place of the mapping that is gone, so that the access ends, and marks it:
-//! who has used it looks at the mark before believing anything that was read, and gives the guest up. Nobody
-//! else notices.
+//! A frontend that shares memory by a file can truncate the file: an access beyond its end is a SIGBUS, which would end
+//! the process with all its disks. Files that support seals are sealed ([`seal`]). For the others, a signal handler
+//! replaces the lost mapping with empty memory, so that the access ends, and sets the mapping's mark. A reader checks
+//! the mark before it trusts the data, and abandons the guest if it is set. Other guests are not affected.
 #![allow(unsafe_code, reason = "a signal handler, and the mapping that it replaces")]
 
 use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals};
@@ -15,33 +14,33 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tracing::warn;
 
-/// Most mappings at a time: what 128 guests of 8 regions have, twice while they change.
+/// Most mappings at a time: 128 guests of 8 regions, twice while they change.
 const PLACES: usize = 2048;
 
-/// A mapping that may be lost, as the handler sees it.
-struct Place {
-    /// Odd while the others are written.
+/// A mapping that may be lost, in the table that the handler reads.
+struct GuardedMapping {
+    /// Odd while the other fields are written.
     version: AtomicUsize,
     start: AtomicUsize,
-    /// 0: free.
+    /// Length; 0 for a free entry.
     bytes: AtomicUsize,
     lost: AtomicPtr<AtomicBool>,
 }
 
-static TABLE: [Place; PLACES] = [const {
-    Place {
+static TABLE: [GuardedMapping; PLACES] = [const {
+    GuardedMapping {
         version: AtomicUsize::new(0),
         start: AtomicUsize::new(0),
         bytes: AtomicUsize::new(0),
         lost: AtomicPtr::new(std::ptr::null_mut()),
     }
 }; PLACES];
-/// Writers of the table.
+/// Lock of the table's writers.
 static WRITER: Mutex<()> = Mutex::new(());
-/// What handled the signal before; set once, before anything is in the table.
+/// Previous action of the signal; set once, before the table has an entry.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-impl Place {
+impl GuardedMapping {
     fn set(&self, start: usize, bytes: usize, lost: *mut AtomicBool) {
         let version = self.version.load(Relaxed);
         self.version.store(version.wrapping_add(1), SeqCst);
@@ -52,7 +51,7 @@ impl Place {
         self.version.store(version.wrapping_add(2), Release);
     }
 
-    /// Start, length and mark, unless they are being written: then they are of no mapping in use.
+    /// Returns start, length and mark. Returns `None` during a write: then the entry is of no mapping in use.
     fn get(&self) -> Option<(usize, usize, *mut AtomicBool)> {
         let version = self.version.load(Acquire);
         let (start, bytes) = (self.start.load(Relaxed), self.bytes.load(Relaxed));
@@ -63,22 +62,22 @@ impl Place {
     }
 }
 
-/// Keeps a mapping in the table. To be dropped before it is unmapped.
+/// Keeps a mapping in the table. To be dropped before the mapping is unmapped.
 pub(crate) struct Guard {
     place: usize,
-    /// The handler has its address.
+    /// Keeps the mark alive, whose address the handler has.
     _lost: Arc<AtomicBool>,
 }
 
 impl Guard {
-    /// Guards `bytes` octets mapped at `start`, whole pages; `lost` is set when they are gone.
+    /// Guards `bytes` bytes mapped at `start`, whole pages; `lost` is set when they are gone.
     ///
     /// # Errors
-    /// When there are too many, or the system has no signal handlers.
+    /// Fails if the table is full, or if the signal handler cannot be installed.
     pub(crate) fn new(start: *mut u8, bytes: usize, lost: &Arc<AtomicBool>) -> io::Result<Self> {
         let _writer = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
         install()?;
-        let is_free = |place: &&Place| place.bytes.load(Relaxed) == 0;
+        let is_free = |place: &&GuardedMapping| place.bytes.load(Relaxed) == 0;
         let free = TABLE.iter().position(|place| is_free(&place));
         let place = free.ok_or_else(|| io::Error::other("too many mappings of guests' memory"))?;
         TABLE[place].set(start as usize, bytes, Arc::as_ptr(lost).cast_mut());
@@ -100,7 +99,7 @@ fn install() -> io::Result<()> {
     }
     // SAFETY: an all-zero sigaction is a valid value of this plain structure.
     let (mut new, mut old): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
-    // SAFETY: plain calls with valid pointers. First only asks, so that the handler finds its predecessor.
+    // SAFETY: plain calls with valid pointers. The first only queries, so that the handler finds its predecessor.
     if unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut old) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -108,16 +107,16 @@ fn install() -> io::Result<()> {
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = handle;
     new.sa_sigaction = handler as usize;
     new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: the handler calls nothing that is not safe in one.
+    // SAFETY: the handler calls only async-signal-safe functions.
     match unsafe { libc::sigaction(libc::SIGBUS, &new, std::ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Runs in the thread whose access failed. Calls only mmap and sigaction, takes no lock, allocates nothing.
+/// Handles SIGBUS in the thread whose access failed. Calls only mmap and sigaction, takes no lock, allocates nothing.
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel gives a siginfo that is valid here; a SIGBUS with BUS_ADRERR has an address.
+    // SAFETY: the kernel passes a valid siginfo; a SIGBUS with BUS_ADRERR has an address.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     if code == libc::BUS_ADRERR && replace(address, put_empty_memory) {
         return;
@@ -125,39 +124,40 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     pass_on(signal, info, context);
 }
 
-/// Has `put` replace the mapping around `address`, whose octets then mean nothing. `false`: it is none of ours.
+/// Has `put` replace the mapping around `address`, whose content is invalid then. Returns `false` if the table has no
+/// such mapping.
 fn replace(address: usize, put: impl FnOnce(usize, usize) -> bool) -> bool {
-    let all = TABLE.iter().filter_map(Place::get);
+    let all = TABLE.iter().filter_map(GuardedMapping::get);
     let mut around = all.filter(|(start, bytes, _)| address.wrapping_sub(*start) < *bytes);
     let Some((start, bytes, lost)) = around.next() else { return false };
-    // First of all: another thread may read from what is put there at once, and must not believe it.
-    // SAFETY: the guard keeps the mark as long as it is in the table.
+    // Set first: another thread may read from the new memory at once, and must not trust it.
+    // SAFETY: the guard keeps the mark alive while it is in the table.
     unsafe { (*lost).store(true, SeqCst) };
     put(start, bytes)
 }
 
-/// Puts empty memory in the place of a mapping that is gone.
+/// Replaces a lost mapping with empty memory.
 fn put_empty_memory(start: usize, bytes: usize) -> bool {
     // SAFETY: errno is this thread's.
     let errno = unsafe { *libc::__errno_location() };
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-    // SAFETY: the mapping is there, as somebody accesses it and its guard is dropped before it goes; only
-    // volatile accesses are made to it, for which any content will do.
+    // SAFETY: the mapping exists: a thread accesses it, and its guard is dropped before it is unmapped. Only volatile
+    // accesses are made to it, for which any content is valid.
     let replaced = unsafe { libc::mmap(start as *mut _, bytes, access, kind, -1, 0) };
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     replaced != libc::MAP_FAILED
 }
 
-/// Whether `lost` is set, as who has read from the mapping asks.
+/// True if `lost` is set; a reader checks this after its reads.
 pub(crate) fn is_set(lost: &AtomicBool) -> bool {
-    // What was read, was read before.
+    // Acquire fence: earlier reads of the mapping stay before the load.
     fence(Acquire);
     lost.load(Relaxed)
 }
 
-/// Does what would have been done without us.
+/// Runs the previous action of the signal.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     type Plain = extern "C" fn(libc::c_int);
     type Informed = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
@@ -183,9 +183,9 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
     }
 }
 
-/// Makes sure that nobody cuts `file`, where that can be had: of memory files that may be sealed.
+/// Seals `file` against shrinking, if it is a memory file that allows seals.
 pub(crate) fn seal(file: &File) {
-    // What has no seals says so.
+    // Files without seals return an error.
     let Ok(seals) = fcntl_get_seals(file) else { return };
     if seals.intersects(SealFlags::SHRINK | SealFlags::SEAL) {
         return;
@@ -241,7 +241,7 @@ mod tests {
             table.memory().write_slice(&octets, GuestAddress(access)).unwrap();
             ftruncate(&file, BYTES).unwrap();
         }
-        // Whole again when it was looked at.
+        // Whole again when it is checked.
         table.memory().write_slice(b"there", GuestAddress(8192)).unwrap();
         assert!(!table.memory().is_lost());
         let mut octets = [0; 5];
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!((&octets, others.memory().is_lost()), (b"other", false));
     }
 
-    /// Another reactor reads from the empty memory as soon as it is there.
+    /// Another reactor reads from the empty memory as soon as it is mapped.
     #[test]
     fn memory_is_marked_before_it_is_replaced() {
         let table = map(&memory_file(MemfdFlags::empty()));
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(marked, Some(true));
     }
 
-    /// What is none of ours ends the process as before, also where a guest's memory was.
+    /// Other accesses end the process as before, also where a guest's memory was.
     #[test]
     fn other_accesses_fail_as_before() {
         let file = memory_file(MemfdFlags::empty());
@@ -268,13 +268,13 @@ mod tests {
         let bytes = BYTES as usize;
         let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
         let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
-        // SAFETY: a new mapping, wherever there is room.
+        // SAFETY: a new mapping at an address of the kernel's choice.
         let mapped = unsafe { libc::mmap(std::ptr::null_mut(), bytes, read, shared, fd, 0) };
         assert_ne!(mapped, libc::MAP_FAILED);
         // SAFETY: the child only reads memory, and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: mapped, though nothing is behind it: the signal is what is wanted.
+            // SAFETY: the address is mapped, without a file behind it: the signal is intended.
             unsafe {
                 std::ptr::read_volatile(mapped.cast::<u8>());
                 libc::_exit(0);

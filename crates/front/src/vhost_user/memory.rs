@@ -13,39 +13,38 @@ use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::mmap::{GuestRegionMmap, MmapRegion};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
-/// The kind of FUSE, as statfs tells it.
+/// Type of FUSE in statfs.
 const FUSE_MAGIC: u32 = 0x6573_5546;
-/// How long a file system may take to say what it is.
+/// Longest wait for a file system to return its type.
 const FUSE_TIMEOUT: Duration = Duration::from_secs(2);
 const FUSE: &str = "the shared memory is a file of FUSE, whose program could make every access wait: use a memfd \
     or a file of tmpfs or hugetlbfs";
 
-/// The guest's memory, mapped. Every access is checked against its regions. When the frontend takes it away
-/// it becomes empty: who has read from it asks whether it [`is_lost`](Self::is_lost) before believing what
-/// was read.
-pub(crate) struct Memory {
-    /// Dropped before what they guard.
+/// The guest's memory, mapped. Every access is checked against its regions. Memory that the frontend has cut becomes
+/// empty: a reader checks [`is_lost`](Self::is_lost) before it trusts the data.
+pub(crate) struct MappedMemory {
+    /// Dropped before the mappings that they guard.
     _guards: Vec<Guard>,
     lost: Arc<AtomicBool>,
     mapped: GuestMemoryMmap<()>,
 }
 
-impl Memory {
+impl MappedMemory {
     pub(crate) fn new(mapped: GuestMemoryMmap<()>) -> io::Result<Self> {
         let lost = Arc::default();
         let guard =
             |region: &GuestRegionMmap<()>| Guard::new(region.as_ptr(), region.size(), &lost);
         let guards = mapped.iter().map(guard).collect::<io::Result<_>>()?;
-        Ok(Memory { _guards: guards, lost, mapped })
+        Ok(MappedMemory { _guards: guards, lost, mapped })
     }
 
-    /// Whether something of it was not there when it was accessed.
+    /// True if an access found memory that the frontend had cut.
     pub(crate) fn is_lost(&self) -> bool {
         is_set(&self.lost)
     }
 }
 
-impl Deref for Memory {
+impl Deref for MappedMemory {
     type Target = GuestMemoryMmap<()>;
 
     fn deref(&self) -> &GuestMemoryMmap<()> {
@@ -53,30 +52,30 @@ impl Deref for Memory {
     }
 }
 
-/// Where a region is in the frontend's address space, which virtqueues are told in.
-struct Region {
+/// A region's addresses: in the frontend's address space, which virtqueue addresses refer to, and in the guest's.
+struct SharedRegion {
     user: u64,
     guest: u64,
     bytes: u64,
 }
 
-/// All regions that the frontend told of.
+/// All regions that the frontend shares.
 pub(crate) struct MemoryTable {
-    memory: Arc<Memory>,
-    regions: Vec<Region>,
+    memory: Arc<MappedMemory>,
+    regions: Vec<SharedRegion>,
 }
 
 impl MemoryTable {
     /// Maps `regions`, each from its file.
     ///
     /// # Errors
-    /// When they overlap, are beyond their files or cannot be mapped.
+    /// Fails if regions overlap, are beyond their files or cannot be mapped.
     pub(crate) fn map(regions: &[VhostUserMemoryRegion], files: Vec<File>) -> io::Result<Self> {
         let mapped: Result<Vec<_>, _> =
             regions.iter().zip(files).map(|(region, file)| map_region(region, file)).collect();
         let memory = GuestMemoryMmap::from_regions(mapped?).map_err(io::Error::other)?;
-        let memory = Memory::new(memory)?;
-        let regions = regions.iter().map(|region| Region {
+        let memory = MappedMemory::new(memory)?;
+        let regions = regions.iter().map(|region| SharedRegion {
             user: region.user_addr,
             guest: region.guest_phys_addr,
             bytes: region.memory_size,
@@ -85,11 +84,11 @@ impl MemoryTable {
     }
 
     /// The memory.
-    pub(crate) fn memory(&self) -> &Arc<Memory> {
+    pub(crate) fn memory(&self) -> &Arc<MappedMemory> {
         &self.memory
     }
 
-    /// The guest's address of what is at `user` in the frontend's address space.
+    /// Converts the address `user` in the frontend's address space to the guest's.
     pub(crate) fn guest_address(&self, user: u64) -> Option<GuestAddress> {
         self.regions.iter().find_map(|region| {
             let offset = user.checked_sub(region.user).filter(|offset| *offset < region.bytes)?;
@@ -98,30 +97,30 @@ impl MemoryTable {
     }
 }
 
-/// File systems that have not said what they are, in the whole process.
-static ASKED: AtomicUsize = AtomicUsize::new(0);
-/// With so many no other is asked.
-const ASKED_MAX: usize = 16;
+/// Pending queries of a file system's type, in the whole process.
+static PENDING_QUERIES: AtomicUsize = AtomicUsize::new(0);
+/// Most pending queries; with so many, no other is started.
+const PENDING_QUERIES_MAX: usize = 16;
 
-/// Refuses memory in a file of FUSE: an access to it would wait for FUSE's program, which may be the frontend's.
+/// Refuses memory in a FUSE file: an access to it would wait for FUSE's program, which may be the frontend's.
 fn refuse_fuse(file: &File) -> io::Result<()> {
-    // What can be sealed is the kernel's own memory.
+    // Memory that can be sealed is the kernel's own.
     if fcntl_get_seals(file).is_ok() {
         return Ok(());
     }
-    // The program is asked what kind of file system it is, too. Each that does not answer keeps a thread waiting.
-    if ASKED.fetch_add(1, Ordering::Relaxed) >= ASKED_MAX {
-        ASKED.fetch_sub(1, Ordering::Relaxed);
+    // FUSE passes the query to its program, too. Each program that does not answer keeps a thread waiting.
+    if PENDING_QUERIES.fetch_add(1, Ordering::Relaxed) >= PENDING_QUERIES_MAX {
+        PENDING_QUERIES.fetch_sub(1, Ordering::Relaxed);
         return Err(io::Error::new(io::ErrorKind::Unsupported, FUSE));
     }
-    let (file, (tell, answer)) = (file.try_clone()?, sync_channel(1));
-    let ask = move || {
+    let (file, (sender, answer)) = (file.try_clone()?, sync_channel(1));
+    let query = move || {
         let found = fstatfs(&file);
-        ASKED.fetch_sub(1, Ordering::Relaxed);
-        let _ = tell.send(found.map(|found| found.f_type as u32));
+        PENDING_QUERIES.fetch_sub(1, Ordering::Relaxed);
+        let _ = sender.send(found.map(|found| found.f_type as u32));
     };
-    let asks = std::thread::Builder::new().name("memory-kind".into()).spawn(ask);
-    asks.inspect_err(|_| _ = ASKED.fetch_sub(1, Ordering::Relaxed))?;
+    let queries = std::thread::Builder::new().name("memory-kind".into()).spawn(query);
+    queries.inspect_err(|_| _ = PENDING_QUERIES.fetch_sub(1, Ordering::Relaxed))?;
     match answer.recv_timeout(FUSE_TIMEOUT) {
         Ok(Ok(kind)) if kind != FUSE_MAGIC => Ok(()),
         Ok(Err(error)) => Err(error.into()),
@@ -129,11 +128,11 @@ fn refuse_fuse(file: &File) -> io::Result<()> {
     }
 }
 
-/// Maps `bytes` of `file` from `offset`, which its owner cannot cut any more if that can be had. What lies
-/// beyond the file's end would be there to touch.
+/// Maps `bytes` of `file` from `offset`; seals the file first if possible. Fails beyond the file's end: the mapping
+/// would succeed, but an access would not.
 pub(crate) fn map_file(file: File, offset: u64, bytes: u64) -> io::Result<MmapRegion<()>> {
     refuse_fuse(&file)?;
-    // Before its size is looked at.
+    // Sealed before its size is checked.
     seal(&file);
     let end = offset.checked_add(bytes);
     if bytes == 0 || end.is_none_or(|end| end > file.metadata().map_or(0, |file| file.len())) {
@@ -191,7 +190,7 @@ mod tests {
         assert!(table.memory().write_slice(b"over", GuestAddress(0xffe)).is_err());
     }
 
-    /// FUSE whose program never answers: whoever looks at the file, or touches its memory, waits.
+    /// FUSE whose program never answers: a thread that queries the file, or touches its memory, waits.
     #[test]
     fn memory_of_a_silent_fuse_is_refused() {
         let Ok(device) = File::options().read(true).write(true).open("/dev/fuse") else {

@@ -3,25 +3,25 @@
 //! ```text
 //! frontend's socket -> control, session -> orders -> server     (a thread of its own; the `vhost` crate)
 //!                                                      |
-//! guest's memory -> ring -> chain -> request -> disk::Jobs      (inline, on the lanes' reactors)
+//! guest's memory -> ring -> chain -> request -> disk::DiskJobs  (inline, on the lanes' reactors)
 //! ```
 //!
-//! The frontend shares the guest's memory, tells where the virtqueues are in it, and is then out of the way:
-//! the guest kicks an eventfd that the reactor watches, and the reactor signals another one.
+//! The frontend shares the guest's memory, sets the addresses of the virtqueues in it, and takes no part in I/O: the
+//! guest kicks an eventfd that the reactor watches, and the reactor signals another one.
 //!
 //! | file | purpose |
 //! |---|---|
 //! | `attach` | all of it: a controller's reactors with their servers, and the control thread |
 //! | `control` | waits for frontends and for changes of the namespace |
-//! | `session` | what a frontend says |
-//! | `channel` | what a frontend is told |
-//! | `config_space` | what the guest is told of its disk |
-//! | `orders` | what the control thread tells a server |
+//! | `session` | a frontend's messages |
+//! | `channel` | notifications to a frontend |
+//! | `config_space` | the guest's view of its disk |
+//! | `orders` | orders of the control thread to a server |
 //! | `server`, `slot` | a reactor's queues |
 //! | `ring` | a virtqueue |
-//! | `inflight` | what is in flight, remembered for a successor |
-//! | `chain` | a chain of descriptors, checked |
-//! | `request` | what a chain asks for, checked |
+//! | `inflight` | record of the requests in flight for a successor |
+//! | `chain` | a descriptor chain, checked |
+//! | `request` | the request of a chain, checked |
 //! | `memory` | the guest's memory |
 
 mod attach;

@@ -1,6 +1,6 @@
-//! What the control thread tells a reactor's server.
+//! Orders of the control thread to a reactor's server.
 
-use super::memory::Memory;
+use super::memory::MappedMemory;
 use super::ring::RingSetup;
 use roadtrain_system::ring::Bell;
 use std::fs::File;
@@ -8,24 +8,25 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 /// An order about one disk's queues.
-pub(crate) struct Order {
-    /// The disk's place among those that are served.
+pub(crate) struct QueueOrder {
+    /// Index of the disk among the served ones.
     pub(crate) disk: usize,
-    pub(crate) what: What,
+    pub(crate) kind: OrderKind,
 }
 
-/// What is ordered. Who waits for an answer gets it, or sees the channel close because the reactor has ended.
-pub(crate) enum What {
+/// Content of an order. A sender that waits for a reply gets it, or the channel closes because the reactor has ended.
+pub(crate) enum OrderKind {
     /// Serve this queue.
     Start(Box<RingSetup>),
-    /// Take nothing new from a queue, finish what is taken, forget it; answer with where a successor begins.
+    /// Take no new chains from a queue, finish those that are taken, and drop it; reply with the index at which a
+    /// successor begins.
     Stop { queue: u16, reply: SyncSender<u16> },
-    /// Tell the guest so that chains were used.
+    /// Signal used chains to the guest on this event.
     Call { queue: u16, bell: Option<Bell> },
-    /// Tell the frontend so that a queue is not served any more.
+    /// Signal the end of a queue's service to the frontend on this event.
     Error { queue: u16, event: Option<File> },
-    /// The guest's memory is another.
-    Remap { memory: Arc<Memory>, done: SyncSender<()> },
-    /// The frontend is gone: touch its guest's memory no more.
+    /// The guest's memory has changed.
+    Remap { memory: Arc<MappedMemory>, done: SyncSender<()> },
+    /// The frontend is gone: stop accessing its guest's memory.
     Abandon { done: SyncSender<()> },
 }

@@ -1,11 +1,11 @@
-//! A virtqueue in the guest's memory: heads of chains come out, results go in.
+//! A virtqueue in the guest's memory: heads of chains are taken out, results put in.
 //!
-//! The guest owns the memory and may write anything there at any time. What makes no sense is an error that
-//! ends the queue's use; nothing outside the memory is touched, and never more is in flight than the queue holds.
+//! The guest owns the memory and may write anything there at any time. Invalid content is an error that ends the
+//! queue's use. Nothing outside the memory is touched, and never more chains are in flight than the queue holds.
 
 use super::chain::{BadChain, Chain};
 use super::inflight::{Inflight, InflightMemory};
-use super::memory::Memory;
+use super::memory::MappedMemory;
 use roadtrain_system::ring::Bell;
 use roadtrain_wire::virtio_blk::RequestStatus;
 use rustix::io::{ReadWriteFlags, preadv2};
@@ -22,7 +22,7 @@ use vm_memory::{Bytes, GuestAddress};
 /// Most descriptors of a queue.
 pub(crate) const QUEUE_SIZE_MAX: u16 = 1024;
 
-/// Why a queue cannot be used any more.
+/// Cause of a queue's end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadRing {
     #[error("{0}")]
@@ -37,7 +37,7 @@ pub(crate) enum BadRing {
     Twice(u16),
 }
 
-/// What a queue begins with, as the frontend said.
+/// Initial state of a queue, as the frontend set it.
 pub(crate) struct RingSetup {
     pub(crate) index: u16,
     pub(crate) size: u16,
@@ -47,44 +47,44 @@ pub(crate) struct RingSetup {
     /// Index of the next available chain.
     pub(crate) base: u16,
     pub(crate) event_idx: bool,
-    /// The guest never flushes: what it writes is stable when it hears that it is written.
+    /// True if the guest never flushes: its writes are stable when they complete.
     pub(crate) write_through: bool,
     pub(crate) kick: File,
-    pub(crate) signals: Signals,
-    pub(crate) memory: Arc<Memory>,
+    pub(crate) signals: QueueSignals,
+    pub(crate) memory: Arc<MappedMemory>,
     pub(crate) inflight: Option<Arc<InflightMemory>>,
 }
 
-/// How the guest is told.
+/// Events that the backend signals.
 #[derive(Default)]
-pub(crate) struct Signals {
+pub(crate) struct QueueSignals {
     /// Chains were used.
     pub(crate) call: Option<Bell>,
-    /// The queue is not served any more. Its bell is made when that is so.
+    /// The queue is no longer served. Its bell is made at that time.
     pub(crate) error: Option<File>,
 }
 
 /// A queue in use.
-pub(crate) struct Ring {
+pub(crate) struct Virtqueue {
     queue: Queue,
-    memory: Arc<Memory>,
+    memory: Arc<MappedMemory>,
     kick: File,
-    pub(crate) signals: Signals,
+    pub(crate) signals: QueueSignals,
     inflight: Option<Inflight>,
     write_through: bool,
     /// Heads that a predecessor took and did not finish.
     again: VecDeque<u16>,
-    /// Heads that are taken.
+    /// Heads that are taken, by index.
     taken: Box<[bool]>,
-    /// Something was used since the guest was told.
+    /// True if a chain was used since the last signal.
     added: bool,
 }
 
-impl Ring {
-    /// Begins where its predecessor ended.
+impl Virtqueue {
+    /// Starts where the predecessor ended.
     ///
     /// # Errors
-    /// When its rings are not the guest's memory.
+    /// Fails if its rings are outside the guest's memory.
     pub(crate) fn start(setup: RingSetup) -> Result<Self, BadRing> {
         let RingSetup { size, memory, .. } = setup;
         let mut queue = Queue::new(QUEUE_SIZE_MAX)?;
@@ -101,7 +101,7 @@ impl Ring {
         let mut inflight =
             setup.inflight.and_then(|memory| Inflight::of(&memory, setup.index, size));
         let again = inflight.as_mut().map(|inflight| inflight.recover(used, size));
-        // What was taken but not used: the frontend, which knows only the used index, may not know it.
+        // Chains that were taken but not used: the frontend, which knows only the used index, may not count them.
         let base = again.as_ref().map(|heads| used.wrapping_add(heads.len() as u16));
         queue.set_next_used(used);
         queue.set_next_avail(base.unwrap_or(setup.base));
@@ -110,19 +110,19 @@ impl Ring {
         let (kick, signals) = (setup.kick, setup.signals);
         let write_through = setup.write_through;
         let added = false;
-        Ok(Ring { queue, memory, kick, signals, inflight, write_through, again, taken, added })
+        Ok(Virtqueue { queue, memory, kick, signals, inflight, write_through, again, taken, added })
     }
 
-    /// Uses other memory, which holds the same rings.
+    /// Switches to other memory, which holds the same rings.
     ///
     /// # Errors
-    /// When it does not.
-    pub(crate) fn remap(&mut self, memory: Arc<Memory>) -> Result<(), BadRing> {
+    /// Fails if it does not hold them.
+    pub(crate) fn remap(&mut self, memory: Arc<MappedMemory>) -> Result<(), BadRing> {
         self.memory = memory;
         if self.queue.is_valid(&**self.memory) { Ok(()) } else { Err(BadRing::Outside) }
     }
 
-    /// Whether all that was read was there.
+    /// Fails if memory was cut during the reads so far.
     fn check(&self) -> Result<(), BadRing> {
         let is_lost =
             self.memory.is_lost() || self.inflight.as_ref().is_some_and(Inflight::is_lost);
@@ -130,37 +130,37 @@ impl Ring {
     }
 
     /// The guest's memory.
-    pub(crate) fn memory(&self) -> &Memory {
+    pub(crate) fn memory(&self) -> &MappedMemory {
         &self.memory
     }
 
-    /// Whether each write has to be stable when it completes.
+    /// True if each write has to be stable when it completes.
     pub(crate) fn is_write_through(&self) -> bool {
         self.write_through
     }
 
-    /// Index of the next available chain, where a successor begins.
+    /// Returns the index of the next available chain, where a successor begins.
     pub(crate) fn next_available(&self) -> u16 {
         self.queue.next_avail()
     }
 
-    /// What becomes readable when the guest made chains available.
+    /// Returns the descriptor that becomes readable when the guest kicks.
     pub(crate) fn kick_fd(&self) -> RawFd {
         self.kick.as_raw_fd()
     }
 
-    /// Resets the kick: call before looking for what it announced.
+    /// Resets the kick. Called before the search for the announced chains.
     pub(crate) fn acknowledge(&mut self) {
         let mut count = [0; 8];
-        // The frontend can make plain reads wait, as it shares the event and its flags.
+        // The frontend shares the event and its flags, and can make plain reads block.
         let (at_once, nowhere) = (ReadWriteFlags::NOWAIT, u64::MAX);
         let _ = preadv2(&self.kick, &mut [IoSliceMut::new(&mut count)], nowhere, at_once);
     }
 
-    /// The next chain, taken into `chain`; returns its head. With `old_only` only what a predecessor took.
+    /// Takes the next chain into `chain`; returns its head. With `old_only` takes only chains that a predecessor took.
     ///
     /// # Errors
-    /// When the ring or the chain makes no sense.
+    /// Fails if the ring or the chain is invalid.
     pub(crate) fn take(
         &mut self,
         chain: &mut Chain,
@@ -188,15 +188,15 @@ impl Ring {
         Ok(Some(head))
     }
 
-    /// Whether a predecessor's chains are still to be taken.
+    /// True if chains of a predecessor are still to be taken.
     pub(crate) fn has_old(&self) -> bool {
         !self.again.is_empty()
     }
 
-    /// Gives the chain of `head` back with its status; `written` octets of data are in it.
+    /// Gives the chain of `head` back with its status and `written` bytes of data.
     ///
     /// # Errors
-    /// When the places are no memory any more.
+    /// Fails if the addresses are no longer memory.
     pub(crate) fn give(
         &mut self,
         head: u16,
@@ -218,33 +218,33 @@ impl Ring {
         self.check()
     }
 
-    /// Asks the guest to kick for what it makes available next. Returns whether there is something already.
+    /// Enables kicks for the next available chains. True if some are available already.
     ///
     /// # Errors
-    /// When the ring is no memory any more.
-    pub(crate) fn rest(&mut self) -> Result<bool, BadRing> {
+    /// Fails if the ring is no longer memory.
+    pub(crate) fn enable_kicks(&mut self) -> Result<bool, BadRing> {
         let has_more = self.queue.enable_notification(&**self.memory);
         self.check()?;
         Ok(has_more?)
     }
 
-    /// Tells the guest of what was used since it was told, if it wants to know.
+    /// Signals the chains used since the last signal to the guest, if it wants a notification.
     ///
     /// # Errors
-    /// When the ring is no memory any more.
+    /// Fails if the ring is no longer memory.
     pub(crate) fn signal(&mut self) -> Result<(), BadRing> {
         if std::mem::take(&mut self.added) && self.queue.needs_notification(&**self.memory)? {
-            self.signal_anyway();
+            self.signal_always();
         }
         Ok(())
     }
 
-    /// Tells the guest to look: after it got another way of being told, nothing may be lost.
-    pub(crate) fn signal_anyway(&mut self) {
+    /// Signals the guest in any case: after its event was replaced, no notification may be lost.
+    pub(crate) fn signal_always(&mut self) {
         ring(self.signals.call.as_mut());
     }
 
-    /// Tells the frontend that the queue is not served any more.
+    /// Signals the end of the queue's service to the frontend.
     pub(crate) fn signal_error(&self) {
         let bell = self.signals.error.as_ref().map(|event| Bell::new(event.as_fd()));
         ring(bell.and_then(Result::ok).as_mut());
@@ -253,7 +253,7 @@ impl Ring {
 
 fn ring(bell: Option<&mut Bell>) {
     if let Some(Err(error)) = bell.map(Bell::ring) {
-        warn!(%error, "vhost-user: the guest is not told");
+        warn!(%error, "vhost-user: cannot signal the guest");
     }
 }
 

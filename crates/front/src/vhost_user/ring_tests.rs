@@ -1,4 +1,4 @@
-use super::super::guest::{Guest, Part};
+use super::super::guest::{ChainPart, Guest};
 use super::*;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{ioctl_fionbio, read, write};
@@ -12,8 +12,8 @@ fn event() -> OwnedFd {
     eventfd(0, EventfdFlags::NONBLOCK).unwrap()
 }
 
-/// A ring on the guest's queue, and the event that it signals.
-fn start(guest: &Guest, inflight: Option<&Arc<InflightMemory>>) -> (Ring, OwnedFd) {
+/// Starts a ring on the guest's queue; returns it with the event that it signals.
+fn start(guest: &Guest, inflight: Option<&Arc<InflightMemory>>) -> (Virtqueue, OwnedFd) {
     let (kick, call) = (event(), event());
     let ring = start_with(guest, inflight, kick.into(), &call);
     (ring, call)
@@ -24,7 +24,7 @@ fn start_with(
     inflight: Option<&Arc<InflightMemory>>,
     kick: File,
     call: &OwnedFd,
-) -> Ring {
+) -> Virtqueue {
     let setup = RingSetup {
         index: 0,
         size: SIZE,
@@ -35,24 +35,24 @@ fn start_with(
         event_idx: true,
         write_through: false,
         kick,
-        signals: Signals { call: Some(Bell::new(call.as_fd()).unwrap()), error: None },
+        signals: QueueSignals { call: Some(Bell::new(call.as_fd()).unwrap()), error: None },
         memory: guest.memory().clone(),
         inflight: inflight.cloned(),
     };
-    Ring::start(setup).unwrap()
+    Virtqueue::start(setup).unwrap()
 }
 
 fn offer(guest: &mut Guest) -> u16 {
-    let head = guest.lay(&[Part::Read(vec![0; 16]), Part::Write(1)]);
+    let head = guest.lay_chain(&[ChainPart::Read(vec![0; 16]), ChainPart::Write(1)]);
     guest.offer(head);
     head
 }
 
-fn take(ring: &mut Ring) -> Result<Option<u16>, BadRing> {
+fn take(ring: &mut Virtqueue) -> Result<Option<u16>, BadRing> {
     ring.take(&mut Chain::default(), false)
 }
 
-fn give(ring: &mut Ring, guest: &Guest, head: u16) {
+fn give(ring: &mut Virtqueue, guest: &Guest, head: u16) {
     let status_at = GuestAddress(guest.base + 0x20000);
     ring.give(head, RequestStatus::Ok, status_at, 0).unwrap();
 }
@@ -86,7 +86,7 @@ fn a_successor_takes_what_was_not_given_back() {
 }
 
 #[test]
-fn the_guest_is_told_when_it_wants_to_be() {
+fn the_guest_is_signalled_when_it_wants_to_be() {
     let mut guest = Guest::new(SIZE);
     let (mut ring, signals) = start(&guest, None);
     guest.arm();
@@ -97,7 +97,7 @@ fn the_guest_is_told_when_it_wants_to_be() {
     give(&mut ring, &guest, heads[0]);
     ring.signal().unwrap();
     assert!(is_signalled(&signals));
-    // It has not said again that it wants to know.
+    // The guest has not enabled notifications again.
     give(&mut ring, &guest, heads[1]);
     ring.signal().unwrap();
     assert!(!is_signalled(&signals));
@@ -108,7 +108,7 @@ fn the_guest_is_told_when_it_wants_to_be() {
     assert!(is_signalled(&signals));
 }
 
-/// The frontend shares the events, and makes reads and writes of them wait whenever it likes.
+/// The frontend shares the events, and makes reads and writes of them block at any time.
 #[test]
 fn a_frontend_cannot_make_a_reactor_wait() {
     let guest = Guest::new(SIZE);
@@ -120,8 +120,8 @@ fn a_frontend_cannot_make_a_reactor_wait() {
     ioctl_fionbio(&call, false).unwrap();
     let (done, answer) = channel();
     std::thread::spawn(move || {
-        ring.acknowledge(); // though nobody kicks
-        ring.signal_anyway();
+        ring.acknowledge(); // without a kick
+        ring.signal_always();
         ring.signal_error();
         write(&kick, &1u64.to_ne_bytes()).unwrap();
         ring.acknowledge();
@@ -134,20 +134,20 @@ fn a_frontend_cannot_make_a_reactor_wait() {
 }
 
 #[test]
-fn rest_asks_for_a_kick_and_overlooks_nothing() {
+fn rest_enables_kicks_and_misses_no_chain() {
     let mut guest = Guest::new(SIZE);
     let (mut ring, _) = start(&guest, None);
-    assert!(!ring.rest().unwrap());
+    assert!(!ring.enable_kicks().unwrap());
     assert_eq!(guest.avail_event(), 0);
     offer(&mut guest);
-    assert!(ring.rest().unwrap());
+    assert!(ring.enable_kicks().unwrap());
     take(&mut ring).unwrap();
-    assert!(!ring.rest().unwrap());
+    assert!(!ring.enable_kicks().unwrap());
     assert_eq!(guest.avail_event(), 1);
 }
 
 #[test]
-fn what_a_ring_cannot_hold_is_refused() {
+fn invalid_ring_content_is_refused() {
     let mut guest = Guest::new(SIZE);
     let (mut ring, _) = start(&guest, None);
     let head = offer(&mut guest);
@@ -178,12 +178,12 @@ fn rings_must_be_the_guests_memory() {
             event_idx: false,
             write_through: false,
             kick: File::open("/dev/null").unwrap(),
-            signals: Signals::default(),
+            signals: QueueSignals::default(),
             memory: guest.memory().clone(),
             inflight: None,
         };
         change(&mut setup);
-        Ring::start(setup).map(drop)
+        Virtqueue::start(setup).map(drop)
     };
     assert!(start(|_| {}).is_ok());
     let end = super::super::guest::MEMORY_BYTES;

@@ -1,15 +1,17 @@
 //! The virtqueues of one reactor: a front that takes requests from the guest's memory and puts results there.
 //!
-//! Each turn it takes the lane's completions, gives their chains back, takes new ones while the lane and the
-//! buffers have room, and tells the guest once for each queue.
+//! Each turn it takes the lane's completions and gives their chains back. It takes new chains while the lane and the
+//! buffers have room, and signals the guest once for each queue.
 
-use super::chain::{Chain, Cursor};
+use super::chain::{Chain, SegmentCursor};
 use super::config_space::name;
-use super::orders::{Order, What};
-use super::request::{Command, Request, status_of, writable_bytes};
-use super::ring::{BadRing, Ring, RingSetup};
-use super::slot::{PendingKey, Slot};
-use crate::disk::{Disk, DiskOp, DiskRequest, Fault, JobKey, Jobs, PartKey, Started, tag_of};
+use super::orders::{OrderKind, QueueOrder};
+use super::request::{VhostCommand, VhostRequest, status_of, writable_bytes};
+use super::ring::{BadRing, RingSetup, Virtqueue};
+use super::slot::{PendingKey, QueueSlot};
+use crate::disk::{
+    DiskFault, DiskJobs, DiskOp, DiskRequest, JobKey, LiveDisk, PartKey, Started, tag_of,
+};
 use roadtrain_host_engine::{Completion, Front, Interest, LaneId, Turn};
 use roadtrain_proto::time::Instant;
 use roadtrain_system::mailbox::Inbox;
@@ -20,58 +22,58 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tracing::warn;
 
-/// Octets of buffers that one server may have in use for a disk.
+/// Bytes of buffers that one server may have in use for a disk.
 const BUFFER_BYTES_MAX: usize = 128 << 20;
 /// Chains that a queue may take in one turn.
 const TAKE_MAX: u32 = 64;
-/// How soon a queue is tried again that waits for requests of its predecessors.
-const STRAY_RETRY: Duration = Duration::from_millis(1);
-/// How long a queue that is to stop waits for its requests: the frontend stands still meanwhile.
+/// Delay until a queue is retried that waits for requests of its predecessors.
+const ORPHAN_RETRY: Duration = Duration::from_millis(1);
+/// Longest wait of a stopping queue for its requests: the frontend blocks meanwhile.
 const STOP_WAIT: Duration = Duration::from_secs(10);
-/// How long a server that is to end waits for its requests.
+/// Longest wait of a stopping server for its requests.
 const END_WAIT: Duration = Duration::from_secs(5);
 
-/// Key of the watch of the mailbox; those of queues are their serial numbers.
+/// Key of the watch of the mailbox; the keys of queues are their serial numbers.
 const INBOX_KEY: u64 = u64::MAX;
 
-/// Requests of a disk in the lanes whose queue was abandoned, over all reactors. A write among them may reach
-/// the disk late, so nothing new begins before they have ended.
-pub(crate) type Strays = Arc<AtomicUsize>;
+/// Number of a disk's requests in the lanes whose queue was abandoned, over all reactors. A write among them may reach
+/// the disk late, so no new request starts before they have ended.
+pub(crate) type OrphanCount = Arc<AtomicUsize>;
 
-/// A request while it is carried out.
-struct Pending {
-    /// Its queue's place, and serial number: a late end must not reach a successor.
+/// A request in progress.
+struct PendingVhostRequest {
+    /// Index and serial number of its queue: a late completion must not reach a successor.
     at: usize,
     serial: u64,
     head: u16,
     chain: Chain,
-    request: Request,
+    request: VhostRequest,
 }
 
 /// A disk that is served.
 #[derive(Clone)]
-pub(crate) struct Served {
-    pub(crate) disk: Arc<Disk>,
-    pub(crate) strays: Strays,
+pub(crate) struct VhostDisk {
+    pub(crate) disk: Arc<LiveDisk>,
+    pub(crate) orphans: OrphanCount,
 }
 
 /// A disk, and its requests on this reactor.
-struct Unit {
-    served: Served,
-    jobs: Jobs<PendingKey>,
+struct DiskUnit {
+    served: VhostDisk,
+    jobs: DiskJobs<PendingKey>,
 }
 
-/// Serves the queues that the control threads give it, over one reactor's lanes.
+/// Serves the queues that the control threads pass to it, over one reactor's lanes.
 pub(crate) struct VhostServer {
-    units: Vec<Unit>,
-    inbox: Inbox<Order>,
-    /// Queues, wherever there was a place.
-    slots: Vec<Option<Slot>>,
-    /// Counts turns: another queue and another disk may be the first one in each.
+    units: Vec<DiskUnit>,
+    inbox: Inbox<QueueOrder>,
+    /// Queues; `None` for a free entry.
+    slots: Vec<Option<QueueSlot>>,
+    /// Number of turns: each begins with another queue and another disk.
     turns: usize,
     serial: u64,
-    pending: Slab<Pending>,
-    /// Chains for use again.
+    pending: Slab<PendingVhostRequest>,
+    /// Chains to be used again.
     chains: Vec<Chain>,
     watches_inbox: bool,
     retry_at: Option<Instant>,
@@ -79,17 +81,17 @@ pub(crate) struct VhostServer {
 }
 
 impl VhostServer {
-    /// A server of `disks` over `lanes` lanes.
+    /// Makes a server of `disks` over `lanes` lanes.
     pub(crate) fn new(
-        disks: impl Iterator<Item = Served>,
+        disks: impl Iterator<Item = VhostDisk>,
         lanes: usize,
-        inbox: Inbox<Order>,
+        inbox: Inbox<QueueOrder>,
     ) -> Self {
-        let unit = |(place, served): (usize, Served)| {
-            let mut jobs = Jobs::new(served.disk.clone(), LaneId(0), BUFFER_BYTES_MAX);
+        let unit = |(place, served): (usize, VhostDisk)| {
+            let mut jobs = DiskJobs::new(served.disk.clone(), LaneId(0), BUFFER_BYTES_MAX);
             jobs.set_lanes(lanes);
             jobs.set_tag(place as u16);
-            Unit { served, jobs }
+            DiskUnit { served, jobs }
         };
         VhostServer {
             units: disks.enumerate().map(unit).collect(),
@@ -105,24 +107,24 @@ impl VhostServer {
         }
     }
 
-    /// Where a disk's queue is.
+    /// Returns the index of a disk's queue.
     fn find(&self, disk: usize, queue: u16) -> Option<usize> {
-        let is_it = |slot: &Slot| slot.disk == disk && slot.queue == queue;
+        let is_it = |slot: &QueueSlot| slot.disk == disk && slot.queue == queue;
         self.slots.iter().position(|slot| slot.as_ref().is_some_and(is_it))
     }
 
-    fn slot(&mut self, disk: usize, queue: u16) -> Option<&mut Slot> {
+    fn slot(&mut self, disk: usize, queue: u16) -> Option<&mut QueueSlot> {
         let at = self.find(disk, queue)?;
         self.slots[at].as_mut()
     }
 
-    /// The places of a disk's queues.
-    fn places(&self, disk: usize) -> Vec<usize> {
+    /// Returns the indices of a disk's queues.
+    fn queue_indices(&self, disk: usize) -> Vec<usize> {
         let is_its = |at: &usize| self.slots[*at].as_ref().is_some_and(|slot| slot.disk == disk);
         (0..self.slots.len()).filter(is_its).collect()
     }
 
-    fn ring(&mut self, at: usize) -> Option<&mut Ring> {
+    fn ring(&mut self, at: usize) -> Option<&mut Virtqueue> {
         self.slots[at].as_mut()?.ring()
     }
 
@@ -132,47 +134,47 @@ impl VhostServer {
                 self.watches_inbox = false;
                 self.inbox.acknowledge();
                 while let Some(order) = self.inbox.take() {
-                    self.obey(order, turn);
+                    self.apply(order, turn);
                 }
                 continue;
             }
             let slot = self.slots.iter_mut().flatten().find(|slot| slot.serial == key);
             if let Some(slot) = slot {
                 (slot.watched, slot.kicked) = (false, true);
-                slot.ring().into_iter().for_each(Ring::acknowledge);
+                slot.ring().into_iter().for_each(Virtqueue::acknowledge);
             }
         }
     }
 
-    fn obey(&mut self, Order { disk, what }: Order, turn: &mut dyn Turn) {
-        match what {
-            What::Start(setup) => self.start(disk, setup, turn),
-            What::Stop { queue, reply } => {
+    fn apply(&mut self, QueueOrder { disk, kind }: QueueOrder, turn: &mut dyn Turn) {
+        match kind {
+            OrderKind::Start(setup) => self.start(disk, setup, turn),
+            OrderKind::Stop { queue, reply } => {
                 if let Some(slot) = self.slot(disk, queue) {
                     slot.stopping = Some((reply, turn.now() + STOP_WAIT));
                 }
             }
-            What::Call { queue, bell } => {
-                if let Some(ring) = self.slot(disk, queue).and_then(Slot::ring) {
+            OrderKind::Call { queue, bell } => {
+                if let Some(ring) = self.slot(disk, queue).and_then(QueueSlot::ring) {
                     ring.signals.call = bell;
-                    ring.signal_anyway();
+                    ring.signal_always();
                 }
             }
-            What::Error { queue, event } => {
-                if let Some(ring) = self.slot(disk, queue).and_then(Slot::ring) {
+            OrderKind::Error { queue, event } => {
+                if let Some(ring) = self.slot(disk, queue).and_then(QueueSlot::ring) {
                     ring.signals.error = event;
                 }
             }
-            What::Remap { memory, done } => {
-                for at in self.places(disk) {
+            OrderKind::Remap { memory, done } => {
+                for at in self.queue_indices(disk) {
                     let slot = self.slots[at].as_mut();
                     let remapped = slot.map_or(Ok(()), |slot| slot.remap(memory.clone()));
-                    self.note(at, remapped);
+                    self.stop_if_invalid(at, remapped);
                 }
                 let _ = done.try_send(());
             }
-            What::Abandon { done } => {
-                self.places(disk).into_iter().for_each(|at| self.abandon(at, turn));
+            OrderKind::Abandon { done } => {
+                self.queue_indices(disk).into_iter().for_each(|at| self.abandon(at, turn));
                 let _ = done.try_send(());
             }
         }
@@ -187,26 +189,26 @@ impl VhostServer {
             self.slots.len() - 1
         });
         self.serial += 1;
-        self.slots[at] = Some(Slot::new(disk, self.serial, setup));
+        self.slots[at] = Some(QueueSlot::new(disk, self.serial, setup));
     }
 
-    /// Forgets a queue; what it has in the lane strays.
+    /// Drops a queue; its requests in the lane become orphans.
     fn abandon(&mut self, at: usize, turn: &mut dyn Turn) {
         let Some(slot) = self.slots[at].take() else { return };
         if slot.watched {
             turn.unwatch(slot.serial);
         }
-        slot.starved.into_iter().for_each(|key| self.forget(key));
-        self.units[slot.disk].served.strays.fetch_add(slot.in_flight, Ordering::AcqRel);
+        slot.waiting_for_buffers.into_iter().for_each(|key| self.forget(key));
+        self.units[slot.disk].served.orphans.fetch_add(slot.in_flight, Ordering::AcqRel);
     }
 
-    /// Ends the use of a queue that makes no sense.
-    fn note(&mut self, at: usize, result: Result<(), BadRing>) {
+    /// Ends the use of an invalid queue.
+    fn stop_if_invalid(&mut self, at: usize, result: Result<(), BadRing>) {
         let Err(error) = result else { return };
         let Some(slot) = &mut self.slots[at] else { return };
         slot.fail(&error);
-        let starved = slot.starved.take();
-        starved.into_iter().for_each(|key| self.forget(key));
+        let waiting_for_buffers = slot.waiting_for_buffers.take();
+        waiting_for_buffers.into_iter().for_each(|key| self.forget(key));
     }
 
     fn forget(&mut self, key: PendingKey) {
@@ -224,30 +226,30 @@ impl VhostServer {
         let unit = &mut self.units[usize::from(tag_of(&completion))];
         let Some(job) = unit.jobs.complete(completion) else { return };
         let key = unit.jobs.job(job).mark;
-        let Pending { at, serial, .. } = self.pending[key];
+        let PendingVhostRequest { at, serial, .. } = self.pending[key];
         match self.slots[at].as_mut().filter(|slot| slot.serial == serial) {
             Some(slot) => {
                 slot.in_flight -= 1;
                 let ended = self.end_job(at, job, key);
-                self.note(at, ended);
+                self.stop_if_invalid(at, ended);
             }
             None => {
-                unit.served.strays.fetch_sub(1, Ordering::AcqRel);
+                unit.served.orphans.fetch_sub(1, Ordering::AcqRel);
                 unit.jobs.remove(job, |buffer, _| Some(buffer));
             }
         }
         self.forget(key);
     }
 
-    /// Gives the chain of a job that is done back.
+    /// Gives the chain of a finished job back.
     fn end_job(&mut self, at: usize, job: JobKey, key: PendingKey) -> Result<(), BadRing> {
-        let Pending { head, ref chain, ref request, .. } = self.pending[key];
+        let PendingVhostRequest { head, ref chain, ref request, .. } = self.pending[key];
         let Some(slot) = &mut self.slots[at] else { return Ok(()) };
         let jobs = &mut self.units[slot.disk].jobs;
         let (status, op) = (jobs.job(job).status, jobs.job(job).request.op);
         let Some(ring) = slot.ring() else {
             jobs.remove(job, |buffer, _| Some(buffer));
-            return Ok(()); // it made no sense and is stopped
+            return Ok(()); // the queue was invalid and is stopped
         };
         let (mut cursor, mut copied, mut written) = (request.data, Ok(()), 0);
         jobs.remove(job, |buffer, range| {
@@ -260,28 +262,28 @@ impl VhostServer {
         copied?;
         let answer = match status.is_success() {
             true => RequestStatus::Ok,
-            false => status_of(Fault::of(status, op)),
+            false => status_of(DiskFault::of(status, op)),
         };
         ring.give(head, answer, request.status_at, written)
     }
 
-    /// Begins the queues that waited for strays, if there are none.
-    fn begin_waiting(&mut self) {
+    /// Starts the queues that waited for orphans, if none are left.
+    fn start_waiting(&mut self) {
         for slot in self.slots.iter_mut().flatten().filter(|slot| slot.is_waiting()) {
-            if self.units[slot.disk].served.strays.load(Ordering::Acquire) == 0 {
+            if self.units[slot.disk].served.orphans.load(Ordering::Acquire) == 0 {
                 slot.begin();
             }
         }
     }
 
-    /// Takes what a queue has, as far as there is room.
+    /// Takes requests from a queue, as far as there is room.
     fn take_from(&mut self, at: usize, stopping: bool) -> Result<(), BadRing> {
         for _ in 0..TAKE_MAX {
             let Some(slot) = self.slots[at].as_mut().filter(|slot| slot.kicked) else { break };
             if self.units[slot.disk].jobs.is_congested() {
                 break;
             }
-            let key = match slot.starved.take() {
+            let key = match slot.waiting_for_buffers.take() {
                 Some(key) => key,
                 None => match self.take_one(at, stopping)? {
                     Some(key) => key,
@@ -295,7 +297,7 @@ impl VhostServer {
         Ok(())
     }
 
-    /// Takes one chain; when there is none the guest is asked to kick.
+    /// Takes one chain; enables kicks if there is none.
     fn take_one(&mut self, at: usize, stopping: bool) -> Result<Option<PendingKey>, BadRing> {
         let Some(slot) = &mut self.slots[at] else { return Ok(None) };
         let disk = self.units[slot.disk].jobs.disk();
@@ -304,26 +306,26 @@ impl VhostServer {
         let mut chain = self.chains.pop().unwrap_or_default();
         let Some(head) = ring.take(&mut chain, old_only)? else {
             self.chains.push(chain);
-            slot.kicked = !old_only && ring.rest()?;
+            slot.kicked = !old_only && ring.enable_kicks()?;
             return Ok(None);
         };
-        let mut request = Request::of(&chain, ring.memory(), disk)?;
+        let mut request = VhostRequest::of(&chain, ring.memory(), disk)?;
         if ring.is_write_through() {
             request.write_through();
         }
-        Ok(Some(self.pending.insert(Pending { at, serial, head, chain, request })))
+        Ok(Some(self.pending.insert(PendingVhostRequest { at, serial, head, chain, request })))
     }
 
-    /// Begins or answers a request; `false` when there is no buffer for it.
+    /// Starts or answers a request. Returns `false` if there is no buffer for it.
     fn begin(&mut self, at: usize, key: PendingKey) -> Result<bool, BadRing> {
-        let Pending { head, request, .. } = self.pending[key];
+        let PendingVhostRequest { head, request, .. } = self.pending[key];
         let (status, status_at) = match request.command {
-            Ok(Command::Disk(asked)) => match self.begin_disk(at, key, asked)? {
-                Begun::Done => (RequestStatus::Ok, request.status_at),
-                Begun::Running => return Ok(true),
-                Begun::Starved => return Ok(false),
+            Ok(VhostCommand::Disk(disk_request)) => match self.begin_disk(at, key, disk_request)? {
+                DiskRequestStart::Done => (RequestStatus::Ok, request.status_at),
+                DiskRequestStart::Running => return Ok(true),
+                DiskRequestStart::NoBuffers => return Ok(false),
             },
-            Ok(Command::Identify) => {
+            Ok(VhostCommand::Identify) => {
                 let identified = self.identify(at, key);
                 self.forget(key);
                 return identified.map(|()| true);
@@ -341,25 +343,25 @@ impl VhostServer {
         &mut self,
         at: usize,
         key: PendingKey,
-        asked: DiskRequest,
-    ) -> Result<Begun, BadRing> {
-        let Some(slot) = &mut self.slots[at] else { return Ok(Begun::Running) };
-        match self.units[slot.disk].jobs.start(key, at, asked) {
-            Started::Done => return Ok(Begun::Done),
+        disk_request: DiskRequest,
+    ) -> Result<DiskRequestStart, BadRing> {
+        let Some(slot) = &mut self.slots[at] else { return Ok(DiskRequestStart::Running) };
+        match self.units[slot.disk].jobs.start(key, at, disk_request) {
+            Started::Done => return Ok(DiskRequestStart::Done),
             Started::Running(_) => slot.in_flight += 1,
             Started::Payload(job, part) => {
                 slot.in_flight += 1;
                 self.fill(at, key, job, part)?;
             }
             Started::NoBuffers => {
-                slot.starved = Some(key);
-                return Ok(Begun::Starved);
+                slot.waiting_for_buffers = Some(key);
+                return Ok(DiskRequestStart::NoBuffers);
             }
         }
-        Ok(Begun::Running)
+        Ok(DiskRequestStart::Running)
     }
 
-    /// Copies the octets of a Write from the guest's memory.
+    /// Copies the data of a Write from the guest's memory.
     fn fill(
         &mut self,
         at: usize,
@@ -367,7 +369,7 @@ impl VhostServer {
         job: JobKey,
         first: PartKey,
     ) -> Result<(), BadRing> {
-        let Pending { ref chain, ref request, .. } = self.pending[key];
+        let PendingVhostRequest { ref chain, ref request, .. } = self.pending[key];
         let Some(slot) = &mut self.slots[at] else { return Ok(()) };
         let jobs = &mut self.units[slot.disk].jobs;
         let (mut cursor, mut next) = (request.data, Some(first));
@@ -388,35 +390,35 @@ impl VhostServer {
     }
 
     fn identify(&mut self, at: usize, key: PendingKey) -> Result<(), BadRing> {
-        let Pending { head, ref chain, ref request, .. } = self.pending[key];
+        let PendingVhostRequest { head, ref chain, ref request, .. } = self.pending[key];
         let Some(slot) = &mut self.slots[at] else { return Ok(()) };
         let name = name(self.units[slot.disk].jobs.disk());
         let Some(ring) = slot.ring() else { return Ok(()) };
         let written = writable_bytes(chain).min(ID_BYTES as u32);
         let octets = &name[..written as usize];
-        chain.writable.write(&mut Cursor::default(), ring.memory(), octets)?;
+        chain.writable.write(&mut SegmentCursor::default(), ring.memory(), octets)?;
         ring.give(head, RequestStatus::Ok, request.status_at, written)
     }
 
     fn take_from_all(&mut self, stopping: bool) {
         for at in rotated(self.slots.len(), self.turns) {
             let taken = self.take_from(at, stopping);
-            self.note(at, taken);
+            self.stop_if_invalid(at, taken);
         }
     }
 
-    /// Hands what waits to the lanes; which disk has the last room is another one each turn.
+    /// Hands waiting requests to the lanes, in another order of disks each turn.
     fn submit(&mut self, turn: &mut dyn Turn) {
         for place in rotated(self.units.len(), self.turns) {
             self.units[place].jobs.submit(turn);
         }
     }
 
-    /// Tells the guest, and ends queues that have nothing left.
+    /// Signals the guest, and ends stopping queues that have nothing left.
     fn settle_all(&mut self, turn: &mut dyn Turn) {
         for at in 0..self.slots.len() {
-            let signalled = self.ring(at).map_or(Ok(()), Ring::signal);
-            self.note(at, signalled);
+            let signalled = self.ring(at).map_or(Ok(()), Virtqueue::signal);
+            self.stop_if_invalid(at, signalled);
             self.settle(at, turn);
         }
     }
@@ -427,7 +429,7 @@ impl VhostServer {
             && (slot.is_done() || *by <= turn.now())
         {
             if !slot.is_done() {
-                warn!(queue = slot.queue, "vhost-user: stopped with requests under way");
+                warn!(queue = slot.queue, "vhost-user: stopped with requests in flight");
             }
             let _ = reply.try_send(slot.next_available());
             return self.abandon(at, turn);
@@ -440,13 +442,13 @@ impl VhostServer {
         }
     }
 
-    /// Arms the mailbox and the timers.
+    /// Arms the mailbox watch and the timers.
     fn await_more(&mut self, turn: &mut dyn Turn) {
         let slots = || self.slots.iter().flatten();
-        let congested = |slot: &Slot| self.units[slot.disk].jobs.is_congested();
-        let goes_on = slots().any(|slot| slot.goes_on() && !congested(slot));
-        let strays = slots().any(Slot::is_waiting).then_some(STRAY_RETRY);
-        let delays = [goes_on.then_some(Duration::ZERO), strays];
+        let congested = |slot: &QueueSlot| self.units[slot.disk].jobs.is_congested();
+        let can_continue = slots().any(|slot| slot.can_continue() && !congested(slot));
+        let orphans = slots().any(QueueSlot::is_waiting).then_some(ORPHAN_RETRY);
+        let delays = [can_continue.then_some(Duration::ZERO), orphans];
         let soon = delays.into_iter().flatten().map(|delay| turn.now() + delay);
         let guards = self.units.iter().filter_map(|unit| unit.jobs.retry_at(turn.now()));
         let stops = slots().filter_map(|slot| Some(slot.stopping.as_ref()?.1));
@@ -459,12 +461,12 @@ impl VhostServer {
         }
     }
 
-    /// Finishes what is taken and ends the reactor; what takes too long is left to a successor.
+    /// Finishes the taken requests and ends the reactor; requests that take too long are left to a successor.
     fn end(&mut self, turn: &mut dyn Turn) {
         let by = *self.end_by.get_or_insert(turn.now() + END_WAIT);
         self.retry_at = Some(self.retry_at.map_or(by, |at| at.min(by)));
         let is_idle = self.units.iter().all(|unit| unit.jobs.is_idle());
-        let is_done = is_idle && self.slots.iter().flatten().all(Slot::is_done);
+        let is_done = is_idle && self.slots.iter().flatten().all(QueueSlot::is_done);
         if !is_done && turn.now() < by {
             return;
         }
@@ -476,19 +478,19 @@ impl VhostServer {
     }
 }
 
-/// All below `count`, from another one on each turn.
+/// Returns the numbers below `count`, starting at another one each turn.
 fn rotated(count: usize, turns: usize) -> impl Iterator<Item = usize> {
     let first = turns % count.max(1);
     (first..count).chain(0..first)
 }
 
-/// How a disk's request began.
-enum Begun {
+/// Outcome of the start of a disk request.
+enum DiskRequestStart {
     /// There is nothing to do.
     Done,
     Running,
-    /// No buffer: again later.
-    Starved,
+    /// No buffer: retried later.
+    NoBuffers,
 }
 
 impl Front for VhostServer {
@@ -496,7 +498,7 @@ impl Front for VhostServer {
         self.turns = self.turns.wrapping_add(1);
         self.take_ready(turn);
         self.take_completions(turn);
-        self.begin_waiting();
+        self.start_waiting();
         self.submit(turn);
         self.take_from_all(turn.stopping());
         self.submit(turn);

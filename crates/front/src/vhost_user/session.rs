@@ -1,13 +1,13 @@
-//! What a frontend says on its connection, and what becomes of it.
+//! A frontend's messages on its connection, and their effects.
 //!
-//! The messages are received and taken apart by the `vhost` crate; here they become orders to the reactors.
+//! The `vhost` crate receives and decodes the messages; this module turns them into orders to the reactors.
 
 use super::config_space;
 use super::inflight::InflightMemory;
 use super::memory::MemoryTable;
-use super::orders::{Order, What};
-use super::ring::{QUEUE_SIZE_MAX, RingSetup, Signals};
-use crate::disk::Disk;
+use super::orders::{OrderKind, QueueOrder};
+use super::ring::{QUEUE_SIZE_MAX, QueueSignals, RingSetup};
+use crate::disk::LiveDisk;
 use roadtrain_system::mailbox::Outbox;
 use roadtrain_system::ring::Bell;
 use roadtrain_wire::virtio_blk::feature;
@@ -24,40 +24,40 @@ use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut
 /// Most queues of a device; the frontend chooses how many it uses.
 pub(crate) const QUEUES_MAX: u16 = 128;
 
-/// What a session acts on.
+/// Disk and servers on which a session acts.
 #[derive(Clone)]
-pub(crate) struct Wiring {
-    pub(crate) disk: Arc<Disk>,
-    /// The disk's place among those that are served.
-    pub(crate) place: usize,
-    /// The reactors' servers. Queues are dealt to them.
-    pub(crate) servers: Vec<Outbox<Order>>,
+pub(crate) struct SessionContext {
+    pub(crate) disk: Arc<LiveDisk>,
+    /// Index of the disk among the served ones.
+    pub(crate) disk_index: usize,
+    /// Servers of the reactors. Queues are distributed over them.
+    pub(crate) servers: Vec<Outbox<QueueOrder>>,
 }
 
-impl Wiring {
-    /// The server of a queue. Disks begin at different ones.
-    fn server(&self, queue: u16) -> &Outbox<Order> {
-        &self.servers[(self.place + usize::from(queue)) % self.servers.len()]
+impl SessionContext {
+    /// Returns the server of a queue. Disks begin at different ones.
+    fn server(&self, queue: u16) -> &Outbox<QueueOrder> {
+        &self.servers[(self.disk_index + usize::from(queue)) % self.servers.len()]
     }
 
-    /// Orders what concerns one queue; `false` when the reactor has ended.
-    fn order(&self, queue: u16, what: What) -> bool {
-        self.server(queue).send(Order { disk: self.place, what })
+    /// Sends an order about one queue. Returns `false` if the reactor has ended.
+    fn order(&self, queue: u16, kind: OrderKind) -> bool {
+        self.server(queue).send(QueueOrder { disk: self.disk_index, kind })
     }
 
-    /// Sends an order and waits for its answer; `None` when the reactor has ended.
-    fn ask<T>(
+    /// Sends an order and waits for its reply; `None` if the reactor has ended.
+    fn call<T>(
         &self,
-        server: &Outbox<Order>,
-        what: impl FnOnce(SyncSender<T>) -> What,
+        server: &Outbox<QueueOrder>,
+        kind: impl FnOnce(SyncSender<T>) -> OrderKind,
     ) -> Option<T> {
         let (reply, answer) = sync_channel(1);
-        let order = Order { disk: self.place, what: what(reply) };
+        let order = QueueOrder { disk: self.disk_index, kind: kind(reply) };
         server.send(order).then(|| answer.recv().ok())?
     }
 }
 
-/// One queue, as far as it was told of.
+/// Settings of one queue so far.
 #[derive(Default)]
 struct QueuePlan {
     size: u16,
@@ -72,8 +72,8 @@ struct QueuePlan {
 }
 
 /// One frontend's connection.
-pub(crate) struct Session {
-    wiring: Wiring,
+pub(crate) struct VhostSession {
+    wiring: SessionContext,
     features: u64,
     protocol_features: u64,
     memory: Option<MemoryTable>,
@@ -81,22 +81,22 @@ pub(crate) struct Session {
     queues: Vec<QueuePlan>,
 }
 
-impl Session {
-    pub(crate) fn new(wiring: Wiring) -> Self {
+impl VhostSession {
+    pub(crate) fn new(wiring: SessionContext) -> Self {
         let queues = (0..QUEUES_MAX).map(|_| QueuePlan::default()).collect();
         let (features, protocol_features) = (0, 0);
-        Session { wiring, features, protocol_features, memory: None, inflight: None, queues }
+        VhostSession { wiring, features, protocol_features, memory: None, inflight: None, queues }
     }
 
-    /// Whether the frontend may send a channel for requests of ours.
+    /// True if the frontend may send a channel for the backend's requests.
     pub(crate) fn takes_channel(&self) -> bool {
         self.protocol_features & VhostUserProtocolFeatures::BACKEND_REQ.bits() != 0
     }
 
-    /// The frontend is gone: nobody touches the guest's memory when this returns.
+    /// Ends the session of a frontend that is gone: no server accesses the guest's memory when this returns.
     pub(crate) fn end(&mut self) {
         for server in &self.wiring.servers {
-            self.wiring.ask(server, |done| What::Abandon { done });
+            self.wiring.call(server, |done| OrderKind::Abandon { done });
         }
     }
 
@@ -109,7 +109,7 @@ impl Session {
         self.features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0
     }
 
-    /// Starts a queue of which everything is known.
+    /// Starts a queue once all its settings are known.
     fn start_if_ready(&mut self, index: u16) -> Result<()> {
         let (event_idx, inflight) = (self.features & feature::RING_EVENT_IDX != 0, &self.inflight);
         // Virtio 1.2, 5.2.6.2: FLUSH was offered and not taken.
@@ -120,7 +120,7 @@ impl Session {
             return Ok(());
         };
         let error = plan.error.as_ref().map(File::try_clone).transpose();
-        let signals = Signals {
+        let signals = QueueSignals {
             call: plan.call.as_ref().map(bell).transpose()?,
             error: error.map_err(internal)?,
         };
@@ -141,16 +141,16 @@ impl Session {
         };
         debug!(queue = index, size = setup.size, base = setup.base, "vhost-user: queue starts");
         self.queues[usize::from(index)].running = true;
-        self.wiring.order(index, What::Start(Box::new(setup)));
+        self.wiring.order(index, OrderKind::Start(Box::new(setup)));
         Ok(())
     }
 
-    /// Stops a queue and notes where it would go on.
+    /// Stops a queue and records the index at which it would continue.
     fn stop(&mut self, index: u16) -> Result<u16> {
         if std::mem::take(&mut self.queues[usize::from(index)].running) {
             let server = self.wiring.server(index);
-            let stopped = self.wiring.ask(server, |reply| What::Stop { queue: index, reply });
-            // The reactor has ended: nobody knows where.
+            let stopped = self.wiring.call(server, |reply| OrderKind::Stop { queue: index, reply });
+            // The reactor has ended: the index is unknown.
             let base = stopped.ok_or(Error::BackendInternalError)?;
             self.queues[usize::from(index)].base = base;
             debug!(queue = index, base, "vhost-user: queue stopped");
@@ -158,15 +158,15 @@ impl Session {
         Ok(self.queues[usize::from(index)].base)
     }
 
-    /// Orders what concerns a queue that runs; the others hear of it when they start.
-    fn order_if_running(&self, queue: u16, what: What) {
+    /// Sends an order about a running queue; the others get the setting when they start.
+    fn order_if_running(&self, queue: u16, kind: OrderKind) {
         if self.queues[usize::from(queue)].running {
-            self.wiring.order(queue, what);
+            self.wiring.order(queue, kind);
         }
     }
 }
 
-/// What signals `event`, which the frontend shares.
+/// Returns a bell that signals `event`, which the frontend shares.
 fn bell(event: &File) -> Result<Bell> {
     Bell::new(event.as_fd()).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => Error::InvalidOperation("an event that is no eventfd"),
@@ -182,7 +182,7 @@ fn not_served<T>() -> Result<T> {
     Err(Error::InvalidOperation("not served"))
 }
 
-impl VhostUserBackendReqHandlerMut for Session {
+impl VhostUserBackendReqHandlerMut for VhostSession {
     fn set_owner(&mut self) -> Result<()> {
         Ok(())
     }
@@ -206,7 +206,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         }
         self.features = features;
         if !self.has_protocol_features() {
-            // There is no message to enable queues, then.
+            // Without protocol features no message enables queues.
             self.queues.iter_mut().for_each(|plan| plan.enabled = true);
         }
         Ok(())
@@ -231,7 +231,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         let table = MemoryTable::map(regions, files).map_err(internal)?;
         for server in &self.wiring.servers {
             let memory = table.memory().clone();
-            self.wiring.ask(server, |done| What::Remap { memory, done });
+            self.wiring.call(server, |done| OrderKind::Remap { memory, done });
         }
         self.memory = Some(table);
         Ok(None)
@@ -277,7 +277,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         let (queue, _) = self.queue(index.into())?;
         // Without it the queue would have to be polled.
         let event = event.ok_or(Error::InvalidOperation("a queue without kicks"))?;
-        // Reads of anything else could wait. Who can be signalled is an eventfd.
+        // Reads of other files could block. A file that a bell accepts is an eventfd.
         bell(&event)?;
         self.stop(queue)?;
         self.queues[usize::from(queue)].kick = Some(event);
@@ -288,7 +288,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         let bell = event.as_ref().map(bell).transpose()?;
         let (queue, plan) = self.queue(index.into())?;
         plan.call = event;
-        self.order_if_running(queue, What::Call { queue, bell });
+        self.order_if_running(queue, OrderKind::Call { queue, bell });
         Ok(())
     }
 
@@ -297,7 +297,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         let (queue, plan) = self.queue(index.into())?;
         let copy = event.as_ref().map(File::try_clone).transpose().map_err(internal)?;
         plan.error = event;
-        self.order_if_running(queue, What::Error { queue, event: copy });
+        self.order_if_running(queue, OrderKind::Error { queue, event: copy });
         Ok(())
     }
 
@@ -312,13 +312,13 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn get_config(&mut self, offset: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
         let config = config_space::config(&self.wiring.disk, QUEUES_MAX);
-        // What the device does not have is zero.
+        // Fields that the device lacks are zero.
         let octets = config.as_bytes().iter().copied().chain(std::iter::repeat(0));
         Ok(octets.skip(offset as usize).take(size as usize).collect())
     }
 
     fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
-        // There is nothing to be set, and a guest must not be able to end the connection.
+        // Nothing can be set, and a guest must not be able to end the connection.
         Ok(())
     }
 
@@ -327,9 +327,9 @@ impl VhostUserBackendReqHandlerMut for Session {
         inflight: &VhostUserInflight,
     ) -> Result<(VhostUserInflight, File)> {
         let (queues, size) = checked(inflight)?;
-        let (memory, told, file) = InflightMemory::create(queues, size).map_err(internal)?;
+        let (memory, layout, file) = InflightMemory::create(queues, size).map_err(internal)?;
         self.inflight = Some(Arc::new(memory));
-        Ok((told, file))
+        Ok((layout, file))
     }
 
     fn set_inflight_fd(&mut self, inflight: &VhostUserInflight, file: File) -> Result<()> {
@@ -386,7 +386,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 }
 
-/// The number and size of queues whose requests are to be remembered.
+/// Checks the number and size of queues whose requests are recorded.
 fn checked(inflight: &VhostUserInflight) -> Result<(u16, u16)> {
     let (queues, size) = (inflight.num_queues, inflight.queue_size);
     let fits = (1..=QUEUES_MAX).contains(&queues) && (1..=QUEUE_SIZE_MAX).contains(&size);
@@ -400,8 +400,9 @@ mod tests {
 
     #[test]
     fn events_that_are_no_eventfds_are_refused() {
-        let disk = Arc::new(Disk::new(test_info()).unwrap());
-        let mut session = Session::new(Wiring { disk, place: 0, servers: Vec::new() });
+        let disk = Arc::new(LiveDisk::new(test_info()).unwrap());
+        let mut session =
+            VhostSession::new(SessionContext { disk, disk_index: 0, servers: Vec::new() });
         let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
         let socket = || Some(File::from(std::os::fd::OwnedFd::from(near.try_clone().unwrap())));
         assert!(session.set_vring_kick(0, socket()).is_err());

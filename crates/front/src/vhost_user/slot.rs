@@ -1,50 +1,50 @@
-//! A queue's place in its reactor's server.
+//! A queue in its reactor's server.
 
-use super::memory::Memory;
-use super::ring::{BadRing, Ring, RingSetup};
+use super::memory::MappedMemory;
+use super::ring::{BadRing, RingSetup, Virtqueue};
 use roadtrain_proto::time::Instant;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use tracing::{debug, warn};
 
-/// Key of a request that is carried out.
+/// Key of a request in progress.
 pub(crate) type PendingKey = usize;
 
-/// How far the queue is.
-enum State {
-    /// Strays have to end first.
+/// State of a queue.
+enum QueueState {
+    /// Waits for orphans to end.
     Waiting(Box<RingSetup>),
-    Serving(Box<Ring>),
-    /// It made no sense; a successor would begin there.
+    Serving(Box<Virtqueue>),
+    /// Invalid and stopped; a successor would begin at this index.
     Broken(u16),
 }
 
 /// A queue, from its start to its stop.
-pub(crate) struct Slot {
-    /// The disk's place, and the queue's number.
+pub(crate) struct QueueSlot {
+    /// Index of the disk, and number of the queue.
     pub(crate) disk: usize,
     pub(crate) queue: u16,
-    /// Tells it from its predecessors and successors.
+    /// Serial number that differs from those of predecessors and successors.
     pub(crate) serial: u64,
-    state: State,
-    /// Taken, but there was no buffer for it.
-    pub(crate) starved: Option<PendingKey>,
+    state: QueueState,
+    /// Request that was taken, but got no buffer.
+    pub(crate) waiting_for_buffers: Option<PendingKey>,
     pub(crate) in_flight: usize,
-    /// There may be something to take.
+    /// True if chains may be available.
     pub(crate) kicked: bool,
     pub(crate) watched: bool,
-    /// Who waits for its end, and until when.
+    /// Reply channel of a pending stop, and its deadline.
     pub(crate) stopping: Option<(SyncSender<u16>, Instant)>,
 }
 
-impl Slot {
+impl QueueSlot {
     pub(crate) fn new(disk: usize, serial: u64, setup: Box<RingSetup>) -> Self {
-        Slot {
+        QueueSlot {
             disk,
             queue: setup.index,
             serial,
-            state: State::Waiting(setup),
-            starved: None,
+            state: QueueState::Waiting(setup),
+            waiting_for_buffers: None,
             in_flight: 0,
             kicked: false,
             watched: false,
@@ -52,40 +52,42 @@ impl Slot {
         }
     }
 
-    /// The queue's ring, while it is served.
-    pub(crate) fn ring(&mut self) -> Option<&mut Ring> {
+    /// Returns the queue's ring, while it is served.
+    pub(crate) fn ring(&mut self) -> Option<&mut Virtqueue> {
         match &mut self.state {
-            State::Serving(ring) => Some(ring),
+            QueueState::Serving(ring) => Some(ring),
             _ => None,
         }
     }
 
-    /// Uses other memory from now on.
+    /// Switches to other memory.
     ///
     /// # Errors
-    /// When the queue is not in it.
-    pub(crate) fn remap(&mut self, memory: Arc<Memory>) -> Result<(), BadRing> {
+    /// Fails if the queue is outside of it.
+    pub(crate) fn remap(&mut self, memory: Arc<MappedMemory>) -> Result<(), BadRing> {
         match &mut self.state {
-            State::Waiting(setup) => setup.memory = memory,
-            State::Serving(ring) => return ring.remap(memory),
-            State::Broken(_) => {}
+            QueueState::Waiting(setup) => setup.memory = memory,
+            QueueState::Serving(ring) => return ring.remap(memory),
+            QueueState::Broken(_) => {}
         }
         Ok(())
     }
 
-    /// Whether it waits for strays.
+    /// True if it waits for orphans.
     pub(crate) fn is_waiting(&self) -> bool {
-        matches!(self.state, State::Waiting(_))
+        matches!(self.state, QueueState::Waiting(_))
     }
 
-    /// Begins, if it waits.
+    /// Starts, if it waits.
     pub(crate) fn begin(&mut self) {
-        let State::Waiting(setup) = &mut self.state else { return };
+        let QueueState::Waiting(setup) = &mut self.state else { return };
         let base = setup.base;
-        let State::Waiting(setup) = std::mem::replace(&mut self.state, State::Broken(base)) else {
+        let QueueState::Waiting(setup) =
+            std::mem::replace(&mut self.state, QueueState::Broken(base))
+        else {
             return;
         };
-        match Ring::start(*setup) {
+        match Virtqueue::start(*setup) {
             Ok(mut ring) => {
                 debug!(
                     disk = self.disk,
@@ -93,46 +95,48 @@ impl Slot {
                     old = ring.has_old(),
                     "vhost-user: queue begins"
                 );
-                // Whatever was told while nobody was there.
-                ring.signal_anyway();
-                self.state = State::Serving(Box::new(ring));
+                // Replaces signals that were lost while no server had the queue.
+                ring.signal_always();
+                self.state = QueueState::Serving(Box::new(ring));
                 self.kicked = true;
             }
             Err(error) => self.fail(&error),
         }
     }
 
-    /// It makes no sense: ends its use. Returns what was taken but not begun.
+    /// Ends the use of an invalid queue.
     pub(crate) fn fail(&mut self, error: &BadRing) {
-        let Slot { disk, queue, .. } = *self;
+        let QueueSlot { disk, queue, .. } = *self;
         warn!(disk, queue, "vhost-user: the guest's queue makes no sense and is stopped: {error}");
         let next = self.next_available();
         if let Some(ring) = self.ring() {
             ring.signal_error();
         }
-        self.state = State::Broken(next);
+        self.state = QueueState::Broken(next);
     }
 
     fn has_old(&self) -> bool {
-        matches!(&self.state, State::Serving(ring) if ring.has_old())
+        matches!(&self.state, QueueState::Serving(ring) if ring.has_old())
     }
 
-    /// Whether nothing is left of what was taken.
+    /// True if no taken request is left.
     pub(crate) fn is_done(&self) -> bool {
-        self.in_flight == 0 && self.starved.is_none() && !self.has_old()
+        self.in_flight == 0 && self.waiting_for_buffers.is_none() && !self.has_old()
     }
 
-    /// Whether it goes on by itself: there is more to take, and no buffer is waited for.
-    pub(crate) fn goes_on(&self) -> bool {
-        self.kicked && matches!(self.state, State::Serving(_)) && self.starved.is_none()
+    /// True if it continues without an event: chains may be available, and no request waits for a buffer.
+    pub(crate) fn can_continue(&self) -> bool {
+        self.kicked
+            && matches!(self.state, QueueState::Serving(_))
+            && self.waiting_for_buffers.is_none()
     }
 
-    /// Where a successor begins.
+    /// Returns the index at which a successor begins.
     pub(crate) fn next_available(&self) -> u16 {
         match &self.state {
-            State::Waiting(setup) => setup.base,
-            State::Serving(ring) => ring.next_available(),
-            State::Broken(next) => *next,
+            QueueState::Waiting(setup) => setup.base,
+            QueueState::Serving(ring) => ring.next_available(),
+            QueueState::Broken(next) => *next,
         }
     }
 }

@@ -1,20 +1,20 @@
-//! What is allocated of a file, as its file system tells. A block device has no holes, as far as can be told.
+//! Allocated ranges of a file, as its file system reports them. Block devices report no holes.
 
-use crate::look_ups::Found;
+use crate::allocation_queries::AllocationReport;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use std::fs::File;
 
-/// Looks for data from the start of the range on. What the file system does not say counts as allocated. Waits for it.
+/// Searches data from the start of the range on. Parts without a report count as allocated. Blocks the thread.
 ///
-/// What was written before is data, also while the file system has not written it.
-pub(super) fn look(file: &File, found: &mut Found<'_>) {
+/// Written blocks count as data, even before the file system has written them back.
+pub(super) fn find(file: &File, found: &mut AllocationReport<'_>) {
     let (mut at, end) = found.bounds();
     while at < end && found.has_time(at) {
-        // Nobody uses the file position: all I/O names its offset.
+        // The file position is not used otherwise: all I/O has an explicit offset.
         let data = match seek(file, SeekFrom::Data(at)) {
             Ok(data) => data.max(at),
-            Err(Errno::NXIO) => return, // there is none any more
+            Err(Errno::NXIO) => return, // no more data
             Err(_) => at,
         };
         if data >= end {

@@ -1,4 +1,5 @@
-//! The boot of this machine, as hosts may know it: a page cache and a disk's cache are lost with it at the latest.
+//! Identification of the machine's boot for hosts: a page cache and a disk's cache are lost with the next boot at the
+//! latest.
 
 use roadtrain_proto::security::Hash;
 use std::sync::OnceLock;
@@ -6,8 +7,8 @@ use std::sync::OnceLock;
 /// Identifier of the boot, drawn by the kernel.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// A number for this boot, which says nothing else of it: a hash, since other programs use the identifier itself as a
-/// secret seed. `None`: the kernel does not tell.
+/// Returns a number for this boot that reveals nothing else: a hash, since other programs use the identifier itself as
+/// a secret seed. Returns `None` if the kernel has no identifier.
 pub(super) fn verifier() -> Option<u64> {
     static VERIFIER: OnceLock<Option<u64>> = OnceLock::new();
     *VERIFIER.get_or_init(|| std::fs::read_to_string(BOOT_ID).ok().and_then(|id| of(&id)))

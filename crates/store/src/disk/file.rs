@@ -1,4 +1,4 @@
-//! Files and block devices: opening them safely, and what they turned out to be able to do.
+//! Files and block devices: safe opening, and the features that they turn out to support.
 
 use super::lock::{self, is_same_file};
 use std::fs::{File, OpenOptions};
@@ -19,26 +19,26 @@ use rustix::fs::{AtFlags, StatxFlags, fstatfs, ioctl_blksszget, statx};
 #[derive(Debug)]
 pub(crate) struct BlockFile {
     path: PathBuf,
-    /// Is used whenever direct I/O is not.
+    /// Descriptor through the page cache; used unless direct I/O is.
     file: File,
-    /// The same without the page cache. What data goes by has the lock, so a write that the kernel has keeps it, even when
-    /// the process is killed.
+    /// Descriptor for direct I/O. The data descriptor has the lock, so a write in the kernel keeps it, even if the
+    /// process is killed.
     direct: Option<File>,
-    /// What a loop device shows; only locked.
+    /// File of a loop device; only locked.
     #[allow(dead_code, reason = "held for its lock")]
     behind: Option<File>,
-    /// Direct I/O turned out not to work for an aligned request.
+    /// True once direct I/O has failed for an aligned request.
     direct_refused: AtomicBool,
     punch_refused: AtomicBool,
     zero_refused: AtomicBool,
     is_block: bool,
-    /// A process serves it by FUSE.
+    /// True if a process serves the file by FUSE.
     is_fuse: bool,
     read_only: bool,
-    /// Opening has written the attribute with the block size.
+    /// True if opening wrote the attribute with the block size.
     keeps_block_bytes: bool,
-    opening: Opening,
-    /// The size that it is said to have.
+    opening: FileChange,
+    /// Declared size in bytes; `None` to query it.
     fixed_bytes: Option<u64>,
     failures: AtomicU64,
 }
@@ -50,20 +50,20 @@ fn is_fuse(file: &File) -> bool {
     fstatfs(file).is_ok_and(|answer| answer.f_type as u64 == FUSE_SUPER_MAGIC)
 }
 
-/// What opening has done to a file.
+/// Change that opening has made to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Opening {
+enum FileChange {
     Found,
     Created,
     Grown { from: u64, to: u64 },
 }
 
-/// Kinds of fallocate that a filesystem may not know.
+/// Modes of fallocate that a filesystem may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allocate {
-    /// Make a hole, which reads as zeroes.
+    /// Makes a hole, which reads as zeroes.
     Punch,
-    /// Zeroes without giving the space back.
+    /// Writes zeroes and keeps the space.
     Zero,
 }
 
@@ -107,12 +107,12 @@ impl BlockFile {
         }
         let kept = opened.and_then(|disk| {
             persist_entry(path, &disk.file)?;
-            Ok(BlockFile { opening: Opening::Created, ..disk })
+            Ok(BlockFile { opening: FileChange::Created, ..disk })
         });
         kept.inspect_err(|error| undo_creation(path, error))
     }
 
-    /// The rest of opening, from which a new file does not survive an error.
+    /// Finishes opening; the caller removes a new file if this fails.
     fn with_file(
         spec: &StoreSpec,
         path: &Path,
@@ -130,7 +130,7 @@ impl BlockFile {
             !spec.read_only && block_bytes::keep(path, &disk.file, spec.lba_bytes)?;
         let disk = BlockFile { keeps_block_bytes, ..disk };
         let grown = disk.grow_to(to).inspect_err(|_| disk.undo_opening())?;
-        let opening = if grown { Opening::Grown { from, to } } else { Opening::Found };
+        let opening = if grown { FileChange::Grown { from, to } } else { FileChange::Found };
         Ok(BlockFile { opening, ..disk })
     }
 
@@ -145,7 +145,7 @@ impl BlockFile {
                 advice,
             });
         }
-        // O_EXCL without O_CREAT: refuse devices that are mounted or claimed.
+        // O_EXCL without O_CREAT: the kernel refuses devices that are mounted or claimed.
         let exclusive = if spec.read_only { 0 } else { libc::O_EXCL };
         let file = open(path, spec.read_only, libc::O_DIRECT | exclusive)
             .map_err(|e| refusal(path, "open", spec.read_only, e))?;
@@ -164,8 +164,8 @@ impl BlockFile {
         Ok(disk)
     }
 
-    /// What another process has, to look at: nothing is locked.
-    pub(crate) fn look(spec: &StoreSpec, path: &Path) -> Result<BlockFile, OpenError> {
+    /// Opens the blocks of another process read-only, without a lock.
+    pub(crate) fn observe(spec: &StoreSpec, path: &Path) -> Result<BlockFile, OpenError> {
         let is_block = matches!(spec.kind, StoreKind::Block { .. });
         let flags = if is_block { libc::O_DIRECT } else { 0 };
         let file = open(path, true, flags).map_err(|e| refusal(path, "open", true, e))?;
@@ -177,7 +177,7 @@ impl BlockFile {
         Ok(BlockFile { direct, ..BlockFile::new(path, file, is_block, true) })
     }
 
-    /// Whether the lock of what is there can be had; it is not kept.
+    /// True if the lock could be taken; it is not kept.
     pub(crate) fn is_free(spec: &StoreSpec, path: &Path) -> bool {
         if matches!(spec.kind, StoreKind::Block { .. }) {
             return BlockFile::open_block(spec, path).is_ok();
@@ -204,37 +204,37 @@ impl BlockFile {
             is_block,
             read_only,
             keeps_block_bytes: false,
-            opening: Opening::Found,
+            opening: FileChange::Found,
             fixed_bytes: None,
             failures: AtomicU64::new(0),
         }
     }
 
-    /// Returns true if the kernel may wait for the file's server while it takes a request from the ring: it polls files
-    /// of FUSE, and a server that stands still would hold the whole thread.
+    /// Returns true if the kernel may wait for the file's server while it takes a request from the ring. It polls FUSE
+    /// files, and a server that hangs would block the whole thread.
     pub(crate) fn may_hold_submission(&self) -> bool {
         self.is_fuse
     }
 
-    /// Where it was opened.
+    /// Returns the path at which it was opened.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Size as of now.
+    /// Returns the current size.
     pub(crate) fn bytes(&self) -> io::Result<u64> {
         if let Some(bytes) = self.fixed_bytes {
             return Ok(bytes);
         }
         if self.is_block {
-            // Nobody uses the file position: all I/O names its offset.
+            // The file position is not used otherwise: all I/O has an explicit offset.
             (&self.file).seek(SeekFrom::End(0))
         } else {
             Ok(self.file.metadata()?.len())
         }
     }
 
-    /// Whether it can have that size: a file grows, which never cuts off anything.
+    /// Checks that it can have the size `bytes`: a file only grows, so no data is cut off.
     pub(crate) fn allow(&self, bytes: u64, lba_bytes: u32) -> Result<u64, OpenError> {
         let path = || self.path.clone();
         spec::whole_blocks(&self.path.display().to_string(), bytes, lba_bytes)?;
@@ -244,15 +244,17 @@ impl BlockFile {
             _ if self.is_block || self.fixed_bytes.is_some() => {
                 Err(OpenError::FixedSize { path: path() })
             }
-            _ if now > bytes => Err(OpenError::WouldCut { path: path(), bytes: now, asked: bytes }),
+            _ if now > bytes => {
+                Err(OpenError::WouldCut { path: path(), bytes: now, requested: bytes })
+            }
             _ if self.read_only => {
-                Err(OpenError::TooSmall { path: path(), bytes: now, asked: bytes })
+                Err(OpenError::TooSmall { path: path(), bytes: now, requested: bytes })
             }
             _ => Ok(bytes),
         }
     }
 
-    /// Makes a file as long as was allowed; whether it was shorter.
+    /// Grows a file to an allowed size. True if it was shorter.
     pub(crate) fn grow_to(&self, bytes: u64) -> Result<bool, OpenError> {
         let now = self.bytes().map_err(|e| OpenError::io(&self.path, "read the size of", e))?;
         if self.is_block || now >= bytes {
@@ -262,26 +264,26 @@ impl BlockFile {
         Ok(true)
     }
 
-    /// Takes a growth back that nobody has seen.
+    /// Undoes a growth that no host has seen.
     pub(crate) fn cut_back(&self, from: u64, to: u64) {
         let cut = || match self.bytes()? {
             bytes if bytes == to => self.file.set_len(from),
-            _ => Ok(()), // somebody else has given it another size since
+            _ => Ok(()), // another process has changed the size since
         };
         if let Err(error) = cut() {
             tracing::warn!(path = %self.path.display(), "cannot cut it to {from} bytes again: {error}");
         }
     }
 
-    /// Leaves no trace of an opening that was for nothing.
+    /// Undoes the changes of an opening that is not used.
     pub(crate) fn undo_opening(&self) {
         if self.keeps_block_bytes {
             block_bytes::forget(&self.path, &self.file);
         }
         match self.opening {
-            Opening::Found => {}
-            Opening::Grown { from, to } => self.cut_back(from, to),
-            Opening::Created => {
+            FileChange::Found => {}
+            FileChange::Grown { from, to } => self.cut_back(from, to),
+            FileChange::Created => {
                 if let Err(error) = remove_if(&self.path, self.place()) {
                     tracing::warn!(path = %self.path.display(), "cannot remove it again: {error}");
                 }
@@ -289,12 +291,12 @@ impl BlockFile {
         }
     }
 
-    /// Where it is, whatever it is called.
+    /// Returns the location of the blocks, independent of the path.
     pub(crate) fn place(&self) -> Option<Place> {
         Place::from(&self.file.metadata().ok()?)
     }
 
-    /// What tells its blocks from all others.
+    /// Returns the unique identity of its blocks.
     pub(crate) fn identity(&self) -> Result<u128, OpenError> {
         if self.is_block {
             let found = identity::of_block(&self.path, &self.file);
@@ -303,13 +305,13 @@ impl BlockFile {
         identity::of_file(&self.path, &self.file, self.read_only)
     }
 
-    /// How its blocks are used well: what the kernel says of a device's queue, pages for a file.
+    /// Returns its I/O limits: those of the kernel for a device's queue, the defaults for a file.
     pub(crate) fn limits(&self, lba_shift: u8) -> BlockLimits {
         let Some(Place::Block(number)) = self.place() else { return BlockLimits::default() };
         limits::of_device(number, lba_shift)
     }
 
-    /// The descriptor for data; `cached` asks for the one that takes any alignment.
+    /// Returns the descriptor for data; `cached` requests the one that takes any alignment.
     pub(crate) fn data_fd(&self, cached: bool) -> RawFd {
         match &self.direct {
             Some(direct) if !cached && !self.direct_refused.load(Ordering::Relaxed) => {
@@ -319,34 +321,33 @@ impl BlockFile {
         }
     }
 
-    /// The same as a file.
+    /// Returns the file of the page cache descriptor.
     pub(super) fn file(&self) -> &File {
         &self.file
     }
 
-    /// The descriptor for everything else; always the same, since each reports write-back errors
-    /// once.
+    /// Returns the descriptor for everything else; always the same, since each reports write-back errors once.
     pub(crate) fn control_fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 
-    /// Brings everything to stable storage; waits for that.
+    /// Writes everything to stable storage. Blocks the thread.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
-    /// A flush for when it is closed; keeps nobody from opening it again: without a lock and without a claim.
+    /// Returns a flush to run after it is closed. It holds no lock and no claim, so it does not prevent another open.
     pub(crate) fn last_sync(&self) -> LastSync {
         let file = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
         Box::new(|| file.and_then(|file| file.sync_data()))
     }
 
-    /// Whether there is a choice between direct and cached.
+    /// True if a descriptor for direct I/O exists.
     pub(crate) fn has_direct(&self) -> bool {
         self.direct.is_some()
     }
 
-    /// From now on everything goes through the page cache.
+    /// Switches to the page cache for all later I/O.
     pub(crate) fn refuse_direct(&self) {
         self.direct_refused.store(true, Ordering::Relaxed);
     }
@@ -366,7 +367,7 @@ impl BlockFile {
         }
     }
 
-    /// Says that an operation failed; ever more rarely, since a broken disk fails often.
+    /// Logs a failed operation; at growing intervals, since a broken disk fails often.
     pub(crate) fn report(&self, operation: &str, offset: u64, error: &io::Error) {
         let count = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
@@ -380,8 +381,8 @@ fn open(path: &Path, read_only: bool, flags: i32) -> io::Result<File> {
     OpenOptions::new().read(true).write(!read_only).custom_flags(flags).open(path)
 }
 
-/// Before opening, since opening a FIFO would wait for its other end. What is not there may be
-/// created.
+/// Checks the type before opening, since opening a FIFO would block until its other end is opened. A missing file may
+/// be created.
 fn check_is_file(path: &Path) -> Result<(), OpenError> {
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
     let advice = match metadata.file_type() {
@@ -392,19 +393,19 @@ fn check_is_file(path: &Path) -> Result<(), OpenError> {
     Err(OpenError::WrongType { path: path.into(), expected: "regular file", advice })
 }
 
-/// A new file is for its owner only, whatever the umask is: it is a disk, with everything that is on it.
+/// Creates a file that only its owner may access, whatever the umask is: it is a disk, with all its content.
 fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Takes a new file away that cannot be used. Another one may have been faster to lock it: then it is that one's.
+/// Removes a new file that cannot be used, unless another process has locked it first: then it belongs to that one.
 fn undo_creation(path: &Path, error: &OpenError) {
     if !matches!(error, OpenError::InUse { .. }) {
         let _ = std::fs::remove_file(path);
     }
 }
 
-/// Makes sure that a new file is still there after a power cut.
+/// Makes a new file's directory entry survive a power failure.
 fn persist_entry(path: &Path, file: &File) -> Result<(), OpenError> {
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     file.sync_all()
@@ -412,7 +413,7 @@ fn persist_entry(path: &Path, file: &File) -> Result<(), OpenError> {
         .map_err(|e| OpenError::io(path, "store", e))
 }
 
-/// A second descriptor that bypasses the page cache, if filesystem and block size allow it.
+/// Opens a second descriptor that bypasses the page cache, if filesystem and block size allow it.
 fn open_direct(path: &Path, file: &File, spec: &StoreSpec) -> Option<File> {
     if !direct_fits(file, spec.lba_bytes) {
         return None;
@@ -421,12 +422,12 @@ fn open_direct(path: &Path, file: &File, spec: &StoreSpec) -> Option<File> {
     is_same_file(&file.metadata().ok()?, &direct.metadata().ok()?).then_some(direct)
 }
 
-/// Whether whole blocks in page-aligned buffers satisfy the filesystem's rules for direct I/O.
-/// Kernels that do not tell (before 6.1) are tried.
+/// True if whole blocks in page-aligned buffers satisfy the filesystem's rules for direct I/O. Kernels that do not
+/// report the rules (before 6.1) are tried.
 fn direct_fits(file: &File, lba_bytes: u32) -> bool {
     let answer = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
-    let told = answer.ok().filter(|answer| answer.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
-    let Some(answer) = told else { return true };
+    let alignment = answer.ok().filter(|answer| answer.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
+    let Some(answer) = alignment else { return true };
     let (memory, offset) = (answer.stx_dio_mem_align, answer.stx_dio_offset_align);
     offset != 0 && offset <= lba_bytes && memory as usize <= PAGE_BYTES
 }

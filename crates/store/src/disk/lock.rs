@@ -1,13 +1,14 @@
 //! Files and devices have one writer or several readers, over all processes of this machine that use these locks.
 //!
-//! | what | how |
+//! | object | lock |
 //! |---|---|
-//! | a file, by whatever name | `flock`: exclusive, or shared to read only |
-//! | a block device | `O_EXCL`, which no mount and no other writer shares, and a lock of its node beside that, for readers |
-//! | the file behind a loop device | as a file: it is not written through the device and by its name. Not that of a partition, which has others beside it |
+//! | a file, by any name | `flock`: exclusive, or shared to read only |
+//! | a block device | `O_EXCL`, which excludes mounts and other writers, and also a lock of its node, for readers |
+//! | the file of a loop device | like a file, so that it is not written both through the device and by its name. Not
+//! that of a partition, which has neighbours |
 //!
-//! The kernel gives all of it up when the process has ended, however that happens, and its last writes have, too: these
-//! are waited for. None of it reaches other machines.
+//! The kernel releases all locks when the process has ended, for any reason, and its last writes have ended, too:
+//! opening waits for these. No lock reaches other machines.
 
 use crate::{OpenError, Place};
 use std::fs::{self, File, Metadata, TryLockError};
@@ -18,19 +19,19 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The last writes of a process that has ended are waited for so long.
+/// Longest wait for the last writes of a process that has ended.
 const LAST_WRITES: Duration = Duration::from_secs(10);
-/// The same where nobody is seen: a container does not see whose the lock was.
+/// Longest wait if no owner is visible: a container does not see the owner of a lock.
 const UNSEEN: Duration = Duration::from_secs(1);
-/// And where somebody has it, who perhaps only looks whether it is free.
-const LOOKS: Duration = Duration::from_millis(50);
-/// How often it is tried meanwhile.
-const AGAIN: Duration = Duration::from_millis(10);
+/// Longest wait for a live owner, which perhaps only checks whether the lock is free.
+const LIVE_OWNER: Duration = Duration::from_millis(50);
+/// Interval of attempts meanwhile.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Opens what may still be locked for a process that has ended, or for one that only looks.
+/// Opens blocks that may still be locked by a process that has ended, or by one that only checks the lock.
 ///
 /// # Errors
-/// Those of `open`.
+/// Returns the errors of `open`.
 pub(super) fn once_released<T>(
     mut open: impl FnMut() -> Result<T, OpenError>,
 ) -> Result<T, OpenError> {
@@ -39,20 +40,20 @@ pub(super) fn once_released<T>(
         let limit = match open() {
             Err(OpenError::InUse { by: None, .. }) => UNSEEN,
             Err(OpenError::InUse { has_ended: true, .. }) => LAST_WRITES,
-            Err(OpenError::InUse { .. }) => LOOKS,
+            Err(OpenError::InUse { .. }) => LIVE_OWNER,
             result => return result,
         };
         if begin.elapsed() >= limit {
             return open();
         }
-        thread::sleep(AGAIN);
+        thread::sleep(RETRY_INTERVAL);
     }
 }
 
 /// Locks an open file.
 ///
 /// # Errors
-/// It is in use, or cannot be locked.
+/// Fails if it is in use, or cannot be locked.
 pub(super) fn lock_file(path: &Path, file: &File, read_only: bool) -> Result<(), OpenError> {
     match try_lock(file, read_only) {
         Ok(true) => Ok(()),
@@ -61,10 +62,10 @@ pub(super) fn lock_file(path: &Path, file: &File, read_only: bool) -> Result<(),
     }
 }
 
-/// Locks an open device; the file that is behind it, if it is a loop device, stays locked as long as the result lives.
+/// Locks an open device. For a loop device, its file stays locked as long as the result lives.
 ///
 /// # Errors
-/// One of them is in use, or cannot be locked.
+/// Fails if one of them is in use, or cannot be locked.
 pub(super) fn lock_device(
     path: &Path,
     device: &File,
@@ -79,45 +80,47 @@ pub(super) fn lock_device(
     match try_lock(&backing, read_only) {
         Ok(true) => Ok(Some(backing)),
         Ok(false) => {
-            let by = holder(&backing)
-                .map(|by| User { name: format!("through {} {}", name.display(), by.name), ..by });
+            let by = holder(&backing).map(|by| LockUser {
+                name: format!("through {} {}", name.display(), by.name),
+                ..by
+            });
             Err(in_use(path, by))
         }
         Err(error) => Err(OpenError::io(&name, "lock", error)),
     }
 }
 
-/// It is in use by somebody who does not say so with a lock: a mount, or whoever has it open.
+/// Makes the error for a device that is in use without such a lock: by a mount, or by a process that has it open.
 pub(super) fn busy(path: &Path) -> OpenError {
     let file = rustix::fs::open(path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty());
     in_use(path, file.ok().and_then(|file| user(&File::from(file))))
 }
 
-/// Who has something in use.
-struct User {
-    /// With "by" or "through" before it.
+/// User of a file or device.
+struct LockUser {
+    /// Name with "by" or "through" before it.
     name: String,
-    /// The process is gone, or is as good as gone.
+    /// True if the process has ended, or is about to.
     has_ended: bool,
 }
 
-fn in_use(path: &Path, user: Option<User>) -> OpenError {
+fn in_use(path: &Path, user: Option<LockUser>) -> OpenError {
     let has_ended = user.as_ref().is_some_and(|user| user.has_ended);
     OpenError::InUse { path: path.into(), by: user.map(|user| user.name), has_ended }
 }
 
-/// Whether it could be locked.
+/// Locks a file. Returns `false` if it is locked already.
 fn try_lock(file: &File, read_only: bool) -> io::Result<bool> {
     match if read_only { file.try_lock_shared() } else { file.try_lock() } {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
-        // Filesystems without locks: nothing to protect with.
+        // Filesystems without locks offer no protection.
         Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => Ok(true),
         Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
-/// The same of a device's node, by a lock that belongs to the open file. With `flock` there udev would look away.
+/// Locks a device's node, by a lock that belongs to the open file. `flock` would make udev ignore the device.
 fn try_lock_node(device: &File, read_only: bool) -> io::Result<bool> {
     let kind = if read_only { libc::F_RDLCK } else { libc::F_WRLCK };
     let whole = libc::flock {
@@ -138,7 +141,7 @@ fn try_lock_node(device: &File, read_only: bool) -> io::Result<bool> {
     }
 }
 
-/// The file that a loop device shows.
+/// Opens the file of a loop device.
 fn backing_file(device: &File) -> Option<(PathBuf, File)> {
     let number = device.metadata().ok()?.rdev();
     let (major, minor) = (libc::major(number), libc::minor(number));
@@ -149,8 +152,8 @@ fn backing_file(device: &File) -> Option<(PathBuf, File)> {
     file.metadata().ok()?.is_file().then_some((path, file))
 }
 
-/// Who has locked a file, as the kernel's table of locks says.
-fn holder(file: &File) -> Option<User> {
+/// Returns the owner of a file's lock, according to the kernel's table of locks.
+fn holder(file: &File) -> Option<LockUser> {
     let metadata = file.metadata().ok()?;
     let (device, inode) = (metadata.dev(), metadata.ino());
     let place = format!("{:02x}:{:02x}:{inode}", libc::major(device), libc::minor(device));
@@ -159,7 +162,7 @@ fn holder(file: &File) -> Option<User> {
     Some(process(pid))
 }
 
-/// `N: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END`; those that wait have `->` behind the number.
+/// Parses `N: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END`; waiting locks have `->` behind the number.
 fn holder_in(table: &str, place: &str) -> Option<u32> {
     table.lines().find_map(|line| {
         let mut fields = line.split_whitespace().skip(1);
@@ -169,8 +172,8 @@ fn holder_in(table: &str, place: &str) -> Option<u32> {
     })
 }
 
-/// A process that has the same open, as far as this one may see.
-fn user(file: &File) -> Option<User> {
+/// Returns another process that has the same file open, if this one may see it.
+fn user(file: &File) -> Option<LockUser> {
     let metadata = file.metadata().ok()?;
     if !metadata.file_type().is_block_device() {
         return None;
@@ -189,25 +192,25 @@ fn user(file: &File) -> Option<User> {
     Some(process(found.0))
 }
 
-fn process(pid: u32) -> User {
+fn process(pid: u32) -> LockUser {
     if pid == std::process::id() {
-        return User { name: "by this target itself".into(), has_ended: false };
+        return LockUser { name: "by this target itself".into(), has_ended: false };
     }
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok();
-    // `PID (NAME) STATE ..`; a name may have brackets of its own.
+    // `PID (NAME) STATE ..`; a name may contain brackets.
     let state = stat.as_deref().and_then(|stat| stat.rsplit_once(") "));
     match state {
         Some((named, state)) if !state.starts_with(['Z', 'X']) => {
-            User { name: format!("by process {named})"), has_ended: false }
+            LockUser { name: format!("by process {named})"), has_ended: false }
         }
         _ => {
             let name = format!("by process {pid}, which has ended but for its last writes");
-            User { name, has_ended: true }
+            LockUser { name, has_ended: true }
         }
     }
 }
 
-/// Whether both are the same regular file, or the same device.
+/// True if both are the same regular file, or the same device.
 pub(super) fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
     Place::from(one).is_some_and(|place| Place::from(other) == Some(place))
 }
@@ -241,7 +244,7 @@ mod tests {
         }
     }
 
-    /// As the kernel has it while a write of a killed process is under way.
+    /// Models the kernel while a write of a killed process is in flight.
     #[test]
     fn a_lock_of_a_process_that_has_ended_is_waited_for() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,22 +1,21 @@
-//! What the system says, in NVMe's words.
+//! Conversion of the system's errors to NVMe statuses.
 
 use roadtrain_wire::status::Status;
 
-/// Which way the bytes went, for errors that NVMe tells apart.
+/// Direction of a transfer, for errors that NVMe distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum TransferDirection {
     Read,
     Write,
 }
 
-/// The status for a failed operation. Do Not Retry is set where trying again cannot help.
-pub(super) fn from_errno(errno: i32, access: Access) -> Status {
+/// Returns the status of a failed operation. Do Not Retry is set if a retry cannot help.
+pub(super) fn from_errno(errno: i32, access: TransferDirection) -> Status {
     match errno {
-        // ENODATA, EILSEQ and EREMOTEIO are how block devices report medium, integrity and target
-        // errors.
+        // Block devices report medium, integrity and target errors as ENODATA, EILSEQ and EREMOTEIO.
         libc::EIO | libc::ENODATA | libc::EILSEQ | libc::EREMOTEIO => match access {
-            Access::Read => Status::UNRECOVERED_READ_ERROR,
-            Access::Write => Status::WRITE_FAULT,
+            TransferDirection::Read => Status::UNRECOVERED_READ_ERROR,
+            TransferDirection::Write => Status::WRITE_FAULT,
         },
         libc::ENOSPC | libc::EDQUOT | libc::EFBIG => Status::CAPACITY_EXCEEDED.dnr(),
         libc::EROFS => Status::NAMESPACE_WRITE_PROTECTED.dnr(),
@@ -39,8 +38,8 @@ mod tests {
             (libc::EROFS, Status::NAMESPACE_WRITE_PROTECTED, Status::NAMESPACE_WRITE_PROTECTED),
             (libc::ENOMEM, Status::INTERNAL_ERROR, Status::INTERNAL_ERROR),
         ] {
-            assert!(from_errno(errno, Access::Read).is(read), "{errno}");
-            assert!(from_errno(errno, Access::Write).is(write), "{errno}");
+            assert!(from_errno(errno, TransferDirection::Read).is(read), "{errno}");
+            assert!(from_errno(errno, TransferDirection::Write).is(write), "{errno}");
         }
     }
 }

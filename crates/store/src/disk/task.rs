@@ -1,19 +1,18 @@
-//! One operation of one host, carried through the ring until it is done or has failed.
+//! One operation of one host on the ring, until it has succeeded or failed.
 //!
 //! # Ownership
-//! While the kernel uses a task's buffer, the task owns it: keep the task (in a slab, say) until
-//! [`DiskTask::resume`] returned `Done`, also when whoever asked for it is gone. A task that is
-//! dropped too early leaks its buffers instead of freeing them under the kernel's hands.
+//! While the kernel uses a task's buffer, the task owns it. Keep the task (in a slab, say) until [`DiskTask::resume`]
+//! returned `Done`, even if its submitter is gone. A task that is dropped too early leaks its buffers, which the kernel
+//! may still access.
 //!
 //! # Force Unit Access
-//! The system tells each descriptor once of what it could not write, whoever has written it, and a write that is forced
-//! is told by the descriptor that it goes to. By the one that flushes go to it would take a report away from a flush
-//! beside it, which would succeed. So what goes there is written plainly, and whoever has asked flushes then.
+//! The system reports a failed write-back once to each descriptor, whichever process has written. A forced write gets
+//! the report of its own descriptor. On the descriptor of the flushes it would consume the report of a concurrent
+//! flush, which would succeed. So writes to that descriptor are not forced, and the submitter flushes then.
 //!
 //! # Liveness
-//! `Pending` means that exactly one entry with the task's user data is in the ring, whose
-//! completion must be passed to `resume`. Each step makes progress, falls back to a simpler way, or
-//! ends the task.
+//! `Pending` means that exactly one entry with the task's user data is in the ring, whose completion must be passed to
+//! `resume`. Each step makes progress, falls back to a simpler method, or ends the task.
 
 use std::io;
 use std::mem;
@@ -23,59 +22,59 @@ use io_uring::{opcode, squeue, types};
 use roadtrain_wire::status::Status;
 
 use super::file::{Allocate, BlockFile};
-use super::status::{Access, from_errno};
+use super::status::{TransferDirection, from_errno};
 use crate::zeroes::{ZEROES_BYTES, zeroes};
 use crate::{ByteRange, Completion, Op, Token};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::ring::{Ring, RingSqe};
 
-/// Octets that a Compare reads at once.
+/// Bytes that a Compare reads at once.
 const COMPARE_BYTES: usize = 64 << 10;
 
-/// How far a task is.
+/// State of a task after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Progress {
-    /// Wait for the completion with the task's user data.
+pub(crate) enum TaskProgress {
+    /// Waits for the completion with the task's user data.
     Pending,
-    /// Over, well or badly.
+    /// Finished, with or without success.
     Done(Result<(), Status>),
 }
 
-/// An operation under way.
+/// An operation in flight.
 #[derive(Debug)]
 pub(crate) struct DiskTask {
-    work: Work,
+    work: DiskTaskWork,
     disk: Arc<BlockFile>,
     user_data: u64,
-    /// What the kernel is at, if anything.
-    step: Option<Step>,
+    /// Step in the ring, if any.
+    step: Option<DiskStep>,
 }
 
-/// The operation and how much of it is done.
+/// The operation with its progress.
 #[derive(Debug)]
-struct Work {
+struct DiskTaskWork {
     op: Op,
-    /// What is read, written or compared; others do not look at it.
+    /// Data to read, write or compare; other operations leave it alone.
     buffer: Option<Buffer>,
-    /// Room to read into for a Compare.
+    /// Buffer of a Compare for the stored data.
     scratch: Option<Buffer>,
-    /// Bytes that are done of what is read, written, compared or zeroed.
+    /// Bytes that have been read, written, compared or zeroed.
     done: u64,
     is_synced: bool,
-    /// Direct I/O does not fit what is left.
+    /// True if direct I/O does not fit the remaining range.
     cached: bool,
-    /// Nothing more is begun.
+    /// True once no further step may start.
     is_cancelled: bool,
-    /// The kernel was short of something: let it wait in a worker instead of asking us again.
+    /// True if the kernel lacked resources: later steps wait in a kernel worker instead of failing with EAGAIN.
     patient: bool,
-    /// A part of it was written without being forced, though it was to be.
+    /// True if a part was written without being forced, though it was to be.
     is_unforced: bool,
 }
 
 /// One entry in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum DiskStep {
     Read,
     Write,
     Sync,
@@ -85,9 +84,9 @@ enum Step {
 }
 
 impl DiskTask {
-    /// A task that was not started, for an operation that was checked.
+    /// Makes a task for a checked operation, without starting it.
     pub(crate) fn new(disk: Arc<BlockFile>, op: Op, buffer: Option<Buffer>) -> DiskTask {
-        let work = Work {
+        let work = DiskTaskWork {
             op,
             buffer,
             scratch: None,
@@ -101,51 +100,52 @@ impl DiskTask {
         DiskTask { work, disk, user_data: 0, step: None }
     }
 
-    /// Begins. If the result is `Pending`, completions with `user_data` go to
-    /// [`resume`](Self::resume).
-    pub(crate) fn start(&mut self, ring: &mut Ring, user_data: u64) -> Progress {
+    /// Starts the task. If the result is `Pending`, completions with `user_data` go to [`resume`](Self::resume).
+    pub(crate) fn start(&mut self, ring: &mut Ring, user_data: u64) -> TaskProgress {
         debug_assert!(self.step.is_none() && self.work.done == 0, "a task starts once");
         self.user_data = user_data;
         self.proceed(ring)
     }
 
-    /// Nobody wants it any more: nothing more is begun, and the kernel is asked to give up what it has, unless others
-    /// count on it (a flush). It still ends through [`resume`](Self::resume), with Command Abort Requested or as if
-    /// nothing had been said; the kernel's answer to this comes with `user_data`.
+    /// Cancels the task: no further step starts, and the kernel is requested to abort the current one, unless others
+    /// depend on it (a flush). The task still ends through [`resume`](Self::resume), with Command Abort Requested or as
+    /// if it had not been cancelled. The kernel's reply to the request has `user_data`.
     pub(crate) fn cancel(&mut self, ring: &mut Ring, user_data: u64) {
         self.work.is_cancelled = true;
-        if let Some(Step::Read | Step::Write | Step::WriteZeroes | Step::ReadToCompare) = self.step
+        if let Some(
+            DiskStep::Read | DiskStep::Write | DiskStep::WriteZeroes | DiskStep::ReadToCompare,
+        ) = self.step
         {
             ring.cancel(self.user_data, user_data);
         }
     }
 
-    /// Takes the result of the completion that it was waiting for.
-    pub(crate) fn resume(&mut self, result: i32, ring: &mut Ring) -> Progress {
+    /// Takes the result of the completion for which it was waiting.
+    pub(crate) fn resume(&mut self, result: i32, ring: &mut Ring) -> TaskProgress {
         let Some(step) = self.step.take() else {
             debug_assert!(false, "a task that was not pending was resumed");
-            return Progress::Done(Err(Status::INTERNAL_ERROR));
+            return TaskProgress::Done(Err(Status::INTERNAL_ERROR));
         };
         let outcome = match u32::try_from(result) {
             Ok(count) => self.work.advance(step, u64::from(count)),
-            // A flush that was interrupted may have taken a report of errors with it.
-            Err(_) if self.work.is_cancelled && step != Step::Sync && was_given_up(-result) => {
+            // An interrupted flush may have consumed a report of errors.
+            Err(_) if self.work.is_cancelled && step != DiskStep::Sync && was_given_up(-result) => {
                 Err(Status::ABORT_REQUESTED)
             }
             Err(_) => self.work.recover(step, -result, &self.disk),
         };
         match outcome {
             Ok(()) => self.proceed(ring),
-            Err(status) => Progress::Done(Err(status)),
+            Err(status) => TaskProgress::Done(Err(status)),
         }
     }
 
-    /// Whether the kernel has an entry of this task, so that it must be kept.
+    /// True if the kernel has an entry of this task, so that it must be kept.
     pub(crate) fn is_pending(&self) -> bool {
         self.step.is_some()
     }
 
-    /// The answer of a task that is over.
+    /// Returns the completion of a finished task.
     pub(crate) fn completion(&mut self, token: Token, result: Result<(), Status>) -> Completion {
         debug_assert!(!self.is_pending());
         let (buffer, is_unforced) = (self.work.buffer.take(), self.work.is_unforced);
@@ -153,67 +153,67 @@ impl DiskTask {
     }
 
     /// Pushes the next step, if there is one.
-    fn proceed(&mut self, ring: &mut Ring) -> Progress {
+    fn proceed(&mut self, ring: &mut Ring) -> TaskProgress {
         let disk = &*self.disk;
-        let Some(step) = self.work.next_step(disk) else { return Progress::Done(Ok(())) };
+        let Some(step) = self.work.next_step(disk) else { return TaskProgress::Done(Ok(())) };
         if self.work.is_cancelled {
-            return Progress::Done(Err(Status::ABORT_REQUESTED));
+            return TaskProgress::Done(Err(Status::ABORT_REQUESTED));
         }
         let sqe = self.work.entry(step, disk).user_data(self.user_data);
         self.step = Some(step);
         // SAFETY: the entry points into buffers that this task owns until the completion was taken,
         // and leaks if it is dropped before; or into a static.
         unsafe { ring.push(&sqe) };
-        Progress::Pending
+        TaskProgress::Pending
     }
 }
 
-impl Work {
-    /// What is left to do, given what is done and what the disk is known to refuse.
-    fn next_step(&mut self, disk: &BlockFile) -> Option<Step> {
+impl DiskTaskWork {
+    /// Returns the next step, given the progress and the features that the disk lacks.
+    fn next_step(&mut self, disk: &BlockFile) -> Option<DiskStep> {
         let moves_more = self.buffer.as_ref().is_some_and(|b| self.done < b.len() as u64);
         match &self.op {
-            Op::Read { .. } => moves_more.then_some(Step::Read),
-            Op::Write { .. } => moves_more.then_some(Step::Write),
-            Op::Compare { .. } => moves_more.then_some(Step::ReadToCompare),
-            // It lends no memory, and looks go another way.
+            Op::Read { .. } => moves_more.then_some(DiskStep::Read),
+            Op::Write { .. } => moves_more.then_some(DiskStep::Write),
+            Op::Compare { .. } => moves_more.then_some(DiskStep::ReadToCompare),
+            // A disk lends no memory, and allocation queries do not use the ring.
             Op::ReadInPlace { .. } | Op::LookUp { .. } => None,
-            Op::Flush => (!self.is_synced).then_some(Step::Sync),
+            Op::Flush => (!self.is_synced).then_some(DiskStep::Sync),
             Op::Discard { range } => {
                 let more = self.done < range.len && disk.can(Allocate::Punch);
-                more.then_some(Step::Allocate(Allocate::Punch))
+                more.then_some(DiskStep::Allocate(Allocate::Punch))
             }
             Op::WriteZeroes { range, deallocate } => {
                 if self.done == range.len {
                     return None;
                 }
                 if *deallocate && disk.can(Allocate::Punch) {
-                    return Some(Step::Allocate(Allocate::Punch));
+                    return Some(DiskStep::Allocate(Allocate::Punch));
                 }
                 let zero = disk.can(Allocate::Zero);
-                Some(if zero { Step::Allocate(Allocate::Zero) } else { Step::WriteZeroes })
+                Some(if zero { DiskStep::Allocate(Allocate::Zero) } else { DiskStep::WriteZeroes })
             }
         }
     }
 
-    fn entry(&mut self, step: Step, disk: &BlockFile) -> RingSqe {
+    fn entry(&mut self, step: DiskStep, disk: &BlockFile) -> RingSqe {
         let sqe = self.bare_entry(step, disk);
-        let elsewhere = self.patient || disk.may_hold_submission();
-        if elsewhere { sqe.flags(squeue::Flags::ASYNC) } else { sqe }
+        let in_worker = self.patient || disk.may_hold_submission();
+        if in_worker { sqe.flags(squeue::Flags::ASYNC) } else { sqe }
     }
 
-    fn bare_entry(&mut self, step: Step, disk: &BlockFile) -> RingSqe {
+    fn bare_entry(&mut self, step: DiskStep, disk: &BlockFile) -> RingSqe {
         let data = types::Fd(disk.data_fd(self.cached));
         let control = types::Fd(disk.control_fd());
         let done = self.done;
         match (step, &self.op, &mut self.buffer) {
-            (Step::Read, Op::Read { offset }, Some(buffer)) => {
+            (DiskStep::Read, Op::Read { offset }, Some(buffer)) => {
                 let rest = &mut buffer[done as usize..];
                 opcode::Read::new(data, rest.as_mut_ptr(), rest.len() as u32)
                     .offset(*offset + done)
                     .build()
             }
-            (Step::Write, Op::Write { offset, fua }, Some(buffer)) => {
+            (DiskStep::Write, Op::Write { offset, fua }, Some(buffer)) => {
                 let rest = &buffer[done as usize..];
                 let shares_reports = data.0 == control.0;
                 self.is_unforced |= *fua && shares_reports;
@@ -223,7 +223,7 @@ impl Work {
                     .rw_flags(if forces { libc::RWF_DSYNC } else { 0 })
                     .build()
             }
-            (Step::ReadToCompare, Op::Compare { offset }, Some(expected)) => {
+            (DiskStep::ReadToCompare, Op::Compare { offset }, Some(expected)) => {
                 let scratch = self
                     .scratch
                     .get_or_insert_with(|| Buffer::alloc(expected.len().min(COMPARE_BYTES)));
@@ -232,16 +232,16 @@ impl Work {
                     .offset(*offset + done)
                     .build()
             }
-            (Step::Allocate(how), Op::Discard { range } | Op::WriteZeroes { range, .. }, _) => {
+            (DiskStep::Allocate(how), Op::Discard { range } | Op::WriteZeroes { range, .. }, _) => {
                 let rest = ByteRange { offset: range.offset + done, len: range.len - done };
                 allocate(control, how, rest)
             }
-            (Step::WriteZeroes, Op::WriteZeroes { range, .. }, _) => {
+            (DiskStep::WriteZeroes, Op::WriteZeroes { range, .. }, _) => {
                 let len = (range.len - done).min(ZEROES_BYTES as u64);
                 let from = zeroes(len as usize).expect("that many are at hand");
                 opcode::Write::new(data, from, len as u32).offset(range.offset + done).build()
             }
-            (Step::Sync, ..) => opcode::Fsync::new(types::Fd(disk.control_fd()))
+            (DiskStep::Sync, ..) => opcode::Fsync::new(types::Fd(disk.control_fd()))
                 .flags(types::FsyncFlags::DATASYNC)
                 .build(),
             // `next_step` pairs steps with operations as above.
@@ -249,22 +249,24 @@ impl Work {
         }
     }
 
-    /// Books what a step achieved.
-    fn advance(&mut self, step: Step, count: u64) -> Result<(), Status> {
+    /// Records the progress of a step.
+    fn advance(&mut self, step: DiskStep, count: u64) -> Result<(), Status> {
         match step {
-            // The file ends before its capacity: somebody cut it.
-            Step::Read | Step::ReadToCompare if count == 0 => Err(Status::UNRECOVERED_READ_ERROR),
-            Step::Write | Step::WriteZeroes if count == 0 => Err(Status::WRITE_FAULT),
-            Step::ReadToCompare => self.compare(count),
-            Step::Read | Step::Write | Step::WriteZeroes => {
+            // The file ends before its capacity: another process has cut it.
+            DiskStep::Read | DiskStep::ReadToCompare if count == 0 => {
+                Err(Status::UNRECOVERED_READ_ERROR)
+            }
+            DiskStep::Write | DiskStep::WriteZeroes if count == 0 => Err(Status::WRITE_FAULT),
+            DiskStep::ReadToCompare => self.compare(count),
+            DiskStep::Read | DiskStep::Write | DiskStep::WriteZeroes => {
                 self.done += count;
                 Ok(())
             }
-            Step::Sync => {
+            DiskStep::Sync => {
                 self.is_synced = true;
                 Ok(())
             }
-            Step::Allocate(_) => {
+            DiskStep::Allocate(_) => {
                 if let Op::Discard { range } | Op::WriteZeroes { range, .. } = self.op {
                     self.done = range.len;
                 }
@@ -285,21 +287,21 @@ impl Work {
         Ok(())
     }
 
-    /// Tries again or another way, if there is one.
-    fn recover(&mut self, step: Step, errno: i32, disk: &BlockFile) -> Result<(), Status> {
+    /// Retries, or falls back to another method, if there is one.
+    fn recover(&mut self, step: DiskStep, errno: i32, disk: &BlockFile) -> Result<(), Status> {
         match (step, errno) {
-            // Once more it would succeed, whatever was lost.
-            (Step::Sync, _) => {}
+            // A retry would succeed, whatever was lost.
+            (DiskStep::Sync, _) => {}
             (_, libc::EINTR) => return Ok(()),
             (_, libc::EAGAIN) => {
                 self.patient = true;
                 return Ok(());
             }
-            (Step::Allocate(how), libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY) => {
+            (DiskStep::Allocate(how), libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY) => {
                 disk.refuse(how);
                 return Ok(());
             }
-            (Step::Allocate(_), _) => {}
+            (DiskStep::Allocate(_), _) => {}
             (_, libc::EINVAL) if disk.has_direct() && !self.cached => {
                 if self.done == 0 {
                     disk.refuse_direct();
@@ -310,14 +312,14 @@ impl Work {
             _ => {}
         }
         let access = match step {
-            Step::Read | Step::ReadToCompare => Access::Read,
-            _ => Access::Write,
+            DiskStep::Read | DiskStep::ReadToCompare => TransferDirection::Read,
+            _ => TransferDirection::Write,
         };
         let (offset, name) = describe(&self.op);
         disk.report(name, offset + self.done, &io::Error::from_raw_os_error(errno));
         let status = from_errno(errno, access);
         match step {
-            Step::Sync if errno != libc::ECANCELED => Err(status.dnr()),
+            DiskStep::Sync if errno != libc::ECANCELED => Err(status.dnr()),
             _ => Err(status),
         }
     }
@@ -332,7 +334,7 @@ impl Drop for DiskTask {
     }
 }
 
-/// Where it begins, and what people call it.
+/// Returns the operation's offset, and its name for people.
 fn describe(op: &Op) -> (u64, &'static str) {
     match op {
         Op::Read { offset } => (*offset, "read"),
@@ -346,7 +348,7 @@ fn describe(op: &Op) -> (u64, &'static str) {
     }
 }
 
-/// What the kernel says of an operation that it has given up.
+/// True for an errno of an operation that the kernel has aborted.
 fn was_given_up(errno: i32) -> bool {
     matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN)
 }

@@ -1,4 +1,4 @@
-//! Block devices that change their size: the kernel says so by uevents, which a thread of the process hears.
+//! Block devices that change their size: a thread of the process receives the kernel's uevents.
 
 use crate::SizeWatcher;
 use rustix::io::Errno;
@@ -10,24 +10,24 @@ use std::sync::{LazyLock, Mutex, PoisonError, Weak};
 use std::thread;
 use tracing::warn;
 
-/// A uevent is shorter: the kernel's buffer for it has 2 KiB.
+/// Buffer for a uevent in bytes; the kernel's own has 2 KiB.
 const EVENT_BYTES: usize = 8 << 10;
 /// Multicast group of the kernel's own events.
 const KERNEL_GROUP: u32 = 1;
 
-type Watched = (u64, Weak<SizeWatcher>);
+type WatchedDevice = (u64, Weak<SizeWatcher>);
 
-/// Device numbers and who wants to know. The thread that tells them starts with the first, and never ends.
-static WATCHED: LazyLock<Mutex<Vec<Watched>>> = LazyLock::new(|| {
-    let hear =
+/// Watched device numbers with their watchers. The thread that notifies them starts with the first, and never ends.
+static WATCHED: LazyLock<Mutex<Vec<WatchedDevice>>> = LazyLock::new(|| {
+    let start_thread =
         |socket| thread::Builder::new().name("roadtrain-uevent".into()).spawn(|| run(socket));
-    if let Err(error) = open().and_then(hear) {
+    if let Err(error) = open().and_then(start_thread) {
         warn!(%error, "block devices that grow are seen at a reload only: no uevents");
     }
     Mutex::default()
 });
 
-/// Calls `watcher` when the kernel says that something about the device has changed.
+/// Calls `watcher` when the kernel reports a change of the device.
 pub(super) fn watch(device: u64, watcher: Weak<SizeWatcher>) {
     let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
     watched.retain(|(_, watcher)| watcher.strong_count() > 0);
@@ -45,24 +45,25 @@ fn run(socket: OwnedFd) {
     let mut event = [0u8; EVENT_BYTES];
     loop {
         match recv(&socket, &mut event, RecvFlags::empty()) {
-            Ok((len, _)) => tell(device_of(&event[..len])),
+            Ok((len, _)) => notify(device_of(&event[..len])),
             Err(Errno::INTR) => {}
             // Events were lost: any device may have changed.
-            Err(Errno::NOBUFS) => tell(Some(None)),
+            Err(Errno::NOBUFS) => notify(Some(None)),
             Err(error) => return warn!(%error, "block devices that grow are seen at a reload only"),
         }
     }
 }
 
-/// Tells those who want to know of a device, or everybody. Whoever sent the event: they ask the device itself.
-fn tell(device: Option<Option<u64>>) {
+/// Notifies the watchers of a device, or all of them. The event's sender is not checked: watchers query the device
+/// itself.
+fn notify(device: Option<Option<u64>>) {
     let Some(changed) = device else { return };
     let watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let concerned = watched.iter().filter(|(device, _)| changed.is_none_or(|one| one == *device));
     concerned.filter_map(|(_, watcher)| watcher.upgrade()).for_each(|watcher| watcher());
 }
 
-/// The block device that a uevent says has changed. Not every driver says RESIZE=1 as well (device mapper does not).
+/// Returns the block device of a change event. Not every driver sends RESIZE=1 as well (device mapper does not).
 fn device_of(event: &[u8]) -> Option<Option<u64>> {
     let fields = || event.split(|&octet| octet == 0).filter_map(|field| str::from_utf8(field).ok());
     let value = |name: &str| fields().find_map(|field| field.strip_prefix(name)?.strip_prefix('='));

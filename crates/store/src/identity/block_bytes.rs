@@ -1,8 +1,8 @@
 //! Block size of a regular file, kept in an extended attribute.
 //!
 //! Partition tables and file systems count in blocks: content that was written in blocks of 4096 bytes is garbage in
-//! blocks of 512. The block size belongs to the content, so a copy that took the attribute along keeps it, while it gets
-//! an identity of its own. Older files have none until they are served for writing. Block devices have none.
+//! blocks of 512. The block size belongs to the content, so a copy that took the attribute along keeps it, while it
+//! gets an identity of its own. Older files have none until they are served for writing. Block devices have none.
 
 use crate::OpenError;
 use crate::open_error::BLOCK_BYTES_ATTRIBUTE as NAME;

@@ -1,9 +1,9 @@
-//! What tells a block device from every other.
+//! Identity of a block device.
 //!
-//! An identifier that is unique in the world is the device's wherever it is: a disk that moves to another machine
-//! keeps it. One that is unique on its machine only (a serial number that somebody chose, a place on a bus) is
-//! taken together with the machine. A device without any, like a memory disk, is another after each start of the
-//! machine, because nothing says that its blocks are the same.
+//! A worldwide unique identifier is the device's on any machine: a disk that moves to another machine keeps it. An
+//! identifier that is unique only on its machine (a serial number that a user has chosen, an address on a bus) is
+//! combined with the machine's. A device without any, like a memory disk, has another identity after each boot: its
+//! blocks may be others.
 
 use super::of_backing_file;
 use roadtrain_proto::digest::digest;
@@ -15,18 +15,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tracing::warn;
 
-/// How far an identifier reaches.
+/// Identifier of a device, by its scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Identifier {
-    /// No two in the world are the same.
+    /// Unique worldwide.
     World(String),
-    /// No two on this machine are the same.
+    /// Unique on this machine.
     Machine(String),
-    /// As long as the machine runs.
+    /// Valid until the machine is rebooted.
     Boot(String),
 }
 
-/// Of the block device that is open as `file`.
+/// Returns the identity of the block device that is open as `file`.
 pub(in super::super) fn of_block(path: &Path, file: &File) -> io::Result<u128> {
     let rdev = file.metadata()?.rdev();
     let number = format!("{}:{}", libc::major(rdev), libc::minor(rdev));
@@ -57,7 +57,7 @@ fn number_of(identifier: &Identifier, machine: u128, boot: &str) -> u128 {
     }
 }
 
-/// What the kernel says in the device's `directory` of /sys.
+/// Reads the identifier from the device's `directory` in /sys.
 fn identify(directory: &Path) -> Identifier {
     let read = |name: &str| {
         let text = fs::read_to_string(directory.join(name)).ok()?;
@@ -108,14 +108,14 @@ impl Identifier {
     }
 }
 
-/// Whether nobody else gives that name: it is a UUID, or begins with a maker's number. Names that say "locally
-/// administered" and those made of a vendor's text and a serial number are given twice by virtual machines.
+/// True for worldwide unique identifiers: UUIDs, and those that begin with a maker's number. Locally administered ones,
+/// and those made of a vendor's text and a serial number, are not unique: virtual machines repeat them.
 fn is_unique(wwid: &str) -> bool {
     let digits = |text: &str| text.len() >= 16 && text.bytes().all(|c| c.is_ascii_hexdigit());
     let nibble = |text: &str, at: usize| text.get(at..=at).map(|n| u8::from_str_radix(n, 16));
     match wwid.split_once('.') {
         Some(("uuid", _)) => true,
-        // Bit 1 of an EUI-64's first octet: locally administered.
+        // Bit 1 of an EUI-64's first byte: locally administered.
         Some(("eui", text)) if digits(text) && text.len() == 16 => {
             nibble(text, 1).is_some_and(|n| n.is_ok_and(|n| n & 2 == 0))
         }
@@ -132,7 +132,7 @@ fn is_unique(wwid: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A directory of /sys with these files.
+    /// Makes a directory of /sys with these files.
     fn sys(files: &[(&str, &str)]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_unique_in_the_world_is_taken_with_its_machine() {
+    fn identifiers_that_are_not_worldwide_are_combined_with_the_machines() {
         let text = || "x".to_owned();
         let world = Identifier::World(text());
         assert_eq!(number_of(&world, 1, "a"), number_of(&world, 2, "b"));

@@ -1,24 +1,24 @@
-//! What is allocated of an image, and of what it was cloned from: whole objects, by the object map where there is one.
+//! Allocated parts of an image and its parent: whole objects, by the object map if there is one.
 
-use super::image::Image;
-use crate::look_ups::Found;
+use super::image::OpenImage;
+use crate::allocation_queries::AllocationReport;
 use crate::{ByteRange, Op};
 use roadtrain_wire::status::Status;
 use std::ffi::{c_int, c_void};
 use std::ptr::null;
 
-/// Octets that are looked at with one call: without an object map each object of them is asked for.
+/// Bytes queried by one call: without an object map each object of them is queried.
 const PIECE_BYTES: u64 = 1 << 30;
-/// The largest object. A range that begins inside of one was told wrongly by librbd before 1.17, also where the object is
-/// that of the image that this one was cloned from (tracker.ceph.com, 53784).
+/// Largest object, in bytes. librbd before 1.17 reports a range wrongly that begins inside an object, even one of the
+/// parent image (tracker.ceph.com, 53784).
 const OBJECT_BYTES_MAX: u64 = 32 << 20;
 
-/// Looks from the start of the range on. Waits for the cluster.
+/// Queries the range from its start on. Waits for the cluster.
 ///
-/// What was written before is told: librbd flushes first, and marks an object in its map before it writes it.
-pub(super) fn look(image: &Image, found: &mut Found<'_>) -> Result<(), Status> {
+/// Earlier writes are included: librbd flushes first, and marks an object in its map before it writes it.
+pub(super) fn find(image: &OpenImage, found: &mut AllocationReport<'_>) -> Result<(), Status> {
     let (mut at, end) = found.bounds();
-    // Its extents would not be in the order in which they are told.
+    // Extents of a striped image would be out of order.
     if !image.has_plain_layout() {
         found.add(at, end - at);
         return Ok(());
@@ -36,14 +36,14 @@ pub(super) fn look(image: &Image, found: &mut Found<'_>) -> Result<(), Status> {
     Ok(())
 }
 
-type Extents = Vec<(u64, u64)>;
+type DiffExtents = Vec<(u64, u64)>;
 
-fn extents(image: &Image, ByteRange { offset, len }: ByteRange) -> Result<Extents, Status> {
-    let mut extents = Extents::new();
-    let place: *mut Extents = &mut extents;
+fn extents(image: &OpenImage, ByteRange { offset, len }: ByteRange) -> Result<DiffExtents, Status> {
+    let mut extents = DiffExtents::new();
+    let place: *mut DiffExtents = &mut extents;
     let with_parent = 1;
     let whole_objects = 1;
-    // SAFETY: the image is open; nobody calls `note` any more when this returns, and it has the place for itself.
+    // SAFETY: the image is open; `note` is called only during this call, and has exclusive access to the place.
     let result = unsafe {
         (image.rbd().rbd_diff_iterate2)(
             image.handle(),
@@ -62,11 +62,11 @@ fn extents(image: &Image, ByteRange { offset, len }: ByteRange) -> Result<Extent
     }
 }
 
-/// Called by librbd for each extent.
+/// Records an extent; librbd calls this for each.
 unsafe extern "C" fn note(offset: u64, len: usize, exists: c_int, extents: *mut c_void) -> c_int {
     if exists != 0 {
-        // SAFETY: it is what `extents` has given, and nobody else uses it meanwhile.
-        unsafe { &mut *extents.cast::<Extents>() }.push((offset, len as u64));
+        // SAFETY: the pointer comes from `extents`, and has no other user meanwhile.
+        unsafe { &mut *extents.cast::<DiffExtents>() }.push((offset, len as u64));
     }
     0
 }

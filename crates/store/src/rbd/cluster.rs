@@ -1,8 +1,8 @@
-//! Connections to Ceph clusters, which images share, and pools that they are in.
+//! Connections to Ceph clusters, which images share, and their pools.
 
-use super::conf::Checked;
-use super::library::{Ceph, Handle, ceph, text};
-use super::{Failure, RbdImage};
+use super::conf::CheckedConf;
+use super::library::{Ceph, CephHandle, ceph, text};
+use super::{RbdFailure, RbdImage};
 use std::collections::HashMap;
 use std::ffi::{CString, c_int};
 use std::fmt;
@@ -12,21 +12,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 
-/// How long is tried to reach a monitor, in seconds: librados would take five minutes.
+/// Longest attempt to reach a monitor, in seconds: librados would take five minutes.
 const CONNECT_SECONDS: &str = "10";
-/// How long a client is fenced, in seconds: a year. When it ends nothing of that client may be on its way any more, and a
-/// machine that was cut off or stood still has old writes under way when it goes on.
+/// Duration of a fence, in seconds: a year. When it ends no write of that client may be in flight any more. A machine
+/// that was cut off or suspended sends old writes when it resumes.
 const FENCE_SECONDS: u32 = 365 * 24 * 3600;
-/// Whether librbd fences the owner of a lock that it breaks.
+/// Option: librbd fences the owner of a lock that it breaks.
 pub(super) const LIBRBD_FENCES: &str = "rbd_blocklist_on_break_lock";
-/// Of the cluster's identifier, a UUID as text.
+/// Bytes of the cluster's identifier, a UUID as text.
 const FSID_BYTES: usize = 37;
 
-/// What is set before connecting. Without the cache in memory and the one on a local disk a write that was answered is on
-/// all replicas; what image or pool say has precedence ([`Image::open`](super::image::Image::open)). One thread for the
-/// network is enough for a reactor, and costs least. librbd needs two others: with one of them `rbd snap unprotect`,
-/// whoever has asked for it, waits for itself, and with it everything. Who takes over the lock of an owner that is gone
-/// fences it. Data is copied when it is submitted, so a buffer may be used again before librbd is done.
+/// Options that are set before connecting. Without the caches in memory and on a local disk a completed write is on all
+/// replicas. Options of image or pool have precedence ([`OpenImage::open`](super::image::OpenImage::open)). One network
+/// thread is enough for a reactor, and costs least. librbd needs two others: with one of them `rbd snap unprotect` of
+/// any client deadlocks. A client that takes over the lock of a dead owner fences it. Data is copied when it is
+/// submitted, so a buffer may be reused before librbd is done.
 const SETTINGS: [(&str, &str); 8] = [
     ("client_mount_timeout", CONNECT_SECONDS),
     ("rbd_cache", "false"),
@@ -38,34 +38,35 @@ const SETTINGS: [(&str, &str); 8] = [
     ("rbd_disable_zero_copy_writes", "true"),
 ];
 
-/// Who connects, and where.
-type Client = (Option<PathBuf>, Option<String>, Option<PathBuf>, bool);
+/// Configuration of a client: file, user, keyring, and the flag for a file named by RPC.
+type CephClient = (Option<PathBuf>, Option<String>, Option<PathBuf>, bool);
 
 /// Connections of this process that images share.
-static SHARED: Mutex<Option<HashMap<Client, Vec<Weak<Connection>>>>> = Mutex::new(None);
+static SHARED: Mutex<Option<HashMap<CephClient, Vec<Weak<ClusterConnection>>>>> = Mutex::new(None);
 
-/// A connection to a cluster: a client of its own there.
-pub(super) struct Connection {
+/// A connection to a cluster, as a client of its own.
+pub(super) struct ClusterConnection {
     ceph: &'static Ceph,
-    cluster: Handle,
-    /// The cluster refuses this client for ever.
+    cluster: CephHandle,
+    /// True once the cluster refuses this client for ever.
     is_refused: AtomicBool,
 }
 
-// SAFETY: librados serialises what its handles are used for.
-unsafe impl Send for Connection {}
+// SAFETY: librados serialises all uses of its handles.
+unsafe impl Send for ClusterConnection {}
 // SAFETY: as above.
-unsafe impl Sync for Connection {}
+unsafe impl Sync for ClusterConnection {}
 
-impl fmt::Debug for Connection {
+impl fmt::Debug for ClusterConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Connection")
     }
 }
 
-impl Connection {
-    /// One that others use, too: at most as many of the same user as there are cores, the one with the fewest images.
-    fn shared(image: &RbdImage) -> Result<Arc<Connection>, Failure> {
+impl ClusterConnection {
+    /// Returns a connection that others use, too: at most as many of the same user as there are cores, the one with the
+    /// fewest images.
+    fn shared(image: &RbdImage) -> Result<Arc<ClusterConnection>, RbdFailure> {
         let client =
             (image.conf.clone(), image.id.clone(), image.keyring.clone(), image.conf_by_rpc);
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,38 +77,38 @@ impl Connection {
         if let Some(connection) = fewest.filter(|_| known.len() >= most) {
             return Ok(connection);
         }
-        let connection = Arc::new(Connection::new(image)?);
+        let connection = Arc::new(ClusterConnection::new(image)?);
         known.push(Arc::downgrade(&connection));
         Ok(connection)
     }
 
-    /// Connects, which starts threads of librados: on a thread that may run on all cores. Waits for that.
-    fn new(image: &RbdImage) -> Result<Connection, Failure> {
-        let ceph = ceph().map_err(Failure::text)?;
+    /// Connects, which starts threads of librados. Called on a thread that may run on all cores. Blocks it.
+    fn new(image: &RbdImage) -> Result<ClusterConnection, RbdFailure> {
+        let ceph = ceph().map_err(RbdFailure::text)?;
         let id = image.id.as_deref().map(c_text).transpose()?;
         let mut cluster = null_mut();
-        // SAFETY: the place for the handle is ours, the name ends with NUL or is none.
+        // SAFETY: the place for the handle is ours, the name ends with NUL or is null.
         let result = unsafe {
             (ceph.rados.rados_create)(&mut cluster, id.as_ref().map_or(null(), |id| id.as_ptr()))
         };
         check(result, "make a client")?;
-        let connection = Connection { ceph, cluster, is_refused: AtomicBool::new(false) };
+        let connection = ClusterConnection { ceph, cluster, is_refused: AtomicBool::new(false) };
         connection.configure(image)?;
-        // SAFETY: the handle is the one that was made.
+        // SAFETY: the handle was made above.
         let result = unsafe { (ceph.rados.rados_connect)(connection.cluster) };
         match result {
             0.. => Ok(connection),
-            _ => Err(Failure::text(unreachable(-result, image))),
+            _ => Err(RbdFailure::text(unreachable(-result, image))),
         }
     }
 
-    fn configure(&self, image: &RbdImage) -> Result<(), Failure> {
+    fn configure(&self, image: &RbdImage) -> Result<(), RbdFailure> {
         let checks = image.conf.as_deref().filter(|_| image.conf_by_rpc);
-        let checked = checks.map(Checked::read).transpose().map_err(Failure::text)?;
-        let path = checked.as_ref().map(Checked::path).or_else(|| image.conf.clone());
+        let checked = checks.map(CheckedConf::read).transpose().map_err(RbdFailure::text)?;
+        let path = checked.as_ref().map(CheckedConf::path).or_else(|| image.conf.clone());
         let file = path.as_deref().map(c_path).transpose()?;
         let place = file.as_ref().map_or(null(), |file| file.as_ptr());
-        // SAFETY: handle and name are valid; without a name the usual files are read ($CEPH_CONF, /etc/ceph).
+        // SAFETY: handle and name are valid; without a name librados reads the usual files ($CEPH_CONF, /etc/ceph).
         let result = unsafe { (self.ceph.rados.rados_conf_read_file)(self.cluster, place) };
         if result < 0 {
             let file = match &image.conf {
@@ -115,7 +116,7 @@ impl Connection {
                 None => "$CEPH_CONF or /etc/ceph/ceph.conf".into(),
             };
             let why = std::io::Error::from_raw_os_error(-result);
-            return Err(Failure::text(format!(
+            return Err(RbdFailure::text(format!(
                 "cannot read its configuration from {file}: {why}: name the file with conf=FILE"
             )));
         }
@@ -128,9 +129,9 @@ impl Connection {
         }
     }
 
-    fn set(&self, name: &str, value: &str) -> Result<(), Failure> {
+    fn set(&self, name: &str, value: &str) -> Result<(), RbdFailure> {
         let (option, text) = (c_text(name)?, c_text(value)?);
-        // SAFETY: the handle is valid, both end with NUL.
+        // SAFETY: the handle is valid, both texts end with NUL.
         let set = unsafe {
             (self.ceph.rados.rados_conf_set)(self.cluster, option.as_ptr(), text.as_ptr())
         };
@@ -142,63 +143,67 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for ClusterConnection {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and nothing uses it any more.
+        // SAFETY: the handle is ours, and has no other user any more.
         unsafe { (self.ceph.rados.rados_shutdown)(self.cluster) };
     }
 }
 
 /// A pool, or a namespace of one.
 #[derive(Debug)]
-pub(super) struct Pool {
-    connection: Arc<Connection>,
-    io: Handle,
+pub(super) struct CephPool {
+    connection: Arc<ClusterConnection>,
+    io: CephHandle,
 }
 
-// SAFETY: librados serialises what its handles are used for.
-unsafe impl Send for Pool {}
+// SAFETY: librados serialises all uses of its handles.
+unsafe impl Send for CephPool {}
 // SAFETY: as above.
-unsafe impl Sync for Pool {}
+unsafe impl Sync for CephPool {}
 
-impl Pool {
-    /// Over a connection that other images use, too. What the cluster does to one of them it does to all. Waits for it.
-    pub(super) fn connect(image: &RbdImage) -> Result<Pool, Failure> {
-        Pool::open(Connection::shared(image)?, image)
+impl CephPool {
+    /// Opens the pool over a connection that other images use, too: a fence of one affects all. Blocks the thread.
+    pub(super) fn connect(image: &RbdImage) -> Result<CephPool, RbdFailure> {
+        CephPool::open(ClusterConnection::shared(image)?, image)
     }
 
-    /// Over a connection of its own, which knows the newest state of the cluster: whom it has fenced. Waits for it.
-    pub(super) fn connect_alone(image: &RbdImage) -> Result<Pool, Failure> {
-        let connection = Connection::new(image)?;
+    /// Opens the pool over a connection of its own, which has the newest state of the cluster: its fences. Blocks the
+    /// thread.
+    pub(super) fn connect_alone(image: &RbdImage) -> Result<CephPool, RbdFailure> {
+        let connection = ClusterConnection::new(image)?;
         // SAFETY: the handle is connected.
         let result =
             unsafe { (connection.ceph.rados.rados_wait_for_latest_osdmap)(connection.cluster) };
         check(result, "learn the state of its cluster")?;
-        Pool::open(Arc::new(connection), image)
+        CephPool::open(Arc::new(connection), image)
     }
 
-    /// That of `image`, over the connection of another one.
-    pub(super) fn beside(pool: &Pool, image: &RbdImage) -> Result<Pool, Failure> {
-        Pool::open(pool.connection.clone(), image)
+    /// Opens the pool of `image` over the connection of another one.
+    pub(super) fn over_same_connection(
+        pool: &CephPool,
+        image: &RbdImage,
+    ) -> Result<CephPool, RbdFailure> {
+        CephPool::open(pool.connection.clone(), image)
     }
 
-    fn open(connection: Arc<Connection>, image: &RbdImage) -> Result<Pool, Failure> {
+    fn open(connection: Arc<ClusterConnection>, image: &RbdImage) -> Result<CephPool, RbdFailure> {
         let name = c_text(&image.pool)?;
-        let mut pool = Pool { connection, io: null_mut() };
-        let Connection { ceph, cluster, .. } = *pool.connection;
+        let mut pool = CephPool { connection, io: null_mut() };
+        let ClusterConnection { ceph, cluster, .. } = *pool.connection;
         let rados = &ceph.rados;
         // SAFETY: the handle is connected, the place is ours, the name ends with NUL.
         let result = unsafe { (rados.rados_ioctx_create)(cluster, name.as_ptr(), &mut pool.io) };
         match -result {
             libc::ENOENT => {
                 let pool = &image.pool;
-                return Err(Failure::text(format!(
+                return Err(RbdFailure::text(format!(
                     "there is no pool {pool}: see `ceph osd pool ls`"
                 )));
             }
             _ => check(result, "open its pool")?,
         }
-        // Without this a write to a full cluster waits for room, without a word to anybody.
+        // Without this a write to a full cluster waits for space, without any message.
         // SAFETY: the handle is valid.
         unsafe { (rados.rados_set_pool_full_try)(pool.io) };
         if let Some(namespace) = &image.namespace {
@@ -213,42 +218,43 @@ impl Pool {
         self.connection.ceph
     }
 
-    pub(super) fn io(&self) -> Handle {
+    pub(super) fn io(&self) -> CephHandle {
         self.io
     }
 
-    /// The cluster refuses this client for ever: who opens an image from now on is another one.
+    /// Records that the cluster refuses this client for ever: later images get another connection.
     pub(super) fn is_refused(&self) {
         self.connection.is_refused.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn cluster(&self) -> Handle {
+    pub(super) fn cluster(&self) -> CephHandle {
         self.connection.cluster
     }
 
-    /// Sets an option of its connection, which has to be one of its own.
-    pub(super) fn set(&self, name: &str, value: &str) -> Result<(), Failure> {
+    /// Sets an option of its connection, which must not be shared.
+    pub(super) fn set(&self, name: &str, value: &str) -> Result<(), RbdFailure> {
         self.connection.set(name, value)
     }
 
-    /// Over a connection of its own that breaks locks: what fences is [`Pool::fence`] alone. Waits for it.
-    pub(super) fn connect_to_break(image: &RbdImage) -> Result<Pool, Failure> {
-        let pool = Pool::connect_alone(image)?;
-        // librbd would do it again, which takes the cluster a second.
+    /// Opens the pool over a connection of its own for breaking locks: only [`CephPool::fence`] fences there. Blocks
+    /// the thread.
+    pub(super) fn connect_to_break(image: &RbdImage) -> Result<CephPool, RbdFailure> {
+        let pool = CephPool::connect_alone(image)?;
+        // librbd would fence a second time, which takes the cluster a second.
         pool.set(LIBRBD_FENCES, "false")?;
         Ok(pool)
     }
 
-    /// Has the cluster refuse everything of the client at `address`, what is on its way as well, and knows that when it
-    /// returns. librbd fences who has a lock that is broken, but as options of the image, the pool and the monitor say:
-    /// for an hour, or not at all. It is not told how long because the monitor does not understand what librbd 16 makes
-    /// of that. Of two fences of one client the first one says when it ends.
-    pub(super) fn fence(&self, address: &str) -> Result<(), Failure> {
+    /// Makes the cluster refuse all operations of the client at `address`, including those in flight. When it returns,
+    /// this connection knows the fence. librbd also fences the owner of a broken lock, but as options of the image, the
+    /// pool and the monitor say: for an hour, or not at all. Its duration is not set: the monitor does not understand
+    /// the value of librbd 16. Of two fences of one client the first one decides when it ends.
+    pub(super) fn fence(&self, address: &str) -> Result<(), RbdFailure> {
         let (rados, cluster) = (&self.ceph().rados, self.cluster());
         let address = c_text(address)?.into_raw();
         // SAFETY: the handle is connected, the text ends with NUL, and is not shared.
         let result = unsafe { (rados.rados_blocklist_add)(cluster, address, FENCE_SECONDS) };
-        // SAFETY: it is what was made above.
+        // SAFETY: the pointer was made above.
         drop(unsafe { CString::from_raw(address) });
         check(result, "have its owner fenced")?;
         // SAFETY: the handle is connected.
@@ -256,10 +262,10 @@ impl Pool {
         check(result, "learn that its owner is fenced")
     }
 
-    /// The cluster's identifier and the pool's number: neither changes.
-    pub(super) fn identity(&self) -> Result<(String, i64), Failure> {
+    /// Returns the cluster's identifier and the pool's number: neither changes.
+    pub(super) fn identity(&self) -> Result<(String, i64), RbdFailure> {
         let (mut octets, ceph) = ([0; FSID_BYTES], self.ceph());
-        // SAFETY: the handle is connected, and at most that many octets are written.
+        // SAFETY: the handle is connected, and at most that many bytes are written.
         let result = unsafe {
             (ceph.rados.rados_cluster_fsid)(
                 self.connection.cluster,
@@ -273,10 +279,10 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for CephPool {
     fn drop(&mut self) {
         if !self.io.is_null() {
-            // SAFETY: it is ours, and nothing uses it any more.
+            // SAFETY: the handle is ours, and has no other user any more.
             unsafe { (self.ceph().rados.rados_ioctx_destroy)(self.io) };
         }
     }
@@ -296,19 +302,19 @@ fn unreachable(errno: c_int, image: &RbdImage) -> String {
     }
 }
 
-/// A negative result is an error.
-pub(super) fn check(result: c_int, action: &str) -> Result<(), Failure> {
+/// Converts a negative result to an error.
+pub(super) fn check(result: c_int, action: &str) -> Result<(), RbdFailure> {
     match result {
         0.. => Ok(()),
-        _ => Err(Failure::errno(action, -result)),
+        _ => Err(RbdFailure::errno(action, -result)),
     }
 }
 
-pub(super) fn c_text(text: &str) -> Result<CString, Failure> {
-    CString::new(text).map_err(|_| Failure::text("a name contains NUL"))
+pub(super) fn c_text(text: &str) -> Result<CString, RbdFailure> {
+    CString::new(text).map_err(|_| RbdFailure::text("a name contains NUL"))
 }
 
-fn c_path(path: &Path) -> Result<CString, Failure> {
+fn c_path(path: &Path) -> Result<CString, RbdFailure> {
     use std::os::unix::ffi::OsStrExt;
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| Failure::text("a path contains NUL"))
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| RbdFailure::text("a path contains NUL"))
 }

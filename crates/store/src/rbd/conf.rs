@@ -1,7 +1,7 @@
-//! Configuration files of Ceph that an RPC has named: whoever wrote them need not be who runs this process.
+//! Ceph configuration files named by an RPC: their author may not be allowed to control this process.
 //!
-//! librados does what such a file says as soon as it reads it: it opens a log, listens at a socket, loads code. So the
-//! file is read once, checked, and what was checked is what librados gets.
+//! librados acts on such a file as soon as it reads it: it opens a log, listens at a socket, loads code. So the file is
+//! read once and checked, and librados gets the checked copy.
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
@@ -9,22 +9,22 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// Ends of the names of options that have files written, sockets made or code loaded. (A keyring is only read.)
+/// Suffixes of options that write files, make sockets or load code. (A keyring is only read.)
 const FORBIDDEN_ENDS: [&str; 6] = ["_file", "_dir", "_path", "_socket", "_plugins", "chdir"];
 /// Such options with other names.
 const FORBIDDEN: [&str; 4] = ["setuser", "setgroup", "setuser_match_path", "admin_socket_mode"];
-/// Longest file.
+/// Longest file, in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// What was checked, as a file of this process. It is there as long as this.
-pub(super) struct Checked(File);
+/// A checked copy, as a file of this process. It exists as long as this.
+pub(super) struct CheckedConf(File);
 
-impl Checked {
+impl CheckedConf {
     /// Reads and checks the file at `path`.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub(super) fn read(path: &Path) -> Result<Checked, String> {
+    /// Returns the problem as text.
+    pub(super) fn read(path: &Path) -> Result<CheckedConf, String> {
         let failed = |error: io::Error| {
             format!("cannot read its configuration from {}: {error}", path.display())
         };
@@ -40,22 +40,22 @@ impl Checked {
         let copy = memfd_create("ceph.conf", MemfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
         let mut copy = File::from(copy);
         copy.write_all(text.as_bytes()).map_err(failed)?;
-        Ok(Checked(copy))
+        Ok(CheckedConf(copy))
     }
 
-    /// Where librados finds it.
+    /// Returns the copy's path for librados.
     pub(super) fn path(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
     }
 }
 
-/// The first option that such a file may not have, as Ceph calls it.
+/// Returns the first forbidden option, by Ceph's name.
 fn forbidden(text: &str) -> Option<String> {
-    // A line goes on behind a backslash at its end.
+    // A line continues behind a backslash at its end.
     let text = text.replace("\\\r\n", "").replace("\\\n", "");
     let options = text.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name);
     let names = options.map(|name| {
-        // Ceph takes spaces, dashes and underscores for the same.
+        // Ceph treats spaces, dashes and underscores as the same.
         let words = name.split(|c: char| c.is_whitespace() || c == '-' || c == '_');
         words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("_").to_lowercase()
     });
@@ -96,11 +96,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ceph.conf");
         std::fs::write(&path, "mon_host = 192.0.2.1\n").unwrap();
-        let checked = Checked::read(&path).unwrap();
+        let checked = CheckedConf::read(&path).unwrap();
         std::fs::write(&path, "log_file = /etc/x\n").unwrap();
         assert_eq!(std::fs::read_to_string(checked.path()).unwrap(), "mon_host = 192.0.2.1\n");
-        let problem = Checked::read(&path).map(drop).unwrap_err();
+        let problem = CheckedConf::read(&path).map(drop).unwrap_err();
         assert!(problem.contains("option log_file"), "{problem}");
-        assert!(Checked::read(&folder.path().join("none")).is_err());
+        assert!(CheckedConf::read(&folder.path().join("none")).is_err());
     }
 }

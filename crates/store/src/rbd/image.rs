@@ -1,13 +1,13 @@
 //! An open image.
 
-use super::closing::Closing;
-use super::cluster::{LIBRBD_FENCES, Pool, c_text, check};
+use super::closing::ClosingImage;
+use super::cluster::{CephPool, LIBRBD_FENCES, c_text, check};
+use super::in_flight::InFlightOperations;
 use super::library::{
-    ConfigOption, EXCLUSIVE, FEATURE_EXCLUSIVE_LOCK, FEATURES_OBJECT_MAP, FROM_IMAGE, FROM_POOL,
-    Handle, ImageWatcher, Rbd, text,
+    CephHandle, ConfigOption, EXCLUSIVE, FEATURE_EXCLUSIVE_LOCK, FEATURES_OBJECT_MAP, FROM_IMAGE,
+    FROM_POOL, ImageWatcher, Rbd, text,
 };
-use super::under_way::UnderWay;
-use super::{Failure, RbdImage};
+use super::{RbdFailure, RbdImage};
 use crate::{Op, SizeWatcher};
 use roadtrain_proto::digest::digest;
 use roadtrain_wire::status::Status;
@@ -18,61 +18,65 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use tracing::{error, warn};
 
-/// More than an image's identifier has.
+/// Buffer for an image's identifier, in bytes; larger than any.
 const ID_BYTES: usize = 256;
-/// What to do when we may not.
+/// Advice for a missing permission.
 const RIGHTS: &str =
     "the cluster does not let us: the user needs mon 'profile rbd' osd 'profile rbd pool=POOL'";
-/// Options of an image that there is room for at first: more than librbd has.
+/// Initial room for options of an image: more than librbd has.
 const OPTIONS: c_int = 256;
-/// Owners of a lock that are asked for.
+/// Most owners of a lock that are queried.
 const OWNERS_MAX: usize = 8;
-/// Watchers of an image that there is room for at first.
+/// Initial room for watchers of an image.
 const WATCHERS: usize = 64;
 
-/// Closed when the last operation has ended.
+/// An open image, closed when the last operation has ended.
 #[derive(Debug)]
-pub(super) struct Image {
-    open: Open,
-    /// As people write it.
+pub(super) struct OpenImage {
+    open: ImageHandles,
+    /// Name for people.
     name: String,
     read_only: bool,
-    /// It was said what is wrong.
-    is_told: AtomicBool,
-    /// Another client has taken it, and the cluster refuses everything of ours.
+    /// True once an error of the image was logged.
+    is_logged: AtomicBool,
+    /// True once another client has taken it, and the cluster refuses all operations of this one.
     is_lost: AtomicBool,
-    /// What was submitted to an image that several targets reach.
-    under_way: Option<UnderWay>,
-    /// Nobody has used it, and it is to be as before: without it.
-    is_to_go: AtomicBool,
+    /// Operations in flight of an image that several targets reach.
+    in_flight: Option<InFlightOperations>,
+    /// True if the image was created for an opening that is not used: it is removed when it is closed.
+    removes_on_close: AtomicBool,
 }
 
-/// What is closed.
+/// Handles to be closed.
 #[derive(Debug)]
-struct Open {
-    /// `None`: it was given to the thread that closes.
-    pool: Option<Arc<Pool>>,
+struct ImageHandles {
+    /// Pool; `None` once the closing thread has it.
+    pool: Option<Arc<CephPool>>,
     rbd: &'static Rbd,
-    image: Handle,
-    watch: Mutex<Option<Watch>>,
+    image: CephHandle,
+    watch: Mutex<Option<UpdateWatch>>,
 }
 
-/// What librbd calls when the image has changed.
+/// Callback of librbd for a changed image.
 #[derive(Debug)]
-struct Watch {
+struct UpdateWatch {
     handle: u64,
-    /// Freed when librbd does not call any more.
+    /// Freed when librbd does not call it any more.
     watcher: *mut Weak<SizeWatcher>,
 }
 
-// SAFETY: librbd serialises what its handles are used for; the pointer in `watch` is only freed, once.
-unsafe impl Send for Open {}
+// SAFETY: librbd serialises all uses of its handles; the pointer in `watch` is only freed, once.
+unsafe impl Send for ImageHandles {}
 // SAFETY: as above.
-unsafe impl Sync for Open {}
+unsafe impl Sync for ImageHandles {}
 
-impl Image {
-    /// Opens it. Who is to write it has to [lock](Image::lock) it. Waits for that.
-    pub(super) fn open(pool: Pool, spec: &RbdImage, read_only: bool) -> Result<Image, Failure> {
+impl OpenImage {
+    /// Opens it. A writer has to [lock](OpenImage::lock) it. Blocks the thread.
+    pub(super) fn open(
+        pool: CephPool,
+        spec: &RbdImage,
+        read_only: bool,
+    ) -> Result<OpenImage, RbdFailure> {
         let (rbd, name): (&'static Rbd, _) = (&pool.ceph().rbd, c_text(&spec.image)?);
         let snapshot = spec.snapshot.as_deref().map(c_text).transpose()?;
         let snapshot = snapshot.as_ref().map_or(null(), |snapshot| snapshot.as_ptr());
@@ -83,28 +87,28 @@ impl Image {
         let result = unsafe { open(pool.io(), name.as_ptr(), &mut image, snapshot) };
         match (-result, &spec.snapshot) {
             (libc::ENOENT, Some(snapshot)) => {
-                return Err(Failure::text(format!(
+                return Err(RbdFailure::text(format!(
                     "there is no such image or snapshot @{snapshot}"
                 )));
             }
             (libc::ENOENT, None) => {
-                return Err(Failure::text(
+                return Err(RbdFailure::text(
                     "there is no such image: give create=SIZE to have it made, or see `rbd ls`",
                 ));
             }
             (libc::EPERM | libc::EACCES, _) => {
-                return Err(Failure::text(format!("cannot open it: {RIGHTS}")));
+                return Err(RbdFailure::text(format!("cannot open it: {RIGHTS}")));
             }
             _ => check(result, "open it")?,
         }
-        let image = Image {
-            open: Open { pool: Some(Arc::new(pool)), rbd, image, watch: Mutex::default() },
+        let image = OpenImage {
+            open: ImageHandles { pool: Some(Arc::new(pool)), rbd, image, watch: Mutex::default() },
             name: spec.to_string(),
             read_only,
-            is_told: AtomicBool::new(false),
+            is_logged: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
-            under_way: spec.shared.then(UnderWay::default),
-            is_to_go: AtomicBool::new(false),
+            in_flight: spec.shared.then(InFlightOperations::default),
+            removes_on_close: AtomicBool::new(false),
         };
         if spec.snapshot.is_none() {
             image.check_configuration()?;
@@ -112,11 +116,11 @@ impl Image {
         Ok(image)
     }
 
-    /// Image and pool may have configurations of their own, which say more than ours. With a cache what was answered
-    /// would be lost in a crash, and hosts were told that there is none. Who has the image alone gets it from an owner
-    /// that is gone by librbd, which has to fence that one.
-    fn check_configuration(&self) -> Result<(), Failure> {
-        let is_alone = !self.read_only && self.under_way.is_none();
+    /// Checks the options of image and pool, which have precedence over ours. With a cache, completed writes would be
+    /// lost in a crash, though hosts were told that there is none. A single owner gets the image from a dead owner by
+    /// librbd, which has to fence that one.
+    fn check_configuration(&self) -> Result<(), RbdFailure> {
+        let is_alone = !self.read_only && self.in_flight.is_none();
         for (option, value, source) in self.configuration()? {
             let is_on = || matches!(value.to_lowercase().as_str(), "true" | "1");
             let is_off = || matches!(value.to_lowercase().as_str(), "false" | "0");
@@ -135,20 +139,20 @@ impl Image {
                 }
                 _ => "global remove client".to_owned(),
             };
-            return Err(Failure::text(format!(
+            return Err(RbdFailure::text(format!(
                 "{problem} ({option} = {value}), so that {harm}: `rbd config {remedy} {option}`"
             )));
         }
         Ok(())
     }
 
-    /// Options in force: name, value, and who says so.
-    fn configuration(&self) -> Result<Vec<(String, String, c_int)>, Failure> {
+    /// Returns the options in force: name, value, and source.
+    fn configuration(&self) -> Result<Vec<(String, String, c_int)>, RbdFailure> {
         let (rbd, mut count) = (self.rbd(), OPTIONS);
         let mut options = Vec::new();
         loop {
             options.resize(count as usize, ConfigOption::default());
-            // SAFETY: the image is open, and there is room for so many.
+            // SAFETY: the image is open, and there is room for that many.
             let result = unsafe {
                 (rbd.rbd_config_image_list)(self.handle(), options.as_mut_ptr(), &mut count)
             };
@@ -157,44 +161,46 @@ impl Image {
                 _ => break check(result, "read its configuration")?,
             }
         }
-        // SAFETY: they are texts that were made for us.
+        // SAFETY: librbd has made the texts for us.
         let text =
             |text: *mut c_char| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
         options.truncate(count as usize);
         let read =
             options.iter().map(|one| (text(one.name), text(one.value), one.source)).collect();
-        // SAFETY: as many as it has made.
+        // SAFETY: as many as librbd has made.
         unsafe { (rbd.rbd_config_image_list_cleanup)(options.as_mut_ptr(), count) };
         Ok(read)
     }
 
-    /// Makes it, if it is not there.
-    pub(super) fn create(pool: &Pool, name: &str, bytes: u64) -> Result<bool, Failure> {
+    /// Creates it, if it does not exist. True if it was created.
+    pub(super) fn create(pool: &CephPool, name: &str, bytes: u64) -> Result<bool, RbdFailure> {
         let (rbd, name) = (&pool.ceph().rbd, c_text(name)?);
         let mut options = null_mut();
         // SAFETY: the place is ours.
         unsafe { (rbd.rbd_image_options_create)(&mut options) };
         // SAFETY: the pool is open, the name ends with NUL, the options were just made.
         let result = unsafe { (rbd.rbd_create4)(pool.io(), name.as_ptr(), bytes, options) };
-        // SAFETY: nobody uses them any more.
+        // SAFETY: the options have no other user any more.
         unsafe { (rbd.rbd_image_options_destroy)(options) };
         match -result {
             libc::EEXIST => Ok(false),
-            libc::EPERM | libc::EACCES => Err(Failure::text(format!("cannot make it: {RIGHTS}"))),
+            libc::EPERM | libc::EACCES => {
+                Err(RbdFailure::text(format!("cannot make it: {RIGHTS}")))
+            }
             _ => check(result, "make it").map(|()| true),
         }
     }
 
-    /// Nobody has used it, and it was not there before: it is removed when it is closed.
-    pub(super) fn let_go(&self) {
-        self.is_to_go.store(true, Ordering::Relaxed);
+    /// Marks a new image that is not used: it is removed when it is closed.
+    pub(super) fn remove_on_close(&self) {
+        self.removes_on_close.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn rbd(&self) -> &'static Rbd {
         self.open.rbd
     }
 
-    pub(super) fn handle(&self) -> Handle {
+    pub(super) fn handle(&self) -> CephHandle {
         self.open.image
     }
 
@@ -206,27 +212,27 @@ impl Image {
         &self.name
     }
 
-    pub(super) fn pool(&self) -> &Arc<Pool> {
+    pub(super) fn pool(&self) -> &Arc<CephPool> {
         self.open.pool.as_ref().expect("there until it is closed")
     }
 
-    pub(super) fn under_way(&self) -> Option<&UnderWay> {
-        self.under_way.as_ref()
+    pub(super) fn in_flight(&self) -> Option<&InFlightOperations> {
+        self.in_flight.as_ref()
     }
 
-    /// Whether another client has taken it.
+    /// True if another client has taken it.
     pub(super) fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// Another client has taken it.
+    /// Records that another client has taken it.
     pub(super) fn set_lost(&self) {
         self.is_lost.store(true, Ordering::Relaxed);
         self.pool().is_refused();
     }
 
-    /// Nobody else may write it from now on: another client would see that the lock is held, and wait or fail.
-    pub(super) fn lock(&self) -> Result<(), Failure> {
+    /// Takes the exclusive lock: another client that wants to write sees it, and waits or fails.
+    pub(super) fn lock(&self) -> Result<(), RbdFailure> {
         if self.features()? & FEATURE_EXCLUSIVE_LOCK == 0 {
             warn!(image = %self.name, "has no exclusive lock, so that nothing keeps others from writing it: \
                 `rbd feature enable {} exclusive-lock`", self.name);
@@ -237,46 +243,45 @@ impl Image {
         match -result {
             libc::EROFS | libc::EBUSY | libc::ETIMEDOUT => {
                 let owner = self.owner().ok().flatten();
-                Err(Failure::taken(owner.unwrap_or_else(|| "another client".into())))
+                Err(RbdFailure::taken(owner.unwrap_or_else(|| "another client".into())))
             }
             _ => check(result, "take its exclusive lock"),
         }
     }
 
-    /// Takes the lock away from `owner`. When this returns the cluster refuses everything of that client, what is on
-    /// its way as well.
-    pub(super) fn break_lock(&self, owner: &str) -> Result<(), Failure> {
+    /// Takes the lock away from `owner`. When this returns the cluster refuses all operations of that client, including
+    /// those in flight.
+    pub(super) fn break_lock(&self, owner: &str) -> Result<(), RbdFailure> {
         self.pool().fence(owner)?;
         let owner = c_text(owner)?;
         // SAFETY: the image is open, the name ends with NUL.
         let result =
             unsafe { (self.rbd().rbd_lock_break)(self.handle(), EXCLUSIVE, owner.as_ptr()) };
         match -result {
-            // It has gone itself.
+            // The owner has released it itself.
             libc::ENOENT => Ok(()),
             _ => check(result, "break its lock"),
         }
     }
 
-    /// Has the image work without an object map. By that map an owner that was fenced, but does not know it, would
-    /// answer reads of what was never written when it looked with zeroes, and Write Zeroes there with success, without
-    /// asking the cluster.
-    pub(super) fn drop_object_map(&self) -> Result<(), Failure> {
+    /// Disables the object map. By that map a fenced owner that does not know it would answer without the cluster.
+    /// Reads of parts that were unwritten at its last check would return zeroes, and Write Zeroes there would succeed.
+    pub(super) fn drop_object_map(&self) -> Result<(), RbdFailure> {
         let there = self.features()? & FEATURES_OBJECT_MAP;
         if there == 0 {
             return Ok(());
         }
         warn!(image = %self.name, "its features object-map and fast-diff are switched off: what several targets reach \
             must not be answered from a map");
-        // SAFETY: the image is open, and the lock is ours.
+        // SAFETY: the image is open, and we have the lock.
         let result = unsafe { (self.rbd().rbd_update_features)(self.handle(), there, 0) };
         check(result, "switch its object map off")
     }
 
-    /// An image that several targets reach has to have a lock.
-    pub(super) fn check_lockable(&self) -> Result<(), Failure> {
+    /// Checks that the image can have a lock, which an image for several targets needs.
+    pub(super) fn check_lockable(&self) -> Result<(), RbdFailure> {
         match self.features()? & FEATURE_EXCLUSIVE_LOCK {
-            0 => Err(Failure::text(format!(
+            0 => Err(RbdFailure::text(format!(
                 "cannot be shared without a lock: `rbd feature enable {} exclusive-lock`",
                 self.name
             ))),
@@ -284,8 +289,8 @@ impl Image {
         }
     }
 
-    /// Others may write it from now on.
-    pub(super) fn unlock(&self) -> Result<(), Failure> {
+    /// Releases the lock: others may write it from now on.
+    pub(super) fn unlock(&self) -> Result<(), RbdFailure> {
         if self.read_only || self.features()? & FEATURE_EXCLUSIVE_LOCK == 0 {
             return Ok(());
         }
@@ -293,113 +298,113 @@ impl Image {
         check(unsafe { (self.rbd().rbd_lock_release)(self.handle()) }, "give its lock up")
     }
 
-    /// Who has its lock.
-    pub(super) fn owner(&self) -> Result<Option<String>, Failure> {
+    /// Returns the owner of its lock.
+    pub(super) fn owner(&self) -> Result<Option<String>, RbdFailure> {
         let (mut mode, mut owners, mut count) = (0, [null_mut::<c_char>(); OWNERS_MAX], OWNERS_MAX);
         let rbd = self.rbd();
-        // SAFETY: the image is open, and there is room for so many.
+        // SAFETY: the image is open, and there is room for that many.
         let result = unsafe {
             (rbd.rbd_lock_get_owners)(self.handle(), &mut mode, owners.as_mut_ptr(), &mut count)
         };
         match -result {
             libc::ENOENT => return Ok(None),
-            _ => check(result, "ask who has its lock")?,
+            _ => check(result, "query the owner of its lock")?,
         }
         let first = owners.first().filter(|owner| count > 0 && !owner.is_null());
-        // SAFETY: it is a text that was made for us.
+        // SAFETY: librbd has made the text for us.
         let name =
             first.map(|&owner| unsafe { CStr::from_ptr(owner) }.to_string_lossy().into_owned());
-        // SAFETY: as many as it has made.
+        // SAFETY: as many as librbd has made.
         unsafe { (rbd.rbd_lock_get_owners_cleanup)(owners.as_mut_ptr(), count) };
         Ok(name)
     }
 
-    /// Whether the client at `address` has it open, as far as it was heard of within half a minute.
-    pub(super) fn is_watched_by(&self, address: &str) -> Result<bool, Failure> {
+    /// True if the client at `address` has it open, according to its watch of the last half minute.
+    pub(super) fn is_watched_by(&self, address: &str) -> Result<bool, RbdFailure> {
         let (rbd, mut count) = (self.rbd(), WATCHERS);
         let mut watchers = Vec::new();
         loop {
             watchers.resize_with(count, ImageWatcher::default);
-            // SAFETY: the image is open, and there is room for so many.
+            // SAFETY: the image is open, and there is room for that many.
             let result = unsafe {
                 (rbd.rbd_watchers_list)(self.handle(), watchers.as_mut_ptr(), &mut count)
             };
             match -result {
                 libc::ERANGE if count > watchers.len() => {}
-                _ => break check(result, "ask who has it open")?,
+                _ => break check(result, "query its watchers")?,
             }
         }
         let is_it = |watcher: &ImageWatcher| {
-            // SAFETY: it is a text that was made for us.
+            // SAFETY: librbd has made the text for us.
             unsafe { CStr::from_ptr(watcher.address) }.to_bytes() == address.as_bytes()
         };
         let is_there = watchers.iter().take(count).any(is_it);
-        // SAFETY: as many as it has made.
+        // SAFETY: as many as librbd has made.
         unsafe { (rbd.rbd_watchers_list_cleanup)(watchers.as_mut_ptr(), count) };
         Ok(is_there)
     }
 
     fn number(
         &self,
-        read: unsafe extern "C" fn(Handle, *mut u64) -> c_int,
+        read: unsafe extern "C" fn(CephHandle, *mut u64) -> c_int,
         what: &str,
-    ) -> Result<u64, Failure> {
+    ) -> Result<u64, RbdFailure> {
         let mut number = 0;
         // SAFETY: the image is open, the place is ours.
         check(unsafe { read(self.handle(), &mut number) }, what).map(|()| number)
     }
 
-    /// In octets. Waits, if others have changed it.
-    pub(super) fn bytes(&self) -> Result<u64, Failure> {
+    /// Returns the size in bytes. Blocks the thread, if others have changed it.
+    pub(super) fn bytes(&self) -> Result<u64, RbdFailure> {
         self.number(self.rbd().rbd_get_size, "read its size")
     }
 
-    /// Gives it more octets. Waits.
-    pub(super) fn grow(&self, bytes: u64) -> Result<(), Failure> {
+    /// Grows it to `bytes`. Blocks the thread.
+    pub(super) fn grow(&self, bytes: u64) -> Result<(), RbdFailure> {
         // SAFETY: the image is open.
         check(unsafe { (self.rbd().rbd_resize)(self.handle(), bytes) }, "make it larger")
     }
 
-    fn features(&self) -> Result<u64, Failure> {
+    fn features(&self) -> Result<u64, RbdFailure> {
         self.number(self.rbd().rbd_get_features, "read its features")
     }
 
-    /// What lies in one object, or in one part of one if it is striped.
-    pub(super) fn stripe_bytes(&self) -> Result<u64, Failure> {
+    /// Returns the bytes in one object, or in one part of one if it is striped.
+    pub(super) fn stripe_bytes(&self) -> Result<u64, RbdFailure> {
         self.number(self.rbd().rbd_get_stripe_unit, "read its layout")
     }
 
-    /// Whether it lies in its objects one behind the other.
+    /// True if it lies in its objects in order, without striping.
     pub(super) fn has_plain_layout(&self) -> bool {
         let count = self.number(self.rbd().rbd_get_stripe_count, "read its layout");
         count.is_ok_and(|count| count == 1)
     }
 
-    /// A number that no other image of any cluster has.
-    pub(super) fn identity(&self, snapshot: Option<&str>) -> Result<u128, Failure> {
+    /// Returns a number that is unique among the images of all clusters.
+    pub(super) fn identity(&self, snapshot: Option<&str>) -> Result<u128, RbdFailure> {
         let (cluster, pool) = self.pool().identity()?;
         let place = format!("{cluster} {pool} {}", self.id()?);
         Ok(digest(&[b"rbd\0", place.as_bytes(), b"@", snapshot.unwrap_or_default().as_bytes()]))
     }
 
-    /// What tells it from others of its pool, whatever they are called.
-    pub(super) fn id(&self) -> Result<String, Failure> {
+    /// Returns its identifier in the pool, independent of its name.
+    pub(super) fn id(&self) -> Result<String, RbdFailure> {
         let mut octets = [0; ID_BYTES];
-        // SAFETY: the image is open, and at most that many octets are written.
+        // SAFETY: the image is open, and at most that many bytes are written.
         let result = unsafe {
             (self.rbd().rbd_get_id)(self.handle(), octets.as_mut_ptr().cast(), octets.len())
         };
         check(result, "identify it").map(|()| text(&octets))
     }
 
-    /// Everything that was answered is on stable storage. Waits for that.
-    pub(super) fn flush(&self) -> Result<(), Failure> {
+    /// Writes all completed data to stable storage. Blocks the thread.
+    pub(super) fn flush(&self) -> Result<(), RbdFailure> {
         // SAFETY: the image is open.
         check(unsafe { (self.rbd().rbd_flush)(self.handle()) }, "flush it")
     }
 
-    /// Has `watcher` called when its header has changed: perhaps its size. Once.
-    pub(super) fn watch(&self, watcher: Weak<SizeWatcher>) -> Result<(), Failure> {
+    /// Calls `watcher` when its header has changed, perhaps its size. To be called once.
+    pub(super) fn watch(&self, watcher: Weak<SizeWatcher>) -> Result<(), RbdFailure> {
         let mut watch = self.open.watch.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut handle, watcher) = (0, Box::into_raw(Box::new(watcher)));
         // SAFETY: the image is open, and the watcher stays until the watch has ended.
@@ -410,38 +415,39 @@ impl Image {
             // SAFETY: librbd has not taken it.
             drop(unsafe { Box::from_raw(watcher) });
         })?;
-        *watch = Some(Watch { handle, watcher });
+        *watch = Some(UpdateWatch { handle, watcher });
         Ok(())
     }
 
-    /// What hosts are told of an error.
+    /// Converts an error to the status for hosts.
     pub(super) fn status(&self, errno: c_int, op: &Op) -> Status {
         match errno {
-            // Another client has taken it over, and the cluster refuses everything of ours: another target may serve.
+            // Another client has taken it over, and the cluster refuses all operations of this one: another target may
+            // serve.
             libc::ESHUTDOWN => {
-                self.tell_once("another client has taken it over: the cluster has blocklisted us");
+                self.log_once("another client has taken it over: the cluster has blocklisted us");
                 self.set_lost();
                 Status::ANA_INACCESSIBLE
             }
             libc::EROFS if !self.read_only => {
-                self.tell_once("another client has its exclusive lock");
+                self.log_once("another client has its exclusive lock");
                 self.set_lost();
                 Status::ANA_INACCESSIBLE
             }
             libc::EROFS => Status::NAMESPACE_WRITE_PROTECTED.dnr(),
             libc::ENOSPC | libc::EDQUOT => {
-                self.tell_once("the cluster, its pool or a quota is full: make room");
+                self.log_once("the cluster, its pool or a quota is full: make room");
                 Status::CAPACITY_EXCEEDED.dnr()
             }
             libc::EPERM | libc::EACCES => {
-                self.tell_once("the cluster does not let us do that: look at the user's rights");
+                self.log_once("the cluster denies the operation: check the user's capabilities");
                 Status::ACCESS_DENIED.dnr()
             }
             libc::EINVAL => Status::LBA_OUT_OF_RANGE.dnr(),
             _ => {
                 let why = std::io::Error::from_raw_os_error(errno);
                 error!(image = %self.name, ?op, "{why}");
-                // Whether a write was done is not known, so it must not be tried elsewhere.
+                // The result of a write is unknown, so hosts must not retry it on other paths.
                 match op.changes() {
                     true => Status::WRITE_FAULT.dnr(),
                     false => Status::UNRECOVERED_READ_ERROR.dnr(),
@@ -450,25 +456,25 @@ impl Image {
         }
     }
 
-    fn tell_once(&self, what: &str) {
-        if !self.is_told.swap(true, Ordering::Relaxed) {
+    fn log_once(&self, what: &str) {
+        if !self.is_logged.swap(true, Ordering::Relaxed) {
             error!(image = %self.name, "{what}");
         }
     }
 }
 
-impl Drop for Image {
-    /// Gives the lock back. That waits, and may be on librbd's own thread: so another one does it.
+impl Drop for OpenImage {
+    /// Releases the lock. That blocks, and this may be librbd's own thread: so another one does it.
     fn drop(&mut self) {
         let pool = self.open.pool.take();
         let watch = self.open.watch.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let Open { rbd, image, .. } = self.open;
-        let open = Open { pool, rbd, image, watch: Mutex::new(watch) };
+        let ImageHandles { rbd, image, .. } = self.open;
+        let open = ImageHandles { pool, rbd, image, watch: Mutex::new(watch) };
         let name = std::mem::take(&mut self.name);
-        let is_to_go = *self.is_to_go.get_mut();
-        let closing = Closing::begin();
+        let removes_on_close = *self.removes_on_close.get_mut();
+        let closing = ClosingImage::begin();
         let close = move || {
-            open.close(&name, is_to_go);
+            open.close(&name, removes_on_close);
             drop(closing);
         };
         if let Err(error) = thread::Builder::new().name("roadtrain-rbd".into()).spawn(close) {
@@ -477,18 +483,18 @@ impl Drop for Image {
     }
 }
 
-impl Open {
-    fn close(self, name: &str, is_to_go: bool) {
-        let Open { pool, rbd, image, watch } = self;
-        if let Some(Watch { handle, watcher }) = watch.into_inner().ok().flatten() {
-            // SAFETY: the image is open, the handle is one that it has given.
+impl ImageHandles {
+    fn close(self, name: &str, removes_on_close: bool) {
+        let ImageHandles { pool, rbd, image, watch } = self;
+        if let Some(UpdateWatch { handle, watcher }) = watch.into_inner().ok().flatten() {
+            // SAFETY: the image is open, and has returned the handle.
             unsafe { (rbd.rbd_update_unwatch)(image, handle) };
-            // SAFETY: librbd calls it no more.
+            // SAFETY: librbd does not call it any more.
             drop(unsafe { Box::from_raw(watcher) });
         }
-        // SAFETY: the image is open, and nothing uses it after this.
+        // SAFETY: the image is open, and not used after this.
         unsafe { (rbd.rbd_close)(image) };
-        let Some(pool) = pool.filter(|_| is_to_go) else { return };
+        let Some(pool) = pool.filter(|_| removes_on_close) else { return };
         let short = name.rsplit('/').next().unwrap_or_default();
         let removed = c_text(short).and_then(|short| {
             // SAFETY: the pool is open, the name ends with NUL.
@@ -500,9 +506,9 @@ impl Open {
     }
 }
 
-/// Called by librbd, on one of its threads, when an image's header has changed.
+/// Handles a change of an image's header; librbd calls this on one of its threads.
 unsafe extern "C" fn changed(watcher: *mut c_void) {
-    // SAFETY: it is what `watch` has given, and is there until the watch has ended.
+    // SAFETY: `watch` has passed the pointer, which is valid until the watch has ended.
     let watcher = unsafe { &*watcher.cast::<Weak<SizeWatcher>>() };
     if let Some(watcher) = watcher.upgrade() {
         watcher();

@@ -1,43 +1,43 @@
-//! Names of images, and how to reach them.
+//! Names of images, with their access parameters.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// An image of a Ceph cluster, and how to get at it.
+/// An image of a Ceph cluster, with its access parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RbdImage {
-    /// The pool.
+    /// Name of the pool.
     pub pool: String,
     /// The pool's namespace, if not the default one.
     pub namespace: Option<String>,
-    /// The image.
+    /// Name of the image.
     pub image: String,
-    /// A snapshot of it, which is read-only.
+    /// Name of a snapshot of it, which is read-only.
     pub snapshot: Option<String>,
-    /// The cluster's configuration file; `None`: $CEPH_CONF, or /etc/ceph/ceph.conf.
+    /// Configuration file of the cluster; `None` for $CEPH_CONF, or /etc/ceph/ceph.conf.
     pub conf: Option<PathBuf>,
-    /// An RPC has named that file: it may not have files written, sockets made or code loaded.
+    /// True if an RPC has named that file: it may not write files, make sockets or load code.
     pub conf_by_rpc: bool,
-    /// Whose rights we have, without `client.`; `None`: admin.
+    /// User, without `client.`; `None` for admin.
     pub id: Option<String>,
-    /// File with that one's key; `None`: as the configuration file says.
+    /// File with the user's key; `None` for the one in the configuration file.
     pub keyring: Option<PathBuf>,
-    /// Octets of the image that is made if there is none.
+    /// Size in bytes to create the image with, if it does not exist.
     pub create: Option<u64>,
-    /// Several targets reach it, and one of them has it.
+    /// True if several targets reach it, and one of them owns it.
     pub shared: bool,
 }
 
 impl RbdImage {
-    /// Whether both name the same blocks, however they get at them.
+    /// True if both name the same blocks, whatever their access parameters are.
     #[must_use]
     pub fn is_same(&self, other: &RbdImage) -> bool {
         self.to_string() == other.to_string() && self.conf == other.conf
     }
 
-    /// Whether what is open as this says can be used as `other` says. What several targets reach has to be opened for
-    /// that, and can be opened with other rights: it is out of reach for a moment. Who has it alone would be in its own
-    /// way.
+    /// True if an image opened with these parameters can serve as `other`. A shared image has to be opened as such. It
+    /// can be reopened with other permissions, as it may be unavailable for a moment; a single owner would block
+    /// itself.
     #[must_use]
     pub fn serves_as(&self, other: &RbdImage) -> bool {
         let rights = |image: &RbdImage| (image.id.clone(), image.keyring.clone());
@@ -47,7 +47,7 @@ impl RbdImage {
 }
 
 impl fmt::Display for RbdImage {
-    /// As Ceph's own programs write it: `POOL/[NAMESPACE/]IMAGE[@SNAPSHOT]`.
+    /// Writes the name like Ceph's own programs: `POOL/[NAMESPACE/]IMAGE[@SNAPSHOT]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/", self.pool)?;
         if let Some(namespace) = &self.namespace {

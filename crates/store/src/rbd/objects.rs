@@ -1,9 +1,9 @@
-//! An object of a pool with a map of names and values, which several processes share: they change it all or nothing,
-//! and are told when one of them has.
+//! An object of a pool with a map of names and values, which several processes share: they change it atomically, and
+//! are notified of changes.
 
-use super::cluster::{Pool, c_text, check};
-use super::library::{Handle, Rados, Text, ceph};
-use super::{Failure, RbdImage};
+use super::cluster::{CephPool, c_text, check};
+use super::library::{CephHandle, Rados, Text, ceph};
+use super::{RbdFailure, RbdImage};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -12,41 +12,41 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fmt, slice};
 
-/// Longest wait for the cluster, in seconds. After that it is not known whether a change was made.
+/// Longest wait for the cluster, in seconds. After that the result of a change is unknown.
 const WAIT_SECONDS: &str = "20";
-/// Names that the cluster gives at once.
+/// Most names of one reply of the cluster.
 const NAMES_MAX: u64 = 1024;
 /// `LIBRADOS_CMPXATTR_OP_EQ`
 const EQUAL: u8 = 1;
 /// `LIBRADOS_CREATE_IDEMPOTENT`
 const IF_MISSING: c_int = 0;
-/// `LIBRADOS_OPERATION_FULL_FORCE`: also while the pool is full. What is written is small, and replaces what was there.
+/// `LIBRADOS_OPERATION_FULL_FORCE`: also while the pool is full. The written data is small, and replaces older data.
 const ALSO_WHEN_FULL: c_int = 128;
-/// When the cluster takes a watcher for gone that says nothing.
+/// Time after which the cluster drops a silent watcher, in seconds.
 const WATCH_SECONDS: u32 = 10;
 
 /// Names and values.
 pub type Map = BTreeMap<String, Vec<u8>>;
-/// What an answer to a notification is made by: it gets what was said.
+/// Function that makes the reply to a notification from its payload.
 pub type Heard = dyn Fn(&[u8]) -> Vec<u8> + Send + Sync;
 
-/// What cannot be done with an object, and why.
+/// Error of an object, with its cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectError {
     object: String,
     problem: String,
-    /// The cluster was not reached.
+    /// True if the cluster was not reached.
     is_connect: bool,
 }
 
 impl ObjectError {
-    /// A problem with an object that a program keeps instead of the cluster, as tests do.
+    /// Makes an error of an object that a program keeps instead of the cluster, as tests do.
     #[must_use]
     pub fn new(object: &str, problem: &str) -> ObjectError {
         ObjectError { object: object.into(), problem: problem.into(), is_connect: false }
     }
 
-    /// Whether the cluster was not reached at all.
+    /// True if the cluster was not reached at all.
     #[must_use]
     pub fn is_connect(&self) -> bool {
         self.is_connect
@@ -61,47 +61,47 @@ impl fmt::Display for ObjectError {
 
 impl std::error::Error for ObjectError {}
 
-/// An object of a pool, over a connection of its own. It need not be there: then its map is empty.
+/// An object of a pool, over a connection of its own. Its map is empty while it does not exist.
 #[derive(Debug)]
 pub struct RadosObject {
-    pool: Arc<Pool>,
+    pool: Arc<CephPool>,
     object: CString,
-    /// As people write it.
+    /// Name for people.
     name: String,
 }
 
-/// What is to become of a map, if it is as expected.
+/// A conditional change of a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MapChange {
-    /// Values that have to be there; an empty one: none.
+    /// Expected values; an empty one stands for a missing name.
     pub expected: Map,
-    /// Names that get a value.
+    /// Names with their new values.
     pub set: Map,
-    /// Names that go.
+    /// Names to remove.
     pub removed: Vec<String>,
 }
 
 /// Replies to a notification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notified {
-    /// Replies that came in time.
+    /// Replies that arrived in time.
     pub replies: Vec<Vec<u8>>,
-    /// All watchers have replied.
+    /// True if all watchers have replied.
     pub is_complete: bool,
 }
 
 impl RadosObject {
-    /// Connects. The pool and how to get at it are those of `at`, whose image does not matter.
+    /// Connects to the pool of `at`, with its access parameters; its image does not matter.
     ///
     /// # Errors
-    /// librados, the cluster or its pool is not there, or does not let us in.
+    /// Fails if librados, the cluster or its pool is missing, or without permission.
     pub fn open(at: &RbdImage, object: &str) -> Result<RadosObject, ObjectError> {
         let name = format!("{}/{object}", at.pool);
-        let failed = |failure: Failure| {
+        let failed = |failure: RbdFailure| {
             let is_connect = ceph().is_ok();
             ObjectError { object: name.clone(), problem: failure.to_string(), is_connect }
         };
-        let pool = Pool::connect_alone(at).map_err(failed)?;
+        let pool = CephPool::connect_alone(at).map_err(failed)?;
         pool.set("rados_osd_op_timeout", WAIT_SECONDS).map_err(failed)?;
         let object = c_text(object).map_err(failed)?;
         Ok(RadosObject { pool: Arc::new(pool), object, name })
@@ -111,7 +111,7 @@ impl RadosObject {
         &self.pool.ceph().rados
     }
 
-    fn failed(&self, failure: &Failure) -> ObjectError {
+    fn failed(&self, failure: &RbdFailure) -> ObjectError {
         let problem = match failure.errno {
             Some(libc::ETIMEDOUT) => format!(
                 "{failure}: the cluster does not answer within {WAIT_SECONDS} s, so what became of that is not known: \
@@ -125,17 +125,17 @@ impl RadosObject {
         ObjectError { object: self.name.clone(), problem, is_connect: false }
     }
 
-    /// All of the map whose names begin with `prefix`, as it was at one time.
+    /// Returns all of the map whose names begin with `prefix`, as a consistent snapshot.
     ///
     /// # Errors
-    /// The cluster does not give it, or there are more than 1,024 names.
+    /// Fails if the cluster does not return it, or if there are more than 1,024 names.
     pub fn read(&self, prefix: &str) -> Result<Map, ObjectError> {
         self.read_map(prefix).map_err(|failure| self.failed(&failure))
     }
 
-    fn read_map(&self, prefix: &str) -> Result<Map, Failure> {
+    fn read_map(&self, prefix: &str) -> Result<Map, RbdFailure> {
         let (rados, prefix) = (self.rados(), c_text(prefix)?);
-        // SAFETY: nothing is asked of us.
+        // SAFETY: the call has no preconditions.
         let op = unsafe { (rados.rados_create_read_op)() };
         let (mut values, mut more, mut result) = (null_mut(), 0, 0);
         // SAFETY: the operation was just made, and the places stay until it is released.
@@ -154,11 +154,11 @@ impl RadosObject {
         let read = match done {
             _ if done == -libc::ENOENT => Ok(Map::new()),
             _ if more != 0 => {
-                Err(Failure::text("has more names than are expected: what else uses it?"))
+                Err(RbdFailure::text("has more names than are expected: what else uses it?"))
             }
             _ => check(done.min(result), "read it").and_then(|()| take(rados, values)),
         };
-        // SAFETY: nobody uses them any more.
+        // SAFETY: both have no other user any more.
         unsafe {
             if !values.is_null() {
                 (rados.rados_omap_get_end)(values);
@@ -168,17 +168,17 @@ impl RadosObject {
         read
     }
 
-    /// Makes a change, all of it or nothing. `false`: something is not as expected.
+    /// Makes a change, all of it or nothing. Returns `false` if a value is not as expected.
     ///
     /// # Errors
-    /// The cluster does not do it.
+    /// Fails if the cluster refuses.
     pub fn change(&self, change: &MapChange) -> Result<bool, ObjectError> {
         self.change_map(change).map_err(|failure| self.failed(&failure))
     }
 
-    fn change_map(&self, change: &MapChange) -> Result<bool, Failure> {
+    fn change_map(&self, change: &MapChange) -> Result<bool, RbdFailure> {
         let rados = self.rados();
-        // SAFETY: nothing is asked of us.
+        // SAFETY: the call has no preconditions.
         let op = unsafe { (rados.rados_create_write_op)() };
         let mut compared = vec![0; change.expected.len()];
         let expected = change.expected.iter().zip(&mut compared);
@@ -186,7 +186,7 @@ impl RadosObject {
         let (removed, set) = (Texts::new(removed), &change.set);
         let names = Texts::new(set.keys().map(|name| name.as_bytes()));
         let values = Texts::new(set.values().map(Vec::as_slice));
-        // SAFETY: the operation was just made, is released once, and copies what it is given but for the places of
+        // SAFETY: the operation was just made, is released once, and copies its arguments except for the places of
         // results, which stay until then.
         let done = unsafe {
             (rados.rados_write_op_create)(op, IF_MISSING, null());
@@ -232,13 +232,14 @@ impl RadosObject {
         }
     }
 
-    /// Has `heard` answer what is said at the object from now on, on a thread of librados. It must not wait.
+    /// Answers notifications of the object with `handler` from now on, on a thread of librados. It must not block.
     ///
     /// # Errors
-    /// The object is not there, or the cluster does not let us.
-    pub fn watch(&self, heard: Box<Heard>) -> Result<Watch, ObjectError> {
+    /// Fails if the object does not exist, or without permission.
+    pub fn watch(&self, handler: Box<Heard>) -> Result<Watch, ObjectError> {
         let (pool, object) = (self.pool.clone(), self.object.clone());
-        let watcher = Box::new(Watcher { pool, object, heard, is_lost: AtomicBool::new(false) });
+        let watcher =
+            Box::new(ObjectWatcher { pool, object, handler, is_lost: AtomicBool::new(false) });
         let watcher = Box::into_raw(watcher);
         let (mut cookie, object) = (0, self.object.as_ptr());
         // SAFETY: the places are ours, and the watcher stays until the watch has ended.
@@ -261,30 +262,30 @@ impl RadosObject {
         Ok(Watch { cookie, watcher })
     }
 
-    /// Notifies all watchers, and returns the replies that come within a time.
+    /// Notifies all watchers, and returns the replies that arrive within `within`.
     ///
     /// # Errors
-    /// The cluster does not pass it on.
+    /// Fails if the cluster does not deliver it.
     pub fn notify(&self, what: &[u8], within: Duration) -> Result<Notified, ObjectError> {
         let (mut reply, mut bytes) = (null_mut::<c_char>(), 0);
         let millis = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
         let (text, length) = (what.as_ptr().cast(), what.len() as c_int);
-        // SAFETY: what is said is there, and the places are ours.
+        // SAFETY: the payload is valid, and the places are ours.
         let result = unsafe {
             let (io, object) = (self.pool.io(), self.object.as_ptr());
             (self.rados().rados_notify2)(io, object, text, length, millis, &mut reply, &mut bytes)
         };
         let mut replies = Vec::new();
         if !reply.is_null() {
-            // SAFETY: so many octets were given to us; they are given back once.
+            // SAFETY: librados has returned that many bytes, which are freed once.
             unsafe {
-                replies = parse_answers(slice::from_raw_parts(reply.cast(), bytes));
+                replies = parse_replies(slice::from_raw_parts(reply.cast(), bytes));
                 (self.rados().rados_buffer_free)(reply);
             }
         }
         match -result {
             libc::ETIMEDOUT => Ok(Notified { replies, is_complete: false }),
-            // There is nothing to watch.
+            // The object does not exist, so it has no watchers.
             libc::ENOENT => Ok(Notified { replies, is_complete: true }),
             _ => check(result, "notify its watchers")
                 .map(|()| Notified { replies, is_complete: true }),
@@ -293,12 +294,12 @@ impl RadosObject {
     }
 }
 
-/// What was read, by an iterator of librados.
-fn take(rados: &Rados, values: Handle) -> Result<Map, Failure> {
+/// Reads the map from an iterator of librados.
+fn take(rados: &Rados, values: CephHandle) -> Result<Map, RbdFailure> {
     let mut map = Map::new();
     loop {
         let (mut name, mut value, mut name_bytes, mut value_bytes) = (null_mut(), null_mut(), 0, 0);
-        // SAFETY: the iterator was given by an operation that has ended, and the places are ours.
+        // SAFETY: the iterator comes from an operation that has ended, and the places are ours.
         let result = unsafe {
             (rados.rados_omap_get_next2)(
                 values,
@@ -312,23 +313,23 @@ fn take(rados: &Rados, values: Handle) -> Result<Map, Failure> {
         if name.is_null() {
             return Ok(map);
         }
-        // SAFETY: both are there, with so many octets, until the iterator ends.
+        // SAFETY: both are valid, with that many bytes, until the iterator ends.
         let (name, value) = unsafe { (octets(name, name_bytes), octets(value, value_bytes)) };
         map.insert(String::from_utf8_lossy(name).into_owned(), value.to_owned());
     }
 }
 
 /// # Safety
-/// So many octets are there, or none.
+/// `at` points to that many bytes, or `bytes` is 0.
 unsafe fn octets<'a>(at: *const c_char, bytes: usize) -> &'a [u8] {
     if bytes == 0 {
         return &[];
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { slice::from_raw_parts(at.cast(), bytes) }
 }
 
-/// Texts as librados takes them.
+/// Texts in the form that librados takes.
 struct Texts {
     at: Vec<Text>,
     bytes: Vec<usize>,
@@ -341,9 +342,9 @@ impl Texts {
     }
 }
 
-/// The answers in what librados gives: a number, then client, handle, length and octets of each.
-fn parse_answers(octets: &[u8]) -> Vec<Vec<u8>> {
-    const WHO_BYTES: usize = 16;
+/// Parses the replies in librados' format: their number, then client, handle, length and bytes of each.
+fn parse_replies(octets: &[u8]) -> Vec<Vec<u8>> {
+    const CLIENT_BYTES: usize = 16;
     fn number(octets: &mut &[u8]) -> Option<usize> {
         let (head, rest) = octets.split_first_chunk::<4>()?;
         *octets = rest;
@@ -352,7 +353,7 @@ fn parse_answers(octets: &[u8]) -> Vec<Vec<u8>> {
     let mut rest = octets;
     let count = number(&mut rest).unwrap_or(0);
     let mut answer = || {
-        rest = rest.get(WHO_BYTES..)?;
+        rest = rest.get(CLIENT_BYTES..)?;
         let bytes = number(&mut rest)?;
         let (answer, after) = rest.split_at_checked(bytes)?;
         rest = after;
@@ -361,39 +362,39 @@ fn parse_answers(octets: &[u8]) -> Vec<Vec<u8>> {
     (0..count).map_while(|_| answer()).collect()
 }
 
-/// Somebody answers what is said at an object, until this is dropped.
+/// Answers notifications of an object, until this is dropped.
 #[derive(Debug)]
 pub struct Watch {
     cookie: u64,
-    /// Freed when librados does not call any more.
-    watcher: *mut Watcher,
+    /// Freed when librados does not call it any more.
+    watcher: *mut ObjectWatcher,
 }
 
-// SAFETY: what it points to may be used by several threads, and is freed once.
+// SAFETY: the watcher may be used by several threads, and is freed once.
 unsafe impl Send for Watch {}
 
-struct Watcher {
-    pool: Arc<Pool>,
+struct ObjectWatcher {
+    pool: Arc<CephPool>,
     object: CString,
-    heard: Box<Heard>,
+    handler: Box<Heard>,
     is_lost: AtomicBool,
 }
 
 impl Watch {
-    /// The cluster has forgotten it: nothing is heard any more.
+    /// True if the cluster has dropped the watch: no notifications are received any more.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        // SAFETY: it is there until this is dropped.
+        // SAFETY: the watcher is valid until this is dropped.
         unsafe { &*self.watcher }.is_lost.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // SAFETY: it is there until the end of this.
+        // SAFETY: the watcher is valid until the end of this function.
         let pool = unsafe { &*self.watcher }.pool.clone();
         let rados = &pool.ceph().rados;
-        // SAFETY: the handle is one that was given; after these two librados calls no more.
+        // SAFETY: librados has returned the handle; after these two calls it does not call the watcher any more.
         unsafe {
             (rados.rados_unwatch2)(pool.io(), self.cookie);
             (rados.rados_watch_flush)(pool.cluster());
@@ -402,7 +403,7 @@ impl Drop for Watch {
     }
 }
 
-/// Called by librados, on one of its threads, when something is said.
+/// Answers a notification; librados calls this on one of its threads.
 unsafe extern "C" fn notified(
     watcher: *mut c_void,
     notification: u64,
@@ -411,21 +412,21 @@ unsafe extern "C" fn notified(
     what: *mut c_void,
     bytes: usize,
 ) {
-    // SAFETY: it is what `watch` has given, and is there until the watch has ended.
-    let watcher = unsafe { &*watcher.cast::<Watcher>() };
-    // SAFETY: so many octets are there during this call.
-    let answer = (watcher.heard)(unsafe { octets(what.cast(), bytes) });
+    // SAFETY: `watch` has passed the pointer, which is valid until the watch has ended.
+    let watcher = unsafe { &*watcher.cast::<ObjectWatcher>() };
+    // SAFETY: that many bytes are valid during this call.
+    let answer = (watcher.handler)(unsafe { octets(what.cast(), bytes) });
     let (io, object): (_, &CStr) = (watcher.pool.io(), &watcher.object);
     let (text, length) = (answer.as_ptr().cast(), answer.len() as c_int);
     let rados = &watcher.pool.ceph().rados;
-    // SAFETY: all of it is there during the call.
+    // SAFETY: all arguments are valid during the call.
     unsafe { (rados.rados_notify_ack)(io, object.as_ptr(), notification, cookie, text, length) };
 }
 
-/// Called by librados when it cannot watch any more.
+/// Records the loss of a watch; librados calls this.
 unsafe extern "C" fn lost(watcher: *mut c_void, _cookie: u64, _error: c_int) {
-    // SAFETY: it is what `watch` has given, and is there until the watch has ended.
-    unsafe { &*watcher.cast::<Watcher>() }.is_lost.store(true, Ordering::Relaxed);
+    // SAFETY: `watch` has passed the pointer, which is valid until the watch has ended.
+    unsafe { &*watcher.cast::<ObjectWatcher>() }.is_lost.store(true, Ordering::Relaxed);
 }
 
 #[cfg(test)]
@@ -438,11 +439,11 @@ mod tests {
             [&[7; 16], &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
         };
         let both = [&2_u32.to_le_bytes()[..], &answer("one"), &answer(""), &[0; 4]].concat();
-        assert_eq!(parse_answers(&both), [b"one".to_vec(), Vec::new()]);
+        assert_eq!(parse_replies(&both), [b"one".to_vec(), Vec::new()]);
         for bytes in 0..both.len() - 4 {
-            assert!(parse_answers(&both[..bytes]).len() < 2, "{bytes}");
+            assert!(parse_replies(&both[..bytes]).len() < 2, "{bytes}");
         }
         let far = [&u32::MAX.to_le_bytes()[..], &[7; 16], &u32::MAX.to_le_bytes()].concat();
-        assert_eq!(parse_answers(&far), Vec::<Vec<u8>>::new());
+        assert_eq!(parse_replies(&far), Vec::<Vec<u8>>::new());
     }
 }

@@ -1,8 +1,8 @@
-//! An operation on its way through librbd, which answers on a thread of its own.
+//! An operation in flight at librbd, which completes it on a thread of its own.
 
-use super::image::Image;
-use super::library::Handle;
-use super::under_way::Ticket;
+use super::image::OpenImage;
+use super::in_flight::OperationTicket;
+use super::library::CephHandle;
 use crate::zeroes::compare;
 use crate::{ByteRange, Completion, Completions, Op, Token};
 use roadtrain_system::buffer::Buffer;
@@ -11,38 +11,38 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-/// What has to stay until librbd is done with it, whatever becomes of whom it was for.
-pub(super) struct Operation {
+/// State that has to stay until librbd is done with it, even if its submitter is gone.
+pub(super) struct RbdOperation {
     op: Op,
     token: Token,
     buffer: Option<Buffer>,
-    /// What is stored, where the buffer has what is expected.
+    /// Stored data of a Compare, whose expected data is in the buffer.
     stored: Vec<u8>,
     completions: Completions,
-    /// Where it is noted that it is under way, if that may be answered before librbd does.
-    ticket: Option<Ticket>,
-    /// Not closed before.
-    image: Arc<Image>,
+    /// Entry among the operations in flight, if it may be completed before librbd completes it.
+    ticket: Option<OperationTicket>,
+    /// The image, which stays open until then.
+    image: Arc<OpenImage>,
 }
 
-impl Operation {
+impl RbdOperation {
     pub(super) fn new(
         (op, buffer): (Op, Option<Buffer>),
         token: Token,
         completions: Completions,
-        image: Arc<Image>,
-    ) -> Operation {
+        image: Arc<OpenImage>,
+    ) -> RbdOperation {
         let stored = match (op, &buffer) {
             (Op::Compare { .. }, Some(buffer)) => vec![0; buffer.len()],
             _ => Vec::new(),
         };
-        Operation { op, token, buffer, stored, completions, ticket: None, image }
+        RbdOperation { op, token, buffer, stored, completions, ticket: None, image }
     }
 
-    /// Submits it; if that fails it is answered at once.
+    /// Submits it. If that fails it completes at once.
     pub(super) fn begin(mut self) {
-        if let Some(under_way) = self.image.under_way() {
-            self.ticket = under_way.enter(self.token, &self.completions);
+        if let Some(in_flight) = self.image.in_flight() {
+            self.ticket = in_flight.enter(self.token, &self.completions);
             if self.ticket.is_none() {
                 let refused = Err(Status::ANA_INACCESSIBLE);
                 self.completions.send(Completion::new(self.token, refused, self.buffer));
@@ -53,7 +53,7 @@ impl Operation {
         let handle = self.image.handle();
         let this = Box::into_raw(Box::new(self));
         let mut completion = null_mut();
-        // SAFETY: `this` is given back once, by `ended`, or below when librbd has not taken it.
+        // SAFETY: `this` is given back once, by `ended`, or below if librbd has not taken it.
         let mut result =
             unsafe { (rbd.rbd_aio_create_completion)(this.cast(), ended, &mut completion) };
         if result >= 0 {
@@ -62,25 +62,25 @@ impl Operation {
             if result >= 0 {
                 return;
             }
-            // SAFETY: what was refused is not called back.
+            // SAFETY: librbd does not call back for a refused operation.
             unsafe { (rbd.rbd_aio_release)(completion) };
         }
-        // SAFETY: as said: nobody else has it.
+        // SAFETY: as above: it has no other owner.
         unsafe { Box::from_raw(this) }.answer(result as isize);
     }
 
     /// # Safety
-    /// `this` and what it refers to have to stay until the end, and nobody else may have them before.
-    unsafe fn submit(this: *mut Operation, image: Handle, completion: Handle) -> c_int {
+    /// `this` and its memory have to stay until the end, and have no other user before.
+    unsafe fn submit(this: *mut RbdOperation, image: CephHandle, completion: CephHandle) -> c_int {
         let place = |octets: &mut [u8]| (octets.as_mut_ptr().cast(), octets.len());
-        // librbd may end it, which frees it, before its function returns: no reference to it is left by then.
+        // librbd may complete it, which frees it, before its function returns: no reference to it is left by then.
         let (rbd, op, (buffer, length), (stored, stored_length)) = {
-            // SAFETY: as the caller says, and librbd does not have it yet.
+            // SAFETY: guaranteed by the caller, and librbd does not have it yet.
             let this = unsafe { &mut *this };
             let buffer = place(this.buffer.as_deref_mut().unwrap_or_default());
             (this.image.rbd(), this.op, buffer, place(&mut this.stored))
         };
-        // SAFETY: the image is open, and the memory stays, as the caller says.
+        // SAFETY: the image is open, and the memory stays, as the caller guarantees.
         unsafe {
             match op {
                 Op::Read { offset } => {
@@ -89,7 +89,7 @@ impl Operation {
                 Op::Compare { offset } => {
                     (rbd.rbd_aio_read)(image, offset, stored_length, stored, completion)
                 }
-                // Without a cache what was answered is on stable storage.
+                // Without a cache a completed write is on stable storage.
                 Op::Write { offset, fua: _ } => {
                     (rbd.rbd_aio_write)(image, offset, length, buffer.cast_const(), completion)
                 }
@@ -101,31 +101,31 @@ impl Operation {
                     let flags = if deallocate { 0 } else { super::library::KEEP_SPACE };
                     (rbd.rbd_aio_write_zeroes)(image, offset, len as usize, completion, flags, 0)
                 }
-                // Only stores that lend their memory are asked; looks go another way.
+                // Only stores that lend their memory get these; allocation queries do not come here.
                 Op::ReadInPlace { .. } | Op::LookUp { .. } => -libc::EINVAL,
             }
         }
     }
 
-    /// What it has come to: librbd gives a negative errno, or how much was read.
+    /// Completes it: librbd returns a negative errno, or the number of bytes read.
     fn answer(self, value: isize) {
-        let Operation { op, token, mut buffer, stored, completions, ticket, image } = self;
+        let RbdOperation { op, token, mut buffer, stored, completions, ticket, image } = self;
         let status = |errno| image.status(errno, &op);
         let failure = (value < 0).then(|| status((-value) as c_int));
-        if let (Some(ticket), Some(under_way)) = (ticket, image.under_way())
-            && !under_way.leave(ticket)
+        if let (Some(ticket), Some(in_flight)) = (ticket, image.in_flight())
+            && !in_flight.leave(ticket)
         {
             buffer.into_iter().for_each(|buffer| _ = completions.send(Completion::late(buffer)));
             return;
         }
-        let asked = match op {
+        let wanted = match op {
             Op::Read { .. } | Op::Compare { .. } => buffer.as_ref().map_or(0, |b| b.len()),
             _ => 0,
         };
         let result = match (op, &mut buffer) {
             _ if let Some(status) = failure => Err(status),
-            // What lies beyond its end is cut off without a word.
-            _ if (value as usize) < asked => Err(Status::LBA_OUT_OF_RANGE.dnr()),
+            // librbd cuts off the part beyond the image's end without an error.
+            _ if (value as usize) < wanted => Err(Status::LBA_OUT_OF_RANGE.dnr()),
             (Op::Compare { .. }, Some(expected)) => {
                 compare(expected, |at| stored.as_ptr().wrapping_add(at))
             }
@@ -135,12 +135,12 @@ impl Operation {
     }
 }
 
-/// Called by librbd, on one of its threads.
-unsafe extern "C" fn ended(completion: Handle, this: *mut c_void) {
-    // SAFETY: it is what `begin` has given, and comes back once.
-    let this = unsafe { Box::from_raw(this.cast::<Operation>()) };
+/// Handles the end of an operation; librbd calls this on one of its threads.
+unsafe extern "C" fn ended(completion: CephHandle, this: *mut c_void) {
+    // SAFETY: `begin` has passed the pointer, which comes back once.
+    let this = unsafe { Box::from_raw(this.cast::<RbdOperation>()) };
     let rbd = this.image.rbd();
-    // SAFETY: the completion is librbd's, and ended; it is not used after that.
+    // SAFETY: the completion is librbd's, and has ended; it is not used after that.
     let value = unsafe {
         let value = (rbd.rbd_aio_get_return_value)(completion);
         (rbd.rbd_aio_release)(completion);

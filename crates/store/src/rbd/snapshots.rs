@@ -1,15 +1,15 @@
 //! Snapshots and clones of an image.
 
-use super::cluster::{Pool, c_text};
-use super::image::Image;
-use super::library::{Handle, SnapInfo};
+use super::cluster::{CephPool, c_text};
+use super::image::OpenImage;
+use super::library::{CephHandle, SnapInfo};
 use super::{RbdImage, RbdStore};
 use crate::{Snapshot, SnapshotError, Snapshots};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is tried first: images have few.
+/// Initial room for snapshots: images have few.
 const FEW: c_int = 32;
 
 impl Snapshots for RbdStore {
@@ -46,10 +46,10 @@ impl Snapshots for RbdStore {
     }
 
     fn clone_to(&self, name: &str, to: &str) -> Result<(), SnapshotError> {
-        let place = place(&self.spec, to)?;
-        let failed = |failure: super::Failure| SnapshotError::Failed(failure.to_string());
+        let place = parse_image_name(&self.spec, to)?;
+        let failed = |failure: super::RbdFailure| SnapshotError::Failed(failure.to_string());
         let pool = self.image.pool();
-        let there = Pool::beside(pool, &place).map_err(failed)?;
+        let there = CephPool::over_same_connection(pool, &place).map_err(failed)?;
         let rbd = self.image.rbd();
         let (parent, child) = (text(&self.spec.image)?, text(&place.image)?);
         let snapshot = text(name)?;
@@ -67,7 +67,7 @@ impl Snapshots for RbdStore {
                 options,
             )
         };
-        // SAFETY: nobody uses them any more.
+        // SAFETY: the options have no other user any more.
         unsafe { (rbd.rbd_image_options_destroy)(options) };
         match -result {
             libc::EEXIST => Err(SnapshotError::Exists(format!("an image {to}"))),
@@ -89,8 +89,8 @@ impl Snapshots for RbdStore {
     }
 }
 
-/// Rolls an image back that has no user. New commands are refused from the begin on, so a user that comes after the last
-/// `check` changes nothing; `flush` ends earlier commands, which takes a while.
+/// Rolls back an image without users. New commands are refused from the start, so a user that comes after the last
+/// `check` changes nothing. `flush` ends earlier commands, which takes a while.
 fn without_users(
     is_resting: &AtomicBool,
     check: &dyn Fn() -> Result<(), SnapshotError>,
@@ -105,30 +105,30 @@ fn without_users(
 
 type Info = (u64, u64, String);
 
-/// Number, octets and name of each.
-fn infos(image: &Image) -> Result<Vec<Info>, SnapshotError> {
+/// Returns number, bytes and name of each snapshot.
+fn infos(image: &OpenImage) -> Result<Vec<Info>, SnapshotError> {
     let (rbd, mut room) = (image.rbd(), FEW);
     loop {
         let mut infos = vec![SnapInfo::default(); room as usize];
-        // SAFETY: the image is open, and there is room for so many.
+        // SAFETY: the image is open, and there is room for that many.
         let count = unsafe { (rbd.rbd_snap_list)(image.handle(), infos.as_mut_ptr(), &mut room) };
         if count == -libc::ERANGE {
             continue;
         }
         outcome(count.min(0), "")?;
         let read = |info: &SnapInfo| {
-            // SAFETY: it is a text that was made for us.
+            // SAFETY: librbd has made the text for us.
             let name = unsafe { CStr::from_ptr(info.name) }.to_string_lossy().into_owned();
             (info.id, info.size, name)
         };
         let read = infos.iter().take(count as usize).map(read).collect();
-        // SAFETY: it is what was given to us. There is nothing to free where there is none.
+        // SAFETY: librbd has filled the array. An empty one needs no cleanup.
         unsafe { (rbd.rbd_snap_list_end)(infos.as_mut_ptr()) };
         return Ok(read);
     }
 }
 
-fn describe(image: &Image, (id, bytes, name): Info) -> Result<Snapshot, SnapshotError> {
+fn describe(image: &OpenImage, (id, bytes, name): Info) -> Result<Snapshot, SnapshotError> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the image is open, the place is ours.
     let result = unsafe { (image.rbd().rbd_snap_get_timestamp)(image.handle(), id, &mut time) };
@@ -136,7 +136,7 @@ fn describe(image: &Image, (id, bytes, name): Info) -> Result<Snapshot, Snapshot
     Ok(Snapshot { is_protected: is_protected(image, &name)?, name, bytes, created })
 }
 
-fn is_protected(image: &Image, name: &str) -> Result<bool, SnapshotError> {
+fn is_protected(image: &OpenImage, name: &str) -> Result<bool, SnapshotError> {
     let (mut protected, text) = (0, text(name)?);
     // SAFETY: the image is open, the name ends with NUL, the place is ours.
     let result = unsafe {
@@ -146,9 +146,9 @@ fn is_protected(image: &Image, name: &str) -> Result<bool, SnapshotError> {
 }
 
 fn call(
-    image: &Image,
+    image: &OpenImage,
     name: &str,
-    function: unsafe extern "C" fn(Handle, *const c_char) -> c_int,
+    function: unsafe extern "C" fn(CephHandle, *const c_char) -> c_int,
 ) -> Result<(), SnapshotError> {
     let text = text(name)?;
     // SAFETY: the image is open, the name ends with NUL.
@@ -162,7 +162,7 @@ fn outcome(result: c_int, name: &str) -> Result<(), SnapshotError> {
         libc::ENOENT => Err(SnapshotError::Unknown(name.into())),
         libc::EEXIST => Err(SnapshotError::Exists(format!("a snapshot {name}"))),
         libc::EBUSY => Err(SnapshotError::Refused(format!(
-            "snapshot {name} is protected, or clones of it are there: `rbd children` tells them"
+            "snapshot {name} is protected, or has clones: `rbd children` lists them"
         ))),
         libc::EROFS => Err(SnapshotError::Refused(
             "the image is read-only here, or another client has its lock".into(),
@@ -171,8 +171,8 @@ fn outcome(result: c_int, name: &str) -> Result<(), SnapshotError> {
     }
 }
 
-/// An image of the same cluster: `[POOL/[NAMESPACE/]]IMAGE`.
-fn place(beside: &RbdImage, to: &str) -> Result<RbdImage, SnapshotError> {
+/// Parses the name of an image of the same cluster: `[POOL/[NAMESPACE/]]IMAGE`.
+fn parse_image_name(beside: &RbdImage, to: &str) -> Result<RbdImage, SnapshotError> {
     let parts: Vec<&str> = to.split('/').collect();
     let is_whole = parts.iter().all(|part| !part.is_empty() && !part.contains('@'));
     let (pool, namespace, image) = match parts[..] {
@@ -205,7 +205,7 @@ mod tests {
         for (users_at, flushed, expected_steps, expected) in [
             (None, Ok(()), vec!["check", "flush", "check", "roll back"], Ok(())),
             (Some(1), Ok(()), vec!["check"], Err(refusal())),
-            // A host that has come while earlier commands ended.
+            // A host that has connected while earlier commands ended.
             (Some(2), Ok(()), vec!["check", "flush", "check"], Err(refusal())),
             (None, Err(failure()), vec!["check", "flush"], Err(failure())),
         ] {
@@ -242,7 +242,7 @@ mod tests {
             image: "i".into(),
             ..RbdImage::default()
         };
-        let name = |to| place(&beside, to).map(|image| image.to_string());
+        let name = |to| parse_image_name(&beside, to).map(|image| image.to_string());
         assert_eq!(name("c").unwrap(), "p/n/c");
         assert_eq!(name("q/c").unwrap(), "q/c");
         assert_eq!(name("q/m/c").unwrap(), "q/m/c");

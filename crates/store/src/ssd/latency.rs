@@ -1,23 +1,23 @@
-//! The pace of an emulated SSD: each command takes the same time, so many are served at once, the
-//! others wait their turn.
+//! Latency model of an emulated SSD: each command takes the same time, a fixed number is served at once, the others
+//! wait for their turn.
 //!
-//! Where all take the same time, first come first served means that each command begins when the
-//! one `parallel` before it has ended. So its end is known when it arrives, and nothing has to run
-//! in between: commands take places in rotation, and a place only remembers until when it is
-//! taken. All reactors share the places, without a lock, and none has to wake another.
+//! If all take the same time, first come first served means that each command starts when the one `parallel` before it
+//! has ended. So its end is known when it arrives, and no thread has to run in between. Commands take slots in
+//! rotation; a slot only stores the time until which it is taken. All reactors share the slots, without a lock, and
+//! none has to wake another.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use roadtrain_proto::time::Instant;
 
-/// Serves commands in the order in which they come.
+/// Serves commands in order of arrival.
 #[derive(Debug)]
 pub(super) struct LatencyModel {
     service: Duration,
-    /// Commands that have come.
+    /// Number of commands so far.
     arrivals: AtomicUsize,
-    /// Until when each place is taken.
+    /// Time until which each slot is taken.
     places: Box<[AtomicU64]>,
 }
 
@@ -29,7 +29,7 @@ impl LatencyModel {
         LatencyModel { service, arrivals: AtomicUsize::new(0), places }
     }
 
-    /// Takes a command that comes now; it is done at the time returned.
+    /// Admits a command that arrives now; returns its end.
     #[must_use]
     pub(super) fn admit(&self, now: Instant) -> Instant {
         let arrival = self.arrivals.fetch_add(1, Ordering::Relaxed);
@@ -37,7 +37,7 @@ impl LatencyModel {
         let end = |taken_until: u64| Instant(taken_until.max(now.0)) + self.service;
         let mut taken_until = place.load(Ordering::Relaxed);
         loop {
-            // Fails only where another reactor is at the same place, a whole rotation away.
+            // Fails only if another reactor uses the same slot, a whole rotation away.
             let done = end(taken_until);
             let relaxed = Ordering::Relaxed;
             match place.compare_exchange_weak(taken_until, done.0, relaxed, relaxed) {
@@ -57,8 +57,7 @@ mod tests {
 
     const SERVICE: Duration = Duration::from_nanos(1000);
 
-    /// Ends of commands that come at `times`, by the book: whoever is first in the queue gets the
-    /// first server that is free.
+    /// Simulates the ends of commands that arrive at `times`: the first in the queue gets the first free server.
     fn simulate(times: &[u64], parallel: u16) -> Vec<u64> {
         let mut free_at: BinaryHeap<Reverse<u64>> = (0..parallel).map(|_| Reverse(0)).collect();
         let mut serve = |&now: &u64| {

@@ -1,4 +1,4 @@
-//! What is allocated of real files.
+//! Allocated parts of real files.
 
 use super::*;
 use roadtrain_system::ring::UserData;
@@ -6,20 +6,20 @@ use roadtrain_wire::lba_status::{condition, list_bytes, parse_list};
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, channel};
 
-/// A store, and where its answers come.
-struct Looker {
+/// A store with the receiver of its completions.
+struct HolesHarness {
     store: Arc<dyn Store>,
     ring: Ring,
     executor: Executor,
-    elsewhere: Receiver<Completion>,
+    from_threads: Receiver<Completion>,
 }
 
-impl Looker {
-    fn new(spec: &StoreSpec) -> Looker {
-        let (sender, elsewhere) = channel();
+impl HolesHarness {
+    fn new(spec: &StoreSpec) -> HolesHarness {
+        let (sender, from_threads) = channel();
         let completions = Completions::new(move |completion| sender.send(completion).is_ok());
         let (ring, executor) = (Ring::new(8).unwrap(), Executor::new(completions));
-        Looker { store: open(spec).unwrap(), ring, executor, elsewhere }
+        HolesHarness { store: open(spec).unwrap(), ring, executor, from_threads }
     }
 
     fn run(&mut self, op: Op, buffer: Option<Buffer>) -> Option<Buffer> {
@@ -34,7 +34,7 @@ impl Looker {
                 let index = UserData::unpack(cqe.user_data).index;
                 self.executor.resume(&mut self.ring, index, cqe.result);
             }
-            if let Ok(completion) = self.elsewhere.try_recv() {
+            if let Ok(completion) = self.from_threads.try_recv() {
                 self.executor.complete(completion);
             }
         }
@@ -44,8 +44,8 @@ impl Looker {
         self.run(Op::Write { offset, fua: false }, Some(filled(len, 7)));
     }
 
-    /// Octets that are allocated from `offset` on: from, to. And why the list ends.
-    fn look(&mut self, offset: u64, len: u64, room: usize) -> (Vec<(u64, u64)>, u8) {
+    /// Returns the allocated ranges in bytes from `offset` on (from, to), and the condition at the end of the list.
+    fn query(&mut self, offset: u64, len: u64, room: usize) -> (Vec<(u64, u64)>, u8) {
         let range = ByteRange { offset, len };
         let list = self.run(Op::LookUp { range }, Some(filled(list_bytes(room) as u64, 0xee)));
         let list = list.unwrap();
@@ -59,14 +59,14 @@ impl Looker {
     }
 
     fn allocated(&mut self, offset: u64, len: u64) -> Vec<(u64, u64)> {
-        let (ranges, condition) = self.look(offset, len, 255);
+        let (ranges, condition) = self.query(offset, len, 255);
         assert_eq!(condition, condition::COMPLETE);
         ranges
     }
 }
 
-/// Whether the file system of a folder tells holes of 64 KiB, and makes them.
-fn tells_holes(folder: &Path) -> bool {
+/// True if the file system of a folder makes holes of 64 KiB, and reports them.
+fn reports_holes(folder: &Path) -> bool {
     let file = std::fs::File::create(folder.join("probe")).unwrap();
     file.set_len(MIB).unwrap();
     file.write_all_at(&[7; 4096], 512 * KIB).unwrap();
@@ -75,17 +75,17 @@ fn tells_holes(folder: &Path) -> bool {
 }
 
 #[test]
-fn what_was_written_is_allocated_and_what_was_discarded_is_not() {
+fn written_ranges_are_allocated_and_discarded_ones_are_not() {
     let folder = tempfile::tempdir().unwrap();
-    if !tells_holes(folder.path()) {
-        return skipped("holes of files", "the file system tells none");
+    if !reports_holes(folder.path()) {
+        return skipped("holes of files", "the file system reports none");
     }
     for lba_bytes in [512, 4096] {
         let path = folder.path().join(format!("disk{lba_bytes}"));
-        let mut disk = Looker::new(&file(path, Some(16 * MIB), lba_bytes));
+        let mut disk = HolesHarness::new(&file(path, Some(16 * MIB), lba_bytes));
         assert!(disk.store.tells_allocation());
         assert_eq!(disk.allocated(0, 16 * MIB), []);
-        // Not one is on stable storage, and the page cache may have some.
+        // None of them is on stable storage, and the page cache may have some.
         disk.write(MIB, 64 * KIB);
         disk.write(16 * MIB - 64 * KIB, 64 * KIB);
         disk.write(4 * MIB, 256 * KIB);
@@ -102,12 +102,12 @@ fn what_was_written_is_allocated_and_what_was_discarded_is_not() {
         disk.run(Op::Discard { range }, None);
         let split = [(4 * MIB, 4 * MIB + 64 * KIB), (4 * MIB + 128 * KIB, 4 * MIB + 256 * KIB)];
         assert_eq!(disk.allocated(4 * MIB, MIB), split);
-        // Zeroes that are kept have their space.
+        // Zeroes that are kept occupy space.
         let range = ByteRange { offset: 8 * MIB, len: 64 * KIB };
         disk.run(Op::WriteZeroes { range, deallocate: true }, None);
         assert_eq!(disk.allocated(8 * MIB, MIB), []);
-        assert_eq!(disk.look(0, 16 * MIB, 1), (vec![written[0]], condition::NO_ROOM));
-        assert_eq!(disk.look(0, 16 * MIB, 0), (vec![], condition::NO_ROOM));
+        assert_eq!(disk.query(0, 16 * MIB, 1), (vec![written[0]], condition::NO_ROOM));
+        assert_eq!(disk.query(0, 16 * MIB, 0), (vec![], condition::NO_ROOM));
     }
 }
 
@@ -118,7 +118,7 @@ fn a_hole_that_is_smaller_than_a_block_is_none() {
     let octets = std::fs::File::create(&path).unwrap();
     octets.set_len(MIB).unwrap();
     octets.write_all_at(&[7; 1000], 5 * 4096 + 3000).unwrap();
-    let mut disk = Looker::new(&file(path, None, 4096));
+    let mut disk = HolesHarness::new(&file(path, None, 4096));
     assert_eq!(disk.store.geometry().bytes(), MIB);
     let allocated = disk.allocated(0, MIB);
     assert!(allocated.iter().any(|&(from, to)| from <= 5 * 4096 && to >= 6 * 4096));
@@ -126,7 +126,7 @@ fn a_hole_that_is_smaller_than_a_block_is_none() {
 }
 
 #[test]
-fn a_store_on_top_tells_what_the_one_below_tells() {
+fn a_store_on_top_reports_what_the_one_below_reports() {
     let null = open(&null(MIB)).unwrap();
     assert!(null.tells_allocation());
     let ssd = SsdStore::new(null, Duration::ZERO, 1);

@@ -8,7 +8,7 @@ use super::*;
 const SIZE: u64 = 256 * KIB;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ModelStep {
     Write { at: u64, len: u64, byte: u8, fua: bool },
     Discard(Vec<(u64, u64)>),
     Zero { at: u64, len: u64, deallocate: bool },
@@ -26,50 +26,50 @@ fn range(lba: u64) -> impl Strategy<Value = (u64, u64)> {
     })
 }
 
-fn step(lba: u64) -> impl Strategy<Value = Step> {
+fn step(lba: u64) -> impl Strategy<Value = ModelStep> {
     prop_oneof![
         4 => (range(lba), 1_u8.., any::<bool>())
-            .prop_map(|((at, len), byte, fua)| Step::Write { at, len, byte, fua }),
-        2 => proptest::collection::vec(range(lba), 1..5).prop_map(Step::Discard),
+            .prop_map(|((at, len), byte, fua)| ModelStep::Write { at, len, byte, fua }),
+        2 => proptest::collection::vec(range(lba), 1..5).prop_map(ModelStep::Discard),
         2 => (range(lba), any::<bool>())
-            .prop_map(|((at, len), deallocate)| Step::Zero { at, len, deallocate }),
-        2 => range(lba).prop_map(|(at, len)| Step::Read { at, len }),
-        1 => range(lba).prop_map(|(at, len)| Step::Compare { at, len }),
-        1 => Just(Step::Flush),
+            .prop_map(|((at, len), deallocate)| ModelStep::Zero { at, len, deallocate }),
+        2 => range(lba).prop_map(|(at, len)| ModelStep::Read { at, len }),
+        1 => range(lba).prop_map(|(at, len)| ModelStep::Compare { at, len }),
+        1 => Just(ModelStep::Flush),
     ]
 }
 
-fn apply(harness: &mut Harness, store: &dyn Store, model: &mut [u8], step: Step) {
+fn apply(harness: &mut RingHarness, store: &dyn Store, model: &mut [u8], step: ModelStep) {
     let slice = |at: u64, len: u64| at as usize..(at + len) as usize;
     match step {
-        Step::Write { at: offset, len, byte, fua } => {
+        ModelStep::Write { at: offset, len, byte, fua } => {
             let buffer = filled(len, byte);
             harness.run(store, (Op::Write { offset, fua }, Some(buffer))).0.unwrap();
             model[slice(offset, len)].fill(byte);
         }
-        Step::Discard(ranges) => {
+        ModelStep::Discard(ranges) => {
             harness.discard(store, &ranges).unwrap();
             ranges.iter().for_each(|&(at, len)| model[slice(at, len)].fill(0));
         }
-        Step::Zero { at: offset, len, deallocate } => {
+        ModelStep::Zero { at: offset, len, deallocate } => {
             let range = ByteRange { offset, len };
             harness.run(store, (Op::WriteZeroes { range, deallocate }, None)).0.unwrap();
             model[slice(offset, len)].fill(0);
         }
-        Step::Read { at, len } => {
+        ModelStep::Read { at, len } => {
             assert!(harness.read(store, at, len).unwrap() == model[slice(at, len)]);
         }
-        Step::Compare { at, len } => {
+        ModelStep::Compare { at, len } => {
             let mut same = Buffer::alloc(len as usize);
             same.copy_from_slice(&model[slice(at, len)]);
             harness.compare(store, at, same).unwrap();
         }
-        Step::Flush => harness.flush(store).unwrap(),
+        ModelStep::Flush => harness.flush(store).unwrap(),
     }
 }
 
-fn check(spec: &StoreSpec, steps: Vec<Step>) {
-    let mut harness = Harness::new();
+fn check(spec: &StoreSpec, steps: Vec<ModelStep>) {
+    let mut harness = RingHarness::new();
     let store = open(spec).unwrap();
     let mut model = vec![0; SIZE as usize];
     for step in steps {
@@ -83,16 +83,16 @@ fn check(spec: &StoreSpec, steps: Vec<Step>) {
     }
 }
 
-fn check_file_in(base: &Path, lba: u32, steps: Vec<Step>) {
+fn check_file_in(base: &Path, lba: u32, steps: Vec<ModelStep>) {
     let dir = tempfile::tempdir_in(base).unwrap();
     check(&file(dir.path().join("disk"), Some(SIZE), lba), steps);
 }
 
-fn steps(lba: u64) -> impl Strategy<Value = Vec<Step>> {
+fn steps(lba: u64) -> impl Strategy<Value = Vec<ModelStep>> {
     proptest::collection::vec(step(lba), 1..40)
 }
 
-/// Memory-backed files, where there are some.
+/// Returns a memory-backed folder, if there is one.
 fn tmpfs() -> Option<&'static Path> {
     let path = Path::new("/dev/shm");
     let usable = tempfile::tempdir_in(path).is_ok();

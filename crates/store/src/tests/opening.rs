@@ -1,4 +1,4 @@
-//! Opening, creating, locking, resizing, and what people are told when that fails.
+//! Opening, creating, locking, resizing, and their error messages.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -72,7 +72,7 @@ fn an_existing_file_is_never_cut() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
     std::fs::write(&path, [1; 8192]).unwrap();
-    assert!(message(&file(&path, Some(4096), 4096)).contains("more than the 4096 asked for"));
+    assert!(message(&file(&path, Some(4096), 4096)).contains("more than the 4096 requested"));
     let larger = file(&path, Some(16384), 4096);
     assert!(message(&read_only(larger.clone())).contains("cannot be grown"));
     assert_eq!(open(&larger).unwrap().geometry().blocks, 4);
@@ -115,7 +115,7 @@ fn a_file_has_one_writer_or_many_readers() {
     assert!(message(&spec).contains("already in use"));
 }
 
-/// A write that the kernel has refers to what was open when it was asked for, also when the process is gone.
+/// A write in the kernel refers to the file that was open when it was submitted, also when the process is gone.
 #[test]
 fn a_file_is_locked_until_the_last_write_has_ended() {
     let dir = tempfile::tempdir().unwrap();
@@ -131,20 +131,20 @@ fn a_file_is_locked_until_the_last_write_has_ended() {
 }
 
 #[test]
-fn permission_is_told() {
+fn permission_errors_are_explained() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
     std::fs::write(&path, [1; 4096]).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
     if is_root() {
-        return skipped("permission_is_told", "root may open everything");
+        return skipped("permission_errors_are_explained", "root may open everything");
     }
     assert!(message(&file(&path, None, 512)).contains("export it read-only"));
     open(&read_only(file(&path, None, 512))).unwrap();
 }
 
-/// The size that others have given it.
+/// Applies the size that others have given it.
 fn refresh(store: &dyn Store) -> Geometry {
     let resize = store.plan(None).unwrap();
     store.switch(&resize);
@@ -156,7 +156,7 @@ fn files_resize_while_open() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
     let store = open(&file(&path, Some(MIB), 4096)).unwrap();
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     assert!(harness.read(&*store, MIB, 4096).is_err());
     let outside = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     outside.set_len(2 * MIB + 100).unwrap();
@@ -173,7 +173,7 @@ fn files_resize_while_open() {
 #[test]
 fn memory_resizes_and_forgets() {
     let store = open(&memory(MIB, 4096)).unwrap();
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     harness.write(&*store, 0, filled(MIB, 6)).unwrap();
     assert_eq!(store.resize(4096).unwrap().blocks, 1);
     assert!(harness.read(&*store, 4096, 4096).is_err());

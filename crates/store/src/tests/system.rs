@@ -1,4 +1,4 @@
-//! What only root can arrange: block devices and full disks. Skipped, saying so, for others.
+//! Tests that need root: block devices and full disks. Reported as skipped for other users.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -9,12 +9,12 @@ use std::{io, ptr, thread};
 use super::*;
 
 /// A loop device over a file; detached when dropped.
-struct Loop {
+struct TestLoop {
     node: PathBuf,
 }
 
-impl Loop {
-    fn attach(backing: &Path, sector_bytes: u32) -> Result<Loop, String> {
+impl TestLoop {
+    fn attach(backing: &Path, sector_bytes: u32) -> Result<TestLoop, String> {
         let output = Command::new("losetup")
             .args(["--find", "--show", "--sector-size", &sector_bytes.to_string()])
             .arg(backing)
@@ -23,22 +23,22 @@ impl Loop {
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).trim().into());
         }
-        Ok(Loop { node: PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()) })
+        Ok(TestLoop { node: PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()) })
     }
 }
 
-impl Drop for Loop {
+impl Drop for TestLoop {
     fn drop(&mut self) {
         let _ = Command::new("losetup").arg("--detach").arg(&self.node).status();
     }
 }
 
-/// A backing file of `size`, and its device if the system lets us have one.
-fn loop_device(test: &str, size: u64, sector_bytes: u32) -> Option<(tempfile::TempDir, Loop)> {
+/// Makes a backing file of `size`, and its device if the system allows one.
+fn loop_device(test: &str, size: u64, sector_bytes: u32) -> Option<(tempfile::TempDir, TestLoop)> {
     let dir = tempfile::tempdir().unwrap();
     let backing = dir.path().join("backing");
     std::fs::File::create(&backing).unwrap().set_len(size).unwrap();
-    match Loop::attach(&backing, sector_bytes) {
+    match TestLoop::attach(&backing, sector_bytes) {
         Ok(device) => Some((dir, device)),
         Err(reason) => {
             skipped(test, &reason);
@@ -56,7 +56,7 @@ fn a_block_device_works() {
         let store = open(&block(&device.node, lba_bytes)).unwrap();
         let geometry = store.geometry();
         assert_eq!((geometry.bytes(), geometry.volatile_cache), (MIB, true));
-        let mut harness = Harness::new();
+        let mut harness = RingHarness::new();
         let write = (Op::Write { offset: 0, fua: true }, Some(filled(MIB, 8)));
         harness.run(&*store, write).0.unwrap();
         harness.flush(&*store).unwrap();
@@ -94,7 +94,7 @@ fn a_block_device_has_one_writer() {
     assert!(store.resize(2 * MIB).unwrap_err().to_string().contains("cannot be resized"));
 }
 
-/// One way to the blocks excludes the other.
+/// Access by file and by loop device exclude each other.
 #[test]
 fn a_file_is_not_written_through_a_loop_device_too() {
     let name = "a_file_is_not_written_through_a_loop_device_too";
@@ -122,8 +122,7 @@ fn block_sizes_must_fit_the_device() {
     assert!(error.contains("use the kind for block devices"), "{error}");
 }
 
-/// Runs `test` in a thread of its own with a mount namespace of its own, where `dir` is a tmpfs of
-/// `size`.
+/// Runs `test` in a thread of its own with a mount namespace of its own, where `dir` is a tmpfs of `size`.
 fn with_small_tmpfs(name: &'static str, size: u64, test: impl FnOnce(&Path) + Send + 'static) {
     let run = move || {
         let dir = tempfile::tempdir().unwrap();
@@ -160,7 +159,7 @@ fn c_path(path: &Path) -> CString {
 fn a_full_filesystem_is_capacity_exceeded() {
     with_small_tmpfs("a_full_filesystem_is_capacity_exceeded", MIB, |dir| {
         let store = open(&file(dir.join("disk"), Some(4 * MIB), 4096)).unwrap();
-        let mut harness = Harness::new();
+        let mut harness = RingHarness::new();
         // The first half fits, the second ends in the middle of a write.
         harness.write(&*store, 0, filled(512 * KIB, 1)).unwrap();
         let status = harness.write(&*store, 512 * KIB, filled(2 * MIB, 2)).unwrap_err();
@@ -179,7 +178,7 @@ fn discarding_gives_space_back() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
     let store = open(&file(&path, Some(MIB), 4096)).unwrap();
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     let write = (Op::Write { offset: 0, fua: true }, Some(filled(MIB, 1)));
     harness.run(&*store, write).0.unwrap();
     let before = std::fs::metadata(&path).unwrap().blocks();

@@ -1,10 +1,10 @@
-//! Short transfers, interruptions, missing abilities: nothing is lost, and every request ends.
+//! Short transfers, interruptions, missing features: nothing is lost, and every request ends.
 
 use super::*;
-use crate::disk::{Allocate, DiskTask, Progress};
+use crate::disk::{Allocate, DiskTask, TaskProgress};
 use roadtrain_system::ring::UserData;
 
-/// A file of 64 KiB whose every 512 bytes differ.
+/// Makes a file of 64 KiB whose every 512 bytes differ.
 fn striped(dir: &Path) -> (DiskStore, Vec<u8>) {
     let path = dir.join("disk");
     let content: Vec<u8> = (0..64 * KIB).map(|i| (i / 512 + 1) as u8).collect();
@@ -12,23 +12,27 @@ fn striped(dir: &Path) -> (DiskStore, Vec<u8>) {
     (open_disk(&file(path, None, 512)), content)
 }
 
-/// Ends as an operation of its own, so that tests can say what the kernel answers.
-fn start(harness: &mut Harness, store: &DiskStore, (op, buffer): Work) -> (DiskTask, Progress) {
+/// Starts a task as an operation of its own, so that tests can set the kernel's results.
+fn start(
+    harness: &mut RingHarness,
+    store: &DiskStore,
+    (op, buffer): OpWithBuffer,
+) -> (DiskTask, TaskProgress) {
     let mut task = DiskTask::new(store.disk.clone(), op, buffer);
     let progress = task.start(&mut harness.ring, 1);
     (task, progress)
 }
 
 fn finish(
-    harness: &mut Harness,
+    harness: &mut RingHarness,
     task: &mut DiskTask,
-    mut progress: Progress,
+    mut progress: TaskProgress,
 ) -> Result<(), Status> {
     loop {
-        assert_eq!(task.is_pending(), progress == Progress::Pending);
+        assert_eq!(task.is_pending(), progress == TaskProgress::Pending);
         match progress {
-            Progress::Done(result) => return result,
-            Progress::Pending => {
+            TaskProgress::Done(result) => return result,
+            TaskProgress::Pending => {
                 let result = harness.wait();
                 progress = task.resume(result, &mut harness.ring);
             }
@@ -44,17 +48,17 @@ fn buffer_of(mut task: DiskTask) -> Buffer {
 fn short_transfers_are_continued() {
     let dir = tempfile::tempdir().unwrap();
     let (store, content) = striped(dir.path());
-    let mut harness = Harness::new();
-    // What the kernel says is cut down to amounts that direct I/O can and cannot continue from.
+    let mut harness = RingHarness::new();
+    // Results are cut down to lengths from which direct I/O can and cannot continue.
     for amounts in [[4096, 512], [1000, 1], [1, 16000]] {
         let read = (Op::Read { offset: 1024 }, Some(filled(32 * KIB, 0)));
         let (mut task, mut progress) = start(&mut harness, &store, read);
         for amount in amounts {
-            assert_eq!(progress, Progress::Pending);
+            assert_eq!(progress, TaskProgress::Pending);
             let mut result = harness.wait();
             while result == -libc::EINVAL {
                 progress = task.resume(result, &mut harness.ring);
-                assert_eq!(progress, Progress::Pending, "falls back to the page cache");
+                assert_eq!(progress, TaskProgress::Pending, "falls back to the page cache");
                 result = harness.wait();
             }
             assert!(result > amount);
@@ -70,28 +74,29 @@ fn short_transfers_are_continued() {
 fn short_writes_and_comparisons_are_continued() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = striped(dir.path());
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     let write = (Op::Write { offset: 0, fua: true }, Some(filled(8192, 9)));
     let (mut task, progress) = start(&mut harness, &store, write);
-    assert_eq!(progress, Progress::Pending);
+    assert_eq!(progress, TaskProgress::Pending);
     assert_eq!(harness.wait(), 8192);
     let progress = task.resume(700, &mut harness.ring);
     finish(&mut harness, &mut task, progress).unwrap();
 
     let compare = (Op::Compare { offset: 0 }, Some(filled(8192, 9)));
     let (mut task, progress) = start(&mut harness, &store, compare);
-    assert_eq!(progress, Progress::Pending);
+    assert_eq!(progress, TaskProgress::Pending);
     assert_eq!(harness.wait(), 8192);
     let progress = task.resume(10, &mut harness.ring);
     finish(&mut harness, &mut task, progress).unwrap();
 }
 
-/// The system tells each descriptor once of what it could not write: a write by the one that is flushed must not be told.
+/// The system reports a failed write-back once to each descriptor: a write must not consume the report of the flushed
+/// one.
 #[test]
 fn a_forced_write_takes_no_report_away_from_a_flush() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = striped(dir.path());
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     for is_direct in [true, false] {
         if !is_direct {
             store.disk.refuse_direct();
@@ -112,15 +117,15 @@ fn a_forced_write_takes_no_report_away_from_a_flush() {
 fn interruptions_are_retried() {
     let dir = tempfile::tempdir().unwrap();
     let (store, content) = striped(dir.path());
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     let (mut task, progress) =
         start(&mut harness, &store, (Op::Read { offset: 0 }, Some(filled(4096, 0))));
-    assert_eq!(progress, Progress::Pending);
+    assert_eq!(progress, TaskProgress::Pending);
     for errno in [libc::EINTR, libc::EAGAIN, libc::EAGAIN] {
         assert_eq!(harness.wait(), 4096);
-        assert_eq!(task.resume(-errno, &mut harness.ring), Progress::Pending);
+        assert_eq!(task.resume(-errno, &mut harness.ring), TaskProgress::Pending);
     }
-    finish(&mut harness, &mut task, Progress::Pending).unwrap();
+    finish(&mut harness, &mut task, TaskProgress::Pending).unwrap();
     let buffer = buffer_of(task);
     assert!(buffer[..] == content[..4096]);
 }
@@ -129,7 +134,7 @@ fn interruptions_are_retried() {
 fn errors_end_the_task() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = striped(dir.path());
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     for (op, errno, expected) in [
         ((Op::Read { offset: 0 }, Some(filled(512, 0))), libc::EIO, Status::UNRECOVERED_READ_ERROR),
         (
@@ -147,9 +152,9 @@ fn errors_end_the_task() {
     ] {
         let moves = op.1.is_some();
         let (mut task, progress) = start(&mut harness, &store, op);
-        assert_eq!(progress, Progress::Pending);
+        assert_eq!(progress, TaskProgress::Pending);
         harness.wait();
-        let Progress::Done(Err(status)) = task.resume(-errno, &mut harness.ring) else {
+        let TaskProgress::Done(Err(status)) = task.resume(-errno, &mut harness.ring) else {
             panic!("errno {errno} ends it")
         };
         assert!(status.is(expected), "{status}");
@@ -162,7 +167,7 @@ fn errors_end_the_task() {
 fn a_cut_file_is_a_read_error() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = striped(dir.path());
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     let outside = std::fs::OpenOptions::new().write(true).open(dir.path().join("disk")).unwrap();
     for len in [8192, 5000, 0] {
         outside.set_len(len).unwrap();
@@ -177,7 +182,7 @@ fn filesystems_without_holes_get_zeroes_written() {
     let (store, content) = striped(dir.path());
     store.disk.refuse(Allocate::Punch);
     store.disk.refuse(Allocate::Zero);
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     harness.discard(&store, &[(0, 4096)]).unwrap();
     assert!(harness.read(&store, 0, 64 * KIB).unwrap() == content, "advice that was not followed");
     let range = ByteRange { offset: 512, len: 60 * KIB };
@@ -194,7 +199,7 @@ fn zeroes_longer_than_those_at_hand_are_written() {
     let spec = file(dir.path().join("disk"), Some(3 * MIB + 8192), 4096);
     let store = open_disk(&spec);
     store.disk.refuse(Allocate::Zero);
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     harness.write(&store, 0, filled(3 * MIB + 8192, 1)).unwrap();
     harness.zero(&store, 4096, 3 * MIB).unwrap();
     let content = harness.read(&store, 0, 3 * MIB + 8192).unwrap();
@@ -206,14 +211,14 @@ fn zeroes_longer_than_those_at_hand_are_written() {
 fn an_unsupported_call_is_learnt_once() {
     let dir = tempfile::tempdir().unwrap();
     let (store, content) = striped(dir.path());
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     let [first, second] = [0, 4096].map(|offset| ByteRange { offset, len: 512 });
     let (mut task, progress) = start(&mut harness, &store, (Op::Discard { range: first }, None));
-    assert_eq!(progress, Progress::Pending);
+    assert_eq!(progress, TaskProgress::Pending);
     assert_eq!(harness.wait(), 0);
-    assert_eq!(task.resume(-libc::EOPNOTSUPP, &mut harness.ring), Progress::Done(Ok(())));
+    assert_eq!(task.resume(-libc::EOPNOTSUPP, &mut harness.ring), TaskProgress::Done(Ok(())));
     let (_, progress) = start(&mut harness, &store, (Op::Discard { range: second }, None));
-    assert_eq!(progress, Progress::Done(Ok(())));
+    assert_eq!(progress, TaskProgress::Done(Ok(())));
     assert!(harness.read(&store, 4096, 512).unwrap() == content[4096..4608]);
 }
 
@@ -222,10 +227,10 @@ fn a_dropped_task_keeps_its_buffer_from_the_kernel() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = striped(dir.path());
     let mut pool = roadtrain_system::buffer::Pool::new(2 << 20);
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     let buffer = pool.take(4096).unwrap();
     let (task, progress) = start(&mut harness, &store, (Op::Read { offset: 0 }, Some(buffer)));
-    assert_eq!(progress, Progress::Pending);
+    assert_eq!(progress, TaskProgress::Pending);
     drop(task);
     assert_eq!(harness.wait(), 4096);
     assert!(pool.take(1 << 20).is_none(), "its chunk must not be used for anything else");
@@ -236,19 +241,19 @@ fn a_compare_without_a_buffer_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = striped(dir.path());
     let compare = (Op::Compare { offset: 0 }, None);
-    assert!(Harness::new().run(&store, compare).0.unwrap_err().is(Status::INTERNAL_ERROR));
+    assert!(RingHarness::new().run(&store, compare).0.unwrap_err().is(Status::INTERNAL_ERROR));
 }
 
-/// The kernel has it, and gives it up: a pipe into which nobody writes.
+/// A step in the kernel that it can abort: a read from a pipe without data.
 #[test]
-fn what_the_kernel_has_can_be_cancelled() {
+fn a_step_in_the_kernel_can_be_cancelled() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fifo");
     let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
     assert!(made.success());
     let fifo = std::fs::File::options().read(true).write(true).open(&path).unwrap();
     let store = DiskStore::from_file(fifo, MIB, 512).unwrap();
-    let mut harness = Harness::new();
+    let mut harness = RingHarness::new();
     for round in 0..3 {
         let token = Token::new(7, round);
         let read = (Op::Read { offset: 0 }, Some(filled(4096, 0)));

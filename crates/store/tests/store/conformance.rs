@@ -22,7 +22,7 @@ fn memory() {
     }
 }
 
-/// New files below one directory.
+/// Makes new files below one directory.
 fn files(lba_bytes: u32) -> impl Fn() -> Arc<dyn Store> {
     let directory = tempfile::tempdir().unwrap();
     let count = std::cell::Cell::new(0);
@@ -50,9 +50,9 @@ fn a_file_that_was_opened_elsewhere() {
 }
 
 /// A loop device, until it is dropped.
-struct Loop(PathBuf);
+struct AttachedLoop(PathBuf);
 
-impl Drop for Loop {
+impl Drop for AttachedLoop {
     fn drop(&mut self) {
         let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
     }
@@ -68,7 +68,7 @@ fn block_device() {
         Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout),
         _ => return eprintln!("SKIPPED block_device: no loop devices here"),
     };
-    let device = Loop(node.trim().into());
+    let device = AttachedLoop(node.trim().into());
     conformance::run(|| opened(StoreKind::Block { path: device.0.clone() }, 512));
 }
 
@@ -97,14 +97,14 @@ fn a_thread_that_answers_late_and_out_of_order() {
     conformance::run(|| Arc::new(LateStore::new(256, 0)));
 }
 
-/// It can fail.
+/// The conformance test can fail.
 #[test]
 #[should_panic(expected = "fails")]
 fn errors_are_found() {
     conformance::run(|| Arc::new(LateStore::new(256, 3)));
 }
 
-/// Null keeps nothing: it is not a store in this sense.
+/// The null store keeps nothing: it cannot conform.
 #[test]
 #[should_panic(expected = "block 0")]
 fn losing_data_is_found() {

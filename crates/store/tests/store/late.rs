@@ -1,4 +1,4 @@
-//! A store that answers from a thread of its own: late, out of order, and with errors if told so.
+//! A store that completes on a thread of its own: late, out of order, and with errors if configured.
 
 use roadtrain_store::{
     Completion, Completions, Geometry, Io, Op, OpenError, SizeWatcher, Store, Token,
@@ -15,17 +15,17 @@ use std::time::Duration;
 /// Operations that are shuffled with each other.
 const BATCH: usize = 8;
 
-type Job = (Op, Option<Buffer>, Token, Completions);
+type LateJob = (Op, Option<Buffer>, Token, Completions);
 
-/// Dropping it ends the thread, which answers before.
+/// A store with a thread. Dropping it ends the thread, which completes its operations before.
 #[derive(Debug)]
 pub(crate) struct LateStore {
     blocks: Arc<AtomicU64>,
-    jobs: Mutex<Sender<Job>>,
+    jobs: Mutex<Sender<LateJob>>,
     watchers: Watchers,
 }
 
-/// Who wants to know of another size.
+/// Watchers of the size.
 #[derive(Default)]
 struct Watchers(Mutex<Vec<Weak<SizeWatcher>>>);
 
@@ -41,18 +41,19 @@ fn geometry(blocks: &AtomicU64) -> Geometry {
 }
 
 impl LateStore {
-    /// One of `blocks`, of 512 bytes; of each `fails_each` operations that move data one fails (0: none).
+    /// Makes a store of `blocks` blocks of 512 bytes; one of each `fails_each` operations that move data fails (0:
+    /// none).
     pub(crate) fn new(blocks: u64, fails_each: u64) -> LateStore {
         let (jobs, inbox) = channel();
         let blocks = Arc::new(AtomicU64::new(blocks));
         let (bytes, moved) = (Vec::new(), 0);
         let worker =
-            Worker { bytes, blocks: blocks.clone(), fails_each, moved, random: 0x9e37_79b9 };
+            LateWorker { bytes, blocks: blocks.clone(), fails_each, moved, random: 0x9e37_79b9 };
         thread::spawn(move || worker.run(&inbox));
         LateStore { blocks, jobs: Mutex::new(jobs), watchers: Watchers::default() }
     }
 
-    /// Has another size from now on, and says so.
+    /// Changes the size, and notifies the watchers.
     #[allow(dead_code, reason = "not every test resizes it")]
     pub(crate) fn becomes(&self, blocks: u64) {
         self.blocks.store(blocks, Relaxed);
@@ -80,7 +81,7 @@ impl Store for LateStore {
     }
 }
 
-struct Worker {
+struct LateWorker {
     bytes: Vec<u8>,
     blocks: Arc<AtomicU64>,
     fails_each: u64,
@@ -88,12 +89,12 @@ struct Worker {
     random: u64,
 }
 
-impl Worker {
-    fn run(mut self, inbox: &Receiver<Job>) {
+impl LateWorker {
+    fn run(mut self, inbox: &Receiver<LateJob>) {
         while let Ok(first) = inbox.recv() {
-            // Long enough for others to come.
+            // Long enough for others to arrive.
             thread::sleep(Duration::from_micros(300));
-            let mut batch: Vec<Job> =
+            let mut batch: Vec<LateJob> =
                 std::iter::once(first).chain(inbox.try_iter().take(BATCH - 1)).collect();
             while !batch.is_empty() {
                 self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

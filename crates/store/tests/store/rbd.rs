@@ -18,13 +18,13 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/ceph/clus
 const SIZE: u64 = 1 << 20;
 const LONG: Duration = Duration::from_secs(60);
 
-/// The folder of a running cluster with an empty pool `rbd`.
-struct Cluster(PathBuf);
+/// Folder of a running cluster with an empty pool `rbd`.
+struct TestCluster(PathBuf);
 
-impl Cluster {
-    fn running() -> Cluster {
+impl TestCluster {
+    fn running() -> TestCluster {
         let directory = std::env::var_os("ROADTRAIN_TEST_CEPH");
-        Cluster(directory.expect("ROADTRAIN_TEST_CEPH names the folder of a cluster").into())
+        TestCluster(directory.expect("ROADTRAIN_TEST_CEPH names the folder of a cluster").into())
     }
 
     fn script(&self, verb: &[&str], rest: &[&str]) -> String {
@@ -49,9 +49,9 @@ impl Cluster {
     }
 }
 
-/// Ends the process without the end of Ceph's libraries, which takes away what their threads still use; as
-/// [`roadtrain_store::end_process`] does, but after the test's result was printed.
-impl Drop for Cluster {
+/// Ends the process without the cleanup of Ceph's libraries, which frees data that their threads still use; like
+/// [`roadtrain_store::end_process`], but after the test's result was printed.
+impl Drop for TestCluster {
     fn drop(&mut self) {
         extern "C" fn leave(status: c_int, _: *mut c_void) {
             // SAFETY: it does not return.
@@ -60,7 +60,7 @@ impl Drop for Cluster {
         unsafe extern "C" {
             fn on_exit(run: extern "C" fn(c_int, *mut c_void), with: *mut c_void) -> c_int;
         }
-        // SAFETY: the function has no state. What is registered last, after the libraries were loaded, runs first.
+        // SAFETY: the function has no state. The last one registered, after the libraries were loaded, runs first.
         assert_eq!(unsafe { on_exit(leave, std::ptr::null_mut()) }, 0);
     }
 }
@@ -76,12 +76,12 @@ fn problem(image: RbdImage) -> String {
 #[test]
 #[ignore = "tests/ceph runs it"]
 fn images_are_stores() {
-    let cluster = Cluster::running();
+    let cluster = TestCluster::running();
     conform(&cluster, false);
     identities_last(&cluster);
     has_one_writer(&cluster);
     another_size_is_seen(&cluster);
-    what_was_made_goes_again(&cluster);
+    a_created_image_is_removed_after_a_failed_opening(&cluster);
     says_what_is_wrong(&cluster);
     options_of_image_and_pool(&cluster);
 }
@@ -90,12 +90,12 @@ fn images_are_stores() {
 #[test]
 #[ignore = "tests/ceph runs it"]
 fn shared_images_are_stores() {
-    let cluster = Cluster::running();
+    let cluster = TestCluster::running();
     conform(&cluster, true);
     changes_hands(&cluster);
 }
 
-fn conform(cluster: &Cluster, shared: bool) {
+fn conform(cluster: &TestCluster, shared: bool) {
     let count = Cell::new(0);
     conformance::run(|| {
         count.set(count.get() + 1);
@@ -104,8 +104,8 @@ fn conform(cluster: &Cluster, shared: bool) {
     });
 }
 
-/// Of a shared image: who has it, who looks at it, and what becomes of it.
-fn changes_hands(cluster: &Cluster) {
+/// Covers the changes of ownership of a shared image.
+fn changes_hands(cluster: &TestCluster) {
     let image = || RbdImage { create: Some(SIZE), shared: true, ..cluster.image("hands") };
     let spec = || StoreSpec { kind: StoreKind::Rbd(image()), lba_bytes: 4096, read_only: false };
     let first = opened(image(), false).unwrap();
@@ -118,7 +118,7 @@ fn changes_hands(cluster: &Cluster) {
     assert_eq!(second.custody(), Custody::Theirs);
     assert_eq!(second.identity().unwrap(), first.identity().unwrap());
     let owner = owner_of(cluster, "rbd/hands");
-    // What they say does not matter.
+    // The commands' output does not matter.
     let said = [["rbd_blocklist_on_break_lock", "false"], ["rbd_blocklist_expire_seconds", "60"]];
     for [name, value] in said {
         cluster.rbd(&["config", "image", "set", "rbd/hands", name, value]);
@@ -128,11 +128,11 @@ fn changes_hands(cluster: &Cluster) {
     becomes(&*first, Custody::Lost);
     is_fenced_for_long(cluster, &owner);
     let third = opened(image(), false).unwrap();
-    // It has nothing to give up any more, and does not take it away from the new one.
+    // It does not own the image any more, and does not take it away from the new owner.
     first.give_up();
     drop(first);
     assert_eq!(third.custody(), Custody::Ours);
-    // Whoever has had it taken away goes on looking, and leaves the next owner alone.
+    // A previous owner continues to check, and leaves the next owner alone.
     becomes(&*second, Custody::Theirs);
     assert_eq!(third.custody(), Custody::Ours);
     second.seize().unwrap();
@@ -146,8 +146,8 @@ fn changes_hands(cluster: &Cluster) {
     becomes(&*fourth, Custody::Free);
 }
 
-/// The address of the client that has its lock.
-fn owner_of(cluster: &Cluster, image: &str) -> String {
+/// Returns the address of the client that has its lock.
+fn owner_of(cluster: &TestCluster, image: &str) -> String {
     let end = Instant::now() + LONG;
     loop {
         let locks = cluster.rbd(&["lock", "ls", image]);
@@ -158,8 +158,8 @@ fn owner_of(cluster: &Cluster, image: &str) -> String {
     }
 }
 
-/// So long that nothing of it is on its way when the fence ends.
-fn is_fenced_for_long(cluster: &Cluster, address: &str) {
+/// Checks that the fence lasts longer than any operation in flight.
+fn is_fenced_for_long(cluster: &TestCluster, address: &str) {
     let fenced = cluster.script(&["exec"], &["--", "ceph", "osd", "blocklist", "ls"]);
     let mut all = fenced.lines().filter_map(|line| line.split_once(' '));
     let end = all.find_map(|(known, end)| (known == address).then_some(end));
@@ -176,7 +176,7 @@ fn becomes(store: &dyn Store, custody: Custody) {
     }
 }
 
-fn identities_last(cluster: &Cluster) {
+fn identities_last(cluster: &TestCluster) {
     let of = |name: &str| opened(cluster.image(name), true).unwrap().identity().unwrap();
     let first = of("1");
     assert_ne!(first, of("2"));
@@ -189,7 +189,7 @@ fn identities_last(cluster: &Cluster) {
     assert_ne!(snapshot.identity().unwrap(), first);
 }
 
-fn has_one_writer(cluster: &Cluster) {
+fn has_one_writer(cluster: &TestCluster) {
     let first = opened(cluster.image("2"), false).unwrap();
     let why = problem(cluster.image("2"));
     assert!(why.contains("has its exclusive lock"), "{why}");
@@ -201,7 +201,7 @@ fn has_one_writer(cluster: &Cluster) {
     second.give_up();
 }
 
-fn another_size_is_seen(cluster: &Cluster) {
+fn another_size_is_seen(cluster: &TestCluster) {
     let store = opened(cluster.image("2"), false).unwrap();
     let (sender, changed) = channel();
     let watcher: Arc<roadtrain_store::SizeWatcher> = Arc::new(move || _ = sender.send(()));
@@ -217,7 +217,7 @@ fn another_size_is_seen(cluster: &Cluster) {
     assert!(why.contains("use `rbd resize`"), "{why}");
 }
 
-fn what_was_made_goes_again(cluster: &Cluster) {
+fn a_created_image_is_removed_after_a_failed_opening(cluster: &TestCluster) {
     let new = RbdImage { create: Some(SIZE), ..cluster.image("new") };
     let store = opened(new, false).unwrap();
     assert!(cluster.rbd(&["ls"]).contains("new"));
@@ -229,7 +229,7 @@ fn what_was_made_goes_again(cluster: &Cluster) {
     }
 }
 
-fn says_what_is_wrong(cluster: &Cluster) {
+fn says_what_is_wrong(cluster: &TestCluster) {
     let is_said = |image: RbdImage, text: &str| {
         let why = problem(image);
         assert!(why.contains(text), "{why}");
@@ -244,8 +244,8 @@ fn says_what_is_wrong(cluster: &Cluster) {
     is_said(RbdImage { conf, ..cluster.image("2") }, "name the file with conf=FILE");
 }
 
-/// Whatever ceph.conf says. What image or pool say cannot be overruled, and is told.
-fn options_of_image_and_pool(cluster: &Cluster) {
+/// Options of ceph.conf do not matter. Options of image or pool cannot be overruled, and are reported.
+fn options_of_image_and_pool(cluster: &TestCluster) {
     let conf = cluster.0.join("cached.conf");
     let mut text = std::fs::read_to_string(cluster.0.join("ceph.conf")).unwrap();
     text +=
@@ -274,7 +274,7 @@ fn options_of_image_and_pool(cluster: &Cluster) {
 #[test]
 #[ignore = "tests/ceph runs it"]
 fn owners_without_heartbeat_are_followed() {
-    let cluster = &Cluster::running();
+    let cluster = &TestCluster::running();
     // Ceph takes a client for dead after 30 s by default.
     let watch = ["ceph", "config", "set", "osd", "osd_client_watch_timeout", "5"];
     cluster.script(&["exec"], &[&["--"][..], &watch].concat());

@@ -1,24 +1,24 @@
-//! Which frames a packet socket takes: a classic BPF program that the kernel runs before it copies anything.
+//! Filter of a packet socket's frames: a classic BPF program that the kernel runs before it copies anything.
 
 use crate::port::frame::SOCKET_OFFSET;
 use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET};
 use libc::{SKF_AD_OFF, SKF_AD_PKTTYPE, SKF_AD_VLAN_TAG, SKF_AD_VLAN_TAG_PRESENT};
 use socket2::SockFilter;
 
-/// Offset of the EtherType; the kernel has taken a tag out before.
+/// Offset of the EtherType; the kernel has removed a tag before.
 const ETHERTYPE_OFFSET: u32 = 12;
-/// The bits of a tag that name the VLAN.
+/// Mask of a tag's bits that name the VLAN.
 const VLAN_MASK: u32 = 0xfff;
-/// `PACKET_HOST`: for the interface's address. It is not what a frame is that came with a tag, but to a socket that
-/// asks for all protocols.
+/// `PACKET_HOST`: for the interface's address. Frames that came with a tag have this type only at a socket for all
+/// protocols.
 const THIS_HOST: u32 = 0;
 /// `PACKET_MULTICAST`: for a group.
 const GROUP: u32 = 2;
-/// Take the whole frame.
+/// Result: take the whole frame.
 const WHOLE: u32 = u32::MAX;
 
-/// Takes frames of `ethertype` and `socket_number` for the interface, from the VLAN or without one. Number 0 also
-/// takes frames for a group.
+/// Returns a program that takes frames of `ethertype` and `socket_number` for the interface, from the VLAN or without
+/// one. Number 0 also takes frames for a group.
 ///
 /// A load beyond a frame's end ends the program and drops the frame.
 pub(super) fn program(ethertype: u16, socket_number: u16, vlan: Option<u16>) -> Vec<SockFilter> {
@@ -38,7 +38,7 @@ pub(super) fn program(ethertype: u16, socket_number: u16, vlan: Option<u16>) -> 
         if mask != u32::MAX {
             program.push(statement(BPF_ALU | BPF_AND | BPF_K, mask));
         }
-        // What fails goes on to the next instruction, which drops it.
+        // A failed test continues with the next instruction, which drops the frame.
         let equal = (BPF_JMP | BPF_JEQ | BPF_K) as u16;
         program.push(SockFilter::new(equal, 1, 0, value));
         program.push(statement(BPF_RET | BPF_K, 0));
@@ -47,7 +47,7 @@ pub(super) fn program(ethertype: u16, socket_number: u16, vlan: Option<u16>) -> 
     program
 }
 
-/// Where the kernel shows what it knows about a frame beside its octets.
+/// Returns the offset at which the kernel provides metadata of a frame.
 fn ancillary(what: i32) -> u32 {
     SKF_AD_OFF.wrapping_add(what) as u32
 }

@@ -1,8 +1,8 @@
-//! Frames that wait for a packet socket's send: their own octets, and payload where it lies.
+//! Frames waiting to be sent by a packet socket: their own bytes, and payload that is not copied.
 //!
 //! One `sendmmsg` sends all; the kernel's copy into its own buffers is the only one.
 
-use crate::port::frame::{FRAME_MAX, Sent, Shape};
+use crate::port::frame::{FRAME_MAX, FrameShape, Sent};
 use crc_fast::{CrcAlgorithm, Digest};
 use roadtrain_proto::seal::{Cipher, Seal, TAG_BYTES};
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, flags, set_hcrc};
@@ -15,39 +15,39 @@ use std::slice;
 
 /// Most frames of one send.
 const FRAMES_MAX: usize = 128;
-/// Pieces that one frame may have: a head and a payload for each of 64 records, and some to spare.
+/// Most pieces of one frame: a head and a payload for each of 64 records, and some to spare.
 const FRAME_PIECES_MAX: usize = 132;
-/// Pieces of one send.
+/// Most pieces of one send.
 const PIECES_MAX: usize = 2048;
-/// Own octets of one send.
+/// Most own bytes of one send.
 const OCTETS: usize = 128 << 10;
-/// Octets of sealed bodies of one send: what the cipher has written is to be near when the kernel copies it.
+/// Most bytes of sealed bodies of one send: they are still cached when the kernel copies them.
 const SEALED_OCTETS: usize = 256 << 10;
 
 /// Part of a frame.
 #[derive(Clone, Copy)]
-enum Piece {
-    /// Octets of our own, from this place on.
+enum FramePiece {
+    /// Bytes in `own`, from this offset on.
     Own { at: usize, length: usize },
-    /// Payload where it lies.
+    /// Payload in the caller's memory.
     Payload { at: *const u8, length: usize },
-    /// A sealed body.
+    /// A sealed body in `sealed`, from this offset on.
     Sealed { at: usize, length: usize },
 }
 
-impl Piece {
+impl FramePiece {
     fn length(&self) -> usize {
         match *self {
-            Piece::Own { length, .. }
-            | Piece::Payload { length, .. }
-            | Piece::Sealed { length, .. } => length,
+            FramePiece::Own { length, .. }
+            | FramePiece::Payload { length, .. }
+            | FramePiece::Sealed { length, .. } => length,
         }
     }
 }
 
 #[derive(Clone, Copy, Default)]
-struct Frame {
-    /// Where its pieces and its own octets begin.
+struct PacketFrame {
+    /// Indices of its first piece and of its first own byte.
     piece: usize,
     at: usize,
     octets: usize,
@@ -55,26 +55,26 @@ struct Frame {
 
 /// Frames that were built and wait to be sent.
 pub struct Outgoing {
-    shape: Shape,
+    shape: FrameShape,
     own: Box<[u8]>,
     used: usize,
-    /// Sealed bodies; no memory until there is one.
+    /// Sealed bodies; empty until the first one.
     sealed: Box<[u8]>,
     sealed_used: usize,
-    pieces: Vec<Piece>,
-    frames: Vec<Frame>,
-    open: Frame,
+    pieces: Vec<FramePiece>,
+    frames: Vec<PacketFrame>,
+    open: PacketFrame,
     iov: Vec<libc::iovec>,
     messages: Vec<libc::mmsghdr>,
     oversized: usize,
 }
 
-// SAFETY: the pointers are to payload that `payload`'s caller answers for on whatever thread, or are made and
-// used within one `send`.
+// SAFETY: the pointers are to payload that `payload`'s caller keeps valid on any thread, or are made and used within
+// one `send`.
 unsafe impl Send for Outgoing {}
 
 impl Outgoing {
-    pub(in crate::port) fn new(shape: Shape) -> Outgoing {
+    pub(in crate::port) fn new(shape: FrameShape) -> Outgoing {
         Outgoing {
             shape,
             own: vec![0; OCTETS + shape.header_bytes() + FRAME_MAX].into_boxed_slice(),
@@ -83,14 +83,14 @@ impl Outgoing {
             sealed_used: 0,
             pieces: Vec::with_capacity(PIECES_MAX),
             frames: Vec::with_capacity(FRAMES_MAX),
-            open: Frame::default(),
+            open: PacketFrame::default(),
             iov: Vec::with_capacity(PIECES_MAX),
             messages: Vec::with_capacity(FRAMES_MAX),
             oversized: 0,
         }
     }
 
-    /// Whether one more frame of any content fits.
+    /// True if one more frame of any content fits.
     #[inline]
     pub(in crate::port) fn has_room(&self) -> bool {
         self.frames.len() < FRAMES_MAX
@@ -102,11 +102,11 @@ impl Outgoing {
     /// Starts a frame.
     #[inline]
     pub(in crate::port) fn begin(&mut self) {
-        self.open = Frame { piece: self.pieces.len(), at: self.used, octets: 0 };
+        self.open = PacketFrame { piece: self.pieces.len(), at: self.used, octets: 0 };
         self.octets(self.shape.header_bytes() + FRAME_HEADER_BYTES);
     }
 
-    /// Appends octets for the caller to fill: what they hold is undefined.
+    /// Appends bytes for the caller to fill: their initial content is undefined.
     #[inline]
     pub(in crate::port) fn octets(&mut self, length: usize) -> &mut [u8] {
         let at = self.used;
@@ -114,24 +114,24 @@ impl Outgoing {
         self.open.octets += length;
         let in_frame = self.pieces.len() > self.open.piece;
         match self.pieces.last_mut() {
-            Some(Piece::Own { length: before, .. }) if in_frame => *before += length,
-            _ => self.pieces.push(Piece::Own { at, length }),
+            Some(FramePiece::Own { length: before, .. }) if in_frame => *before += length,
+            _ => self.pieces.push(FramePiece::Own { at, length }),
         }
         &mut self.own[at..at + length]
     }
 
-    /// Appends payload at its place.
+    /// Appends payload without copying it.
     ///
     /// # Safety
-    /// The `length` octets at `at` stay readable until the frames are sent.
+    /// The `length` bytes at `at` stay readable until the frames are sent.
     #[inline]
     pub(in crate::port) unsafe fn payload(&mut self, at: *const u8, length: usize) {
         self.open.octets += length;
-        self.pieces.push(Piece::Payload { at, length });
+        self.pieces.push(FramePiece::Payload { at, length });
     }
 
-    /// Ends the frame: sets its addresses, BODY, checksums. A frame that is too large is forgotten, and counted: its
-    /// lane was made when the interface took larger ones.
+    /// Ends the frame: sets its addresses, BODY, checksums. A frame that is too large is dropped, and counted: its lane
+    /// was made when the interface took larger ones.
     #[inline]
     pub(in crate::port) fn end(&mut self, destination: MacAddress, mut header: FrameHeader) {
         let frame = self.open;
@@ -147,22 +147,22 @@ impl Outgoing {
         self.put_heads(frame, destination, &header);
     }
 
-    /// The frame does not leave.
-    fn forget(&mut self, frame: Frame) {
+    /// Drops a frame that was not ended.
+    fn forget(&mut self, frame: PacketFrame) {
         self.pieces.truncate(frame.piece);
         self.used = frame.at;
         self.oversized += 1;
     }
 
     #[inline]
-    fn put_heads(&mut self, frame: Frame, destination: MacAddress, header: &FrameHeader) {
+    fn put_heads(&mut self, frame: PacketFrame, destination: MacAddress, header: &FrameHeader) {
         let own = &mut self.own[frame.at..];
         let behind = self.shape.write_header(own, destination);
         own[behind..behind + FRAME_HEADER_BYTES].copy_from_slice(header.as_bytes());
         self.frames.push(frame);
     }
 
-    /// The same, and seals the body: from where its pieces lie into memory of its own, which is the only copy.
+    /// Ends the frame like `end`, and seals the body: from its pieces into memory of its own, which is the only copy.
     pub(in crate::port) fn end_sealed<C: Cipher>(
         &mut self,
         destination: MacAddress,
@@ -182,15 +182,15 @@ impl Outgoing {
         self.sealed[self.sealed_used - TAG_BYTES..self.sealed_used].copy_from_slice(&tag);
         self.pieces.truncate(frame.piece);
         self.used = frame.at + head;
-        self.pieces.push(Piece::Own { at: frame.at, length: head });
-        self.pieces.push(Piece::Sealed { at: start, length });
-        let frame = Frame { octets: frame.octets + TAG_BYTES, ..frame };
+        self.pieces.push(FramePiece::Own { at: frame.at, length: head });
+        self.pieces.push(FramePiece::Sealed { at: start, length });
+        let frame = PacketFrame { octets: frame.octets + TAG_BYTES, ..frame };
         self.put_heads(frame, destination, &header);
     }
 
     fn seal_body<C: Cipher>(
         &mut self,
-        frame: Frame,
+        frame: PacketFrame,
         head: usize,
         seal: &mut Seal<C>,
     ) -> Option<[u8; TAG_BYTES]> {
@@ -201,10 +201,10 @@ impl Outgoing {
         let mut skip = head;
         for piece in &self.pieces[frame.piece..] {
             let octets = match *piece {
-                Piece::Own { at, length } => &self.own[at + skip..at + length],
+                FramePiece::Own { at, length } => &self.own[at + skip..at + length],
                 // SAFETY: readable by `payload`'s contract.
-                Piece::Payload { at, length } => unsafe { slice::from_raw_parts(at, length) },
-                Piece::Sealed { .. } => return None, // no frame is sealed twice
+                FramePiece::Payload { at, length } => unsafe { slice::from_raw_parts(at, length) },
+                FramePiece::Sealed { .. } => return None, // no frame is sealed twice
             };
             let (body, rest) = place.split_at_mut(octets.len());
             seal.update(octets, body);
@@ -213,33 +213,34 @@ impl Outgoing {
         seal.finish()
     }
 
-    fn body_crc(&self, frame: Frame, head: usize) -> u32 {
+    fn body_crc(&self, frame: PacketFrame, head: usize) -> u32 {
         let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
         let mut skip = head;
         for piece in &self.pieces[frame.piece..] {
             match *piece {
-                Piece::Own { at, length } => digest.update(&self.own[at + skip..at + length]),
-                Piece::Payload { at, length } => {
+                FramePiece::Own { at, length } => digest.update(&self.own[at + skip..at + length]),
+                FramePiece::Payload { at, length } => {
                     // SAFETY: readable by `payload`'s contract.
                     digest.update(unsafe { slice::from_raw_parts(at, length) });
                 }
-                Piece::Sealed { .. } => {} // it has a tag
+                FramePiece::Sealed { .. } => {} // it has a tag
             }
             skip = 0;
         }
         digest.finalize() as u32
     }
 
-    /// Whether nothing waits.
+    /// True if no frame waits.
     #[inline]
     pub(in crate::port) fn is_empty(&self) -> bool {
         self.frames.is_empty() && self.oversized == 0
     }
 
-    /// Sends all that waits. What the kernel does not take now is dropped and counted, as the network may do.
+    /// Sends all waiting frames. Frames that the kernel does not take now are dropped and counted, as the network may
+    /// do.
     ///
     /// # Errors
-    /// The socket is of no use any more.
+    /// Fails if the socket is not usable any more.
     pub(super) fn send(&mut self, socket: &OwnedFd) -> io::Result<Sent> {
         self.describe();
         self.address();
@@ -250,9 +251,9 @@ impl Outgoing {
         outcome.map(|()| sent)
     }
 
-    /// Shows each frame, as its own octets from Ethernet's header on and as all its pieces, and forgets it; how many
-    /// were too large. The pieces may be read until `show` returns and, where they are payload, until the port's
-    /// flush does.
+    /// Passes each frame to `show`, as its own bytes from Ethernet's header on and as all its pieces, and removes it.
+    /// Returns the number of frames that were too large. The pieces are readable until `show` returns; payload is
+    /// readable until the port's flush returns.
     pub fn take(&mut self, mut show: impl FnMut(&[u8], &[libc::iovec])) -> usize {
         self.describe();
         let ends = self.frames.iter().skip(1).map(|frame| frame.piece).chain([self.pieces.len()]);
@@ -272,13 +273,13 @@ impl Outgoing {
         (self.used, self.sealed_used, self.oversized) = (0, 0, 0);
     }
 
-    /// Turns pieces into what the kernel reads.
+    /// Converts pieces to the kernel's iovecs.
     fn describe(&mut self) {
         for piece in &self.pieces {
             let base = match *piece {
-                Piece::Own { at, .. } => self.own[at..].as_mut_ptr().cast(),
-                Piece::Payload { at, .. } => at.cast_mut().cast(),
-                Piece::Sealed { at, .. } => self.sealed[at..].as_mut_ptr().cast(),
+                FramePiece::Own { at, .. } => self.own[at..].as_mut_ptr().cast(),
+                FramePiece::Payload { at, .. } => at.cast_mut().cast(),
+                FramePiece::Sealed { at, .. } => self.sealed[at..].as_mut_ptr().cast(),
             };
             self.iov.push(libc::iovec { iov_base: base, iov_len: piece.length() });
         }
@@ -302,7 +303,8 @@ impl Outgoing {
         while next < self.messages.len() {
             let left = &mut self.messages[next..];
             sent.calls += 1;
-            // SAFETY: every message names entries of `iov`, each readable: `own`, `sealed`, or payload by `payload`'s contract.
+            // SAFETY: every message names entries of `iov`, each readable: `own`, `sealed`, or payload by `payload`'s
+            // contract.
             let taken = unsafe {
                 let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
                 let count = left.len() as libc::c_uint;
@@ -310,13 +312,15 @@ impl Outgoing {
             };
             if taken < 0 {
                 match after(&io::Error::last_os_error()) {
-                    After::Again => {}
-                    // The first time it may be the error that the socket kept since the interface was down.
-                    After::Down if !was_down => was_down = true,
-                    After::Down => return Ok(()),
-                    After::Skip => next += 1,
-                    After::Stop => return Ok(()),
-                    After::Fail(error) => return Err(io::Error::from_raw_os_error(error)),
+                    SendErrorAction::Again => {}
+                    // The first error may be the one that the socket kept since the interface was down.
+                    SendErrorAction::Down if !was_down => was_down = true,
+                    SendErrorAction::Down => return Ok(()),
+                    SendErrorAction::Skip => next += 1,
+                    SendErrorAction::Stop => return Ok(()),
+                    SendErrorAction::Fail(error) => {
+                        return Err(io::Error::from_raw_os_error(error));
+                    }
                 }
                 continue;
             }
@@ -329,29 +333,29 @@ impl Outgoing {
     }
 }
 
-/// What to do after an error about the first frame.
+/// Reaction to an error of the first frame.
 #[derive(Debug, PartialEq, Eq)]
-enum After {
-    /// Try it again.
+enum SendErrorAction {
+    /// Retries the frame.
     Again,
-    /// Try the next one.
+    /// Skips the frame.
     Skip,
-    /// Nothing will be taken while the interface is down.
+    /// The interface is down: no frame is taken until it is up.
     Down,
-    /// Nothing will be taken now.
+    /// Stops: no frame is taken now.
     Stop,
-    /// Nothing will be taken ever.
+    /// Fails: no frame is ever taken.
     Fail(c_int),
 }
 
-fn after(error: &io::Error) -> After {
+fn after(error: &io::Error) -> SendErrorAction {
     match error.raw_os_error().unwrap_or(0) {
-        libc::EINTR => After::Again,
+        libc::EINTR => SendErrorAction::Again,
         // The interface's queue is full; the MTU has become smaller.
-        libc::ENOBUFS | libc::EMSGSIZE => After::Skip,
-        libc::ENETDOWN => After::Down,
+        libc::ENOBUFS | libc::EMSGSIZE => SendErrorAction::Skip,
+        libc::ENETDOWN => SendErrorAction::Down,
         // The socket's buffer is full; no memory; the interface is down or gone (it may come back).
-        libc::EAGAIN | libc::ENOMEM | libc::ENXIO | libc::ENODEV => After::Stop,
-        error => After::Fail(error),
+        libc::EAGAIN | libc::ENOMEM | libc::ENXIO | libc::ENODEV => SendErrorAction::Stop,
+        error => SendErrorAction::Fail(error),
     }
 }

@@ -1,7 +1,7 @@
 //! The receive ring of a packet socket: memory that the kernel copies frames to and this process reads.
 //!
-//! TPACKET_V2, one frame a slot. Version 3 packs frames into blocks and shows a block when it is full or its
-//! timer (1 ms at the least) runs out: too late for a round trip of 30 us, and a block per frame is version 2.
+//! TPACKET_V2, one frame a slot. Version 3 packs frames into blocks and delivers a block when it is full or its timer
+//! runs out. The timer is 1 ms at least: too late for a round trip of 30 us. A block per frame would be version 2.
 
 use crate::port::sys::{self, Mapping};
 use libc::{TP_STATUS_KERNEL, TP_STATUS_USER, TPACKET2_HDRLEN, tpacket_req, tpacket2_hdr};
@@ -13,39 +13,40 @@ use std::os::fd::OwnedFd;
 use std::slice;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What the kernel leaves before a frame beside the slot's header, alignment included.
+/// Bytes that the kernel leaves before a frame in addition to the slot's header, including alignment.
 const GAP_BYTES: usize = 32;
 const LINE_BYTES: usize = 64;
-/// Blocks are physically contiguous memory: larger ones are hard to get.
+/// Bytes of a block. Blocks are physically contiguous memory: larger ones are hard to get.
 const BLOCK_BYTES: usize = 256 << 10;
-/// For frames of 64 KiB, that would waste a quarter of the usual block.
+/// Bytes of a block for frames of 64 KiB, which would waste a quarter of the usual block.
 const LARGE_BLOCK_BYTES: usize = 1 << 20;
 const SLOTS_MIN: usize = 64;
 const SLOTS_MAX: usize = 4096;
-/// What suits: 1 to 16 MiB are as fast; 128 requests with a frame each and what answers them must find room.
+/// Default size: 1 to 16 MiB are as fast; 128 requests with a frame each and their replies must fit.
 const RING_BYTES: usize = 4 << 20;
 const RING_SLOTS: usize = 256;
-/// Cache lines of the next frame to fetch early.
+/// Cache lines of the next frame to prefetch.
 const PREFETCH_LINES: usize = 2;
 
-/// How a ring's memory is cut up.
+/// Division of a ring's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Layout {
+struct RingLayout {
     slot: usize,
     slots_per_block: usize,
     block: usize,
     blocks: usize,
 }
 
-impl Layout {
-    /// For frames of up to `frame` octets, Ethernet's header included, in about `bytes` octets, or in what suits.
-    fn new(frame: usize, bytes: Option<usize>) -> Layout {
+impl RingLayout {
+    /// Makes a layout for frames of up to `frame` bytes, including Ethernet's header, in about `bytes` bytes, or in the
+    /// default size.
+    fn new(frame: usize, bytes: Option<usize>) -> RingLayout {
         let slot = (TPACKET2_HDRLEN + GAP_BYTES + frame).next_multiple_of(LINE_BYTES);
         let block = if slot > BLOCK_BYTES / 4 { LARGE_BLOCK_BYTES } else { BLOCK_BYTES };
         let slots_per_block = block / slot;
         let bytes = bytes.unwrap_or(RING_BYTES.max(RING_SLOTS * slot));
         let slots = (bytes / slot).clamp(SLOTS_MIN, SLOTS_MAX);
-        Layout { slot, slots_per_block, block, blocks: slots.div_ceil(slots_per_block) }
+        RingLayout { slot, slots_per_block, block, blocks: slots.div_ceil(slots_per_block) }
     }
 
     fn slots(&self) -> usize {
@@ -59,14 +60,14 @@ impl Layout {
 
 pub(super) struct PacketRing {
     memory: Mapping,
-    layout: Layout,
+    layout: RingLayout,
     next: usize,
 }
 
 impl PacketRing {
     /// Makes the ring of a socket that is not bound yet.
     pub(super) fn new(fd: &OwnedFd, frame: usize, bytes: Option<usize>) -> io::Result<PacketRing> {
-        let layout = Layout::new(frame, bytes);
+        let layout = RingLayout::new(frame, bytes);
         let version: c_int = libc::tpacket_versions::TPACKET_V2 as c_int;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
         let request = tpacket_req {
@@ -80,13 +81,13 @@ impl PacketRing {
         Ok(PacketRing { memory, layout, next: 0 })
     }
 
-    /// Frames that it holds.
+    /// Returns the number of frames that it holds.
     pub(super) fn slots(&self) -> usize {
         self.layout.slots()
     }
 
-    /// Shows the oldest frame, from Ethernet's header on, without a tag (nothing when it did not fit into its slot);
-    /// then gives its slot back; whether there was one.
+    /// Passes the oldest frame to `show`, from Ethernet's header on, without a tag (empty if it did not fit into its
+    /// slot), then gives its slot back. True if there was one.
     #[inline]
     pub(super) fn take(&mut self, show: impl FnOnce(&[u8])) -> bool {
         let offset = self.layout.offset(self.next);
@@ -101,13 +102,13 @@ impl PacketRing {
         }
         self.next = if self.next + 1 == self.slots() { 0 } else { self.next + 1 };
         self.prefetch_next();
-        // SAFETY: the slot is ours until the status says otherwise; any octets are a valid header.
+        // SAFETY: the slot is ours while the status says so; any bytes are a valid header.
         let header = unsafe { slot.cast::<tpacket2_hdr>().read() };
         let (start, length) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
         if length < header.tp_len as usize || start.saturating_add(length) > self.layout.slot {
             show(&[]);
         } else {
-            // SAFETY: within the slot (just checked), which is ours and which nobody writes meanwhile.
+            // SAFETY: within the slot (just checked), which is ours and which the kernel does not write meanwhile.
             show(unsafe { slice::from_raw_parts(slot.add(start), length) });
         }
         status.store(TP_STATUS_KERNEL, Ordering::Release);
@@ -130,10 +131,10 @@ mod tests {
     #[test]
     fn slots_hold_a_frame_and_do_not_overlap() {
         for frame in [590, 1514, 9014, 65549] {
-            let layout = Layout::new(frame, None);
+            let layout = RingLayout::new(frame, None);
             assert!(layout.slot >= TPACKET2_HDRLEN + GAP_BYTES + frame);
             assert!(layout.slots() >= RING_SLOTS, "{layout:?}");
-            assert!(Layout::new(frame, Some(0)).slots() >= SLOTS_MIN);
+            assert!(RingLayout::new(frame, Some(0)).slots() >= SLOTS_MIN);
             assert_eq!(layout.block % 4096, 0);
             for slot in 1..layout.slots() {
                 assert!(layout.offset(slot) >= layout.offset(slot - 1) + layout.slot);

@@ -10,13 +10,13 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub(super) struct Lab {
-    /// Throws any octets at end B.
-    thrower: OwnedFd,
+pub(super) struct VethLab {
+    /// Raw socket that sends any bytes to end B.
+    raw_sender: OwnedFd,
 }
 
-/// Runs `test` in a new namespace, on a thread of its own; prints SKIPPED where that is not allowed.
-pub(super) fn in_lab(mtu: usize, test: impl FnOnce(&Lab) + Send) {
+/// Runs `test` in a new namespace, on a thread of its own; prints SKIPPED if that is not allowed.
+pub(super) fn in_lab(mtu: usize, test: impl FnOnce(&VethLab) + Send) {
     let name = this_test();
     let in_namespace = || {
         // SAFETY: takes a number; moves this thread alone.
@@ -25,14 +25,14 @@ pub(super) fn in_lab(mtu: usize, test: impl FnOnce(&Lab) + Send) {
             skipped_test(&name, format!("no network namespace of our own: {error}"));
             return;
         }
-        if !ip(&["link", "add", Lab::A, "type", "veth", "peer", "name", Lab::B]) {
+        if !ip(&["link", "add", VethLab::A, "type", "veth", "peer", "name", VethLab::B]) {
             skipped_test(&name, "no veth pairs here");
             return;
         }
-        let mut lab = Lab { thrower: sys::socket(AddressFamily::PACKET).expect("root") };
+        let mut lab = VethLab { raw_sender: sys::socket(AddressFamily::PACKET).expect("root") };
         lab.set_mtu(mtu);
         lab.set_up(true);
-        lab.thrower = thrower();
+        lab.raw_sender = raw_sender();
         test(&lab);
     };
     thread::scope(|scope| {
@@ -46,25 +46,25 @@ fn ip(words: &[&str]) -> bool {
     Command::new("ip").args(words).status().is_ok_and(|status| status.success())
 }
 
-/// True once frames that are sent by the interface leave. The kernel gives it a queue some time after both ends are up,
-/// and drops without an error what is sent before.
+/// True once frames sent by the interface leave it. The kernel gives it a queue some time after both ends are up, and
+/// silently drops earlier frames.
 fn is_active(interface: &str) -> bool {
     let shown = Command::new("ip").args(["-o", "link", "show", "dev", interface]).output();
     let line = shown.map(|shown| String::from_utf8_lossy(&shown.stdout).into_owned());
     line.is_ok_and(|line| line.contains("state UP") && !line.contains("qdisc noop "))
 }
 
-fn thrower() -> OwnedFd {
+fn raw_sender() -> OwnedFd {
     let socket = sys::socket(AddressFamily::PACKET).expect("root");
     // SAFETY: an all-zero address is valid.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
-    address.sll_ifindex = sys::index(&socket, Lab::A).expect("made");
+    address.sll_ifindex = sys::index(&socket, VethLab::A).expect("made");
     sys::bind(&socket, &address).expect("up");
     socket
 }
 
-impl Lab {
+impl VethLab {
     pub(super) const A: &'static str = "rt-port-a";
     pub(super) const B: &'static str = "rt-port-b";
 
@@ -85,11 +85,11 @@ impl Lab {
         self.set_up(true);
     }
 
-    /// How many queues end B receives with, and end A sends with.
+    /// Sets the number of queues with which end B receives, and end A sends.
     pub(super) fn set_queues(&self, queues: u32) {
         self.set_up(false);
-        assert!(sys::set_queues(&self.thrower, Self::A, queues));
-        assert!(sys::set_queues(&self.thrower, Self::B, queues));
+        assert!(sys::set_queues(&self.raw_sender, Self::A, queues));
+        assert!(sys::set_queues(&self.raw_sender, Self::B, queues));
         self.set_up(true);
     }
 
@@ -100,11 +100,11 @@ impl Lab {
         self.until(|| !up || [Self::A, Self::B].into_iter().all(is_active));
     }
 
-    /// Sends these octets from end A to end B.
-    pub(super) fn throw(&self, octets: &[u8]) {
+    /// Sends these bytes from end A to end B.
+    pub(super) fn send_raw(&self, octets: &[u8]) {
         // SAFETY: the pointer and the length describe `octets`.
         let sent = unsafe {
-            libc::send(self.thrower.as_raw_fd(), octets.as_ptr().cast(), octets.len(), 0)
+            libc::send(self.raw_sender.as_raw_fd(), octets.as_ptr().cast(), octets.len(), 0)
         };
         assert_eq!(sent, octets.len() as isize, "{}", std::io::Error::last_os_error());
     }
@@ -114,7 +114,7 @@ impl Lab {
         assert!(poll(port, 60_000), "nothing arrived");
     }
 
-    /// Waits until it is so.
+    /// Waits until `so` holds.
     pub(super) fn until(&self, so: impl Fn() -> bool) {
         let begin = Instant::now();
         while !so() {
@@ -134,7 +134,7 @@ fn poll(port: &Port, timeout_ms: i32) -> bool {
     unsafe { libc::poll(&mut wanted, 1, timeout_ms) == 1 }
 }
 
-/// A frame with any header but for its SOCKET, and `body` octets behind it.
+/// Makes a frame with a header in which only SOCKET is set, and `body` bytes behind it.
 pub(super) fn frame_of(
     to: MacAddress,
     vlan: Option<u16>,

@@ -1,4 +1,4 @@
-//! The program that hands our frames to AF_XDP sockets: generated, loaded and attached through bpf(2).
+//! The program that passes our frames to AF_XDP sockets: generated, loaded and attached through bpf(2).
 
 use crate::port::bpf;
 use crate::port::frame::SOCKET_OFFSET;
@@ -6,39 +6,43 @@ use roadtrain_wire::ether::MacAddress;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Which frames are for a port.
+/// Selection of the frames for a port.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct FrameSelection {
     pub(super) mac: MacAddress,
     pub(super) ethertype: u16,
     pub(super) socket_number: u16,
 }
 
-/// An attached program. It is gone when this is dropped or the process ends, however.
+/// An attached program. It is detached when this is dropped or the process ends for any reason.
 #[derive(Debug)]
-pub(super) struct Attached {
+pub(super) struct AttachedProgram {
     sockets: OwnedFd,
     _link: OwnedFd,
 }
 
-impl Attached {
+impl AttachedProgram {
     /// Attaches it to the interface; `queues` of it may get a socket.
-    pub(super) fn new(index: i32, queues: u32, wanted: &Wanted) -> io::Result<Attached> {
+    pub(super) fn new(
+        index: i32,
+        queues: u32,
+        wanted: &FrameSelection,
+    ) -> io::Result<AttachedProgram> {
         let sockets = bpf::socket_map(queues)?;
         let program = bpf::load(&instructions(wanted, sockets.as_raw_fd()))?;
-        // In the driver if it can, else before the network stack.
+        // In the driver if possible, else before the network stack.
         let link = bpf::attach(&program, index, bpf::IN_DRIVER)
             .or_else(|_| bpf::attach(&program, index, bpf::BEFORE_STACK))?;
-        Ok(Attached { sockets, _link: link })
+        Ok(AttachedProgram { sockets, _link: link })
     }
 
-    /// Hands frames of the queue to the socket.
+    /// Passes frames of the queue to the socket.
     pub(super) fn set_socket(&self, queue: u32, socket: &OwnedFd) -> io::Result<()> {
         bpf::set_socket(&self.sockets, queue, socket)
     }
 }
 
-// Registers: arguments of calls, and the one that calls leave alone.
+// Registers: arguments of calls, and the one that calls preserve.
 const R0: u8 = 0;
 const R1: u8 = 1;
 const R2: u8 = 2;
@@ -53,14 +57,14 @@ const RX_QUEUE: usize = 16;
 const PASS: i32 = 2;
 const REDIRECT_MAP: i32 = 51;
 
-/// Octets of loads.
+/// Bytes of loads.
 #[derive(Clone, Copy)]
 enum Width {
     Two = 0x08,
     Four = 0x00,
 }
 
-/// An instruction: operation, registers, offset, number.
+/// Encodes an instruction: operation, registers, offset, number.
 fn instruction(operation: u8, to: u8, from: u8, offset: i16, number: i32) -> u64 {
     u64::from(operation)
         | u64::from(to | from << 4) << 8
@@ -76,12 +80,12 @@ fn set(to: u8, number: i32) -> u64 {
     instruction(0xb7, to, 0, 0, number)
 }
 
-/// Frames for the port's address with its EtherType and SOCKET go to the socket of their queue, all others on to the
-/// network stack; so do ours where a queue has no socket.
-fn instructions(wanted: &Wanted, sockets: i32) -> Vec<u64> {
+/// Generates the program. Frames for the port's address with its EtherType and SOCKET go to the socket of their queue,
+/// all others on to the network stack. So do ours if a queue has no socket.
+fn instructions(wanted: &FrameSelection, sockets: i32) -> Vec<u64> {
     let mac = wanted.mac.0;
     let [m0, m1, m2, m3, m4, m5] = mac;
-    // As the processor reads them: octets in their order.
+    // In the processor's byte order: bytes in sequence.
     let tests = [
         (Width::Four, 0, i32::from_ne_bytes([m0, m1, m2, m3])),
         (Width::Two, 4, i32::from(u16::from_ne_bytes([m4, m5]))),
@@ -91,7 +95,7 @@ fn instructions(wanted: &Wanted, sockets: i32) -> Vec<u64> {
     let mut program = vec![
         load(Width::Four, R3, R1, DATA_END),
         load(Width::Four, R2, R1, DATA),
-        // r4 = data + what is read of a frame; beyond the end: pass it on
+        // r4 = data + bytes of a frame that are read; beyond the end: pass it on
         instruction(0xbf, R4, R2, 0, 0),
         instruction(0x07, R4, 0, 0, SOCKET_OFFSET as i32 + 2),
     ];

@@ -1,14 +1,14 @@
-//! The memory that an AF_XDP socket's frames lie in.
+//! The memory of an AF_XDP socket's frames.
 //!
-//! | octets | purpose |
+//! | bytes | purpose |
 //! |---|---|
 //! | `send` | frames to send |
 //! | `receive` | chunks that the kernel fills |
-//! | `mirror` | the first octets of `receive` a second time |
+//! | `mirror` | the first bytes of `receive` a second time |
 //!
-//! The kernel limits a chunk to a page and leaves room before its data, so that a frame of 9000 octets has three.
-//! Chunks that overlap by just that room, given to the kernel in order, make a ring whose data areas touch each
-//! other: a frame is one piece all the same, thanks to the mirror also where the ring begins anew.
+//! The kernel limits a chunk to a page and reserves headroom before its data, so that a frame of 9000 bytes has three.
+//! Chunks that overlap by just that headroom, given to the kernel in order, make a ring with contiguous data areas. So
+//! a frame is one piece all the same; the mirror makes this true also at the end of the ring.
 
 use crate::port::sys::Mapping;
 use std::io;
@@ -16,50 +16,50 @@ use std::ptr::NonNull;
 use std::slice;
 
 pub(super) const PAGE_BYTES: usize = 4096;
-/// What the kernel leaves before a chunk's data.
+/// Bytes that the kernel reserves before a chunk's data.
 const HEADROOM_BYTES: usize = 256;
-/// So many strides are whole pages, whichever chunk: 256 times 16 is a page.
+/// This many strides are whole pages for any chunk size: 256 times 16 is a page.
 const CHUNKS_STEP: usize = 16;
-/// Frames to be sent, and frames of the largest size that may arrive.
+/// Limits of the frames to be sent, and of the received frames of the largest size.
 const SLOTS_MIN: usize = 256;
 const SLOTS_MAX: usize = 512;
 const FRAMES_MIN: usize = 64;
 const FRAMES_MAX: usize = 4096;
 
-/// How a UMEM is cut up.
+/// Division of a UMEM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
-    /// Octets of a chunk, the room before its data included.
+pub(super) struct UmemLayout {
+    /// Bytes of a chunk, including the headroom before its data.
     pub(super) chunk: usize,
-    /// From chunk to chunk.
+    /// Bytes from chunk to chunk.
     pub(super) stride: usize,
-    /// Chunks for reception.
+    /// Number of chunks for reception.
     pub(super) chunks: usize,
-    /// Octets that a frame to be sent may have, a multiple of pages.
+    /// Most bytes of a frame to be sent, a multiple of pages.
     pub(super) slot: usize,
-    /// Frames to be sent.
+    /// Number of frames to be sent.
     pub(super) slots: usize,
-    /// Octets that one frame has at most.
+    /// Most bytes of a received frame.
     pub(super) frame: usize,
 }
 
-impl Layout {
-    /// For frames of up to `frame` octets, with about `bytes` octets for each direction. Chunks overlap where the
-    /// kernel copies; an interface that writes to them itself needs them apart.
-    pub(super) fn new(frame: usize, bytes: usize, overlap: bool) -> Layout {
+impl UmemLayout {
+    /// Makes a layout for frames of up to `frame` bytes, with about `bytes` bytes for each direction. Chunks overlap if
+    /// the kernel copies; an interface that writes to them itself needs them apart.
+    pub(super) fn new(frame: usize, bytes: usize, overlap: bool) -> UmemLayout {
         let small = frame + HEADROOM_BYTES <= PAGE_BYTES / 2;
         let chunk = if small { PAGE_BYTES / 2 } else { PAGE_BYTES };
         let stride = if overlap { chunk - HEADROOM_BYTES } else { chunk };
         let slot = frame.next_multiple_of(PAGE_BYTES);
         let slots = (bytes / slot).clamp(SLOTS_MIN, SLOTS_MAX);
-        let mut layout = Layout { chunk, stride, chunks: 0, slot, slots, frame };
+        let mut layout = UmemLayout { chunk, stride, chunks: 0, slot, slots, frame };
         let per_frame = layout.chunks_of_frame();
         let chunks = (bytes / stride).clamp(FRAMES_MIN * per_frame, FRAMES_MAX * per_frame);
         layout.chunks = chunks.next_multiple_of(CHUNKS_STEP);
         layout
     }
 
-    /// Chunks that the largest frame arrives in.
+    /// Returns the number of chunks of the largest received frame.
     pub(super) fn chunks_of_frame(&self) -> usize {
         self.frame.div_ceil(self.chunk - HEADROOM_BYTES)
     }
@@ -68,7 +68,7 @@ impl Layout {
         self.stride < self.chunk
     }
 
-    /// Pieces that the largest frame is sent in: the kernel takes none that is longer than a chunk.
+    /// Returns the number of pieces of the largest sent frame: the kernel takes no piece that is longer than a chunk.
     pub(super) fn pieces(&self) -> usize {
         self.frame.div_ceil(self.chunk)
     }
@@ -81,59 +81,59 @@ impl Layout {
         self.stride * self.chunks
     }
 
-    /// A frame may begin in the last chunk.
+    /// Returns the bytes of the mirror: a frame may begin in the last chunk.
     fn mirror_bytes(&self) -> usize {
         (self.chunk + self.frame).next_multiple_of(PAGE_BYTES)
     }
 
-    /// Octets that the kernel is told of: the last chunk reaches into the mirror.
+    /// Returns the bytes that are registered with the kernel: the last chunk reaches into the mirror.
     pub(super) fn registered_bytes(&self) -> usize {
         let reach = if self.overlaps() { PAGE_BYTES } else { 0 };
         self.send_bytes() + self.receive_bytes() + reach
     }
 
-    /// Where a chunk begins.
+    /// Returns the offset of a chunk.
     pub(super) fn chunk_at(&self, chunk: usize) -> u64 {
         (self.send_bytes() + chunk * self.stride) as u64
     }
 }
 
-/// Part of a frame that was received: its first octet, and how many.
-pub(super) type Piece = (usize, usize);
+/// Part of a received frame: offset of its first byte, and length.
+pub(super) type UmemPiece = (usize, usize);
 
 #[derive(Debug)]
 pub(super) struct Umem {
     memory: Mapping,
-    pub(super) layout: Layout,
+    pub(super) layout: UmemLayout,
 }
 
 impl Umem {
-    pub(super) fn new(layout: Layout) -> io::Result<Umem> {
+    pub(super) fn new(layout: UmemLayout) -> io::Result<Umem> {
         let length = layout.send_bytes() + layout.receive_bytes();
         let mirrored = layout.send_bytes()..layout.send_bytes() + layout.mirror_bytes();
         Ok(Umem { memory: Mapping::mirrored(length, mirrored)?, layout })
     }
 
-    /// Where the kernel finds it.
+    /// Returns the address to register with the kernel.
     pub(super) fn base(&self) -> NonNull<u8> {
         self.memory.base()
     }
 
-    /// The octets of a frame to be sent. It must not be with the kernel.
+    /// Returns the memory of a frame to be sent. The kernel must not have the frame.
     #[inline]
     pub(super) fn slot(&mut self, slot: usize) -> &mut [u8] {
         assert!(slot < self.layout.slots);
         let at = slot * self.layout.slot;
-        // SAFETY: within the mapping; nobody else writes to it, and `self` is borrowed as long.
+        // SAFETY: within the mapping; the kernel does not write to it, and `self` is borrowed as long.
         unsafe { slice::from_raw_parts_mut(self.memory.base().add(at).as_ptr(), self.layout.slot) }
     }
 
-    /// A received frame as one slice, when its pieces follow each other. It may be larger than a frame should.
+    /// Returns a received frame as one slice, if its pieces are contiguous. It may be larger than allowed.
     ///
     /// # Safety
     /// The kernel has filled the pieces' chunks and has not got them back.
     #[inline]
-    pub(super) unsafe fn joined(&self, pieces: &[Piece]) -> Option<&[u8]> {
+    pub(super) unsafe fn joined(&self, pieces: &[UmemPiece]) -> Option<&[u8]> {
         let &(start, first) = pieces.first()?;
         let mut end = start + first;
         for &(at, length) in &pieces[1..] {
@@ -146,15 +146,15 @@ impl Umem {
         (end <= self.memory.length()).then(|| unsafe { self.octets(start, end - start) })
     }
 
-    /// A received frame put together.
+    /// Joins the pieces of a received frame.
     ///
     /// # Safety
     /// As for [`joined`](Self::joined).
-    pub(super) unsafe fn join(&self, pieces: &[Piece], place: &mut Vec<u8>) {
+    pub(super) unsafe fn join(&self, pieces: &[UmemPiece], place: &mut Vec<u8>) {
         place.clear();
         for &(at, length) in pieces {
             if at.saturating_add(length) <= self.memory.length() {
-                // SAFETY: within the mapping; else the caller's promise.
+                // SAFETY: within the mapping; the rest is the caller's promise.
                 place.extend_from_slice(unsafe { self.octets(at, length) });
             }
         }
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn chunks_touch_and_come_round() {
         for frame in FRAMES {
-            let layout = Layout::new(frame, 4 << 20, true);
+            let layout = UmemLayout::new(frame, 4 << 20, true);
             assert!(layout.overlaps());
             assert_eq!(layout.stride + HEADROOM_BYTES, layout.chunk);
             assert_eq!(layout.receive_bytes() % PAGE_BYTES, 0, "the mirror begins at a page");
@@ -191,15 +191,15 @@ mod tests {
     #[test]
     fn chunks_of_an_interface_lie_apart() {
         for frame in FRAMES {
-            let layout = Layout::new(frame, 4 << 20, false);
+            let layout = UmemLayout::new(frame, 4 << 20, false);
             assert_eq!(layout.stride, layout.chunk);
             assert_eq!(layout.chunk_at(1) as usize % layout.chunk, 0);
             assert_eq!(layout.registered_bytes() % PAGE_BYTES, 0);
         }
     }
 
-    /// Writes octets at the place of each piece, as the kernel would.
-    fn fill(umem: &Umem, pieces: &[Piece]) -> Vec<u8> {
+    /// Writes bytes at the place of each piece, as the kernel would.
+    fn fill(umem: &Umem, pieces: &[UmemPiece]) -> Vec<u8> {
         let mut all = Vec::new();
         for &(at, length) in pieces {
             for n in 0..length {
@@ -214,22 +214,22 @@ mod tests {
 
     #[test]
     fn a_frame_that_wraps_is_one_piece() {
-        let umem = Umem::new(Layout::new(9014, 0, true)).unwrap();
+        let umem = Umem::new(UmemLayout::new(9014, 0, true)).unwrap();
         let data = |chunk: usize| umem.layout.chunk_at(chunk) as usize + HEADROOM_BYTES;
         let (stride, last) = (umem.layout.stride, umem.layout.chunks - 1);
         let pieces = [(data(last - 1), stride), (data(last), stride), (data(0), 100)];
         let octets = fill(&umem, &pieces);
-        // SAFETY: no kernel knows this memory.
+        // SAFETY: the kernel does not use this memory.
         assert_eq!(unsafe { umem.joined(&pieces) }, Some(octets.as_slice()));
     }
 
     #[test]
     fn scattered_pieces_are_put_together() {
-        let umem = Umem::new(Layout::new(9014, 0, false)).unwrap();
+        let umem = Umem::new(UmemLayout::new(9014, 0, false)).unwrap();
         let pieces = [(40960, 3840), (8192, 3840), (70000, 7)];
         let octets = fill(&umem, &pieces);
         let mut place = vec![9];
-        // SAFETY: no kernel knows this memory.
+        // SAFETY: the kernel does not use this memory.
         unsafe {
             assert_eq!(umem.joined(&pieces), None);
             umem.join(&pieces, &mut place);

@@ -1,16 +1,16 @@
 use super::*;
-use crate::disk::harness::{Mock, Options, patterned};
+use crate::disk::harness::{Mock, MockOptions, patterned};
 use crate::disk::test_info;
 use proptest::prelude::*;
 use roadtrain_host_engine::Front;
 
 /// A front that has its own memory, or its own buffers.
-struct Driver {
-    jobs: Jobs<u32>,
+struct JobsDriver {
+    jobs: DiskJobs<u32>,
     ended: Vec<JobKey>,
 }
 
-impl Front for Driver {
+impl Front for JobsDriver {
     fn turn(&mut self, turn: &mut dyn Turn) {
         while let Some(completion) = turn.next_completion() {
             self.ended.extend(self.jobs.complete(completion));
@@ -19,13 +19,13 @@ impl Front for Driver {
     }
 }
 
-impl Driver {
-    fn new(options: &Options) -> Self {
-        let disk = Arc::new(Disk::new(options.info.clone()).unwrap());
-        Driver { jobs: Jobs::new(disk, LaneId(0), 8 << 20), ended: Vec::new() }
+impl JobsDriver {
+    fn new(options: &MockOptions) -> Self {
+        let disk = Arc::new(LiveDisk::new(options.info.clone()).unwrap());
+        JobsDriver { jobs: DiskJobs::new(disk, LaneId(0), 8 << 20), ended: Vec::new() }
     }
 
-    /// Turns until a job ends.
+    /// Runs turns until a job ends.
     fn finish(&mut self, mock: &mut Mock) -> JobKey {
         while self.ended.is_empty() {
             mock.turn(self);
@@ -46,7 +46,7 @@ impl Driver {
         assert!(data.is_empty());
     }
 
-    /// Forgets a job; its data if it was a Read.
+    /// Removes a job; returns the data of a Read.
     fn take(&mut self, job: JobKey) -> Vec<u8> {
         let mut data = Vec::new();
         self.jobs.remove(job, |buffer, range| {
@@ -63,8 +63,8 @@ fn request(op: DiskOp, offset: u64, length: usize) -> DiskRequest {
 
 #[test]
 fn whole_requests_travel_in_their_own_buffer() {
-    let options = Options::default();
-    let (mut driver, mut mock) = (Driver::new(&options), Mock::new(options, 1));
+    let options = MockOptions::default();
+    let (mut driver, mut mock) = (JobsDriver::new(&options), Mock::new(options, 1));
     let mut buffer = Buffer::alloc(16 << 10);
     let first = buffer.as_ptr();
     buffer[..4096].fill(9);
@@ -88,11 +88,11 @@ fn whole_requests_travel_in_their_own_buffer() {
     assert!(driver.jobs.is_clean());
 }
 
-/// Nothing stays of what a lane has not got: neither buffers nor guards nor claims to them.
+/// Dropped parts leave no buffers, guards or claims behind.
 #[test]
-fn what_waits_is_dropped_whole() {
-    let options = Options { room: 2, ..Options::default() };
-    let (mut driver, mut mock) = (Driver::new(&options), Mock::new(options, 4));
+fn waiting_jobs_are_dropped_whole() {
+    let options = MockOptions { room: 2, ..MockOptions::default() };
+    let (mut driver, mut mock) = (JobsDriver::new(&options), Mock::new(options, 4));
     mock.silent = true;
     for mark in [1, 2] {
         driver.start(mark, request(DiskOp::Write, 0, 512), &[1; 512]);
@@ -101,8 +101,8 @@ fn what_waits_is_dropped_whole() {
         driver.start(mark, request(DiskOp::Read, 0, 512), &[]);
     }
     (0..100).for_each(|_| mock.turn(&mut driver));
-    assert_eq!(mock.asked.len(), 2);
-    // The lane has the first one's first write, which keeps out its other writes, and its read.
+    assert_eq!(mock.submitted.len(), 2);
+    // The lane has the first write of the first job, which keeps out its other writes, and its read.
     assert_eq!(driver.jobs.drop_waiting(|mark| *mark == 1), 2);
     assert_eq!(driver.jobs.drop_waiting(|mark| *mark == 2), 3);
     mock.silent = false;
@@ -112,7 +112,7 @@ fn what_waits_is_dropped_whole() {
         driver.take(job);
     }
     assert!(driver.jobs.is_clean());
-    assert_eq!(mock.asked.len(), 2);
+    assert_eq!(mock.submitted.len(), 2);
     driver.start(3, request(DiskOp::Write, 100, 10), &[4; 10]);
     let job = driver.finish(&mut mock);
     driver.take(job);
@@ -123,7 +123,7 @@ fn what_waits_is_dropped_whole() {
 fn only_whole_blocks_within_the_limit_are_whole() {
     let mut info = test_info();
     (info.lba_bytes, info.max_transfer_bytes) = (4096, 10_000);
-    let driver = Driver::new(&Options { info, ..Options::default() });
+    let driver = JobsDriver::new(&MockOptions { info, ..MockOptions::default() });
     let is_whole = |op, offset, length| driver.jobs.is_whole(&request(op, offset, length));
     assert_eq!(driver.jobs.whole_bytes_max(), 8192);
     for op in [DiskOp::Read, DiskOp::Write] {
@@ -136,8 +136,8 @@ fn only_whole_blocks_within_the_limit_are_whole() {
 
 #[test]
 fn a_patch_and_a_whole_write_of_the_same_stripe_do_not_meet() {
-    let options = Options { room: 64, ..Options::default() };
-    let (mut driver, mut mock) = (Driver::new(&options), Mock::new(options, 2));
+    let options = MockOptions { room: 64, ..MockOptions::default() };
+    let (mut driver, mut mock) = (JobsDriver::new(&options), Mock::new(options, 2));
     for round in 0..50u8 {
         driver.start(0, request(DiskOp::Write, 100, 10), &[round; 10]);
         let mut buffer = Buffer::alloc(512);
@@ -158,8 +158,8 @@ fn a_patch_and_a_whole_write_of_the_same_stripe_do_not_meet() {
 #[test]
 fn a_failure_is_the_whole_jobs_and_comes_once() {
     let fails = Some((256, Status::HOST_PATH_ERROR));
-    let options = Options { fails, ..Options::default() };
-    let (mut driver, mut mock) = (Driver::new(&options), Mock::new(options, 3));
+    let options = MockOptions { fails, ..MockOptions::default() };
+    let (mut driver, mut mock) = (JobsDriver::new(&options), Mock::new(options, 3));
     driver.start(5, request(DiskOp::Read, 0, 1 << 20), &[]);
     let job = driver.finish(&mut mock);
     assert_eq!(driver.jobs.job(job).status, Status::HOST_PATH_ERROR);
@@ -169,13 +169,13 @@ fn a_failure_is_the_whole_jobs_and_comes_once() {
 
 #[test]
 fn without_memory_nothing_is_begun() {
-    let options = Options::default();
-    let mut driver = Driver::new(&options);
+    let options = MockOptions::default();
+    let mut driver = JobsDriver::new(&options);
     driver.jobs.set_buffer_bytes_max(2 << 20);
     let mut held: Vec<_> = std::iter::from_fn(|| driver.jobs.pool.take(1 << 20)).collect();
     let read = request(DiskOp::Read, 0, 4096);
     assert_eq!(driver.jobs.start(0, 0, read), Started::NoBuffers);
-    // What a request in vain gives back is no reason to try it again.
+    // Buffers given back by a failed start are no reason to try it again.
     let given = driver.jobs.given();
     driver.jobs.give(held.pop().unwrap());
     assert_eq!(driver.jobs.given(), given + 1);
@@ -193,8 +193,8 @@ proptest! {
     ) {
         let mut info = test_info();
         info.max_transfer_bytes = 64 << 10;
-        let options = Options { info, ..Options::default() };
-        let (mut driver, mut mock) = (Driver::new(&options), Mock::new(options, seed >> 1));
+        let options = MockOptions { info, ..MockOptions::default() };
+        let (mut driver, mut mock) = (JobsDriver::new(&options), Mock::new(options, seed >> 1));
         let mut model = patterned(0..1 << 20);
         for (round, (kind, offset, length)) in steps.into_iter().enumerate() {
             let range = offset as usize..offset as usize + length;

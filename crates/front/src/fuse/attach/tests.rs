@@ -1,4 +1,4 @@
-//! With a real target, and the kernel's FUSE where this user may mount.
+//! Tests with a real target, and with the kernel's FUSE if this user may mount.
 
 use super::*;
 use roadtrain_store::{StoreKind, StoreSpec};
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:5a7e0000-0000-4000-8000-000000000002";
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
-/// One at a time: the kernel's switch is for all.
+/// Serializes the tests: the kernel's io_uring switch is global.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn memory(sizes: &[(u32, u64)]) -> Vec<Subsystem> {
@@ -41,8 +41,8 @@ fn attach(
     FuseAttachment::start(host, &FuseConfig { mountpoint, nsid, loop_devices: false, uring })
 }
 
-/// The ways that this machine has; none without root.
-fn ways() -> Vec<Uring> {
+/// Returns the transports that this machine has; none without root.
+fn transports() -> Vec<Uring> {
     let may_mount = super::super::sys::user_and_group().0 == 0 && Path::new("/dev/fuse").exists();
     let has_ring = Path::new(SWITCH).exists();
     match (may_mount, has_ring) {
@@ -60,7 +60,7 @@ fn open(path: &Path) -> File {
 #[test]
 fn namespaces_are_files() {
     let _alone = ALONE.lock();
-    for uring in ways() {
+    for uring in transports() {
         let directory = tempfile::tempdir().unwrap();
         let target = target();
         let attachment = attach(&target, directory.path(), None, uring).unwrap();
@@ -93,11 +93,11 @@ fn namespaces_are_files() {
     }
 }
 
-/// Guests' memory must not depend on a program.
+/// A file of a mount cannot back a guest's memory, which must not depend on a program.
 #[test]
 fn a_file_is_no_memory_for_a_virtual_machine() {
     let _alone = ALONE.lock();
-    for uring in ways().into_iter().take(1) {
+    for uring in transports().into_iter().take(1) {
         let directory = tempfile::tempdir().unwrap();
         let target = target();
         let attachment = attach(&target, directory.path(), Some(1), uring).unwrap();
@@ -112,7 +112,7 @@ fn a_file_is_no_memory_for_a_virtual_machine() {
 #[test]
 fn a_file_in_use_does_not_delay_the_end() {
     let _alone = ALONE.lock();
-    for uring in ways() {
+    for uring in transports() {
         let directory = tempfile::tempdir().unwrap();
         let target = target();
         let made = directory.path().join("made");
@@ -129,7 +129,7 @@ fn a_file_in_use_does_not_delay_the_end() {
 #[test]
 fn a_new_size_is_seen() {
     let _alone = ALONE.lock();
-    for uring in ways() {
+    for uring in transports() {
         let directory = tempfile::tempdir().unwrap();
         let target = target();
         let attachment = attach(&target, directory.path(), Some(1), uring).unwrap();
@@ -147,7 +147,7 @@ fn a_new_size_is_seen() {
 }
 
 #[test]
-fn what_cannot_be_attached_is_said_and_leaves_nothing() {
+fn a_failed_attach_is_explained_and_leaves_nothing() {
     let _alone = ALONE.lock();
     let target = target();
     let directory = tempfile::tempdir().unwrap();

@@ -9,12 +9,12 @@ fn header(opcode: Opcode, unique: u64) -> InHeader {
 #[test]
 fn a_write_is_read_with_its_payload_apart() {
     let (kernel, device) = Kernel::new();
-    let mut slots = Slots::new(2, &[], 0).unwrap();
+    let mut slots = FuseSlots::new(2, &[], 0).unwrap();
     let write = WriteIn { offset: 512, size: 3000, ..WriteIn::default() };
     let data: Vec<u8> = (0..3000).map(|at| (at % 251) as u8).collect();
-    kernel.ask(&[header(Opcode::WRITE, 9).as_bytes(), write.as_bytes(), &data]);
+    kernel.send_request(&[header(Opcode::WRITE, 9).as_bytes(), write.as_bytes(), &data]);
     let slot = slots.receive(&device).unwrap().unwrap();
-    assert_eq!((slots.header(slot).unique, slots.home(slot)), (9, Home::Device));
+    assert_eq!((slots.header(slot).unique, slots.origin(slot)), (9, SlotOrigin::Device));
     let (args, payload) = slots.args_and_room(slot);
     let (args, _) = WriteIn::read_from_prefix(args).unwrap();
     assert_eq!((args.offset, args.size), (512, 3000));
@@ -30,9 +30,9 @@ fn a_write_is_read_with_its_payload_apart() {
 #[test]
 fn long_arguments_come_in_one_piece() {
     let (kernel, device) = Kernel::new();
-    let mut slots = Slots::new(1, &[], 0).unwrap();
+    let mut slots = FuseSlots::new(1, &[], 0).unwrap();
     let args: Vec<u8> = (1..=88).collect();
-    kernel.ask(&[header(Opcode::SETATTR, 1).as_bytes(), &args]);
+    kernel.send_request(&[header(Opcode::SETATTR, 1).as_bytes(), &args]);
     let slot = slots.receive(&device).unwrap().unwrap();
     assert_eq!(slots.args_and_room(slot).0[..88], args);
     assert!(!slots.has_free());
@@ -42,12 +42,12 @@ fn long_arguments_come_in_one_piece() {
 }
 
 #[test]
-fn a_slot_of_the_ring_tells_where_its_memory_is() {
-    let mut slots = Slots::new(1, &[3, 5], 2).unwrap();
+fn a_ring_slot_registers_its_memory() {
+    let mut slots = FuseSlots::new(1, &[3, 5], 2).unwrap();
     assert_eq!(slots.len(), 5);
-    let homes: Vec<_> = (0..5).map(|slot| slots.home(slot)).collect();
-    assert_eq!(homes[..2], [Home::Device, Home::Ring(3)]);
-    assert_eq!(homes[2..], [Home::Ring(3), Home::Ring(5), Home::Ring(5)]);
+    let origins: Vec<_> = (0..5).map(|slot| slots.origin(slot)).collect();
+    assert_eq!(origins[..2], [SlotOrigin::Device, SlotOrigin::Ring(3)]);
+    assert_eq!(origins[2..], [SlotOrigin::Ring(3), SlotOrigin::Ring(5), SlotOrigin::Ring(5)]);
     let command = slots.registration(3, 77).unwrap();
     assert_eq!((command.fd, command.op, command.length), (77, ring_op::REGISTER, 2));
     let (own, _) = RingCommand::read_from_prefix(&command.payload).unwrap();
@@ -62,13 +62,13 @@ fn a_slot_of_the_ring_tells_where_its_memory_is() {
 }
 
 #[test]
-fn an_answer_is_put_where_the_kernel_looks() {
-    let mut slots = Slots::new(0, &[1], 1).unwrap();
-    let told = RingEntry { commit_id: 42, payload_size: 5, ..RingEntry::default() };
+fn a_reply_is_put_where_the_kernel_reads_it() {
+    let mut slots = FuseSlots::new(0, &[1], 1).unwrap();
+    let entry_before = RingEntry { commit_id: 42, payload_size: 5, ..RingEntry::default() };
     slots.headers[..40].copy_from_slice(header(Opcode::READ, 42).as_bytes());
     let read = ReadIn { size: 4096, ..ReadIn::default() };
     slots.headers[128..168].copy_from_slice(read.as_bytes());
-    slots.headers[256..288].copy_from_slice(told.as_bytes());
+    slots.headers[256..288].copy_from_slice(entry_before.as_bytes());
     slots.arrive(0);
     let command = slots.commit(0, 7, Ok(4096)).unwrap();
     assert_eq!((command.op, command.length), (ring_op::COMMIT_AND_FETCH, 0));
@@ -77,8 +77,8 @@ fn an_answer_is_put_where_the_kernel_looks() {
     let (out, _) = OutHeader::read_from_prefix(&slots.headers).unwrap();
     assert_eq!((out.unique, out.error, out.len), (42, 0, 4112));
     let entry = RingEntry::read_from_bytes(&slots.headers[256..288]).unwrap();
-    assert_eq!(entry, RingEntry { payload_size: 4096, ..told });
-    // While the lane has the payload, the kernel gets nothing.
+    assert_eq!(entry, RingEntry { payload_size: 4096, ..entry_before });
+    // The lane has the payload: the kernel gets nothing.
     let payload = slots.take_payload(0).unwrap();
     assert!(!slots.has_payload(0) && slots.commit(0, 7, Err(libc::EIO)).is_none());
     slots.put_payload(0, payload);
@@ -89,7 +89,7 @@ fn an_answer_is_put_where_the_kernel_looks() {
 
 #[test]
 fn a_name_that_comes_as_payload_is_an_argument() {
-    let mut slots = Slots::new(0, &[0], 1).unwrap();
+    let mut slots = FuseSlots::new(0, &[0], 1).unwrap();
     slots.headers[..40].copy_from_slice(header(Opcode::LOOKUP, 1).as_bytes());
     slots.payload(0)[..8].copy_from_slice(b"nvme0n1\0");
     slots.arrive(0);

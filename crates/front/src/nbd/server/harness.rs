@@ -1,7 +1,7 @@
 //! A server on a memory disk, driven without a reactor, and a client for it.
 
 use super::*;
-pub(crate) use crate::disk::harness::{Asked, Mock, Options, patterned};
+pub(crate) use crate::disk::harness::{Mock, MockOptions, SubmittedRequest, patterned};
 use crate::nbd::{Export, ExportInfo};
 use roadtrain_wire::nbd::{
     self, Chunk, ChunkCode, Command, Errno, Greeting, OptionCode, OptionHeader, OptionReplyCode,
@@ -14,8 +14,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// Servers that run.
-pub(crate) struct Harness {
+/// Running servers.
+pub(crate) struct NbdHarness {
     pub(crate) address: NbdAddress,
     pub(crate) export: Arc<Export>,
     pub(crate) disk: Arc<Mutex<Vec<u8>>>,
@@ -24,12 +24,12 @@ pub(crate) struct Harness {
     _directory: tempfile::TempDir,
 }
 
-impl Harness {
-    pub(crate) fn start(options: Options) -> Self {
-        Harness::start_with(options, |server| server)
+impl NbdHarness {
+    pub(crate) fn start(options: MockOptions) -> Self {
+        NbdHarness::start_with(options, |server| server)
     }
 
-    pub(crate) fn start_with(options: Options, adapt: fn(NbdServer) -> NbdServer) -> Self {
+    pub(crate) fn start_with(options: MockOptions, adapt: fn(NbdServer) -> NbdServer) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let address = NbdAddress::Unix(directory.path().join("nbd.sock"));
         let info = ExportInfo { disk: options.info.clone(), ..crate::nbd::export::test_info() };
@@ -47,60 +47,60 @@ impl Harness {
             std::thread::spawn(move || mock.run(server))
         });
         let threads = threads.collect();
-        Harness { address, export, disk, stopping, threads, _directory: directory }
+        NbdHarness { address, export, disk, stopping, threads, _directory: directory }
     }
 
-    pub(crate) fn connect(&self) -> Client {
+    pub(crate) fn connect(&self) -> NbdTestClient {
         let NbdAddress::Unix(path) = &self.address else { panic!("not a Unix socket") };
-        Client::knock(path)
+        NbdTestClient::open_socket(path)
     }
 
-    /// A client in transmission.
-    pub(crate) fn client(&self, structured: bool) -> Client {
+    /// Connects a client and brings it to transmission.
+    pub(crate) fn client(&self, structured: bool) -> NbdTestClient {
         let mut client = self.connect();
         client.handshake(structured);
         client
     }
 
-    /// Stops the servers, which may leave nothing behind; returns what their lanes were asked.
-    pub(crate) fn stop(self) -> Vec<Asked> {
+    /// Stops the servers, and checks that nothing is left; returns the requests at their lanes.
+    pub(crate) fn stop(self) -> Vec<SubmittedRequest> {
         self.stopping.store(true, Ordering::Relaxed);
-        let mut asked = Vec::new();
+        let mut submitted = Vec::new();
         for thread in self.threads {
             let (mock, server) = thread.join().unwrap();
             assert!(mock.in_flight.is_empty() && mock.watches.is_empty());
             assert!(server.jobs.is_clean(), "{:?}", server.jobs);
-            asked.extend(mock.asked);
+            submitted.extend(mock.submitted);
         }
-        asked
+        submitted
     }
 }
 
-pub(crate) struct Client {
+pub(crate) struct NbdTestClient {
     pub(crate) stream: UnixStream,
     structured: bool,
     bytes: u64,
 }
 
-/// An answer: the request's cookie, the error, the data of a Read.
-pub(crate) type Answer = (u64, Errno, Vec<u8>);
+/// A reply: the request's cookie, the error, the data of a Read.
+pub(crate) type NbdReply = (u64, Errno, Vec<u8>);
 
-impl Client {
-    /// A client that has not spoken yet.
-    pub(crate) fn knock(path: &Path) -> Self {
+impl NbdTestClient {
+    /// Connects a client that has not sent anything yet.
+    pub(crate) fn open_socket(path: &Path) -> Self {
         let stream = UnixStream::connect(path).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Client { stream, structured: false, bytes: 0 }
+        NbdTestClient { stream, structured: false, bytes: 0 }
     }
 
-    /// A client in transmission.
+    /// Connects a client and brings it to transmission.
     pub(crate) fn connect(path: &Path, structured: bool) -> Self {
-        let mut client = Client::knock(path);
+        let mut client = NbdTestClient::open_socket(path);
         client.handshake(structured);
         client
     }
 
-    /// The size that GO told.
+    /// Returns the size in the reply to GO.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -121,7 +121,7 @@ impl Client {
         self.structured = structured;
     }
 
-    /// The last reply to an option.
+    /// Sends an option; returns its last reply.
     pub(crate) fn option(&mut self, option: OptionCode, data: &[u8]) -> OptionReplyCode {
         let header = OptionHeader::new(option, data.len() as u32);
         self.stream.write_all(&[header.as_octets(), data].concat()).unwrap();
@@ -148,11 +148,11 @@ impl Client {
         self.stream.write_all(&[&request.emit(), payload].concat()).unwrap();
     }
 
-    /// The next answer to one of `requests`.
-    pub(crate) fn answer(&mut self, requests: &[nbd::Request]) -> Answer {
+    /// Receives the next reply to one of `requests`.
+    pub(crate) fn answer(&mut self, requests: &[nbd::Request]) -> NbdReply {
         let head = self.take(SimpleReply::OCTETS);
         let length = |cookie| {
-            let request = requests.iter().find(|r| r.cookie == cookie).expect("asked");
+            let request = requests.iter().find(|r| r.cookie == cookie).expect("a known cookie");
             if request.command == Command::READ { request.length as usize } else { 0 }
         };
         if let Ok(SimpleReply { errno, cookie }) = SimpleReply::parse(&head) {
@@ -173,8 +173,8 @@ impl Client {
         (chunk.cookie, Errno::OK, body.split_off(8))
     }
 
-    /// One request and its answer.
-    pub(crate) fn ask(
+    /// Sends one request; returns its reply.
+    pub(crate) fn call(
         &mut self,
         command: Command,
         flags: u16,
@@ -190,17 +190,17 @@ impl Client {
     }
 
     pub(crate) fn read(&mut self, offset: u64, length: u32) -> Vec<u8> {
-        let (errno, data) = self.ask(Command::READ, 0, offset, &[], length);
+        let (errno, data) = self.call(Command::READ, 0, offset, &[], length);
         assert_eq!(errno, Errno::OK);
         data
     }
 
     pub(crate) fn write(&mut self, flags: u16, offset: u64, data: &[u8]) -> Errno {
-        self.ask(Command::WRITE, flags, offset, data, data.len() as u32).0
+        self.call(Command::WRITE, flags, offset, data, data.len() as u32).0
     }
 
-    /// A client in transmission that may ask for block status.
-    pub(crate) fn with_block_status(harness: &Harness) -> Self {
+    /// Connects a client with block status and brings it to transmission.
+    pub(crate) fn with_block_status(harness: &NbdHarness) -> Self {
         let mut client = harness.connect();
         client.greet(true);
         let name = nbd::BASE_ALLOCATION.as_bytes();
@@ -211,7 +211,7 @@ impl Client {
         client
     }
 
-    /// The next answer to a request for block status: its cookie, and the extents.
+    /// Receives the next block status reply: its cookie, and the extents.
     pub(crate) fn block_status(&mut self) -> (u64, Vec<(u32, u32)>) {
         let chunk = Chunk::parse(&self.take(Chunk::OCTETS)).unwrap();
         assert_eq!((chunk.code, chunk.flags), (ChunkCode::BLOCK_STATUS, nbd::CHUNK_FLAG_DONE));
@@ -222,10 +222,10 @@ impl Client {
         (chunk.cookie, words.0.iter().map(|w| (word(&w[..4]), word(&w[4..]))).collect())
     }
 
-    /// Whether the server hangs up without another word.
+    /// True if the server hangs up without sending anything else.
     pub(crate) fn is_closed(&mut self) -> bool {
         let mut octets = Vec::new();
-        // A reset is a hang-up too: octets that the server did not read are lost with it.
+        // A reset is a hang-up too: unread bytes of the server are lost with it.
         matches!(self.stream.read_to_end(&mut octets), Ok(0) | Err(_)) && octets.is_empty()
     }
 }

@@ -1,4 +1,4 @@
-use super::harness::{self, Client, Harness, Mock, Options};
+use super::harness::{self, Mock, MockOptions, NbdHarness, NbdTestClient};
 use crate::disk::{DiskInfo, test_info};
 use crate::nbd::{Clients, Endpoint, NbdAddress, NbdServer, NbdTls};
 use roadtrain_host_engine::{LaneId, Op};
@@ -20,7 +20,7 @@ fn request(cookie: u64, command: Command, offset: u64, length: u32) -> Request {
 #[test]
 fn reads_return_what_is_there_aligned_or_not() {
     for structured in [false, true] {
-        let harness = Harness::start(Options::default());
+        let harness = NbdHarness::start(MockOptions::default());
         let mut client = harness.client(structured);
         for (offset, length) in [(0, 512), (0, 1 << 20), (511, 2), (700, 1), (1, 300_000)] {
             assert!(client.read(offset, length) == patterned(offset, length), "{offset} {length}");
@@ -31,7 +31,7 @@ fn reads_return_what_is_there_aligned_or_not() {
 
 #[test]
 fn writes_change_exactly_their_range() {
-    let harness = Harness::start(Options::default());
+    let harness = NbdHarness::start(MockOptions::default());
     let mut client = harness.client(true);
     let mut model = patterned(0, 1 << 20);
     let ranges =
@@ -47,7 +47,7 @@ fn writes_change_exactly_their_range() {
 
 #[test]
 fn zeroes_are_exact_and_trims_keep_the_edges() {
-    let harness = Harness::start(Options::default());
+    let harness = NbdHarness::start(MockOptions::default());
     let mut client = harness.client(true);
     let mut model = patterned(0, 1 << 20);
     let zeroes = |flags| (Command::WRITE_ZEROES, flags);
@@ -58,7 +58,7 @@ fn zeroes_are_exact_and_trims_keep_the_edges() {
         ((Command::TRIM, 0), 30_000, 5000),
         ((Command::TRIM, 0), 40_000, 10),
     ] {
-        assert_eq!(client.ask(command, flags, offset as u64, &[], length as u32).0, Errno::OK);
+        assert_eq!(client.call(command, flags, offset as u64, &[], length as u32).0, Errno::OK);
         if command == Command::WRITE_ZEROES {
             model[offset..offset + length].fill(0);
         } else {
@@ -67,8 +67,8 @@ fn zeroes_are_exact_and_trims_keep_the_edges() {
         }
         assert!(client.read(0, 1 << 20) == model, "{command} {offset} {length}");
     }
-    let asked = harness.stop();
-    let deallocates: Vec<bool> = asked
+    let submitted = harness.stop();
+    let deallocates: Vec<bool> = submitted
         .iter()
         .filter_map(|(op, ..)| match op {
             Op::WriteZeroes { deallocate } => Some(*deallocate),
@@ -81,20 +81,20 @@ fn zeroes_are_exact_and_trims_keep_the_edges() {
 #[test]
 fn neighbours_in_a_block_do_not_undo_each_other() {
     for lanes in [1, 2] {
-        let harness = Harness::start(Options { lanes, room: 64, ..Options::default() });
+        let harness = NbdHarness::start(MockOptions { lanes, room: 64, ..MockOptions::default() });
         let mut clients: Vec<_> = (0..4).map(|_| harness.client(true)).collect();
-        // Each write is 96 octets long or so; neighbours belong to different clients.
+        // Each write is 96 bytes long or so; neighbours belong to different clients.
         let mut model = patterned(0, 1 << 20);
         let mut requests = vec![Vec::new(); clients.len()];
         let mut offset = 0;
         for cookie in 0..600 {
             let length = [96, 512, 1000, 7][cookie % 4];
-            let owner = cookie % clients.len();
+            let id = cookie % clients.len();
             let data = vec![cookie as u8; length];
             model[offset..offset + length].copy_from_slice(&data);
             let request = request(cookie as u64, Command::WRITE, offset as u64, length as u32);
-            clients[owner].send(request, &data);
-            requests[owner].push(request);
+            clients[id].send(request, &data);
+            requests[id].push(request);
             offset += length;
         }
         for (client, requests) in clients.iter_mut().zip(&requests) {
@@ -109,13 +109,13 @@ fn neighbours_in_a_block_do_not_undo_each_other() {
 
 #[test]
 fn a_deep_queue_of_everything_is_answered_once_each() {
-    let harness = Harness::start(Options { room: 3, ..Options::default() });
+    let harness = NbdHarness::start(MockOptions { room: 3, ..MockOptions::default() });
     let mut client = harness.client(true);
     let mut requests = Vec::new();
     for cookie in 0..500u64 {
         let command =
             [Command::READ, Command::WRITE, Command::FLUSH, Command::TRIM][cookie as usize % 4];
-        // Writes repeat what is there, so reads may come before or after.
+        // Writes repeat the existing data, so reads may come before or after.
         let (offset, length) = (cookie * 1000, if command == Command::FLUSH { 0 } else { 3000 });
         let offset = if command == Command::FLUSH { 0 } else { offset };
         let length = if command == Command::TRIM { 100 } else { length };
@@ -141,7 +141,7 @@ fn a_deep_queue_of_everything_is_answered_once_each() {
 fn large_requests_are_split_and_joined() {
     let mut info = test_info();
     (info.blocks, info.lba_bytes) = (10_000, 4096);
-    let harness = Harness::start(Options { info, ..Options::default() });
+    let harness = NbdHarness::start(MockOptions { info, ..MockOptions::default() });
     for structured in [false, true] {
         let mut client = harness.client(structured);
         let length = 32 << 20;
@@ -161,14 +161,14 @@ fn large_requests_are_split_and_joined() {
 fn a_client_that_does_not_read_is_bounded_and_loses_nothing() {
     let mut info = test_info();
     info.blocks = 32 << 10;
-    let harness = Harness::start(Options { info, room: 64, ..Options::default() });
+    let harness = NbdHarness::start(MockOptions { info, room: 64, ..MockOptions::default() });
     let mut client = harness.client(true);
-    // 200 MiB of data for a socket that nobody reads: more than the server may hold.
+    // 200 MiB of data for a client that does not read: more than the server may hold.
     let requests: Vec<_> =
         (0..200).map(|cookie| request(cookie, Command::READ, cookie << 10, 1 << 20)).collect();
     requests.iter().for_each(|request| client.send(*request, &[]));
     std::thread::sleep(std::time::Duration::from_millis(300));
-    // Others are served meanwhile.
+    // Other clients are served meanwhile.
     assert!(harness.client(true).read(3, 1 << 20) == patterned(3, 1 << 20));
     for _ in &requests {
         let (cookie, errno, data) = client.answer(&requests);
@@ -181,15 +181,15 @@ fn a_client_that_does_not_read_is_bounded_and_loses_nothing() {
 #[test]
 fn failures_of_the_lane_reach_the_client() {
     let fails = Some((4, Status::UNRECOVERED_READ_ERROR.dnr()));
-    let harness = Harness::start(Options { fails, ..Options::default() });
+    let harness = NbdHarness::start(MockOptions { fails, ..MockOptions::default() });
     for structured in [false, true] {
         let mut client = harness.client(structured);
-        let (errno, message) = client.ask(Command::READ, 0, 2048, &[], 512);
+        let (errno, message) = client.call(Command::READ, 0, 2048, &[], 512);
         assert_eq!(errno, Errno::EIO);
         let message = String::from_utf8(message).unwrap();
         assert_eq!(message.contains("Unrecovered Read Error"), structured, "{message}");
         assert_eq!(client.write(0, 2050, &[1, 2, 3]), Errno::EIO, "a patch whose read fails");
-        // One part of several fails: the whole does.
+        // One part of several fails: the whole request does.
         assert_eq!(client.write(0, 2047, &[0; 513 + 512]), Errno::EIO);
         assert_eq!(client.read(0, 512), patterned(0, 512));
     }
@@ -198,7 +198,7 @@ fn failures_of_the_lane_reach_the_client() {
 
 #[test]
 fn a_client_that_breaks_the_protocol_is_dropped_and_others_are_not() {
-    let harness = Harness::start(Options::default());
+    let harness = NbdHarness::start(MockOptions::default());
     let mut good = harness.client(true);
     let mut bad = harness.connect();
     bad.take(18);
@@ -213,7 +213,7 @@ fn a_client_that_breaks_the_protocol_is_dropped_and_others_are_not() {
 
 #[test]
 fn a_client_may_vanish_at_any_octet() {
-    let harness = Harness::start(Options::default());
+    let harness = NbdHarness::start(MockOptions::default());
     let write =
         [&request(1, Command::WRITE, 100, 200_000).emit()[..], &patterned(100, 200_000)].concat();
     for cut in [0, 1, 27, 28, 29, 1000, 150_000, 200_000, write.len()] {
@@ -227,7 +227,7 @@ fn a_client_may_vanish_at_any_octet() {
 
 #[test]
 fn disconnect_answers_what_is_under_way_first() {
-    let harness = Harness::start(Options { room: 1, ..Options::default() });
+    let harness = NbdHarness::start(MockOptions { room: 1, ..MockOptions::default() });
     let mut client = harness.client(true);
     let requests: Vec<_> = (0..20).map(|c| request(c, Command::READ, c * 512, 512)).collect();
     requests.iter().for_each(|request| client.send(*request, &[]));
@@ -239,7 +239,7 @@ fn disconnect_answers_what_is_under_way_first() {
 
 #[test]
 fn a_half_closed_client_gets_its_answers() {
-    let harness = Harness::start(Options::default());
+    let harness = NbdHarness::start(MockOptions::default());
     let mut client = harness.client(true);
     let requests: Vec<_> = (0..20).map(|c| request(c, Command::READ, c * 512, 512)).collect();
     requests.iter().for_each(|request| client.send(*request, &[]));
@@ -251,13 +251,13 @@ fn a_half_closed_client_gets_its_answers() {
 
 #[test]
 fn resize_and_removal_are_seen() {
-    let harness = Harness::start(Options::default());
+    let harness = NbdHarness::start(MockOptions::default());
     let mut client = harness.client(true);
     harness.export.disk().resize(1);
-    assert_eq!(client.ask(Command::READ, 0, 512, &[], 1).0, Errno::EINVAL);
+    assert_eq!(client.call(Command::READ, 0, 512, &[], 1).0, Errno::EINVAL);
     assert_eq!(client.write(0, 512, &[1]), Errno::ENOSPC);
     harness.export.disk().update(None);
-    assert_eq!(client.ask(Command::READ, 0, 0, &[], 1).0, Errno::ESHUTDOWN);
+    assert_eq!(client.call(Command::READ, 0, 0, &[], 1).0, Errno::ESHUTDOWN);
     let mut late = harness.connect();
     late.take(18);
     late.stream.write_all(&3u32.to_be_bytes()).unwrap();
@@ -269,27 +269,27 @@ fn resize_and_removal_are_seen() {
 }
 
 #[test]
-fn what_must_not_wait_is_urgent() {
-    let harness = Harness::start(Options { room: 64, ..Options::default() });
+fn lone_and_forced_requests_are_urgent() {
+    let harness = NbdHarness::start(MockOptions { room: 64, ..MockOptions::default() });
     let mut client = harness.client(false);
     client.read(0, 512);
     client.write(command_flag::FUA, 0, &patterned(0, 512));
-    assert_eq!(client.ask(Command::FLUSH, 0, 0, &[], 0).0, Errno::OK);
+    assert_eq!(client.call(Command::FLUSH, 0, 0, &[], 0).0, Errno::OK);
     let requests: Vec<_> = (0..32).map(|c| request(c, Command::READ, c * 512, 512)).collect();
     let octets: Vec<u8> = requests.iter().flat_map(Request::emit).collect();
     client.stream.write_all(&octets).unwrap();
     requests.iter().for_each(|_| assert_eq!(client.answer(&requests).1, Errno::OK));
-    let asked = harness.stop();
-    assert_eq!(asked[0], (Op::Read, 0, 1, false, true), "a lone request");
-    assert_eq!(asked[1], (Op::Write, 0, 1, true, true));
-    assert_eq!(asked[2], (Op::Flush, 0, 0, false, true));
-    assert!(asked[3..].iter().any(|asked| !asked.4), "in company there is time");
+    let submitted = harness.stop();
+    assert_eq!(submitted[0], (Op::Read, 0, 1, false, true), "a lone request");
+    assert_eq!(submitted[1], (Op::Write, 0, 1, true, true));
+    assert_eq!(submitted[2], (Op::Flush, 0, 0, false, true));
+    assert!(submitted[3..].iter().any(|submitted| !submitted.4), "in company there is time");
 }
 
 #[test]
 fn clients_are_spread_over_the_lanes() {
     let (address, mut servers) = two_servers();
-    let mut mocks = [0, 1].map(|seed| Mock::new(Options::default(), seed));
+    let mut mocks = [0, 1].map(|seed| Mock::new(MockOptions::default(), seed));
     let mut clients = Vec::new();
     for _ in 0..8 {
         clients.push(TcpStream::connect(&address).unwrap());
@@ -298,7 +298,7 @@ fn clients_are_spread_over_the_lanes() {
         }
     }
     assert_eq!(servers.each_ref().map(|server| server.connections.len()), [4, 4]);
-    // Where the others do not get to it, the busy one takes more.
+    // If the other servers do not accept, the busy one does.
     clients.push(TcpStream::connect(&address).unwrap());
     (0..20).for_each(|_| mocks[0].turn(&mut servers[0]));
     clients.push(TcpStream::connect(&address).unwrap());
@@ -320,7 +320,7 @@ fn two_servers() -> (String, [NbdServer; 2]) {
 fn tcp_serves_as_well() {
     let (address, [mut server, _]) = two_servers();
     let mut stream = TcpStream::connect(address).unwrap();
-    let mut mock = Mock::new(Options::default(), 0);
+    let mut mock = Mock::new(MockOptions::default(), 0);
     (0..20).for_each(|_| mock.turn(&mut server));
     let mut greeting = [0; 18];
     stream.read_exact(&mut greeting).unwrap();
@@ -331,7 +331,7 @@ fn tcp_serves_as_well() {
 fn several_lanes_of_a_reactor_are_used_by_client() {
     let (address, [server, _]) = two_servers();
     let mut server = server.with_lanes(3);
-    let mut mock = Mock::new(Options::default(), 0);
+    let mut mock = Mock::new(MockOptions::default(), 0);
     let read = request(1, Command::READ, 0, 512).emit();
     let handshake = [&[0, 0, 0, 3], &b"IHAVEOPT\0\0\0\x01\0\0\0\0"[..]].concat();
     let mut clients = Vec::new();
@@ -346,8 +346,8 @@ fn several_lanes_of_a_reactor_are_used_by_client() {
 }
 
 #[test]
-fn who_never_ends_the_handshake_is_given_up() {
-    let harness = Harness::start_with(Options::default(), |server| {
+fn a_client_that_never_ends_the_handshake_is_disconnected() {
+    let harness = NbdHarness::start_with(MockOptions::default(), |server| {
         server.with_handshake_timeout(std::time::Duration::from_secs(1))
     });
     let mut silent = harness.connect();
@@ -355,7 +355,7 @@ fn who_never_ends_the_handshake_is_given_up() {
     let mut greeting = Vec::new();
     silent.stream.read_to_end(&mut greeting).expect("the server hangs up");
     assert!(!greeting.is_empty());
-    // Who is through may be idle for as long as it likes.
+    // A client that has finished its handshake may be idle for any time.
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert_eq!(client.read(0, 512), patterned(0, 512));
     harness.stop();
@@ -363,7 +363,7 @@ fn who_never_ends_the_handshake_is_given_up() {
 
 #[test]
 fn the_oldest_in_its_handshake_makes_room() {
-    let harness = Harness::start(Options::default());
+    let harness = NbdHarness::start(MockOptions::default());
     let mut client = harness.client(true);
     let silent: Vec<_> = (0..256).map(|_| harness.connect()).collect();
     let mut last = harness.client(true);
@@ -375,7 +375,7 @@ fn the_oldest_in_its_handshake_makes_room() {
     harness.stop();
 }
 
-/// A server with TLS that gives handshakes so long, and its address.
+/// Makes a server with TLS with the handshake limit `timeout`; returns its address, too.
 fn secured_server(timeout: Duration) -> (String, NbdServer, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let keys = directory.path().join("keys.psk");
@@ -389,27 +389,27 @@ fn secured_server(timeout: Duration) -> (String, NbdServer, tempfile::TempDir) {
     (format!("{host}:{port}"), server, directory)
 }
 
-/// A client that asks for TLS, and then says nothing; what it has heard when the server waits for it.
-fn silent_behind_starttls(address: &str, mock: &mut Mock, server: &mut NbdServer) -> TcpStream {
+/// Connects a client that requests TLS and then sends nothing; returns its stream when the server waits for it.
+fn silent_after_starttls(address: &str, mock: &mut Mock, server: &mut NbdServer) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(&[0, 0, 0, 3]).unwrap();
     stream.write_all(b"IHAVEOPT\0\0\0\x05\0\0\0\0").unwrap();
     (0..20).for_each(|_| mock.turn(server));
-    let mut heard = [0; 18 + 20];
+    let mut received = [0; 18 + 20];
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    stream.read_exact(&mut heard).unwrap();
+    stream.read_exact(&mut received).unwrap();
     let accepted = [&b"\0\x03\xe8\x89\x04\x55\x65\xa9"[..], &[0, 0, 0, 5, 0, 0, 0, 1]].concat();
-    assert_eq!(heard[18..34], accepted);
+    assert_eq!(received[18..34], accepted);
     stream
 }
 
-/// Nothing, or a part of a TLS record: in both cases the server's time limit ends it, before that of the handshake.
+/// Nothing, or a part of a TLS record: in both cases the server's limit ends it, before that of the TLS handshake.
 #[test]
-fn who_is_silent_behind_starttls_is_given_up() {
+fn a_client_that_is_silent_after_starttls_is_disconnected() {
     let (address, mut server, _keys) = secured_server(Duration::from_millis(50));
-    let mut mock = Mock::new(Options::default(), 0);
+    let mut mock = Mock::new(MockOptions::default(), 0);
     for begun in [&b""[..], &[0x16, 3, 1], &[0x16, 3, 1, 1, 0, 1]] {
-        let mut stream = silent_behind_starttls(&address, &mut mock, &mut server);
+        let mut stream = silent_after_starttls(&address, &mut mock, &mut server);
         stream.write_all(begun).unwrap();
         stream.set_nonblocking(true).unwrap();
         let waits = stream.read(&mut [0; 64]).map_err(|error| error.kind());
@@ -422,13 +422,13 @@ fn who_is_silent_behind_starttls_is_given_up() {
     }
 }
 
-/// As many as may be connected are half open: the oldest makes room, so a flood keeps nobody out.
+/// The maximum of clients is half open: the oldest makes room, so a flood keeps no client out.
 #[test]
 fn the_oldest_behind_starttls_makes_room() {
     let (address, mut server, _keys) = secured_server(Duration::from_secs(3600));
-    let mut mock = Mock::new(Options::default(), 0);
+    let mut mock = Mock::new(MockOptions::default(), 0);
     let mut silent: Vec<_> =
-        (0..257).map(|_| silent_behind_starttls(&address, &mut mock, &mut server)).collect();
+        (0..257).map(|_| silent_after_starttls(&address, &mut mock, &mut server)).collect();
     (0..20).for_each(|_| mock.turn(&mut server));
     let oldest = silent[0].read(&mut [0; 64]);
     assert!(matches!(&oldest, Ok(0)) || oldest.is_err_and(|e| e.kind() != ErrorKind::WouldBlock));
@@ -440,9 +440,9 @@ fn the_oldest_behind_starttls_makes_room() {
     }
 }
 
-/// Requests for block status: (cookie, flags, offset, length).
-fn ask_status(client: &mut Client, asked: &[(u64, u16, u64, u32)]) {
-    for &(cookie, flags, offset, length) in asked {
+/// Sends requests for block status: (cookie, flags, offset, length).
+fn request_status(client: &mut NbdTestClient, submitted: &[(u64, u16, u64, u32)]) {
+    for &(cookie, flags, offset, length) in submitted {
         let command = Command::BLOCK_STATUS;
         client.send(Request { flags, command, cookie, offset, length }, &[]);
     }
@@ -451,8 +451,8 @@ fn ask_status(client: &mut Client, asked: &[(u64, u16, u64, u32)]) {
 #[test]
 fn block_status_is_what_the_target_says() {
     let allocated = Some(vec![8..16, 100..101, 2000..2048]);
-    let harness = Harness::start(Options { allocated, ..Options::default() });
-    let mut client = Client::with_block_status(&harness);
+    let harness = NbdHarness::start(MockOptions { allocated, ..MockOptions::default() });
+    let mut client = NbdTestClient::with_block_status(&harness);
     let (one, data, hole) = (command_flag::REQ_ONE, 0, 3);
     for (flags, offset, length, expected) in [
         (0, 0, 4096, vec![(4096, hole)]),
@@ -474,7 +474,7 @@ fn block_status_is_what_the_target_says() {
         (one, 4096, 1 << 20 >> 1, vec![(4096, data)]),
         (0, 700, 100, vec![(100, hole)]),
     ] {
-        ask_status(&mut client, &[(5, flags, offset, length)]);
+        request_status(&mut client, &[(5, flags, offset, length)]);
         assert_eq!(client.block_status(), (5, expected), "{flags} {offset} {length}");
     }
     harness.stop();
@@ -483,11 +483,12 @@ fn block_status_is_what_the_target_says() {
 #[test]
 fn block_status_of_many_is_answered_in_order_beside_reads() {
     let allocated = Some(iter::once(8..16).collect());
-    let harness = Harness::start(Options { allocated, ..Options::default() });
-    let mut clients = [(); 3].map(|()| Client::with_block_status(&harness));
+    let harness = NbdHarness::start(MockOptions { allocated, ..MockOptions::default() });
+    let mut clients = [(); 3].map(|()| NbdTestClient::with_block_status(&harness));
     for client in &mut clients {
-        let asked: Vec<_> = (0..40).map(|cookie| (cookie, 0, 4096 * (cookie % 2), 4096)).collect();
-        ask_status(client, &asked);
+        let submitted: Vec<_> =
+            (0..40).map(|cookie| (cookie, 0, 4096 * (cookie % 2), 4096)).collect();
+        request_status(client, &submitted);
     }
     for client in &mut clients {
         for cookie in 0..40 {
@@ -500,34 +501,34 @@ fn block_status_of_many_is_answered_in_order_beside_reads() {
 }
 
 #[test]
-fn block_status_that_nobody_says_is_data() {
+fn unreported_block_status_is_data() {
     let info = |tells_allocation| DiskInfo { tells_allocation, ..test_info() };
     let fails = Some((3, Status::INTERNAL_ERROR));
     for options in [
-        // Not offered, nobody to be asked, and no answer.
-        Options { info: info(false), allocated: Some(vec![]), ..Options::default() },
-        Options { info: info(true), allocated: None, ..Options::default() },
-        Options { info: info(true), allocated: Some(vec![]), fails, ..Options::default() },
+        // Not offered, not supported, and no reply.
+        MockOptions { info: info(false), allocated: Some(vec![]), ..MockOptions::default() },
+        MockOptions { info: info(true), allocated: None, ..MockOptions::default() },
+        MockOptions { info: info(true), allocated: Some(vec![]), fails, ..MockOptions::default() },
     ] {
-        let harness = Harness::start(options);
-        let mut client = Client::with_block_status(&harness);
-        ask_status(&mut client, &[(7, 0, 0, 1 << 20)]);
+        let harness = NbdHarness::start(options);
+        let mut client = NbdTestClient::with_block_status(&harness);
+        request_status(&mut client, &[(7, 0, 0, 1 << 20)]);
         assert_eq!(client.block_status(), (7, vec![(1 << 20, 0)]));
         harness.stop();
     }
 }
 
 #[test]
-fn who_leaves_is_asked_for_no_more() {
+fn no_query_is_sent_for_a_client_that_left() {
     let allocated = Some(iter::once(8..16).collect());
-    let harness = Harness::start(Options { allocated, ..Options::default() });
+    let harness = NbdHarness::start(MockOptions { allocated, ..MockOptions::default() });
     for _ in 0..20 {
-        let mut client = Client::with_block_status(&harness);
-        ask_status(&mut client, &(0..20).map(|cookie| (cookie, 0, 0, 512)).collect::<Vec<_>>());
+        let mut client = NbdTestClient::with_block_status(&harness);
+        request_status(&mut client, &(0..20).map(|cookie| (cookie, 0, 0, 512)).collect::<Vec<_>>());
     }
-    let mut client = Client::with_block_status(&harness);
-    ask_status(&mut client, &[(9, 0, 4096, 512)]);
+    let mut client = NbdTestClient::with_block_status(&harness);
+    request_status(&mut client, &[(9, 0, 4096, 512)]);
     assert_eq!(client.block_status(), (9, vec![(512, 0)]));
-    ask_status(&mut client, &[(10, 0, 0, 512)]);
+    request_status(&mut client, &[(10, 0, 0, 512)]);
     harness.stop();
 }

@@ -1,22 +1,21 @@
-//! Unmodified clients: nbdinfo, nbdcopy, qemu-img, qemu-io, fio, nbd-client. A missing one is skipped,
-//! and said so.
+//! Unmodified clients: nbdinfo, nbdcopy, qemu-img, qemu-io, fio, nbd-client. A missing one is reported as skipped.
 
-use super::harness::{Harness, Options, patterned};
+use super::harness::{MockOptions, NbdHarness, patterned};
 use crate::disk::test_info;
 use crate::nbd::NbdAddress;
 use std::path::Path;
 use std::process::Command;
 
-/// A harness on a disk of 16 MiB with blocks of `lba_bytes`.
-fn harness(lba_bytes: u32) -> (Harness, String) {
+/// Starts a harness on a disk of 16 MiB with blocks of `lba_bytes`.
+fn harness(lba_bytes: u32) -> (NbdHarness, String) {
     let mut info = test_info();
     (info.lba_bytes, info.blocks) = (lba_bytes, (16 << 20) / u64::from(lba_bytes));
-    let harness = Harness::start(Options { info, room: 64, ..Options::default() });
+    let harness = NbdHarness::start(MockOptions { info, room: 64, ..MockOptions::default() });
     let uri = harness.address.uri();
     (harness, uri)
 }
 
-/// Runs a program; its output, or `None` if it is not installed.
+/// Runs a program; returns its output, or `None` if it is not installed.
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
     let output = match Command::new(program).args(arguments).output() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

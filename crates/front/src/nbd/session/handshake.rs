@@ -1,8 +1,8 @@
 //! The handshake: client flags and options.
 
 use super::{
-    Close, Event, OPTION_BYTES_MAX, OPTION_SKIP_BYTES_MAX, PeerMisbehaved, ReplyQueue, Session,
-    Stage, Tls, unparsed,
+    Close, Event, NbdStage, OPTION_BYTES_MAX, OPTION_SKIP_BYTES_MAX, PeerMisbehaved, ReplyQueue,
+    Session, Tls, unparsed,
 };
 use roadtrain_wire::nbd::{
     BASE_ALLOCATION, CLIENT_FLAGS_OCTETS, EXPORT_NAME_ZEROES, ExportNameReply, InfoBlockSize,
@@ -12,7 +12,7 @@ use roadtrain_wire::nbd::{
 
 /// Identifier of base:allocation in BLOCK_STATUS replies.
 pub(super) const ALLOCATION_CONTEXT: u32 = 1;
-/// Requests of at least this size are served without waste, also with smaller blocks.
+/// Preferred block size in bytes: larger requests are efficient, also with smaller blocks.
 const PREFERRED_BYTES: u32 = 4096;
 
 impl Session {
@@ -27,7 +27,7 @@ impl Session {
             return (CLIENT_FLAGS_OCTETS, Event::Close(Close::PeerMisbehaved(misbehaved)));
         }
         self.no_zeroes = flags & u32::from(handshake_flag::NO_ZEROES) != 0;
-        self.stage = Stage::AwaitOption;
+        self.stage = NbdStage::AwaitOption;
         (CLIENT_FLAGS_OCTETS, Event::Handled)
     }
 
@@ -43,7 +43,7 @@ impl Session {
         let end = OptionHeader::OCTETS + length as usize;
         match input.get(OptionHeader::OCTETS..end) {
             Some(data) => match self.option(option, data, out) {
-                // Whoever is between us could have the client's own words come after his, as if they were secured.
+                // An attacker in between could insert bytes that would count as the client's after the handshake.
                 Event::StartTls if input.len() > end => {
                     let misbehaved = PeerMisbehaved::BeforeTls(input.len() - end);
                     (end, Event::Close(Close::PeerMisbehaved(misbehaved)))
@@ -90,7 +90,7 @@ impl Session {
             }
             OptionCode::GO => {
                 if self.info(option, data, out) {
-                    self.stage = Stage::AwaitRequest;
+                    self.stage = NbdStage::AwaitRequest;
                 }
             }
             OptionCode::STRUCTURED_REPLY => self.structured_reply(data, out),
@@ -112,7 +112,7 @@ impl Session {
             }
             Tls::Required => {
                 ack(option, out);
-                self.stage = Stage::AwaitTls;
+                self.stage = NbdStage::AwaitTls;
                 return Event::StartTls;
             }
         };
@@ -120,7 +120,7 @@ impl Session {
         Event::Handled
     }
 
-    /// EXPORT_NAME: any name is the one namespace; there is no way to refuse but to hang up.
+    /// EXPORT_NAME: any name is the one namespace; hanging up is the only possible refusal.
     fn export_name(&mut self, data: &[u8], out: &mut ReplyQueue) -> Event {
         if let Err(error) = check_string(data) {
             return Event::Close(Close::PeerMisbehaved(PeerMisbehaved::Format(error)));
@@ -134,7 +134,7 @@ impl Session {
         if !self.no_zeroes {
             out.push(&[0; EXPORT_NAME_ZEROES]);
         }
-        self.stage = Stage::AwaitRequest;
+        self.stage = NbdStage::AwaitRequest;
         Event::Handled
     }
 
@@ -152,7 +152,7 @@ impl Session {
         ack(option, out);
     }
 
-    /// INFO and GO; returns whether the client got what it wanted.
+    /// Answers INFO and GO. True if the client got the export.
     fn info(&mut self, option: OptionCode, data: &[u8], out: &mut ReplyQueue) -> bool {
         let Ok(query) = InfoQuery::parse(data) else {
             refuse(option, OptionReplyCode::ERR_INVALID, "malformed", out);
@@ -165,7 +165,7 @@ impl Session {
         self.transmission_flags = self.export.transmission_flags(self.structured);
         let export = InfoExport::new(self.export.disk().bytes(), self.transmission_flags);
         reply(option, OptionReplyCode::INFO, &[export.as_octets()], out);
-        // Each kind once, however often a client asks.
+        // Each kind once, however often a client requests it.
         let mut answered = [false; 4];
         for info in query.infos() {
             if let Some(answered) = answered.get_mut(usize::from(info.0))
@@ -235,7 +235,7 @@ impl Session {
     }
 }
 
-/// Nobody learns anything without TLS, nor changes anything.
+/// Refuses an option without TLS: clients get no information and change nothing before it.
 fn refuse_without_tls(option: OptionCode, out: &mut ReplyQueue) -> Event {
     if option == OptionCode::EXPORT_NAME {
         return Event::Close(Close::NotSecured);

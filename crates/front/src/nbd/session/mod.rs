@@ -1,8 +1,8 @@
-//! The protocol of one connection without its socket: octets in, events and reply octets out.
+//! The protocol of one connection without its socket: received bytes in, events and reply bytes out.
 //!
-//! The session parses and checks; it answers by itself what needs no storage (options, refusals) and hands out the rest as
-//! [`Event::Request`] and [`Event::BlockStatus`]. Payload never enters it: what follows
-//! the header of a Write goes from the socket to the buffer that the lane gets.
+//! The session parses and checks. It answers messages that need no storage itself (options, refusals) and hands out the
+//! rest as [`Event::Request`] and [`Event::BlockStatus`]. Payload never enters it: the bytes behind the header of a
+//! Write go from the socket to the buffer that the lane gets.
 
 mod handshake;
 mod transmission;
@@ -14,61 +14,61 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest data of an option that is looked at; longer ones are refused with ERR_TOO_BIG.
+/// Longest data of an option that is parsed, in bytes; longer ones are refused with ERR_TOO_BIG.
 const OPTION_BYTES_MAX: u32 = 32 << 10;
-/// Longest data of an option that is skipped in order to go on; longer ones end the session.
+/// Longest data of an option that is skipped, in bytes; longer ones end the session.
 const OPTION_SKIP_BYTES_MAX: u32 = 32 << 20;
 
-/// What one call of [`Session::handle`] found.
+/// Result of one call of [`Session::handle`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The octets end within a message: keep them and come back with more.
+    /// The data ends within a message: the caller keeps it and adds more.
     More,
-    /// A message was dealt with.
+    /// A message was handled.
     Handled,
-    /// The client may begin with TLS when the reply has been sent; [`Session::secured`] goes on.
+    /// The client may start TLS when the reply has been sent; [`Session::secured`] continues.
     StartTls,
     /// A valid request. The payload of a Write follows and is not for the session.
     Request(Request),
     /// A valid request for block status.
     BlockStatus(Request),
-    /// The session is over; what waits in the reply queue is still to be sent.
+    /// The session is over; queued replies are still to be sent.
     Close(Close),
 }
 
-/// Why a session ends.
+/// Reason of a session's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
-    /// The client gave up in the handshake.
+    /// The client aborted the handshake.
     Abort,
-    /// The client is done; requests in flight are still answered.
+    /// The client disconnected; requests in flight are still answered.
     Disconnect,
-    /// The client asked, in the way that knows no refusal, for a namespace that is gone.
+    /// The client requested, with an option that cannot be refused, a namespace that is gone.
     Removed,
-    /// The client did not come to an end of the handshake.
+    /// The client did not finish the handshake in time.
     Overdue,
-    /// The client held buffers that others waited for, and moved no octet for so long.
+    /// The client held buffers that others waited for, without progress for this time.
     Stuck(Duration),
     /// The server stops; requests in flight are still answered.
     Stopping,
-    /// The client asked, in the way that knows no refusal, for what it gets over TLS only.
+    /// The client requested, with an option that cannot be refused, an export that requires TLS.
     NotSecured,
-    /// The handshake of TLS failed.
+    /// The TLS handshake failed.
     TlsFailed,
     /// The client broke the protocol.
     PeerMisbehaved(PeerMisbehaved),
 }
 
-/// How the client broke the protocol.
+/// Violation of the protocol by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerMisbehaved {
     /// Client flags that were not offered.
     ClientFlags(u32),
-    /// A message that is none.
+    /// A malformed message.
     Format(nbd::Error),
-    /// An option with so many octets of data.
+    /// An option with this many bytes of data.
     OptionLength(u32),
-    /// So many octets in the clear between STARTTLS and its reply: somebody else may have sent them.
+    /// This many plain-text bytes between STARTTLS and its reply: an attacker may have sent them.
     BeforeTls(usize),
 }
 
@@ -80,15 +80,15 @@ impl fmt::Display for Close {
             Close::Disconnect => f.write_str("disconnected by the client"),
             Close::Removed => f.write_str("the namespace is gone"),
             Close::Overdue => {
-                f.write_str("no end of the handshake in time, or others need its room")
+                f.write_str("the handshake did not end in time, or another client needed its place")
             }
             Close::Stuck(time) => {
                 let seconds = time.as_secs();
                 write!(f, "sent and took nothing for {seconds} s, and others wait for its buffers")
             }
             Close::Stopping => f.write_str("the server stops"),
-            Close::NotSecured => f.write_str("the client asked for the export without TLS"),
-            Close::TlsFailed => f.write_str("no TLS"),
+            Close::NotSecured => f.write_str("the client requested the export without TLS"),
+            Close::TlsFailed => f.write_str("the TLS handshake failed"),
             Close::PeerMisbehaved(ClientFlags(flags)) => {
                 write!(f, "client set unknown flags {flags:#x}")
             }
@@ -97,30 +97,30 @@ impl fmt::Display for Close {
                 write!(f, "client sent an option of {length} octets")
             }
             Close::PeerMisbehaved(BeforeTls(length)) => {
-                write!(f, "client sent {length} octets in the clear after it asked for TLS")
+                write!(f, "client sent {length} octets in the clear after STARTTLS")
             }
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum NbdStage {
     AwaitClientFlags,
     AwaitOption,
-    /// The client has been told to begin with TLS.
+    /// The client got the reply to STARTTLS.
     AwaitTls,
     AwaitRequest,
     Ended,
 }
 
-/// Whether a client's connection is secured by TLS.
+/// State of TLS on a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tls {
-    /// There is none here.
+    /// TLS is not configured.
     Off,
-    /// Nothing but the beginning of TLS is served before it.
+    /// TLS is required: before it, only STARTTLS is served.
     Required,
-    /// It is.
+    /// The connection uses TLS.
     Secured,
 }
 
@@ -128,26 +128,26 @@ enum Tls {
 #[derive(Debug)]
 pub struct Session {
     export: Arc<Export>,
-    stage: Stage,
+    stage: NbdStage,
     tls: Tls,
     no_zeroes: bool,
     structured: bool,
-    /// The client chose the context base:allocation.
+    /// True if the client chose the context base:allocation.
     allocation: bool,
-    /// Transmission flags as the client was told.
+    /// Transmission flags that the client got.
     transmission_flags: u16,
-    /// Octets of a refused option or payload that are to be dropped.
+    /// Bytes of a refused option or payload that are to be dropped.
     skip: u64,
 }
 
 impl Session {
-    /// Greets a client, which has to begin with TLS if that is so (FORCEDTLS, as the protocol's text calls it).
+    /// Greets a client; `requires_tls` requires TLS first (FORCEDTLS in the protocol's text).
     pub fn new(export: Arc<Export>, requires_tls: bool, out: &mut ReplyQueue) -> Self {
         let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
         out.push(Greeting::new(flags).as_octets());
         Session {
             export,
-            stage: Stage::AwaitClientFlags,
+            stage: NbdStage::AwaitClientFlags,
             tls: if requires_tls { Tls::Required } else { Tls::Off },
             no_zeroes: false,
             structured: false,
@@ -157,7 +157,7 @@ impl Session {
         }
     }
 
-    /// Deals with the message at the start of `input`; returns the octets used and what it was.
+    /// Handles the message at the start of `input`; returns the used bytes and the event.
     ///
     /// One message at a time, so that the caller can stop when too many replies wait.
     pub fn handle(&mut self, input: &[u8], out: &mut ReplyQueue) -> (usize, Event) {
@@ -168,37 +168,37 @@ impl Session {
             return (skipped as usize, event);
         }
         let (used, event) = match self.stage {
-            Stage::AwaitClientFlags => self.handle_client_flags(input),
-            Stage::AwaitOption => self.handle_option(input, out),
-            Stage::AwaitRequest => self.handle_request(input, out),
-            // What the caller gives us here did not come by TLS.
-            Stage::AwaitTls => {
+            NbdStage::AwaitClientFlags => self.handle_client_flags(input),
+            NbdStage::AwaitOption => self.handle_option(input, out),
+            NbdStage::AwaitRequest => self.handle_request(input, out),
+            // These bytes did not come over TLS.
+            NbdStage::AwaitTls => {
                 let misbehaved = PeerMisbehaved::BeforeTls(input.len());
                 (input.len(), Event::Close(Close::PeerMisbehaved(misbehaved)))
             }
-            Stage::Ended => (input.len(), Event::More),
+            NbdStage::Ended => (input.len(), Event::More),
         };
         if matches!(event, Event::Close(_)) {
-            self.stage = Stage::Ended;
+            self.stage = NbdStage::Ended;
         }
         (used, event)
     }
 
-    /// The connection is secured: what comes from now on came by TLS. Nothing of before counts but the client's flags.
+    /// Continues after the TLS handshake. All earlier state is dropped except the client's flags.
     pub fn secured(&mut self) {
-        if self.stage == Stage::AwaitTls {
-            (self.stage, self.tls) = (Stage::AwaitOption, Tls::Secured);
+        if self.stage == NbdStage::AwaitTls {
+            (self.stage, self.tls) = (NbdStage::AwaitOption, Tls::Secured);
             (self.structured, self.allocation) = (false, false);
         }
     }
 
-    /// Whether the handshake is over.
+    /// True if the handshake is over.
     pub fn in_transmission(&self) -> bool {
-        self.stage == Stage::AwaitRequest
+        self.stage == NbdStage::AwaitRequest
     }
 }
 
-/// The event for a message that did not parse: wait for the rest, or give up.
+/// Returns the event for a message that did not parse: more data, or the end.
 fn unparsed(error: nbd::Error) -> (usize, Event) {
     match error {
         nbd::Error::Truncated => (0, Event::More),

@@ -7,30 +7,30 @@ use roadtrain_wire::nbd::{
     transmission_flag,
 };
 
-struct Pair {
+struct SessionPair {
     session: Session,
     export: Arc<Export>,
     out: ReplyQueue,
 }
 
-/// A reply to an option: what it says, and its data.
-type Reply = (OptionReplyCode, Vec<u8>);
+/// A reply to an option: its code, and its data.
+type OptionReply = (OptionReplyCode, Vec<u8>);
 
-impl Pair {
-    /// A session whose client flags were `flags`.
+impl SessionPair {
+    /// Makes a session whose client flags were `flags`.
     fn new(flags: u32) -> Self {
-        let mut pair = Pair::greeted();
+        let mut pair = SessionPair::greeted();
         assert_eq!(pair.feed(&flags.to_be_bytes()), Event::Handled);
         pair
     }
 
     fn greeted() -> Self {
-        Pair::greeted_with(false)
+        SessionPair::greeted_with(false)
     }
 
-    /// A session that requires TLS, whose client has sent its flags.
+    /// Makes a session that requires TLS, whose client has sent its flags.
     fn requiring_tls() -> Self {
-        let mut pair = Pair::greeted_with(true);
+        let mut pair = SessionPair::greeted_with(true);
         assert_eq!(pair.feed(&3u32.to_be_bytes()), Event::Handled);
         pair
     }
@@ -40,12 +40,12 @@ impl Pair {
         let mut out = ReplyQueue::default();
         let session = Session::new(export.clone(), requires_tls, &mut out);
         assert_eq!(Greeting::parse(&out.take()).unwrap().flags(), 3);
-        Pair { session, export, out }
+        SessionPair { session, export, out }
     }
 
-    /// A session in transmission.
+    /// Makes a session in transmission.
     fn ready(structured: bool) -> Self {
-        let mut pair = Pair::new(3);
+        let mut pair = SessionPair::new(3);
         if structured {
             assert_eq!(pair.option(OptionCode::STRUCTURED_REPLY, &[])[0].0, OptionReplyCode::ACK);
             let context = [&[0; 4], &1u32.to_be_bytes()[..], &string(BASE_ALLOCATION)].concat();
@@ -65,13 +65,13 @@ impl Pair {
         event
     }
 
-    fn option(&mut self, option: OptionCode, data: &[u8]) -> Vec<Reply> {
+    fn option(&mut self, option: OptionCode, data: &[u8]) -> Vec<OptionReply> {
         let event = self.feed(&option_octets(option, data));
         assert_eq!(event, Event::Handled);
         self.replies(option)
     }
 
-    fn replies(&mut self, option: OptionCode) -> Vec<Reply> {
+    fn replies(&mut self, option: OptionCode) -> Vec<OptionReply> {
         let octets = self.out.take();
         let (mut rest, mut replies) = (&octets[..], Vec::new());
         while !rest.is_empty() {
@@ -90,7 +90,7 @@ impl Pair {
         replies[0].0
     }
 
-    /// The error that a request is refused with.
+    /// Returns the error with which a request is refused.
     fn refused(&mut self, command: Command, flags: u16, offset: u64, length: u32) -> Errno {
         let request = request(command, flags, offset, length);
         assert_eq!(self.feed(&request.emit()), Event::Handled, "{request:?}");
@@ -134,16 +134,16 @@ fn info_query(infos: &[InfoCode]) -> Vec<u8> {
 
 #[test]
 fn unknown_client_flags_end_the_session() {
-    let mut pair = Pair::greeted();
+    let mut pair = SessionPair::greeted();
     let misbehaved = PeerMisbehaved::ClientFlags(4);
     assert_eq!(pair.feed(&[0, 0, 0, 4]), Event::Close(Close::PeerMisbehaved(misbehaved)));
-    assert_eq!(pair.feed(b"more"), Event::More, "nothing is heard after the end");
+    assert_eq!(pair.feed(b"more"), Event::More, "nothing is handled after the end");
 }
 
 #[test]
 fn export_name_answers_with_or_without_zeroes() {
     for (flags, octets) in [(3, 10), (1, 134), (0, 134)] {
-        let mut pair = Pair::new(flags);
+        let mut pair = SessionPair::new(flags);
         assert_eq!(pair.feed(&option_octets(OptionCode::EXPORT_NAME, b"x")), Event::Handled);
         let answer = pair.out.take();
         assert_eq!(answer.len(), octets);
@@ -154,19 +154,19 @@ fn export_name_answers_with_or_without_zeroes() {
 
 #[test]
 fn export_name_hangs_up_where_it_cannot_serve() {
-    let mut pair = Pair::new(3);
+    let mut pair = SessionPair::new(3);
     pair.export.disk().remove();
     let event = pair.feed(&option_octets(OptionCode::EXPORT_NAME, b""));
     assert_eq!(event, Event::Close(Close::Removed));
     for name in [&b"\xff"[..], &[b'a'; 5000]] {
-        let event = Pair::new(3).feed(&option_octets(OptionCode::EXPORT_NAME, name));
+        let event = SessionPair::new(3).feed(&option_octets(OptionCode::EXPORT_NAME, name));
         assert!(matches!(event, Event::Close(Close::PeerMisbehaved(_))));
     }
 }
 
 #[test]
 fn abort_is_acknowledged() {
-    let mut pair = Pair::new(3);
+    let mut pair = SessionPair::new(3);
     let event = pair.feed(&option_octets(OptionCode::ABORT, &[]));
     assert_eq!(event, Event::Close(Close::Abort));
     assert_eq!(pair.replies(OptionCode::ABORT), [(OptionReplyCode::ACK, vec![])]);
@@ -174,7 +174,7 @@ fn abort_is_acknowledged() {
 
 #[test]
 fn list_names_the_export_while_it_is_there() {
-    let mut pair = Pair::new(3);
+    let mut pair = SessionPair::new(3);
     let server = [string("disk"), b"a test disk".to_vec()].concat();
     assert_eq!(
         pair.option(OptionCode::LIST, &[]),
@@ -186,10 +186,10 @@ fn list_names_the_export_while_it_is_there() {
 }
 
 #[test]
-fn info_tells_what_was_asked_once() {
-    let mut pair = Pair::new(3);
-    let asked = [InfoCode::BLOCK_SIZE, InfoCode(77), InfoCode::NAME, InfoCode::NAME];
-    let replies = pair.option(OptionCode::INFO, &info_query(&asked));
+fn info_returns_each_requested_item_once() {
+    let mut pair = SessionPair::new(3);
+    let infos = [InfoCode::BLOCK_SIZE, InfoCode(77), InfoCode::NAME, InfoCode::NAME];
+    let replies = pair.option(OptionCode::INFO, &info_query(&infos));
     let kinds: Vec<_> =
         replies.iter().map(|(reply, data)| (*reply, data.get(1).copied())).collect();
     use OptionReplyCode as Code;
@@ -206,7 +206,7 @@ fn info_tells_what_was_asked_once() {
 
 #[test]
 fn go_is_refused_when_malformed_or_gone_and_sees_the_present_size() {
-    let mut pair = Pair::new(3);
+    let mut pair = SessionPair::new(3);
     assert_eq!(pair.refusal(OptionCode::GO, &[]), OptionReplyCode::ERR_INVALID);
     pair.export.disk().remove();
     let gone = pair.refusal(OptionCode::GO, &info_query(&[]));
@@ -221,7 +221,7 @@ fn go_is_refused_when_malformed_or_gone_and_sees_the_present_size() {
 
 #[test]
 fn meta_contexts_need_structured_replies() {
-    let mut pair = Pair::new(3);
+    let mut pair = SessionPair::new(3);
     let all = [&[0; 4], &[0; 4][..]].concat();
     for option in [OptionCode::LIST_META_CONTEXT, OptionCode::SET_META_CONTEXT] {
         assert_eq!(pair.refusal(option, &all), OptionReplyCode::ERR_INVALID);
@@ -245,7 +245,7 @@ fn meta_contexts_need_structured_replies() {
 
 #[test]
 fn other_options_are_refused_politely() {
-    let mut pair = Pair::new(3);
+    let mut pair = SessionPair::new(3);
     let mut refusal = |option, data: &[u8]| pair.refusal(option, data);
     assert_eq!(refusal(OptionCode::STARTTLS, &[]), OptionReplyCode::ERR_POLICY);
     assert_eq!(refusal(OptionCode::PEEK_EXPORT, b"x"), OptionReplyCode::ERR_UNSUP);
@@ -256,7 +256,7 @@ fn other_options_are_refused_politely() {
 
 #[test]
 fn long_options_are_skipped_and_absurd_ones_end_the_session() {
-    let mut pair = Pair::new(3);
+    let mut pair = SessionPair::new(3);
     let long = option_octets(OptionCode::INFO, &vec![0; OPTION_BYTES_MAX as usize + 1]);
     let (used, event) = pair.session.handle(&long, &mut pair.out);
     assert_eq!((used, event), (16, Event::Handled));
@@ -272,9 +272,9 @@ fn long_options_are_skipped_and_absurd_ones_end_the_session() {
 #[test]
 fn wrong_magics_end_the_session() {
     let misbehaved = |event| matches!(event, Event::Close(Close::PeerMisbehaved(_)));
-    let (_, event) = Pair::new(3).session.handle(&[0; 16], &mut ReplyQueue::default());
+    let (_, event) = SessionPair::new(3).session.handle(&[0; 16], &mut ReplyQueue::default());
     assert!(misbehaved(event));
-    let (_, event) = Pair::ready(true).session.handle(&[0; 28], &mut ReplyQueue::default());
+    let (_, event) = SessionPair::ready(true).session.handle(&[0; 28], &mut ReplyQueue::default());
     assert!(misbehaved(event));
 }
 
@@ -282,7 +282,7 @@ fn wrong_magics_end_the_session() {
 fn valid_requests_are_handed_out() {
     use command_flag::{FUA, NO_HOLE};
     for structured in [false, true] {
-        let mut pair = Pair::ready(structured);
+        let mut pair = SessionPair::ready(structured);
         pair.accepted(Command::READ, 0, 0, 1 << 20);
         pair.accepted(Command::WRITE, FUA, 1, 1);
         pair.accepted(Command::FLUSH, 0, 0, 0);
@@ -299,7 +299,7 @@ fn valid_requests_are_handed_out() {
 fn invalid_requests_are_refused_with_their_error() {
     use command_flag::{DF, FAST_ZERO, REQ_ONE};
     for structured in [false, true] {
-        let mut pair = Pair::ready(structured);
+        let mut pair = SessionPair::ready(structured);
         let mut refused =
             |command, flags, offset, length| pair.refused(command, flags, offset, length);
         assert_eq!(refused(Command::READ, 0, 1 << 20, 1), Errno::EINVAL);
@@ -326,7 +326,7 @@ fn invalid_requests_are_refused_with_their_error() {
 
 #[test]
 fn a_refused_writes_payload_is_skipped() {
-    let mut pair = Pair::ready(false);
+    let mut pair = SessionPair::ready(false);
     assert_eq!(pair.refused(Command::WRITE, 0, 1 << 20, 100), Errno::ENOSPC);
     assert_eq!(pair.feed(&[0x25; 99]), Event::More);
     assert_eq!(pair.feed(&[0x25; 1]), Event::Handled);
@@ -343,7 +343,7 @@ fn read_only_and_missing_commands_are_refused() {
         let mut out = ReplyQueue::default();
         let session = Session::new(export.clone(), false, &mut out);
         out.take();
-        let mut pair = Pair { session, export, out };
+        let mut pair = SessionPair { session, export, out };
         pair.feed(&[0, 0, 0, 3]);
         pair.option(OptionCode::GO, &info_query(&[]));
         pair
@@ -365,7 +365,7 @@ fn read_only_and_missing_commands_are_refused() {
 
 #[test]
 fn block_status_is_handed_out_and_answered_in_extents() {
-    let mut pair = Pair::ready(true);
+    let mut pair = SessionPair::ready(true);
     let request = request(Command::BLOCK_STATUS, command_flag::REQ_ONE, 512, 4096);
     assert_eq!(pair.feed(&request.emit()), Event::BlockStatus(request));
     assert!(pair.out.is_empty());
@@ -382,13 +382,13 @@ fn block_status_is_handed_out_and_answered_in_extents() {
 
 #[test]
 fn replies_to_reads_are_headed_as_agreed() {
-    let mut pair = Pair::ready(true);
+    let mut pair = SessionPair::ready(true);
     pair.session.reply_data(7, 512, 100, &mut pair.out);
     let octets = pair.out.take();
     let chunk = Chunk::parse(&octets).unwrap();
     assert_eq!((chunk.code, chunk.length), (ChunkCode::OFFSET_DATA, 108));
     assert_eq!(octets[20..], 512u64.to_be_bytes());
-    let mut pair = Pair::ready(false);
+    let mut pair = SessionPair::ready(false);
     pair.session.reply_data(7, 512, 100, &mut pair.out);
     assert_eq!(
         SimpleReply::parse(&pair.out.take()),
@@ -396,7 +396,7 @@ fn replies_to_reads_are_headed_as_agreed() {
     );
 }
 
-/// A whole session, to be cut anywhere.
+/// Messages of a whole session, to be cut anywhere.
 fn script() -> Vec<u8> {
     let mut octets = 3u32.to_be_bytes().to_vec();
     octets.extend(option_octets(OptionCode::LIST, &[]));
@@ -412,9 +412,9 @@ fn script() -> Vec<u8> {
     octets
 }
 
-/// Feeds `octets` in portions that end at `cuts`; returns the events but More, and the answer.
+/// Feeds `octets` in portions that end at `cuts`; returns the events other than More, and the replies.
 fn play(octets: &[u8], cuts: &[usize]) -> (Vec<Event>, Vec<u8>) {
-    let mut pair = Pair::greeted();
+    let mut pair = SessionPair::greeted();
     let (mut from, mut events) = (0, Vec::new());
     for end in cuts.iter().copied().chain([octets.len()]) {
         while from < end {
@@ -447,7 +447,7 @@ fn truncation_at_every_octet_only_waits() {
 proptest! {
     #[test]
     fn arbitrary_octets_never_panic(octets: Vec<u8>, structured: bool, transmission: bool) {
-        let mut pair = if transmission { Pair::ready(structured) } else { Pair::new(3) };
+        let mut pair = if transmission { SessionPair::ready(structured) } else { SessionPair::new(3) };
         let mut rest = &octets[..];
         while !rest.is_empty() {
             let (used, event) = pair.session.handle(rest, &mut pair.out);
@@ -460,7 +460,7 @@ proptest! {
 
     #[test]
     fn arbitrary_options_are_answered(option: u32, data: Vec<u8>, flags in 0u32..4) {
-        let mut pair = Pair::new(flags);
+        let mut pair = SessionPair::new(flags);
         pair.session.structured = flags & 1 == 0;
         let octets = option_octets(OptionCode(option % 13), &data);
         let (used, event) = pair.session.handle(&octets, &mut pair.out);
@@ -473,7 +473,7 @@ proptest! {
         flags in 0u16..32, command in 0u16..9, cookie: u64, offset in 0u64..1 << 21, length in 0u32..1 << 21,
         structured: bool,
     ) {
-        let mut pair = Pair::ready(structured);
+        let mut pair = SessionPair::ready(structured);
         let request = Request { flags, command: Command(command), cookie, offset, length };
         match pair.feed(&request.emit()) {
             Event::Request(same) | Event::BlockStatus(same) => {
@@ -503,17 +503,17 @@ const OPTIONS: [OptionCode; 9] = [
     OptionCode(99),
 ];
 
-/// Nothing is served, told or agreed on before TLS, however often and in whatever form it is asked for.
+/// Before TLS no option is served, in whatever form and however often it is requested.
 #[test]
 fn without_tls_every_option_is_refused() {
-    let mut pair = Pair::requiring_tls();
+    let mut pair = SessionPair::requiring_tls();
     for option in OPTIONS.into_iter().chain(OPTIONS) {
         for data in [&[][..], &info_query(&[InfoCode::NAME]), &[0; 100]] {
             assert_eq!(pair.refusal(option, data), OptionReplyCode::ERR_TLS_REQD, "{option}");
         }
         assert!(!pair.session.in_transmission());
     }
-    // What is too long to be looked at is no other answer, and does not hide a STARTTLS.
+    // A message that is too long to be parsed gets the same reply, and does not hide a STARTTLS.
     let long = OptionHeader::new(OptionCode::GO, 40_000);
     assert_eq!(pair.feed(long.as_octets()), Event::Handled);
     assert_eq!(pair.replies(OptionCode::GO)[0].0, OptionReplyCode::ERR_TLS_REQD);
@@ -528,7 +528,7 @@ fn without_tls_every_option_is_refused() {
 
 #[test]
 fn export_name_without_tls_ends_the_session() {
-    let mut pair = Pair::requiring_tls();
+    let mut pair = SessionPair::requiring_tls();
     let event = pair.feed(&option_octets(OptionCode::EXPORT_NAME, b"disk"));
     assert_eq!(event, Event::Close(Close::NotSecured));
     assert!(pair.out.is_empty(), "it says nothing of the export");
@@ -536,7 +536,7 @@ fn export_name_without_tls_ends_the_session() {
 
 #[test]
 fn tls_begins_once_and_without_data() {
-    let mut pair = Pair::requiring_tls();
+    let mut pair = SessionPair::requiring_tls();
     assert_eq!(pair.refusal(OptionCode::STARTTLS, &[1]), OptionReplyCode::ERR_INVALID);
     assert_eq!(pair.feed(&option_octets(OptionCode::STARTTLS, &[])), Event::StartTls);
     assert_eq!(pair.replies(OptionCode::STARTTLS), [(OptionReplyCode::ACK, vec![])]);
@@ -550,31 +550,31 @@ fn tls_begins_once_and_without_data() {
     pair.accepted(Command::READ, 0, 0, 512);
 }
 
-/// Nobody is secured because somebody says so.
+/// A session becomes secured only after STARTTLS.
 #[test]
 fn only_a_session_that_waits_for_tls_becomes_secured() {
-    let mut pair = Pair::requiring_tls();
+    let mut pair = SessionPair::requiring_tls();
     pair.session.secured();
     assert_eq!(pair.refusal(OptionCode::LIST, &[]), OptionReplyCode::ERR_TLS_REQD);
-    let mut plain = Pair::new(3);
+    let mut plain = SessionPair::new(3);
     plain.session.secured();
     assert_eq!(plain.refusal(OptionCode::STARTTLS, &[]), OptionReplyCode::ERR_POLICY);
 }
 
-/// Octets between STARTTLS and the handshake of TLS may be those of somebody between us, who wants them taken for what
-/// the client says when it is secured.
+/// Bytes between STARTTLS and the TLS handshake may be an attacker's, inserted to count as the client's after the
+/// handshake.
 #[test]
 fn octets_behind_starttls_end_the_session() {
     let go = option_octets(OptionCode::GO, &info_query(&[]));
     for injected in [&go[..], &go[..1], &[22, 3, 1], &[0; 4000]] {
-        let mut pair = Pair::requiring_tls();
+        let mut pair = SessionPair::requiring_tls();
         let octets = [&option_octets(OptionCode::STARTTLS, &[])[..], injected].concat();
         let (_, event) = pair.session.handle(&octets, &mut pair.out);
         assert!(closes(&event, PeerMisbehaved::BeforeTls(injected.len())), "{event:?}");
         pair.session.secured();
         assert_eq!(pair.session.handle(&go, &mut pair.out).1, Event::More, "it has ended");
-        // The same when they come later, but before the caller has secured the connection.
-        let mut pair = Pair::requiring_tls();
+        // The same when they arrive later, but before the caller has secured the connection.
+        let mut pair = SessionPair::requiring_tls();
         assert_eq!(pair.feed(&option_octets(OptionCode::STARTTLS, &[])), Event::StartTls);
         let (_, event) = pair.session.handle(injected, &mut pair.out);
         assert!(closes(&event, PeerMisbehaved::BeforeTls(injected.len())), "{event:?}");
@@ -582,12 +582,12 @@ fn octets_behind_starttls_end_the_session() {
 }
 
 proptest! {
-    /// Whatever comes in whatever order: without TLS no request is handed out, and no answer tells of the export.
+    /// For any messages in any order: without TLS no request is handed out, and no reply contains the export.
     #[test]
     fn no_order_of_options_gets_past_tls(
         options in prop::collection::vec((0u32..12, prop::collection::vec(any::<u8>(), 0..40)), 1..30),
     ) {
-        let mut pair = Pair::requiring_tls();
+        let mut pair = SessionPair::requiring_tls();
         for (code, data) in options {
             let octets = option_octets(OptionCode(code), &data);
             let (_, event) = pair.session.handle(&octets, &mut pair.out);

@@ -2,15 +2,15 @@
 
 use super::handshake::ALLOCATION_CONTEXT;
 use super::{Close, Event, ReplyQueue, Session, unparsed};
-use crate::disk::Fault;
+use crate::disk::DiskFault;
 use crate::nbd::translate::{disk_request, errno_of};
 use roadtrain_wire::nbd::{
     CHUNK_FLAG_DONE, Chunk, ChunkCode, Command, Errno, ErrorPayload, Extent, PAYLOAD_BYTES_MAX,
     Request, SimpleReply, command_flag, transmission_flag,
 };
 
-/// Why a request is refused: the error and words for people.
-type Refusal = (Errno, &'static str);
+/// Refusal of a request: its error and a message for people.
+type RequestRefusal = (Errno, &'static str);
 
 impl Session {
     pub(super) fn handle_request(&mut self, input: &[u8], out: &mut ReplyQueue) -> (usize, Event) {
@@ -33,7 +33,7 @@ impl Session {
         (Request::OCTETS, event)
     }
 
-    fn check(&self, request: &Request) -> Result<(), Refusal> {
+    fn check(&self, request: &Request) -> Result<(), RequestRefusal> {
         self.check_command(request)?;
         if self.export.disk().is_removed() {
             return Err((Errno::ESHUTDOWN, "the namespace is gone"));
@@ -47,11 +47,11 @@ impl Session {
         self.check_range(request)
     }
 
-    /// Whether the command and its flags were offered.
-    fn check_command(&self, request: &Request) -> Result<(), Refusal> {
+    /// Checks that the command and its flags were offered.
+    fn check_command(&self, request: &Request) -> Result<(), RequestRefusal> {
         use command_flag::*;
         use transmission_flag::*;
-        // FUA is valid, though idle, with every command once it was offered.
+        // FUA is valid, without effect, with every command once it was offered.
         let (writes, needed, mut flags) = match request.command {
             Command::READ => (false, 0, if self.structured { DF } else { 0 }),
             Command::WRITE => (true, 0, 0),
@@ -77,7 +77,7 @@ impl Session {
         Ok(())
     }
 
-    fn check_range(&self, request: &Request) -> Result<(), Refusal> {
+    fn check_range(&self, request: &Request) -> Result<(), RequestRefusal> {
         if request.length == 0 {
             return Err((Errno::EINVAL, "an empty range"));
         }
@@ -89,7 +89,7 @@ impl Session {
         if end.is_some_and(|end| end <= self.export.disk().bytes()) {
             return Ok(());
         }
-        let fault = Fault::beyond_the_end(disk_request(request).op);
+        let fault = DiskFault::beyond_the_end(disk_request(request).op);
         Err((errno_of(fault), "beyond the end"))
     }
 
@@ -112,7 +112,7 @@ impl Session {
         out.push(message.as_bytes());
     }
 
-    /// Heads the answer to a Read; its `length` octets of data must follow.
+    /// Queues the header of a Read's reply; its `length` bytes of data must follow.
     pub fn reply_data(&self, cookie: u64, offset: u64, length: u32, out: &mut ReplyQueue) {
         if !self.structured {
             return out.push(&SimpleReply { errno: Errno::OK, cookie }.emit());

@@ -1,11 +1,11 @@
-//! The server between a driver that is none and the memory disk's lane.
+//! The server between a fake driver and the mock lane of a memory disk.
 
 #![allow(unsafe_code, reason = "the driver that is played here")]
 
-use super::super::abi::{IoCommand, QUEUE_DEPTH_MAX, QueueOp, RESULT_ABORT, flag, op};
+use super::super::abi::{QUEUE_DEPTH_MAX, QueueOp, RESULT_ABORT, UblkIoCommand, flag, op};
 use super::*;
 use crate::cases::cases;
-use crate::disk::harness::{Mock, Options, patterned};
+use crate::disk::harness::{Mock, MockOptions, patterned};
 use crate::disk::{DiskInfo, test_info};
 use proptest::prelude::*;
 use roadtrain_host_engine::{Completion, Interest, Op, Request, RingCommand};
@@ -22,23 +22,23 @@ const IO_BYTES: u32 = 64 << 10;
 /// A queue and a tag of it.
 type At = (u16, u16);
 
-/// What the driver does: keeps tags, copies data into and out of their buffers.
-struct Driver {
+/// Fake driver: keeps tags, copies data into and out of their buffers.
+struct UblkDriver {
     descriptors: Arc<File>,
     /// Tags at the driver: the address of their buffer, and their key.
     idle: BTreeMap<At, (u64, u64)>,
     back: VecDeque<(u64, i32)>,
-    /// Answered requests: the result, and what a read brought.
+    /// Answered requests: the result, and the data of a read.
     answered: BTreeMap<At, (i32, Vec<u8>)>,
-    /// Refuses every command so.
+    /// Errno with which it refuses every command.
     refusal: Option<i32>,
 }
 
-impl Driver {
+impl UblkDriver {
     fn new(queues: u16) -> Self {
         let file = tempfile::tempfile().unwrap();
         file.set_len(offset(queues, 0)).unwrap();
-        Driver {
+        UblkDriver {
             descriptors: Arc::new(file),
             idle: BTreeMap::new(),
             back: VecDeque::new(),
@@ -48,7 +48,14 @@ impl Driver {
     }
 
     /// Hands a request to a tag that is idle.
-    fn ask(&mut self, at: At, op_flags: u32, start_sector: u64, nr_sectors: u32, data: &[u8]) {
+    fn submit_request(
+        &mut self,
+        at: At,
+        op_flags: u32,
+        start_sector: u64,
+        nr_sectors: u32,
+        data: &[u8],
+    ) {
         let (address, key) = self.idle.remove(&at).expect("the tag is idle");
         // SAFETY: the server lent the buffer, which has room for the largest request.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), address as *mut u8, data.len()) };
@@ -65,21 +72,21 @@ impl Driver {
     }
 
     fn command(&mut self, command: &RingCommand, key: u64) {
-        let (asked, _) = IoCommand::read_from_prefix(&command.payload).unwrap();
-        let at = (asked.q_id, asked.tag);
+        let (io, _) = UblkIoCommand::read_from_prefix(&command.payload).unwrap();
+        let at = (io.q_id, io.tag);
         assert_eq!(command.fd, std::os::fd::AsRawFd::as_raw_fd(&*self.descriptors));
         if let Some(errno) = self.refusal {
             return self.back.push_back((key, errno));
         }
-        assert!(self.idle.insert(at, (asked.addr, key)).is_none(), "{at:?} is at the driver");
+        assert!(self.idle.insert(at, (io.addr, key)).is_none(), "{at:?} is at the driver");
         if command.op == QueueOp::CommitAndFetch.code(true) {
-            let mut data = vec![0; asked.result.max(0) as usize];
+            let mut data = vec![0; io.result.max(0) as usize];
             // SAFETY: the server lends the buffer with this command.
             unsafe {
-                let from = asked.addr as *const u8;
+                let from = io.addr as *const u8;
                 std::ptr::copy_nonoverlapping(from, data.as_mut_ptr(), data.len());
             }
-            assert!(self.answered.insert(at, (asked.result, data)).is_none());
+            assert!(self.answered.insert(at, (io.result, data)).is_none());
         } else {
             assert_eq!(command.op, QueueOp::Fetch.code(true));
         }
@@ -91,14 +98,14 @@ fn offset(queue: u16, tag: u16) -> u64 {
     (usize::from(queue) * queue_bytes + usize::from(tag) * 24) as u64
 }
 
-/// A turn of the mock's, with the driver's commands.
-struct Both<'a> {
+/// A turn of the mock, with the driver's commands.
+struct DriverTurn<'a> {
     turn: &'a mut dyn Turn,
-    driver: &'a mut Driver,
+    driver: &'a mut UblkDriver,
     stopped: &'a mut bool,
 }
 
-impl Turn for Both<'_> {
+impl Turn for DriverTurn<'_> {
     fn now(&self) -> Instant {
         self.turn.now()
     }
@@ -131,19 +138,19 @@ impl Turn for Both<'_> {
 }
 
 /// Server, driver and lane.
-struct Harness {
+struct UblkHarness {
     mock: Mock,
-    driver: Driver,
+    driver: UblkDriver,
     server: UblkServer,
-    shared: Arc<Shared>,
+    shared: Arc<UblkShared>,
     stopped: bool,
 }
 
-impl Harness {
-    fn new(options: Options, queues: u16, seed: u64) -> Self {
-        let driver = Driver::new(queues);
-        let disk = Arc::new(Disk::new(options.info.clone()).unwrap());
-        let shared = Arc::<Shared>::default();
+impl UblkHarness {
+    fn new(options: MockOptions, queues: u16, seed: u64) -> Self {
+        let driver = UblkDriver::new(queues);
+        let disk = Arc::new(LiveDisk::new(options.info.clone()).unwrap());
+        let shared = Arc::<UblkShared>::default();
         let tags = |queue| {
             Tags::new(Arc::clone(&driver.descriptors), queue, DEPTH, IO_BYTES, true).unwrap()
         };
@@ -151,22 +158,22 @@ impl Harness {
         let server =
             UblkServer::new(disk, Arc::clone(&shared), queues, IO_BYTES, options.lanes.max(1));
         let mut harness =
-            Harness { mock: Mock::new(options, seed), driver, server, shared, stopped: false };
+            UblkHarness { mock: Mock::new(options, seed), driver, server, shared, stopped: false };
         harness.turn();
         harness
     }
 
     fn turn(&mut self) {
-        struct Adapter<'a>(&'a mut UblkServer, &'a mut Driver, &'a mut bool);
+        struct Adapter<'a>(&'a mut UblkServer, &'a mut UblkDriver, &'a mut bool);
         impl Front for Adapter<'_> {
             fn turn(&mut self, turn: &mut dyn Turn) {
-                self.0.turn(&mut Both { turn, driver: self.1, stopped: self.2 });
+                self.0.turn(&mut DriverTurn { turn, driver: self.1, stopped: self.2 });
             }
         }
         self.mock.turn(&mut Adapter(&mut self.server, &mut self.driver, &mut self.stopped));
     }
 
-    /// Turns until `at` is answered.
+    /// Runs turns until `at` is answered.
     fn answer(&mut self, at: At) -> (i32, Vec<u8>) {
         for _ in 0..10_000 {
             if let Some(answer) = self.driver.answered.remove(&at) {
@@ -178,26 +185,26 @@ impl Harness {
     }
 
     fn call(&mut self, op_flags: u32, sector: u64, sectors: u32, data: &[u8]) -> (i32, Vec<u8>) {
-        self.driver.ask((0, 0), op_flags, sector, sectors, data);
+        self.driver.submit_request((0, 0), op_flags, sector, sectors, data);
         self.answer((0, 0))
     }
 }
 
-fn harness(options: Options) -> Harness {
-    Harness::new(options, 1, 1)
+fn harness(options: MockOptions) -> UblkHarness {
+    UblkHarness::new(options, 1, 1)
 }
 
 #[test]
-fn every_tag_is_asked_for_once() {
-    let harness = Harness::new(Options::default(), 2, 1);
+fn every_tag_is_fetched_once() {
+    let harness = UblkHarness::new(MockOptions::default(), 2, 1);
     assert_eq!(harness.driver.idle.len(), 2 * usize::from(DEPTH));
 }
 
 #[test]
 fn the_tags_own_buffer_goes_through_the_lane() {
-    let mut harness = harness(Options::default());
+    let mut harness = harness(MockOptions::default());
     let (address, _) = harness.driver.idle[&(0, 1)];
-    harness.driver.ask((0, 1), op::WRITE, 8, 16, &[7; 8192]);
+    harness.driver.submit_request((0, 1), op::WRITE, 8, 16, &[7; 8192]);
     while harness.mock.in_flight.is_empty() {
         harness.turn();
     }
@@ -209,15 +216,15 @@ fn the_tags_own_buffer_goes_through_the_lane() {
 }
 
 #[test]
-fn each_operation_reaches_the_lane_as_it_was_asked() {
-    let mut harness = harness(Options::default());
+fn each_operation_reaches_the_lane_as_requested() {
+    let mut harness = harness(MockOptions::default());
     let expected = patterned(512..1536);
     assert_eq!(harness.call(op::READ, 1, 2, &[]), (1024, expected));
     assert_eq!(harness.call(op::WRITE | flag::FUA, 1, 1, &[1; 512]).0, 512);
     assert_eq!(harness.call(op::FLUSH, 0, 0, &[]), (0, vec![]));
     assert_eq!(harness.call(op::DISCARD, 0, 2048, &[]), (0, vec![]));
     assert_eq!(harness.call(op::WRITE_ZEROES | flag::NO_UNMAP, 4, 2, &[]), (0, vec![]));
-    let asked: Vec<_> = harness.mock.asked.iter().map(|a| (a.0, a.1, a.2, a.3)).collect();
+    let submitted: Vec<_> = harness.mock.submitted.iter().map(|a| (a.0, a.1, a.2, a.3)).collect();
     let expected = [
         (Op::Read, 1, 2, false),
         (Op::Write, 1, 1, true),
@@ -225,33 +232,33 @@ fn each_operation_reaches_the_lane_as_it_was_asked() {
         (Op::Discard, 0, 2048, false),
         (Op::WriteZeroes { deallocate: false }, 4, 2, false),
     ];
-    assert_eq!(asked, expected);
+    assert_eq!(submitted, expected);
 }
 
 #[test]
-fn what_cannot_be_done_is_an_error_and_the_tag_goes_on() {
+fn an_invalid_request_fails_and_its_tag_continues() {
     let fails = Some((3, Status::UNRECOVERED_READ_ERROR));
-    let mut harness = harness(Options { fails, ..Options::default() });
+    let mut harness = harness(MockOptions { fails, ..MockOptions::default() });
     assert_eq!(harness.call(op::READ, 3, 1, &[]).0, -libc::EIO);
     assert_eq!(harness.call(op::READ, 2048, 1, &[]).0, -libc::EINVAL, "beyond the end");
     assert_eq!(harness.call(op::WRITE, 2047, 2, &[0; 1024]).0, -libc::ENOSPC);
     assert_eq!(harness.call(op::READ, 0, 129, &[]).0, -libc::EINVAL, "larger than the buffer");
     assert_eq!(harness.call(9, 0, 1, &[]).0, -libc::EOPNOTSUPP);
     assert_eq!(harness.call(op::READ, 2, 1, &[]).0, 512);
-    let mut fixed = self::harness(Options {
+    let mut fixed = self::harness(MockOptions {
         info: DiskInfo { read_only: true, ..test_info() },
-        ..Options::default()
+        ..MockOptions::default()
     });
     assert_eq!(fixed.call(op::WRITE, 0, 1, &[0; 512]).0, -libc::EROFS);
 }
 
 #[test]
 fn it_ends_when_the_driver_has_no_more_requests() {
-    let mut harness = Harness::new(Options::default(), 2, 3);
-    harness.driver.ask((1, 2), op::WRITE, 0, 8, &[1; 4096]);
+    let mut harness = UblkHarness::new(MockOptions::default(), 2, 3);
+    harness.driver.submit_request((1, 2), op::WRITE, 0, 8, &[1; 4096]);
     harness.driver.abort_idle();
     while harness.driver.answered.is_empty() {
-        assert!(!harness.stopped, "a request is under way");
+        assert!(!harness.stopped, "a request is in flight");
         harness.turn();
     }
     assert!(!harness.stopped, "a tag is still at the driver");
@@ -262,33 +269,33 @@ fn it_ends_when_the_driver_has_no_more_requests() {
 }
 
 #[test]
-fn being_asked_to_end_is_not_enough_until_it_is_time() {
-    let mut harness = harness(Options::default());
+fn a_stopping_server_ends_at_its_deadline() {
+    let mut harness = harness(MockOptions::default());
     harness.mock.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
     harness.turn();
     assert!(!harness.stopped);
-    assert!(harness.server.deadline().is_some(), "it looks again by itself");
+    assert!(harness.server.deadline().is_some(), "it checks again by itself");
     harness.shared.end_at(Instant(0));
     harness.turn();
     assert!(harness.stopped);
 }
 
 #[test]
-fn a_refusal_of_the_driver_is_told() {
-    let mut harness = harness(Options::default());
+fn a_refusal_of_the_driver_is_reported() {
+    let mut harness = harness(MockOptions::default());
     harness.driver.refusal = Some(-libc::EINVAL);
-    harness.driver.ask((0, 0), op::FLUSH, 0, 0, &[]);
+    harness.driver.submit_request((0, 0), op::FLUSH, 0, 0, &[]);
     (0..100).for_each(|_| harness.turn());
     assert_eq!(harness.shared.refusal().unwrap().raw_os_error(), Some(libc::EINVAL));
 }
 
 /// One request in a tag's own part of the disk, in units of 4 KiB: operation, offset, length.
-type Step = (u8, u64, u32);
+type TagStep = (u8, u64, u32);
 
-/// Tags run through their steps side by side; each sees only its own writes.
-fn run_steps(lba_bytes: u32, seed: u64, steps: &[(u16, Step)]) {
+/// Runs the tags' steps concurrently; each tag sees only its own writes.
+fn run_steps(lba_bytes: u32, seed: u64, steps: &[(u16, TagStep)]) {
     let info = DiskInfo { lba_bytes, blocks: (1 << 20) / u64::from(lba_bytes), ..test_info() };
-    let mut harness = Harness::new(Options { info, ..Options::default() }, 2, seed);
+    let mut harness = UblkHarness::new(MockOptions { info, ..MockOptions::default() }, 2, seed);
     let mut model = patterned(0..1 << 20);
     let mut expected: BTreeMap<At, (i32, Vec<u8>)> = BTreeMap::new();
     for (number, &(tag, (kind, offset, length))) in steps.iter().enumerate() {
@@ -296,23 +303,23 @@ fn run_steps(lba_bytes: u32, seed: u64, steps: &[(u16, Step)]) {
         if let Some(answer) = expected.remove(&at) {
             assert_eq!(harness.answer(at), answer);
         }
-        // Parts of 128 KiB that begin off the large blocks: neighbours share some.
+        // Parts of 128 KiB that do not begin at large blocks: neighbours share some.
         let start = (u64::from(tag) * 31 + offset) * 4096;
         let range = start as usize..start as usize + length as usize * 4096;
         let (sector, sectors) = (start / 512, length * 8);
         let data = vec![number as u8; range.len()];
         let answer = match kind {
             0 => {
-                harness.driver.ask(at, op::READ, sector, sectors, &[]);
+                harness.driver.submit_request(at, op::READ, sector, sectors, &[]);
                 (range.len() as i32, model[range].to_vec())
             }
             1 => {
-                harness.driver.ask(at, op::WRITE, sector, sectors, &data);
+                harness.driver.submit_request(at, op::WRITE, sector, sectors, &data);
                 model[range].copy_from_slice(&data);
                 (data.len() as i32, data)
             }
             _ => {
-                harness.driver.ask(at, op::WRITE_ZEROES, sector, sectors, &[]);
+                harness.driver.submit_request(at, op::WRITE_ZEROES, sector, sectors, &[]);
                 model[range].fill(0);
                 (0, vec![])
             }

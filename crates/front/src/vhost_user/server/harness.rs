@@ -1,10 +1,10 @@
-//! A backend on a memory disk, driven without a real reactor, and a machine whose disk it is.
+//! A backend on a memory disk, driven by mock reactors, and a virtual machine that uses it.
 
-use super::super::attach::{ControlThread, Shared};
-use super::super::guest::{Guest, MEMORY_BYTES, Part, USER_BASE};
+use super::super::attach::{ControlThread, VhostSetup};
+use super::super::guest::{ChainPart, Guest, MEMORY_BYTES, USER_BASE};
 use super::*;
-use crate::disk::harness::{Asked, Mock, Options};
-use crate::disk::{DiskInfo, Watch};
+use crate::disk::harness::{Mock, MockOptions, SubmittedRequest};
+use crate::disk::{DiskInfo, NamespaceWatch};
 use roadtrain_host_engine::ReactorInfo;
 use roadtrain_wire::virtio_blk::operation;
 use std::fs::File;
@@ -19,7 +19,7 @@ use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 impl VhostServer {
-    /// Whether nothing is left of any request.
+    /// True if nothing is left of any request.
     pub(crate) fn is_clean(&self) -> bool {
         self.units.iter().all(|unit| unit.jobs.is_clean()) && self.pending.is_empty()
     }
@@ -28,12 +28,12 @@ impl VhostServer {
 /// Size of each queue.
 pub(crate) const QUEUE_SIZE: u16 = 16;
 
-/// Servers that run, and the threads that listen.
+/// Servers that run, and the control threads.
 pub(crate) struct Backend {
     pub(crate) path: PathBuf,
-    /// A second namespace, which is the same memory disk with other limits.
+    /// A second namespace: the same memory disk with other limits.
     pub(crate) other_path: PathBuf,
-    pub(crate) disk: Arc<Disk>,
+    pub(crate) disk: Arc<LiveDisk>,
     pub(crate) data: Arc<Mutex<Vec<u8>>>,
     stopping: Arc<AtomicBool>,
     threads: Vec<JoinHandle<(Mock, VhostServer)>>,
@@ -42,14 +42,15 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    pub(crate) fn start(options: Options, reactors: usize) -> Self {
+    pub(crate) fn start(options: MockOptions, reactors: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("vhost.sock");
         let other_path = directory.path().join("other.sock");
-        let mut shared = Shared::default();
-        let disk = shared.add(&path, options.info.clone(), Watch::default()).unwrap().clone();
+        let mut shared = VhostSetup::default();
+        let disk =
+            shared.add(&path, options.info.clone(), NamespaceWatch::default()).unwrap().clone();
         let other = DiskInfo { read_only: true, ..options.info.clone() };
-        shared.add(&other_path, other, Watch::default()).unwrap();
+        shared.add(&other_path, other, NamespaceWatch::default()).unwrap();
         let model = Mock::new(options.clone(), 0);
         let (data, stopping) = (model.disk, model.stopping);
         let threads = (0..reactors).map(|index| {
@@ -64,41 +65,40 @@ impl Backend {
         Backend { path, other_path, disk, data, stopping, threads, controls, _directory: directory }
     }
 
-    /// Stops everything in order; nothing may be left of any request.
-    /// Returns what the lanes were asked for.
-    pub(crate) fn stop(self) -> Vec<Asked> {
-        let mut asked = Vec::new();
+    /// Stops everything in order, and checks that nothing is left of any request. Returns the requests at the lanes.
+    pub(crate) fn stop(self) -> Vec<SubmittedRequest> {
+        let mut submitted = Vec::new();
         self.stopping.store(true, Ordering::Relaxed);
         for thread in self.threads {
             let (mock, server) = thread.join().unwrap();
             assert!(mock.in_flight.is_empty() && mock.watches.is_empty());
             assert!(server.is_clean());
-            asked.extend(mock.asked);
+            submitted.extend(mock.submitted);
         }
         drop(self.controls);
         assert!(!self.path.exists() && !self.other_path.exists());
-        asked
+        submitted
     }
 }
 
 /// A queue of the machine, and its events.
-pub(crate) struct Line {
+pub(crate) struct MachineQueue {
     pub(crate) guest: Guest,
     pub(crate) kick: EventFd,
     call: EventFd,
     error: EventFd,
-    /// Where the backend is to begin.
+    /// Index at which the backend begins.
     base: u16,
 }
 
-/// A virtual machine without anything but a disk.
-pub(crate) struct Machine {
+/// A virtual machine with nothing but a disk.
+pub(crate) struct VirtualMachine {
     pub(crate) frontend: Frontend,
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<MachineQueue>,
     inflight: (VhostUserInflight, File),
 }
 
-/// What a monitor says first.
+/// Negotiates features like a monitor.
 fn negotiate(path: &Path, declined: u64) -> Frontend {
     let mut frontend = Frontend::connect(path, 256).unwrap();
     frontend.set_owner().unwrap();
@@ -110,20 +110,20 @@ fn negotiate(path: &Path, declined: u64) -> Frontend {
     frontend
 }
 
-impl Machine {
-    /// A machine with `queues` queues.
+impl VirtualMachine {
+    /// Starts a machine with `queues` queues.
     pub(crate) fn start(path: &Path, queues: usize) -> Self {
         Self::declining(path, queues, 0)
     }
 
-    /// The same whose guest does without the features `declined`.
+    /// Starts a machine whose guest declines the features `declined`.
     pub(crate) fn declining(path: &Path, queues: usize, declined: u64) -> Self {
         let mut frontend = negotiate(path, declined);
-        let asked = VhostUserInflight::new(0, 0, queues as u16, QUEUE_SIZE);
-        let inflight = frontend.get_inflight_fd(&asked).unwrap();
+        let wanted = VhostUserInflight::new(0, 0, queues as u16, QUEUE_SIZE);
+        let inflight = frontend.get_inflight_fd(&wanted).unwrap();
         let first = Guest::new(QUEUE_SIZE);
         let guests: Vec<Guest> = (1..queues as u64).map(|index| first.queue(index)).collect();
-        let line = |guest| Line {
+        let line = |guest| MachineQueue {
             guest,
             kick: EventFd::new(EFD_NONBLOCK).unwrap(),
             call: EventFd::new(EFD_NONBLOCK).unwrap(),
@@ -131,41 +131,41 @@ impl Machine {
             base: 0,
         };
         let lines = std::iter::once(first).chain(guests).map(line).collect();
-        let mut machine = Machine { frontend, lines, inflight };
+        let mut machine = VirtualMachine { frontend, lines, inflight };
         machine.set_up();
         machine
     }
 
-    /// The same machine on a new connection.
+    /// Moves the machine to a new connection.
     pub(crate) fn reconnect(self, path: &Path) -> Self {
-        let Machine { frontend, mut lines, inflight } = self;
+        let VirtualMachine { frontend, mut lines, inflight } = self;
         drop(frontend);
-        // As monitors do that heard of no other base.
+        // As monitors do that did not receive another base.
         lines.iter_mut().for_each(|line| line.base = line.guest.used_index());
-        let mut machine = Machine { frontend: negotiate(path, 0), lines, inflight };
+        let mut machine = VirtualMachine { frontend: negotiate(path, 0), lines, inflight };
         machine.set_up();
         machine
     }
 
-    /// The driver of a queue is reset, and so is the memory of what was in flight.
+    /// Resets the driver of a queue and the record of requests in flight.
     pub(crate) fn reset_queue(&mut self, queue: usize) {
         self.stop_queue(queue);
         let line = &mut self.lines[queue];
         line.guest.reset();
         line.base = 0;
-        let asked = VhostUserInflight::new(0, 0, self.lines.len() as u16, QUEUE_SIZE);
-        self.inflight = self.frontend.get_inflight_fd(&asked).unwrap();
+        let wanted = VhostUserInflight::new(0, 0, self.lines.len() as u16, QUEUE_SIZE);
+        self.inflight = self.frontend.get_inflight_fd(&wanted).unwrap();
         self.start_queue(queue);
     }
 
     fn set_up(&mut self) {
-        let (told, file) = &self.inflight;
-        self.frontend.set_inflight_fd(told, file.as_raw_fd()).unwrap();
+        let (kept, file) = &self.inflight;
+        self.frontend.set_inflight_fd(kept, file.as_raw_fd()).unwrap();
         self.share_memory();
         (0..self.lines.len()).for_each(|queue| self.start_queue(queue));
     }
 
-    /// Tells of the guest's memory.
+    /// Shares the guest's memory.
     pub(crate) fn share_memory(&self) {
         let region = VhostUserMemoryRegionInfo {
             guest_phys_addr: 0,
@@ -203,24 +203,25 @@ impl Machine {
         self.lines[queue].base
     }
 
-    /// The configuration space.
+    /// Reads the configuration space.
     pub(crate) fn config(&mut self) -> Vec<u8> {
         let octets = [0; 60];
         let flags = VhostUserConfigFlags::WRITABLE;
         self.frontend.get_config(0, 60, flags, &octets).unwrap().1
     }
 
-    /// Hands a request to the device.
-    pub(crate) fn submit(&mut self, queue: usize, parts: &[Part]) -> u16 {
+    /// Submits a request to the device.
+    pub(crate) fn submit(&mut self, queue: usize, parts: &[ChainPart]) -> u16 {
         let line = &mut self.lines[queue];
         let direct = parts.len() < 3;
-        let head = if direct { line.guest.lay(parts) } else { line.guest.lay_indirect(parts) };
+        let head =
+            if direct { line.guest.lay_chain(parts) } else { line.guest.lay_indirect_chain(parts) };
         line.guest.offer(head);
         line.kick.write(1).unwrap();
         head
     }
 
-    /// The next request that is done: head, what was written, and how much the device says it is.
+    /// Waits for the next finished request; returns head, written bytes, and reported length.
     pub(crate) fn wait(&mut self, queue: usize) -> (u16, Vec<u8>, u32) {
         let line = &mut self.lines[queue];
         loop {
@@ -231,17 +232,17 @@ impl Machine {
             if line.guest.has_used() {
                 continue;
             }
-            assert!(is_signalled(&line.call), "the guest is not told");
+            assert!(is_signalled(&line.call), "the guest is not signalled");
         }
     }
 
-    /// Waits for the sign that the queue is not served any more.
+    /// Waits for the signal that the queue is no longer served.
     pub(crate) fn await_error(&self, queue: usize) {
         assert!(is_signalled(&self.lines[queue].error), "the queue is served");
     }
 
-    /// Carries one request out; returns what was written.
-    pub(crate) fn ask(&mut self, queue: usize, parts: &[Part]) -> Vec<u8> {
+    /// Carries out one request; returns the written bytes.
+    pub(crate) fn call(&mut self, queue: usize, parts: &[ChainPart]) -> Vec<u8> {
         let head = self.submit(queue, parts);
         let (done, octets, written) = self.wait(queue);
         assert_eq!(done, head);
@@ -249,25 +250,25 @@ impl Machine {
         octets
     }
 
-    /// Reads; the last octet is the status.
+    /// Reads; the last byte is the status.
     pub(crate) fn read(&mut self, queue: usize, sector: u64, bytes: u32) -> Vec<u8> {
-        let header = Part::Read(Guest::header(operation::IN, sector));
-        self.ask(queue, &[header, Part::Write(bytes), Part::Write(1)])
+        let header = ChainPart::Read(Guest::header(operation::IN, sector));
+        self.call(queue, &[header, ChainPart::Write(bytes), ChainPart::Write(1)])
     }
 
     /// Writes; returns the status.
     pub(crate) fn write(&mut self, queue: usize, sector: u64, octets: &[u8]) -> u8 {
-        self.ask(queue, &write_parts(sector, octets))[0]
+        self.call(queue, &write_parts(sector, octets))[0]
     }
 }
 
-/// The chain of a Write.
-pub(crate) fn write_parts(sector: u64, octets: &[u8]) -> [Part; 3] {
-    let header = Part::Read(Guest::header(operation::OUT, sector));
-    [header, Part::Read(octets.to_vec()), Part::Write(1)]
+/// Returns the chain of a Write.
+pub(crate) fn write_parts(sector: u64, octets: &[u8]) -> [ChainPart; 3] {
+    let header = ChainPart::Read(Guest::header(operation::OUT, sector));
+    [header, ChainPart::Read(octets.to_vec()), ChainPart::Write(1)]
 }
 
-/// Waits for `event`, long enough for anything.
+/// Waits for `event`, long enough for any test.
 fn is_signalled(event: &EventFd) -> bool {
     (0..200_000).any(|_| {
         let signalled = event.read().is_ok();

@@ -1,9 +1,9 @@
-use super::super::guest::{Guest, Part};
-use super::super::ring::{RingSetup, Signals};
-use super::harness::{Backend, Machine, QUEUE_SIZE, write_parts};
+use super::super::guest::{ChainPart, Guest};
+use super::super::ring::{QueueSignals, RingSetup};
+use super::harness::{Backend, QUEUE_SIZE, VirtualMachine, write_parts};
 use super::*;
 use crate::disk::DiskInfo;
-use crate::disk::harness::{Mock, Options, patterned};
+use crate::disk::harness::{Mock, MockOptions, patterned};
 use crate::disk::test_info;
 use proptest::prelude::*;
 use roadtrain_host_engine::Op;
@@ -24,71 +24,74 @@ use vm_memory::{Bytes, GuestAddress};
 const OK: u8 = RequestStatus::Ok as u8;
 const FAILED: u8 = RequestStatus::IoError as u8;
 
-fn options(lba_bytes: u32) -> Options {
+fn options(lba_bytes: u32) -> MockOptions {
     let blocks = u64::from((1 << 20) / lba_bytes);
-    Options { info: DiskInfo { lba_bytes, blocks, ..test_info() }, ..Options::default() }
+    MockOptions { info: DiskInfo { lba_bytes, blocks, ..test_info() }, ..MockOptions::default() }
 }
 
-fn range(operation: u32, sector: u64, sectors: u32) -> [Part; 3] {
-    let header = Part::Read(Guest::header(operation, 0));
-    [header, Part::Read(Guest::range(sector, sectors, 0)), Part::Write(1)]
+fn range(operation: u32, sector: u64, sectors: u32) -> [ChainPart; 3] {
+    let header = ChainPart::Read(Guest::header(operation, 0));
+    [header, ChainPart::Read(Guest::range(sector, sectors, 0)), ChainPart::Write(1)]
 }
 
 #[test]
 fn every_request_on_every_queue() {
     let backend = Backend::start(options(512), 2);
-    let mut machine = Machine::start(&backend.path, 3);
+    let mut machine = VirtualMachine::start(&backend.path, 3);
     for queue in 0..3 {
         let sector = 100 * queue as u64;
         let data: Vec<u8> = (0..5120).map(|at| (at * 7 + queue) as u8).collect();
         assert_eq!(machine.write(queue, sector, &data), OK);
         let read = machine.read((queue + 1) % 3, sector + 1, 4096);
         assert!(read[..4096] == data[512..4608] && read[4096] == OK);
-        let flush = [Part::Read(Guest::header(operation::FLUSH, 0)), Part::Write(1)];
-        assert_eq!(machine.ask(queue, &flush), [OK]);
-        assert_eq!(machine.ask(queue, &range(operation::WRITE_ZEROES, sector, 3)), [OK]);
-        assert_eq!(machine.ask(queue, &range(operation::DISCARD, sector + 4, 2)), [OK]);
+        let flush = [ChainPart::Read(Guest::header(operation::FLUSH, 0)), ChainPart::Write(1)];
+        assert_eq!(machine.call(queue, &flush), [OK]);
+        assert_eq!(machine.call(queue, &range(operation::WRITE_ZEROES, sector, 3)), [OK]);
+        assert_eq!(machine.call(queue, &range(operation::DISCARD, sector + 4, 2)), [OK]);
         let read = machine.read(queue, sector, 3072);
         assert!(read[..1536] == [0; 1536] && read[1536..2048] == data[1536..2048]);
         assert!(read[2048..3072] == [0xdd; 1024]);
-        let identify =
-            [Part::Read(Guest::header(operation::GET_ID, 0)), Part::Write(20), Part::Write(1)];
-        assert_eq!(machine.ask(queue, &identify), [&[b'0', b'7'].repeat(10)[..], &[OK]].concat());
-        let unknown = [Part::Read(Guest::header(77, 0)), Part::Write(1)];
-        assert_eq!(machine.ask(queue, &unknown), [RequestStatus::Unsupported as u8]);
+        let identify = [
+            ChainPart::Read(Guest::header(operation::GET_ID, 0)),
+            ChainPart::Write(20),
+            ChainPart::Write(1),
+        ];
+        assert_eq!(machine.call(queue, &identify), [&[b'0', b'7'].repeat(10)[..], &[OK]].concat());
+        let unknown = [ChainPart::Read(Guest::header(77, 0)), ChainPart::Write(1)];
+        assert_eq!(machine.call(queue, &unknown), [RequestStatus::Unsupported as u8]);
     }
     drop(machine);
     backend.stop();
 }
 
-/// Virtio 1.2, 5.2.6.2: a guest that does not take FLUSH has no way to ask for stable writes.
+/// Virtio 1.2, 5.2.6.2: a guest that does not take FLUSH cannot request stable writes otherwise.
 #[test]
-fn what_a_guest_without_flush_writes_is_stable() {
+fn writes_of_a_guest_without_flush_are_stable() {
     for (declined, stable) in [(0, false), (feature::FLUSH, true)] {
         let backend = Backend::start(options(4096), 1);
-        let mut machine = Machine::declining(&backend.path, 1, declined);
+        let mut machine = VirtualMachine::declining(&backend.path, 1, declined);
         assert_eq!(machine.write(0, 0, &[1; 4096]), OK);
         assert_eq!(machine.write(0, 9, &[2; 512]), OK, "a part of a block");
-        assert_eq!(machine.ask(0, &range(operation::WRITE_ZEROES, 0, 16)), [OK]);
+        assert_eq!(machine.call(0, &range(operation::WRITE_ZEROES, 0, 16)), [OK]);
         assert_eq!(machine.read(0, 0, 512)[512], OK);
         drop(machine);
-        let asked = backend.stop();
+        let submitted = backend.stop();
         let writes = |op| matches!(op, Op::Write | Op::WriteZeroes { .. });
-        let count = asked.iter().filter(|(op, ..)| writes(*op)).count();
-        assert!(count >= 3, "{asked:?}");
-        for (op, _, _, fua, _) in asked {
+        let count = submitted.iter().filter(|(op, ..)| writes(*op)).count();
+        assert!(count >= 3, "{submitted:?}");
+        for (op, _, _, fua, _) in submitted {
             assert_eq!(fua, stable && writes(op), "{op:?}");
         }
     }
 }
 
-/// An access to memory that is not there any more is a SIGBUS.
+/// An access to memory that the frontend has cut is a SIGBUS.
 #[test]
-fn a_guest_whose_memory_is_cut_loses_its_queues_and_nobody_else() {
+fn a_guest_whose_memory_is_cut_loses_only_its_queues() {
     let backend = Backend::start(options(512), 1);
-    let mut other = Machine::start(&backend.other_path, 1);
+    let mut other = VirtualMachine::start(&backend.other_path, 1);
     for _ in 0..3 {
-        let mut machine = Machine::start(&backend.path, 2);
+        let mut machine = VirtualMachine::start(&backend.path, 2);
         assert_eq!(machine.write(0, 0, &[1; 512]), OK);
         machine.lines[0].guest.file.set_len(4096).unwrap();
         for queue in 0..2 {
@@ -98,7 +101,7 @@ fn a_guest_whose_memory_is_cut_loses_its_queues_and_nobody_else() {
         assert_eq!(other.read(0, 0, 512)[512], OK);
         drop(machine);
     }
-    let mut machine = Machine::start(&backend.path, 1);
+    let mut machine = VirtualMachine::start(&backend.path, 1);
     assert_eq!(machine.read(0, 0, 512)[..513], [&[1; 512][..], &[OK]].concat());
     drop((machine, other));
     backend.stop();
@@ -107,7 +110,7 @@ fn a_guest_whose_memory_is_cut_loses_its_queues_and_nobody_else() {
 #[test]
 fn sectors_of_larger_blocks_are_patched() {
     let backend = Backend::start(options(4096), 1);
-    let mut machine = Machine::start(&backend.path, 1);
+    let mut machine = VirtualMachine::start(&backend.path, 1);
     assert_eq!(machine.write(0, 5, &[1; 1024]), OK);
     assert_eq!(machine.write(0, 7, &[2; 9 * 512]), OK);
     let read = machine.read(0, 4, 13 * 512);
@@ -122,8 +125,8 @@ fn sectors_of_larger_blocks_are_patched() {
 #[test]
 fn failures_and_what_the_disk_does_not_have_are_errors() {
     let fails = Some((8, Status::UNRECOVERED_READ_ERROR));
-    let backend = Backend::start(Options { fails, ..options(512) }, 1);
-    let mut machine = Machine::start(&backend.path, 1);
+    let backend = Backend::start(MockOptions { fails, ..options(512) }, 1);
+    let mut machine = VirtualMachine::start(&backend.path, 1);
     let read = machine.read(0, 8, 512);
     assert_eq!((read[0], read[512]), (0xee, FAILED), "nothing is written but the status");
     assert_eq!(machine.write(0, 8, &[1; 512]), FAILED);
@@ -137,11 +140,11 @@ fn failures_and_what_the_disk_does_not_have_are_errors() {
     backend.stop();
 }
 
-/// As many requests as the queues hold, in any order, over and over, on a disk that is patched.
+/// As many requests as the queues hold, in any order, repeatedly, on a disk that is patched.
 #[test]
 fn full_queues_lose_and_mix_nothing() {
     let backend = Backend::start(options(4096), 2);
-    let mut machine = Machine::start(&backend.path, 2);
+    let mut machine = VirtualMachine::start(&backend.path, 2);
     for round in 0..40u8 {
         for queue in 0..2 {
             for at in 0..u64::from(QUEUE_SIZE) {
@@ -166,17 +169,17 @@ fn full_queues_lose_and_mix_nothing() {
 #[test]
 fn a_broken_queue_is_stopped_and_others_are_not() {
     let backend = Backend::start(options(512), 1);
-    let mut machine = Machine::start(&backend.path, 3);
-    // A chain without a place for the status, after a good one.
+    let mut machine = VirtualMachine::start(&backend.path, 3);
+    // A chain without room for the status, after a good one.
     machine.submit(0, &write_parts(0, &[1; 512]));
-    machine.submit(0, &[Part::Read(Guest::header(operation::FLUSH, 0))]);
+    machine.submit(0, &[ChainPart::Read(Guest::header(operation::FLUSH, 0))]);
     machine.await_error(0);
     // More chains than the ring holds.
     machine.lines[1].guest.set_avail(QUEUE_SIZE + 1);
     machine.lines[1].kick.write(1).unwrap();
     machine.await_error(1);
     assert_eq!(machine.write(2, 8, &[3; 512]), OK);
-    // A reset driver begins anew.
+    // A reset driver starts anew.
     machine.reset_queue(0);
     assert_eq!(machine.write(0, 16, &[4; 512]), OK);
     assert_eq!(machine.read(2, 16, 512)[..512], [4; 512]);
@@ -187,13 +190,13 @@ fn a_broken_queue_is_stopped_and_others_are_not() {
 #[test]
 fn a_stopped_queue_goes_on_where_it_was() {
     let backend = Backend::start(options(512), 2);
-    let mut machine = Machine::start(&backend.path, 2);
+    let mut machine = VirtualMachine::start(&backend.path, 2);
     for round in 0..3 {
         for sector in 0..8 {
             machine.submit(1, &write_parts(sector, &[round; 512]));
         }
         let base = machine.stop_queue(1);
-        // What was taken is done, what was not is left.
+        // Taken requests are done, the others are left.
         assert_eq!(machine.lines[1].guest.used_index(), base);
         machine.start_queue(1);
         (0..8).for_each(|_| assert_eq!(machine.wait(1).1, [OK]));
@@ -212,7 +215,7 @@ fn a_stopped_queue_goes_on_where_it_was() {
 #[test]
 fn a_frontend_that_comes_back_finds_its_requests_done_once() {
     let backend = Backend::start(options(512), 2);
-    let mut machine = Machine::start(&backend.path, 2);
+    let mut machine = VirtualMachine::start(&backend.path, 2);
     for round in 0..20u8 {
         for at in 0..u64::from(QUEUE_SIZE) {
             machine.submit(0, &write_parts(at, &[round; 512]));
@@ -233,7 +236,7 @@ fn a_frontend_that_comes_back_finds_its_requests_done_once() {
 #[test]
 fn a_new_backend_finishes_what_its_predecessor_had() {
     let first = Backend::start(options(512), 1);
-    let mut machine = Machine::start(&first.path, 2);
+    let mut machine = VirtualMachine::start(&first.path, 2);
     assert_eq!(machine.write(0, 0, &[1; 512]), OK);
     first.stop();
     machine.submit(0, &write_parts(1, &[2; 512]));
@@ -247,13 +250,14 @@ fn a_new_backend_finishes_what_its_predecessor_had() {
 }
 
 #[test]
-fn a_changed_size_is_told() {
+fn a_changed_size_is_reported() {
     let backend = Backend::start(options(512), 1);
-    let mut machine = Machine::start(&backend.path, 1);
+    let mut machine = VirtualMachine::start(&backend.path, 1);
     let (mut near, far) = UnixStream::pair().unwrap();
     machine.frontend.set_backend_request_fd(&far).unwrap();
-    let capacity =
-        |machine: &mut Machine| Config::read_from_bytes(&machine.config()).unwrap().capacity.get();
+    let capacity = |machine: &mut VirtualMachine| {
+        Config::read_from_bytes(&machine.config()).unwrap().capacity.get()
+    };
     assert_eq!(capacity(&mut machine), 2048);
     backend.disk.resize(4096);
     near.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -269,8 +273,8 @@ fn a_changed_size_is_told() {
 #[test]
 fn read_only_disks_say_so() {
     let info = DiskInfo { read_only: true, ..test_info() };
-    let backend = Backend::start(Options { info, ..Options::default() }, 1);
-    let mut machine = Machine::start(&backend.path, 1);
+    let backend = Backend::start(MockOptions { info, ..MockOptions::default() }, 1);
+    let mut machine = VirtualMachine::start(&backend.path, 1);
     assert_ne!(machine.frontend.get_features().unwrap() & 1 << 5, 0);
     assert_eq!(machine.write(0, 0, &[1; 512]), FAILED);
     assert_eq!(machine.read(0, 0, 512)[512], OK);
@@ -282,8 +286,8 @@ fn read_only_disks_say_so() {
 #[test]
 fn namespaces_have_queues_of_their_own() {
     let backend = Backend::start(options(512), 2);
-    let mut machine = Machine::start(&backend.path, 2);
-    let mut other = Machine::start(&backend.other_path, 3);
+    let mut machine = VirtualMachine::start(&backend.path, 2);
+    let mut other = VirtualMachine::start(&backend.other_path, 3);
     for round in 0..20u8 {
         for queue in 0..2 {
             for at in 0..u64::from(QUEUE_SIZE) {
@@ -297,21 +301,21 @@ fn namespaces_have_queues_of_their_own() {
         }
         assert_eq!(other.read(2, 3, 512)[..512], [round; 512]);
     }
-    // One goes, the other one's queues go on.
+    // One stops, the queues of the other continue.
     drop(machine);
-    let mut machine = Machine::start(&backend.path, 1);
+    let mut machine = VirtualMachine::start(&backend.path, 1);
     assert_eq!(machine.write(0, 3, &[77; 512]), OK);
     assert_eq!(other.read(2, 3, 512)[..512], [77; 512]);
     drop((machine, other));
     backend.stop();
 }
 
-/// A frontend that never ends its message keeps nobody from stopping.
+/// A frontend that never ends its message does not block the stop.
 #[test]
 fn a_message_without_end_is_not_waited_for() {
     let backend = Backend::start(options(512), 1);
     let mut stream = UnixStream::connect(&backend.path).unwrap();
-    // The header of a message of 4096 octets, which come one by one.
+    // The header of a message of 4096 bytes, which come one by one.
     stream.write_all(&[5, 0, 0, 0, 1, 0, 0, 0, 0, 16, 0, 0]).unwrap();
     let drip = std::thread::spawn(move || {
         while stream.write_all(&[0]).is_ok() {
@@ -333,8 +337,8 @@ fn nonsense_ends_a_connection_and_not_the_backend() {
         let ended = stream.read(&mut [0; 64]);
         assert!(!matches!(ended, Ok(1..)), "{ended:?}");
     }
-    // Rings outside the memory, a size that is no power of two, queues that there are not.
-    let machine = Machine::start(&backend.path, 1);
+    // Rings outside the memory, a size that is no power of two, queues that do not exist.
+    let machine = VirtualMachine::start(&backend.path, 1);
     assert!(machine.frontend.set_vring_num(0, 24).is_err());
     let machine = machine.reconnect(&backend.path);
     assert!(machine.frontend.set_vring_kick(200, &machine.lines[0].kick).is_err());
@@ -344,7 +348,7 @@ fn nonsense_ends_a_connection_and_not_the_backend() {
     backend.stop();
 }
 
-/// What a queue of `guest` begins with, without anybody to kick or to be told.
+/// Returns the setup of a queue of `guest`, without kicks or signals.
 fn setup(guest: &Guest) -> Box<RingSetup> {
     Box::new(RingSetup {
         index: 0,
@@ -356,82 +360,82 @@ fn setup(guest: &Guest) -> Box<RingSetup> {
         event_idx: true,
         write_through: false,
         kick: File::open("/dev/null").unwrap(),
-        signals: Signals::default(),
+        signals: QueueSignals::default(),
         memory: guest.memory().clone(),
         inflight: None,
     })
 }
 
-/// Until the requests of an abandoned queue have ended, which may write late, no successor begins.
+/// No successor starts until the requests of an abandoned queue have ended, which may write late.
 #[test]
-fn nothing_begins_beside_strays() {
-    let strays = Strays::default();
+fn nothing_starts_before_orphans_have_ended() {
+    let orphans = OrphanCount::default();
     let (outbox, inbox) = mailbox().unwrap();
-    let disk = Arc::new(Disk::new(test_info()).unwrap());
-    let served = Served { disk, strays: strays.clone() };
+    let disk = Arc::new(LiveDisk::new(test_info()).unwrap());
+    let served = VhostDisk { disk, orphans: orphans.clone() };
     let mut server = VhostServer::new(std::iter::once(served), 1, inbox);
-    let mut mock = Mock::new(Options::default(), 1);
+    let mut mock = Mock::new(MockOptions::default(), 1);
     let mut guest = Guest::new(QUEUE_SIZE);
-    let head = guest.lay(&write_parts(0, &[1; 512]));
+    let head = guest.lay_chain(&write_parts(0, &[1; 512]));
     guest.offer(head);
-    strays.store(1, Ordering::Relaxed);
-    outbox.send(Order { disk: 0, what: What::Start(setup(&guest)) });
+    orphans.store(1, Ordering::Relaxed);
+    outbox.send(QueueOrder { disk: 0, kind: OrderKind::Start(setup(&guest)) });
     (0..50).for_each(|_| mock.turn(&mut server));
-    assert!(mock.asked.is_empty());
-    assert!(server.deadline().is_some(), "it looks again by itself");
-    strays.store(0, Ordering::Relaxed);
+    assert!(mock.submitted.is_empty());
+    assert!(server.deadline().is_some(), "it checks again by itself");
+    orphans.store(0, Ordering::Relaxed);
     while mock.in_flight.is_empty() {
         mock.turn(&mut server);
     }
     // Its successor takes the same request again, after the first has ended.
-    outbox.send(Order { disk: 0, what: What::Start(setup(&guest)) });
+    outbox.send(QueueOrder { disk: 0, kind: OrderKind::Start(setup(&guest)) });
     while guest.used_index() == 0 {
         assert!(mock.in_flight.len() <= 1);
         mock.turn(&mut server);
     }
-    assert_eq!(mock.asked.len(), 2);
-    assert_eq!(strays.load(Ordering::Relaxed), 0);
+    assert_eq!(mock.submitted.len(), 2);
+    assert_eq!(orphans.load(Ordering::Relaxed), 0);
 }
 
-/// A target that does not answer keeps neither a queue nor the reactor; a successor waits for it.
+/// A target that does not answer blocks neither a queue nor the reactor; a successor waits for it.
 #[test]
 fn a_silent_target_is_not_waited_for_without_end() {
     let (outbox, inbox) = mailbox().unwrap();
-    let disk = Arc::new(Disk::new(test_info()).unwrap());
-    let strays = Strays::default();
-    let served = Served { disk, strays: strays.clone() };
+    let disk = Arc::new(LiveDisk::new(test_info()).unwrap());
+    let orphans = OrphanCount::default();
+    let served = VhostDisk { disk, orphans: orphans.clone() };
     let mut server = VhostServer::new(std::iter::once(served), 1, inbox);
-    let mut mock = Mock::new(Options::default(), 1);
+    let mut mock = Mock::new(MockOptions::default(), 1);
     mock.silent = true;
     let mut guest = Guest::new(QUEUE_SIZE);
-    let head = guest.lay(&write_parts(0, &[1; 512]));
+    let head = guest.lay_chain(&write_parts(0, &[1; 512]));
     guest.offer(head);
-    outbox.send(Order { disk: 0, what: What::Start(setup(&guest)) });
+    outbox.send(QueueOrder { disk: 0, kind: OrderKind::Start(setup(&guest)) });
     let (reply, answer) = sync_channel(1);
     while mock.in_flight.is_empty() {
         mock.turn(&mut server);
     }
-    outbox.send(Order { disk: 0, what: What::Stop { queue: 0, reply } });
+    outbox.send(QueueOrder { disk: 0, kind: OrderKind::Stop { queue: 0, reply } });
     let stopped = (0..200_000).find_map(|_| {
         mock.turn(&mut server);
         answer.try_recv().ok()
     });
-    assert_eq!((stopped, strays.load(Ordering::Relaxed)), (Some(1), 1));
-    let head = guest.lay(&write_parts(1, &[2; 512]));
+    assert_eq!((stopped, orphans.load(Ordering::Relaxed)), (Some(1), 1));
+    let head = guest.lay_chain(&write_parts(1, &[2; 512]));
     guest.offer(head);
-    outbox.send(Order {
+    outbox.send(QueueOrder {
         disk: 0,
-        what: What::Start(Box::new(RingSetup { base: 1, ..*setup(&guest) })),
+        kind: OrderKind::Start(Box::new(RingSetup { base: 1, ..*setup(&guest) })),
     });
     (0..50).for_each(|_| mock.turn(&mut server));
-    assert_eq!((mock.asked.len(), guest.used_index()), (1, 0));
+    assert_eq!((mock.submitted.len(), guest.used_index()), (1, 0));
     mock.silent = false;
     while guest.used_index() == 0 {
         mock.turn(&mut server);
     }
-    assert_eq!((mock.asked.len(), strays.load(Ordering::Relaxed)), (2, 0));
+    assert_eq!((mock.submitted.len(), orphans.load(Ordering::Relaxed)), (2, 0));
     mock.silent = true;
-    let head = guest.lay(&write_parts(1, &[2; 512]));
+    let head = guest.lay_chain(&write_parts(1, &[2; 512]));
     guest.offer(head);
     while mock.in_flight.is_empty() {
         mock.turn(&mut server);
@@ -444,7 +448,7 @@ fn a_silent_target_is_not_waited_for_without_end() {
     assert!(ends && mock.watches.is_empty());
 }
 
-/// Headers that hostile chains may refer to.
+/// Address of headers that hostile chains may refer to.
 const HEADERS: u64 = 0x30000;
 
 /// Descriptors, some of which make requests.
@@ -470,8 +474,8 @@ fn headers() -> impl Strategy<Value = Vec<Vec<u8>>> {
 }
 
 proptest! {
-    /// Whatever a guest has in its memory: nothing panics, no more is in flight than the queue holds, and the
-    /// queue can be stopped.
+    /// For any memory of a guest: nothing panics, no more requests are in flight than the queue holds, and the queue
+    /// can be stopped.
     #[test]
     fn hostile_queues_are_served_or_stopped(
         descriptors in descriptors(),
@@ -481,10 +485,10 @@ proptest! {
         seed in any::<u32>(),
     ) {
         let (outbox, inbox) = mailbox().unwrap();
-        let disk = Arc::new(Disk::new(test_info()).unwrap());
-        let served = Served { disk, strays: Strays::default() };
+        let disk = Arc::new(LiveDisk::new(test_info()).unwrap());
+        let served = VhostDisk { disk, orphans: OrphanCount::default() };
         let mut server = VhostServer::new(std::iter::once(served), 1, inbox);
-        let mut mock = Mock::new(Options::default(), seed.into());
+        let mut mock = Mock::new(MockOptions::default(), seed.into());
         let guest = Guest::new(QUEUE_SIZE);
         for (at, header) in headers.iter().enumerate() {
             guest.memory().write_slice(header, GuestAddress(HEADERS + 16 * at as u64)).unwrap();
@@ -496,7 +500,7 @@ proptest! {
             let slot = guest.avail_ring().0 + 4 + 2 * at as u64;
             guest.memory().write_obj(*head, GuestAddress(slot)).unwrap();
         }
-        outbox.send(Order { disk: 0, what: What::Start(setup(&guest)) });
+        outbox.send(QueueOrder { disk: 0, kind: OrderKind::Start(setup(&guest)) });
         let mut available = 0u16;
         for step in steps {
             available = available.wrapping_add(step);
@@ -507,7 +511,7 @@ proptest! {
             }
         }
         let (reply, answer) = sync_channel(1);
-        outbox.send(Order { disk: 0, what: What::Stop { queue: 0, reply } });
+        outbox.send(QueueOrder { disk: 0, kind: OrderKind::Stop { queue: 0, reply } });
         let stopped = (0..10_000).find_map(|_| {
             mock.turn(&mut server);
             answer.try_recv().ok()

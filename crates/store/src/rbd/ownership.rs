@@ -1,11 +1,12 @@
-//! An image that several targets reach: its owner beats, the others look, and fence an owner that is silent.
+//! Ownership of an image that several targets reach: the owner sends heartbeats, the others check them and fence a
+//! silent owner.
 //!
-//! The lock in the image's header says whose it is. Beats are an attribute of the same object, so that they go with the
-//! image, and who beats reaches what has the lock.
+//! The lock in the image's header names the owner. Heartbeats are an attribute of the same object, so that they move
+//! with the image, and a heartbeat proves access to the lock.
 
-use super::Failure;
-use super::cluster::{Pool, check};
-use super::image::Image;
+use super::RbdFailure;
+use super::cluster::{CephPool, check};
+use super::image::OpenImage;
 use crate::Custody;
 use roadtrain_proto::custody::{Claim, Observer, Owner, Seen, Standing, Timing, Verdict};
 use roadtrain_proto::digest::digest;
@@ -18,27 +19,27 @@ use std::time::Duration;
 use tracing::{error, info, warn};
 
 const ATTRIBUTE: &std::ffi::CStr = c"roadtrain.beat";
-/// More than a beat has.
+/// Buffer for a heartbeat, in bytes; larger than any.
 const BEAT_BYTES: usize = 256;
 
-/// The object that has the lock and the beats.
+/// Object with the lock and the heartbeats.
 #[derive(Debug)]
 struct Header {
-    pool: Arc<Pool>,
+    pool: Arc<CephPool>,
     object: CString,
 }
 
 impl Header {
-    fn of(image: &Image) -> Result<Header, Failure> {
+    fn of(image: &OpenImage) -> Result<Header, RbdFailure> {
         let object = super::cluster::c_text(&format!("rbd_header.{}", image.id()?))?;
         Ok(Header { pool: image.pool().clone(), object })
     }
 
-    /// The owner at `address` lives. Waits for the cluster.
-    fn beat(&self, number: u64, address: &str) -> Result<(), Failure> {
+    /// Writes a heartbeat of the owner at `address`. Waits for the cluster.
+    fn beat(&self, number: u64, address: &str) -> Result<(), RbdFailure> {
         let text = format!("{number} {address}");
         let (rados, object) = (&self.pool.ceph().rados, self.object.as_ptr());
-        // SAFETY: the pool is open, names end with NUL, and so many octets are there.
+        // SAFETY: the pool is open, names end with NUL, and the text has that many bytes.
         let result = unsafe {
             (rados.rados_setxattr)(
                 self.pool.io(),
@@ -48,14 +49,14 @@ impl Header {
                 text.len(),
             )
         };
-        check(result, "say that its owner lives")
+        check(result, "write its heartbeat")
     }
 
-    /// The last beat and whose it is. Waits for the cluster.
-    fn last_beat(&self) -> Result<Option<(u64, String)>, Failure> {
+    /// Returns the last heartbeat with its owner. Waits for the cluster.
+    fn last_beat(&self) -> Result<Option<(u64, String)>, RbdFailure> {
         let mut octets = [0_u8; BEAT_BYTES];
         let (rados, object) = (&self.pool.ceph().rados, self.object.as_ptr());
-        // SAFETY: the pool is open, names end with NUL, and there is room for so many octets.
+        // SAFETY: the pool is open, names end with NUL, and there is room for that many bytes.
         let result = unsafe {
             (rados.rados_getxattr)(
                 self.pool.io(),
@@ -68,23 +69,23 @@ impl Header {
         if result == -libc::ENODATA {
             return Ok(None);
         }
-        check(result, "ask whether its owner lives")?;
+        check(result, "read its owner's heartbeat")?;
         let text = octets.get(..result as usize).and_then(|text| std::str::from_utf8(text).ok());
         let parts = text.and_then(|text| text.split_once(' '));
         Ok(parts.and_then(|(number, address)| Some((number.parse().ok()?, address.into()))))
     }
 }
 
-/// What a thread that beats or looks shares with the store.
+/// State that a heartbeat or check thread shares with the store.
 #[derive(Debug)]
-struct Turns<T> {
+struct ThreadState<T> {
     state: Mutex<(T, bool)>,
     woken: Condvar,
 }
 
-impl<T> Turns<T> {
-    fn new(state: T) -> Arc<Turns<T>> {
-        Arc::new(Turns { state: Mutex::new((state, false)), woken: Condvar::new() })
+impl<T> ThreadState<T> {
+    fn new(state: T) -> Arc<ThreadState<T>> {
+        Arc::new(ThreadState { state: Mutex::new((state, false)), woken: Condvar::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, (T, bool)> {
@@ -96,7 +97,7 @@ impl<T> Turns<T> {
         self.woken.notify_all();
     }
 
-    /// Waits so long, or until it is woken: whether to go on.
+    /// Waits for `time`, or until it is woken. True to continue.
     fn wait(&self, time: Duration) -> bool {
         let state = self.lock();
         if state.1 {
@@ -107,23 +108,23 @@ impl<T> Turns<T> {
     }
 }
 
-/// An image that is ours.
+/// An image that this target owns.
 #[derive(Debug)]
-pub(super) struct Held {
-    turns: Arc<Turns<(Owner, Standing)>>,
+pub(super) struct OwnedImage {
+    turns: Arc<ThreadState<(Owner, Standing)>>,
 }
 
-impl Held {
-    /// Takes the image if nobody has it, and beats from then on. Waits for that.
-    pub(super) fn take(image: &Arc<Image>, timing: Timing) -> Result<Held, Failure> {
+impl OwnedImage {
+    /// Takes the image if no client has it, and starts its heartbeats. Waits for the cluster.
+    pub(super) fn take(image: &Arc<OpenImage>, timing: Timing) -> Result<OwnedImage, RbdFailure> {
         image.check_lockable()?;
-        // An owner is not asked to give it up, as `lock` would: it may be one that does.
+        // An owner gets no request to release the lock, as `lock` would send: it may comply.
         if let Some(owner) = image.owner()? {
-            return Err(Failure::taken(owner));
+            return Err(RbdFailure::taken(owner));
         }
         let begun = clock::now();
         image.lock()?;
-        let address = image.owner()?.ok_or_else(|| Failure::text("its lock is gone again"))?;
+        let address = image.owner()?.ok_or_else(|| RbdFailure::text("its lock is gone again"))?;
         image.drop_object_map()?;
         let header = Header::of(image)?;
         let last = clock::now();
@@ -131,7 +132,7 @@ impl Held {
         let ms = clock::now().since(begun).as_millis();
         info!(image = image.name(), as = address, "has it, after {ms} ms");
         let owner = Owner::new(timing, last);
-        let turns = Turns::new((owner, Standing::Serves));
+        let turns = ThreadState::new((owner, Standing::Serves));
         let (shared, name, weak) = (turns.clone(), image.name().to_owned(), Arc::downgrade(image));
         let beats = move || {
             let mut number = 0;
@@ -152,11 +153,12 @@ impl Held {
             }
         };
         spawn(beats)?;
-        Ok(Held { turns })
+        Ok(OwnedImage { turns })
     }
 
-    /// Whose it is by now. Answers what is under way if it cannot be served, and takes nothing more.
-    pub(super) fn custody(&self, image: &Image, now: Instant) -> Custody {
+    /// Returns the current owner. Completes the operations in flight if they cannot be served, and refuses further ones
+    /// then.
+    pub(super) fn ownership(&self, image: &OpenImage, now: Instant) -> Custody {
         let mut state = self.turns.lock();
         let (owner, known) = &mut state.0;
         if image.is_lost() {
@@ -164,15 +166,15 @@ impl Held {
         }
         let standing = owner.standing(now);
         let is_news = std::mem::replace(known, standing) != standing;
-        let Some(under_way) = image.under_way() else { return Custody::Ours };
-        // Before the lock is let go: others that ask would do the next before this.
+        let Some(in_flight) = image.in_flight() else { return Custody::Ours };
+        // Before the mutex is unlocked: other threads would overtake with their own changes.
         match standing {
             _ if !is_news => {}
-            Standing::Serves => under_way.open(),
-            Standing::CutOff => under_way.close(),
+            Standing::Serves => in_flight.open(),
+            Standing::CutOff => in_flight.close(),
             Standing::Fenced => {
                 image.set_lost();
-                under_way.close();
+                in_flight.close();
             }
         }
         drop(state);
@@ -180,7 +182,7 @@ impl Held {
         match standing {
             Standing::Serves if is_news => info!(image = name, "reaches the cluster again"),
             Standing::CutOff if is_news => {
-                error!(image = name, "does not reach the cluster: hosts are sent elsewhere");
+                error!(image = name, "does not reach the cluster: hosts are sent to other paths");
             }
             _ => {}
         }
@@ -191,25 +193,25 @@ impl Held {
         }
     }
 
-    /// Beats no more.
+    /// Stops the heartbeats.
     pub(super) fn end(&self) {
         self.turns.end();
     }
 }
 
-impl Drop for Held {
+impl Drop for OwnedImage {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// Says that the owner lives, and asks whether it is the owner still, where that is not certain.
+/// Writes a heartbeat, and checks the ownership if it is not certain.
 fn beat(
-    image: &Image,
+    image: &OpenImage,
     header: &Header,
     (number, address): (u64, &str),
-    turns: &Turns<(Owner, Standing)>,
-) -> Result<(), Failure> {
+    turns: &ThreadState<(Owner, Standing)>,
+) -> Result<(), RbdFailure> {
     let begun = clock::now();
     header.beat(number, address)?;
     if turns.lock().0.0.confirmed(begun, clock::now()) {
@@ -219,56 +221,59 @@ fn beat(
     Ok(())
 }
 
-/// An image that another target may have.
+/// An image that another target may own.
 #[derive(Debug)]
-pub(super) struct Watched {
-    turns: Arc<Turns<Claim<String>>>,
+pub(super) struct ObservedImage {
+    turns: Arc<ThreadState<Claim<String>>>,
 }
 
-impl Watched {
-    /// Looks at it from now on.
-    pub(super) fn begin(image: Arc<Image>, timing: Timing) -> Result<Watched, Failure> {
+impl ObservedImage {
+    /// Starts to check the image.
+    pub(super) fn begin(
+        image: Arc<OpenImage>,
+        timing: Timing,
+    ) -> Result<ObservedImage, RbdFailure> {
         image.check_lockable()?;
         let header = Header::of(&image)?;
-        let turns = Turns::new(Claim::new(image.owner()?));
+        let turns = ThreadState::new(Claim::new(image.owner()?));
         let shared = turns.clone();
-        let looks = move || {
+        let run_checks = move || {
             let mut observer = Observer::new(timing);
             while shared.wait(timing.look) {
-                if let Err(failure) = look(&image, &header, &mut observer, &shared) {
+                if let Err(failure) = check_owner(&image, &header, &mut observer, &shared) {
                     warn!(image = image.name(), "{failure}");
                 }
             }
         };
-        spawn(looks)?;
-        Ok(Watched { turns })
+        spawn(run_checks)?;
+        Ok(ObservedImage { turns })
     }
 
-    pub(super) fn custody(&self) -> Custody {
+    pub(super) fn ownership(&self) -> Custody {
         if self.turns.lock().0.is_free() { Custody::Free } else { Custody::Theirs }
     }
 
-    /// Has it taken away from its owner.
+    /// Takes the image away from its owner.
     pub(super) fn seize(&self) {
         self.turns.lock().0.seize();
         self.turns.woken.notify_all();
     }
 }
 
-impl Drop for Watched {
+impl Drop for ObservedImage {
     fn drop(&mut self) {
         self.turns.end();
     }
 }
 
-/// Looks whose it is, and takes it from an owner that is silent or was meant by a claim.
-fn look(
-    image: &Image,
+/// Checks the owner, and takes the image from an owner that is silent or that a claim names.
+fn check_owner(
+    image: &OpenImage,
     header: &Header,
     observer: &mut Observer,
-    turns: &Turns<Claim<String>>,
-) -> Result<(), Failure> {
-    let asked = clock::now();
+    turns: &ThreadState<Claim<String>>,
+) -> Result<(), RbdFailure> {
+    let sent_at = clock::now();
     let (owner, beat) = (image.owner()?, header.last_beat()?);
     let seen = match (&owner, beat) {
         (None, _) => Seen::Nobody,
@@ -279,14 +284,14 @@ fn look(
         (Some(owner), _) if image.is_watched_by(owner)? => Seen::Stranger,
         (Some(owner), _) => Seen::Absent(digest(&[owner.as_bytes()]) as u64),
     };
-    let verdict = observer.looked(asked, clock::now(), seen);
+    let verdict = observer.looked(sent_at, clock::now(), seen);
     let is_wanted = turns.lock().0.looked(owner.as_ref());
     let Some(owner) = owner else { return Ok(()) };
     if verdict != Verdict::Fence && !is_wanted {
         return Ok(());
     }
     let why = match seen {
-        _ if is_wanted => "as was told",
+        _ if is_wanted => "as requested",
         Seen::Absent(_) => "is gone",
         _ => "is silent",
     };
@@ -299,7 +304,7 @@ fn look(
     Ok(())
 }
 
-fn spawn(run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+fn spawn(run: impl FnOnce() + Send + 'static) -> Result<(), RbdFailure> {
     let thread = thread::Builder::new().name("roadtrain-rbd".into()).spawn(run);
-    thread.map(drop).map_err(|error| Failure::text(format!("cannot start a thread: {error}")))
+    thread.map(drop).map_err(|error| RbdFailure::text(format!("cannot start a thread: {error}")))
 }

@@ -1,11 +1,11 @@
-//! The front of a reactor that has nothing to serve.
+//! Front of a reactor without anything to serve.
 
 use roadtrain_host_engine::{Front, Turn};
 
-/// Waits for the end; for a controller whose attachment fails or has not begun.
-pub(crate) struct Nothing;
+/// Waits for the reactor's end; for a controller whose attachment fails or has not begun.
+pub(crate) struct IdleFront;
 
-impl Front for Nothing {
+impl Front for IdleFront {
     fn turn(&mut self, turn: &mut dyn Turn) {
         while turn.next_completion().is_some() {}
         if turn.stopping() {

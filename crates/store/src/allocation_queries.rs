@@ -1,7 +1,6 @@
-//! Looks at which blocks are allocated, for stores where a look waits: on a thread that is there while there is something
-//! to look at, one look at a time.
+//! Allocation queries for stores where a query blocks: a thread runs them one at a time, and ends when none is pending.
 //!
-//! Who waits for a look may give it up. It is answered at once then, and what the thread finds is for nobody.
+//! A pending query can be cancelled: it completes at once, and the thread's result is dropped.
 
 use crate::{ByteRange, Completion, Completions, Io, Then, Token};
 use roadtrain_system::buffer::Buffer;
@@ -13,78 +12,81 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest look: what is behind is for another one.
-const LOOK_TIME: Duration = Duration::from_millis(250);
-/// Looks that may wait.
+/// Longest run of a query: the rest of its range is left to another query.
+const QUERY_TIME: Duration = Duration::from_millis(250);
+/// Most pending queries.
 const WAITING_MAX: usize = 256;
 
-type Look = Box<dyn FnOnce() + Send>;
+type QueryJob = Box<dyn FnOnce() + Send>;
 
-/// The looks of a store.
+/// The queries of a store.
 #[derive(Default)]
-pub(crate) struct LookUps(Arc<Mutex<Turns>>);
+pub(crate) struct StoreAllocationQueries(Arc<Mutex<QueryQueue>>);
 
 #[derive(Default)]
-struct Turns {
-    waiting: VecDeque<Look>,
+struct QueryQueue {
+    waiting: VecDeque<QueryJob>,
     has_thread: bool,
 }
 
-impl fmt::Debug for LookUps {
+impl fmt::Debug for StoreAllocationQueries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LookUps")
     }
 }
 
-impl LookUps {
-    /// Has `look` find what is allocated of a range of whole blocks, in a list that fills the buffer.
+impl StoreAllocationQueries {
+    /// Starts a query: `job` finds the allocated parts of a range of whole blocks, for a list that fills the buffer.
     pub(crate) fn begin(
         &self,
         (range, lba_shift): (ByteRange, u8),
         buffer: Option<Buffer>,
         token: Token,
         io: &mut Io<'_>,
-        look: impl FnOnce(&mut Found<'_>) -> Result<(), Status> + Send + 'static,
+        job: impl FnOnce(&mut AllocationReport<'_>) -> Result<(), Status> + Send + 'static,
     ) {
         let Some(buffer) = buffer else {
             return io.complete(Completion::new(token, Err(Status::INTERNAL_ERROR), None));
         };
         let bytes = buffer.len();
-        let asked =
-            Arc::new(Asked { buffer: Mutex::new(Some(buffer)), completions: io.completions() });
-        let token = io.then(token, asked.clone());
-        let own = asked.clone();
-        let look = move || {
-            if own.is_given_up() {
+        let query = Arc::new(PendingQuery {
+            buffer: Mutex::new(Some(buffer)),
+            completions: io.completions(),
+        });
+        let token = io.then(token, query.clone());
+        let own = query.clone();
+        let job = move || {
+            if own.is_cancelled() {
                 return;
             }
             let mut list = vec![0; bytes];
-            let mut found = Found::new(&mut list, range, lba_shift, Instant::now() + LOOK_TIME);
-            let result = look(&mut found);
+            let mut found =
+                AllocationReport::new(&mut list, range, lba_shift, Instant::now() + QUERY_TIME);
+            let result = job(&mut found);
             found.end();
             own.end(token, result.map(|()| &list[..]));
         };
-        if !self.submit(Box::new(look)) {
-            // Another try may be welcome: no Do Not Retry.
-            asked.end(token, Err(Status::COMMAND_INTERRUPTED));
+        if !self.submit(Box::new(job)) {
+            // A retry may succeed: no Do Not Retry.
+            query.end(token, Err(Status::COMMAND_INTERRUPTED));
         }
     }
 
-    /// `false`: not now.
-    fn submit(&self, look: Look) -> bool {
+    /// Queues a query. Returns `false` if that is not possible now.
+    fn submit(&self, job: QueryJob) -> bool {
         let mut turns = lock(&self.0);
         if turns.waiting.len() >= WAITING_MAX {
             return false;
         }
-        turns.waiting.push_back(look);
+        turns.waiting.push_back(job);
         if turns.has_thread {
             return true;
         }
         let shared = self.0.clone();
         let run = move || {
             leave_core();
-            while let Some(look) = next(&shared) {
-                look();
+            while let Some(job) = next(&shared) {
+                job();
             }
         };
         turns.has_thread = thread::Builder::new().name("roadtrain-look".into()).spawn(run).is_ok();
@@ -95,8 +97,8 @@ impl LookUps {
     }
 }
 
-/// The next look; `None`: there is none, and the thread ends.
-fn next(turns: &Mutex<Turns>) -> Option<Look> {
+/// Takes the next query; `None` if there is none, and the thread ends.
+fn next(turns: &Mutex<QueryQueue>) -> Option<QueryJob> {
     let mut turns = lock(turns);
     let next = turns.waiting.pop_front();
     turns.has_thread = next.is_some();
@@ -107,24 +109,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread was begun on a reactor's core, which it leaves to that: it runs where the process may.
+/// Moves the thread off the reactor's core, on which it was started: it may run on all cores of the process.
 fn leave_core() {
     let process = rustix::process::getpid();
     if let Ok(cpus) = rustix::thread::sched_getaffinity(Some(process)) {
-        // Else it stays where it is.
+        // On an error it stays on the core.
         let _ = rustix::thread::sched_setaffinity(None, &cpus);
     }
 }
 
-/// A look that somebody waits for.
-struct Asked {
-    /// `None`: it is answered.
+/// A query with a pending completion.
+struct PendingQuery {
+    /// Buffer; `None` once the query has completed.
     buffer: Mutex<Option<Buffer>>,
     completions: Completions,
 }
 
-impl Asked {
-    fn is_given_up(&self) -> bool {
+impl PendingQuery {
+    fn is_cancelled(&self) -> bool {
         lock(&self.buffer).is_none()
     }
 
@@ -137,7 +139,7 @@ impl Asked {
     }
 }
 
-impl Then for Asked {
+impl Then for PendingQuery {
     fn answered(&self, completion: Completion, io: &mut Io<'_>) {
         io.complete(completion);
     }
@@ -147,8 +149,8 @@ impl Then for Asked {
     }
 }
 
-/// What a look has found, from the start of its range on.
-pub(crate) struct Found<'a> {
+/// Result of a query so far, from the start of its range on.
+pub(crate) struct AllocationReport<'a> {
     list: LbaStatusList<'a>,
     range: ByteRange,
     lba_shift: u8,
@@ -156,7 +158,7 @@ pub(crate) struct Found<'a> {
     condition: u8,
 }
 
-impl<'a> Found<'a> {
+impl<'a> AllocationReport<'a> {
     pub(crate) fn new(
         place: &'a mut [u8],
         range: ByteRange,
@@ -164,16 +166,16 @@ impl<'a> Found<'a> {
         until: Instant,
     ) -> Self {
         let list = LbaStatusList::new(place);
-        Found { list, range, lba_shift, until, condition: condition::COMPLETE }
+        AllocationReport { list, range, lba_shift, until, condition: condition::COMPLETE }
     }
 
-    /// Octets that are looked at: from, to.
+    /// Returns the queried range in bytes: from, to.
     pub(crate) fn bounds(&self) -> (u64, u64) {
         (self.range.offset, self.range.offset + self.range.len)
     }
 
-    /// Whether there is time to look at what begins at `at`. If not, the block there counts as allocated: so it is known
-    /// how far the look has come.
+    /// True if there is time for the part that begins at `at`. If not, the block there is reported as allocated: this
+    /// marks how far the query has come.
     pub(crate) fn has_time(&mut self, at: u64) -> bool {
         if Instant::now() < self.until {
             return true;
@@ -184,8 +186,8 @@ impl<'a> Found<'a> {
         false
     }
 
-    /// Octets that are allocated, behind all that were added; every block that has one of them is. `false`: nothing
-    /// more is to be looked for.
+    /// Adds allocated bytes, behind all earlier ones; every block with one of them counts as allocated. Returns `false`
+    /// if the query may stop.
     pub(crate) fn add(&mut self, offset: u64, len: u64) -> bool {
         let (start, end) = self.bounds();
         let (from, to) = (offset.max(start), offset.saturating_add(len).min(end));

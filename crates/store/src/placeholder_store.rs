@@ -1,4 +1,4 @@
-//! Blocks that another process has: they are seen, and not touched.
+//! Blocks that another process has: their properties are visible, the blocks are not accessed.
 
 use crate::{
     BlockLimits, Completion, Custody, DiskStore, Geometry, Io, Op, OpenError, Resize, SizeWatcher,
@@ -9,22 +9,22 @@ use roadtrain_wire::status::Status;
 use std::io;
 use std::sync::{Arc, Weak};
 
-/// What stands for a store until it can be opened: everything that hosts are told, and no block.
+/// Placeholder of a store until it can be opened: it has all properties for hosts, and no blocks.
 #[derive(Debug)]
-pub(crate) struct Elsewhere {
-    /// Open to be looked at, without a lock.
+pub(crate) struct PlaceholderStore {
+    /// The store, opened read-only without a lock.
     seen: Arc<dyn Store>,
     spec: StoreSpec,
 }
 
-impl Elsewhere {
-    pub(crate) fn new(seen: Arc<dyn Store>, spec: StoreSpec) -> Elsewhere {
-        Elsewhere { seen, spec }
+impl PlaceholderStore {
+    pub(crate) fn new(seen: Arc<dyn Store>, spec: StoreSpec) -> PlaceholderStore {
+        PlaceholderStore { seen, spec }
     }
 }
 
-/// Nothing is passed on that reads or changes blocks, so it is not [below](Store::below).
-impl Store for Elsewhere {
+/// No operation that reads or changes blocks is passed on, so `seen` is not [below](Store::below) it.
+impl Store for PlaceholderStore {
     fn geometry(&self) -> Geometry {
         self.seen.geometry()
     }
@@ -51,7 +51,7 @@ impl Store for Elsewhere {
 
     fn custody(&self) -> Custody {
         match self.seen.custody() {
-            // It does not know, but the system does.
+            // The store does not know the owner, but the system does.
             Custody::Ours if is_free(&self.spec) => Custody::Free,
             Custody::Ours => Custody::Theirs,
             known => known,
@@ -62,7 +62,7 @@ impl Store for Elsewhere {
         self.seen.seize()
     }
 
-    /// It has the size that the other process gives it, whatever is asked for here.
+    /// Returns the size that the other process gives it; a requested size is ignored.
     fn plan(&self, _: Option<u64>) -> Result<Resize, OpenError> {
         self.seen.plan(None)
     }
@@ -76,7 +76,7 @@ impl Store for Elsewhere {
     }
 }
 
-/// Returns true if no other process of the machine has what `spec` names. Opens nothing for longer than that.
+/// Returns true if no other process of the machine has the blocks of `spec`. Opens them only for the check.
 fn is_free(spec: &StoreSpec) -> bool {
     match &spec.kind {
         StoreKind::File { path, .. } | StoreKind::Block { path } => DiskStore::is_free(spec, path),

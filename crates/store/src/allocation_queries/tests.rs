@@ -6,11 +6,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 const RANGE: ByteRange = ByteRange { offset: 4096, len: 64 << 10 };
 
-/// What a look says that has found these octets: blocks of 512, or of 4096 octets.
+/// Returns the report of a query that has found these bytes, in blocks of 512 or of 4096 bytes.
 fn found(lba_shift: u8, room: usize, parts: &[(u64, u64)]) -> (Vec<(u64, u64)>, u8) {
     let mut list = vec![0; list_bytes(room)];
     let later = Instant::now() + Duration::from_secs(3600);
-    let mut found = Found::new(&mut list, RANGE, lba_shift, later);
+    let mut found = AllocationReport::new(&mut list, RANGE, lba_shift, later);
     for &(offset, len) in parts {
         if !found.add(offset, len) {
             break;
@@ -32,7 +32,11 @@ fn a_block_is_allocated_if_an_octet_of_it_is() {
     assert_eq!(found(9, 4, &[]), complete(&[]));
     assert_eq!(found(9, 4, &[(5119, 2)]), complete(&[(9, 2)]));
     assert_eq!(found(12, 4, &[(8191, 2)]), complete(&[(1, 2)]));
-    assert_eq!(found(12, 4, &[(4097, 1), (4099, 1), (8192, 1)]), complete(&[(1, 2)]), "told once");
+    assert_eq!(
+        found(12, 4, &[(4097, 1), (4099, 1), (8192, 1)]),
+        complete(&[(1, 2)]),
+        "reported once"
+    );
     assert_eq!(found(12, 4, &[(0, 1 << 40)]), complete(&[(1, 16)]), "cut to the range");
     assert_eq!(found(9, 4, &[(0, 4096), (69632, 1), (u64::MAX, 9)]), complete(&[]), "outside");
     let two = [(4096, 512), (8192, 512)];
@@ -41,27 +45,27 @@ fn a_block_is_allocated_if_an_octet_of_it_is() {
 }
 
 #[test]
-fn a_look_that_takes_too_long_says_how_far_it_has_come() {
+fn a_query_that_takes_too_long_reports_how_far_it_has_come() {
     let mut list = vec![0; list_bytes(2)];
-    let mut found = Found::new(&mut list, RANGE, 9, Instant::now());
+    let mut found = AllocationReport::new(&mut list, RANGE, 9, Instant::now());
     assert!(found.add(4096, 512) && !found.has_time(40960));
     found.end();
     assert_eq!(read(&list), (vec![(8, 1), (80, 1)], condition::UNTOLD));
     let mut list = vec![0; list_bytes(0)];
-    let mut found = Found::new(&mut list, RANGE, 9, Instant::now());
+    let mut found = AllocationReport::new(&mut list, RANGE, 9, Instant::now());
     assert!(!found.has_time(40960));
     found.end();
     assert_eq!(read(&list), (vec![], condition::NO_ROOM));
 }
 
-/// A store whose looks wait until they are let go.
+/// A store whose queries wait until the test releases them.
 #[derive(Debug)]
-struct Slow {
-    look_ups: LookUps,
+struct GatedStore {
+    queries: StoreAllocationQueries,
     gate: Arc<Mutex<Receiver<()>>>,
 }
 
-impl Store for Slow {
+impl Store for GatedStore {
     fn geometry(&self) -> Geometry {
         Geometry { lba_shift: 9, blocks: 1 << 20, read_only: false, volatile_cache: false }
     }
@@ -73,7 +77,7 @@ impl Store for Slow {
     fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
         let Op::LookUp { range } = op else { panic!("{op:?}") };
         let gate = self.gate.clone();
-        self.look_ups.begin((range, 9), buffer, token, io, move |found| {
+        self.queries.begin((range, 9), buffer, token, io, move |found| {
             lock(&gate).recv().map_err(|_| Status::INTERNAL_ERROR)?;
             found.add(4096, 512);
             Ok(())
@@ -81,22 +85,25 @@ impl Store for Slow {
     }
 }
 
-struct Harness {
-    store: Slow,
+struct QueryHarness {
+    store: GatedStore,
     executor: Executor,
     ring: Ring,
     elsewhere: Receiver<Completion>,
 }
 
-impl Harness {
-    /// With what lets one look go.
-    fn new() -> (Harness, Sender<()>) {
+impl QueryHarness {
+    /// Makes a harness; each message to the sender releases one query.
+    fn new() -> (QueryHarness, Sender<()>) {
         let (go, gate) = channel();
         let (sender, elsewhere) = channel();
         let completions = Completions::new(move |completion| sender.send(completion).is_ok());
-        let store = Slow { look_ups: LookUps::default(), gate: Arc::new(Mutex::new(gate)) };
+        let store = GatedStore {
+            queries: StoreAllocationQueries::default(),
+            gate: Arc::new(Mutex::new(gate)),
+        };
         let (executor, ring) = (Executor::new(completions), Ring::new(4).unwrap());
-        (Harness { store, executor, ring, elsewhere }, go)
+        (QueryHarness { store, executor, ring, elsewhere }, go)
     }
 
     fn begin(&mut self, number: u32) -> Token {
@@ -116,8 +123,8 @@ impl Harness {
 }
 
 #[test]
-fn looks_have_their_turns_and_none_is_forgotten() {
-    let (mut harness, go) = Harness::new();
+fn queries_run_in_order_and_none_is_lost() {
+    let (mut harness, go) = QueryHarness::new();
     let tokens = [1, 2, 3].map(|number| harness.begin(number));
     for token in tokens {
         go.send(()).unwrap();
@@ -133,15 +140,15 @@ fn looks_have_their_turns_and_none_is_forgotten() {
 }
 
 #[test]
-fn a_look_that_is_given_up_ends_at_once() {
-    let (mut harness, go) = Harness::new();
+fn a_cancelled_query_ends_at_once() {
+    let (mut harness, go) = QueryHarness::new();
     let [first, second, third] = [1, 2, 3].map(|number| harness.begin(number));
     for token in [second, first] {
         harness.executor.cancel(&mut harness.ring, token);
         assert_eq!(harness.answer(), (token, Err(Status::ABORT_REQUESTED)));
         harness.executor.cancel(&mut harness.ring, token);
     }
-    // The first one, if it was begun, and the third one; the second one never begins.
+    // The first one, if it was started, and the third one; the second one never starts.
     go.send(()).unwrap();
     go.send(()).unwrap();
     assert_eq!(harness.answer(), (third, Ok(vec![(8, 1)])));
@@ -150,7 +157,7 @@ fn a_look_that_is_given_up_ends_at_once() {
 
 #[test]
 fn more_than_can_wait_are_refused() {
-    let (mut harness, go) = Harness::new();
+    let (mut harness, go) = QueryHarness::new();
     let begun = WAITING_MAX as u32 + 2;
     (0..begun).for_each(|number| _ = harness.begin(number));
     let (_, result) = harness.answer();

@@ -1,26 +1,26 @@
-//! What other threads tell a server, which its reactor watches for.
+//! Messages of other threads to a server, which its reactor watches for.
 
 use roadtrain_host_engine::{Interest, Turn};
 use roadtrain_system::mailbox::{Inbox, Outbox, mailbox};
 use std::io;
 
-/// A mailbox, and whether it is watched.
-pub(super) struct Answers<T> {
+/// A mailbox, with a flag for its watch.
+pub(super) struct WatchedMailbox<T> {
     inbox: Inbox<T>,
     is_watched: bool,
 }
 
-impl<T> Answers<T> {
-    /// None yet, and where they are sent.
+impl<T> WatchedMailbox<T> {
+    /// Makes an empty mailbox; returns its sending end, too.
     ///
     /// # Errors
-    /// The system has no descriptor left.
+    /// Fails if the system has no descriptor left.
     pub(super) fn new() -> io::Result<(Outbox<T>, Self)> {
         let (outbox, inbox) = mailbox()?;
-        Ok((outbox, Answers { inbox, is_watched: false }))
+        Ok((outbox, WatchedMailbox { inbox, is_watched: false }))
     }
 
-    /// Those that have come, when its watch says so.
+    /// Takes the messages that have arrived, after the watch fired.
     pub(super) fn take(&mut self) -> impl Iterator<Item = T> {
         self.is_watched = false;
         self.inbox.acknowledge();
