@@ -1,4 +1,4 @@
-//! What `serve` exports: from flags or from a TOML file, in one shape.
+//! Configuration of `serve`, from flags or from a TOML file.
 
 mod ana;
 mod discovery;
@@ -38,10 +38,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Memory for data in flight unless told otherwise.
+/// Default size of the memory for data in flight.
 const POOL_BYTES: u64 = 128 << 20;
 
-/// The whole of it.
+/// Configuration of `serve`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServeConfig {
@@ -54,79 +54,79 @@ pub struct ServeConfig {
     /// Cores to pin reactors to, one for each; `None`: one reactor, not pinned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cores: Option<CoreList>,
-    /// What is kept on one NUMA node.
+    /// Objects kept on one NUMA node.
     #[serde(default)]
     pub placement: PlacementName,
     /// Log level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_level: Option<String>,
-    /// Where HTTP is answered: metrics, the page, whether all is well.
+    /// HTTP address of metrics, the charts page and the health check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<SocketAddr>,
-    /// The discovery service is announced on the local network.
+    /// True to announce the discovery service on the local network.
     #[serde(default, skip_serializing_if = "is_false")]
     pub mdns: bool,
-    /// How long the end may take.
+    /// Time limit of a shutdown.
     #[serde(default, with = "seconds_field", skip_serializing_if = "Option::is_none")]
     pub drain_timeout: Option<Duration>,
     /// Folders below which JSON-RPC requests may open files and devices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub file_roots: Vec<PathBuf>,
-    /// Unix socket at which JSON-RPC requests are answered.
+    /// Unix socket for JSON-RPC requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rpc: Option<PathBuf>,
-    /// Where they are answered by HTTP.
+    /// HTTP address for JSON-RPC requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rpc_http: Option<SocketAddr>,
-    /// File with who may ask over HTTP.
+    /// File with the users who may send requests over HTTP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rpc_credentials: Option<PathBuf>,
-    /// HTTP may be answered at any address, without TLS.
+    /// Permits JSON-RPC over HTTP at any address, without TLS.
     #[serde(default, skip_serializing_if = "is_false")]
     pub rpc_http_anywhere: bool,
-    /// File in which what RPC has made is kept.
+    /// File with the objects made by JSON-RPC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
-    /// Which commands are recorded as slow.
+    /// Threshold for recording slow commands.
     #[serde(default, skip_serializing_if = "SlowOverName::is_default")]
     pub slow_over: SlowOverName,
-    /// When to send.
+    /// Batching policy.
     #[serde(default)]
     pub batching: PolicyArgs,
-    /// How to wait.
+    /// Waiting: polling or blocking.
     #[serde(default)]
     pub waiting: WaitArgs,
-    /// What hosts are granted.
+    /// Limits of hosts.
     #[serde(default)]
     pub limits: LimitArgs,
-    /// How good the paths are that listeners give.
+    /// ANA states of the paths through listeners.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ana: BTreeMap<AnaPort, AnaName>,
-    /// How connections over TCP are secured.
+    /// TLS on TCP connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsSpec>,
     /// Interfaces to listen on for frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ether: Option<EtherSpec>,
-    /// More addresses to listen on, each with what it asks for.
+    /// Further addresses to listen on, with settings of their own.
     #[serde(default, rename = "listener", skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<ListenerSpec>,
     /// Stores of volumes.
     #[serde(default, rename = "lvstore", skip_serializing_if = "Vec::is_empty")]
     pub lvstores: Vec<LvStoreArg>,
-    /// What the discovery log has beside the subsystems.
+    /// Further entries of the discovery log.
     #[serde(default, skip_serializing_if = "is_default")]
     pub discovery: DiscoverySpec,
-    /// Whom the target asks for authentication.
+    /// Authentication of hosts.
     #[serde(default, skip_serializing_if = "is_default")]
     pub authentication: AuthenticationSpec,
     /// Keys of hosts.
     #[serde(default, rename = "host", skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostSpec>,
-    /// What to export.
+    /// Subsystems to export.
     #[serde(default, rename = "subsystem")]
     pub subsystems: Vec<SubsystemSpec>,
-    /// Where this was written, for messages.
+    /// Source of the settings, for messages.
     #[serde(skip)]
     pub(crate) spelling: Spelling,
 }
@@ -137,21 +137,21 @@ pub struct ServeConfig {
 pub struct EtherSpec {
     /// Their names.
     pub interfaces: Addresses,
-    /// How frames are.
+    /// Format of frames.
     #[serde(flatten)]
     pub frames: EtherArgs,
 }
 
-/// An address to listen on over TCP, with what it asks for.
+/// A TCP address to listen on, with settings of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListenerSpec {
     /// Address or name.
     pub address: String,
-    /// TCP port; `None`: that of all.
+    /// TCP port; `None`: the default port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Whether its connections are secured; `None`: as all.
+    /// Use of TLS; `None`: as for all listeners.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsMode>,
 }
@@ -185,7 +185,7 @@ pub struct SubsystemSpec {
     /// Connections without TLS are refused.
     #[serde(default, skip_serializing_if = "is_false")]
     pub require_tls: bool,
-    /// What hosts may do in a second with all namespaces together, by their NQNs.
+    /// Rate limits of hosts over all namespaces, by host NQN.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_rates: BTreeMap<String, RateArgs>,
     /// Its namespaces.
@@ -198,10 +198,10 @@ pub(crate) fn default_port() -> u16 {
 }
 
 impl ServeConfig {
-    /// From the command line: its file, or its flags.
+    /// Builds the configuration from the command line: its file, or its flags.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// The first error.
     pub fn from_args(args: &ServeArgs) -> Outcome<ServeConfig> {
         match &args.config {
             Some(path) => ServeConfig::read_for(path, &args.rpc),
@@ -209,18 +209,18 @@ impl ServeConfig {
         }
     }
 
-    /// From a file.
+    /// Reads the configuration from a file.
     ///
     /// # Errors
-    /// What is wrong first, with the file's name and line.
+    /// The first error, with the file's name and line.
     pub fn read(path: &Path) -> Outcome<ServeConfig> {
         ServeConfig::read_for(path, &RpcServeArgs::default())
     }
 
-    /// The same with what the command line says of RPC.
+    /// Reads a file; the RPC options of the command line win over its keys.
     ///
     /// # Errors
-    /// What is wrong first, with the file's name and line.
+    /// The first error, with the file's name and line.
     pub(crate) fn read_for(path: &Path, args: &RpcServeArgs) -> Outcome<ServeConfig> {
         let show = path.display();
         let text = fs::read_to_string(path).map_err(|e| Failure::usage(format!("{show}: {e}")))?;
@@ -228,10 +228,10 @@ impl ServeConfig {
         config.map_err(|e| Failure::usage(format!("{show}: {e}")))
     }
 
-    /// From the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// The first error.
     pub fn parse(text: &str) -> Result<ServeConfig, String> {
         ServeConfig::parse_for(text, &RpcServeArgs::default())
     }
@@ -244,10 +244,10 @@ impl ServeConfig {
         Ok(config)
     }
 
-    /// The same of a gateway's group, which may have nothing to export yet.
+    /// Parses the configuration of a gateway group, which may have nothing to export yet.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// The first error.
     #[cfg(feature = "rbd")]
     pub(crate) fn parse_group(text: &str) -> Result<ServeConfig, String> {
         let config: ServeConfig = toml::from_str(text).map_err(|e| e.message().to_owned())?;
@@ -319,21 +319,21 @@ impl ServeConfig {
             spelling: Spelling::of_command_line(),
         };
         config.manage_as(&args.rpc);
-        // Of a group everything is checked when its object has been read.
+        // The configuration of a group is checked after its object has been read.
         if args.member.gateway_group.is_none() {
             config.check(false)?;
         }
         Ok(config)
     }
 
-    /// As a TOML file.
+    /// Formats the configuration as a TOML file.
     #[must_use]
     pub fn to_toml(&self) -> String {
         // Cannot fail: every field is a string, number, bool, list or table, tables last.
         toml::to_string(self).unwrap_or_else(|e| format!("# {e}\n"))
     }
 
-    /// The keys that are other ones in `new` and that a reload cannot change.
+    /// Returns the keys that differ in `new` and that a reload cannot change.
     #[must_use]
     pub fn needs_restart(&self, new: &ServeConfig) -> Vec<String> {
         let fixed = |c: &ServeConfig| {
@@ -351,16 +351,17 @@ impl ServeConfig {
         changed.cloned().collect()
     }
 
-    /// One of a gateway group, which may have nothing yet.
+    /// Checks the configuration of a gateway group, which may have nothing to export yet.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// The first error.
     #[cfg(feature = "rbd")]
     pub(crate) fn check_of_group(&self) -> Result<(), String> {
         self.check(true)
     }
 
-    /// One that is managed by RPC, or is of a gateway group, may begin with nothing.
+    /// Checks the configuration. One that is managed by RPC, or belongs to a gateway group, may export nothing at
+    /// first.
     fn check(&self, is_of_group: bool) -> Result<(), String> {
         self.check_management()?;
         let (is_managed, spelling) = (is_of_group || self.is_managed(), &self.spelling);
@@ -396,10 +397,10 @@ impl ServeConfig {
         self.exports().map(drop)
     }
 
-    /// What the engine exports for it.
+    /// Builds the subsystems for the engine.
     ///
     /// # Errors
-    /// What is wrong first with the subsystems.
+    /// The first error in the subsystems.
     pub(crate) fn exports(&self) -> Result<Vec<Subsystem>, String> {
         let subsystem = |spec: &SubsystemSpec| {
             spec.subsystem().map_err(|error| format!("subsystem {}: {error}", spec.nqn))
@@ -411,10 +412,10 @@ impl ServeConfig {
         Ok(exports.subsystems)
     }
 
-    /// What the engine is started with.
+    /// Builds the engine's configuration.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// The first error.
     pub fn server(&self) -> Outcome<ServerConfig> {
         let (asked, granted) = (&self.limits, Limits::default());
         let subsystems = self.exports().map_err(Failure::usage)?;
@@ -469,10 +470,10 @@ impl ServeConfig {
         })
     }
 
-    /// Whom it asks for authentication, with the keys of their files.
+    /// Reads the authentication settings, with the keys of their files.
     ///
     /// # Errors
-    /// A key that cannot be read, or is none.
+    /// A key cannot be read, or is invalid.
     pub(crate) fn authentication(&self) -> Outcome<Authentication> {
         let of = |is_so: fn(&SubsystemSpec) -> bool| {
             self.subsystems.iter().filter(|one| is_so(one)).map(|one| one.nqn.clone()).collect()
@@ -486,17 +487,17 @@ impl ServeConfig {
         })
     }
 
-    /// Whether frames have to be sealed: then hosts have to authenticate.
+    /// True if frames have to be sealed: then hosts have to authenticate.
     fn requires_seal(&self) -> bool {
         self.ether.as_ref().is_some_and(|ether| ether.frames.requires_seal())
     }
 
-    /// Whether some listener has TLS.
+    /// True if a listener has TLS.
     fn uses_tls(&self) -> bool {
         self.tls_mode() != TlsMode::Off || self.tls_modes().values().any(|tls| *tls != TlsMode::Off)
     }
 
-    /// What every address asks for, as it is written.
+    /// Returns the use of TLS of every address, as written.
     fn tls_modes(&self) -> BTreeMap<(String, u16), TlsMode> {
         let plain = self.address.0.iter();
         let plain = plain.map(|address| ((address.clone(), self.port), self.tls_mode()));
@@ -507,10 +508,10 @@ impl ServeConfig {
         plain.chain(own).collect()
     }
 
-    /// What addresses ask for that do not ask for what all do.
+    /// Returns the use of TLS of addresses that differ from the default.
     ///
     /// # Errors
-    /// A name that stands for no address.
+    /// A name that resolves to no address.
     pub(crate) fn tls_at(&self) -> Outcome<BTreeMap<SocketAddr, TlsUse>> {
         let own = self.listeners.iter().filter_map(|one| Some((one, one.tls?)));
         let at = |(one, tls): (&ListenerSpec, TlsMode)| {
@@ -519,15 +520,15 @@ impl ServeConfig {
         own.map(at).collect()
     }
 
-    /// Whether connections over TCP are secured.
+    /// Returns the default use of TLS over TCP.
     pub(crate) fn tls_mode(&self) -> TlsMode {
         self.tls.as_ref().map_or(TlsMode::Off, |tls| tls.mode)
     }
 
-    /// Where it listens for connections.
+    /// Returns the addresses to listen on.
     ///
     /// # Errors
-    /// A name that stands for no address.
+    /// A name that resolves to no address.
     pub(crate) fn addresses(&self) -> Outcome<Vec<SocketAddr>> {
         let plain = self.address.0.iter().map(|address| resolve(address, self.port));
         let own = self.listeners.iter();
@@ -535,7 +536,7 @@ impl ServeConfig {
         plain.chain(own).collect()
     }
 
-    /// What clap checks on the command line must hold for a file, too.
+    /// Checks for a file what clap checks on the command line.
     fn check_limits(&self) -> Result<(), String> {
         let (limits, spelling) = (&self.limits, &self.spelling);
         let written = |name: &str, value: String| spelling.form(name).value(name, value);
@@ -598,7 +599,7 @@ impl ServeConfig {
     }
 }
 
-/// Takes those out of `addresses` that ask for something of their own.
+/// Removes from `addresses` those with `--tls-at`, and returns them as listeners.
 fn take_listeners(addresses: &mut Vec<String>, own: &[TlsAt]) -> Result<Vec<ListenerSpec>, String> {
     let take = |TlsAt { address, tls }: &TlsAt| {
         let at = addresses.iter().position(|one| one == address);
@@ -609,7 +610,7 @@ fn take_listeners(addresses: &mut Vec<String>, own: &[TlsAt]) -> Result<Vec<List
     own.iter().map(take).collect()
 }
 
-/// What a gateway of a group is told makes no sense without one.
+/// Checks that options for a gateway of a group are not given without a group.
 fn check_member(member: &MemberArgs) -> Result<(), String> {
     let says = member.pool.is_some() || member.gateway.is_some();
     match member.gateway_group.is_none() && says {
@@ -629,7 +630,7 @@ impl EtherSpec {
     }
 }
 
-/// Interfaces, and addresses: an entry that does not name its transport is of the one given.
+/// Splits entries into interfaces and addresses: an entry that does not name its transport has the given one.
 fn sort(entries: Vec<String>, transport: Transport) -> (Vec<String>, Vec<String>) {
     let (mut interfaces, mut addresses) = (Vec::new(), Vec::new());
     for entry in entries {
@@ -644,10 +645,10 @@ fn sort(entries: Vec<String>, transport: Transport) -> (Vec<String>, Vec<String>
 }
 
 impl SubsystemSpec {
-    /// What the engine exports for it.
+    /// Builds the subsystem for the engine.
     ///
     /// # Errors
-    /// A namespace that cannot be.
+    /// An invalid namespace.
     pub(crate) fn subsystem(&self) -> Result<Subsystem, String> {
         let plain = Subsystem::new(self.nqn.clone());
         Ok(Subsystem {
@@ -676,7 +677,7 @@ impl SubsystemSpec {
     }
 }
 
-/// Gives namespaces without a number the next free one, in order.
+/// Gives namespaces without an NSID the next free one, in order.
 #[must_use]
 pub fn number(mut namespaces: Vec<NamespaceSpec>) -> Vec<NamespaceSpec> {
     let mut taken: BTreeSet<u32> = namespaces.iter().filter_map(|n| n.nsid).collect();

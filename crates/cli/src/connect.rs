@@ -1,4 +1,4 @@
-//! From options to the engine's host, and from its errors to failures.
+//! Converts options to the host's configuration, and its errors to failures.
 
 use crate::args::{
     ConnectArgs, EtherArgs, LaneArgs, PolicyArgs, Portal, Portals, Transport, WaitArgs,
@@ -18,10 +18,10 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
-/// The first address that a name stands for.
+/// Resolves a name to its first address.
 ///
 /// # Errors
-/// A name that stands for none.
+/// A name that resolves to no address.
 pub(crate) fn resolve(address: &str, port: u16) -> Outcome<SocketAddr> {
     let (host, port) = split_port(address, port)?;
     let bad = |why| Failure::usage(format!("address {why}"));
@@ -35,7 +35,7 @@ pub(crate) fn resolve(address: &str, port: u16) -> Outcome<SocketAddr> {
     found.next().ok_or_else(|| Failure::usage(format!("address {address}: stands for no address")))
 }
 
-/// The hint for a name that is not known.
+/// Returns the hint for an unknown name.
 fn name_hint(host: &str) -> &'static str {
     match is_interface(host) {
         true => "that is an interface: -t ether listens and connects there without TCP",
@@ -50,10 +50,10 @@ fn is_interface(name: &str) -> bool {
     !name.is_empty() && !name.contains('/') && Path::new("/sys/class/net").join(name).exists()
 }
 
-/// The interfaces that a list names.
+/// Parses a list of interfaces.
 ///
 /// # Errors
-/// It is no list, or names one twice.
+/// An invalid list, or an interface that is named twice.
 fn interfaces(list: &str) -> Outcome<Vec<String>> {
     let names: Vec<String> = list.split(',').map(str::to_owned).collect();
     let is_twice = |(at, name): (usize, &String)| names[..at].contains(name);
@@ -64,18 +64,18 @@ fn interfaces(list: &str) -> Outcome<Vec<String>> {
     Ok(names)
 }
 
-/// Where frames go, and how they are.
+/// Returns the Ethernet address of a target, with frame options.
 ///
 /// # Errors
-/// Options that make no sense.
+/// Options that exclude each other.
 pub(crate) fn ether_address(portal: &Portal) -> Outcome<EtherAddress> {
     portal.ether.address(interfaces(&portal.traddr)?).map_err(Failure::usage)
 }
 
-/// The host and the port of ADDR, ADDR:PORT or `[IPv6]:PORT`; `port` where none is named.
+/// Splits ADDR, ADDR:PORT or `[IPv6]:PORT` into host and port; `port` is the default.
 ///
 /// # Errors
-/// It names a port that is none.
+/// An invalid port.
 pub(crate) fn split_port(address: &str, port: u16) -> Outcome<(&str, u16)> {
     let bad = || Failure::usage(format!("address {address}: write ADDR, ADDR:PORT or [IPv6]:PORT"));
     let (host, named) = match address.strip_prefix('[') {
@@ -96,13 +96,13 @@ pub(crate) fn split_port(address: &str, port: u16) -> Outcome<(&str, u16)> {
     Ok((host, port))
 }
 
-/// An address, or a name: that is looked up for each connection, as it may lead elsewhere later.
+/// Returns an address, or a name. A name is resolved for each connection, as its addresses may change.
 fn tcp_address(address: &str, port: u16) -> Outcome<Address> {
     let (host, port) = split_port(address, port)?;
     if host.is_empty() {
         return Err(Failure::usage("-a is empty: write an address or a name"));
     }
-    // An interface may have another number later, so an address with one is a name.
+    // An interface's index may change, so an address with an interface is handled as a name.
     if let Some(spelling) = ip_address::spelling(host) {
         return Ok(TargetName::new(&spelling, port).into());
     }
@@ -113,10 +113,10 @@ fn tcp_address(address: &str, port: u16) -> Outcome<Address> {
     })
 }
 
-/// Where the portal is.
+/// Returns the address of the portal.
 ///
 /// # Errors
-/// An empty name; options that make no sense.
+/// An empty name, or options that exclude each other.
 fn address(portal: &Portal) -> Outcome<Address> {
     match portal.transport {
         Transport::Tcp if portal.ether != EtherArgs::default() => {
@@ -127,10 +127,10 @@ fn address(portal: &Portal) -> Outcome<Address> {
     }
 }
 
-/// How to reach `nqn` at the portal, without lanes.
+/// Returns the configuration to reach `nqn` at the portal, without lanes.
 ///
 /// # Errors
-/// Options that make no sense.
+/// Options that exclude each other.
 pub(crate) fn config(portal: &Portal, nqn: &str, connect: &ConnectArgs) -> Outcome<HostConfig> {
     if portal.ether.requires_seal() && connect.keys.dhchap_secret.is_none() {
         let text = "--seal required needs --dhchap-secret, the key of this host";
@@ -139,7 +139,7 @@ pub(crate) fn config(portal: &Portal, nqn: &str, connect: &ConnectArgs) -> Outco
     config_at(address(portal)?, nqn, connect)
 }
 
-/// How to reach `nqn` by the paths that the discovery controllers of the portals know, without lanes.
+/// Returns the configuration to reach `nqn` by the paths that the portals' discovery controllers know, without lanes.
 fn config_of_discovery(portals: &Portals, nqn: &str, connect: &ConnectArgs) -> Outcome<HostConfig> {
     if portals.transport.has_frames() || portals.each().iter().any(|p| p.transport.has_frames()) {
         let text = "--discover is for TCP: over Ethernet targets are found without it";
@@ -158,10 +158,10 @@ fn config_of_discovery(portals: &Portals, nqn: &str, connect: &ConnectArgs) -> O
     Ok(HostConfig { discovery: Some(Box::new(discovery)), ..config })
 }
 
-/// How to reach `nqn` by all paths of the portals, without lanes.
+/// Returns the configuration to reach `nqn` by all paths of the portals, without lanes.
 ///
 /// # Errors
-/// Options that make no sense.
+/// Options that exclude each other.
 pub(crate) fn config_of_paths(
     portals: &Portals,
     nqn: &str,
@@ -189,11 +189,11 @@ pub(crate) fn config_of_paths(
     Ok(HostConfig { more_addresses, ..config })
 }
 
-/// Longest wait for the addresses of a name, to compare them with other paths.
+/// Longest wait for the resolution of a name, to compare its addresses with other paths.
 const NAME_WAIT: Duration = Duration::from_secs(2);
 
-/// Addresses or interfaces of a path, which no other path may have. For a name that `has_others` beside it, the addresses
-/// that it stands for as well.
+/// Returns the addresses or interfaces of a path, which no other path may have. For a name that `has_others`, these
+/// include its resolved addresses.
 fn distinct(address: &Address, has_others: bool) -> Vec<String> {
     let text = address.to_string();
     if let Some(interfaces) = text.strip_prefix("ether:") {
@@ -209,7 +209,7 @@ fn distinct(address: &Address, has_others: bool) -> Vec<String> {
 /// As [`config`], for an address that is known already.
 ///
 /// # Errors
-/// Options that make no sense.
+/// Options that exclude each other.
 pub(crate) fn config_at(
     address: impl Into<Address>,
     nqn: &str,
@@ -240,7 +240,7 @@ pub(crate) fn config_at(
     })
 }
 
-/// How connections are secured, if they are.
+/// Returns the TLS configuration, if connections are secured.
 fn tls(connect: &ConnectArgs, address: &Address, names: (&str, &str)) -> Outcome<Option<HostTls>> {
     let option = if connect.concat { "--concat" } else { "--tls" };
     match (connect.tls || connect.concat, address, &connect.tls_key) {
@@ -277,7 +277,7 @@ fn tls(connect: &ConnectArgs, address: &Address, names: (&str, &str)) -> Outcome
     }
 }
 
-/// No key was named, and there is none where it is looked for then.
+/// Builds the failure for a missing key that no option names.
 fn needs_key(failure: &Failure, subnqn: &str) -> Failure {
     Failure::connect(format!(
         "this host does not connect to {subnqn}: --tls needs --tls-key FILE, the key of this host, or --keyring ({})",
@@ -306,7 +306,7 @@ pub(crate) fn with_lanes(
     }
 }
 
-/// What a failure of the host means for the exit status.
+/// Maps a failure of the host to an exit status.
 impl From<HostError> for Failure {
     fn from(error: HostError) -> Failure {
         match error {

@@ -1,4 +1,4 @@
-//! Commands that write what packagers need.
+//! Commands that write files for packagers.
 
 use clap::Args;
 use clap_complete::Shell;
@@ -27,6 +27,6 @@ pub struct CompletionsArgs {
 /// Options of `roadtrain man`.
 #[derive(Args, Clone, Debug)]
 pub struct ManArgs {
-    /// Where to write roadtrain.1, roadtrain-serve.1 and so on.
+    /// Directory for roadtrain.1, roadtrain-serve.1 and so on.
     pub dir: PathBuf,
 }

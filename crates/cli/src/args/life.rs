@@ -1,4 +1,4 @@
-//! What becomes of attachments: detach, status.
+//! Options of `detach` and `status`.
 
 use super::completion;
 use crate::units::parse_seconds;
@@ -27,17 +27,17 @@ Examples:
 #[derive(Args, Clone, Debug)]
 #[command(after_help = DETACH_EXAMPLES, override_usage = DETACH_USAGE)]
 pub struct DetachArgs {
-    /// What to detach: its ID, a path, a device, or an NQN (all attachments of that subsystem).
+    /// Attachment to detach: its ID, a path, a device, or an NQN (all attachments of that subsystem).
     #[arg(
         value_name = "ID|PATH|DEVICE|NQN",
         required_unless_present = "all",
         add = ArgValueCandidates::new(completion::detachable_ids)
     )]
     pub names: Vec<String>,
-    /// All that this user has attached here, and what killed targets have left.
+    /// All attachments of this user here, and what killed targets have left.
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
-    /// How long a clean end may take; 0 kills at once.
+    /// Time limit of a clean end; 0 kills at once.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds)]
     pub timeout: Duration,
 }
@@ -73,7 +73,7 @@ pub struct StatusArgs {
     /// As metrics for Prometheus, for node_exporter's textfile collector: all counters of all that run here.
     #[arg(long, conflicts_with = "watch")]
     pub prometheus: bool,
-    /// Look again and again, until interrupted; with --json one line each time.
+    /// Repeat until interrupted; with --json one line each time.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
           default_missing_value = "1", value_parser = parse_seconds)]
     pub watch: Option<Duration>,

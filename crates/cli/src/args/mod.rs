@@ -90,7 +90,7 @@ use std::ffi::OsString;
 /// Columns of help texts.
 const WIDTH_MAX: usize = 100;
 
-/// For options of a command itself that come after a group of others: without it they would be listed there.
+/// Heading of a command's own options after a group of others: without it they would be listed in that group.
 const NO_HEADING: Option<&str> = None;
 
 const AFTER_HELP: &str = "\
@@ -121,7 +121,7 @@ const LONG_ABOUT: &str = concat!(
 #[derive(Debug, Parser)]
 #[command(name = "roadtrain", version, long_about = LONG_ABOUT, after_help = AFTER_HELP, max_term_width = WIDTH_MAX)]
 pub struct Cli {
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     pub command: Command,
     /// Options of every command.
@@ -147,7 +147,7 @@ pub enum Command {
     /// Export memory, files and block devices.
     #[command(about = concat!("Export memory, files and block devices, over NVMe/TCP", ether!(" or straight on Ethernet")))]
     Serve(Box<ServeArgs>),
-    /// Ask targets what they offer.
+    /// Query targets for their subsystems.
     Discover(DiscoverArgs),
     /// Show a controller and its namespaces.
     Identify(IdentifyArgs),
@@ -159,7 +159,7 @@ pub enum Command {
     Detach(DetachArgs),
     /// Show the state of what is attached and served here.
     Status(StatusArgs),
-    /// Show requests that took long of late, and where they were for how long.
+    /// Show recent slow requests, and their time in each stage.
     Slow(SlowArgs),
     /// Watch what targets and attachments do.
     Top(TopArgs),
@@ -169,7 +169,7 @@ pub enum Command {
     Ctl(Box<CtlArgs>),
     /// Generate load and measure it.
     Bench(Box<BenchArgs>),
-    /// Look at this machine and say what to do, with nothing changed.
+    /// Check this machine and give advice, with nothing changed.
     Doctor(DoctorArgs),
     /// Show the NQN by which targets know this host.
     Hostnqn(HostnqnArgs),
@@ -187,7 +187,7 @@ pub(crate) fn word<T: ValueEnum>(value: &T) -> String {
     value.to_possible_value().map_or_else(String::new, |word| word.get_name().to_owned())
 }
 
-/// The value of that name; an error says which there are for `key`.
+/// Parses a value by its name; an error lists the names for `key`.
 pub(crate) fn named<T: ValueEnum>(key: &str, value: &str) -> Result<T, String> {
     T::from_str(value, false).map_err(|_| {
         let names: Vec<String> = T::value_variants().iter().map(word).collect();
@@ -196,10 +196,10 @@ pub(crate) fn named<T: ValueEnum>(key: &str, value: &str) -> Result<T, String> {
 }
 
 impl Cli {
-    /// Parses a command line, the first word of which is the program's name.
+    /// Parses a command line whose first word is the program's name.
     ///
     /// # Errors
-    /// The line is wrong, or wants help, which is the error's text then.
+    /// The line is wrong, or requests help, which is the error's text then.
     pub(crate) fn read(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
         let mut command = Cli::command().mut_subcommand("serve", serve::with_short_help);
         let matches = command.try_get_matches_from_mut(arguments)?;

@@ -1,4 +1,4 @@
-//! Whom a target believes.
+//! TLS and authentication of a target's hosts.
 
 use super::tls::{HostKey, TlsAt, TlsMode};
 use clap::{Args, ValueEnum};
@@ -6,7 +6,7 @@ use roadtrain_proto::security::Hash;
 use roadtrain_proto::security::dhchap::Group;
 use serde::{Deserialize, Serialize};
 
-/// Whom a target believes.
+/// TLS and authentication of a target's hosts.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Security")]
 pub struct SecurityArgs {
@@ -54,7 +54,7 @@ pub enum HashName {
 }
 
 impl HashName {
-    /// The hash.
+    /// Returns the hash.
     #[must_use]
     pub fn hash(self) -> Hash {
         match self {
@@ -79,7 +79,7 @@ pub enum GroupName {
 }
 
 impl GroupName {
-    /// The group.
+    /// Returns the group.
     #[must_use]
     pub fn group(self) -> Group {
         match self {

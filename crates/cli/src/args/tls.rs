@@ -1,4 +1,4 @@
-//! Whether connections are secured by TLS, and the keys of hosts.
+//! Use of TLS, and the keys of hosts.
 
 use clap::ValueEnum;
 use roadtrain_target_engine::TlsUse;
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Whether connections are secured by TLS.
+/// Use of TLS on connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TlsMode {
-    /// They are not.
+    /// No connection is secured.
     #[default]
     Off,
-    /// Those that begin with TLS are; others are taken as they are.
+    /// Connections that begin with TLS are secured; others are accepted as they are.
     Allowed,
-    /// All are; others are refused.
+    /// All connections are secured; others are refused.
     Required,
 }
 
@@ -29,12 +29,12 @@ impl From<TlsMode> for TlsUse {
     }
 }
 
-/// A listener, and whether its connections are secured by TLS.
+/// A listener with its use of TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsAt {
     /// Its address or name, as it was given.
     pub address: String,
-    /// Whether they are.
+    /// Use of TLS.
     pub tls: TlsMode,
 }
 

@@ -35,10 +35,10 @@ pub struct TopArgs {
     /// HTTP address of metrics. That of a target or an attachment elsewhere (repeatable); without names nothing else is shown.
     #[arg(long = "metrics", short_alias = 'a', value_name = "ADDRESS:PORT")]
     pub traddr: Vec<String>,
-    /// How often to look.
+    /// Update interval.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
     pub interval: Duration,
-    /// Look twice, an interval apart, print what happened in between, and end.
+    /// Take two samples, an interval apart, print what happened in between, and end.
     #[arg(long)]
     pub once: bool,
     /// Draw for so many intervals, and write the last screen as an SVG.

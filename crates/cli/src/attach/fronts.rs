@@ -1,4 +1,4 @@
-//! The one place where a front-end is chosen: its options, and how it starts.
+//! Chooses a front-end: checks its options, and starts it.
 
 use crate::addresses::check_socket_path;
 use crate::args::{AttachArgs, FrontArgs};
@@ -18,13 +18,13 @@ use roadtrain_system::memory;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Namespace of front-ends that show one, unless said otherwise.
+/// Default NSID of front-ends that show one namespace.
 const NSID_DEFAULT: u32 = 1;
 
-/// What `--as` says, when its options are those of that front-end.
+/// Parses `--as`, and checks that the options are those of that front-end.
 ///
 /// # Errors
-/// A text that names no front-end, an option of another one.
+/// A text that names no front-end, or an option of another one.
 pub(super) fn choose(args: &AttachArgs) -> Outcome<FrontSpec> {
     let spec: FrontSpec = args.front.parse().map_err(|e| Failure::usage(format!("--as {e}")))?;
     refuse_foreign(&args.options, spec.kind())?;
@@ -41,7 +41,7 @@ pub(super) fn choose(args: &AttachArgs) -> Outcome<FrontSpec> {
     Ok(spec)
 }
 
-/// Each option and the front-ends that have it.
+/// Refuses options that this front-end does not have.
 fn refuse_foreign(options: &FrontArgs, kind: FrontKind) -> Outcome {
     let all: [(&str, bool, &[FrontKind]); 7] = [
         ("--loop", options.loop_device, &[FrontKind::Fuse]),
@@ -62,10 +62,10 @@ fn refuse_foreign(options: &FrontArgs, kind: FrontKind) -> Outcome {
     Ok(())
 }
 
-/// Connects, and shows what `spec` says.
+/// Connects, and starts the front-end of `spec`.
 ///
 /// # Errors
-/// Whatever keeps it from working; nothing is left then.
+/// The connection or the front-end fails; no resource is left then.
 pub(super) fn start(
     spec: &FrontSpec,
     args: &AttachArgs,
@@ -104,17 +104,17 @@ pub(super) fn start(
     })
 }
 
-/// The option that asks for TLS, and its file or directory.
+/// Returns the option that requests TLS, and its file or directory.
 fn tls_option(options: &FrontArgs) -> Option<(&'static str, &Path)> {
     let keys = options.nbd_tls_psk.as_deref().map(|path| ("--nbd-tls-psk", path));
     let directory = options.nbd_tls_certificates.as_deref();
     keys.or_else(|| directory.map(|path| ("--nbd-tls-certificates", path)))
 }
 
-/// How clients of NBD are secured.
+/// Returns the TLS configuration for clients of NBD.
 fn nbd_tls(options: &FrontArgs) -> Outcome<Option<NbdTls>> {
     let Some((option, path)) = tls_option(options) else { return Ok(None) };
-    // Before the first octet of a key is in memory.
+    // Runs before any byte of a key is in memory.
     memory::keep_secret().map_err(|error| Failure::failed(format!("{option}: {error}")))?;
     let path = std::path::absolute(path)?;
     let verifies_clients = options.nbd_tls_verify_peer;
@@ -129,7 +129,7 @@ fn nbd_tls(options: &FrontArgs) -> Outcome<Option<NbdTls>> {
     }))
 }
 
-/// `bytes` over all reactors, if that is enough.
+/// Checks that `bytes` are enough for all reactors.
 fn nbd_buffers(bytes: u64, config: &HostConfig) -> Outcome<usize> {
     let reactors = config.cores.len().clamp(1, config.lanes as usize);
     let least = BUFFER_BYTES_MIN * reactors;

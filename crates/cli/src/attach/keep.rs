@@ -1,4 +1,4 @@
-//! An attachment while it runs: answers who asks, writes down what changes, ends when it is told to.
+//! A running attachment: replies to requests, records changes, ends on request.
 
 use crate::control::socket::PendingReply;
 use crate::control::{ATTACHMENT_METHODS, Call, Refusal, Why};
@@ -26,12 +26,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::{error, warn};
 
-/// How often is looked for changes.
+/// Interval between checks for changes.
 const POLL: Duration = Duration::from_secs(1);
-/// Rates are those of so long, or of the time since the beginning.
+/// Rates cover this window, or the time since the start.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// What does not change.
+/// Constant properties of an attachment.
 pub(super) struct Facts {
     pub id: String,
     pub spec: String,
@@ -41,30 +41,30 @@ pub(super) struct Facts {
     pub class: String,
 }
 
-/// A running attachment, shared by the main thread and the one that answers.
+/// A running attachment, shared by the main thread and the control server.
 pub(super) struct Kept {
     facts: Facts,
     begun: Instant,
     view: ControllerView,
-    /// The namespaces at the beginning.
+    /// The namespaces at the start.
     shown: Vec<NamespaceInfo>,
-    /// `None`: it ends.
+    /// The front-end with its connection; `None` once the attachment stops.
     attachment: Mutex<Option<Box<dyn Attachment>>>,
-    /// Of late, oldest first; never empty.
+    /// Recent samples, oldest first; never empty.
     history: Mutex<VecDeque<Sample>>,
-    /// Answers HTTP while it runs.
+    /// The HTTP server, while it runs.
     http: Mutex<Option<roadtrain_manage::http::Server>>,
     /// Callers that have requested the end; each receives a list of what was lost.
     stoppers: Mutex<Vec<PendingReply>>,
     bursts: Bursts,
 }
 
-/// What had been done by then. Samples are taken whether anybody asks or not, so that those who do see the same.
+/// Counters at one time. The main thread takes samples independent of requests, so that all callers see the same rates.
 #[derive(Clone)]
 struct Sample {
     at: Instant,
     sum: LaneReading,
-    /// Requests of each path, by its address: paths come and go.
+    /// Request counts by path address; paths may be added and removed.
     paths: Vec<(String, u64)>,
 }
 
@@ -96,7 +96,7 @@ impl Table for Kept {
         ATTACHMENT_METHODS.iter().any(|method| method.name == name && method.keeps_stream)
     }
 
-    /// Ends the attachment: the only method whose reply comes later.
+    /// Queues a request to end the attachment: the only method whose reply comes later.
     fn keep(&self, request: KeptRequest, stream: UnixStream) {
         let mut stoppers = self.stoppers.lock().unwrap_or_else(PoisonError::into_inner);
         stoppers.push(PendingReply::new(request, stream));
@@ -120,13 +120,13 @@ impl Kept {
         self.attachment.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is shown now.
+    /// Returns the devices that are present now.
     pub(super) fn devices(&self) -> Vec<DeviceEntry> {
         let devices = self.attachment().as_ref().map_or_else(Vec::new, |a| a.devices());
         devices.into_iter().map(DeviceEntry::from).collect()
     }
 
-    /// Writes down what is shown and what would be left, if that has changed.
+    /// Records the devices and the resources to clean up, if they have changed.
     ///
     /// # Errors
     /// The folder is gone, or full.
@@ -136,7 +136,7 @@ impl Kept {
         resources.map_or(Ok(()), |resources| place.update(devices, &resources))
     }
 
-    /// Answers at `socket` until the result is dropped.
+    /// Serves the control socket until the result is dropped.
     ///
     /// # Errors
     /// The socket cannot be made.
@@ -145,17 +145,17 @@ impl Kept {
         server.map_err(|e| Failure::failed(format!("{}: {e}", socket.display())))
     }
 
-    /// Keeps what answers HTTP until the attachment ends.
+    /// Keeps the HTTP server until the attachment ends.
     pub(super) fn keep_http(&self, server: roadtrain_manage::http::Server) {
         *self.http.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
     }
 
-    /// For asking whether all reactors make turns.
+    /// Returns the pulse, with which a caller checks that all reactors make progress.
     pub(super) fn pulse(&self) -> Option<Pulse> {
         self.attachment().as_ref().map(|attachment| attachment.controller().pulse())
     }
 
-    /// Waits for a signal.
+    /// Waits for a signal to stop.
     ///
     /// # Errors
     /// The attachment has ended by itself.
@@ -182,7 +182,7 @@ impl Kept {
         }
     }
 
-    /// Ends it.
+    /// Stops the attachment.
     ///
     /// # Errors
     /// Something may be lost.
@@ -203,12 +203,12 @@ impl Kept {
         std::mem::take(&mut *self.stoppers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What is known of the controller.
+    /// Returns the view of the controller.
     pub(super) fn view(&self) -> &ControllerView {
         &self.view
     }
 
-    /// Requests that were slow of late, and some others.
+    /// Returns recent slow requests, and a sample of others.
     fn recorded(&self) -> Recorded {
         let attachment = self.attachment();
         let recorded = attachment.as_ref().map(|attachment| attachment.controller().recorded());
@@ -269,7 +269,7 @@ impl Kept {
     fn device(&self, device: Device) -> DeviceReport {
         let Device { nsid, names } = device;
         let shown = self.shown.iter().find(|shown| shown.nsid == nsid);
-        // Another namespace under the NSID is not what is shown.
+        // Another namespace with the same NSID is not the one that the device shows.
         let is_shown = |now: &NamespaceInfo| shown.is_none_or(|shown| shown.is_same(now));
         let found = self.view.namespace(nsid).filter(is_shown);
         let found = found.as_ref();
@@ -290,7 +290,7 @@ impl Kept {
         remember(&mut self.history(), Sample { at: now, sum, paths });
     }
 
-    /// The paths with their rates.
+    /// Returns the paths with their rates.
     fn paths(&self, now: Instant) -> Vec<PathLine> {
         let first = self.history().front().cloned();
         let line = |path: PathReport| {
@@ -304,14 +304,14 @@ impl Kept {
         self.view.routes().into_iter().map(line).collect()
     }
 
-    /// Asking changes nothing.
+    /// Returns the rates of the window; a query does not change it.
     fn rates(&self, now: Instant, sum: LaneReading) -> Rates {
         let first = self.history().front().cloned();
         first.map_or_else(Rates::default, |f| rates(now.duration_since(f.at), &f.sum, &sum))
     }
 }
 
-/// Adds a sample, and forgets those that are older than the window, but for the last of them.
+/// Adds a sample, and drops those older than the window, except the newest of them.
 fn remember(history: &mut VecDeque<Sample>, sample: Sample) {
     let at = sample.at;
     history.push_back(sample);
@@ -345,7 +345,7 @@ fn path_line(path: PathReport, time: Duration, before: u64) -> PathLine {
     }
 }
 
-/// Links, each with all lanes' parts of it.
+/// Sums the readings of all lanes by link.
 fn links(paths: &[PathReading]) -> Vec<LinkReport> {
     let mut links: Vec<LinkReport> = Vec::new();
     for path in paths {

@@ -1,9 +1,9 @@
-//! `roadtrain attach`: shows a remote namespace as a local block device until it is told to stop.
+//! `roadtrain attach`: shows a remote namespace as a local block device until it is stopped.
 //!
 //! | file | purpose |
 //! |---|---|
 //! | `fronts` | the one place where a front-end is chosen |
-//! | `keep` | the attachment while it runs: who asks, what changes, how it ends |
+//! | `keep` | the running attachment: requests, changes, its end |
 //! | `snapshot` | all of its counters |
 //! | `background` | `--background`: a process of its own |
 
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::info;
 
-/// How long what has begun may take to be over when a signal comes, before it is given up.
+/// Grace period of pending work after a signal, before it is abandoned.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// `roadtrain attach`
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
     end.and(stopped).and(noted)
 }
 
-/// Reports that it can be used. Answers at the control socket until the result is dropped.
+/// Reports that the attachment is ready. Serves the control socket until the result is dropped.
 fn announce(
     kept: &Arc<Kept>,
     args: &AttachArgs,
@@ -107,7 +107,7 @@ fn claim(args: &AttachArgs, spec: &FrontSpec, config: &HostConfig) -> Outcome<Re
     Registry::of_user().claim(&Claim { id, spec, address: config.address.to_string(), nqn })
 }
 
-/// Logs to the file that was named, in the background to one of its own, else to stderr.
+/// Starts logging: to the named file, in the background to the attachment's own, else to stderr.
 fn start_log(
     args: &AttachArgs,
     global: &GlobalArgs,
@@ -128,7 +128,7 @@ fn start_log(
     Ok(Some(file))
 }
 
-/// What an earlier process has left to be taken over decides what was left open.
+/// Chooses the device that an earlier process has left open for recovery.
 fn recover(spec: FrontSpec, place: &mut Registration) -> FrontSpec {
     for note in place.notes.drain(..) {
         info!("{note}");
@@ -142,13 +142,13 @@ fn recover(spec: FrontSpec, place: &mut Registration) -> FrontSpec {
     }
 }
 
-/// A signal came, and what it should end does not end.
+/// Abandons work that does not end after a signal, and removes the leftovers.
 fn give_up(place: &Registration) {
     terminal::say("roadtrain: interrupted");
     place.undo();
 }
 
-/// The line that says where everything is: `ready NAME... NQN nsid N,... id ID`.
+/// Formats the line that reports readiness: `ready NAME... NQN nsid N,... id ID`.
 fn ready(
     devices: &[DeviceEntry],
     args: &AttachArgs,

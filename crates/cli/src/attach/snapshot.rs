@@ -1,4 +1,4 @@
-//! All counters of an attachment at a moment.
+//! Counters of an attachment at one time.
 
 use super::keep::Kept;
 use crate::failure::{Failure, Outcome};
@@ -14,10 +14,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::info;
 
-/// A reactor that has not made a turn for so long hangs.
+/// A reactor that makes no progress for this time hangs.
 const TURN_LIMIT: Duration = Duration::from_secs(2);
 
-/// An attachment as others see it over HTTP.
+/// An attachment as the source of its metrics.
 struct Observed(Weak<Kept>);
 
 impl Source for Observed {
@@ -38,10 +38,10 @@ impl Source for Observed {
 }
 
 impl Kept {
-    /// Answers HTTP at `address` from now on.
+    /// Starts the HTTP server at `address`.
     ///
     /// # Errors
-    /// It cannot be listened on.
+    /// The address cannot be listened on.
     pub(super) fn show_at(self: &Arc<Self>, address: SocketAddr) -> Outcome {
         let server = metrics::serve(address, Observed(Arc::downgrade(self)));
         let server = server.map_err(|e| Failure::failed(format!("--metrics {address}: {e}")))?;
@@ -50,7 +50,7 @@ impl Kept {
         Ok(())
     }
 
-    /// All counters.
+    /// Returns all counters.
     pub(super) fn snapshot(&self) -> Snapshot {
         let (report, view) = (self.report(), self.view());
         let (reactors, readings) = (view.reactors(), view.lanes());
@@ -105,7 +105,8 @@ fn attachment(
     }
 }
 
-/// What is shown. Requests are counted over all namespaces, so they are told only where there is one.
+/// Returns the namespaces that the devices show. Counters cover all namespaces, so a namespace has them only if it is
+/// the only one.
 fn namespaces(nqn: &str, inside: &Inside, io: &Io) -> Vec<NamespaceSample> {
     let is_alone = inside.devices.len() == 1;
     let sample = |device: &crate::status::report::DeviceReport| NamespaceSample {

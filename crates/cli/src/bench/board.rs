@@ -1,53 +1,53 @@
-//! What the main thread and the lanes tell each other: one writer for each value, no lock.
+//! State shared by the main thread and the lanes: one writer for each value, no lock.
 
 use super::tally::{Counts, Tally};
 use roadtrain_proto::time::Instant;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-/// What all lanes are to do; only ever moves on.
+/// Phase of all lanes; only ever advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Phase {
-    /// Fill the region if need be, then wait.
+    /// Fill the region if needed, then wait.
     Prepare,
-    /// Load, without counting.
+    /// Run the load, without counting.
     Ramp,
-    /// Load and count.
+    /// Run the load, and count.
     Measure,
-    /// End.
+    /// Stop.
     Stop,
 }
 
-/// The progress of a load on one lane, written by it once a turn. A cache line pair each.
+/// Progress of a load on one lane, written by it once a turn. Two cache lines each.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct LoadBoard {
     /// Requests that succeeded while measuring.
     pub requests: AtomicU64,
-    /// Nanoseconds they took together.
+    /// Sum of their latencies in nanoseconds.
     pub latency_ns: AtomicU64,
-    /// How long each took, if [`Board::watched`].
+    /// Their latencies, if [`Board::watched`].
     pub tally: Tally,
     /// Requests that failed, and blocks that were wrong.
     pub errors: AtomicU64,
-    /// Ready to load.
+    /// True when the load is ready to start.
     pub prepared: AtomicBool,
-    /// Has nothing more to load, since (engine clock; 0: not yet).
+    /// Time when the lane had sent all of its load (engine clock; 0: not yet).
     pub finished_at: AtomicU64,
 }
 
-/// All of it.
+/// State shared by the main thread and the lanes.
 pub(super) struct Board {
     phase: AtomicU8,
-    /// The controller is lost: requests fail because of the path.
+    /// True when the controller is lost: requests fail because of the path.
     pub lost: AtomicBool,
-    /// End at once, whatever is in flight.
+    /// True to end at once, with requests in flight.
     pub abandoned: AtomicBool,
-    /// Somebody looks at the progress while it is made.
+    /// True while the progress is displayed.
     pub watched: AtomicBool,
-    /// When measuring began (engine clock).
+    /// Start of the measurement (engine clock).
     began_at: AtomicU64,
-    /// The main load's and each stream's: one for each of its lanes.
+    /// The main load's progress, then each stream's: one entry for each of its lanes.
     pub loads: Vec<Vec<LoadBoard>>,
 }
 
@@ -56,16 +56,16 @@ pub(super) struct Board {
 pub(super) struct Progress {
     /// Requests that succeeded while measuring.
     pub requests: u64,
-    /// Nanoseconds they took together.
+    /// Sum of their latencies in nanoseconds.
     pub latency_ns: u64,
-    /// How long each took.
+    /// Their latencies.
     pub counts: Counts,
     /// Requests that failed, and blocks that were wrong.
     pub errors: u64,
 }
 
 impl Board {
-    /// For loads on so many lanes each, the main one first; in [`Phase::Prepare`].
+    /// Creates the state for the given lane count of each load, the main one first; in [`Phase::Prepare`].
     #[must_use]
     pub(super) fn new(lanes: impl Iterator<Item = u32>) -> Board {
         let load = |lanes| (0..lanes).map(|_| LoadBoard::default()).collect();
@@ -79,7 +79,7 @@ impl Board {
         }
     }
 
-    /// The phase.
+    /// Returns the phase.
     #[inline]
     #[must_use]
     pub(super) fn phase(&self) -> Phase {
@@ -91,31 +91,31 @@ impl Board {
         }
     }
 
-    /// Moves on.
+    /// Advances to `phase`.
     pub(super) fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Release);
     }
 
-    /// Moves on to [`Phase::Measure`].
+    /// Advances to [`Phase::Measure`].
     pub(super) fn measure_from(&self, now: Instant) {
         self.began_at.store(now.0, Ordering::Relaxed);
         self.set_phase(Phase::Measure);
     }
 
-    /// When [`Phase::Measure`] began.
+    /// Returns the time when [`Phase::Measure`] began.
     #[must_use]
     pub(super) fn began_at(&self) -> Instant {
         Instant(self.began_at.load(Ordering::Relaxed))
     }
 
-    /// Whether every load is ready.
+    /// True if every load is ready.
     #[must_use]
     pub(super) fn all_prepared(&self) -> bool {
         self.loads.iter().flatten().all(|load| load.prepared.load(Ordering::Relaxed))
     }
 
-    /// When the last lane had nothing more of the main load (engine clock), if all are so far: streams
-    /// last as long as that.
+    /// Returns the time when the last lane had sent all of the main load (engine clock), if all lanes have: streams
+    /// last as long.
     #[must_use]
     pub(super) fn finished_at(&self) -> Option<u64> {
         let at = self.loads[0].iter().map(|load| load.finished_at.load(Ordering::Relaxed));
@@ -135,7 +135,7 @@ impl Board {
         self.loads.iter().map(|load| load.iter().fold(Progress::default(), add)).collect()
     }
 
-    /// Errors of all loads.
+    /// Returns the errors of all loads.
     #[must_use]
     pub(super) fn errors(&self) -> u64 {
         let errors = |load: &LoadBoard| load.errors.load(Ordering::Relaxed);

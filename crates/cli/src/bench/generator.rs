@@ -1,4 +1,4 @@
-//! The front that runs on each reactor: deals completions out to its loads, gives each its turn.
+//! The front on each reactor: hands completions to its loads, and gives each load its turn.
 
 use super::board::{Board, Phase};
 use super::lane::{LaneLoad, LaneResult, Place};
@@ -20,19 +20,19 @@ pub(super) struct Generator {
     now: Instant,
 }
 
-/// The lanes of a reactor: the main load's, then one for each stream that has its own.
+/// The lanes of a reactor: the main load's, then one for each stream with lanes of its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReactorLanes {
-    /// The reactor's number, and how many there are.
+    /// The reactor's number, and the number of reactors.
     pub reactor: (u32, u32),
-    /// Lanes of the main load on the reactors before.
+    /// Main load's lanes on the reactors with smaller numbers.
     pub first: u32,
-    /// Its own of these.
+    /// Main load's lanes on this reactor.
     pub main: u32,
 }
 
 impl ReactorLanes {
-    /// Where `plan` runs here. `own` counts the streams with lanes of their own so far.
+    /// Returns the lanes of `plan` on this reactor. `own` counts the streams with lanes of their own so far.
     fn places(self, plan: &Plan, main_lanes: u32, own: &mut u32) -> Vec<Place> {
         let (reactor, reactors) = self.reactor;
         let at = |id: u32| (LaneId(id as usize), (reactor + id * reactors) as usize);
@@ -57,7 +57,7 @@ impl ReactorLanes {
 }
 
 impl Generator {
-    /// All of `plans` on `lanes`.
+    /// Creates all loads of `plans` on `lanes`.
     ///
     /// # Errors
     /// No memory.
@@ -72,7 +72,7 @@ impl Generator {
         for plan in plans {
             let places = lanes.places(plan, plans[0].lanes, &mut own);
             let depth = plan.load.depth as usize;
-            // Of all its lanes: a huge page for each would be too much for many.
+            // One allocation for all lanes: with many lanes, a huge page for each would be too much.
             let mut buffers = Arena::new(depth * places.len(), plan.slot_bytes())?;
             for place in places {
                 let place = Place { index: loads.len(), ..place };
@@ -95,14 +95,14 @@ impl Front for Generator {
         for load in &mut self.loads {
             load.turn(turn, phase);
         }
-        // Told to stop before the load has begun: not every lane could be connected.
+        // Stopped before the load has begun: not every lane could be connected.
         let is_unconnected = turn.stopping() && phase == Phase::Prepare;
         if is_unconnected || self.board.abandoned.load(Ordering::Relaxed) {
             return turn.stop();
         }
         if self.loads.iter().all(LaneLoad::is_done) {
             for load in self.loads.drain(..) {
-                // Nobody waits for it only when the program gives up.
+                // The receiver is gone only when the program abandons the run.
                 let _ = self.results.send(load.into_result());
             }
             turn.stop();

@@ -1,4 +1,4 @@
-//! A reactor with a namespace in memory, without sockets and clock, to test the load in.
+//! A reactor with a namespace in memory, without sockets and clock, to test loads.
 
 use super::board::Board;
 use super::generator::{Generator, ReactorLanes};
@@ -12,14 +12,14 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-/// The reactor. Requests wait in `queue` until [`Harness::answer`] takes them.
+/// A reactor. Requests wait in `queue` until [`Harness::answer`] completes them.
 pub(super) struct Harness {
     pub(super) now: u64,
     pub(super) queue: VecDeque<(LaneId, Request)>,
     pub(super) room: u32,
     pub(super) status: Status,
     pub(super) stopped: bool,
-    /// It was told to stop.
+    /// True once the reactor has to stop.
     pub(super) stopping: bool,
     pub(super) store: Vec<u8>,
     completions: VecDeque<Completion>,
@@ -121,7 +121,7 @@ impl Turn for Harness {
     }
 }
 
-/// A generator for all of `plans` on one reactor, the board, and where results go.
+/// Creates a generator for all of `plans` on one reactor, its board, and the receiver of results.
 pub(super) fn generators(plans: Vec<Plan>) -> (Generator, Arc<Board>, Receiver<LaneResult>) {
     let board = Arc::new(Board::new(plans.iter().map(|plan| plan.lanes)));
     let plans: Vec<Arc<Plan>> = plans.into_iter().map(Arc::new).collect();
@@ -131,12 +131,12 @@ pub(super) fn generators(plans: Vec<Plan>) -> (Generator, Arc<Board>, Receiver<L
     (generator, board, inbox)
 }
 
-/// The same for a main load alone.
+/// Creates a generator for a main load alone.
 pub(super) fn generator(plan: Plan) -> (Generator, Arc<Board>, Receiver<LaneResult>) {
     generators(vec![plan])
 }
 
-/// Turns and answers until the generator ends.
+/// Runs turns and completes requests until the generator ends.
 pub(super) fn finish(generator: &mut Generator, harness: &mut Harness) {
     for _ in 0..1_000_000 {
         generator.turn(harness);
@@ -148,7 +148,7 @@ pub(super) fn finish(generator: &mut Generator, harness: &mut Harness) {
     panic!("does not end");
 }
 
-/// Turns until the region is prepared, then measures.
+/// Runs turns until the region is prepared, then starts the measurement.
 pub(super) fn begin(generator: &mut Generator, board: &Board, harness: &mut Harness) {
     generator.turn(harness);
     while !board.all_prepared() {

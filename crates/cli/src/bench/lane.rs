@@ -18,33 +18,33 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Marks the tokens of sweeps.
+/// Token bit of sweep requests.
 const SWEEP: u64 = 1 << 31;
-/// Descriptions of errors kept.
+/// Most error descriptions that are kept.
 const ERROR_TEXTS_MAX: usize = 5;
 
-/// Where a load runs.
+/// Lane and position of a load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     /// The lane's number over all reactors.
     pub lane: u32,
-    /// The lane on its reactor.
+    /// The lane's ID on its reactor.
     pub id: LaneId,
-    /// Its number at the host.
+    /// The lane's index at the host.
     pub host_lane: usize,
-    /// Its number among the lanes that its load uses.
+    /// The lane's index among the lanes of its load.
     pub part: u32,
-    /// Its position among the loads of its reactor.
+    /// The load's index among the loads of its reactor.
     pub index: usize,
 }
 
-/// What a load on one lane found out.
+/// Results of a load on one lane.
 pub(super) struct LaneResult {
     /// The load's number: 0 for the main one.
     pub load: usize,
     /// The lane's number over all reactors.
     pub lane: u32,
-    /// Its number among the lanes that the load uses.
+    /// The lane's index among the lanes of its load.
     pub part: u32,
     /// Latencies of reads.
     pub reads: Latencies,
@@ -52,27 +52,27 @@ pub(super) struct LaneResult {
     pub writes: Latencies,
     /// Requests that failed, and blocks that were wrong.
     pub errors: u64,
-    /// The first of them, in words.
+    /// Descriptions of the first errors.
     pub error_texts: Vec<String>,
     /// Blocks whose data was checked and right.
     pub blocks_checked: u64,
-    /// Requests that were due but not sent when it ended (open loop).
+    /// Requests that were due but not sent at the end (open loop).
     pub unsent: u64,
-    /// The lane's number at the host.
+    /// The lane's index at the host.
     pub host_lane: usize,
-    /// Counters of the lane over the measured time, once they are known. A stream on the main load's lane leaves them to
-    /// that.
+    /// Counters of the lane in the measured time, once they are known. Zero for a stream on the main load's lane, whose
+    /// result has them.
     pub batching: Batching,
-    /// What was done in each window, if the depth changed.
+    /// Requests completed in each window, if the depth changed.
     pub windows: Vec<u32>,
 }
 
 enum Stage {
     Fill(Sweep),
-    /// Waits for the others.
+    /// Waits for the other lanes.
     Ready,
     Load,
-    /// Nothing more is sent; waits for what is in flight.
+    /// Sends no more requests; waits for those in flight.
     Drain,
     ReadBack(Sweep),
     Done,
@@ -90,9 +90,9 @@ struct Flight {
 pub(super) struct LaneLoad {
     plan: Arc<Plan>,
     board: Arc<Board>,
-    /// On its reactor.
+    /// The lane on its reactor.
     id: LaneId,
-    /// Position among the loads of its reactor as the tokens carry it.
+    /// Index among the loads of its reactor, in the high bits of tokens.
     mark: u64,
     stage: Stage,
     first_slot: u64,
@@ -104,14 +104,14 @@ pub(super) struct LaneLoad {
     free: Vec<u32>,
     /// Requests still to be sent (`--ios`).
     left: u64,
-    /// Measuring has begun.
+    /// True once the measurement has begun.
     has_begun: bool,
     latency_ns: u64,
     result: LaneResult,
 }
 
 impl LaneLoad {
-    /// The part of `plan` that runs on `place`, with a buffer for each of its requests in flight.
+    /// Creates the part of `plan` that runs on `place`, with a buffer for each of its requests in flight.
     ///
     /// # Errors
     /// No memory.
@@ -169,26 +169,26 @@ impl LaneLoad {
         })
     }
 
-    /// Whether it has ended.
+    /// True once the load has ended.
     #[must_use]
     pub(super) fn is_done(&self) -> bool {
         matches!(self.stage, Stage::Done)
     }
 
-    /// What it found out, once it has ended.
+    /// Returns the results after the end.
     #[must_use]
     pub(super) fn into_result(self) -> LaneResult {
         let windows = self.steps.map(Steps::into_windows).unwrap_or_default();
         LaneResult { windows, ..self.result }
     }
 
-    /// When it wants a turn at the latest.
+    /// Returns the latest time of the next turn.
     #[must_use]
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
         const POLL: std::time::Duration = std::time::Duration::from_millis(1);
         match (&self.stage, &self.schedule) {
             (Stage::Ready, _) => Some(now + POLL),
-            // It has to see the end of the measurement between two arrivals, too.
+            // The end of the measurement has to be noticed between two arrivals, too.
             (Stage::Load, Some(schedule)) if !self.free.is_empty() => {
                 Some(schedule.next().min(now + POLL * 20))
             }
@@ -249,7 +249,7 @@ impl LaneLoad {
         }
     }
 
-    /// Checks what was read; notes what was written. After a failed write nobody knows what is there.
+    /// Checks data that was read; records data that was written. After a failed write the slot's content is unknown.
     fn verify(&mut self, index: usize, status: Status) {
         let flight = &self.flights[index];
         let (slot, is_read) = (flight.slot, flight.is_read);
@@ -283,7 +283,7 @@ impl LaneLoad {
         self.take(swept);
     }
 
-    /// Does what there is to do after the completions of this turn.
+    /// Runs the load's stage after the completions of this turn.
     pub(super) fn turn(&mut self, turn: &mut dyn Turn, phase: Phase) {
         match self.stage {
             Stage::Load => self.load(turn, phase),
@@ -352,7 +352,7 @@ impl LaneLoad {
         }
     }
 
-    /// What to do next, in slots of the region.
+    /// Picks the next request, in slots of the region.
     #[inline]
     fn pick(&mut self) -> Option<Pick> {
         let pick = self.workload.next();
@@ -387,7 +387,7 @@ impl LaneLoad {
         }
     }
 
-    /// The lane had no room after all.
+    /// Undoes `prepare` for a request that the lane had no capacity for.
     fn take_back(&mut self, index: u32, request: Request) {
         let flight = &mut self.flights[index as usize];
         flight.buffer = request.buffer;

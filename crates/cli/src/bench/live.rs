@@ -1,4 +1,4 @@
-//! The live line on a terminal.
+//! Live progress line on a terminal.
 
 use super::board::Progress;
 use super::plan::Plan;
@@ -9,17 +9,17 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Shows progress on stderr if that is a terminal: the main load's, then each stream's.
+/// Progress on stderr if that is a terminal: the main load's, then each stream's.
 pub(super) struct Live {
     bar: Option<ProgressBar>,
-    /// Octets of each load's requests.
+    /// Bytes of each load's requests.
     slot_bytes: Vec<u64>,
     last: Vec<Progress>,
     at: Instant,
 }
 
 impl Live {
-    /// Nothing shown yet.
+    /// Creates the line, empty.
     #[must_use]
     pub(super) fn new(plans: &[Arc<Plan>], quiet: bool) -> Live {
         let shown = !quiet && std::io::stderr().is_terminal();
@@ -36,13 +36,13 @@ impl Live {
         Live { bar, slot_bytes, last, at: Instant::now() }
     }
 
-    /// Whether it shows anything.
+    /// True if the line is displayed.
     #[must_use]
     pub(super) fn is_shown(&self) -> bool {
         self.bar.is_some()
     }
 
-    /// Says what is going on when nothing is measured.
+    /// Displays a text while nothing is measured.
     pub(super) fn say(&self, text: &'static str) {
         if let Some(bar) = &self.bar {
             bar.set_message(text);
@@ -50,7 +50,7 @@ impl Live {
         }
     }
 
-    /// Shows what happened since the last time, at most a few times a second.
+    /// Displays the progress since the last update, at most four times a second.
     pub(super) fn show(&mut self, progress: impl FnOnce() -> Vec<Progress>) {
         let Some(bar) = &self.bar else { return };
         let elapsed = self.at.elapsed();
@@ -65,7 +65,7 @@ impl Live {
         (self.last, self.at) = (progress, Instant::now());
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(super) fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

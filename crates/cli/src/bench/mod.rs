@@ -1,15 +1,15 @@
-//! `roadtrain bench`: a load generator that runs on the lanes' own reactors, and says why it got what it got.
+//! `roadtrain bench`: a load generator that runs on the lanes' own reactors, and reports what limits the result.
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `plan` | the options of the main load and of the streams beside it, fitted to the namespace |
-//! | `workload`, `rng`, `schedule`, `step` | which block next, when, and how many at once |
+//! | `plan` | the options of the main load and of the streams, fitted to the namespace |
+//! | `workload`, `rng`, `schedule`, `step` | the next block, its time, and the depth |
 //! | `generator`, `lane` | the front, and each load on each lane: keeps requests in flight, times them |
-//! | `verify`, `sweep` | data that tells where it belongs; filling and reading back |
-//! | `threads` | queue mode: the load on threads of its own |
-//! | `board` | what the main thread and the lanes tell each other |
+//! | `verify`, `sweep` | data that identifies its block; filling and reading back |
+//! | `threads` | queue mode: the load on separate threads |
+//! | `board` | state shared by the main thread and the lanes |
 //! | `run` | ramp, measurement, end |
-//! | `own_target`, `usage` | the target in a process of its own, and what both ends use |
+//! | `own_target`, `usage` | the target in a separate process, and the CPU usage of both ends |
 //! | `latency`, `tally`, `report`, `live` | results |
 
 mod board;
@@ -131,7 +131,7 @@ fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> Outcome<HostConfig>
         return Err(Failure::usage(text));
     }
     config.reactors = Some(topology.reactors as usize);
-    // A lane of its own for each stream that wants one, on the reactors of the main load.
+    // Each stream with lanes of its own gets one on every reactor of the main load.
     config.lanes = topology.lanes + args.load.own_lanes() * topology.reactors;
     // One entry of a queue always stays empty.
     let entries = u16::try_from(args.load.lane_depth() + 1).unwrap_or(u16::MAX);
@@ -139,11 +139,11 @@ fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> Outcome<HostConfig>
     Ok(config)
 }
 
-/// What keeps the load going.
+/// Driver of the load.
 enum Host {
-    /// Reactors, the load on them.
+    /// Reactors with the load on them.
     Inline(Controller),
-    /// Threads of the load, and reactors that it is handed over to.
+    /// Threads of the load, and the reactors that execute its requests.
     Queue(Threads),
 }
 
@@ -176,7 +176,7 @@ impl Host {
         }
     }
 
-    /// After the load has ended, or was told to.
+    /// Disconnects after the load has ended or was stopped.
     fn end(self) {
         match self {
             Host::Inline(controller) => {
@@ -188,7 +188,7 @@ impl Host {
     }
 }
 
-/// Lanes of the main load, and the reactors that they are on.
+/// Returns the lanes of the main load, and the number of their reactors.
 fn topology(args: &BenchArgs) -> Topology {
     if let Some(threads) = args.load.inline_threads() {
         return Topology { lanes: threads, reactors: threads };
@@ -198,9 +198,9 @@ fn topology(args: &BenchArgs) -> Topology {
     Topology { lanes, reactors: cores.clamp(1, lanes) }
 }
 
-/// What the main thread keeps.
+/// State of the main thread.
 struct Bench {
-    /// The main load's, then each stream's.
+    /// The main load's plan, then each stream's.
     plans: Vec<Arc<Plan>>,
     board: Arc<Board>,
 }
@@ -229,7 +229,7 @@ impl Fronts<'_> {
         }
     }
 
-    /// The load of each of `threads`, which see it as a lane of theirs.
+    /// Creates the load of each of `threads`, which use it like a lane.
     fn of_threads(&mut self, threads: u32, view: &ControllerView) -> Outcome<Vec<Generator>> {
         self.bench = Some(self.plan(view));
         let lanes = |thread| ReactorLanes { reactor: (thread, threads), first: thread, main: 1 };
@@ -262,7 +262,7 @@ impl Fronts<'_> {
         Ok(Bench { plans: fitted.collect(), board })
     }
 
-    /// A target may grant fewer lanes than asked for; a stream's own cannot be left out.
+    /// Returns the granted topology. A target may grant fewer lanes than requested; a stream's own lanes are required.
     fn topology_granted(&self, info: &ControllerInfo) -> Outcome<Topology> {
         let load = &self.args.load;
         if let Some(threads) = load.queue_threads() {
@@ -288,8 +288,9 @@ impl Fronts<'_> {
         Ok(asked)
     }
 
-    /// Memory that was never written is no memory yet: measuring it would measure page faults. And reads
-    /// are to find something to check. Streams leave it to the main load unless each has its own part.
+    /// True if the region is written before the measurement. Memory that was never written is not allocated: a
+    /// measurement would include page faults. Verifying reads need data to check. Streams leave it to the main load
+    /// unless each has its own part.
     fn wants_fill(&self, plan: &Plan) -> bool {
         if plan.number > 0 && !plan.verify {
             return false;
@@ -323,7 +324,7 @@ impl Fronts<'_> {
     }
 }
 
-/// A front that ends at once.
+/// A front that stops at once.
 struct Nothing;
 
 impl Front for Nothing {

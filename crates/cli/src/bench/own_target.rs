@@ -1,5 +1,4 @@
-//! The target that `bench` starts when it is given none: this program again, in a process of its own, so
-//! that its CPU time is its own.
+//! The target that `bench` without -a starts: this program in a separate process, so that its CPU time is separate.
 
 use super::usage::Work;
 use crate::args::BenchArgs;
@@ -25,35 +24,34 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What it is called.
+/// NQN of its subsystem.
 pub(super) const NQN: &str = "nqn.2025-01.io.roadtrain:bench";
-/// Longest wait for it to end.
-/// Time for the reply with the counters.
+/// Longest wait for the reply with the counters.
 const COUNTERS_WAIT: Duration = Duration::from_secs(60);
 const STOP_WAIT: Duration = Duration::from_secs(5);
 
 /// A target on loopback. Dropping it stops it.
 pub(super) struct OwnTarget {
     child: Child,
-    /// Its end of this is its stdin; `None`: it is to end.
+    /// Peer of its stdin; `None` makes it stop.
     control: Option<UnixStream>,
-    /// Where it listens.
+    /// Address that it listens on.
     pub address: SocketAddr,
-    /// The key of both ends, if they are to have TLS.
+    /// The key of both ends, if they use TLS.
     pub tls: Option<OwnKey>,
 }
 
-/// A key in a file that is there as long as this.
+/// A key in a file, which is removed on drop.
 pub(super) struct OwnKey {
     key: Key,
     path: PathBuf,
 }
 
-/// What it is for.
+/// A key by its purpose.
 enum Key {
     /// TLS.
     Tls(TlsKey),
-    /// Authentication, which makes a PSK for TLS.
+    /// Authentication, which generates a PSK for TLS.
     Authentication(DhchapKey),
 }
 
@@ -64,7 +62,7 @@ impl Drop for OwnKey {
 }
 
 impl OwnKey {
-    /// The one that the options say, else a new one.
+    /// Returns the key of the options, else a new one.
     fn of(args: &BenchArgs) -> Outcome<Self> {
         if args.connect.keyring.is_some() || args.connect.tls_key_identity.is_some() {
             let hint = "bench without -a makes a target and a key of its own";
@@ -88,7 +86,7 @@ impl OwnKey {
         }
     }
 
-    /// What the host has to connect with.
+    /// Returns the keys with which the host connects.
     pub(super) fn host(&self) -> (HostTls, Keys) {
         match &self.key {
             Key::Tls(key) => (HostTls::new(HostKey::Configured(key.clone())), Keys::default()),
@@ -99,7 +97,7 @@ impl OwnKey {
         }
     }
 
-    /// The target's options.
+    /// Returns the target's options.
     fn options(&self, host: &str, file: &str) -> [String; 4] {
         let (tls, option) = match &self.key {
             Key::Tls(_) => ("required", "--tls-key"),
@@ -108,7 +106,7 @@ impl OwnKey {
         ["--tls".to_owned(), tls.to_owned(), option.to_owned(), format!("{host}={file}")]
     }
 
-    /// Where the target finds it.
+    /// Returns the key file for the target.
     fn file(&self, args: &BenchArgs) -> String {
         let own = || self.path.display().to_string();
         args.connect.tls_key.clone().unwrap_or_else(own)
@@ -125,10 +123,10 @@ impl OwnKey {
 }
 
 impl OwnTarget {
-    /// Starts it and waits until it is ready.
+    /// Starts the target and waits until it is ready.
     ///
     /// # Errors
-    /// It does not start; it has said why on stderr.
+    /// The target does not start; it has reported the reason on stderr.
     pub(super) fn start(args: &BenchArgs) -> Outcome<OwnTarget> {
         let failed =
             |what: &str, e: std::io::Error| Failure::failed(format!("own target: {what}: {e}"));
@@ -144,7 +142,7 @@ impl OwnTarget {
             .args(options.into_iter().flatten())
             .stdin(OwnedFd::from(stdin))
             .stdout(Stdio::piped())
-            .process_group(0) // Ctrl-C is for us alone: the target is asked for its counters after it
+            .process_group(0) // Ctrl-C is for this process alone: it requests the target's counters afterwards
             .spawn()
             .map_err(|e| failed("start", e))?;
         let stdout = child.stdout.take();
@@ -161,10 +159,10 @@ impl OwnTarget {
         Ok(target)
     }
 
-    /// Usage of its process, and its counters.
+    /// Returns the CPU usage of its process, and its counters.
     ///
     /// # Errors
-    /// It has died.
+    /// The target has died.
     pub(super) fn work(&self) -> Outcome<Work> {
         let failed =
             |e: &dyn std::fmt::Display| Failure::failed(format!("own target: counters: {e}"));
@@ -192,7 +190,7 @@ impl Drop for OwnTarget {
     }
 }
 
-/// The namespaces it exports.
+/// Returns the namespaces that it exports.
 #[must_use]
 pub(super) fn namespaces(args: &BenchArgs) -> Vec<NamespaceSpec> {
     match &args.own.namespaces[..] {

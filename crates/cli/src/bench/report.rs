@@ -1,4 +1,4 @@
-//! The result: one JSON object, or a table for people.
+//! The report: one JSON object, or a table.
 
 #[cfg(test)]
 mod tests;
@@ -15,59 +15,59 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What was measured.
+/// Results of a measurement.
 pub(super) struct Measured {
-    /// Seconds of it.
+    /// Measured time in seconds.
     pub seconds: f64,
-    /// Each load's on each of its lanes, the main load's first.
+    /// Results of each load on each of its lanes, the main load's first.
     pub results: Vec<LaneResult>,
-    /// Work of this process.
+    /// CPU usage and counters of this process.
     pub host: Work,
-    /// Work of the own target.
+    /// CPU usage and counters of the own target.
     pub target: Option<Work>,
     /// Connections lost and made again.
     pub reconnects: u64,
 }
 
-/// The JSON object. Ratios are 0 where nothing happened. Requests, IOPS, bandwidth and latency are the main
-/// load's; errors, CPU time and what else says how it was done, and "per request", mean the streams as well.
+/// The JSON object. Ratios are 0 where nothing happened. Requests, IOPS, bandwidth and latency are the main load's.
+/// Errors, CPU time, instruments and values "per request" include the streams.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     /// Requests a second.
     pub iops: f64,
-    /// Octets of data a second.
+    /// Bytes of data a second.
     pub bytes_per_second: f64,
-    /// Of reads and writes together.
+    /// Latency of reads and writes together.
     pub latency: LatencySummary,
     /// Requests that succeeded in the measured time.
     pub requests: u64,
-    /// The same with those of the streams.
+    /// Requests that succeeded, with those of the streams.
     pub requests_total: u64,
-    /// The measured time.
+    /// Measured time in seconds.
     pub seconds: f64,
     /// Requests that failed, and blocks that were wrong, at any time.
     pub errors: u64,
-    /// The first of them, in words.
+    /// Descriptions of the first errors.
     pub error_texts: Vec<String>,
     /// Reads alone.
     pub read: Direction,
     /// Writes alone.
     pub write: Direction,
-    /// Loads beside the main one (`--stream`).
+    /// Loads in addition to the main one (`--stream`).
     pub streams: Vec<Stream>,
-    /// What became of load steps (`--step`).
+    /// Results of load steps (`--step`).
     pub step: Option<StepReport>,
     /// CPU time of this process.
     pub host_cpu_seconds: f64,
     /// CPU time of the own target's process.
     pub target_cpu_seconds: Option<f64>,
-    /// Both ends' if known, else this one's.
+    /// CPU time of both ends if known, else of this one, for each request.
     pub cpu_ns_per_io: f64,
     /// Requests that one caravan of this end carried.
     pub requests_per_caravan: f64,
     /// This end's send calls for each request.
     pub sends_per_io: f64,
-    /// Octets of one of them.
+    /// Bytes of a send call of this end.
     pub bytes_per_send: f64,
     /// This end's doorbells by cause.
     pub doorbells: Doorbells,
@@ -75,9 +75,9 @@ pub(super) struct Report {
     pub syscalls_per_io: f64,
     /// Context switches for each request, of both ends if known.
     pub context_switches_per_io: f64,
-    /// The own target's, the two most wanted.
+    /// Requests (responses) in a caravan of the own target.
     pub target_requests_per_caravan: Option<f64>,
-    /// Octets of its sends.
+    /// Bytes of a send call of the own target.
     pub target_bytes_per_send: Option<f64>,
     /// This end's instruments.
     pub host: Instruments,
@@ -87,11 +87,11 @@ pub(super) struct Report {
     pub reconnects: u64,
     /// Blocks whose data was checked and right (`--verify`).
     pub blocks_checked: u64,
-    /// Requests that were due but not sent when it ended (`--rate`).
+    /// Requests that were due but not sent at the end (`--rate`).
     pub unsent: u64,
-    /// What was asked for.
+    /// Settings of the run.
     pub settings: Settings,
-    /// Each lane; in queue mode each thread, and the first has all lanes' counters.
+    /// Each lane; in queue mode each thread, the first with the counters of all lanes.
     pub lanes: Vec<LaneFigures>,
 }
 
@@ -104,13 +104,13 @@ pub(super) struct Direction {
     pub latency: LatencySummary,
 }
 
-/// A load beside the main one.
+/// A load in addition to the main one.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Stream {
     pub rw: String,
     pub rwmixread: u8,
     pub bs: usize,
-    /// On each of its lanes.
+    /// Depth on each of its lanes.
     pub depth: u32,
     pub class: String,
     /// `shared` or `own`.
@@ -126,22 +126,22 @@ pub(super) struct Stream {
     pub unsent: u64,
 }
 
-/// Why it is as fast as it is.
+/// Measurements of one end that explain its speed.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Instruments {
     /// Requests (responses) that one caravan carried.
     pub requests_per_caravan: f64,
     /// Send calls for each request.
     pub sends_per_io: f64,
-    /// Octets of a send call.
+    /// Bytes of a send call.
     pub bytes_per_send: f64,
     /// Doorbells by cause.
     pub doorbells: Doorbells,
     /// Send, receive and wait calls for each request.
     pub syscalls_per_io: f64,
-    /// Of all threads of the process.
+    /// Context switches of all threads of the process, for each request.
     pub context_switches_per_io: f64,
-    /// Those because a thread waited: each has a wake-up.
+    /// Context switches because a thread waited: each has a wake-up.
     pub voluntary_switches_per_io: f64,
 }
 
@@ -154,7 +154,7 @@ pub(super) struct Doorbells {
     pub drained: u64,
 }
 
-/// What was asked for.
+/// Settings of the run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Settings {
     pub rw: String,
@@ -170,20 +170,20 @@ pub(super) struct Settings {
     pub manner: Manner,
 }
 
-/// How it was driven.
+/// Policy, mode and placement of the run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Manner {
     pub policy: String,
-    /// Who drives the lanes.
+    /// `inline` or `queue`.
     pub mode: String,
-    /// Threads that the load came from; the lanes' reactors without.
+    /// Threads of the load; `None`: the lanes' reactors.
     pub threads: Option<u32>,
     pub placement: String,
-    /// Where each reactor ran and had its memory.
+    /// Core and memory node of each reactor.
     pub reactor_places: Vec<String>,
 }
 
-/// One lane, with all that ran over it.
+/// One lane, with all loads that ran on it.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct LaneFigures {
     pub lane: u32,
@@ -198,7 +198,7 @@ pub(super) struct LaneFigures {
     pub syscalls_per_io: f64,
 }
 
-/// What one load did on all its lanes.
+/// Sum of one load over all its lanes.
 struct Sum {
     reads: Latencies,
     writes: Latencies,
@@ -226,7 +226,7 @@ impl Sum {
 }
 
 impl Report {
-    /// Adds it all up.
+    /// Builds the report from the results.
     #[must_use]
     pub(super) fn new(plans: &[Arc<Plan>], manner: Manner, measured: &Measured) -> Report {
         let (results, seconds) = (&measured.results, measured.seconds);
@@ -276,7 +276,7 @@ impl Report {
     }
 }
 
-/// All lanes' windows together.
+/// Sums the windows of all lanes.
 fn step(plan: &Plan, results: &[LaneResult], seconds: f64) -> Option<StepReport> {
     let wave = plan.wave?;
     let mut sum = Vec::new();
@@ -284,7 +284,7 @@ fn step(plan: &Plan, results: &[LaneResult], seconds: f64) -> Option<StepReport>
         sum.resize(result.windows.len().max(sum.len()), 0u32);
         sum.iter_mut().zip(&result.windows).for_each(|(sum, count)| *sum += count);
     }
-    // What was cut off by a signal was not measured.
+    // Windows after a signal were not measured.
     sum.truncate((seconds * 1e3) as usize);
     Some(wave.report(&sum))
 }
@@ -381,7 +381,7 @@ impl LaneFigures {
         let sum = Sum::of(results.iter().copied());
         let all = sum.all();
         let requests = all.count();
-        // Of the loads on a lane one has its counters.
+        // One of the loads on a lane has its counters.
         let batching = results.iter().map(|result| result.batching).sum();
         let i = Instruments::new(&Work { batching, ..Work::default() }, requests);
         LaneFigures {
@@ -399,7 +399,7 @@ impl LaneFigures {
     }
 }
 
-/// 0 instead of a division by 0: JSON has no NaN.
+/// Returns 0 instead of a division by 0: JSON has no NaN.
 fn ratio(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }
 }

@@ -1,4 +1,4 @@
-//! The course of a measurement: prepare, ramp, measure, end. The main thread only sleeps and looks.
+//! Phases of a measurement: prepare, ramp, measure, end. The main thread only sleeps and polls.
 
 use super::board::{Board, Phase};
 use super::lane::LaneResult;
@@ -18,16 +18,16 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Longest sleep between two looks at the board.
+/// Longest sleep between two polls of the board.
 const POLL: Duration = Duration::from_millis(50);
-/// The same while waiting for something that comes soon.
+/// Longest sleep while an event is expected soon.
 const POLL_SOON: Duration = Duration::from_millis(2);
-/// How long an interrupted run waits for what is in flight: its target may be away.
+/// Wait of an interrupted run for requests in flight: its target may be down.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Failures after which it makes no sense to go on.
+/// Error count that stops the run.
 const ERRORS_MAX: u64 = 10_000;
 
-/// One measurement.
+/// A measurement.
 pub(super) struct Run<'a> {
     pub args: &'a LoadArgs,
     pub plans: &'a [Arc<Plan>],
@@ -37,7 +37,7 @@ pub(super) struct Run<'a> {
     pub view: &'a ControllerView,
 }
 
-/// Work of both ends up to one time.
+/// Totals of both ends at one time.
 struct Mark {
     host: Work,
     lanes: Vec<LaneReading>,
@@ -46,12 +46,12 @@ struct Mark {
 }
 
 impl Mark {
-    /// Connections lost and made again.
+    /// Returns the connections lost and made again.
     fn reconnects(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.reconnects).sum()
     }
 
-    /// Counters of each of the host's lanes since `earlier`.
+    /// Returns the counters of each of the host's lanes since `earlier`.
     fn lanes_since(&self, earlier: &Mark) -> Vec<Batching> {
         let pairs = self.lanes.iter().zip(&earlier.lanes);
         pairs.map(|(after, before)| after.batching - before.batching).collect()
@@ -60,19 +60,19 @@ impl Mark {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wait {
-    /// What was waited for has come.
+    /// The event has occurred.
     Done,
-    /// A lost controller or too many errors: the end.
+    /// A lost controller or too many errors: the run ends.
     Broken,
-    /// A signal: the end, soon.
+    /// A signal: the run ends soon.
     Interrupted,
 }
 
 impl Run<'_> {
-    /// Runs it.
+    /// Runs the measurement.
     ///
     /// # Errors
-    /// The own target's death, or a lane's.
+    /// The own target or a lane's reactor has died.
     pub(super) fn measure(
         &self,
         inbox: &Receiver<LaneResult>,
@@ -126,7 +126,7 @@ impl Run<'_> {
         (!ends_by_itself).then(|| self.args.measured())
     }
 
-    /// What is read takes its time, but the same time at both ends, so that the intervals are equal.
+    /// Reads the totals. Reading takes the same time before and after, so that the intervals are equal.
     fn mark(&self, own: Option<&OwnTarget>) -> Outcome<Mark> {
         let target = own.map(OwnTarget::work).transpose()?;
         let (lanes, reactors) = (self.view.lanes(), self.view.reactors());
@@ -135,7 +135,7 @@ impl Run<'_> {
         Ok(Mark { host, lanes, target, at_ns: clock::now().0 })
     }
 
-    /// Sleeps until `done`, at most for `limit`.
+    /// Sleeps until `done` returns true, at most for `limit`.
     fn wait(
         &self,
         limit: Option<Duration>,
@@ -158,7 +158,7 @@ impl Run<'_> {
         }
     }
 
-    /// Waits for the lanes' results: not for long after a signal, and not at all after a second one.
+    /// Waits for the lanes' results: for a limited time after a signal, and not at all after a second one.
     fn collect(&self, inbox: &Receiver<LaneResult>, ended: Wait) -> Outcome<Vec<LaneResult>> {
         let mut give_up_at = (ended == Wait::Interrupted).then(|| Instant::now() + PATIENCE);
         let mut results = Vec::new();

@@ -1,4 +1,4 @@
-//! Passes over a lane's share with large requests: filling it before, reading it back after.
+//! Passes over a lane's share with large requests: filling it before, reading it back after the load.
 
 use super::plan::Plan;
 use super::rng::Rng;
@@ -11,7 +11,7 @@ use std::ops::Range;
 /// Requests in flight in a sweep.
 const SWEEP_DEPTH: usize = 8;
 
-/// What a sweep does.
+/// Kind of sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Writes every slot.
@@ -20,28 +20,28 @@ pub(super) enum Kind {
     ReadBack,
 }
 
-/// A pass under way. Its requests are urgent: no policy is measured here.
+/// A pass in progress. Its requests are urgent: sweeps do not measure a policy.
 pub(super) struct Sweep {
     kind: Kind,
     share: Range<u64>,
     next: u64,
     chunk_slots: u64,
-    /// The first slot of each request in flight, and of how many.
+    /// First slot and slot count of each request in flight.
     flights: [Option<(u64, u64)>; SWEEP_DEPTH],
     buffers: Vec<Buffer>,
 }
 
-/// What a completion brought.
+/// Result of a sweep request.
 #[derive(Debug, Default)]
 pub(super) struct Swept {
     /// Blocks checked.
     pub checked: u64,
-    /// What was wrong, in words.
+    /// Descriptions of wrong blocks.
     pub wrong: Vec<String>,
 }
 
 impl Sweep {
-    /// Over `share`.
+    /// Creates a sweep over `share`.
     ///
     /// # Errors
     /// No memory.
@@ -49,7 +49,7 @@ impl Sweep {
         let chunk_slots = u64::from(plan.sweep_slots);
         let chunks = (share.end - share.start).div_ceil(chunk_slots);
         let count = chunks.min(SWEEP_DEPTH as u64) as usize;
-        // A lane of many has few blocks: no huge page for each.
+        // A lane's share may be small: no huge page for each of many lanes.
         let bytes = plan.slot_bytes() * chunk_slots.min(share.end - share.start) as usize;
         let mut buffers: Vec<Buffer> = (0..count).map(|_| Buffer::alloc(bytes)).collect();
         let mut rng = Rng::new(plan.author.seed, share.start);
@@ -60,18 +60,18 @@ impl Sweep {
         Ok(Sweep { kind, share, next, chunk_slots, flights: [None; SWEEP_DEPTH], buffers })
     }
 
-    /// Whether all is done.
+    /// True if all requests are done.
     #[must_use]
     pub(super) fn is_done(&self) -> bool {
         self.next >= self.share.end && self.flights.iter().all(Option::is_none)
     }
 
-    /// Sends nothing more.
+    /// Sends no more requests.
     pub(super) fn abandon(&mut self) {
         self.next = self.share.end;
     }
 
-    /// Sends what the lane takes; `mark` is added to the tokens.
+    /// Sends requests until the lane has no capacity; `mark` is added to the tokens.
     pub(super) fn submit(
         &mut self,
         plan: &Plan,
@@ -106,7 +106,7 @@ impl Sweep {
         }
     }
 
-    /// The next slots to move; reading back skips what was not written.
+    /// Returns the next slots to move; reading back skips slots that were not written.
     fn next_chunk(&mut self, ledger: Option<&Ledger>) -> Option<(u64, u64)> {
         loop {
             let first = self.next;
@@ -124,7 +124,7 @@ impl Sweep {
         }
     }
 
-    /// Takes a completion, checks what was read, notes what was written.
+    /// Takes a completion, checks data that was read, records slots that were written.
     pub(super) fn complete(
         &mut self,
         plan: &Plan,
@@ -184,7 +184,7 @@ pub(super) fn check(plan: &Plan, data: &[u8], slot: u64, expected: Expected, swe
     }
 }
 
-/// Data that does not compress.
+/// Fills `data` with random bytes, which do not compress.
 pub(super) fn randomise(data: &mut [u8], rng: &mut Rng) {
     let (words, _) = data.as_chunks_mut::<8>();
     words.iter_mut().for_each(|word| *word = rng.next().to_le_bytes());

@@ -1,4 +1,4 @@
-//! Latencies for the live line: counted by a lane, read by the main thread meanwhile, to about 6 %.
+//! Latencies for the live line: counted by a lane, read concurrently by the main thread, to about 6 %.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,7 +8,7 @@ const PARTS_SHIFT: u32 = 4;
 /// Up to 2^40 ns, which is a quarter of an hour.
 const BUCKETS: usize = (41 - PARTS_SHIFT as usize) * PARTS;
 
-/// How many requests took how long, by bucket; one writer.
+/// Request counts by latency bucket; one writer.
 pub(super) struct Tally([AtomicU32; BUCKETS]);
 
 impl Default for Tally {
@@ -18,7 +18,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Adds one. For the one writer: it need not be atomic.
+    /// Counts a latency. With one writer no atomic increment is needed.
     #[inline]
     pub(super) fn count(&self, ns: u64) {
         let bucket = &self.0[bucket(ns)];
@@ -26,7 +26,7 @@ impl Tally {
     }
 }
 
-/// Tallies as they were at one time. They go round; differences are right.
+/// Copies of tallies at one time. Counters wrap; differences are right.
 #[derive(Clone, Debug)]
 pub(super) struct Counts(Box<[u32]>);
 
@@ -37,14 +37,14 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Adds what `tally` has counted so far.
+    /// Adds the counts of `tally`.
     pub(super) fn add(&mut self, tally: &Tally) {
         for (sum, bucket) in self.0.iter_mut().zip(&tally.0) {
             *sum = sum.wrapping_add(bucket.load(Ordering::Relaxed));
         }
     }
 
-    /// What 99 of 100 requests counted since `before` took at most, in nanoseconds; 0 if there were none.
+    /// Returns the 99th percentile of the latencies counted since `before`, in nanoseconds; 0 if there were none.
     #[must_use]
     pub(super) fn p99_ns(&self, before: &Counts) -> u64 {
         let since: Vec<u32> =
@@ -70,7 +70,7 @@ fn bucket(ns: u64) -> usize {
     ((shift as usize + 1) * PARTS + part).min(BUCKETS - 1)
 }
 
-/// Of the latencies in a bucket.
+/// Returns the middle of a bucket's latencies.
 fn middle(bucket: usize) -> u64 {
     if bucket < PARTS {
         return bucket as u64;

@@ -1,4 +1,4 @@
-//! The load on a reactor without sockets: what is sent when, what is counted, what is found wrong.
+//! Loads on a reactor without sockets: order of requests, counters, and detected errors.
 
 use super::board::Phase;
 use super::harness::{Harness, begin, finish, generator, generators};
@@ -88,7 +88,7 @@ fn open_loop_counts_from_the_schedule() {
     begin(&mut load, &board, &mut harness);
     assert_eq!(harness.queue.len(), 1, "the first is due at once");
     assert_eq!(load.deadline(), Some(Instant(harness.now + 1_000_000)));
-    // Nothing is answered for 5 ms: requests 1 to 5 become due, one of them finds room.
+    // No completion for 5 ms: requests 1 to 5 become due, the lane has capacity for one of them.
     harness.now += 5_000_000;
     load.turn(&mut harness);
     assert_eq!(harness.queue.len(), 2);
@@ -349,7 +349,7 @@ fn an_abandoned_load_does_not_wait() {
     assert!(inbox.try_recv().is_err(), "no result");
 }
 
-/// What the generator itself costs: `cargo test --release -p roadtrain -- --ignored cost --nocapture`.
+/// Measures the generator's own cost: `cargo test --release -p roadtrain -- --ignored cost --nocapture`.
 #[test]
 #[ignore = "a measurement, not a test"]
 fn cost_of_a_request() {

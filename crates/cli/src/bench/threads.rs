@@ -1,5 +1,5 @@
-//! Queue mode: the load comes from threads that hand requests over to the lanes' reactors, and sleep until
-//! these hand the answers back.
+//! Queue mode: the load runs on threads that hand requests over to the lanes' reactors, and block until the completions
+//! arrive.
 
 use super::generator::Generator;
 use crate::failure::{Failure, Outcome};
@@ -16,7 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tracing::warn;
 
-/// Longest sleep: the end of it all is seen between two answers, too.
+/// Longest sleep: the end of the run has to be noticed between two completions, too.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// The threads, and the connection that they share.
@@ -26,10 +26,10 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// Starts one for each of `generators`, on `cores` in turn.
+    /// Starts one thread for each of `generators`, on `cores` in turn.
     ///
     /// # Errors
-    /// The system has no thread left.
+    /// The system cannot create another thread.
     pub(super) fn start(
         client: Client,
         generators: Vec<Generator>,
@@ -56,12 +56,12 @@ impl Threads {
         Ok(started)
     }
 
-    /// What they are connected to.
+    /// Returns the view of the controller.
     pub(super) fn view(&self) -> &ControllerView {
         self.client.view()
     }
 
-    /// Waits for the threads, which have been told to end, and disconnects.
+    /// Waits for the threads, which have been stopped, and disconnects.
     pub(super) fn join(self) {
         for thread in self.threads {
             if thread.join().is_err() {
@@ -72,13 +72,13 @@ impl Threads {
     }
 }
 
-/// A thread's requests on their way: what a load on a reactor would see, over a [`Client`].
+/// The turn of a load on a thread: as on a reactor, but over a [`Client`].
 struct ClientTurn {
     client: Client,
-    /// Where answers go and come from.
+    /// Channel of completions.
     ends: (Sender<Completion>, Receiver<Completion>),
     answers: VecDeque<Completion>,
-    /// Tokens of what is in flight, and when it was handed over.
+    /// Tokens of requests in flight, with the times when they were handed over.
     flights: Vec<(u64, Instant)>,
     now: Instant,
     stopped: bool,
@@ -106,7 +106,7 @@ impl ClientTurn {
         }
     }
 
-    /// Until an answer comes or the load wants a turn.
+    /// Sleeps until a completion arrives or the load's deadline.
     fn sleep(&mut self, deadline: Option<Instant>) {
         let left = deadline.map_or(SLEEP_MAX, |at| at.since(clock::now()).min(SLEEP_MAX));
         let first = self.ends.1.recv_timeout(left).ok();

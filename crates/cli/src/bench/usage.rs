@@ -1,4 +1,4 @@
-//! What a process has used: CPU time and context switches.
+//! Resource usage of a process: CPU time and context switches.
 
 use roadtrain_reactor::metrics::{Batching, ReactorSample};
 use std::fs;
@@ -10,9 +10,9 @@ use std::time::Duration;
 pub(super) struct Usage {
     /// CPU time, user and system, to the nanosecond.
     pub cpu: Duration,
-    /// Context switches of the threads that live because they waited: as many wake-ups.
+    /// Context switches of the live threads because they waited: as many wake-ups.
     pub switches_voluntary: u64,
-    /// Those because another thread wanted the core.
+    /// Context switches because another thread needed the core.
     pub switches_involuntary: u64,
 }
 
@@ -27,10 +27,10 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Work of the process `pid`, one of ours, with these reactors.
+    /// Returns the work of the process `pid`, which belongs to this user, with these reactors.
     ///
     /// # Errors
-    /// It has gone.
+    /// The process has ended.
     pub(super) fn of(pid: u32, reactors: Vec<ReactorSample>) -> io::Result<Work> {
         let batching = reactors.iter().map(|reactor| reactor.batching).sum();
         let sleeps = reactors.iter().map(|reactor| reactor.waits).sum();
@@ -49,17 +49,17 @@ impl Work {
 }
 
 impl Usage {
-    /// Of the process `pid`, one of ours.
+    /// Returns the usage of the process `pid`, which belongs to this user.
     ///
     /// # Errors
-    /// It has gone.
+    /// The process has ended.
     pub(super) fn of(pid: u32) -> io::Result<Usage> {
         // The clock is read last, or first, right at the edge of the measured time; see `since`.
         let usage = switches(pid)?;
         Ok(Usage { cpu: cpu_time(pid)?, ..usage })
     }
 
-    /// What was used since `earlier`.
+    /// Returns the usage since `earlier`.
     #[must_use]
     pub(super) fn since(self, earlier: Usage) -> Usage {
         Usage {
@@ -71,7 +71,7 @@ impl Usage {
         }
     }
 
-    /// Context switches of both kinds.
+    /// Returns the context switches of both kinds.
     #[must_use]
     pub(super) fn switches(&self) -> u64 {
         self.switches_voluntary + self.switches_involuntary
@@ -80,7 +80,7 @@ impl Usage {
 
 fn cpu_time(pid: u32) -> io::Result<Duration> {
     let mut clock = 0;
-    // SAFETY: `clock` is a valid place for a clock's number.
+    // SAFETY: `clock` is valid memory for a clock ID.
     let error = unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &raw mut clock) };
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error));
@@ -93,7 +93,7 @@ fn cpu_time(pid: u32) -> io::Result<Duration> {
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// The context switches alone.
+/// Reads the context switches; CPU time is 0.
 fn switches(pid: u32) -> io::Result<Usage> {
     let mut sum = Usage::default();
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -138,7 +138,7 @@ mod tests {
             (0..20).for_each(|_| std::thread::sleep(Duration::from_micros(100)));
             Usage::of(std::process::id()).unwrap().since(before)
         };
-        // Threads of other tests may end meanwhile, with all that they had counted.
+        // Threads of other tests may end meanwhile, with their counts.
         let used = (0..1000).map(sleep).find(|used| used.switches_voluntary >= 20);
         let used = used.expect("each sleep is a switch");
         assert_eq!(used.switches(), used.switches_voluntary + used.switches_involuntary);

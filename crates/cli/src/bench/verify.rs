@@ -1,5 +1,5 @@
-//! Data that tells where it belongs: every block carries its number, the generation and the seed, and all
-//! the rest of it follows from those.
+//! Data that identifies its block: every block carries its number, the generation and the seed, from which the rest of
+//! it is derived.
 
 use super::rng::mix;
 use std::fmt;
@@ -10,61 +10,61 @@ const MAGIC: u64 = u64::from_le_bytes(*b"roadtrn1");
 const HEADER_WORDS: usize = 5;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Who writes: the seed, and a number that no other run has, so that what an earlier run has written is
-/// not taken for this one's.
+/// Author of data: the seed, and a number that no other run has, so that data of an earlier run is not mistaken for
+/// this one's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Author {
-    /// As on the command line.
+    /// Seed of `--seed`.
     pub seed: u64,
-    /// This run.
+    /// Number of this run.
     pub run: u64,
 }
 
-/// What a block must carry.
+/// Data that a block must carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// This run's data of that generation.
+    /// Data of this run with that generation.
     Generation(u32),
-    /// Any run's data with our seed; blank blocks were never written.
+    /// Data of any run with the same seed; blank blocks were never written.
     Earlier,
-    /// Anything, but if it says it is ours it must be whole.
+    /// Any data; with this program's pattern it must be intact.
     Whatever,
 }
 
-/// What a good block turned out to be.
+/// Result of a check without error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// It was checked.
+    /// The block was checked.
     Checked,
-    /// There was nothing in it to check.
+    /// The block had no pattern to check.
     Unwritten,
 }
 
-/// What is wrong with a block.
+/// Error of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
-    /// It does not begin as our blocks do.
+    /// The block does not begin with this program's magic.
     Foreign,
-    /// It is all zeroes.
+    /// The block is all zeroes.
     Blank,
-    /// It was written with another seed.
+    /// The block was written with another seed.
     Seed(u64),
-    /// It belongs elsewhere.
+    /// The block carries the data of another block.
     Misplaced(u64),
-    /// It is an older write's (or another run's).
+    /// The block carries an older write (or another run's).
     Stale {
-        /// The generation it carries.
+        /// Generation in the block.
         found: u64,
-        /// The one it should.
+        /// Generation that was written last.
         expected: u32,
     },
-    /// An octet of it is wrong.
+    /// One byte of the block is wrong.
     Corrupt {
-        /// Where, counted from the block's first.
+        /// Offset of the byte in the block.
         octet: usize,
-        /// What should be there.
+        /// Right value.
         expected: u8,
-        /// What is.
+        /// Value in the block.
         found: u8,
     },
 }
@@ -100,7 +100,7 @@ pub(super) fn fill(block: &mut [u8], author: Author, lba: u64, generation: u32) 
 /// Checks the data of block `lba`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error of the block.
 pub(super) fn check(
     block: &[u8],
     author: Author,
@@ -152,7 +152,7 @@ fn compare(words: &[[u8; 8]], header: [u64; HEADER_WORDS]) -> Result<Found, Wron
     Ok(Found::Checked)
 }
 
-/// The header's words, then as many as are wanted that follow from them.
+/// Returns the header's words, then an endless sequence derived from them.
 fn pattern(header: [u64; HEADER_WORDS]) -> impl Iterator<Item = u64> {
     let mut state = header.iter().fold(0, |key, word| mix(key ^ word).wrapping_add(STEP));
     let rest = std::iter::repeat_with(move || {
@@ -164,7 +164,7 @@ fn pattern(header: [u64; HEADER_WORDS]) -> impl Iterator<Item = u64> {
 
 const BUSY: u32 = 1 << 31;
 
-/// What a lane has written where: the generation of each slot, and whether a request is under way there.
+/// Generation of each slot of a lane, and a mark while a request is in flight there.
 #[derive(Debug)]
 pub(super) struct Ledger {
     slots: Vec<u32>,
@@ -172,13 +172,13 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Nothing written yet.
+    /// Creates a ledger of slots that are not written.
     #[must_use]
     pub(super) fn new(slots: u64) -> Ledger {
         Ledger { slots: vec![0; slots as usize], busy: 0 }
     }
 
-    /// Takes `slot`, or the next one that no request is under way in; `None`: all are.
+    /// Takes `slot`, or the next one without a request in flight; `None` if all have one.
     pub(super) fn take(&mut self, slot: u64) -> Option<u64> {
         let count = self.slots.len() as u64;
         if self.busy == count {
@@ -193,20 +193,20 @@ impl Ledger {
         Some(slot)
     }
 
-    /// Gives `slot` back; `generation`: what it carries now (0: not known).
+    /// Releases `slot` with the generation that it carries now (0: unknown).
     pub(super) fn give(&mut self, slot: u64, generation: u32) {
         debug_assert!(self.slots[slot as usize] & BUSY != 0, "slot {slot} was not taken");
         self.slots[slot as usize] = generation & !BUSY;
         self.busy -= 1;
     }
 
-    /// What `slot` carries: its generation, 0 if it was not written.
+    /// Returns the generation of `slot`, 0 if it was not written.
     #[must_use]
     pub(super) fn generation(&self, slot: u64) -> u32 {
         self.slots[slot as usize] & !BUSY
     }
 
-    /// The generation to write next.
+    /// Returns the generation to write next.
     #[must_use]
     pub(super) fn next_generation(&self, slot: u64) -> u32 {
         // Wraps to 1, as 0 means not written.

@@ -1,4 +1,4 @@
-//! Which block next, and whether to read or write it.
+//! Sequence of blocks to read and write.
 
 use super::rng::{Rng, scale};
 use crate::args::ReadWrite;
@@ -6,7 +6,7 @@ use crate::args::ReadWrite;
 /// One request, in slots: pieces of the region as long as a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pick {
-    /// Read it; else write it.
+    /// True to read, false to write.
     pub is_read: bool,
     /// Slot, counted from the lane's first.
     pub slot: u64,
@@ -24,7 +24,7 @@ pub(super) struct Workload {
 }
 
 impl ReadWrite {
-    /// Reads in 100 requests; `mix` where that is a choice.
+    /// Returns the reads in 100 requests; `mix` for mixed loads.
     #[must_use]
     pub fn read_percent(self, mix: u8) -> u8 {
         match self {
@@ -34,7 +34,7 @@ impl ReadWrite {
         }
     }
 
-    /// In order instead of at random.
+    /// True for requests in order, not at random.
     #[must_use]
     pub fn is_sequential(self) -> bool {
         matches!(self, ReadWrite::Read | ReadWrite::Write | ReadWrite::Rw)
@@ -42,7 +42,7 @@ impl ReadWrite {
 }
 
 impl Workload {
-    /// For lane number `lane`; `slots` is not 0.
+    /// Creates the sequence of a lane; `slots` is not 0.
     #[must_use]
     pub(super) fn new(rw: ReadWrite, mix: u8, slots: u64, seed: u64, lane: u64) -> Workload {
         assert!(slots > 0, "a workload needs a slot");
@@ -55,11 +55,11 @@ impl Workload {
         }
     }
 
-    /// The next request.
+    /// Returns the next request.
     #[inline]
     pub(super) fn next(&mut self) -> Pick {
         let bits = self.rng.next();
-        // The place comes from the high bits, the direction from the low ones.
+        // The slot comes from the high bits, the direction from the low ones.
         let is_read = (bits & 0xffff_ffff) < self.read_share;
         let slot = if self.sequential { self.step() } else { scale(bits, self.slots) };
         Pick { is_read, slot }

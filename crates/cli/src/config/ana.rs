@@ -1,4 +1,4 @@
-//! How good the paths to the namespaces are, in a configuration.
+//! ANA states in a configuration.
 
 use super::ServeConfig;
 use crate::args::AnaPort;
@@ -7,10 +7,10 @@ use crate::failure::{Failure, Outcome};
 use roadtrain_target_engine::{AnaListener, AnaStates, Export};
 use roadtrain_target_proto::TargetConfig;
 
-/// The listener that is meant; `port` is that of those that name none.
+/// Resolves a listener; `port` is the default.
 ///
 /// # Errors
-/// A name that stands for no address.
+/// A name that resolves to no address.
 pub(crate) fn listener_of(at: &AnaPort, port: u16) -> Outcome<AnaListener> {
     match at {
         AnaPort::Ether => Ok(AnaListener::Ether),
@@ -21,10 +21,10 @@ pub(crate) fn listener_of(at: &AnaPort, port: u16) -> Outcome<AnaListener> {
 }
 
 impl ServeConfig {
-    /// The states of its listeners.
+    /// Returns the states of the listeners.
     ///
     /// # Errors
-    /// A name that stands for no address, or a listener that is none.
+    /// A name that resolves to no address, or a listener that does not exist.
     pub(crate) fn ana_states(&self) -> Outcome<AnaStates> {
         let state = |(at, state): (&AnaPort, &crate::args::AnaName)| {
             Ok((listener_of(at, self.port)?, (*state).into()))

@@ -1,9 +1,9 @@
-//! Names of settings in messages: as they were written, in a file or on the command line.
+//! Names of settings in messages: as written in a file or on the command line.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-/// Options that are not called as their key.
+/// Options with another name than their key.
 const OPTIONS: [(&str, &str); 11] = [
     ("address", "--traddr"),
     ("authentication.groups", "--dhchap-dhgroup"),
@@ -30,7 +30,7 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// The name of the setting with that key.
+    /// Returns the name of the setting with that key.
     pub(crate) fn name(self, key: &str) -> String {
         let last = || key.rsplit('.').next().unwrap_or(key).replace('_', "-");
         match self {
@@ -43,7 +43,7 @@ impl Form {
         }
     }
 
-    /// The setting with a value, as it is written.
+    /// Formats a setting with its value.
     pub(crate) fn value(self, key: &str, value: impl Display) -> String {
         let name = self.name(key);
         match self {
@@ -53,7 +53,7 @@ impl Form {
         }
     }
 
-    /// The same with a value that is text.
+    /// Formats a setting with a text value.
     pub(crate) fn text(self, key: &str, value: &str) -> String {
         match self {
             Form::Key => self.value(key, format!("\"{value}\"")),
@@ -62,12 +62,12 @@ impl Form {
     }
 }
 
-/// Where settings were written. It makes no difference between configurations.
+/// Source of settings. Configurations compare equal independent of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spelling {
-    /// All of them are options, not keys of a file.
+    /// True if all settings are options, not keys of a file.
     is_command_line: bool,
-    /// Keys of a file that options have set.
+    /// Keys of a file that options have overridden.
     options: BTreeSet<String>,
 }
 
@@ -80,12 +80,12 @@ impl PartialEq for Spelling {
 impl Eq for Spelling {}
 
 impl Spelling {
-    /// Spelling of settings that are all options.
+    /// Creates the spelling of settings that are all options.
     pub(crate) fn of_command_line() -> Spelling {
         Spelling { is_command_line: true, ..Spelling::default() }
     }
 
-    /// Takes note of keys that options have set.
+    /// Records keys that options have set.
     pub(crate) fn set_by_options(&mut self, keys: impl IntoIterator<Item = String>) {
         self.options.extend(keys);
     }
@@ -95,18 +95,18 @@ impl Spelling {
         self.is_command_line
     }
 
-    /// The form of the setting with that key.
+    /// Returns the form of the setting with that key.
     pub(crate) fn form(&self, key: &str) -> Form {
         let is_option = self.is_command_line || self.options.contains(key);
         if is_option { Form::Option } else { Form::Key }
     }
 
-    /// Its name, as [`Form::name`].
+    /// Returns its name, as [`Form::name`].
     pub(crate) fn name(&self, key: &str) -> String {
         self.form(key).name(key)
     }
 
-    /// Advice to give a host a key for authentication.
+    /// Returns advice to give a host a key for authentication.
     pub(crate) fn add_dhchap_key(&self) -> &'static str {
         match self.is_command_line {
             true => "add --dhchap-key HOSTNQN=FILE",

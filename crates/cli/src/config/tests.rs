@@ -1,4 +1,4 @@
-//! Command lines and files, beside what they make.
+//! Command lines and files, and the configurations that they produce.
 
 use super::*;
 use crate::args::{Cli, Command, PolicyName};
@@ -186,7 +186,7 @@ fn the_engine_gets_what_was_said() {
     );
 }
 
-/// Who is to prove something has a key, and each listener may ask for something else.
+/// A secured subsystem needs hosts with keys, and each listener may have its own use of TLS.
 #[test]
 fn any_host_and_secure_exclude_each_other() {
     const KEY: &str = "[[host]]\nnqn = \"nqn.x:h\"\ndhchap_key = \"h\"\n";
@@ -220,7 +220,7 @@ fn any_host_and_secure_exclude_each_other() {
         (both, "allow_hosts = [\"nqn.x:g\"]", KEYS, None),
         (both, "require_tls = true\nrequire_auth = true\nallow_hosts = [\"nqn.x:h\"]", KEYS, None),
         (secure, "", KEYS, None),
-        // Its key for authentication makes one for TLS where plain connections are taken, too.
+        // A host's key for authentication generates one for TLS where plain connections are accepted, too.
         (allowed, "require_tls = true\nallow_hosts = [\"nqn.x:h\"]", KEY, None),
         (secure, "", "[tls]\nkeyring = \".nvme\"\n", None),
         (allowed, "", "", Some("name the hosts and their keys")),
@@ -266,7 +266,7 @@ fn reload_knows_what_it_cannot_change() {
     }
 }
 
-/// With what a file says of how the target is managed, and options.
+/// Combines the management settings of a file with options.
 fn managed(file: &str, line: &str) -> Result<ServeConfig, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("serve.toml");
@@ -296,7 +296,7 @@ fn management_is_of_the_file_and_options_win() {
     let stores: Vec<_> = own.lvstores.iter().map(|one| one.path.to_str().unwrap()).collect();
     assert_eq!(stores, ["/a", "/other", "/c"]);
     assert_eq!(ServeConfig::parse(&own.to_toml()), Ok(own));
-    // A file without any of it, and nothing to export, is managed by options.
+    // A file without management settings and exports can be managed by options.
     assert!(managed("port = 1", "").is_err());
     for line in ["--rpc r", "--state s", "--lvstore a=/a"] {
         assert_eq!(managed("port = 1", line).unwrap().port, 1, "{line}");
@@ -320,7 +320,7 @@ fn management_that_makes_no_sense_says_why() {
     }
 }
 
-/// That of the package is good as it is, and its socket is where `roadtrain ctl` looks.
+/// The package's configuration is valid, and its socket is the default of `roadtrain ctl`.
 #[test]
 fn the_configuration_of_the_service_is_managed_here() {
     let text = include_str!("../../../../packaging/serve.toml");
@@ -329,7 +329,7 @@ fn the_configuration_of_the_service_is_managed_here() {
     assert!(config.state.is_some() && config.rpc_http.is_none(), "nothing listens over HTTP");
     let unit = include_str!("../../../../systemd/roadtrain-serve.service");
     assert!(unit.contains("ROADTRAIN_RUNTIME_DIR=/run/roadtrain-serve\n"));
-    // What is prepared there is good, too.
+    // The prepared settings in its comments are valid, too.
     let prepared =
         text.replace("# file_roots", "file_roots").replace("# [[lvstore]]", "[[lvstore]]");
     let prepared = prepared.replace("# name =", "name =").replace("# path =", "path =");

@@ -20,50 +20,50 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What a process can be asked.
+/// A request to a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "method", content = "params", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Call {
-    /// How it stands.
+    /// Returns the state.
     Status,
-    /// An attachment ends; the answer comes when it has.
+    /// Ends an attachment; the reply comes after its end.
     Stop,
-    /// All counters, by reactor, namespace, host and lane.
+    /// Returns all counters, by reactor, namespace, host and lane.
     Snapshot,
-    /// Requests that were slow of late, and some others.
+    /// Returns recent slow requests, and a sample of others.
     Recorded,
     /// A target reads its configuration file again.
     Reload,
-    /// A target does all of this, or nothing.
+    /// A target makes all of these changes, or none.
     Apply {
-        /// In this order.
+        /// Changes in this order.
         operations: Vec<Change>,
     },
     /// A target returns what it serves, as a configuration file.
     Config,
     /// A target returns what a reload would change.
     ConfigDiff,
-    /// A target serves a namespace that stands by: its blocks are taken away from the target that has them. The answer
-    /// comes when it is served.
+    /// A target serves a standby namespace: it takes the exclusive lock away from the target that has it. The reply
+    /// comes when the namespace is served.
     Claim {
         /// The subsystem.
         nqn: Option<String>,
         /// The namespace.
         nsid: u32,
     },
-    /// A target does something with snapshots of a namespace.
+    /// A target works on snapshots of a namespace.
     Snapshots(SnapshotCall),
-    /// A target starts the program anew, which takes over; the answer comes when it serves, or has failed.
+    /// A target starts the program anew, which takes over; the reply comes when that serves, or has failed.
     Upgrade,
-    /// A target gives its sockets to the asker, which goes on over the same stream.
+    /// A target passes its sockets to the caller, which continues on the same stream.
     TakeOver,
-    /// After that: the target ends its connections and gives its files and devices up.
+    /// After [`Call::TakeOver`]: the target ends its connections and closes its files and devices.
     Proceed,
-    /// After that: the asker serves, and the target ends.
+    /// After [`Call::Proceed`]: the caller serves, and the target ends.
     Serving,
 }
 
-/// A namespace, and what is to be done with its snapshots.
+/// An operation on the snapshots of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SnapshotCall {
     /// The subsystem.
@@ -71,52 +71,52 @@ pub(crate) struct SnapshotCall {
     pub nqn: Option<String>,
     /// The namespace.
     pub nsid: u32,
-    /// What to do.
+    /// The operation.
     #[serde(flatten)]
     pub action: SnapshotAction,
 }
 
-/// What can be done with snapshots.
+/// Operations on snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub(crate) enum SnapshotAction {
-    /// Tells all that there are.
+    /// Lists all snapshots.
     List,
-    /// Makes one.
+    /// Creates a snapshot.
     Create {
         /// Its name.
         name: String,
     },
-    /// Removes one.
+    /// Removes a snapshot.
     Remove {
         /// Its name.
         name: String,
     },
-    /// Has one stay.
+    /// Protects a snapshot from removal.
     Protect {
         /// Its name.
         name: String,
     },
-    /// Lets one be removed.
+    /// Permits the removal of a snapshot.
     Unprotect {
         /// Its name.
         name: String,
     },
-    /// Makes a disk of its own of one.
+    /// Makes a separate disk from a snapshot.
     Clone {
         /// Its name.
         name: String,
-        /// Where the disk is to be, in the words of what keeps the blocks.
+        /// Destination of the disk, in the store's notation.
         to: String,
     },
-    /// Makes the namespace's blocks what they were.
+    /// Restores the namespace's blocks from a snapshot.
     Rollback {
         /// Its name.
         name: String,
     },
 }
 
-/// A snapshot, as a target tells it.
+/// A snapshot, as reported by a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SnapshotView {
     /// Its name.
@@ -124,50 +124,50 @@ pub(crate) struct SnapshotView {
     /// Size in bytes.
     #[serde(rename = "capacity_bytes")]
     pub bytes: u64,
-    /// When it was made, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     #[serde(rename = "created_unix_seconds")]
     pub created: Option<u64>,
-    /// Whether it cannot be removed.
+    /// True if it cannot be removed.
     pub protected: bool,
 }
 
-/// What a target answers to [`Call::Snapshots`].
+/// Reply to [`Call::Snapshots`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SnapshotReply {
-    /// All that there are now, oldest first.
+    /// All snapshots after the operation, oldest first.
     pub snapshots: Vec<SnapshotView>,
 }
 
-/// What a target answers to [`Call::TakeOver`], along with its sockets.
+/// Reply to [`Call::TakeOver`], along with the sockets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Shared {
-    /// Sockets that come with this.
+    /// Number of sockets that come with this reply.
     pub sockets: usize,
-    /// How long it takes at most to end what hosts have asked for, in seconds.
+    /// Time limit for finishing the requests of hosts, in seconds.
     pub drain_seconds: u64,
-    /// Where it keeps what JSON-RPC requests have made.
+    /// File with the objects made by JSON-RPC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
 }
 
-/// What a target answers to [`Call::Proceed`].
+/// Reply to [`Call::Proceed`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Released {
-    /// What its namespaces know of reservations.
+    /// Reservations of its namespaces.
     pub reservations: Vec<Known>,
-    /// What hosts have written and may be lost, if anything is.
+    /// Writes of hosts that may be lost, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
 }
 
-/// What a namespace knows of reservations.
+/// Reservations of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Known {
     /// The subsystem.
     pub nqn: String,
     /// The namespace.
     pub nsid: u32,
-    /// As in the file for reservations that persist.
+    /// State in the format of the file for persistent reservations.
     pub image: String,
 }
 
@@ -185,7 +185,7 @@ pub(crate) enum Change {
         /// The subsystem.
         nqn: String,
     },
-    /// Gives a subsystem other numbers; what is left out stays.
+    /// Changes the numbers of a subsystem; omitted ones stay.
     SetSubsystem {
         /// The subsystem.
         nqn: Option<String>,
@@ -203,7 +203,7 @@ pub(crate) enum Change {
         /// As in the configuration file.
         namespace: NamespaceSpec,
     },
-    /// Puts other blocks under an NSID, or the same in another way.
+    /// Replaces the blocks of an NSID, or their options.
     ReplaceNamespace {
         /// The subsystem.
         nqn: Option<String>,
@@ -217,56 +217,56 @@ pub(crate) enum Change {
         /// The namespace.
         nsid: u32,
     },
-    /// Gives a namespace another size; without one it gets that of its file or device now.
+    /// Resizes a namespace; without a size it gets the present one of its file or device.
     ResizeNamespace {
         /// The subsystem.
         nqn: Option<String>,
         /// The namespace.
         nsid: u32,
-        /// Octets.
+        /// Size in bytes.
         #[serde(default, with = "size_field", skip_serializing_if = "Option::is_none")]
         size: Option<u64>,
     },
-    /// Lets a host use a subsystem.
+    /// Allows a host to use a subsystem.
     AllowHost {
         /// The subsystem.
         nqn: Option<String>,
         /// The host's NQN.
         host: String,
     },
-    /// Lets a host use a subsystem no more; it is disconnected.
+    /// Disallows a host to use a subsystem; it is disconnected.
     DisallowHost {
         /// The subsystem.
         nqn: Option<String>,
         /// The host's NQN.
         host: String,
     },
-    /// Lets any host use a subsystem, or only those that are named.
+    /// Allows any host to use a subsystem, or only named ones.
     AllowAnyHost {
         /// The subsystem.
         nqn: Option<String>,
-        /// Whether any host may.
+        /// True to allow any host.
         allow: bool,
     },
-    /// Lets a namespace do so much in a second.
+    /// Limits the rates of a namespace.
     LimitNamespace {
         /// The subsystem.
         nqn: Option<String>,
         /// The namespace.
         nsid: u32,
-        /// So much; what is left out is not limited.
+        /// Limits; omitted ones are unlimited.
         rates: RateArgs,
     },
-    /// Lets a host do so much in a second.
+    /// Limits the rates of a host.
     LimitHost {
         /// The subsystem.
         nqn: Option<String>,
         /// The host's NQN.
         host: String,
-        /// So much; what is left out is not limited.
+        /// Limits; omitted ones are unlimited.
         rates: RateArgs,
     },
-    /// Takes connections at an address.
+    /// Accepts connections at an address.
     Listen {
         /// Address or name.
         address: String,
@@ -274,7 +274,7 @@ pub(crate) enum Change {
         #[serde(default = "default_port")]
         port: u16,
     },
-    /// Takes no more connections there; those that there are live on.
+    /// Accepts no more connections at an address; existing ones stay.
     Unlisten {
         /// Address or name.
         address: String,
@@ -282,17 +282,17 @@ pub(crate) enum Change {
         #[serde(default = "default_port")]
         port: u16,
     },
-    /// Says how good the path is that a listener gives.
+    /// Sets the ANA state of the paths through a listener.
     SetAna {
-        /// Where hosts come in.
+        /// The listener.
         listener: AnaPort,
-        /// Its state.
+        /// The ANA state.
         state: AnaName,
     },
 }
 
 impl Change {
-    /// The subsystem, if it is named.
+    /// Returns the subsystem, if it is named.
     pub(crate) fn nqn(&self) -> Option<&str> {
         match self {
             Change::RemoveSubsystem { nqn } => Some(nqn),
@@ -311,7 +311,7 @@ impl Change {
         }
     }
 
-    /// The same for a process that runs in another folder.
+    /// Makes paths absolute, for a process with another working directory.
     pub(crate) fn with_absolute_paths(mut self) -> Change {
         let namespaces = match &mut self {
             Change::AddNamespace { namespace, .. } | Change::ReplaceNamespace { namespace, .. } => {
@@ -325,58 +325,58 @@ impl Change {
     }
 }
 
-/// What comes of a request.
+/// Result of a request.
 pub(crate) type Reply = Result<Value, Refusal>;
 
-/// Why a request was not done.
+/// Reason for the refusal of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Why {
-    /// It is no request of this schema, or not one for this process.
+    /// The request does not match the schema, or is not for this process.
     Request,
-    /// A value that cannot be.
+    /// A value is invalid.
     Invalid,
-    /// It is there already.
+    /// The object exists already.
     Exists,
-    /// There is none.
+    /// The object does not exist.
     Unknown,
     /// Two namespaces would have one identity.
     Conflict,
-    /// A file or device cannot be had, or cannot have that size.
+    /// A file or device cannot be opened, or cannot have that size.
     Store,
     /// An address cannot be listened on.
     Listen,
-    /// The work failed.
+    /// The operation failed.
     Failed,
 }
 
-/// Why a request was not done, and where.
+/// A refused request, with the object and the field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Refusal {
-    /// For programs.
+    /// Reason, for programs.
     pub why: Why,
-    /// For people.
+    /// Message, for people.
     pub message: Box<str>,
-    /// What it is about.
+    /// The object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Box<str>>,
-    /// What is wrong there.
+    /// The invalid field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<Box<str>>,
-    /// As it was given.
+    /// The given value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Box<str>>,
-    /// What to give instead.
+    /// Advice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<Box<str>>,
 }
 
-/// What a reload or a list of changes has done.
+/// Result of a reload or a list of changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Done {
-    /// What has changed for hosts.
+    /// Changes for hosts.
     pub changes: Vec<Changed>,
-    /// What to know about it.
+    /// Advice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
@@ -402,10 +402,10 @@ pub(crate) struct ConfigDiff {
     pub both: Vec<String>,
 }
 
-/// Something has changed for hosts.
+/// A change for hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Changed {
-    /// For people.
+    /// Description, for people.
     pub what: String,
     /// The subsystem.
     pub nqn: Option<String>,
@@ -485,7 +485,7 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// Prefix of our own methods beside SPDK's.
+/// Prefix of this program's methods, to tell them from SPDK's.
 const PREFIX: &str = "roadtrain_";
 
 /// A method of the control socket.
@@ -518,7 +518,7 @@ pub(crate) const ATTACHMENT_METHODS: &[ControlMethod] = &[
     keep("roadtrain_stop"),
 ];
 
-/// Methods of a target, beside SPDK's.
+/// Methods of a target, in addition to SPDK's.
 pub(crate) const TARGET_METHODS: &[ControlMethod] = &[
     get("roadtrain_status"),
     get("roadtrain_snapshot"),
@@ -534,14 +534,14 @@ pub(crate) const TARGET_METHODS: &[ControlMethod] = &[
 ];
 
 impl Call {
-    /// Method and parameters of the request.
+    /// Returns the method and the parameters of the request.
     pub(crate) fn request(&self) -> (String, Value) {
         let mut call = json!(self);
         let method = call["method"].as_str().unwrap_or_default().to_owned();
         (PREFIX.to_owned() + &method, call["params"].take())
     }
 
-    /// The call that a request makes.
+    /// Parses a request.
     ///
     /// # Errors
     /// An unknown method, or parameters of another form.

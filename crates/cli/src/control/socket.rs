@@ -13,18 +13,18 @@ use std::time::Duration;
 
 /// Longest request after the first one of a stream.
 const REQUEST_BYTES_MAX: u64 = 256 << 10;
-/// Time for the other end to take a reply.
+/// Time limit for the peer to take a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for a reply: files are made, opened and grown.
+/// Time limit of a reply: files are made, opened and grown.
 const TIMEOUT: Duration = Duration::from_secs(90);
-/// The same for the status, which takes no time.
+/// Time limit of the reply to a status request, which takes no time.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Sends a call to the process of `owner` behind `socket`, and returns its reply: in a folder of another user the socket
-/// may lead to any process.
+/// Sends a call to the process of `owner` behind `socket`, and returns its reply. A socket in another user's directory
+/// may lead to any process, so the peer's user is checked.
 ///
 /// # Errors
-/// No process answers in time, or it belongs to another user.
+/// No process replies in time, or it belongs to another user.
 pub(crate) fn call_user(socket: &Path, owner: u32, call: &Call) -> io::Result<Reply> {
     let stream = UnixStream::connect(socket)?;
     let found = rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw();
@@ -45,7 +45,7 @@ pub(crate) fn call_over(stream: &UnixStream, call: &Call, within: Duration) -> i
     Ok(client::receive(stream, within)?.map_err(Refusal::from))
 }
 
-/// Calls for something that comes with descriptors.
+/// Sends a call whose reply comes with descriptors.
 ///
 /// # Errors
 /// No reply comes in time.
@@ -62,14 +62,14 @@ pub(crate) fn call_for_descriptors(
 /// Requests the end of the process behind `socket`; [`losses`] waits for its reply.
 ///
 /// # Errors
-/// No process is there.
+/// No process listens there.
 pub(crate) fn request_stop(socket: &Path) -> io::Result<UnixStream> {
     let stream = UnixStream::connect(socket)?;
     begin(&stream, &Call::Stop)?;
     Ok(stream)
 }
 
-/// Losses that a process has reported at its end.
+/// Returns the losses that a process reports at its end.
 pub(crate) fn losses(stream: &UnixStream) -> Vec<String> {
     let reply = client::receive(stream, REPLY_TIMEOUT).ok().and_then(Result::ok);
     let lost = reply.and_then(|reply| serde_json::from_value(reply["lost"].clone()).ok());
@@ -96,7 +96,7 @@ impl PendingReply {
     /// Sends the reply.
     ///
     /// # Errors
-    /// The caller is gone, or does not take it.
+    /// The caller is gone, or does not accept it.
     pub(crate) fn send(&self, reply: Reply) -> io::Result<()> {
         self.stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
         (&self.stream).write_all(self.line(reply).as_bytes())
@@ -105,7 +105,7 @@ impl PendingReply {
     /// Sends the reply with descriptors.
     ///
     /// # Errors
-    /// The caller is gone, or does not take it.
+    /// The caller is gone, or does not accept it.
     pub(crate) fn send_with(&self, reply: Reply, with: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
         descriptors::send(&self.stream, self.line(reply).as_bytes(), with)

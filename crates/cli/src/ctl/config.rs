@@ -1,4 +1,4 @@
-//! The configuration as a whole: shown, compared, saved, loaded, reloaded.
+//! Commands for the whole configuration: show, compare, save, load, reload.
 
 use super::target::Target;
 use crate::args::ConfigCommand;
@@ -13,9 +13,9 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Beginnings of keys for authentication and TLS.
+/// Prefixes of keys for authentication and TLS.
 const KEYS: [&str; 2] = ["DHHC-1:", "NVMeTLSkey-1:"];
-/// A method that can be called once, and may have been.
+/// A method that can be called only once.
 const TRANSPORT: &str = "nvmf_create_transport";
 
 impl Target {
@@ -46,7 +46,7 @@ impl Target {
         }
     }
 
-    /// Writes the calls that make the state again, in the format of SPDK's save_config.
+    /// Writes the calls that recreate the state, in the format of SPDK's save_config.
     fn save_calls(&self, path: Option<&Path>) -> Outcome {
         let all = self.call("framework_get_subsystems", &Value::Null)?;
         let mut subsystems = Vec::new();
@@ -110,14 +110,14 @@ impl Target {
         }
     }
 
-    /// Makes the subsystems of a configuration file, all or none.
+    /// Adds the subsystems of a configuration file, all or none.
     fn make_subsystems(&self, subsystems: Vec<SubsystemSpec>) -> Outcome {
         let add = |subsystem| Change::AddSubsystem { subsystem }.with_absolute_paths();
         let operations = subsystems.into_iter().map(add).collect();
         self.change_by(&Call::Apply { operations })
     }
 
-    /// Makes the calls that were saved; it stops where the target refuses.
+    /// Makes the saved calls; stops where the target refuses one.
     fn make_calls(&self, calls: &[(&str, &Value)]) -> Outcome {
         let there = self.call("framework_get_config", &json!({"name": "nvmf"}))?;
         let there = there.as_array().into_iter().flatten();
@@ -136,7 +136,7 @@ impl Target {
     }
 }
 
-/// The same text with dots in the place of keys.
+/// Replaces keys in the text by dots.
 fn without_keys(text: &str) -> String {
     let line = |line: &str| {
         let key = KEYS.iter().find_map(|begin| Some((line.find(begin)?, *begin)));
@@ -148,11 +148,11 @@ fn without_keys(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// Calls that were saved, in their order; `None`: not in the format of save_config.
+/// Returns the saved calls in order; `None` if it is not in the format of save_config.
 fn calls(saved: &Value) -> Option<Vec<(&str, &Value)>> {
     let mut calls = Vec::new();
     for subsystem in saved["subsystems"].as_array()? {
-        // SPDK has null where there is nothing.
+        // SPDK writes null for no configuration.
         for call in subsystem["config"].as_array().into_iter().flatten() {
             calls.push((call["method"].as_str()?, &call["params"]));
         }

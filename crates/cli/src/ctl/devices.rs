@@ -19,7 +19,7 @@ impl Target {
                     "Null disk" => "bdev_null_delete",
                     "URING bdev" => "bdev_uring_delete",
                     "Ceph Rbd Disk" => "bdev_rbd_delete",
-                    // Whatever else it is, the target says why not.
+                    // For any other product, the target refuses with its reason.
                     _ => "bdev_aio_delete",
                 };
                 self.change(method, &json!({"name": name}), &format!("device {name}: removed"))
@@ -71,7 +71,7 @@ impl Target {
     }
 }
 
-/// The call that makes a device.
+/// Returns the call that creates a device.
 fn new_device(
     name: &str,
     spec: &NamespaceSpec,
@@ -110,7 +110,7 @@ fn new_device(
     Ok((method, params))
 }
 
-/// Parameters of an image that `spec` has.
+/// Adds the parameters of the image of `spec`.
 fn name_image(params: &mut Value, spec: &NamespaceSpec, cluster: Option<&str>) -> Outcome {
     let unfit = |hint: &str| Failure::usage(format!("{spec}: {hint}"));
     if spec.conf.is_some() || spec.keyring.is_some() {

@@ -25,10 +25,10 @@ pub(super) fn run(target: &CtlTarget, command: &CtlCommand, global: &GlobalArgs)
     }
 }
 
-/// The change that a command makes; `None`: it shows the group.
+/// Returns the change that a command makes; `None`: it shows the group.
 ///
 /// # Errors
-/// It is not for a group.
+/// The command is not for a group.
 pub(crate) fn change(command: &CtlCommand) -> Outcome<Option<GroupChange>> {
     let named = |nqn: &Option<String>| {
         nqn.clone().ok_or_else(|| Failure::usage("which subsystem? Say its NQN with -n"))

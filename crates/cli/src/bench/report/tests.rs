@@ -1,4 +1,4 @@
-//! What the report says of known results.
+//! Reports of known results.
 
 use super::*;
 use crate::bench::plan::tests::plans;

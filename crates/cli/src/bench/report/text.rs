@@ -1,4 +1,4 @@
-//! The report for people.
+//! The report as text.
 
 use super::{Instruments, Report};
 use crate::args::ClassName;
@@ -8,7 +8,7 @@ use crate::output::columns;
 use crate::units::{show_bandwidth, show_bytes, show_count, show_seconds, show_us};
 
 impl Report {
-    /// For people.
+    /// Formats the report for people.
     #[must_use]
     pub(in crate::bench) fn text(&self) -> String {
         let mut text = self.directions();
