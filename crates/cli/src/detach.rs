@@ -1,4 +1,4 @@
-//! `roadtrain detach`: ends attachments, and removes what dead ones have left.
+//! `roadtrain detach`: ends attachments, and removes leftovers of dead ones.
 
 use crate::args::{DetachArgs, GlobalArgs};
 use crate::control::socket;
@@ -13,20 +13,20 @@ use serde::Serialize;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// How often is looked whether a process is over.
+/// Interval between checks whether a process has ended.
 const POLL: Duration = Duration::from_millis(20);
-/// How long a killed process may take to be gone: its memory, its sockets.
+/// Time limit for a killed process to disappear, with its memory and sockets.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How an attachment ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum How {
-    /// By itself, in order.
+    /// It ended by itself, in order.
     Clean,
     /// It was killed.
     Killed,
-    /// Its process was gone before.
+    /// Its process had ended before.
     Gone,
     /// Its process cannot be killed.
     Stuck,
@@ -40,20 +40,20 @@ impl How {
     }
 }
 
-/// What became of an attachment.
+/// Result for an attachment.
 #[derive(Clone, Debug, Serialize)]
 struct Detached {
     id: String,
-    /// The first of its devices.
+    /// Name of its first device.
     name: String,
-    /// All of them.
+    /// Names of all its devices.
     names: Vec<String>,
     how: How,
-    /// What its process says may be lost.
+    /// Losses that its process reported.
     lost: Vec<String>,
     /// Resources that were removed.
     removed: Vec<String>,
-    /// What is still there, and why.
+    /// Resources that could not be removed, with the reason.
     stuck: Vec<String>,
 }
 
@@ -81,10 +81,10 @@ pub(crate) fn run(args: &DetachArgs, global: &GlobalArgs) -> Outcome {
     judge(&detached)
 }
 
-/// Finds attachments to be ended, and targets that are gone.
+/// Finds the attachments to end, and targets whose process has ended.
 ///
 /// # Errors
-/// A name means nothing here, or a target that runs.
+/// A name that is unknown here, or belongs to a running target.
 fn meant(registry: &Registry, args: &DetachArgs) -> Outcome<(Vec<Entry>, Vec<TargetEntry>)> {
     let targets = Targets::of_user().written()?;
     let mut entries = if args.all { registry.entries()? } else { Vec::new() };
@@ -107,7 +107,7 @@ fn meant(registry: &Registry, args: &DetachArgs) -> Outcome<(Vec<Entry>, Vec<Tar
     Ok((entries, served))
 }
 
-/// Removes what targets that are gone have left.
+/// Removes the leftovers of targets whose process has ended.
 fn clear_targets(served: &[TargetEntry]) -> Outcome<Vec<Detached>> {
     let mut cleared = Vec::new();
     for TargetEntry { id, listeners, .. } in served {
@@ -126,7 +126,7 @@ fn clear_targets(served: &[TargetEntry]) -> Outcome<Vec<Detached>> {
     Ok(cleared)
 }
 
-/// Asks all processes to end, waits, and kills those that do not: after `timeout`, or at a signal.
+/// Requests all processes to end, waits, and kills those that do not end: after `timeout`, or at a signal.
 fn end_all(
     registry: &Registry,
     entries: &[Entry],
@@ -145,7 +145,7 @@ fn end_all(
         interrupted = signals.wait_for(POLL) == Some(Signal::Stop);
         interrupted
     });
-    // Killing is for whoever says so, and may cost what programs wrote last.
+    // Killing needs a user's decision, and may lose the last writes of programs.
     let is_left = interrupted && terminal::is_gone();
     for (entry, how) in entries.iter().zip(&mut ends).filter(|(entry, _)| alive(entry)) {
         if is_left {
@@ -175,12 +175,13 @@ fn end_all(
     ends.into_iter().zip(askings).map(last_words).collect()
 }
 
-/// An attachment with all its devices.
+/// Formats an attachment with all its devices.
 fn called(id: &str, devices: &[String]) -> String {
     format!("{id} ({})", devices.join(", "))
 }
 
-/// By its socket, as it may be in another process namespace; by a signal when it does not listen yet.
+/// Requests the end by the socket, as the process may be in another PID namespace; by a signal if it does not listen
+/// yet.
 fn ask_to_stop(registry: &Registry, entry: &Entry) -> Option<UnixStream> {
     let requested = socket::request_stop(&registry.control_socket(&entry.id));
     if requested.is_err() {
@@ -189,7 +190,7 @@ fn ask_to_stop(registry: &Registry, entry: &Entry) -> Option<UnixStream> {
     requested.ok()
 }
 
-/// Waits until all are gone, `limit` has passed, or `pause` says that it is enough.
+/// Waits until all have ended, `limit` has passed, or `pause` returns true.
 fn wait(entries: &[Entry], limit: Duration, mut pause: impl FnMut() -> bool) {
     let last = Instant::now() + limit;
     while entries.iter().any(|entry| entry.process.is_alive()) {
@@ -199,7 +200,7 @@ fn wait(entries: &[Entry], limit: Duration, mut pause: impl FnMut() -> bool) {
     }
 }
 
-/// What people are told of a thing that others still have.
+/// Formats a resource that other processes use.
 fn in_use(resource: &SystemResource) -> String {
     let users = match &resource.users()[..] {
         [] => String::new(),

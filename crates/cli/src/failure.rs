@@ -1,47 +1,47 @@
-//! How a command ends: an exit status and one line that says what to do.
+//! Failure of a command: an exit status and one line with advice.
 
 use std::fmt;
 
-/// What went wrong, as scripts see it.
+/// Exit status of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// 1: the work itself failed: an I/O error, wrong data, a resource that is not there.
+    /// 1: the work itself failed: an I/O error, wrong data, a missing resource.
     Failed,
     /// 2: the command line or the configuration file is wrong.
     Usage,
-    /// 3: no connection: nobody listens, the host is refused, the subsystem does not exist.
+    /// 3: no connection: no process listens, the host is refused, the subsystem does not exist.
     Connect,
 }
 
 /// The end of a command that did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Decides the exit status.
+    /// Determines the exit status.
     pub kind: Kind,
-    /// `what: what to do`, without the program's name; empty when it has been said.
+    /// `problem: advice`, without the program's name; empty if it was already printed.
     pub message: String,
 }
 
-/// What every command returns.
+/// Result of every command.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
-    /// The work failed.
+    /// Creates a failure of the work.
     pub fn failed(message: impl fmt::Display) -> Failure {
         Failure { kind: Kind::Failed, message: message.to_string() }
     }
 
-    /// The caller asked for something that makes no sense.
+    /// Creates a failure for an invalid command line or configuration.
     pub fn usage(message: impl fmt::Display) -> Failure {
         Failure { kind: Kind::Usage, message: message.to_string() }
     }
 
-    /// The other end could not be reached.
+    /// Creates a failure for an unreachable target or process.
     pub fn connect(message: impl fmt::Display) -> Failure {
         Failure { kind: Kind::Connect, message: message.to_string() }
     }
 
-    /// A child of ours ended with `code`, and has said why.
+    /// Creates the failure of a child process that ended with `code` and has printed the reason.
     pub fn of_child(code: Option<i32>) -> Failure {
         let kind = match code {
             Some(2) => Kind::Usage,
@@ -55,7 +55,7 @@ impl Failure {
         Failure { kind, message }
     }
 
-    /// The process's exit status.
+    /// Returns the process's exit status.
     pub fn status(&self) -> u8 {
         match self.kind {
             Kind::Failed => 1,

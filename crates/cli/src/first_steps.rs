@@ -1,8 +1,8 @@
-//! `roadtrain serve` without arguments: what to write instead.
+//! `roadtrain serve` without arguments: suggests command lines.
 
 use std::ffi::OsString;
 
-/// The three commands that most people want first.
+/// The three commands that most users need first.
 pub(crate) const OF_SERVE: &str = "\
 roadtrain serve: say what to export, and where. Most likely one of these:
 
@@ -16,7 +16,7 @@ roadtrain serve: say what to export, and where. Most likely one of these:
 roadtrain serve --help has all options, roadtrain doctor looks at this machine.
 ";
 
-/// Whether these arguments, the first of which is the program's name, are `serve` and nothing else.
+/// True if the arguments, with the program's name first, are `serve` alone.
 pub(crate) fn are_asked_for(arguments: &[OsString]) -> bool {
     matches!(arguments, [_, command] if command == "serve")
 }

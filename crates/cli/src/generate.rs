@@ -1,4 +1,4 @@
-//! Man pages and completions, from the same definition as the parser.
+//! Man pages and completions, from the parser's definition.
 
 use crate::args::{Cli, CompletionsArgs, ManArgs};
 use crate::failure::{Failure, Outcome};
@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Set by the scripts, to the shell that asks.
+/// Environment variable that the scripts set to the name of the shell.
 const ASKED_BY: &str = "ROADTRAIN_COMPLETE";
 
 /// Prints one shell's completions, or writes those of all.
@@ -32,12 +32,12 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Outcome {
     Ok(())
 }
 
-/// Answers a shell that wants to know what may follow, and ends the process; if one asks.
+/// Replies to a shell's request for completions and ends the process, if there is such a request.
 pub(crate) fn answer_shell() {
     CompleteEnv::with_factory(Cli::command).var(ASKED_BY).complete();
 }
 
-/// What has a shell ask us, each time: names come from the target that runs then.
+/// Returns a script with which a shell requests completions from this program: names come from the running target.
 fn script_of(shell: Shell) -> io::Result<Vec<u8>> {
     let (shells, name) = (Shells::builtins(), "roadtrain");
     let mut script = Vec::new();
@@ -78,7 +78,7 @@ fn pages(command: &Command, dir: &Path) -> io::Result<()> {
     fs::write(dir.join(page.get_filename()), text)
 }
 
-/// Sections of a page from the text behind the options of a help text.
+/// Splits the text behind the options of a help text into sections of a page.
 fn sections(text: &str) -> String {
     const HEADS: [&str; 3] = ["NOTES", "EXIT STATUS", "EXAMPLES"];
     let mut all: [Vec<&str>; 3] = Default::default();
@@ -98,7 +98,7 @@ fn sections(text: &str) -> String {
         match (line.is_empty(), all[at].is_empty()) {
             (false, _) => all[at].push(line),
             (true, true) => {}
-            // Text follows such a paragraph.
+            // Text after a blank line is not part of the exit status.
             (true, false) if at == 1 => at = 0,
             (true, false) => all[at].push(line),
         }
@@ -110,7 +110,7 @@ fn sections(text: &str) -> String {
     HEADS.into_iter().zip(all).filter_map(section).collect()
 }
 
-/// A line of a page, with nothing that formats it.
+/// Escapes a line of a page, so that nothing formats it.
 fn escaped(line: &str) -> String {
     let plain = line.replace('\\', "\\e").replace('-', "\\-");
     if plain.starts_with(['.', '\'']) { format!("\\&{plain}") } else { plain }

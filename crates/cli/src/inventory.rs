@@ -1,4 +1,4 @@
-//! What `discover`, `identify` and `list` show, in the shapes of their JSON.
+//! Output of `discover`, `identify` and `list`, in the shapes of their JSON.
 
 use crate::args::{Transport, word};
 use crate::identity::show_uuid;
@@ -16,7 +16,7 @@ use serde::Serialize;
 pub(crate) struct Discovery {
     /// Generation counter.
     pub genctr: u64,
-    /// Its entries.
+    /// Log entries.
     pub records: Vec<Record>,
 }
 
@@ -27,11 +27,11 @@ pub(crate) struct Record {
     pub transport: String,
     /// Address family.
     pub adrfam: String,
-    /// What it leads to.
+    /// Subsystem type.
     pub subtype: String,
     /// SQ flow control may be turned off.
     pub sq_flow_control_optional: bool,
-    /// Whether connections are secured by TLS: required, allowed or off.
+    /// Use of TLS: required, allowed or off.
     pub tls: &'static str,
     /// Port identifier.
     pub portid: u16,
@@ -44,7 +44,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// From its 1,024 octets.
+    /// Converts an entry of 1,024 bytes.
     #[must_use]
     pub(crate) fn new(entry: &DiscoveryEntry) -> Record {
         let named = |value: u8, names: &[(u8, &str)]| {
@@ -73,7 +73,7 @@ impl Record {
         }
     }
 
-    /// From what a target offers at one of its ports: the interface takes the place of the TCP port.
+    /// Converts an offer at one of a target's ports: the interface takes the place of the TCP port.
     #[must_use]
     pub(crate) fn of_offer(offer: &EtherOffer) -> Record {
         let subtype = if offer.nqn == DISCOVERY_NQN {
@@ -94,19 +94,19 @@ impl Record {
         }
     }
 
-    /// Whether it leads to a subsystem with namespaces, over a transport we speak.
+    /// True for a subsystem with namespaces, over a supported transport.
     fn is_storage(&self) -> bool {
         self.subtype == "nvme subsystem" && ["tcp", "ether"].contains(&self.transport.as_str())
     }
 }
 
 impl Discovery {
-    /// What leads to subsystems with namespaces.
+    /// Returns the entries of subsystems with namespaces.
     pub(crate) fn storage(&self) -> impl Iterator<Item = &Record> {
         self.records.iter().filter(|record| record.is_storage())
     }
 
-    /// As a table.
+    /// Formats the log as a table.
     #[must_use]
     pub(crate) fn table(&self) -> String {
         let has_tls = self.records.iter().any(|record| record.tls != "off");
@@ -130,7 +130,7 @@ pub(crate) struct Identified {
     pub namespaces: Vec<Namespace>,
 }
 
-/// What matters of Identify Controller.
+/// Fields of Identify Controller that are shown.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Controller {
     /// Subsystem.
@@ -145,9 +145,9 @@ pub(crate) struct Controller {
     pub firmware: String,
     /// NVMe version.
     pub nvme_version: String,
-    /// Most octets of one command that we use.
+    /// Most bytes of one command of this host.
     pub transfer_bytes_max: u32,
-    /// Octets of data in a command capsule.
+    /// Bytes of data in a command capsule.
     pub in_capsule_bytes: u32,
     /// Entries of an I/O queue.
     pub queue_entries_max: u16,
@@ -160,13 +160,13 @@ pub(crate) struct Controller {
 /// A namespace.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Namespace {
-    /// Its number.
+    /// Namespace ID.
     pub nsid: u32,
-    /// Its size.
+    /// Size in bytes.
     pub capacity_bytes: u64,
-    /// Its size in blocks.
+    /// Size in blocks.
     pub blocks: u64,
-    /// Octets of a block.
+    /// Bytes of a block.
     pub block_bytes: u32,
     /// Refuses writes.
     pub read_only: bool,
@@ -177,7 +177,7 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// From what the controller said.
+    /// Converts the controller's data.
     #[must_use]
     pub(crate) fn new(info: &NamespaceInfo) -> Namespace {
         Namespace {
@@ -206,7 +206,7 @@ impl Namespace {
 const NAMESPACE_HEAD: [&str; 6] = ["nsid", "size", "block", "access", "nguid", "uuid"];
 
 impl Identified {
-    /// From what the controller said.
+    /// Converts the controller's data.
     #[must_use]
     pub(crate) fn new(info: &ControllerInfo) -> Identified {
         let page = &info.identify;
@@ -242,7 +242,7 @@ impl Identified {
         Identified { controller, namespaces }
     }
 
-    /// As text.
+    /// Formats the controller as text.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         let c = &self.controller;
@@ -275,7 +275,7 @@ impl Identified {
 /// A row of `list`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Listed {
-    /// Where it can be reached.
+    /// Address.
     pub traddr: String,
     /// TCP port.
     pub trsvcid: String,
@@ -290,7 +290,7 @@ pub(crate) struct Listed {
     pub namespace: Namespace,
 }
 
-/// The rows of `list` as a table.
+/// Formats the rows of `list` as a table.
 #[must_use]
 pub(crate) fn list_table(rows: &[Listed]) -> String {
     let cells = |row: &Listed| {
@@ -307,20 +307,20 @@ pub(crate) fn list_table(rows: &[Listed]) -> String {
     columns(&[&["address", "nqn"][..], &NAMESPACE_HEAD].concat(), &rows)
 }
 
-/// A row of `list` for what is attached on this machine.
+/// A row of `list` for an attachment on this machine.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ListedHere {
     /// `attachment`: targets are in the same list.
     pub kind: &'static str,
-    /// `starting`, `ready`, or `gone`: its process has ended without a word.
+    /// `starting`, `ready`, or `gone`: its process has ended without removing its entry.
     pub state: &'static str,
-    /// What is written about it.
+    /// Its registry entry.
     #[serde(flatten)]
     pub entry: Entry,
 }
 
 impl ListedHere {
-    /// With a look whether its process runs.
+    /// Checks whether the entry's process runs.
     #[must_use]
     pub(crate) fn new(entry: Entry) -> ListedHere {
         let state = match entry.phase {
@@ -332,20 +332,20 @@ impl ListedHere {
     }
 }
 
-/// A row of `list` for what is served on this machine.
+/// A row of `list` for a target on this machine.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ServedHere {
     /// `target`: attachments are in the same list.
     pub kind: &'static str,
-    /// `serving`, or `gone`: its process has ended without a word.
+    /// `serving`, or `gone`: its process has ended without removing its entry.
     pub state: &'static str,
-    /// What is written about it.
+    /// Its registry entry.
     #[serde(flatten)]
     pub entry: TargetEntry,
 }
 
 impl ServedHere {
-    /// With a look whether its process runs.
+    /// Checks whether the entry's process runs.
     #[must_use]
     pub(crate) fn new(entry: TargetEntry) -> ServedHere {
         let state = if entry.process.is_alive() { "serving" } else { "gone" };
@@ -353,7 +353,7 @@ impl ServedHere {
     }
 }
 
-/// Its rows as a table.
+/// Formats targets as a table.
 #[must_use]
 pub(crate) fn served_table(rows: &[ServedHere]) -> String {
     let cells = |ServedHere { state, entry, .. }: &ServedHere| {
@@ -365,7 +365,7 @@ pub(crate) fn served_table(rows: &[ServedHere]) -> String {
     columns(&["target", "state", "pid", "listens", "file"], &rows)
 }
 
-/// Its rows as a table, one for each namespace.
+/// Formats attachments as a table, one row for each namespace.
 #[must_use]
 pub(crate) fn here_table(rows: &[ListedHere]) -> String {
     let mut cells = Vec::new();

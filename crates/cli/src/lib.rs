@@ -82,7 +82,7 @@ pub fn main() -> ExitCode {
     main_with(std::env::args_os())
 }
 
-/// Runs the program with these arguments, the first of which is its name.
+/// Runs the program with these arguments; the first is its name.
 #[must_use]
 pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
@@ -92,7 +92,7 @@ pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
     let cli = Cli::read(arguments);
     let cli = cli.unwrap_or_else(|error| usage::explained(error).exit());
-    // Connections take descriptors; what cannot be raised may do all the same.
+    // Connections need descriptors; if the limit cannot be raised, it may suffice.
     let _ = roadtrain_system::platform::raise_open_files();
     let status = match run(&cli) {
         Ok(()) => 0,

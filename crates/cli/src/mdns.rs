@@ -1,6 +1,6 @@
 //! Discovery services on the local network, by multicast DNS: `_nvme-disc._tcp` (NVMe Base 2.1, section 8.3.1).
 //!
-//! Nothing of it runs unless somebody asks for it: it has a thread of its own while it does.
+//! It runs only on request, in a separate thread.
 
 use crate::failure::{Failure, Outcome};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -14,30 +14,30 @@ use tracing::{debug, info, warn};
 
 /// The type of the service.
 const SERVICE: &str = "_nvme-disc._tcp.local.";
-/// How long is looked for services.
+/// Duration of a search.
 const LOOK: Duration = Duration::from_secs(3);
-/// Most services that are taken of those that answer.
+/// Most services in a result.
 const SERVICES_MAX: usize = 64;
 /// Most addresses of a service.
 const ADDRESSES_MAX: usize = 16;
 /// Longest wait for the thread at the end.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// A discovery service that was found.
+/// A discovery service that replied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Found {
     /// Its name.
     pub name: String,
-    /// Its addresses; those that count on one link only with its interface, as in `fe80::1%eth0`.
+    /// Its addresses; link-local ones with their interface, as in `fe80::1%eth0`.
     pub addresses: Vec<String>,
-    /// The same, with its port.
+    /// Its socket addresses.
     #[serde(skip)]
     pub sockets: Vec<SocketAddr>,
     /// Its TCP port.
     pub trsvcid: String,
-    /// Its transport: `tcp` or `udp`, where that is said.
+    /// Its transport: `tcp` or `udp`, if announced.
     pub transport: Option<String>,
-    /// The NQN of the discovery subsystem, where that is said.
+    /// The NQN of the discovery subsystem, if announced.
     pub nqn: Option<String>,
 }
 
@@ -58,14 +58,14 @@ impl Found {
         }
     }
 
-    /// Where it can be asked over TCP.
+    /// Returns its socket addresses for TCP.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = SocketAddr> {
         let is_tcp = self.transport.as_deref().is_none_or(|transport| transport == "tcp");
         self.sockets.iter().copied().filter(move |_| is_tcp && self.trsvcid != "0")
     }
 }
 
-/// The address of a service's socket; `None`: it cannot be connected to, as an interface is missing.
+/// Returns a service's socket address; `None` if its interface is missing.
 fn socket(ip: &ScopedIp, port: u16) -> Option<SocketAddr> {
     match ip {
         ScopedIp::V6(ip) if ip.addr().is_unicast_link_local() => {
@@ -80,10 +80,10 @@ fn failed(error: mdns_sd::Error) -> Failure {
     Failure::failed(format!("multicast DNS: {error}"))
 }
 
-/// Looks for discovery services for 3 s, by name.
+/// Searches for discovery services for 3 s, and returns them by name.
 ///
 /// # Errors
-/// There is no socket for it.
+/// The socket cannot be created.
 pub(crate) fn look() -> Outcome<Vec<Found>> {
     let daemon = ServiceDaemon::new().map_err(failed)?;
     let events = daemon.browse(SERVICE).map_err(failed)?;
@@ -111,10 +111,10 @@ pub(crate) fn look() -> Outcome<Vec<Found>> {
     Ok(found.into_values().collect())
 }
 
-/// The addresses of all discovery services that answer over TCP.
+/// Returns the addresses of all discovery services over TCP.
 ///
 /// # Errors
-/// There is none.
+/// No service replies.
 pub(crate) fn discovery_addresses() -> Outcome<Vec<SocketAddr>> {
     let found = look()?;
     let sockets: BTreeSet<SocketAddr> = found.iter().flat_map(Found::sockets).collect();
@@ -135,20 +135,20 @@ fn end(daemon: &ServiceDaemon) {
 /// Announces the discovery service of a target, until it is dropped.
 pub(crate) struct Announcement {
     daemon: ServiceDaemon,
-    /// What is announced: full names by port, with the addresses.
+    /// Announced full names by port, with the addresses.
     shown: BTreeMap<u16, (String, BTreeSet<IpAddr>)>,
 }
 
 impl Announcement {
-    /// Announces nothing yet.
+    /// Starts without an announcement.
     ///
     /// # Errors
-    /// There is no socket for it.
+    /// The socket cannot be created.
     pub(crate) fn new() -> Outcome<Announcement> {
         Ok(Announcement { daemon: ServiceDaemon::new().map_err(failed)?, shown: BTreeMap::new() })
     }
 
-    /// From now on these listeners, and no others. What is on the loopback only is left out.
+    /// Announces these listeners, and no others. Loopback listeners are left out.
     pub(crate) fn show(&mut self, listeners: &[SocketAddr]) {
         let mut wanted: BTreeMap<u16, BTreeSet<IpAddr>> = BTreeMap::new();
         for listener in listeners.iter().filter(|listener| !listener.ip().is_loopback()) {
@@ -177,7 +177,7 @@ impl Announcement {
         let is_any = addresses.iter().any(IpAddr::is_unspecified);
         let named: Vec<IpAddr> = addresses.iter().copied().filter(|_| !is_any).collect();
         let text = [("p", "tcp"), ("nqn", DISCOVERY_NQN)];
-        // A host name of its own: other services of this machine have other addresses.
+        // A separate host name: other services of this machine have other addresses.
         let host = format!("{host}-{port}.local.");
         let service = ServiceInfo::new(SERVICE, &name, &host, &named[..], port, &text[..]);
         let service = service.map(|new| if is_any { new.enable_addr_auto() } else { new });
@@ -202,7 +202,7 @@ impl Announcement {
     }
 }
 
-/// Says that it is gone.
+/// Withdraws the announcements.
 impl Drop for Announcement {
     fn drop(&mut self) {
         let ports: Vec<u16> = self.shown.keys().copied().collect();
@@ -211,7 +211,7 @@ impl Drop for Announcement {
     }
 }
 
-/// The machine's name, as a label.
+/// Returns the machine's name as a DNS label.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let label = name.trim().split('.').next().unwrap_or_default();

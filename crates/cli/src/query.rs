@@ -1,4 +1,4 @@
-//! Commands that only look: discover, identify, list.
+//! Commands that only read: discover, identify, list.
 
 use crate::args::{
     ConnectArgs, DiscoverArgs, GlobalArgs, IdentifyArgs, ListArgs, Portal, Transport,
@@ -41,7 +41,7 @@ pub(crate) fn hostnqn(global: &GlobalArgs) -> Outcome {
     }
 }
 
-/// Discovery services on the local network, as a table.
+/// Formats discovery services on the local network as a table.
 fn services_table(found: &[mdns::Found]) -> String {
     let row = |one: &mdns::Found| {
         let addresses = &one.addresses;
@@ -67,7 +67,7 @@ pub(crate) fn identify(args: &IdentifyArgs, global: &GlobalArgs) -> Outcome {
     if global.json { output::json(&found) } else { output::line(&found.text()) }
 }
 
-/// What to say about a namespace that is not there.
+/// Returns the message for a namespace that does not exist.
 #[must_use]
 pub(crate) fn no_namespace(nqn: &str, nsid: u32) -> String {
     format!("{nqn} has no namespace {nsid}: `roadtrain list` shows those there are")
@@ -91,7 +91,7 @@ pub(crate) fn list(args: &ListArgs, global: &GlobalArgs) -> Outcome {
     for (portal, nqn) in places {
         match rows_of(&portal, &nqn, &args.connect) {
             Ok(more) => rows.extend(more),
-            // One subsystem that refuses us does not hide the others.
+            // One subsystem that refuses this host does not hide the others.
             Err(failure) if args.nqn.is_none() => warn!("{nqn}: {}", failure.message),
             Err(failure) => return Err(failure),
         }
@@ -99,7 +99,7 @@ pub(crate) fn list(args: &ListArgs, global: &GlobalArgs) -> Outcome {
     if global.json { output::json(&rows) } else { output::line(&list_table(&rows)) }
 }
 
-/// The port that stands with the address is the portal's.
+/// Moves a port in the address to the portal.
 fn with_own_port(portal: Portal) -> Outcome<Portal> {
     if portal.transport.has_frames() {
         return Ok(portal);
@@ -108,13 +108,13 @@ fn with_own_port(portal: Portal) -> Outcome<Portal> {
     Ok(Portal { traddr: host.to_owned(), trsvcid, ..portal })
 }
 
-/// What is attached and served on this machine, as far as it is written down.
+/// Lists attachments and targets on this machine, as the registry has them.
 fn here(nqn: Option<&str>, global: &GlobalArgs) -> Outcome {
     let Found { attached, mut served } = running::all()?;
     let entries = attached.into_iter().map(|(entry, _)| entry);
     let entries = entries.filter(|entry| nqn.is_none_or(|nqn| entry.nqn == nqn));
     let rows: Vec<ListedHere> = entries.map(ListedHere::new).collect();
-    // Only their processes know what they serve: `status` says it.
+    // Only the processes know their subsystems: `status` shows them.
     served.retain(|_| nqn.is_none());
     let served: Vec<ServedHere> =
         served.into_iter().map(|(entry, _)| ServedHere::new(entry)).collect();
@@ -129,7 +129,7 @@ fn here(nqn: Option<&str>, global: &GlobalArgs) -> Outcome {
     output::line(&tables.join("\n"))
 }
 
-/// Places that a discovery log leads to, each subsystem once, preferring the address asked.
+/// Returns the subsystems of a discovery log, each once, preferably at the requested address.
 fn storage_of(found: &Discovery, asked: &Portal) -> Vec<(Portal, String)> {
     let mut places: Vec<(Portal, String)> = Vec::new();
     if asked.transport.has_frames() {
@@ -138,7 +138,7 @@ fn storage_of(found: &Discovery, asked: &Portal) -> Vec<(Portal, String)> {
         nqns.dedup();
         return nqns.into_iter().map(|nqn| (asked.clone(), nqn.clone())).collect();
     }
-    // The address and port that were asked first, then the address, then others.
+    // The requested address and port first, then the address, then others.
     let distance = |record: &Record| {
         let is_port = record.trsvcid.parse() == Ok(asked.trsvcid);
         (record.traddr != asked.traddr, !is_port)
@@ -183,7 +183,7 @@ fn discovery(portal: &Portal, args: &ConnectArgs) -> Outcome<Discovery> {
 
 fn read_log(portal: &Portal, args: &ConnectArgs) -> Outcome<Discovery> {
     let config = connect::config(portal, DISCOVERY_NQN, args)?;
-    // Nobody keeps this connection: no keep-alive.
+    // The connection is short: no keep-alive.
     let config = HostConfig { keep_alive: Duration::ZERO, ..config };
     let (genctr, entries) = roadtrain_host_engine::discover(&config)?;
     Ok(Discovery { genctr, records: entries.iter().map(Record::new).collect() })

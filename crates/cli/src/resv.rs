@@ -51,7 +51,7 @@ fn release(args: &ResvReleaseArgs) -> Outcome {
     })
 }
 
-/// Connects, does something, and parts in order, whatever came of it. `hint`: what a Reservation Conflict means.
+/// Connects, runs `work`, and disconnects in order in any case. `hint` explains a Reservation Conflict.
 fn with<T>(
     args: &ResvNamespaceArgs,
     hint: &str,
@@ -82,7 +82,7 @@ fn report(args: &ResvReportArgs, global: &GlobalArgs) -> Outcome {
     if global.json { output::json(&shown) } else { output::line(&shown.text(&report)) }
 }
 
-/// A report as nvme-cli names its fields.
+/// A report with nvme-cli's field names.
 #[derive(Serialize)]
 struct Shown {
     r#gen: u32,
@@ -95,7 +95,7 @@ struct Shown {
 
 #[derive(Serialize)]
 struct ShownRegistrant {
-    /// 65535: no controller now.
+    /// 65535: no controller at present.
     cntlid: u16,
     rcsts: u8,
     rkey: u64,

@@ -9,17 +9,17 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use tracing::warn;
 
-/// Written entries, each with the socket of its process.
+/// Registry entries, each with the control socket of its process.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) attached: Vec<(Entry, PathBuf)>,
     pub(crate) served: Vec<(TargetEntry, PathBuf)>,
 }
 
-/// All entries, those of processes that are gone as well.
+/// Returns all entries, including those of dead processes.
 ///
 /// # Errors
-/// The folder of this user cannot be read. One of another user is left out.
+/// The directory of this user cannot be read. That of another user is left out.
 pub(crate) fn all() -> Outcome<Found> {
     let mut found = Found::default();
     for (number, registry) in Registry::visible().into_iter().enumerate() {
@@ -33,10 +33,10 @@ pub(crate) fn all() -> Outcome<Found> {
     Ok(found)
 }
 
-/// Entries that one of the names means: an ID, or anything else that an attachment is called; all without names.
+/// Returns the entries that the names mean: an ID, or any other name of an attachment; all without names.
 ///
 /// # Errors
-/// A name means none; the folder of this user cannot be read.
+/// A name that is unknown; the directory of this user cannot be read.
 pub(crate) fn find(names: &[String]) -> Outcome<Found> {
     let mut found = all()?;
     if names.is_empty() {
@@ -82,11 +82,11 @@ impl Found {
         Ok(())
     }
 
-    /// Keeps targets that listen at one of the addresses and attachments whose own address is one of them or for which
-    /// `leads` says so; all without addresses.
+    /// Keeps targets that listen at one of the addresses, and attachments whose address is one of them or for which
+    /// `leads` returns true; all without addresses.
     ///
     /// # Errors
-    /// An address that is none; nothing is at any of them.
+    /// An invalid address; or no process is at any of them.
     pub(crate) fn at(
         mut self,
         addresses: &[String],
@@ -108,7 +108,7 @@ impl Found {
     }
 }
 
-/// A process that answers at its control socket.
+/// A process with a control socket.
 pub(crate) struct Process {
     pub(crate) id: String,
     pub(crate) socket: PathBuf,
@@ -116,11 +116,11 @@ pub(crate) struct Process {
     pub(crate) owner: u32,
 }
 
-/// Processes that are called so; of those, when there are addresses, targets that listen at one of them and attachments
-/// that lead to one.
+/// Returns the running processes with these names. With addresses, only targets that listen at one of them, and
+/// attachments that connect to one.
 ///
 /// # Errors
-/// Nothing here is called so; an address that is none.
+/// A name that is unknown here; an invalid address.
 pub(crate) fn processes(names: &[String], addresses: &[String]) -> Outcome<Vec<Process>> {
     let Found { attached, served } = find(names)?.at(addresses, |_, _| false)?;
     let attached = attached.into_iter().map(|(entry, socket)| (entry.id, entry.process, socket));
@@ -134,12 +134,12 @@ pub(crate) fn processes(names: &[String], addresses: &[String]) -> Outcome<Vec<P
     Ok(alive.map(process).collect())
 }
 
-/// An address may stand behind the name of its transport.
+/// Removes the name of the transport before an address.
 pub(crate) fn without_tcp(address: &str) -> &str {
     address.strip_prefix("tcp:").unwrap_or(address)
 }
 
-/// Whether a place is at one of the addresses, of which those without a port mean any.
+/// True if a place is one of the addresses; an address without a port means any port.
 pub(crate) fn is_at(place: &str, addresses: &[String]) -> bool {
     addresses.iter().any(|asked| match split_port(without_tcp(asked), 0) {
         _ if asked == place => true,
@@ -148,7 +148,7 @@ pub(crate) fn is_at(place: &str, addresses: &[String]) -> bool {
     })
 }
 
-/// Returns what a process of `owner` answers at `socket`, or why it does not.
+/// Returns the reply of a process of `owner` at `socket`, or the reason why there is none.
 pub(crate) fn ask<T: DeserializeOwned>(
     (socket, owner): (&Path, u32),
     call: &Call,

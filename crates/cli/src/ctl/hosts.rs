@@ -66,7 +66,7 @@ impl Target {
     }
 
     fn list_listeners(&self, nqn: Option<&str>) -> Outcome {
-        // The calls that make the state again have all members; the configuration file's are not there.
+        // The calls that recreate the state have all members; the configuration file's objects are not among them.
         let calls = self.call("framework_get_config", &json!({"name": "nvmf"}))?;
         let added = |nqn: &Value, at: &Value| {
             let calls = calls.as_array().into_iter().flatten();
@@ -133,7 +133,7 @@ impl Target {
         }
     }
 
-    /// Hosts that may connect by their names, then others that are limited.
+    /// Lists hosts that are allowed by name, then others that are limited.
     fn list_hosts(&self, nqn: Option<&str>) -> Outcome {
         let mut rows = Vec::new();
         for one in self.subsystems(nqn)? {
@@ -160,7 +160,7 @@ impl Target {
 }
 
 impl ListenerAddress {
-    /// Address or name, and port.
+    /// Returns address or name, and port.
     fn split(&self) -> Outcome<(String, u16)> {
         split(&self.traddr, self.trsvcid, default_port())
     }
@@ -180,7 +180,7 @@ impl std::fmt::Display for ListenerAddress {
     }
 }
 
-/// Address or name, and port, which may be in the address or beside it.
+/// Splits a listener into address or name, and port, which may be in `text` or in `port`.
 fn split(text: &str, port: Option<u16>, default: u16) -> Outcome<(String, u16)> {
     if text.starts_with("ether:") {
         let hint = "interfaces need a restart: give an address or a name";
@@ -207,7 +207,7 @@ fn split(text: &str, port: Option<u16>, default: u16) -> Outcome<(String, u16)> 
     }
 }
 
-/// An address as parameter of a method.
+/// Returns an address as a method's parameter.
 pub(super) fn listen_address(text: &str, port: Option<u16>, default: u16) -> Outcome<Value> {
     let (address, port) = split(text, port, default)?;
     let ip = address.parse::<IpAddr>();
@@ -228,12 +228,12 @@ fn with_keys(mut params: Value, keys: &HostKeyArgs) -> Value {
     params
 }
 
-/// As `--tls` takes it.
+/// Returns the value that `--tls` takes.
 fn tls_word(is_required: bool) -> &'static str {
     if is_required { "required" } else { "off" }
 }
 
-/// In SPDK's words.
+/// Returns SPDK's word for a state.
 fn spdk_word(state: AnaName) -> Outcome<&'static str> {
     match state {
         AnaName::Optimized => Ok("optimized"),

@@ -6,7 +6,7 @@ use crate::args::{CephArgs, ClusterCommand, KeyCommand, ReferralCommand};
 use crate::failure::Outcome;
 use serde_json::{Value, json};
 
-/// That of discovery controllers.
+/// Default port of discovery controllers.
 const DISCOVERY_PORT: u16 = 8009;
 
 impl Target {
@@ -23,7 +23,7 @@ impl Target {
             KeyCommand::List => {
                 let keys = self.call("keyring_get_keys", &Value::Null)?;
                 let rows = keys.as_array().into_iter().flatten().map(|key| {
-                    // The keyring itself counts as one.
+                    // The keyring itself counts as one reference.
                     let hosts = key["refcnt"].as_u64().unwrap_or(1).saturating_sub(1);
                     json!({"name": key["name"], "file": key["path"], "host_count": hosts})
                 });

@@ -1,14 +1,14 @@
-//! `roadtrain ctl`: changes what runs, by the JSON-RPC methods of its control socket.
+//! `roadtrain ctl`: changes a running target by the JSON-RPC methods of its control socket.
 //!
 //! ```text
-//! target      the target that is meant, its methods, and how their results are shown
+//! target      choice of the target, its methods, and display of their results
 //! subsystems  subsystems, namespaces, snapshots, connections
 //! hosts       listeners and hosts
 //! devices     devices
 //! volumes     volumes and their stores
 //! managed     keys, Ceph clusters, referrals
-//! config      the configuration as a whole
-//! group       the same of a group of gateways
+//! config      the whole configuration
+//! group       commands for a group of gateways
 //! ```
 
 mod config;
@@ -71,14 +71,14 @@ fn run_at(target: &Target, command: &CtlCommand) -> Outcome {
     }
 }
 
-/// One call of a method, as it is.
+/// Calls one method, with its parameters as given.
 fn rpc(target: &Target, method: &str, params: Option<&str>) -> Outcome {
     let params = params.map(serde_json::from_str::<Value>).transpose();
     let params = params.map_err(|error| Failure::usage(format!("JSON: {error}")))?;
     output::json(&target.call(method, &params.unwrap_or_default())?)
 }
 
-/// Writes a trace of what the processes of these names have recorded; of all without names.
+/// Writes a trace of the recorded requests of the named processes; of all without names.
 fn trace(names: &[String], output: Option<&Path>) -> Outcome {
     let (sources, failed) = slow::gather(running::processes(names, &[])?);
     if let Some(failed) = failed {

@@ -1,4 +1,4 @@
-//! In the place of `group` in a program without images of Ceph clusters.
+//! Replacement for `group` in a program without images of Ceph clusters.
 
 use crate::args::{CtlCommand, CtlTarget, GlobalArgs};
 use crate::failure::{Failure, Outcome};

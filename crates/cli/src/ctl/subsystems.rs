@@ -52,7 +52,7 @@ impl Target {
         self.table(&names, rows.collect())
     }
 
-    /// Subsystems but for discovery, as JSON-RPC shows them.
+    /// Returns the subsystems except discovery, as JSON-RPC reports them.
     pub(super) fn subsystems(&self, nqn: Option<&str>) -> Outcome<Vec<Value>> {
         let params = nqn.map_or(Value::Null, |nqn| json!({"nqn": nqn}));
         let all = self.call("nvmf_get_subsystems", &params)?;
@@ -60,7 +60,7 @@ impl Target {
         Ok(all.filter(|one| one["subtype"] == "NVMe").cloned().collect())
     }
 
-    /// NQN that is given, or that of the only subsystem.
+    /// Returns the given NQN, or that of the only subsystem.
     pub(super) fn nqn_or_only(&self, nqn: Option<&str>) -> Outcome<String> {
         if let Some(nqn) = nqn {
             return Ok(nqn.to_owned());
@@ -197,7 +197,7 @@ impl Target {
     }
 }
 
-/// A NGUID as a UUID, as all other output has it; methods return digits alone.
+/// Formats an NGUID as a UUID, as in all other output; methods return digits alone.
 fn nguid(digits: &Value) -> Value {
     let digits = digits.as_str().unwrap_or_default().to_lowercase();
     let part = |from: usize, to: usize| digits.get(from..to);
@@ -210,7 +210,7 @@ fn place(namespace: NamespaceRef) -> (Option<String>, u32) {
     (namespace.subsystem.nqn, namespace.nsid)
 }
 
-/// The namespace with its number, which may be given once.
+/// Sets the NSID of the namespace; the option and the word have to agree.
 fn numbered(spec: NamespaceSpec, nsid: Option<u32>) -> Outcome<NamespaceSpec> {
     match (spec.nsid, nsid) {
         (Some(own), Some(given)) if own != given => {
@@ -230,7 +230,7 @@ fn check_require(require: RequireArgs) -> Outcome {
 }
 
 impl NewSubsystemArgs {
-    /// The table of the configuration that says the same.
+    /// Converts the arguments to the configuration's table.
     pub(super) fn spec(self) -> SubsystemSpec {
         let NewSubsystemArgs { nqn, serial, model, allow_hosts, namespaces, require } = self;
         SubsystemSpec {

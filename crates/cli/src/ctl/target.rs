@@ -1,4 +1,4 @@
-//! The target that is meant, its methods, and how their results are shown.
+//! The target of a command, its methods, and the display of their results.
 
 use crate::args::{AnaPort, CtlCommand, CtlTarget, ListenerCommand};
 use crate::config::{default_port, listener_of};
@@ -18,24 +18,24 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Time for a reply: copies of volumes take long.
+/// Time limit of a reply: copies of volumes take long.
 const REPLY_WAIT: Duration = Duration::from_secs(90);
 
-/// A target, and how results are shown.
+/// A target, and the format of results.
 pub(super) struct Target {
-    /// Its name for people.
+    /// Name for messages.
     name: String,
     socket: PathBuf,
-    /// User of its process, where the registry says so.
+    /// User of its process, if the registry has it.
     owner: Option<u32>,
     pub(super) json: bool,
 }
 
 impl Target {
-    /// The target that the options mean.
+    /// Chooses the target by the options.
     ///
     /// # Errors
-    /// There is none, or there are several.
+    /// No target runs here, or several do.
     pub(super) fn choose(args: &CtlTarget, command: &CtlCommand, json: bool) -> Outcome<Target> {
         if let Some(socket) = &args.socket {
             let (name, socket) = (socket.display().to_string(), socket.clone());
@@ -82,10 +82,10 @@ impl Target {
         }
     }
 
-    /// Calls a method; `params` null is none.
+    /// Calls a method; null `params` are omitted.
     ///
     /// # Errors
-    /// The target does not answer, or refuses.
+    /// The target does not reply, or refuses.
     pub(super) fn call(&self, method: &str, params: &Value) -> Outcome<Value> {
         let called = || {
             let stream = self.connect()?;
@@ -96,10 +96,10 @@ impl Target {
         reply.map_err(|error| refused(method, error))
     }
 
-    /// Calls a method whose result has that type.
+    /// Calls a method whose result has type `T`.
     ///
     /// # Errors
-    /// The target does not answer, or refuses.
+    /// The target does not reply, or refuses.
     pub(super) fn call_as<T: DeserializeOwned>(&self, call: &Call) -> Outcome<T> {
         let (method, params) = call.request();
         let result = self.call(&method, &params)?;
@@ -119,13 +119,13 @@ impl Target {
         Failure::connect(format!("{}: {error}: {hint}", self.name))
     }
 
-    /// Has the target make a change, and shows what came of it.
+    /// Makes a change, and shows the result.
     pub(super) fn apply(&self, change: Change) -> Outcome {
-        // A path means what it means here, not where the target was started.
+        // Paths are relative to this process's directory, not to the target's.
         self.change_by(&Call::Apply { operations: vec![change.with_absolute_paths()] })
     }
 
-    /// The same of any call that changes something.
+    /// Calls a method that changes something, and shows the result.
     pub(super) fn change_by(&self, call: &Call) -> Outcome {
         self.show_done(self.call_as(call)?)
     }
@@ -144,7 +144,7 @@ impl Target {
         })
     }
 
-    /// A change by one method: its result for programs, `done` for people.
+    /// Makes a change by one method, and shows its result to programs, `done` to people.
     pub(super) fn change(&self, method: &str, params: &Value, done: &str) -> Outcome {
         let result = self.call(method, params)?;
         if self.json { output::json(&result) } else { output::line(done) }
@@ -176,7 +176,7 @@ impl Target {
     }
 }
 
-/// Hint where there is no such socket.
+/// Returns a hint for a missing socket.
 fn without_socket() -> String {
     let running = running::all().unwrap_or_default().served;
     let running = running.iter().filter(|(entry, _)| entry.process.is_alive());
@@ -197,7 +197,7 @@ fn refused(method: &str, error: RpcError) -> Failure {
     }
 }
 
-/// The listener that a command names, by which the target may be found.
+/// Returns the listener that a command names, by which its target can be found.
 fn wanted_listener(command: &CtlCommand) -> Outcome<Option<AnaListener>> {
     match command {
         CtlCommand::Listener(ListenerCommand::Set { address, .. }) => {
@@ -209,7 +209,7 @@ fn wanted_listener(command: &CtlCommand) -> Outcome<Option<AnaListener>> {
     }
 }
 
-/// True when hosts reach a target there.
+/// True if hosts reach the target at `wanted`.
 fn listens(entry: &TargetEntry, wanted: AnaListener) -> bool {
     entry.listeners.iter().any(|listener| match wanted {
         AnaListener::Ether => listener.starts_with("ether:"),

@@ -67,7 +67,7 @@ impl Target {
         }
     }
 
-    /// Something new, which has a UUID.
+    /// Creates an object with a UUID.
     fn made(&self, method: &str, params: &Value, what: &str) -> Outcome {
         let uuid = self.call(method, params)?;
         match (self.json, uuid.as_str()) {
@@ -120,7 +120,7 @@ impl Target {
     }
 }
 
-/// Volumes that are being copied, for programs.
+/// Formats the progress of copies for programs.
 fn copy_reports(told: &Value) -> Value {
     let report = |one: &Value| {
         json!({
@@ -131,7 +131,7 @@ fn copy_reports(told: &Value) -> Value {
     told.as_array().map(|all| all.iter().map(report).collect::<Vec<_>>()).into()
 }
 
-/// Volumes that are being copied, each with how far that is.
+/// Formats the progress of copies in percent.
 fn copies(told: &Value) -> Value {
     let copy = |one: &Value| {
         let bytes = |name: &str| one[name].as_u64().unwrap_or(0);

@@ -1,5 +1,5 @@
-//! Rules that may keep hosts from a target here. What is read is what rules say about ports: which of them decides
-//! for a packet is more than that, so that nothing is promised.
+//! Firewall rules that may keep hosts from a target here. The check reads what rules say about ports. It does not
+//! evaluate which rule decides for a packet, so its result is advice.
 
 use super::Finding;
 use super::machine::{Listing, Machine};
@@ -7,14 +7,14 @@ use super::network::PORTS;
 
 const CHECK: &str = "firewall";
 
-/// What a line does with a port that it names.
+/// Action of a rule for a port.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Accepts,
     Refuses,
 }
 
-/// Could rules block 4420 and 8009?
+/// Checks for rules that block 4420 or 8009.
 pub(super) fn rules(machine: &Machine) -> Vec<Finding> {
     let rules = &machine.told.rules;
     let mut findings = Vec::new();
@@ -44,7 +44,7 @@ pub(super) fn rules(machine: &Machine) -> Vec<Finding> {
     findings
 }
 
-/// What is wrong with a listing.
+/// Returns the findings in a listing.
 fn of(program: &str, text: &str) -> Vec<Finding> {
     let names = PORTS.map(|port| (port, verdict(text, port)));
     let refused = names.iter().find(|(_, verdict)| *verdict == Some(Verdict::Refuses));
@@ -79,7 +79,7 @@ fn of(program: &str, text: &str) -> Vec<Finding> {
     )]
 }
 
-/// The first that a line says about the port.
+/// Returns the action of the first rule that names the port.
 fn verdict(text: &str, port: u16) -> Option<Verdict> {
     text.lines().filter(|line| names_port(line, port)).find_map(|line| {
         let mut words = line.split_whitespace();
@@ -91,8 +91,8 @@ fn verdict(text: &str, port: u16) -> Option<Verdict> {
     })
 }
 
-/// Whether a line matches the port as the one that packets go to: `dport 4420`, `dport { 22, 4420-4430 }`,
-/// `--dport 4420:4430`, `--dports 22,4420`.
+/// True if a rule matches the port as destination: `dport 4420`, `dport { 22, 4420-4430 }`, `--dport 4420:4430`,
+/// `--dports 22,4420`.
 fn names_port(line: &str, port: u16) -> bool {
     let after = ["dport ", "--dports "].iter().find_map(|key| Some(line.split_once(key)?.1));
     let Some(after) = after else { return false };
@@ -111,7 +111,7 @@ fn names_port(line: &str, port: u16) -> bool {
     })
 }
 
-/// A chain for packets that come in, which drops what no rule accepts.
+/// Returns a chain for incoming packets that drops packets which no rule accepts.
 fn closed_chain(text: &str) -> Option<String> {
     let (mut table, mut chain) = ("", "");
     for line in text.lines().map(str::trim) {

@@ -1,10 +1,10 @@
-//! What local block devices are made with, and what images of Ceph clusters need.
+//! Kernel support for local block devices, and the library for images of Ceph clusters.
 
 use super::Finding;
 use super::kernel::{Presence, presence};
 use super::machine::Machine;
 
-/// Where libraries are.
+/// Directories of libraries.
 const LIBRARIES: &[&str] = &["usr/lib64", "lib64", "usr/lib", "lib", "usr/local/lib"];
 
 /// `attach --as ublk`

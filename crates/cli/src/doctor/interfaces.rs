@@ -4,10 +4,10 @@ use super::Finding;
 use super::machine::Machine;
 use roadtrain_system::platform::Interface;
 
-/// Octets of a jumbo frame's payload.
+/// Payload bytes of a jumbo frame.
 const JUMBO: u64 = 9000;
 
-/// A card as its checks see it.
+/// A network card with the data for its checks.
 struct Card<'a> {
     name: &'a str,
     folder: String,
@@ -17,7 +17,7 @@ struct Card<'a> {
     machine: &'a Machine,
 }
 
-/// What is there, and how each is.
+/// Checks all interfaces.
 pub(super) fn all(machine: &Machine) -> Vec<Finding> {
     let names = machine.entries("sys/class/net");
     let cards = names.iter().filter(|name| machine.has(&format!("sys/class/net/{name}/device")));
@@ -48,7 +48,7 @@ impl Card<'_> {
         format!("{} {what}", self.name)
     }
 
-    /// As many queues as cores take what comes apart.
+    /// Checks that there are as many queues as cores, so that each core receives packets.
     fn queues(&self) -> Finding {
         let (check, name) = (self.check("queues"), self.name);
         let found = format!("{} for {} cores", self.queues, self.cores);
@@ -65,7 +65,7 @@ impl Card<'_> {
         }
     }
 
-    /// Interrupts of several queues go to several cores.
+    /// Checks that the interrupts of several queues go to several cores.
     fn interrupts(&self) -> Finding {
         let (check, cpus) = (self.check("interrupts"), &self.interface.interrupt_cpus);
         let balanced = match self.machine.runs("irqbalance") {
@@ -86,7 +86,7 @@ impl Card<'_> {
         }
     }
 
-    /// With one queue the kernel can hand packets on to the cores of those who wait for them.
+    /// Checks RPS and RFS: with one queue the kernel can pass packets on to the cores of the receiving threads.
     fn steering(&self) -> Finding {
         let check = self.check("RPS, RFS");
         let flows = self.machine.number("proc/sys/net/core/rps_sock_flow_entries").unwrap_or(0);
@@ -111,7 +111,7 @@ impl Card<'_> {
         }
     }
 
-    /// Large frames cost less.
+    /// Checks the MTU: large frames cost less CPU time.
     fn mtu(&self) -> Finding {
         let (check, name) = (self.check("MTU"), self.name);
         let mtu = self.machine.number(&format!("{}/mtu", self.folder)).unwrap_or(0);
@@ -127,7 +127,7 @@ impl Card<'_> {
         }
     }
 
-    /// Packets are cut and joined by the card, or late.
+    /// Checks the offloads: the card, or the kernel late in its stack, splits and joins packets.
     fn offloads(&self) -> Finding {
         let (check, name) = (self.check("offloads"), self.name);
         let Some(have) = self.machine.told.offloads.get(name) else {
@@ -146,7 +146,7 @@ impl Card<'_> {
     }
 }
 
-/// The kernel's form of a set of cores: words of 32 bits, the highest first.
+/// Formats a set of cores as the kernel does: words of 32 bits, the highest first.
 fn mask(cores: usize) -> String {
     let (words, rest) = (cores / 32, cores % 32);
     let highest = (rest > 0).then(|| format!("{:x}", (1u64 << rest) - 1));

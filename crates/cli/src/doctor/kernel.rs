@@ -1,12 +1,12 @@
-//! The kernel: its version and what it has.
+//! Kernel checks: version, io_uring, modules.
 
 use super::Finding;
 use super::machine::Machine;
 
-/// The oldest kernel that has all that is needed.
+/// Oldest kernel with all that is needed.
 const OLDEST: (u32, u32) = (6, 1);
 
-/// Is it new enough?
+/// Checks the kernel's version.
 pub(super) fn version(machine: &Machine) -> Vec<Finding> {
     let check = "kernel";
     let Some(release) = machine.text("proc/sys/kernel/osrelease") else { return Vec::new() };
@@ -22,13 +22,13 @@ pub(super) fn version(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// The first two numbers of a release.
+/// Returns the first two numbers of a release.
 fn number(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// May this user make rings?
+/// Checks that this user can create rings.
 pub(super) fn io_uring(machine: &Machine) -> Vec<Finding> {
     let check = "io_uring";
     let switch = machine.number("proc/sys/kernel/io_uring_disabled").unwrap_or(0);
@@ -52,7 +52,7 @@ pub(super) fn io_uring(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// What the kernel brings for others to use.
+/// Checks optional kernel modules.
 pub(super) fn modules(machine: &Machine) -> Vec<Finding> {
     let wanted = [
         ("tls", "TLS by the kernel", "TLS is done by the program, which takes more CPU time"),
@@ -70,7 +70,7 @@ fn module(machine: &Machine, name: &str, what: &str, without: &str) -> Finding {
     let check = format!("module {name}");
     match presence(machine, name) {
         Presence::Here => Finding::ok(&check, format!("{what}: loaded")),
-        // Programs load it when they need it, except TLS, where an unprivileged one cannot.
+        // Programs load it when they need it, except TLS, which an unprivileged one cannot load.
         Presence::Installed if name != "tls" => {
             Finding::ok(&check, format!("{what}: is loaded by modprobe {name}"))
         }
@@ -80,22 +80,22 @@ fn module(machine: &Machine, name: &str, what: &str, without: &str) -> Finding {
             );
             Finding::advice(&check, format!("{what}: not loaded; {without}"), keep)
         }
-        // Nothing to be done but another kernel, and nothing needs it.
+        // Only another kernel would have it, and nothing needs it.
         Presence::Absent => Finding::ok(&check, format!("{what}: not in this kernel; {without}")),
     }
 }
 
-/// Where a part of the kernel is.
+/// Availability of a kernel module.
 pub(super) enum Presence {
     /// Loaded, or built in.
     Here,
     /// A file that can be loaded.
     Installed,
-    /// Nowhere.
+    /// Not available.
     Absent,
 }
 
-/// Where a module is.
+/// Returns the availability of a module.
 pub(super) fn presence(machine: &Machine, name: &str) -> Presence {
     let release = machine.text("proc/sys/kernel/osrelease").unwrap_or_default();
     let listed = |file: &str| {
@@ -111,7 +111,7 @@ pub(super) fn presence(machine: &Machine, name: &str) -> Presence {
     if is_loaded || machine.has(&format!("sys/module/{name}")) || listed("modules.builtin") {
         return Presence::Here;
     }
-    // A kernel without modules lists what its protocols are here.
+    // A kernel without modules lists its protocols here.
     let protocols = machine.text("proc/sys/net/ipv4/tcp_available_ulp").unwrap_or_default();
     if name == "tls" && protocols.split_whitespace().any(|protocol| protocol == "tls") {
         return Presence::Here;

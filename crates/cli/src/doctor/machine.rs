@@ -1,4 +1,4 @@
-//! A machine as checks see it: its files below a root directory, and what only calls and programs tell.
+//! A machine's state for the checks: its files below a root directory, and the results of calls and programs.
 
 use roadtrain_system::platform::{Channels, Offloads};
 use roadtrain_system::ring::Ring;
@@ -10,20 +10,20 @@ use std::process::{Command, Stdio};
 /// A machine.
 pub(super) struct Machine {
     root: PathBuf,
-    /// What its files do not say.
+    /// State that no file has.
     pub(super) told: Told,
 }
 
-/// What calls and programs tell. A described machine says it itself.
+/// Results of calls and programs; tests supply their own.
 #[derive(Default)]
 pub(super) struct Told {
-    /// Why no io_uring can be made.
+    /// Error of the attempt to create an io_uring.
     pub(super) no_ring: Option<String>,
     /// The firewall's rules, as `nft` and `iptables-save` list them.
     pub(super) rules: Rules,
-    /// By interface.
+    /// Offloads by interface.
     pub(super) offloads: BTreeMap<String, Offloads>,
-    /// By interface.
+    /// Channels by interface.
     pub(super) channels: BTreeMap<String, Channels>,
 }
 
@@ -36,20 +36,20 @@ pub(super) struct Rules {
     pub(super) iptables: Listing,
 }
 
-/// What a program has listed.
+/// Output of a program.
 #[derive(Default)]
 pub(super) enum Listing {
-    /// There is no such program.
+    /// The program does not exist.
     #[default]
     Absent,
-    /// It may not, or fails: its first line.
+    /// The program fails: its first line.
     Refused(String),
-    /// Its output.
+    /// The program's output.
     Listed(String),
 }
 
 impl Machine {
-    /// The one that this runs on.
+    /// Reads the state of this machine.
     pub(super) fn this() -> Machine {
         let mut machine = Machine { root: PathBuf::from("/"), told: Told::default() };
         let names = machine.entries("sys/class/net");
@@ -74,27 +74,27 @@ impl Machine {
         Machine { root: root.to_owned(), told }
     }
 
-    /// Its root directory.
+    /// Returns the root directory.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// A file's text without what is blank around it; `None` when it cannot be read.
+    /// Returns a file's text without surrounding white space; `None` if it cannot be read.
     pub(super) fn text(&self, path: &str) -> Option<String> {
         fs::read_to_string(self.root.join(path)).ok().map(|text| text.trim().to_owned())
     }
 
-    /// A file that holds one number.
+    /// Returns the number in a file.
     pub(super) fn number(&self, path: &str) -> Option<u64> {
         self.text(path)?.parse().ok()
     }
 
-    /// Whether there is such a file, device or directory.
+    /// True if the file, device or directory exists.
     pub(super) fn has(&self, path: &str) -> bool {
         self.root.join(path).exists()
     }
 
-    /// Names in a directory, sorted.
+    /// Returns the names in a directory, sorted.
     pub(super) fn entries(&self, path: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.root.join(path)) else { return Vec::new() };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -103,20 +103,20 @@ impl Machine {
         names
     }
 
-    /// The choice in brackets, as in `always [madvise] never`.
+    /// Returns the choice in brackets, as in `always [madvise] never`.
     pub(super) fn chosen(&self, path: &str) -> Option<String> {
         let text = self.text(path)?;
         let (_, rest) = text.split_once('[')?;
         Some(rest.split_once(']')?.0.to_owned())
     }
 
-    /// Cores that are online.
+    /// Returns the number of online cores.
     pub(super) fn cores(&self) -> usize {
         let list = self.text("sys/devices/system/cpu/online").unwrap_or_default();
         roadtrain_system::platform::Cpus::parse(&list).iter().count().max(1)
     }
 
-    /// Whether a process of that name runs.
+    /// True if a process with that name runs.
     pub(super) fn runs(&self, name: &str) -> bool {
         let mut processes = self.entries("proc").into_iter();
         processes.any(|process| {
@@ -126,12 +126,12 @@ impl Machine {
     }
 }
 
-/// The outputs of all these programs, one after the other.
+/// Returns the concatenated output of these programs.
 fn list(programs: &[&[&str]]) -> Listing {
     let mut all = Listing::Absent;
     for program in programs {
         let (name, arguments) = program.split_first().unwrap_or((&"", &[]));
-        // Root's PATH has them, others' need not.
+        // Root's PATH has them; other users' PATH may not.
         let places = ["/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin"];
         let Some(path) =
             places.iter().map(|place| Path::new(place).join(name)).find(|p| p.exists())

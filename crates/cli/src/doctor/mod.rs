@@ -1,4 +1,4 @@
-//! `roadtrain doctor`: looks at the machine and says what to do. Nothing is changed.
+//! `roadtrain doctor`: checks the machine and gives advice. Nothing is changed.
 //!
 //! | file | looks at |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | `firewall` | rules that may block |
 //! | `fronts` | ublk, FUSE, loop devices, librbd |
 //!
-//! A check is a function from a [`Machine`] to what it found.
+//! A check is a function from a [`Machine`] to its findings.
 
 mod firewall;
 mod fronts;
@@ -32,27 +32,27 @@ use crate::output;
 use machine::Machine;
 use serde::Serialize;
 
-/// How something is.
+/// State of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
-    /// As it should be.
+    /// No change is needed.
     Ok,
-    /// It works, and could be better.
+    /// Works, and could be better.
     Advice,
-    /// Something does not work before this is done.
+    /// A function does not work before this is done.
     Problem,
 }
 
-/// What a check found.
+/// Finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Finding {
-    /// What was looked at.
+    /// Name of the check.
     check: String,
     state: State,
-    /// How it is.
+    /// The observed state.
     finding: String,
-    /// What to do, with the command; `None` when there is nothing to do.
+    /// Action with its command; `None` if none is needed.
     advice: Option<String>,
 }
 
@@ -74,7 +74,7 @@ impl Finding {
 
 type Check = fn(&Machine) -> Vec<Finding>;
 
-/// In the order in which they are shown.
+/// The checks, in the order of display.
 const CHECKS: &[Check] = &[
     kernel::version,
     kernel::io_uring,

@@ -1,16 +1,16 @@
-//! TCP's settings, and who listens where targets do.
+//! TCP settings, and the use of targets' ports.
 
 use super::Finding;
 use super::machine::Machine;
 
 /// Ports of targets and of discovery controllers.
 pub(super) const PORTS: [u16; 2] = [4420, 8009];
-/// Smaller windows do not fill a fast network with some distance.
+/// Least window for a fast network with some distance.
 const WINDOW: u64 = 4 << 20;
-/// A socket's state in /proc/net/tcp.
+/// Listening state in /proc/net/tcp.
 const LISTENS: &str = "0A";
 
-/// How does TCP react to loss?
+/// Checks TCP's congestion control.
 pub(super) fn congestion_control(machine: &Machine) -> Vec<Finding> {
     let check = "congestion control";
     let Some(name) = machine.text("proc/sys/net/ipv4/tcp_congestion_control") else {
@@ -26,7 +26,7 @@ pub(super) fn congestion_control(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// Can windows become large?
+/// Checks the size of TCP windows.
 pub(super) fn buffers(machine: &Machine) -> Vec<Finding> {
     let largest = |name: &str| {
         let text = machine.text(&format!("proc/sys/net/ipv4/{name}"))?;
@@ -46,7 +46,7 @@ pub(super) fn buffers(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// Does somebody listen there?
+/// Checks whether a process listens at these ports.
 pub(super) fn ports(machine: &Machine) -> Vec<Finding> {
     let taken: Vec<u16> = PORTS.into_iter().filter(|port| is_taken(machine, *port)).collect();
     let ports = "sys/kernel/config/nvmet/ports";

@@ -1,9 +1,9 @@
-//! The cores: their clock, their frequency.
+//! Processor checks: clock, frequency.
 
 use super::Finding;
 use super::machine::Machine;
 
-/// Is the time read without a system call?
+/// Checks that the clock is read without a system call.
 pub(super) fn clock(machine: &Machine) -> Vec<Finding> {
     let folder = "sys/devices/system/clocksource/clocksource0";
     let Some(source) = machine.text(&format!("{folder}/current_clocksource")) else {
@@ -28,7 +28,7 @@ pub(super) fn clock(machine: &Machine) -> Vec<Finding> {
     }]
 }
 
-/// Do cores stay fast?
+/// Checks that cores stay fast.
 pub(super) fn frequency(machine: &Machine) -> Vec<Finding> {
     let cores = machine.entries("sys/devices/system/cpu");
     let governors = cores.iter().filter_map(|core| {

@@ -1,4 +1,4 @@
-//! What is said of described machines: `machines/` has one that is as it should be and one that is not.
+//! Findings about described machines: `machines/` has a good one and a poor one.
 
 use super::machine::{Listing, Machine, Rules, Told};
 use super::{Finding, State, examine, text};
@@ -23,7 +23,7 @@ fn told(rules: Rules) -> Told {
     }
 }
 
-/// What is found on the good machine with these files different, and what it is told.
+/// Returns the findings on the good machine with these files changed, and these results.
 fn found_with(files: &str, told: Told) -> Vec<Finding> {
     let root = described::describe(GOOD);
     described::add(root.path(), files);
@@ -39,7 +39,7 @@ fn of<'a>(findings: &'a [Finding], check: &str) -> &'a Finding {
     findings.iter().find(|one| one.check == check).unwrap_or_else(|| panic!("{check}: {:?}", all()))
 }
 
-/// These files make this state, and its line has this text.
+/// Checks that these files lead to this state, and that its line contains the text.
 fn shows(files: &str, check: &str, state: State, words: &str) {
     let findings = found(files);
     let finding = of(&findings, check);
@@ -68,7 +68,7 @@ fn a_poor_machine_hears_of_everything() {
     }
 }
 
-/// The text as it is kept, which shows the whole output to a reader.
+/// Compares the text with the stored one, which shows a reader the whole output.
 fn is_as_kept(text: &str, kept: &str) {
     assert_eq!(text.trim_end(), kept.trim_end(), "if that is right now: machines/poor.out\n{text}");
 }

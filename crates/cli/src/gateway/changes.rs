@@ -1,4 +1,4 @@
-//! What is added to a group's configuration, and removed from it.
+//! Additions to and removals from a group's configuration.
 
 use super::config::GroupConfig;
 use crate::config::{HostSpec, SubsystemSpec, number};
@@ -6,7 +6,7 @@ use crate::failure::{Failure, Outcome};
 use crate::keys::file;
 use crate::namespace::NamespaceSpec;
 
-/// What changes, for people.
+/// Descriptions of changes.
 pub(crate) type Changes = Vec<String>;
 
 /// A host's key in a file.
@@ -19,7 +19,7 @@ pub(crate) struct HostKeyFile {
 /// Additions and settings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupAddition {
-    /// The subsystem, which is made if it is not there.
+    /// The subsystem, which is created if it does not exist.
     pub(crate) nqn: Option<String>,
     pub(crate) serial: Option<String>,
     pub(crate) model: Option<String>,
@@ -35,21 +35,21 @@ pub(crate) struct GroupAddition {
 /// Removals.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupRemoval {
-    /// The subsystem: all of it, if nothing else of it is named.
+    /// The subsystem; removed as a whole if no part of it is named.
     pub(crate) nqn: Option<String>,
     pub(crate) nsid: Vec<u32>,
     /// Hosts that may not use the subsystem any more.
     pub(crate) allow_hosts: Vec<String>,
-    /// Hosts whose keys go, and that no subsystem admits by name any more.
+    /// Hosts whose keys are removed, and that no subsystem allows by name any more.
     pub(crate) hosts: Vec<String>,
-    /// Gateways that are away, and do not come back.
+    /// Gateways that are down and do not come back.
     pub(crate) gateways: Vec<String>,
 }
 
-/// A host, and the line in the file of its key.
+/// A host, and the line in its key file.
 type Key = (String, String);
 
-/// The keys that are added, read from their files.
+/// Keys to add, read from their files.
 pub(crate) struct Keys {
     dhchap: Vec<Key>,
     dhchap_ctrl: Vec<Key>,
@@ -57,7 +57,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Reads them.
+    /// Reads the keys.
     ///
     /// # Errors
     /// A file cannot be read, or has no key.
@@ -77,10 +77,10 @@ impl Keys {
     }
 }
 
-/// Adds to `config`. A subsystem that is new and has no serial number gets `serial`.
+/// Adds to `config`. A new subsystem without a serial number gets `serial`.
 ///
 /// # Errors
-/// What cannot be added.
+/// A conflicting namespace.
 pub(crate) fn add(
     config: &mut GroupConfig,
     args: &GroupAddition,
@@ -146,7 +146,7 @@ fn subsystem<'a>(
     &mut config.subsystems[at]
 }
 
-/// All gateways say the same serial number, so it does not depend on the machine.
+/// Sets serial and model number. All gateways report the same serial number, so it does not depend on the machine.
 fn set_numbers(
     subsystem: &mut SubsystemSpec,
     args: &GroupAddition,
@@ -197,7 +197,7 @@ fn host<'a>(config: &'a mut GroupConfig, nqn: &str) -> &'a mut HostSpec {
 /// Removes from `config`.
 ///
 /// # Errors
-/// What is not there.
+/// A part that does not exist.
 pub(crate) fn remove(config: &mut GroupConfig, args: &GroupRemoval) -> Result<Changes, String> {
     let mut changes = Changes::new();
     if let Some(nqn) = &args.nqn {
@@ -286,7 +286,7 @@ mod tests {
         assert!(!changes.iter().any(|change| change.contains(KEY)));
         config.check().unwrap();
         assert_eq!(config.subsystems[0].serial.as_deref(), Some("01234567890123456789"));
-        // The next free number, and the same serial number as before.
+        // The next free NSID, and the same serial number as before.
         change(&mut config, "namespace remove -n nqn.x:y --nsid 1").unwrap();
         let mut changes = change(&mut config, "namespace add -n nqn.x:y rbd:disks/c").unwrap();
         changes.extend(change(&mut config, "subsystem set -n nqn.x:y --require-auth").unwrap());
@@ -306,7 +306,7 @@ mod tests {
                 "subsystem nqn.x:y: host nqn.x:h may not use it"
             ]
         );
-        // Nobody has a key any more, and the subsystem asks for one.
+        // No host has a key any more, and the subsystem requires one.
         assert!(config.check().unwrap_err().message.contains("require_auth"));
         change(&mut config, "subsystem remove -n nqn.x:y").unwrap();
         assert!(config == GroupConfig::default());

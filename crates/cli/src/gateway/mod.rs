@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! config   the tables that all gateways serve, and their check
-//! changes  what is added and removed
-//! object   where they are kept: an object in a pool, which also says who is there
-//! show     how a group stands
+//! changes  additions and removals
+//! object   their storage: an object in a pool, which also has the gateways' heartbeats
+//! show     display of a group's state
 //! ```
 
 mod changes;
@@ -30,14 +30,14 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tracing::warn;
 
-/// How long gateways may take to apply a change before the command says that they have not.
+/// Time limit for gateways to apply a change, before the command reports a failure.
 const APPLY_WAIT: Duration = Duration::from_secs(30);
-/// How often it is looked whether they have.
+/// Interval between checks whether they have applied it.
 const APPLY_LOOK: Duration = Duration::from_millis(200);
-/// How often a change is made anew when others make changes at the same time.
+/// Attempts to make a change while others make changes at the same time.
 const ATTEMPTS: u32 = 20;
 
-/// A group, and how its cluster is reached.
+/// A group, with the access to its cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupPlace {
     pub(crate) group: String,
@@ -54,13 +54,13 @@ impl GroupPlace {
 /// A change of a group.
 #[derive(Clone, Debug)]
 pub(crate) enum GroupChange {
-    /// Adds, or sets.
+    /// Adds objects, or changes settings.
     Add(GroupAddition),
-    /// Removes.
+    /// Removes objects.
     Remove(GroupRemoval),
 }
 
-/// Makes a change, waits until the gateways have applied it, and shows what came of it.
+/// Makes a change, waits until the gateways have applied it, and shows the result.
 pub(crate) fn change_group(
     place: &GroupPlace,
     change: GroupChange,
@@ -72,7 +72,7 @@ pub(crate) fn change_group(
     }
 }
 
-/// Shows the configuration, the gateways, and what they serve.
+/// Shows the configuration, the gateways, and the namespaces that they serve.
 pub(crate) fn show(place: &GroupPlace, global: &GlobalArgs) -> Outcome {
     show::run(place, global)
 }
@@ -80,7 +80,7 @@ pub(crate) fn show(place: &GroupPlace, global: &GlobalArgs) -> Outcome {
 fn add(place: &GroupPlace, mut args: GroupAddition, global: &GlobalArgs) -> Outcome {
     let keys = Keys::read(&args)?;
     let namespaces = args.namespaces.clone();
-    // It is made now, so no gateway has to.
+    // The image is created by this command, not by a gateway.
     args.namespaces.iter_mut().for_each(|namespace| namespace.create = None);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let serial = digest(&[place.group.as_bytes(), &now.as_nanos().to_le_bytes()]);
@@ -90,7 +90,7 @@ fn add(place: &GroupPlace, mut args: GroupAddition, global: &GlobalArgs) -> Outc
         &group,
         |config| {
             let changes = changes::add(config, &args, &keys, &serial).map_err(Failure::usage)?;
-            // What makes no sense makes no image.
+            // An invalid change creates no image.
             config.check()?;
             Ok(changes)
         },
@@ -99,7 +99,7 @@ fn add(place: &GroupPlace, mut args: GroupAddition, global: &GlobalArgs) -> Outc
     report(&group, changed, global)
 }
 
-/// Makes images that are to be made, and sees that all are there.
+/// Creates the images that have `create`, and checks that all exist.
 fn images(args: &GroupPlace, namespaces: &[NamespaceSpec]) -> Outcome {
     for namespace in namespaces {
         let numbered = NamespaceSpec { nsid: Some(1), ..namespace.clone() };
@@ -140,7 +140,7 @@ fn remove(place: &GroupPlace, args: &GroupRemoval, global: &GlobalArgs) -> Outco
     report(&group, Changed { changes: gone, ..changed }, global)
 }
 
-/// Removes gateways that have left.
+/// Removes gateways that have stopped.
 fn forget(group: &Group, gateways: &[String]) -> Outcome<Changes> {
     if gateways.is_empty() {
         return Ok(Changes::new());
@@ -161,14 +161,14 @@ fn forget(group: &Group, gateways: &[String]) -> Outcome<Changes> {
     Ok(gateways.iter().map(|gateway| format!("gateway {gateway}")).collect())
 }
 
-/// What was changed, and what the configuration is called now.
+/// A change that was made, with the version of the configuration.
 struct Changed {
     version: u64,
     changes: Changes,
 }
 
-/// Changes the configuration as a whole or not at all, on top of what others write meanwhile. `before` it is written,
-/// something is done once.
+/// Changes the configuration as a whole or not at all, on top of concurrent changes. `before` runs once, before it is
+/// written.
 fn change(
     group: &Group,
     change: impl Fn(&mut GroupConfig) -> Outcome<Changes>,
@@ -193,27 +193,27 @@ fn change(
     )))
 }
 
-/// What has become of a change.
+/// Result of a change.
 #[derive(Serialize)]
 struct Report {
     config_version: u64,
     changes: Vec<GroupChanged>,
-    /// Gateways that serve it.
+    /// Gateways that serve the version.
     applied: BTreeSet<String>,
-    /// Those that cannot, and why.
+    /// Gateways that cannot serve it, with the reason.
     refusals: BTreeMap<String, String>,
-    /// Those that have not said in time.
+    /// Gateways that have not replied in time.
     silent: BTreeSet<String>,
 }
 
 /// A change of a group.
 #[derive(Serialize)]
 struct GroupChanged {
-    /// For people.
+    /// Description.
     what: String,
 }
 
-/// No gateways, as the cluster does not say which there are.
+/// Returns no gateways, as the cluster does not list them.
 fn unknown(error: ObjectError) -> Vec<String> {
     warn!(
         "changed, but the gateways cannot be listed: see `roadtrain ctl --group` with `gateway list`: {error}"
@@ -227,7 +227,7 @@ fn unread(failure: Failure) -> Option<GroupState> {
     None
 }
 
-/// Waits for the gateways, and says what has become of it.
+/// Waits for the gateways, and reports the result.
 fn report(group: &Group, changed: Changed, global: &GlobalArgs) -> Outcome {
     let Changed { version, changes } = changed;
     let mut report = Report {
@@ -235,7 +235,7 @@ fn report(group: &Group, changed: Changed, global: &GlobalArgs) -> Outcome {
         changes: changes.into_iter().map(|what| GroupChanged { what }).collect(),
         applied: BTreeSet::new(),
         refusals: BTreeMap::new(),
-        // It is changed: a failure from here on is none of the change.
+        // The change is made: a later failure does not undo it.
         silent: group.who().unwrap_or_else(unknown).into_iter().collect(),
     };
     let begun = Instant::now();
@@ -307,7 +307,7 @@ mod tests {
 
     type Failing = fn(&mut Cluster) -> Result<Notified, ObjectError>;
 
-    /// A cluster that fails as a test says once a change was made.
+    /// A cluster that fails as a test requires, once a change was made.
     #[derive(Debug)]
     struct Cluster {
         map: Map,
@@ -350,7 +350,7 @@ mod tests {
         }
     }
 
-    /// Lines of the log of a test.
+    /// Log lines of a test.
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -364,7 +364,7 @@ mod tests {
         }
     }
 
-    /// Adds a host where notifications go as `notify` says: the outcome, the object, the log.
+    /// Adds a host, with notifications as in `notify`; returns the outcome, the object and the log.
     fn added(fails_to_read: bool, notify: Failing) -> (Outcome, Map, String) {
         let cluster = Cluster { map: Map::new(), is_changed: false, fails_to_read, notify };
         let object = Object(Arc::new(Mutex::new(cluster)));
@@ -391,7 +391,7 @@ mod tests {
         (outcome, map, log)
     }
 
-    /// A change that the object has is no failure, whatever becomes of its notification.
+    /// A change in the object is no failure, even if its notification fails.
     #[test]
     fn a_change_that_is_made_and_not_notified_is_made() {
         let made = |(outcome, map, log): (Outcome, Map, String)| {
@@ -408,7 +408,7 @@ mod tests {
         );
         let log = made(added(false, |_| Ok(Notified { is_complete: true, ..Notified::default() })));
         assert_eq!(log, "", "all is well");
-        // A gateway is there, and its state cannot be read at once.
+        // A gateway replies, but its state cannot be read at once.
         let log = made(added(true, |cluster| {
             let said = serde_json::to_vec(&Said { version: 1, ..Said::default() }).unwrap();
             cluster.map.insert("gateway/one".into(), said);

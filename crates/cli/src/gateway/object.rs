@@ -25,32 +25,32 @@ const VERSION: &str = "now/version";
 const BEAT: &str = "now/beat/";
 const GATEWAY: &str = "gateway/";
 const SLOT: &str = "slot/";
-/// Longest configuration: some ten thousand images.
+/// Most bytes of a configuration: some ten thousand images.
 const CONFIGURATION_BYTES_MAX: usize = 8 << 20;
-/// What a gateway is asked to answer.
+/// Notification that requests the gateways' names.
 const WHO: &[u8] = b"who";
-/// What a gateway is told when something has changed.
+/// Notification of a change.
 const CHANGED: &[u8] = b"changed";
-/// How long gateways have to answer.
+/// Time limit for gateways' replies.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
 
-/// What a gateway says of itself.
+/// State that a gateway publishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Said {
     /// Its slot.
     pub(crate) slot: u16,
-    /// Where it listens.
+    /// Its listeners.
     pub(crate) listeners: Vec<String>,
     /// The version that it serves.
     pub(crate) version: u64,
-    /// The version that it could not apply, and why.
+    /// The version that it could not apply, with the reason.
     pub(crate) refused: Option<(u64, String)>,
-    /// What it serves: subsystem NQN and NSIDs.
+    /// Namespaces that it serves, by subsystem NQN.
     pub(crate) serves: BTreeMap<String, Vec<u32>>,
 }
 
-/// All of a group at one time.
+/// State of a group at one time.
 #[derive(Clone, Default)]
 pub(crate) struct GroupState {
     pub(crate) version: u64,
@@ -60,14 +60,14 @@ pub(crate) struct GroupState {
     pub(crate) beats: BTreeMap<String, u64>,
 }
 
-/// What changes all the time.
+/// Version and heartbeats, which change all the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Now {
     pub(crate) version: u64,
     pub(crate) beats: BTreeMap<String, u64>,
 }
 
-/// The map of a group, and its watchers: the object in the pool, or that of a test.
+/// The map of a group, and its watchers: the object in the pool, or a test's.
 pub(super) trait GroupObject: Debug + Send + Sync {
     /// As [`RadosObject::read`].
     fn read(&self, prefix: &str) -> Result<Map, ObjectError>;
@@ -104,14 +104,14 @@ impl GroupObject for RadosObject {
 #[derive(Debug)]
 pub(crate) struct Group {
     object: Box<dyn GroupObject>,
-    /// As its members call it.
+    /// Name without the pool.
     plain_name: String,
-    /// As people write it.
+    /// Name with the pool, for messages.
     name: String,
 }
 
 impl Group {
-    /// Connects.
+    /// Connects to the cluster.
     ///
     /// # Errors
     /// The cluster cannot be reached, or has no such pool.
@@ -127,25 +127,25 @@ impl Group {
         Ok(Group::new(pool, group, Box::new(object.map_err(unreachable)?)))
     }
 
-    /// A group whose object is there.
+    /// Creates a group with an existing object.
     pub(super) fn new(pool: &str, group: &str, object: Box<dyn GroupObject>) -> Group {
         Group { object, plain_name: group.to_owned(), name: format!("{group} in pool {pool}") }
     }
 
-    /// Without its pool.
+    /// Returns the name without the pool.
     pub(crate) fn plain_name(&self) -> &str {
         &self.plain_name
     }
 
-    /// As people write it.
+    /// Returns the name with the pool, for messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// All of it; `None`: there is no such group.
+    /// Reads the group's state; `None` if there is no such group.
     ///
     /// # Errors
-    /// The cluster does not say, or what it says makes no sense.
+    /// The cluster does not reply, or its reply is invalid.
     pub(crate) fn read(&self) -> Outcome<Option<GroupState>> {
         let map = self.object.read("")?;
         if map.is_empty() {
@@ -162,7 +162,7 @@ impl Group {
         }
         for (name, value) in &map {
             if let Some(gateway) = name.strip_prefix(GATEWAY) {
-                // One of another version may say more, or less.
+                // A gateway of another program version may have more fields, or fewer.
                 let said = serde_json::from_slice(value).unwrap_or_default();
                 state.gateways.insert(gateway.to_owned(), said);
             }
@@ -173,18 +173,18 @@ impl Group {
         Ok(Some(state))
     }
 
-    /// What changes all the time.
+    /// Reads the version and the heartbeats.
     ///
     /// # Errors
-    /// The cluster does not say.
+    /// The cluster does not reply.
     pub(crate) fn now(&self) -> Result<Now, ObjectError> {
         self.object.read(NOW).map(|map| now(&map))
     }
 
-    /// Writes another configuration in the place of that of `version`, if it is still that one.
+    /// Replaces the configuration of `version`; false if it is not the current one any more.
     ///
     /// # Errors
-    /// The cluster does not, or it is too long.
+    /// The cluster refuses, or the configuration is too long.
     pub(crate) fn write(&self, version: u64, config: &GroupConfig) -> Outcome<bool> {
         let text = config.to_toml().into_bytes();
         if text.len() > CONFIGURATION_BYTES_MAX {
@@ -208,10 +208,10 @@ impl Group {
         Ok(is_written)
     }
 
-    /// Takes a slot for a gateway: that which it has had, or a free one.
+    /// Takes a slot for a gateway: the one that it had before, or a free one.
     ///
     /// # Errors
-    /// All are taken, or the cluster does not give one.
+    /// All slots are taken, or the cluster refuses.
     pub(crate) fn take_slot(&self, gateway: &str) -> Outcome<u16> {
         for _ in 0..=SLOTS_MAX {
             let slots = self.read()?.unwrap_or_default().slots;
@@ -236,10 +236,11 @@ impl Group {
         )))
     }
 
-    /// Writes that a gateway is there, if nobody else has in its name since `last`; `None`: nobody was there.
+    /// Writes a gateway's heartbeat, if no other process has written one under its name since `last` (`None`: there was
+    /// none).
     ///
     /// # Errors
-    /// The cluster does not.
+    /// The cluster refuses.
     pub(crate) fn beat(
         &self,
         gateway: &str,
@@ -256,20 +257,20 @@ impl Group {
         self.object.change(&change)
     }
 
-    /// Writes what a gateway says of itself.
+    /// Writes the state that a gateway publishes.
     ///
     /// # Errors
-    /// The cluster does not.
+    /// The cluster refuses.
     pub(crate) fn say(&self, gateway: &str, said: &Said) -> Result<(), ObjectError> {
         let value = serde_json::to_vec(said).unwrap_or_default();
         let set = [(format!("{GATEWAY}{gateway}"), value)].into();
         self.object.change(&MapChange { set, ..MapChange::default() }).map(drop)
     }
 
-    /// A gateway leaves: the others hear it at once.
+    /// Removes a gateway's heartbeat; the others are notified at once.
     ///
     /// # Errors
-    /// The cluster does not pass it on.
+    /// The cluster refuses.
     pub(crate) fn leave(&self, gateway: &str, beat: u64) -> Result<(), ObjectError> {
         let name = format!("{BEAT}{gateway}");
         let expected = [(name.clone(), beat.to_string().into_bytes())].into();
@@ -280,10 +281,10 @@ impl Group {
         Ok(())
     }
 
-    /// Removes a gateway that has left: its slot, too.
+    /// Removes a gateway that has stopped, with its slot.
     ///
     /// # Errors
-    /// The cluster does not.
+    /// The cluster refuses.
     pub(crate) fn forget(&self, state: &GroupState, gateway: &str) -> Outcome {
         let slots = state.slots.iter().filter(|(_, owner)| *owner == gateway);
         let mut removed: Vec<String> = slots.map(|(slot, _)| format!("{SLOT}{slot}")).collect();
@@ -292,10 +293,10 @@ impl Group {
         Ok(())
     }
 
-    /// Those gateways that answer now.
+    /// Returns the names of the gateways that reply.
     ///
     /// # Errors
-    /// The cluster does not ask them.
+    /// The cluster does not notify them.
     pub(crate) fn who(&self) -> Result<Vec<String>, ObjectError> {
         let Notified { replies, .. } = self.object.notify(WHO)?;
         let names = replies.into_iter().map(|name| String::from_utf8_lossy(&name).into_owned());
@@ -305,8 +306,8 @@ impl Group {
         Ok(names)
     }
 
-    /// Has all gateways read the object at once. A change is made, whether they are notified or not: they read it from
-    /// time to time.
+    /// Notifies all gateways to read the object at once. A change is valid without a notification: gateways read the
+    /// object periodically.
     fn tell(&self) {
         let gap = match self.object.notify(CHANGED) {
             Ok(Notified { is_complete: true, .. }) => return,
@@ -317,10 +318,10 @@ impl Group {
         warn!(%group, "changed, but not every gateway was notified; those follow later: {gap}");
     }
 
-    /// Answers in a gateway's name from now on, and has `changed` called when something has.
+    /// Replies to notifications with the gateway's name, and calls `changed` at each change.
     ///
     /// # Errors
-    /// The cluster does not let us.
+    /// The cluster refuses.
     pub(crate) fn watch(
         &self,
         gateway: &str,

@@ -1,4 +1,4 @@
-//! How a group stands.
+//! Display of a group's state.
 
 use super::{GroupPlace, GroupState, Said};
 use crate::args::GlobalArgs;
@@ -10,7 +10,7 @@ use roadtrain_target_proto::gateways::preferred;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// A group, for scripts. Never a key.
+/// A group, for scripts. It contains no key.
 #[derive(Serialize)]
 struct GroupReport {
     group: String,
@@ -24,15 +24,15 @@ struct GroupReport {
 #[derive(Serialize)]
 struct GatewayReport {
     name: String,
-    /// `there`, `away` (it has not said goodbye) or `left`.
+    /// `there`, `away` (it has not left in order) or `left`.
     state: &'static str,
     slot: Option<u16>,
     listeners: Vec<String>,
     /// The version of the configuration that it serves.
     config_version: u64,
-    /// Why it does not serve a newer one.
+    /// Reason why it does not serve a newer version.
     refused: Option<String>,
-    /// Images that hosts reach here.
+    /// Images that hosts reach by this gateway.
     serves: usize,
 }
 
@@ -51,12 +51,12 @@ struct SubsystemReport {
 #[derive(Serialize)]
 struct NamespaceReport {
     nsid: u32,
-    /// As the configuration has it.
+    /// Namespace in the configuration's form.
     spec: String,
     image: String,
-    /// The gateways that hosts reach it by.
+    /// Gateways by which hosts reach it.
     served_by: Vec<String>,
-    /// The one that should.
+    /// Gateway that should serve it.
     preferred: Option<String>,
 }
 
@@ -164,7 +164,7 @@ fn subsystem(
     }
 }
 
-/// For people: a table of each kind.
+/// Formats the report: a table of each kind.
 fn text(report: &GroupReport) -> String {
     let GroupReport { group, pool, config_version: version, .. } = report;
     let mut parts = vec![format!("group {group} in pool {pool}, version {version}")];

@@ -1,4 +1,4 @@
-//! Keyrings: PSKs of TLS that were derived already, in the kernel or in a file.
+//! Keyrings: derived PSKs for TLS, in the kernel or in a file.
 
 use super::file;
 use crate::failure::{Failure, Outcome};
@@ -6,16 +6,16 @@ use roadtrain_proto::security::{Keyring, Secret, TlsPsk};
 use roadtrain_system::keyring;
 use roadtrain_system::memory;
 
-/// Where nvme-cli keeps PSKs, and the kernel looks for them.
+/// Keyring in which nvme-cli keeps PSKs and the kernel finds them.
 pub(crate) const DEFAULT: &str = ".nvme";
-/// How the identities of PSKs begin.
+/// Prefix of PSK identities.
 const PREFIX: &str = "NVMe";
 
-/// The PSKs of a keyring: of the kernel's, by name or number, else of a file, whose name has a slash. `option` is
-/// the name of the setting that has `argument`.
+/// Reads the PSKs of a keyring: one of the kernel, by name or number, or a file, whose name has a slash. `option` is
+/// the setting's name.
 ///
 /// # Errors
-/// There is no such keyring or file, or it has something else.
+/// The keyring or file does not exist, or has other content.
 pub(crate) fn read(option: &str, argument: &str) -> Outcome<Keyring> {
     if argument.contains('/') {
         let text = file::text(option, argument)?;
@@ -26,7 +26,7 @@ pub(crate) fn read(option: &str, argument: &str) -> Outcome<Keyring> {
         let hint = "a keyring of the kernel is named as in /proc/keys, or by its number; a file has a / in its name, as ./keys";
         Failure::failed(format!("{option}: {argument}: {error} ({hint})"))
     };
-    // Before the first octet of a key is in memory.
+    // Runs before any byte of a key is in memory.
     memory::keep_secret().map_err(|error| Failure::failed(format!("{option}: {error}")))?;
     let mut found = Keyring::default();
     for key in keyring::read(argument, PREFIX).map_err(failed)? {
@@ -36,10 +36,10 @@ pub(crate) fn read(option: &str, argument: &str) -> Outcome<Keyring> {
     Ok(found)
 }
 
-/// The PSK by which a host connects to a subsystem: with `identity`, else the only one of the best kind.
+/// Returns the PSK for a host and a subsystem: the one with `identity`, else the only one of the best kind.
 ///
 /// # Errors
-/// There is none, or it is not clear which.
+/// There is no such PSK, or several.
 pub(crate) fn psk(argument: &str, identity: Option<&str>, names: (&str, &str)) -> Outcome<TlsPsk> {
     let refuse =
         |why| Failure::connect(format!("this host does not connect to {}: {why}", names.1));

@@ -1,4 +1,4 @@
-//! `roadtrain keys`: makes keys, checks them, and shows what is derived of them.
+//! `roadtrain keys`: generates keys, checks them, and shows derived values.
 
 pub(crate) mod authentication;
 pub(crate) mod file;
@@ -39,16 +39,16 @@ fn tls(args: &TlsKeyArgs, global: &GlobalArgs) -> Outcome {
     print_key(&key.print(), global)
 }
 
-/// A new key of random octets for TLS.
+/// Generates a random key for TLS.
 pub(crate) fn new_tls_key() -> Outcome<TlsKey> {
     let secret = octets(None, Hash::Sha256.bytes())?;
     TlsKey::new(Some(Hash::Sha256), &secret).map_err(wrong_secret)
 }
 
-/// A new key for authentication.
+/// Generates a random key for authentication.
 ///
 /// # Errors
-/// There are no random octets.
+/// No random bytes are available.
 pub(crate) fn new_dhchap_key() -> Outcome<DhchapKey> {
     let hash = Hash::Sha256;
     DhchapKey::new(Some(hash), &octets(None, hash.bytes())?).map_err(wrong_secret)
@@ -73,7 +73,7 @@ fn wrong_secret(error: KeyError) -> Failure {
     Failure::usage(format!("--secret: {error}"))
 }
 
-/// What `--secret` says, else random octets.
+/// Parses the secret, or returns random bytes.
 fn octets(secret: Option<&str>, count: usize) -> Outcome<Zeroizing<Vec<u8>>> {
     let Some(text) = secret else {
         let mut octets = Zeroizing::new(vec![0; count]);
@@ -91,10 +91,10 @@ fn octets(secret: Option<&str>, count: usize) -> Outcome<Zeroizing<Vec<u8>>> {
     Ok(octets)
 }
 
-/// What a key is, and what is derived of it.
+/// A key, and values derived from it.
 #[derive(Serialize)]
 struct Shown {
-    /// What the key is for.
+    /// Purpose of the key.
     kind: &'static str,
     /// Its hash.
     hash: Option<String>,
@@ -107,10 +107,10 @@ struct Shown {
     /// The PSK.
     #[serde(skip_serializing_if = "Option::is_none")]
     psk: Option<String>,
-    /// What the key is for the host.
+    /// The key transformed for the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     host_secret: Option<String>,
-    /// What the key is for the subsystem.
+    /// The key transformed for the subsystem.
     #[serde(skip_serializing_if = "Option::is_none")]
     controller_secret: Option<String>,
 }
@@ -128,7 +128,7 @@ impl Shown {
         }
     }
 
-    /// What scripts read: what was derived, a line each; else that the key is one.
+    /// Formats the output: derived values, one a line, or that the key is valid.
     fn text(&self) -> String {
         let secrets = [&self.psk, &self.host_secret, &self.controller_secret];
         let derived = [&self.identity].into_iter().chain(secrets).flatten();

@@ -1,8 +1,8 @@
-//! A bound for what peers can make us log: lines of one kind are left out when there are too many of them.
+//! Rate limit of log lines that peers can cause: too frequent lines of one kind are left out.
 //!
-//! Each line of warnings and information comes from one place in the code, its kind. Somebody who connects and resets ten
-//! thousand times a second would fill the disk with lines of one kind, and hide all others. What only `-v` shows is asked
-//! for and has no bound.
+//! Each line of warnings and information comes from one place in the code, its kind. A peer that connects and resets
+//! ten thousand times a second would fill the disk with lines of one kind, and hide all others. Levels that only `-v`
+//! shows have no limit.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,19 +12,19 @@ use tracing::{Event, Level, Subscriber, warn};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Lines of one kind in a [`PERIOD`]. As many connections may end at once, and each has its line.
+/// Lines of one kind in a [`PERIOD`]. As many connections may end at once, with a line each.
 const LINES: u32 = 200;
-/// How long those that come after them are left out.
+/// Time for which further lines are left out.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Leaves out what is beyond the budget of its kind, and says so.
+/// Filter that leaves out lines beyond the budget of their kind, and reports that.
 #[derive(Default)]
 pub(super) struct Budget(Mutex<HashMap<Identifier, Period>>);
 
 impl<S: Subscriber> Layer<S> for Budget {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let metadata = event.metadata();
-        // What this file says itself is bounded by the periods.
+        // Lines of this file are limited by the periods themselves.
         if *metadata.level() > Level::INFO || metadata.target() == module_path!() {
             return true;
         }
@@ -45,18 +45,18 @@ impl<S: Subscriber> Layer<S> for Budget {
     }
 }
 
-/// What becomes of a line.
+/// Decision about a line.
 #[derive(Debug, PartialEq)]
 enum Answer {
     Written,
-    /// So many were left out before it.
+    /// Written after this number of lines were left out.
     WrittenAfter(u32),
-    /// More of them are left out.
+    /// Written; further ones are left out.
     WrittenLast,
     LeftOut,
 }
 
-/// Lines of one kind since it began.
+/// Line count of one kind in the current period.
 struct Period {
     began: Instant,
     lines: u32,
@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// What a program that logs like that writes.
+    /// Returns the lines that a program with `log` writes.
     fn written(log: impl FnOnce()) -> String {
         let text = Arc::new(Mutex::new(Vec::new()));
         let writer = text.clone();

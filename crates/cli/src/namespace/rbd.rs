@@ -1,4 +1,4 @@
-//! What is said of an image of a Ceph cluster.
+//! Settings of an image of a Ceph cluster.
 
 use super::{Kind, NamespaceSpec};
 use crate::config::Form;
@@ -63,7 +63,7 @@ impl NamespaceSpec {
         }
     }
 
-    /// What the engine opens.
+    /// Converts the settings for the engine.
     #[cfg(feature = "rbd")]
     pub(super) fn image_store(&self) -> Result<StoreKind, String> {
         let name = Name::parse(self.image.as_deref().unwrap_or_default(), Form::Key)?;

@@ -1,4 +1,4 @@
-//! A place for a new attachment: no two of them have the same name, mountpoint or socket.
+//! Registration of a new attachment: no two have the same name, mountpoint or socket.
 
 use super::entry::{DeviceEntry, Entry, Phase, write_entry};
 use super::process::Process;
@@ -11,37 +11,37 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
-/// Longest name of an attachment.
+/// Most bytes of an attachment's name.
 const ID_LENGTH_MAX: usize = 64;
 
-/// What somebody wants to attach.
+/// Properties of a new attachment.
 pub(crate) struct Claim<'a> {
-    /// Its name; `None`: one is made up.
+    /// Name; `None`: chosen by the registry.
     pub id: Option<&'a str>,
     /// The front-end.
     pub spec: &'a FrontSpec,
-    /// Where the target is.
+    /// Address of the target.
     pub address: String,
     /// The subsystem.
     pub nqn: String,
 }
 
-/// An attachment's place. It is removed when this is dropped.
+/// Registration of an attachment. It is removed on drop.
 #[derive(Debug)]
 pub(crate) struct Registration {
     registry: Registry,
     entry: Entry,
-    /// What an earlier process left to be taken over.
+    /// Resources that an earlier process has left to be taken over.
     pub recovered: Vec<SystemResource>,
-    /// What was done to have the place, for the log.
+    /// Cleanup actions, for the log.
     pub notes: Vec<String>,
 }
 
 impl Registry {
-    /// Writes a new attachment down. What a process that is gone has left in its place is removed.
+    /// Registers a new attachment. Leftovers of a dead process in its place are removed.
     ///
     /// # Errors
-    /// The place is taken, or what is left there cannot be removed.
+    /// The name or a resource is taken, or leftovers cannot be removed.
     pub(crate) fn claim(&self, claim: &Claim) -> Outcome<Registration> {
         claim.id.map_or(Ok(()), check_id)?;
         let _lock = self.lock()?;
@@ -49,7 +49,7 @@ impl Registry {
         let id = claim.id.map_or_else(|| self.free_id(claim.spec), str::to_owned);
         let folder = self.folder(&id);
         let make = || -> io::Result<()> {
-            remove_folder(&folder)?; // what was never finished
+            remove_folder(&folder)?; // an unfinished registration
             DirBuilder::new().mode(0o700).create(&folder)
         };
         make().map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))?;
@@ -72,7 +72,8 @@ impl Registry {
         Ok(registration)
     }
 
-    /// Sees to it that nobody is where the new one wants to be: what is to be taken over, and what was done.
+    /// Checks that no running attachment has the name or a resource. Returns the resources to take over, and the
+    /// cleanup actions.
     fn make_room(&self, claim: &Claim) -> Outcome<(Vec<SystemResource>, Vec<String>)> {
         let wanted = claim.spec.resources();
         let (mut recovered, mut notes) = (Vec::new(), Vec::new());
@@ -89,7 +90,7 @@ impl Registry {
         Ok((recovered, notes))
     }
 
-    /// Puts the place of a process that is gone in order; what stays is for the new one.
+    /// Clears the registration of a dead process; returns the resources to take over.
     fn take_over(&self, mut old: Entry, notes: &mut Vec<String>) -> Outcome<Vec<SystemResource>> {
         let (kept, gone): (Vec<_>, Vec<_>) =
             old.resources().into_iter().partition(SystemResource::is_recovered);
@@ -124,7 +125,7 @@ fn taken(other: &Entry, claim: &Claim) -> Failure {
     ))
 }
 
-/// A name is also a folder's.
+/// Checks a name, which is also a directory's name.
 pub(super) fn check_id(id: &str) -> Outcome {
     let good = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
     if id.is_empty() || id.len() > ID_LENGTH_MAX || id.starts_with('.') || !id.chars().all(good) {
@@ -135,34 +136,34 @@ pub(super) fn check_id(id: &str) -> Outcome {
 }
 
 impl Registration {
-    /// Its name.
+    /// Returns the name.
     pub(crate) fn id(&self) -> &str {
         &self.entry.id
     }
 
-    /// Where its process answers.
+    /// Returns the path of the process's control socket.
     pub(crate) fn control_socket(&self) -> PathBuf {
         self.registry.control_socket(self.id())
     }
 
-    /// A file of its own for the log.
+    /// Returns the path of a separate log file.
     pub(crate) fn log_file(&self) -> PathBuf {
         self.registry.folder(self.id()).join("log")
     }
 
-    /// Says where the log goes.
+    /// Records the path of the log.
     ///
     /// # Errors
-    /// It cannot be written down.
+    /// The entry cannot be written.
     pub(crate) fn set_log(&mut self, path: PathBuf) -> Outcome {
         self.entry.log = Some(path);
         self.write()
     }
 
-    /// It can be used, or has changed: says what is shown and what would stay.
+    /// Records the devices and the resources to clean up of a ready attachment, if they have changed.
     ///
     /// # Errors
-    /// It cannot be written down.
+    /// The entry cannot be written.
     pub(crate) fn update(
         &mut self,
         devices: Vec<DeviceEntry>,
@@ -177,17 +178,17 @@ impl Registration {
         Ok(())
     }
 
-    /// What would be left of it now.
+    /// Returns the resources that a sudden end would leave now.
     pub(crate) fn resources(&self) -> Vec<SystemResource> {
         self.entry.resources()
     }
 
-    /// Removes what this process, which is about to end, would leave.
+    /// Removes the resources of this process, which is about to end.
     pub(crate) fn undo(&self) {
         let mut stays = false;
         for resource in self.resources() {
             match &resource {
-                // Ours: somebody listens there. Before it is ready it may be another one's.
+                // This process listens there. Before it is ready, the socket may belong to another one.
                 SystemResource::Socket(path) if self.entry.phase == Phase::Ready => {
                     let _ = fs::remove_file(path);
                 }
@@ -200,8 +201,8 @@ impl Registration {
         }
     }
 
-    /// Removes the entry while it is ours: it may have been cleared, and its name used again. It stays for
-    /// the next one when there was something to take over, and it has not come to that.
+    /// Removes the entry if this process still owns it: another process may have cleared it and taken the name. The
+    /// entry stays for the next process if resources were to be taken over and this one has not become ready.
     fn remove(&self) {
         if self.entry.phase == Phase::Starting && !self.recovered.is_empty() {
             return;

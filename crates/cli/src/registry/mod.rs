@@ -1,10 +1,10 @@
-//! What is attached on this machine: a folder for each attachment, in a folder of this user.
+//! Registry of attachments on this machine: a directory for each attachment, in a directory of this user.
 //!
 //! ```text
-//! /run/roadtrain/nbd0/entry.json     what it is, and which process keeps it
-//!                    /control.sock   where that process answers
+//! /run/roadtrain/nbd0/entry.json     the entry, with its process
+//!                    /control.sock   control socket of the process
 //!                    /log            its log, if it runs in the background
-//!              /.open-nbd0.json       writes that it has left and that may still be executed, when it has ended
+//!              /.open-nbd0.json       writes that may still be executed after its end
 //! ```
 //!
 //! | file | purpose |
@@ -35,7 +35,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use tracing::warn;
 
-/// The folder of a user's attachments.
+/// Directory of a user's attachments.
 #[derive(Clone, Debug)]
 pub(crate) struct Registry {
     directory: PathBuf,
@@ -43,13 +43,14 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// The one of this user, which may not exist yet.
+    /// Returns the registry of this user, which may not exist yet.
     #[must_use]
     pub(crate) fn of_user() -> Registry {
         Registry { directory: place::of_user(), owner: place::user_id() }
     }
 
-    /// All that this user may look at, its own first: root sees those of other users. Changes are for the owner.
+    /// Returns all registries that this user may read, its own first: root reads those of other users. Only the owner
+    /// makes changes.
     #[must_use]
     pub(crate) fn visible() -> Vec<Registry> {
         let of = |(directory, owner)| Registry { directory, owner };
@@ -61,10 +62,10 @@ impl Registry {
         Registry { directory: directory.to_owned(), owner: place::user_id() }
     }
 
-    /// All attachments, by ID; those whose process is gone, too.
+    /// Returns all attachments, by ID, including those of dead processes.
     ///
     /// # Errors
-    /// The folder cannot be read.
+    /// The directory cannot be read.
     pub(crate) fn entries(&self) -> Outcome<Vec<Entry>> {
         let Some(folders) = self.folders()? else { return Ok(Vec::new()) };
         let mut entries = Vec::new();
@@ -79,7 +80,7 @@ impl Registry {
         Ok(entries)
     }
 
-    /// What is in the folder; `None`: it is not there.
+    /// Lists the directory; `None` if it does not exist.
     fn folders(&self) -> Outcome<Option<fs::ReadDir>> {
         let checked = place::check(&self.directory, self.owner);
         match checked.and_then(|()| fs::read_dir(&self.directory)) {
@@ -88,10 +89,10 @@ impl Registry {
         }
     }
 
-    /// Those that a person may mean by `name`: an ID, what it is shown as, a device, a path, an NQN.
+    /// Returns the attachments that `name` may mean: an ID, a front-end, a device, a path, an NQN.
     ///
     /// # Errors
-    /// The folder cannot be read.
+    /// The directory cannot be read.
     pub(crate) fn find(&self, name: &str) -> Outcome<Vec<Entry>> {
         let mut entries = self.entries()?;
         if let Some(by_id) = entries.iter().find(|entry| entry.id == name) {
@@ -104,7 +105,7 @@ impl Registry {
     /// As [`Registry::find`].
     ///
     /// # Errors
-    /// Nothing here is called so.
+    /// No attachment has that name.
     pub(crate) fn find_some(&self, name: &str) -> Outcome<Vec<Entry>> {
         let found = self.find(name)?;
         if found.is_empty() {
@@ -114,7 +115,7 @@ impl Registry {
         Ok(found)
     }
 
-    /// Where the attachment's process answers.
+    /// Returns the path of an attachment's control socket.
     pub(crate) fn control_socket(&self, id: &str) -> PathBuf {
         self.folder(id).join("control.sock")
     }
@@ -123,11 +124,11 @@ impl Registry {
         self.directory.join(id)
     }
 
-    /// Removes what a process that is gone has left, and the entry if nothing stays. What was removed, and
-    /// what could not be.
+    /// Removes the resources of a dead process, and its entry if none is left. Returns the removed and the remaining
+    /// resources.
     ///
     /// # Errors
-    /// The folder cannot be locked.
+    /// The directory cannot be locked.
     pub(crate) fn clear(&self, entry: &Entry) -> Outcome<Cleared> {
         let _lock = self.lock()?;
         Ok(self.clear_locked(entry))
@@ -153,7 +154,7 @@ impl Registry {
         cleared
     }
 
-    /// Makes the folder, and keeps others from changing what is in it.
+    /// Creates the directory, and locks it against changes by other processes.
     fn lock(&self) -> Outcome<File> {
         place::make(&self.directory).map_err(|e| {
             let text = format!("{e}: name another folder with {}", place::OVERRIDE);
@@ -168,12 +169,12 @@ impl Registry {
     }
 }
 
-/// What became of the resources of a process.
+/// Result of the cleanup after a process.
 #[derive(Debug, Default)]
 pub(crate) struct Cleared {
-    /// Removed.
+    /// Removed resources.
     pub removed: Vec<String>,
-    /// Still there, and why.
+    /// Remaining resources, with the reason.
     pub stuck: Vec<String>,
 }
 

@@ -1,5 +1,6 @@
-//! Writes that may still be executed after their attachment has ended: the next one to the same subsystem, by the same
-//! host, has their controllers ended first. Each attachment that leaves some has a file of its own, beside the folders.
+//! Writes that may still be executed after their attachment has ended. The next attachment to the same subsystem by the
+//! same host has their controllers ended first. Each attachment that leaves such writes has a separate file in the
+//! registry's directory.
 
 use super::Registry;
 use crate::failure::{Failure, Outcome};
@@ -12,17 +13,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tracing::warn;
 
-/// What a file's name begins and ends with; the attachment's ID is between.
+/// Prefix and suffix of a file's name; the attachment's ID is between them.
 const NAME: (&str, &str) = (".open-", ".json");
 
-/// Who has sent the writes, and to which subsystem.
+/// Host that has sent the writes, and their subsystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sender {
     pub(crate) nqn: String,
     pub(crate) host_nqn: String,
 }
 
-/// A file.
+/// Content of a file.
 #[derive(Debug, Serialize, Deserialize)]
 struct OpenWrites {
     #[serde(flatten)]
@@ -33,10 +34,10 @@ struct OpenWrites {
 /// A controller that may still execute writes.
 #[derive(Debug, Serialize, Deserialize)]
 struct Controller {
-    /// CNTLID, CIU and CIRN; none where the target does not offer Cross-Controller Reset.
+    /// CNTLID, CIU and CIRN; `None` if the target does not offer Cross-Controller Reset.
     instance: Option<(u16, u8, u64)>,
     endpoint: u64,
-    /// Quiet time in milliseconds; none without keep-alive.
+    /// Quiet time in milliseconds; `None` without keep-alive.
     quiet_ms: Option<u64>,
     /// NSID, first block and count.
     ranges: Vec<(u32, u64, u64)>,
@@ -69,7 +70,7 @@ impl From<Controller> for OpenController {
 }
 
 impl Registry {
-    /// Controllers that attachments of that sender have left, and their files.
+    /// Returns the controllers that attachments of that sender have left, and their files.
     pub(crate) fn open_writes(&self, sender: &Sender) -> (Vec<OpenController>, Vec<PathBuf>) {
         let (mut open, mut files) = (Vec::new(), Vec::new());
         for file in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
@@ -94,7 +95,7 @@ impl Registry {
         (open, files)
     }
 
-    /// Leaves controllers for the next attachment of that sender, instead of those of these files, which were read before.
+    /// Writes controllers for the next attachment of that sender, in place of the files in `read`.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -122,7 +123,7 @@ impl Registry {
             written.map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
         }
         for old in read.iter().filter(|old| open.is_empty() || **old != path) {
-            let _ = fs::remove_file(old); // another one may have done so
+            let _ = fs::remove_file(old); // another process may have removed it
         }
         Ok(())
     }

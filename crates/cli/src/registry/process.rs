@@ -1,36 +1,36 @@
-//! Processes that are told from later ones of the same number.
+//! Process identity that survives the reuse of process IDs.
 
 use super::place::user_id;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use std::fs;
 
-/// A process: its number, which is used again when it is gone, and when it began, which is not.
+/// A process: its ID, which may be reused after its end, and its start time, which may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Process {
-    /// Its number.
+    /// Process ID.
     pub pid: u32,
-    /// When it began, in clock ticks since the machine did.
+    /// Start time, in clock ticks since boot.
     pub started: u64,
-    /// The user that it runs as; not written: the owner of the entry.
+    /// User that it runs as; not written: the owner of the entry.
     #[serde(skip, default = "user_id")]
     pub owner: u32,
 }
 
 impl Process {
-    /// This one.
+    /// Returns this process.
     #[must_use]
     pub(crate) fn this() -> Process {
         Process::of(std::process::id())
     }
 
-    /// The one that has this number now.
+    /// Returns the process that has this ID now.
     #[must_use]
     pub(crate) fn of(pid: u32) -> Process {
         Process { pid, started: start_of(pid).unwrap_or(0), owner: user_id() }
     }
 
-    /// Returns true while it runs, as a process of its owner: one of another user is another one.
+    /// True while it runs as a process of its owner: one of another user has reused its ID.
     #[must_use]
     pub(crate) fn is_alive(self) -> bool {
         start_of(self.pid) == Some(self.started) && owner_of(self.pid) == Some(self.owner)
@@ -39,7 +39,7 @@ impl Process {
     /// Sends it a signal, if it still runs.
     pub(crate) fn signal(self, signal: Signal) {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-        // The descriptor is of the process that has the number now, whoever has it later.
+        // The descriptor refers to the process that has the ID now, even if the ID is reused later.
         let Some(process) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
             return;
         };
@@ -49,24 +49,24 @@ impl Process {
     }
 }
 
-/// When a process began; `None`: it is not there, or is over and only waits for its parent.
+/// Returns a process's start time; `None` if it does not exist, or is a zombie.
 fn start_of(pid: u32) -> Option<u64> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The user that a process runs as; `None`: it is not there.
+/// Returns the user that a process runs as; `None` if it does not exist.
 fn owner_of(pid: u32) -> Option<u32> {
     effective_user(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 
-/// `Uid:` of `/proc/PID/status`: real, effective, saved, of the file system. (The owner of `/proc/PID` is root's where a
-/// process must not be dumped.)
+/// Parses `Uid:` of `/proc/PID/status`: real, effective, saved, file system user. (The owner of `/proc/PID` is root for
+/// a process that must not be dumped.)
 fn effective_user(status: &str) -> Option<u32> {
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     users.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// `/proc/PID/stat`: number, name in brackets, state, ..., start time as field 22. The name may hold anything.
+/// Parses `/proc/PID/stat`: ID, name in parentheses, state, ..., start time as field 22. The name may contain anything.
 fn parse(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;

@@ -9,7 +9,7 @@ fn ids(registry: &Registry) -> Vec<String> {
     registry.entries().unwrap().into_iter().map(|entry| entry.id).collect()
 }
 
-/// Makes the entry one of a process that is gone.
+/// Changes the entry to one of a dead process.
 fn kill(registry: &Registry, id: &str) -> Entry {
     let mut entry = registry.find(id).unwrap().remove(0);
     entry.process.started += 1;
@@ -59,7 +59,7 @@ fn they_are_found_by_all_their_names() {
     let mut one = registry.claim(&claim(None, &spec)).unwrap();
     let devices =
         vec![DeviceEntry { nsid: 1, names: vec!["/mnt/rt/nvme0n1".into(), "/dev/loop7".into()] }];
-    // Where a link leads.
+    // The device's path resolves to another one.
     let resources = ["loop:/dev/loop7", "mount:/srv/rt", "folder:/srv/rt", "folder:/srv"];
     let resources = resources.map(|text| text.parse().unwrap());
     one.update(devices, &resources).unwrap();
@@ -141,7 +141,7 @@ fn what_makes_no_sense_hides_nothing() {
     assert_eq!(registry.claim(&claim(None, &spec)).unwrap().id(), "ublk1");
 }
 
-/// Who can write there decides which processes are ended and what is removed.
+/// Users who can write there decide which processes are ended and which resources are removed.
 #[test]
 fn folders_and_entries_of_others_are_not_believed() {
     use std::os::unix::fs::{PermissionsExt, chown, symlink};

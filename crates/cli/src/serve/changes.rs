@@ -1,4 +1,4 @@
-//! Changes by the control socket, as operations on what is exported.
+//! Changes by the control socket, converted to operations on the exports.
 
 use super::state;
 use crate::config::{SubsystemSpec, default_port, listener_of};
@@ -17,7 +17,7 @@ use roadtrain_target_proto::TargetConfig;
 use roadtrain_target_proto::rate::Rates;
 use std::net::SocketAddr;
 
-/// The subsystem that is named, or the only one.
+/// Returns the named subsystem, or the only one.
 pub(super) fn subsystem_of(
     exports: &TargetConfig<Export>,
     nqn: Option<String>,
@@ -25,7 +25,7 @@ pub(super) fn subsystem_of(
     only_of(exports.subsystems.iter().map(|one| &*one.nqn), nqn)
 }
 
-/// `nqn`, or the only one of `all`.
+/// Returns `nqn`, or the only one of `all`.
 fn only_of<'a>(all: impl Iterator<Item = &'a str>, nqn: Option<String>) -> Result<String, Refusal> {
     let all: Vec<&str> = all.collect();
     let message = match (nqn, &all[..]) {
@@ -42,9 +42,9 @@ pub(super) struct Batch<'a> {
     exports: TargetConfig<Export>,
     seen: TargetConfig,
     session: Session<'a>,
-    /// Subsystems of the configuration file are changed.
+    /// True if subsystems of the configuration file are changed.
     pub(super) touches_file: bool,
-    /// Subsystems of the state are changed.
+    /// True if subsystems of the state are changed.
     pub(super) touches_state: bool,
 }
 
@@ -54,10 +54,10 @@ impl<'a> Batch<'a> {
         Batch { exports, seen, session, touches_file: false, touches_state: false }
     }
 
-    /// Adds a change, which is meant as the ones before it leave things.
+    /// Adds a change, on top of the ones before it.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The change cannot be made.
     pub(super) fn add(
         &mut self,
         change: Change,
@@ -85,7 +85,8 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// The subsystem of the state that a change is of; `None`: it is of the configuration file, or of the target.
+    /// Returns the state's subsystem that a change is for; `None` if it is for the configuration file, or for the
+    /// target.
     fn state_subsystem(&self, change: &Change, model: &Model) -> Result<Option<String>, Refusal> {
         let nqn = match change {
             Change::Listen { .. } | Change::Unlisten { .. } | Change::SetAna { .. } => {
@@ -116,7 +117,7 @@ impl<'a> Batch<'a> {
         Ok(Some(nqn).filter(|nqn| model.serves(nqn)))
     }
 
-    /// Shows a device of the state in a subsystem of the configuration file.
+    /// Adds a device of the state to a subsystem of the configuration file.
     fn show_device(
         &self,
         model: &mut Model,
@@ -157,7 +158,7 @@ fn check_paths(change: &Change, session: &Session<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Operation on what is exported that a change means.
+/// Converts a change to an operation on the exports.
 pub(super) fn operation(
     exports: &TargetConfig<Export>,
     seen: &TargetConfig,
@@ -244,7 +245,7 @@ fn listener_to_come(
     listeners.last().copied().ok_or_else(|| Refusal::new(Why::Failed, "too many listeners"))
 }
 
-/// The listener at that address, as it was asked for, which may be with port 0.
+/// Finds the listener at an address as it was requested, which may be with port 0.
 fn listener_at(
     exports: &TargetConfig<Export>,
     seen: &TargetConfig,
@@ -271,7 +272,7 @@ fn tcp_address(address: &str, port: u16) -> Outcome<SocketAddr> {
     resolve(address, port)
 }
 
-/// The same, with the size that its file or device has.
+/// Removes the size, so that the one of the file or device applies.
 fn as_large_as_it_is(mut export: Export) -> Export {
     if let Blocks::Spec(spec) = &mut export.blocks
         && let StoreKind::File { size, create, .. } = &mut spec.kind
@@ -297,7 +298,7 @@ mod tests {
             Operation::AddSubsystem(_) => "add_subsystem",
             Operation::RemoveSubsystem { .. } => "remove_subsystem",
             Operation::SetSubsystem { .. } => "set_subsystem",
-            // RPC only.
+            // Only RPC makes this operation.
             Operation::SetListeners { .. } => "set_listeners",
             Operation::SetKeys { .. } => "set_keys",
             Operation::AddReferral(_) => "add_referral",
@@ -320,7 +321,7 @@ mod tests {
         }
     }
 
-    /// Each is itself at the socket, a command of the command line, and on the page.
+    /// Each operation has one name: at the socket, as a command, and on the page.
     #[test]
     fn every_operation_has_one_word_everywhere() {
         let listener = Listener {

@@ -1,4 +1,4 @@
-//! A configuration against this machine: folders that have to be there, cores, addresses, and what is open to all.
+//! Checks of a configuration against this machine: directories, cores, addresses, and access without authentication.
 
 use crate::config::ServeConfig;
 use crate::failure::{Failure, Outcome};
@@ -8,10 +8,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use tracing::warn;
 
-/// Folders that requests of RPC will need.
+/// Checks the directories for requests of RPC.
 ///
 /// # Errors
-/// One that is not there.
+/// A directory that does not exist.
 pub(super) fn folders(config: &ServeConfig) -> Outcome {
     if let Some(path) = &config.state {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -36,10 +36,10 @@ fn is_folder(what: &str, path: &Path) -> Outcome {
     Err(Failure::usage(format!("{what} {}: {problem}: make it first", path.display())))
 }
 
-/// Cores and addresses, as `--check-config` checks them. A start tries them itself.
+/// Checks cores and addresses for `--check-config`. A start tries them itself.
 ///
 /// # Errors
-/// The first that this machine has not.
+/// The first one that this machine does not have.
 pub(super) fn machine(config: &ServerConfig, others: &[Option<SocketAddr>]) -> Outcome {
     let allowed = rustix::thread::sched_getaffinity(None).map_err(std::io::Error::from)?;
     let is_there = |core: usize| core < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(core);
@@ -49,7 +49,7 @@ pub(super) fn machine(config: &ServerConfig, others: &[Option<SocketAddr>]) -> O
              are (Cpus_allowed_list)"
         )));
     }
-    // The port may be in use: by the target that is to be started with this file again.
+    // The port may be in use, by the target that is to be restarted with this file.
     let addresses = config.listen.iter().chain(others.iter().flatten());
     for address in addresses {
         let ip = SocketAddr::new(address.ip(), 0);

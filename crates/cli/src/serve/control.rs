@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 use tracing::warn;
 
-/// Longest time that a namespace that stands by takes until it is served.
+/// Longest time to claim a standby namespace.
 const CLAIM: Duration = Duration::from_secs(20);
 
 /// Methods of a target: those of the control socket, and SPDK's.
@@ -35,7 +35,8 @@ impl TargetMethods {
         &self.served
     }
 
-    /// Answers on stdin, which is a socket, and stops at its end: so the target does not outlive its parent.
+    /// Serves requests on stdin, which is a socket, and stops at its end, so that the target does not outlive its
+    /// parent.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -120,7 +121,7 @@ impl Served {
         }
     }
 
-    /// Serves a namespace that stands by.
+    /// Claims a standby namespace.
     fn claim(&self, nqn: Option<String>, nsid: u32) -> Reply {
         let server = self.server();
         let nqn = subsystem_of(&server.exports(), nqn)?;

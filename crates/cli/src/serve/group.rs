@@ -1,5 +1,5 @@
-//! A target that is a gateway of a group: it says regularly that it is there, sees who else is, and serves its share of
-//! what the group's configuration has.
+//! A target that is a gateway of a group: it writes a heartbeat, tracks the other gateways, and serves its share of the
+//! group's configuration.
 //!
 //! ```text
 //! roadtrain-beat    each half second: writes that it is there, reads who is; hears at once when somebody has
@@ -22,20 +22,20 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tracing::{error, info, warn};
 
-/// Between the end of a round and the next one.
+/// Pause between two rounds.
 const ROUND: Duration = Duration::from_millis(500);
-/// How long a gateway of the same name is looked for.
+/// Time to detect a running gateway with the same name.
 const NAMESAKE_WAIT: Duration = Duration::from_millis(2500);
-/// How often what is served here is compared with what was said of it.
+/// Interval between updates of the published state.
 const SAY: Duration = Duration::from_secs(1);
-/// Between attempts to follow after one that has failed.
+/// Pause after a failed attempt to follow the group.
 const RETRY: Duration = Duration::from_secs(5);
-/// Until a version is tried again that could not be served here: the reason may pass, as that of an image that was in
-/// use. What it shares out to this gateway is served by nobody meanwhile.
+/// Pause before a refused version is tried again: the reason may be temporary, as an image in use. No gateway serves
+/// this gateway's share of it meanwhile.
 const RETRY_REFUSED: Duration = Duration::from_secs(20);
-/// How long a gateway that is to stop may take to give up what it serves.
+/// Time limit for a stopping gateway to hand its namespaces over.
 const LEAVE_WAIT: Duration = Duration::from_secs(15);
-/// How long the first share may take to be served before the target says that it is ready all the same.
+/// Time limit for serving the first share; then the target reports that it is ready in any case.
 const FIRST_WAIT: Duration = Duration::from_secs(60);
 
 /// Namespaces that are served, by subsystem.
@@ -43,13 +43,13 @@ pub(super) type Serves = BTreeMap<String, Vec<u32>>;
 
 /// A running target that follows its group.
 pub(super) trait Follower: Send + Sync {
-    /// Exports what `new` says from now on, or what it has exported, with the share that this gateway has by now.
+    /// Exports the configuration `new`, or the present one, with this gateway's present share.
     ///
     /// # Errors
-    /// It cannot be; nothing has changed then.
+    /// The configuration cannot be served; nothing has changed then.
     fn follow(&self, new: Option<ServeConfig>, from: &str) -> Outcome;
 
-    /// Where it listens, and the namespaces that hosts reach here.
+    /// Returns the listeners, and the namespaces that hosts reach here.
     fn served(&self) -> (Vec<String>, Serves);
 }
 
@@ -58,29 +58,29 @@ pub(super) struct Member {
     group: Group,
     name: String,
     slot: u16,
-    /// What it says itself: listeners, limits, how to wait.
+    /// Configuration of this gateway alone: listeners, limits, waiting.
     own: ServeConfig,
     ceph: CephArgs,
     state: Mutex<State>,
     changed: Condvar,
-    /// Its beat. Locked during a round.
+    /// Heartbeat state. Locked during a round.
     beating: Mutex<Beating>,
 }
 
-/// What is known of the group.
+/// State of the group as this gateway knows it.
 #[derive(Default)]
 struct State {
-    /// The newest configuration that there is.
+    /// Newest version of the configuration.
     version: u64,
     living: BTreeSet<String>,
-    /// Something was said to have changed.
+    /// True after a notification of a change.
     is_called: bool,
     is_leaving: bool,
-    /// What is served here.
+    /// State that is served here.
     applied: Option<Applied>,
 }
 
-/// What the target follows.
+/// Group state that the target follows.
 #[derive(Clone, Default, PartialEq, Eq)]
 struct Applied {
     version: u64,
@@ -88,17 +88,17 @@ struct Applied {
     refused: Option<Refused>,
 }
 
-/// A version that could not be served here.
+/// A version that this gateway could not serve.
 #[derive(Clone, PartialEq, Eq)]
 struct Refused {
     version: u64,
     why: String,
-    /// When it is tried again.
+    /// Time of the next attempt.
     again: Instant,
 }
 
 impl Applied {
-    /// Whether there is nothing to read when `version` is the newest.
+    /// True if nothing needs to be read for the newest `version`.
     fn knows(&self, version: u64, now: Instant) -> bool {
         match &self.refused {
             Some(refused) => refused.version == version && now < refused.again,
@@ -106,7 +106,7 @@ impl Applied {
         }
     }
 
-    /// `version` could not be served at `now`. Whether that is nothing new.
+    /// Records that `version` could not be served at `now`. Returns true if this reason was recorded before.
     fn refuse(&mut self, version: u64, why: String, now: Instant) -> bool {
         let new = Refused { version, why, again: now + RETRY_REFUSED };
         let old = self.refused.replace(new.clone());
@@ -116,21 +116,21 @@ impl Applied {
 
 struct Beating {
     members: Members,
-    /// What was there of this name before.
+    /// Last heartbeat of an earlier process with this name.
     before: Option<u64>,
-    /// The newest that is known to be written, and the newest that was tried.
+    /// Newest heartbeat that was certainly written, and the newest that was tried.
     written: u64,
     tried: u64,
-    /// Another one has our place.
+    /// True when another process has taken this gateway's name.
     is_out: bool,
     is_silent: bool,
 }
 
 impl Member {
-    /// Connects, and takes a place in the group. What it serves at first, with nothing of its share yet: the others hear
-    /// of this gateway at [`Member::start`].
+    /// Connects, and takes a slot in the group. Returns the first configuration, without a share yet: [`Member::start`]
+    /// announces this gateway to the others.
     ///
-    /// # Errors
+    /// The cluster cannot be reached, another gateway has the name, or the configuration is invalid here.
     /// The cluster cannot be reached, another gateway has the name, or the configuration makes no sense here.
     pub(super) fn join(args: &ServeArgs, own: ServeConfig) -> Outcome<(Arc<Member>, ServeConfig)> {
         let asked = &args.member;
@@ -167,27 +167,27 @@ impl Member {
         Ok((Arc::new(member), served))
     }
 
-    /// Where the configuration comes from, for people.
+    /// Returns the source of the configuration, for messages.
     pub(super) fn source(&self) -> String {
         format!("gateway group {}", self.group.name())
     }
 
-    /// Makes `subsystems` those of this gateway: what is the share of others stays out of reach here.
+    /// Marks the share of other gateways in `subsystems` as inaccessible here.
     pub(super) fn share(&self, subsystems: &mut [Subsystem]) {
         let applied = self.lock().applied.clone().unwrap_or_default();
         share(subsystems, &self.name, &applied.living);
     }
 
-    /// What it is called, and where.
+    /// Returns the names of the gateway and its group.
     pub(super) fn sample(&self) -> GatewaySample {
         GatewaySample { name: self.name.clone(), group: self.group.plain_name().to_owned() }
     }
 
-    /// Follows the group from now on, and waits until the first share is served. The target runs: whoever gives a share
-    /// away must not wait for it.
+    /// Follows the group, and waits until the first share is served. The target has to run already: a gateway that
+    /// hands a share over must not wait for it.
     ///
     /// # Errors
-    /// Another gateway has taken the name, the group cannot be reached, or there are no threads.
+    /// Another gateway has taken the name, the group cannot be reached, or the threads cannot be started.
     pub(super) fn start(self: &Arc<Self>, served: &Arc<impl Follower + 'static>) -> Outcome {
         self.first_beat()?;
         let member = self.clone();
@@ -204,7 +204,7 @@ impl Member {
         Ok(())
     }
 
-    /// Says for the first time that it is there.
+    /// Writes the first heartbeat.
     fn first_beat(&self) -> Outcome {
         let beating = self.beating.lock().unwrap_or_else(PoisonError::into_inner);
         match self.group.beat(&self.name, beating.before, beating.written)? {
@@ -213,7 +213,7 @@ impl Member {
         }
     }
 
-    /// The others serve from now on what is served here. Waits for that, but not for long: the cluster may be away.
+    /// Hands all namespaces to the other gateways. Waits with a time limit, as the cluster may be down.
     pub(super) fn leave(self: &Arc<Self>, served: &Arc<impl Follower + 'static>) {
         self.lock().is_leaving = true;
         self.changed.notify_all();
@@ -243,7 +243,7 @@ impl Member {
         }
     }
 
-    /// Has a configuration that could not be applied tried again.
+    /// Requests another attempt with a configuration that could not be applied.
     pub(super) fn retry(&self) {
         if let Some(applied) = &mut self.lock().applied {
             applied.refused = None;
@@ -251,7 +251,7 @@ impl Member {
         self.call();
     }
 
-    /// Has the group looked at at once.
+    /// Requests a round at once.
     fn call(&self) {
         self.lock().is_called = true;
         self.changed.notify_all();
@@ -261,7 +261,7 @@ impl Member {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that this gateway is there, until it leaves.
+    /// Thread that writes heartbeats until this gateway leaves.
     fn beat(self: Arc<Self>) {
         let mut watch: Option<Watch> = None;
         while !self.lock().is_leaving {
@@ -284,7 +284,7 @@ impl Member {
         }
     }
 
-    /// Writes that it is there, and reads who else is.
+    /// Writes a heartbeat, and reads those of the other gateways.
     fn round(&self) {
         let mut beating = self.beating.lock().unwrap_or_else(PoisonError::into_inner);
         if self.lock().is_leaving {
@@ -315,7 +315,7 @@ impl Member {
             beating.written = beating.tried;
             return Ok(());
         }
-        // One whose answer did not come may have been written.
+        // A heartbeat without a reply may have been written.
         match self.group.now()?.beats.get(&self.name) {
             Some(beat) if (beating.written..=beating.tried).contains(beat) => {
                 beating.written = *beat
@@ -348,7 +348,7 @@ impl Member {
         }
     }
 
-    /// Has the target follow, until it leaves.
+    /// Thread that keeps the target up to date until this gateway leaves.
     fn follow(&self, served: &Weak<dyn Follower>) {
         let mut said = None;
         let mut is_due = Instant::now();
@@ -378,7 +378,7 @@ impl Member {
         }
     }
 
-    /// Has the target follow what is new. Whether something was.
+    /// Applies new group state to the target. Returns true if there was any.
     fn apply(
         &self,
         served: &dyn Follower,
@@ -389,7 +389,7 @@ impl Member {
         if is_known && applied.living == living {
             return false;
         }
-        // The share of this gateway is made of what was applied, so that comes first.
+        // The share depends on the applied state, so that is set first.
         self.lock().applied = Some(Applied { living: living.clone(), ..applied.clone() });
         let next = match is_known {
             true => {
@@ -412,7 +412,8 @@ impl Member {
         true
     }
 
-    /// Serves the configuration that there is now. One that this gateway cannot serve is left, and tried again now and then.
+    /// Serves the present configuration. If this gateway cannot serve it, the former one stays, and it is tried again
+    /// later.
     fn read(
         &self,
         served: &dyn Follower,
@@ -431,7 +432,7 @@ impl Member {
                         self.source(),
                     );
                 }
-                // Others may be there than before, all the same.
+                // The set of gateways may have changed in any case.
                 if applied.living != living {
                     served.follow(None, &self.source())?;
                 }
@@ -440,7 +441,7 @@ impl Member {
         }
     }
 
-    /// Says what is served here, if that has changed.
+    /// Publishes the served namespaces, if they have changed.
     fn say(&self, served: &dyn Follower, last: &mut Option<Said>) {
         let (listeners, serves) = served.served();
         let Applied { version, refused, .. } = self.lock().applied.clone().unwrap_or_default();
@@ -456,7 +457,8 @@ impl Member {
     }
 }
 
-/// Of `subsystems`, what is the share of the gateway `me` among those that live is served; what is read only all serve.
+/// Marks namespaces that are not the share of gateway `me` among `living` as yielded; all gateways serve read-only
+/// images.
 fn share(subsystems: &mut [Subsystem], me: &str, living: &BTreeSet<String>) {
     for export in subsystems.iter_mut().flat_map(|subsystem| &mut subsystem.namespaces) {
         let Blocks::Spec(spec) = &export.blocks else { continue };
@@ -477,7 +479,7 @@ fn wait<'a>(
     changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0
 }
 
-/// Another one than the gateway has had before it was started.
+/// Returns the first heartbeat, which differs from those of an earlier process of the gateway.
 fn first_beat() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.as_nanos() as u64 >> 1
@@ -487,7 +489,7 @@ fn cntlid_range(slot: u16) -> Option<CntlidRange> {
     cntlids(slot).map(|(min, max)| CntlidRange { min, max })
 }
 
-/// What the machine is called.
+/// Returns the machine's name.
 fn machine_name() -> Outcome<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {
@@ -496,7 +498,8 @@ fn machine_name() -> Outcome<String> {
     }
 }
 
-/// The last beat of a gateway of that name, which has ended: two with one name would write over each other.
+/// Returns the last heartbeat of an ended gateway with that name; fails if one runs, as two would overwrite each
+/// other's state.
 fn find_namesake(group: &Group, name: &str) -> Outcome<Option<u64>> {
     let beat = || Ok::<_, Failure>(group.now()?.beats.get(name).copied());
     let mut last = beat()?;
@@ -523,7 +526,7 @@ fn namesake(group: &Group, name: &str) -> Failure {
 mod tests {
     use super::*;
 
-    /// The reason may pass, and is told once.
+    /// A refused version is tried again, and its reason is reported once.
     #[test]
     fn a_version_that_was_refused_is_tried_again() {
         let now = Instant::now();

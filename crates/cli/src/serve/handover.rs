@@ -1,18 +1,19 @@
-//! A target that another process takes over from: it gives up what it has, and takes it back if that one fails.
+//! The old side of a takeover: this target releases its resources to another process, and takes them back if that
+//! fails.
 //!
 //! ```text
 //! new process (takeover)                      this process
 //!   take_over   ------------------------------>
 //!               <------------------------------  its sockets
-//!   proceed     ------------------------------>  no new connections; hosts are told; commands end;
+//!   proceed     ------------------------------>  no new connections; hosts are notified; commands end;
 //!                                                flush; files and devices are closed
 //!               <------------------------------  released, with the reservations
 //!   opens files and devices; serves
 //!   serving     ------------------------------>  its name is free; ends
 //! ```
 //!
-//! Until `proceed` nothing has changed here. After that this process waits for `serving`. If it does not come, it
-//! makes sure that the other one is gone, and serves again.
+//! Before `proceed` nothing changes here. After it this process waits for `serving`. If that does not come, it makes
+//! sure that the other process has ended, and serves again.
 
 use super::AfterTakeover;
 use super::served::Served;
@@ -39,25 +40,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
-/// How long the new process may take to check its configuration.
+/// Time limit for the new process to check its configuration.
 const PROCEED_WAIT: Duration = Duration::from_secs(10);
-/// How long it may take to open files and devices.
+/// Time limit for the new process to open files and devices.
 const SERVING_WAIT: Duration = Duration::from_secs(30);
-/// Time for which files and devices may be in use after the end of a process that has failed.
+/// Time for which files and devices may stay in use after a failed process has ended.
 const OPEN_WAIT: Duration = Duration::from_secs(10);
-/// How long a request may have a store of volumes.
+/// Time limit for requests that use a store of volumes.
 const VOLUMES_WAIT: Duration = Duration::from_secs(30);
 
-/// What has become of it.
+/// Outcome of a takeover.
 pub(super) enum End {
-    /// The other one serves; something may have been lost before.
+    /// The other process serves; writes from before may be lost.
     Over(Option<String>),
-    /// This one serves, as before.
+    /// This process serves, as before.
     Back,
 }
 
 impl Served {
-    /// Another process takes over. The main thread goes on with it.
+    /// Registers the process of `reply` as successor, and wakes the main thread for the takeover.
     pub(super) fn take_over(&self, reply: PendingReply) {
         let process = match self.check_successor(&reply) {
             Ok(process) => process,
@@ -75,7 +76,7 @@ impl Served {
         }
     }
 
-    /// The process that may take over.
+    /// Returns the successor's process, if it may take over.
     fn check_successor(&self, reply: &PendingReply) -> Result<Process, Refusal> {
         let failed = |error: std::io::Error| Refusal::new(Why::Failed, error);
         let peer = descriptors::peer(&reply.stream).map_err(failed)?;
@@ -95,7 +96,7 @@ impl Served {
     }
 }
 
-/// Whether everything that is exported is there for another process.
+/// Checks that another process can open all exports.
 fn check_kept(exports: &TargetConfig<Export>) -> Result<(), Refusal> {
     for subsystem in &exports.subsystems {
         for export in &subsystem.namespaces {
@@ -120,10 +121,10 @@ fn check_kept(exports: &TargetConfig<Export>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Gives everything to `successor`.
+/// Hands everything over to `successor`.
 ///
 /// # Errors
-/// Nobody serves any more; this process is to end.
+/// No process serves any more; this one has to end.
 pub(super) fn run(
     served: &Arc<Served>,
     successor: &mut Successor,
@@ -170,7 +171,7 @@ pub(super) fn run(
     }
 }
 
-/// The sockets, when the other process has them and wants everything.
+/// Shares the sockets; returns them when the other process requests to proceed.
 fn asked_to_proceed(served: &Served, successor: &mut Successor) -> Option<Vec<TcpListener>> {
     let server = served.server();
     let sockets = server.share_sockets();
@@ -197,7 +198,7 @@ fn known(reservations: &[Reserved]) -> Vec<Known> {
     reservations.iter().map(known).collect()
 }
 
-/// Waits until no request has a store of volumes any more: only one process has it.
+/// Waits until no request uses a store of volumes any more: only one process may have it open.
 fn gone(released: &LetGo) -> Result<(), HandOverError> {
     let until = Instant::now() + VOLUMES_WAIT;
     while !released.is_gone() {
@@ -211,7 +212,7 @@ fn gone(released: &LetGo) -> Result<(), HandOverError> {
     Ok(())
 }
 
-/// Serves again what was served before.
+/// Serves the former exports again.
 fn take_back(
     served: &Arc<Served>,
     (successor, mine): (&Successor, &mut Mine),
@@ -236,7 +237,7 @@ fn take_back(
     Ok(End::Back)
 }
 
-/// Starts a target; files and devices may be in use for a moment.
+/// Starts a target; retries while files and devices are still in use.
 pub(super) fn open_soon(
     config: &ServerConfig,
     inherited: &Inherited,

@@ -1,4 +1,4 @@
-//! JSON-RPC at a running target: what it has made before, and who answers.
+//! JSON-RPC servers of a running target, and the objects of the state file.
 
 use super::AfterTakeover;
 use super::control::TargetMethods;
@@ -25,12 +25,12 @@ use std::thread;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Time for the answer to whoever stops the process.
+/// Time for sending the reply before the process stops.
 const ANSWER: Duration = Duration::from_millis(100);
 /// Bytes of `.new`: a socket gets its name when it is ready.
 const RPC_SUFFIX_BYTES: usize = 4;
 
-/// Who answers, until it is dropped.
+/// JSON-RPC servers, which run until this is dropped.
 #[derive(Default)]
 pub(super) struct Management {
     _unix: Option<UnixServer>,
@@ -39,7 +39,7 @@ pub(super) struct Management {
 }
 
 impl Management {
-    /// Takes out of a configuration what RPC has brought into it.
+    /// Removes the objects of RPC from a configuration.
     pub(super) fn unload(&self, config: &mut ServerConfig) {
         let Some(manager) = &self.manager else { return };
         let model = manager.model();
@@ -57,7 +57,7 @@ impl Management {
         config.referrals.retain(|referral| !ours.contains(referral));
     }
 
-    /// Nobody answers any more, and what was open is let go: another process goes on with it.
+    /// Stops the servers, and closes what is open, so that another process can continue.
     pub(super) fn release(&mut self) -> Option<LetGo> {
         let Management { _unix, _http, manager } = std::mem::take(self);
         drop((_unix, _http));
@@ -98,10 +98,10 @@ impl Plane for OfServed {
     }
 }
 
-/// Opens what the state file names, and has it exported.
+/// Opens the objects of the state file, and adds them to the exports.
 ///
 /// # Errors
-/// The file makes no sense, something that it names is not there, or the configuration file names it, too.
+/// The file is invalid, one of its objects is missing, or the configuration file names it, too.
 pub(super) fn load(own: &ServeConfig, config: &mut ServerConfig) -> Outcome<Model> {
     let roots = files(own)?.roots;
     let state = own.state.as_deref().map(|path| model::load(path, &roots)).transpose();
@@ -110,7 +110,7 @@ pub(super) fn load(own: &ServeConfig, config: &mut ServerConfig) -> Outcome<Mode
         add_lvstore(&mut model, spec)?;
     }
     model.order_devices();
-    // A listener with TLS may come at any time.
+    // A listener with TLS may be added at any time.
     let (tls, keys) = (TlsUse::Off, TlsKeys::default());
     let tls = config.tls.get_or_insert(TlsConfig { tls, at: BTreeMap::new(), keys });
     tls.keys.at = model.psks();
@@ -139,10 +139,10 @@ pub(super) fn load(own: &ServeConfig, config: &mut ServerConfig) -> Outcome<Mode
     Ok(model)
 }
 
-/// Where what RPC has made listens, as far as the state file says.
+/// Returns the listeners of the state file.
 ///
 /// # Errors
-/// The file makes no sense.
+/// The file is invalid.
 pub(super) fn addresses(own: &ServeConfig) -> Outcome<Vec<SocketAddr>> {
     let Some(path) = &own.state else { return Ok(Vec::new()) };
     let state = model::read(path).map_err(Failure::failed)?;
@@ -160,7 +160,7 @@ fn add_lvstore(model: &mut Model, spec: &LvStoreArg) -> Outcome {
     model.add_lvstore(lvstore).map_err(|e| failed(&e))
 }
 
-/// Files that RPC may use.
+/// Returns the files that RPC may use.
 ///
 /// # Errors
 /// A path that cannot be made absolute.
@@ -171,10 +171,10 @@ pub(super) fn files(config: &ServeConfig) -> Outcome<Files> {
     Ok(Files { state, roots: roots.collect::<Outcome<_>>()? })
 }
 
-/// Who may ask over HTTP, and where; `None`: nobody.
+/// Returns address and credentials for RPC over HTTP; `None` if there is none.
 ///
 /// # Errors
-/// Passwords could be read on the way, or cannot be had.
+/// Passwords could be read on the network, or the credentials cannot be read.
 pub(super) fn web(own: &ServeConfig) -> Outcome<Option<(SocketAddr, Credentials)>> {
     let Some(address) = own.rpc_http else { return Ok(None) };
     if !address.ip().to_canonical().is_loopback() && !own.rpc_http_anywhere {
@@ -190,10 +190,10 @@ pub(super) fn web(own: &ServeConfig) -> Outcome<Option<(SocketAddr, Credentials)
     Ok(Some((address, credentials)))
 }
 
-/// Answers from now on.
+/// Starts the servers.
 ///
 /// # Errors
-/// A socket cannot be made.
+/// A socket cannot be created.
 pub(super) fn start(
     own: &ServeConfig,
     web: Option<(SocketAddr, Credentials)>,

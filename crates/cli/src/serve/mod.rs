@@ -1,4 +1,4 @@
-//! `roadtrain serve`: runs a target until it is told to stop.
+//! `roadtrain serve`: runs a target until it is stopped.
 
 mod changes;
 mod checks;
@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 use takeover::Predecessor;
 use tracing::{error, info, warn};
 
-/// How long a process that was taken over from may keep its metrics address.
+/// Time for which the predecessor may keep its metrics address.
 const PREDECESSOR_WAIT: Duration = Duration::from_secs(5);
 const PREDECESSOR_PAUSE: Duration = Duration::from_millis(50);
 
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     let (file, announces) = (args.config.as_deref(), config.mdns);
     let files = management::files(&config)?;
     let source = (config.clone(), file, member.clone());
-    // What RPC has made is the running server's alone: a device that is removed is to be closed.
+    // The running server has the objects of RPC: a device that is removed has to be closed.
     engine_config.subsystems.retain(|subsystem| !model.serves(&subsystem.nqn));
     let served = Arc::new(Served::new((server, engine_config), place.as_ref(), source));
     served.manage_as(&args.rpc);
@@ -108,11 +108,11 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     drop(mine.management);
     member.iter().for_each(|member| member.leave(&served));
     let ended = end(&served.server(), &signals);
-    drop(control); // `status` shows the end as well
+    drop(control); // `status` shows the shutdown as well
     ended
 }
 
-/// Takes leave of the hosts, and ends. A second signal ends the wait for them.
+/// Notifies the hosts, and shuts down. A second signal ends the wait for them.
 fn end(server: &Server, signals: &Signals) -> Outcome {
     server.drain(|pause| signals.wait_for(pause) != Some(Signal::Stop));
     let ended = server.shut_down();
@@ -125,15 +125,15 @@ fn end(server: &Server, signals: &Signals) -> Outcome {
     }
 }
 
-/// Whether nobody else serves if this process ends: the one before has ended.
+/// True after a takeover: the predecessor has ended, so no process serves if this one ends.
 #[derive(Clone, Copy)]
 struct AfterTakeover(bool);
 
 impl AfterTakeover {
-    /// What is not there then, is done without.
+    /// Continues without an optional part after a takeover.
     ///
     /// # Errors
-    /// This is no takeover: the process ends.
+    /// There was no takeover: the process ends.
     fn or_without<T: Default>(self, result: Outcome<T>) -> Outcome<T> {
         result.or_else(|failure| match self.0 {
             true => {
@@ -145,7 +145,7 @@ impl AfterTakeover {
     }
 }
 
-/// A gateway of a group has its configuration from there. SIGTERM ends the process while it waits for the cluster.
+/// Joins a gateway group and returns its configuration. SIGTERM ends the process while it waits for the cluster.
 fn join(
     args: &ServeArgs,
     config: ServeConfig,
@@ -158,7 +158,7 @@ fn join(
     Ok((config, Some(member)))
 }
 
-/// Answers HTTP, if that is asked for: on the command line, or in the file.
+/// Starts the HTTP server for metrics, if the command line or the file has an address.
 fn metrics(args: &ServeArgs, served: &Arc<Served>) -> Outcome<Option<http::Server>> {
     let Some(address) = args.metrics.or(served.metrics_address()) else { return Ok(None) };
     let until = Instant::now() + PREDECESSOR_WAIT;
@@ -168,7 +168,7 @@ fn metrics(args: &ServeArgs, served: &Arc<Served>) -> Outcome<Option<http::Serve
                 info!("metrics at http://{}/", server.address());
                 return Ok(Some(server));
             }
-            // The process that was here before is about to end.
+            // The predecessor is about to end.
             Err(error) if args.takeover && error.kind() == ErrorKind::AddrInUse => {
                 if Instant::now() > until {
                     warn!("--metrics {address}: {error}: serving without");
@@ -181,7 +181,7 @@ fn metrics(args: &ServeArgs, served: &Arc<Served>) -> Outcome<Option<http::Serve
     }
 }
 
-/// Serves in the place of a running target, and has its name then. SIGTERM before that ends this process only.
+/// Takes over from a running target, and takes its name. SIGTERM before that ends this process only.
 fn take_over(
     (args, own): (&ServeArgs, &ServeConfig),
     config: &mut ServerConfig,
@@ -189,12 +189,12 @@ fn take_over(
 ) -> Outcome<(Server, Option<String>, Model)> {
     let (server, model, predecessor) = signals.guard(|| {
         let mut seen = config.clone();
-        // They are there already.
+        // Their sockets exist already.
         let named = management::addresses(own)?.into_iter();
         seen.listen.extend(named.filter(|address| !config.listen.contains(address)));
         let mut predecessor = Predecessor::find((args, own), &seen)?;
         let patience = predecessor.released()?;
-        // What RPC has made does not change any more, and nobody has it open.
+        // The predecessor has released the state, and does not change it any more.
         let model = management::load(own, config)?;
         let server = predecessor.succeed(config, patience)?;
         Ok::<_, Failure>((server, model, predecessor))
@@ -202,14 +202,14 @@ fn take_over(
     Ok((server, Some(predecessor.dismiss()), model))
 }
 
-/// A place where others find it. What has no name of its own does without when there is none.
+/// Registers the target. Without `--id` a failure is only a warning.
 fn claim(args: &ServeArgs, id: Option<&str>, listeners: &[String]) -> Outcome<Option<TargetPlace>> {
     let config = args.config.as_deref().map(std::path::absolute).transpose()?;
     let listeners = listeners.to_vec();
     let claim = TargetClaim { id, listeners, config: config.as_deref() };
     match (Targets::of_user().claim(&claim), id) {
         (Ok(place), _) => Ok(Some(place)),
-        // After a takeover there is nobody else who serves.
+        // After a takeover no other process serves.
         (Err(failure), Some(_)) if !args.takeover => Err(failure),
         (Err(failure), _) => {
             warn!("no control socket: {}", failure.message);
@@ -223,25 +223,25 @@ fn ready(listeners: &[String], config: &ServeConfig) -> String {
     format!("ready {} {}", listeners.join(" "), nqns.join(","))
 }
 
-/// Why a target is served no more.
+/// Reason why serving has ended.
 enum Until {
-    /// It is to stop.
+    /// A signal to stop.
     Stopped,
-    /// Another process serves it. Something that hosts have written before may be lost.
+    /// Another process serves. Earlier writes of hosts may be lost.
     TakenOver(Option<String>),
 }
 
-/// What a process that serves has besides the target.
+/// Resources of the process in addition to the target.
 struct Mine {
     place: Option<TargetPlace>,
     management: Management,
     methods: Arc<TargetMethods>,
-    /// As the process was started.
+    /// Configuration at the start of the process.
     config: ServeConfig,
     files: Files,
 }
 
-/// Serves until somebody says that it is enough, or another process does it.
+/// Serves until a signal to stop, or a takeover by another process.
 fn until_ended(signals: &Signals, served: &Arc<Served>, mine: &mut Mine) -> Outcome<Until> {
     let mut watchdog = notify::watch(served.server().pulse())?;
     loop {
@@ -255,7 +255,7 @@ fn until_ended(signals: &Signals, served: &Arc<Served>, mine: &mut Mine) -> Outc
             Signal::TakeOver => {
                 let Some(mut successor) = served.leave() else { continue };
                 drop(watchdog);
-                // The other one announces the same.
+                // The other process announces the same service.
                 let announces = served.withdraw();
                 let waiting = notify::watch_nothing()?;
                 if let End::Over(lost) = handover::run(served, &mut successor, (mine, signals))? {
@@ -275,7 +275,7 @@ fn until_ended(signals: &Signals, served: &Arc<Served>, mine: &mut Mine) -> Outc
     Ok(Until::Stopped)
 }
 
-/// The target of this user that listens there, which can be taken over from.
+/// Returns a hint about this user's target that listens there and could be taken over.
 fn takeover_hint(address: SocketAddr) -> String {
     let entries = Targets::of_user().entries().unwrap_or_default();
     let is_there = |listener: &String| {

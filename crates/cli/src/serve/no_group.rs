@@ -1,4 +1,4 @@
-//! In the place of `group` in a program without images of Ceph clusters: no target is a gateway of a group.
+//! Replacement for `group` in a program without images of Ceph clusters: no target is a gateway of a group.
 
 use crate::args::ServeArgs;
 use crate::config::ServeConfig;
@@ -7,7 +7,7 @@ use roadtrain_reactor::metrics::GatewaySample;
 use roadtrain_target_engine::Subsystem;
 use std::sync::Arc;
 
-/// There is none.
+/// Never exists.
 pub(super) enum Member {}
 
 impl Member {

@@ -1,4 +1,4 @@
-//! A target as others see it over HTTP.
+//! A target as the source of its metrics.
 
 use super::served::Served;
 use roadtrain_manage::metrics::{Managed, Source};
@@ -6,10 +6,10 @@ use roadtrain_reactor::metrics::Snapshot;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A reactor that has not made a turn for so long hangs.
+/// A reactor that makes no progress for this time hangs.
 const TURN_LIMIT: Duration = Duration::from_secs(2);
 
-/// What [`Served`] shows, and who manages it.
+/// Metrics of [`Served`], and its RPC manager.
 pub(super) struct Observed(pub(super) Arc<Served>);
 
 impl Source for Observed {

@@ -1,4 +1,4 @@
-//! The served configuration as a file, and the changes that a reload of the target's own file would make.
+//! The served configuration as a file, and a preview of a reload.
 
 use super::served::{Served, lock};
 use crate::addresses::Addresses;
@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 impl Served {
-    /// The served configuration, as a file.
+    /// Returns the served configuration as a file.
     pub(super) fn config_text(&self) -> Outcome<ConfigText> {
         let manager = self.managed()?;
         let (model, server) = (manager.model(), self.server());
@@ -37,7 +37,7 @@ impl Served {
         Ok(ConfigText { toml: comments + &config.to_toml() })
     }
 
-    /// Changes that a reload would make.
+    /// Returns the changes that a reload would make.
     pub(super) fn config_diff(&self) -> Outcome<ConfigDiff> {
         let Some(file) = self.file() else {
             let message = "the target was started without a configuration file";
@@ -58,7 +58,7 @@ impl Served {
     }
 }
 
-/// Lets no host use a subsystem that the file would open to more hosts than it is: a file cannot have its keys or
+/// Empties the allowed hosts of a subsystem that the file would open to more hosts: a file cannot have its keys or
 /// listeners.
 fn close_if_narrower(
     saved: &mut SubsystemSpec,
@@ -76,13 +76,13 @@ fn close_if_narrower(
     saved.allow_hosts = Some(Default::default());
 }
 
-/// Adds what hosts know the subsystem and its disks by, so that copies on another machine are the same for them.
+/// Adds the identity of the subsystem and its namespaces, so that hosts see copies on another machine as the same.
 fn add_identity(saved: &mut SubsystemSpec, seen: &TargetConfig) {
     let Some(shown) = seen.subsystems.iter().find(|one| one.nqn == saved.nqn) else { return };
     saved.serial = Some(seen.serial(shown));
     for spec in &mut saved.namespaces {
         let own = shown.namespaces.iter().find(|one| Some(one.nsid) == spec.nsid);
-        // The blocks of memory are others at each start.
+        // Memory is new at each start.
         if let Some(id) = own.and_then(|one| one.id).filter(|_| spec.is_stored()) {
             spec.uuid = Some(show_uuid(&id.uuid));
             spec.nguid = Some(format!("{:032x}", u128::from_be_bytes(id.nguid)));
@@ -128,7 +128,7 @@ fn saved_subsystem(
     }
 }
 
-/// Writes the listeners that there are now, if they are others than those of the file, and their ANA states.
+/// Writes the present listeners, if they differ from those of the file, and their ANA states.
 fn save_listeners(config: &mut ServeConfig, exports: &TargetConfig<Export>) -> Outcome {
     let shared: Vec<&Listener> = exports.listeners.iter().filter(|one| !one.named_only).collect();
     let addresses: BTreeSet<SocketAddr> = shared.iter().map(|one| one.address).collect();
@@ -158,7 +158,7 @@ fn port_of(listener: AnaListener) -> AnaPort {
     }
 }
 
-/// The state's name, if a configuration file may have it.
+/// Returns the state's name, if a configuration file may have it.
 fn name_of(state: AnaState) -> Option<AnaName> {
     let names = [AnaName::Optimized, AnaName::NonOptimized, AnaName::Inaccessible];
     names.into_iter().find(|name| AnaState::from(*name) == state)
@@ -188,7 +188,7 @@ fn make_paths_absolute(config: &mut ServeConfig) {
     hosts.flatten().chain(tls).for_each(make_key_file_absolute);
 }
 
-/// Makes the name of a key's file absolute; a key itself stays.
+/// Makes the path of a key file absolute; a key itself stays.
 fn make_key_file_absolute(key: &mut String) {
     let is_key = ["DHHC-1:", "NVMeTLSkey-1:"].iter().any(|begin| key.starts_with(begin));
     if let (false, Ok(path)) = (is_key, std::path::absolute(&*key)) {

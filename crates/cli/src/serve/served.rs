@@ -1,4 +1,4 @@
-//! A target while it runs: its state, and what is changed of it, by the control socket, RPC, a group and SIGHUP.
+//! A running target: its state, and changes by the control socket, RPC, a group and SIGHUP.
 
 use super::changes::{Batch, subsystem_of};
 use super::group::Member;
@@ -38,34 +38,35 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 use tracing::{info, warn};
 
-/// A running target, shared by the main thread and the one that answers.
+/// A running target, shared by the main thread and the control server.
 pub(super) struct Served {
-    /// Another one when a process that wanted to take over has failed.
+    /// The server; replaced after a failed takeover.
     server: Mutex<Arc<Server>>,
-    /// As the target was started, with the keys that hold by now.
+    /// Configuration at the start, with the present keys.
     engine_config: Mutex<ServerConfig>,
-    /// Another process wants to take over, and the main thread is to go on with it.
+    /// Process that waits to take over; the main thread continues with it.
     successor: Mutex<Option<Successor>>,
-    /// Connection for the outcome of a new process that this one has started.
+    /// Connection of the caller of an upgrade, for its outcome.
     pub(super) upgrader: Mutex<Option<PendingReply>>,
-    /// The main thread does, so nothing may change. It is set while `config` is locked.
+    /// True during a takeover, when nothing may change. Set while `config` is locked.
     is_leaving: AtomicBool,
-    /// Its entry in the registry, and where that is, if it has a place.
+    /// Registry entry and its directory, if the target is registered.
     place: Mutex<Option<(TargetEntry, PathBuf)>>,
     interfaces: Addresses,
-    /// As it was read last. What needs a restart stays what it was, so that each reload says so again.
+    /// Configuration as it was read last. Keys that need a restart keep their values, so that each reload reports them
+    /// again.
     config: Mutex<ServeConfig>,
     file: Option<PathBuf>,
-    /// It is a gateway of a group, which says what is exported.
+    /// Group that determines the exports, if this is its gateway.
     member: Option<Arc<Member>>,
     begun: Instant,
-    /// True if the file could be used when it was read last.
+    /// True if the last reload was successful.
     reloaded: AtomicBool,
-    /// RPC by the command line, which wins over the file.
+    /// RPC options of the command line, which win over the file.
     options: OnceLock<RpcServeArgs>,
-    /// The server of RPC, while there is one.
+    /// The RPC manager, while it exists.
     manager: Mutex<Weak<Manager>>,
-    /// Announcements to the local network, if there are any.
+    /// Announcement by multicast DNS, if any.
     announcement: Mutex<Option<Announcement>>,
 }
 
@@ -95,25 +96,25 @@ impl Served {
         }
     }
 
-    /// RPC by the command line, which wins over the file whenever that is read.
+    /// Sets the RPC options of the command line, which win over the file at each reload.
     pub(super) fn manage_as(&self, options: &RpcServeArgs) {
         self.options.get_or_init(|| options.clone());
     }
 
-    /// Sets the server of RPC.
+    /// Sets the RPC manager.
     pub(super) fn managed_by(&self, manager: &Arc<Manager>) {
         *lock(&self.manager) = Arc::downgrade(manager);
     }
 
-    /// The server of RPC.
+    /// Returns the RPC manager.
     pub(super) fn manager(&self) -> Option<Arc<Manager>> {
         lock(&self.manager).upgrade()
     }
 
-    /// Does all of what RPC has asked for, or nothing; hosts have `psks` then, if they are given.
+    /// Makes all changes of an RPC request, or none, and sets `psks`, if given.
     ///
     /// # Errors
-    /// Problem of the change; `None`: nothing may change now.
+    /// Problem of the change; `None` while nothing may change.
     pub(super) fn apply_all(
         &self,
         operations: &[Operation<Export>],
@@ -134,10 +135,10 @@ impl Served {
         Ok(changes)
     }
 
-    /// Tells the local network from now on where discovery can be asked.
+    /// Announces the discovery service by multicast DNS.
     ///
     /// # Errors
-    /// There is no socket for it.
+    /// The socket cannot be created.
     pub(super) fn announce(&self) -> Outcome {
         let mut announcement = Announcement::new()?;
         announcement.show(&self.server().addresses());
@@ -145,28 +146,28 @@ impl Served {
         Ok(())
     }
 
-    /// Tells it that this is over; whether it was told before.
+    /// Withdraws the announcement; returns true if there was one.
     pub(super) fn withdraw(&self) -> bool {
         let announcement = lock(&self.announcement).take();
         announcement.is_some()
     }
 
-    /// Its name, if it has one.
+    /// Returns the target's name, if it is registered.
     pub(super) fn id(&self) -> Option<String> {
         lock(&self.place).as_ref().map(|(entry, _)| entry.id.clone())
     }
 
-    /// Its configuration file.
+    /// Returns the configuration file.
     pub(super) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// The target that runs.
+    /// Returns the running server.
     pub(super) fn server(&self) -> Arc<Server> {
         lock(&self.server).clone()
     }
 
-    /// Another one runs from now on, and everything may change again.
+    /// Replaces the server after a failed takeover.
     pub(super) fn replace(&self, server: Server) {
         server.on_failure(signals::stop_self);
         *lock(&self.server) = Arc::new(server);
@@ -181,7 +182,7 @@ impl Served {
         !self.interfaces.is_empty()
     }
 
-    /// Notes the process that is to take over, unless another one does already.
+    /// Sets the process that wants to take over, unless there is one already.
     pub(super) fn set_successor(&self, successor: Successor) -> Result<(), Successor> {
         let mut waiting = lock(&self.successor);
         if waiting.is_some() || self.is_leaving.load(Ordering::Acquire) {
@@ -191,7 +192,7 @@ impl Served {
         Ok(())
     }
 
-    /// The one that is to take over. Nothing may change until [`Served::stay`].
+    /// Returns the process that takes over. Nothing may change until [`Served::stay`].
     pub(super) fn leave(&self) -> Option<Successor> {
         let _config = lock(&self.config);
         let successor = lock(&self.successor).take()?;
@@ -199,12 +200,12 @@ impl Served {
         Some(successor)
     }
 
-    /// This process serves on.
+    /// Permits changes again after a failed takeover.
     pub(super) fn stay(&self) {
         self.is_leaving.store(false, Ordering::Release);
     }
 
-    /// True if changes can be made; `config` is locked.
+    /// Checks that changes can be made; `config` is locked.
     fn check_stays(&self) -> Result<(), Refusal> {
         match self.is_leaving.load(Ordering::Acquire) {
             true => Err(Refusal::new(Why::Failed, "another process takes over")),
@@ -212,10 +213,10 @@ impl Served {
         }
     }
 
-    /// Reads the configuration again: the file, or what the group has.
+    /// Reloads the configuration file; a gateway follows its group instead.
     ///
     /// # Errors
-    /// The file cannot be; nothing has changed then.
+    /// The file cannot be read, or is invalid; nothing has changed then.
     pub(super) fn reload(&self) -> Outcome<Done> {
         if let Some(member) = &self.member {
             member.retry();
@@ -229,12 +230,12 @@ impl Served {
         done
     }
 
-    /// Where HTTP is answered, if the file says so.
+    /// Returns the metrics address of the configuration.
     pub(super) fn metrics_address(&self) -> Option<SocketAddr> {
         lock(&self.config).metrics
     }
 
-    /// Where what RPC has made is kept.
+    /// Returns the state file.
     pub(super) fn state_file(&self) -> Option<PathBuf> {
         std::path::absolute(lock(&self.config).state.as_deref()?).ok()
     }
@@ -258,18 +259,17 @@ impl Served {
         Ok(Done { changes, hint })
     }
 
-    /// The configuration file as it is now.
+    /// Reads the configuration file.
     pub(super) fn read_file(&self, file: &Path) -> Outcome<ServeConfig> {
         ServeConfig::read_for(file, self.options.get_or_init(Default::default))
     }
 
-    /// The configuration that was read last.
+    /// Returns the configuration that was read last.
     pub(super) fn config(&self) -> &Mutex<ServeConfig> {
         &self.config
     }
 
-    /// Exports what `new` of the source `from` has from now on, beside what the state has. Returns what has changed for
-    /// hosts.
+    /// Exports the configuration `new` from the source `from`, in addition to the state. Returns the changes for hosts.
     fn adopt(&self, new: ServeConfig, from: &str) -> Outcome<Vec<Changed>> {
         let names = new.subsystems.iter().map(|subsystem| subsystem.nqn.clone()).collect();
         self.managed()?.change_file(names, |model| {
@@ -316,7 +316,7 @@ impl Served {
         Ok(changes.iter().map(Changed::from).collect())
     }
 
-    /// Makes all of `changes`, or nothing.
+    /// Makes all of `changes`, or none.
     pub(super) fn apply(&self, changes: Vec<Change>, access: Access) -> Reply {
         let manager = self.managed()?;
         if let [Change::ResizeNamespace { nqn, nsid, size }] = &changes[..] {
@@ -358,12 +358,12 @@ impl Served {
         }
     }
 
-    /// Owner of what is not of the state.
+    /// Returns the owner of subsystems that are not in the state.
     pub(super) fn file_owner(&self) -> &'static str {
         if self.member.is_some() { "group" } else { "file" }
     }
 
-    /// How long a change of what the configuration file has holds.
+    /// Returns how long a change of the configuration file's objects stays.
     fn file_hint(&self) -> String {
         match &self.file {
             _ if self.member.is_some() => {
@@ -377,18 +377,18 @@ impl Served {
         }
     }
 
-    /// How long a change of the state holds, if not for good.
+    /// Returns how long a change of the state stays, if not permanently.
     fn state_hint(&self, manager: &Manager) -> Option<String> {
         let hint = "it ends with the process: `serve --state FILE` keeps such changes";
         (!manager.keeps_changes()).then(|| hint.to_owned())
     }
 
-    /// The manager, which makes changes.
+    /// Returns the RPC manager, which makes changes.
     pub(super) fn managed(&self) -> Result<Arc<Manager>, Refusal> {
         self.manager().ok_or_else(|| Refusal::new(Why::Failed, "another process takes over"))
     }
 
-    /// Exports for the configuration `new`, beside those of the state.
+    /// Returns the exports for the configuration `new`, together with those of the state.
     pub(super) fn wanted(&self, new: &ServeConfig, model: &Model) -> Outcome<Wanted> {
         let (listen, mut subsystems) = (new.addresses()?, new.exports().map_err(Failure::usage)?);
         let mut authentication = new.authentication()?;
@@ -398,13 +398,13 @@ impl Served {
         model.check_listeners(&listen, tls_of).map_err(Failure::usage)?;
         self.member.iter().for_each(|member| member.share(&mut subsystems));
         subsystems.extend(model.exports());
-        // With the addresses that only subsystems of the state name.
+        // These include addresses that only subsystems of the state have.
         tls_at.extend(model.addresses().into_iter().filter(|(at, _)| !listen.contains(at)));
         let (ana, follows) = (new.ana_states()?, self.member.is_some());
         Ok(Wanted { listen, subsystems, authentication, tls: (tls, tls_at), ana, follows })
     }
 
-    /// The listeners may have changed: for the local network, and for those who look while this process does not answer.
+    /// Updates the announcement and the registry entry after a possible change of the listeners.
     fn write_listeners(&self) {
         if let Some(announcement) = lock(&self.announcement).as_mut() {
             announcement.show(&self.server().addresses());
@@ -419,7 +419,7 @@ impl Served {
         }
     }
 
-    /// All counters.
+    /// Returns all counters.
     pub(super) fn snapshot(&self) -> Snapshot {
         let mut seen = self.server().snapshot();
         seen.gateway = self.member.as_ref().map(|member| member.sample());
@@ -497,7 +497,7 @@ pub(super) struct Wanted {
     authentication: Authentication,
     tls: (TlsUse, BTreeMap<SocketAddr, TlsUse>),
     ana: AnaStates,
-    /// A gateway group says only what is served: the rest stays.
+    /// True for a gateway group, which determines only the exports.
     follows: bool,
 }
 
@@ -511,7 +511,7 @@ impl Wanted {
         }
     }
 
-    /// Operations that [`Wanted::apply`] would do.
+    /// Returns the operations that [`Wanted::apply`] would make.
     pub(super) fn preview(&self, server: &Server) -> Result<Vec<Operation<Export>>, ConfigError> {
         let (subsystems, authentication) = (&self.subsystems, &self.authentication);
         let tls = (self.tls.0, &self.tls.1);
@@ -523,7 +523,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where it listens.
+/// Returns the listeners.
 pub(super) fn listeners(server: &Server, interfaces: &Addresses) -> Vec<String> {
     let interfaces = interfaces.0.iter().map(|name| format!("ether:{name}"));
     let addresses = server.addresses().into_iter().map(|address| address.to_string());

@@ -1,4 +1,4 @@
-//! What a running target does with snapshots of its namespaces, when it is told to.
+//! Snapshot operations on namespaces of a running target.
 
 use crate::control::{Refusal, Reply, SnapshotAction, SnapshotReply, SnapshotView, Why};
 use roadtrain_store::{Snapshot, SnapshotError, Snapshots, Store};
@@ -7,7 +7,7 @@ use serde_json::json;
 use std::sync::Arc;
 use tracing::info;
 
-/// Does it, and tells the snapshots that there are then.
+/// Runs an operation, and returns the snapshots after it.
 pub(super) fn answer(server: &Server, (nqn, nsid): (&str, u32), action: &SnapshotAction) -> Reply {
     let refused = |why, message: String| Refusal {
         place: Some(format!("namespace {nsid} of {nqn}").into()),
@@ -34,7 +34,7 @@ pub(super) fn answer(server: &Server, (nqn, nsid): (&str, u32), action: &Snapsho
     Ok(json!(SnapshotReply { snapshots: all.into_iter().map(SnapshotView::from).collect() }))
 }
 
-/// Checks that no host is connected to a subsystem that has the blocks of `store`, whichever that is.
+/// Checks that no host is connected to any subsystem with the blocks of `store`.
 fn check_free(server: &Server, store: &Arc<dyn Store>) -> Result<(), SnapshotError> {
     let (config, controllers) = server.view();
     let serves = |nqn: &str| {
@@ -54,7 +54,7 @@ fn check_free(server: &Server, store: &Arc<dyn Store>) -> Result<(), SnapshotErr
     }
 }
 
-/// Returns true if both have the same blocks. An image that another subsystem serves read-only is opened once more.
+/// True if both stores have the same blocks. An image that another subsystem serves read-only is opened twice.
 fn has_same_blocks(other: &Arc<dyn Store>, store: &Arc<dyn Store>) -> bool {
     let is_alike = || matches!((other.identity(), store.identity()), (Ok(a), Ok(b)) if a == b);
     Arc::ptr_eq(other, store) || (other.snapshots().is_some() && is_alike())
@@ -94,7 +94,7 @@ mod tests {
     const NQN: &str = "nqn.2026-11.test:a";
     const OTHER_NQN: &str = "nqn.2026-11.test:b";
 
-    /// An image that was opened; its identity is what tells it from others.
+    /// An open image, which its identity distinguishes from others.
     #[derive(Debug)]
     struct Image(u128);
 
@@ -150,10 +150,10 @@ mod tests {
         }
     }
 
-    /// Rolls back while a host, by another NQN than any before, is connected to one of two subsystems.
+    /// Rolls back while a host, each time with another NQN, is connected to one of two subsystems.
     fn roll_back_beside(ours: &Arc<dyn Store>, theirs: Arc<dyn Store>, nqn: &str) -> Reply {
         let subsystem = |nqn: &str, store: Arc<dyn Store>, id: u8| {
-            // Two namespaces of the same blocks need identities of their own.
+            // Two namespaces with the same blocks need different identities.
             let export = Export { nguid: Some([id; 16]), ..Export::with_store(1, store) };
             Subsystem { namespaces: vec![export], ..Subsystem::new(nqn) }
         };

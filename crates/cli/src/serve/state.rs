@@ -1,4 +1,4 @@
-//! Changes of subsystems that the state has: they are kept.
+//! Changes of the state's subsystems, which are persistent.
 
 use crate::config::SubsystemSpec as NewSubsystem;
 use crate::control::{Change, Refusal, Why};
@@ -16,17 +16,17 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Behind the name of a file, as for one of the configuration file.
+/// Suffix of the file with reservations, as for a namespace of the configuration file.
 const RESERVATIONS_SUFFIX: &str = ".reservations";
 
 fn invalid(why: impl Display) -> Refusal {
     Refusal::new(Why::Invalid, why)
 }
 
-/// Makes a change in the state, of the subsystem `nqn`.
+/// Makes a change of the state's subsystem `nqn`.
 ///
 /// # Errors
-/// It cannot be made.
+/// The change cannot be made.
 pub(super) fn edit(
     model: &mut Model,
     (nqn, change): (&str, Change),
@@ -146,7 +146,7 @@ fn add_subsystem(
     Ok(())
 }
 
-/// Shows the blocks of `new` to hosts; without an NSID it gets the first free one.
+/// Adds a namespace with the blocks of `new`; without an NSID it gets the first free one.
 fn add_namespace(
     model: &mut Model,
     (nqn, new): (&str, NewNamespace),
@@ -173,7 +173,7 @@ fn add_namespace(
     Ok(())
 }
 
-/// Where reservations that persist are kept: in the file that is named, or beside the file of the blocks.
+/// Returns the file for persistent reservations: the named one, or one in the directory of the blocks' file.
 fn reservation_file(new: &NewNamespace, session: &Session<'_>) -> Result<Option<PathBuf>, Refusal> {
     let file = match (&new.reservations, &new.path) {
         (Some(file), _) if file.as_os_str() == "none" => return Ok(None),
@@ -188,7 +188,8 @@ fn reservation_file(new: &NewNamespace, session: &Session<'_>) -> Result<Option<
     Ok(Some(session.allowed_new(&file)?))
 }
 
-/// Name of the device that `new` means: one that is there, or a new one that has its namespace's name and ends with it.
+/// Returns the name of the device of `new`: an existing one, or a new one that is named after its namespace and removed
+/// with it.
 pub(super) fn device_for(
     model: &mut Model,
     (nqn, nsid): (&str, u32),
@@ -215,7 +216,7 @@ pub(super) fn device_for(
     }
 }
 
-/// Opens the blocks of `new`; a file or image that is to be made is made.
+/// Opens the blocks of `new`; creates a file or image with `size` or `create`.
 fn open(name: &str, new: &NewNamespace, session: &Session<'_>) -> Result<Device, Refusal> {
     let failed = |error: OpenError| Refusal::new(Why::Store, error);
     let kind = match new.kind {
@@ -246,7 +247,7 @@ fn open(name: &str, new: &NewNamespace, session: &Session<'_>) -> Result<Device,
     Device::open((name.to_owned(), uuid), kind, shape).map_err(failed)
 }
 
-/// Makes a file or image that is not there, if its size is given.
+/// Creates a missing file or image, if its size is given.
 fn make(new: &NewNamespace, path: Option<PathBuf>) -> Result<(), Refusal> {
     if new.size.is_none() && new.create.is_none() {
         return Ok(());

@@ -7,19 +7,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// Time to end for one that has failed; then it is ended.
+/// Time after which a failed process is killed.
 const END_WAIT: Duration = Duration::from_secs(5);
-/// Pause between two looks at a process that ends, and at what it has open.
+/// Pause between checks of a process that ends, and of files in use.
 pub(super) const OPEN_LOOK: Duration = Duration::from_millis(10);
 
-/// The process that wants to go on.
+/// The process that wants to take over.
 pub(super) struct Successor {
     pub(super) reply: PendingReply,
     pub(super) process: Process,
 }
 
 impl Successor {
-    /// Makes sure that it has nothing open any more.
+    /// Makes sure that the process has ended, and so has closed its files.
     pub(super) fn end(&self) -> Outcome {
         let begun = Instant::now();
         let mut is_told = false;

@@ -1,4 +1,4 @@
-//! A target that takes over from a running one; what is said in between is in `handover`.
+//! The new side of a takeover from a running target; `handover` describes the protocol.
 
 use super::handover::open_soon;
 use super::successor::OPEN_LOOK;
@@ -18,14 +18,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
-/// Longest wait for what the old process does after its hosts are told: for stores, and for the last flush.
+/// Time limit of the old process after it has notified its hosts: for stores, and for the last flush.
 const RELEASE_WAIT: Duration = Duration::from_secs(80);
-/// How long an old process that has ended in the middle may take to be gone with all that it had open.
+/// Time limit for an old process that failed during the takeover to end and close its files.
 const GONE_WAIT: Duration = Duration::from_secs(30);
-/// How long the old process may take to give up its name.
+/// Time limit for the old process to release its name.
 const NAME_WAIT: Duration = Duration::from_secs(5);
 
-/// The process that serves until now.
+/// The process that still serves.
 pub(super) struct Predecessor {
     stream: UnixStream,
     entry: TargetEntry,
@@ -34,10 +34,10 @@ pub(super) struct Predecessor {
 }
 
 impl Predecessor {
-    /// Finds it, checks whatever can be checked before it stops, and gets its sockets.
+    /// Finds the process, checks all that can be checked before it stops, and receives its sockets.
     ///
     /// # Errors
-    /// Nobody is there, or it refuses, or this process could not serve. The other one does not notice.
+    /// No target is found, it refuses, or this process could not serve. The other one continues.
     pub(super) fn find(
         (args, own): (&ServeArgs, &ServeConfig),
         config: &ServerConfig,
@@ -70,10 +70,10 @@ impl Predecessor {
         Ok(Predecessor { stream, entry, inherited, drain })
     }
 
-    /// Has it end its connections and give up what it has open. How long that may be in use yet.
+    /// Makes the process end its connections and close its files. Returns how long they may still be in use.
     ///
     /// # Errors
-    /// It does not. It serves again.
+    /// The process does not release them, and serves again.
     pub(super) fn released(&mut self) -> Outcome<Duration> {
         let (id, pid) = (&self.entry.id, self.entry.process.pid);
         info!("takes over from {id} (process {pid})");
@@ -98,7 +98,7 @@ impl Predecessor {
         Ok(patience)
     }
 
-    /// Serves in its place.
+    /// Starts serving in its place.
     ///
     /// # Errors
     /// This process cannot serve. The other one serves again.
@@ -106,7 +106,7 @@ impl Predecessor {
         Ok(open_soon(config, &self.inherited, patience)?)
     }
 
-    /// Tells it that this process serves, so that it ends. Its name, which is free then.
+    /// Notifies the process that this one serves, so that it ends. Returns its name, which is free then.
     pub(super) fn dismiss(self) -> String {
         match socket::call_over(&self.stream, &Call::Serving, NAME_WAIT) {
             Ok(Ok(_)) => {}
@@ -117,7 +117,7 @@ impl Predecessor {
     }
 }
 
-/// The target that is meant: by its name, its listeners or its configuration file.
+/// Chooses the target by its name, its listeners or its configuration file.
 fn choose(
     mut targets: Vec<TargetEntry>,
     args: &ServeArgs,
@@ -146,7 +146,7 @@ fn choose(
     }
 }
 
-/// Whether what RPC has made at the other process is made again by this one.
+/// Checks that this process uses the other one's state file, so that the objects of RPC exist again.
 fn check_state(other: Option<&Path>, own: &ServeConfig) -> Outcome {
     let mine = own.state.as_deref().map(std::path::absolute).transpose()?;
     match other {
@@ -159,7 +159,7 @@ fn check_state(other: Option<&Path>, own: &ServeConfig) -> Outcome {
     }
 }
 
-/// Whether files and devices are there, as far as that is seen while another process has them.
+/// Checks that files and devices exist, as far as possible while another process has them open.
 fn check_paths(config: &ServerConfig) -> Outcome {
     let check = |path: &Path, may_be_missing: bool| match std::fs::metadata(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound || !may_be_missing => {
@@ -178,7 +178,7 @@ fn check_paths(config: &ServerConfig) -> Outcome {
     })
 }
 
-/// Waits until a process is gone that gives nothing up any more: what it had open is closed then.
+/// Waits for the end of a process that does not release its files: they are closed then.
 fn gone(process: Process, why: &str) -> Outcome {
     let (pid, until) = (process.pid, Instant::now() + GONE_WAIT);
     warn!("process {pid}: {why}");

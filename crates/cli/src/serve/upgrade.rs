@@ -1,4 +1,5 @@
-//! A target that starts the program anew, which then takes over: a new version that is installed at the same place.
+//! Upgrade: a target starts the program anew, and the new process takes over. The program's file may have been
+//! replaced.
 
 use super::served::{Served, lock};
 use crate::control::socket::PendingReply;
@@ -12,10 +13,10 @@ use std::sync::Arc;
 use std::{env, io, thread};
 use tracing::info;
 
-/// What the kernel puts behind the name of a program that was replaced.
+/// Suffix that the kernel adds to the path of a replaced program.
 const REPLACED: &[u8] = b" (deleted)";
 
-/// Starts the new process. The reply comes when that process serves, or has failed.
+/// Starts the new process. The reply is sent when that process serves, or has failed.
 pub(super) fn begin(served: &Arc<Served>, reply: PendingReply) {
     let mut reply = Some(reply);
     let begun = start_process(served, &mut reply);
@@ -40,7 +41,7 @@ fn start_process(served: &Arc<Served>, reply: &mut Option<PendingReply>) -> Resu
     Ok(())
 }
 
-/// The new process serves.
+/// Reports to the caller that the new process serves.
 pub(super) fn done(served: &Served, pid: u32) {
     let Some(caller) = lock(&served.upgrader).take() else { return };
     let what = format!("process {pid} serves");
@@ -48,7 +49,7 @@ pub(super) fn done(served: &Served, pid: u32) {
     let _ = caller.send(Ok(json!(Done { changes: vec![change], hint: None })));
 }
 
-/// When the new process ends while this one is there, it has failed.
+/// Waits for the new process; if it ends while this one exists, it has failed.
 fn watch(served: &Served, child: &mut Child) {
     let ended = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
     let Some(caller) = lock(&served.upgrader).take() else { return };
@@ -61,7 +62,7 @@ fn start(id: Option<String>) -> io::Result<Child> {
     let arguments: Vec<OsString> = env::args_os().skip(1).collect();
     Command::new(without_mark(env::current_exe()?))
         .args(with_takeover(arguments, id))
-        .env_remove("WATCHDOG_PID") // it is another process
+        .env_remove("WATCHDOG_PID") // the variable has this process's ID
         .stdin(Stdio::null())
         .spawn()
 }
@@ -72,7 +73,7 @@ fn without_mark(program: PathBuf) -> PathBuf {
     PathBuf::from(OsString::from_vec(name[..end].to_vec()))
 }
 
-/// The same command line, which takes over from the target of that name.
+/// Returns the same command line with a takeover from the target with that name.
 fn with_takeover(mut arguments: Vec<OsString>, id: Option<String>) -> Vec<OsString> {
     arguments.retain(|argument| argument != "--takeover");
     let is_id = |argument: &OsString| {

@@ -1,26 +1,26 @@
-//! One request, as its host and as its target have seen it.
+//! Joins the host's and the target's record of one request.
 //!
-//! Both run on this machine if they tell of the same boot: then their clocks are one. The connection is the same when
-//! what is our address at one end is the other's at the other end. On it, a command identifier is in use once at a
-//! time. A host of ours uses it again no sooner than after 32 other commands, so the target's time lies within the
-//! host's, but for the time for which a turn of a reactor lasts, whose beginning is what is noted.
+//! Both ends run on this machine if they report the same boot ID: then they use the same clock. The connection is the
+//! same if the local address of one end is the peer address of the other. A connection uses a command identifier for
+//! one command at a time. A Roadtrain host reuses an identifier after at least 32 other commands, so the target's time
+//! span lies within the host's. Timestamps may be early by one turn of a reactor, as they are taken at its beginning.
 
 use super::Source;
 use roadtrain_reactor::recorded::{Line, RecordedRequest, Side};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-/// What the time of a turn may make of moments: less than the time of 32 commands.
+/// Error of timestamps due to turns: less than the duration of 32 commands.
 const SLACK_NS: u64 = 100_000;
 
-/// A request, by the process that has recorded it and its place there.
+/// A request, by the index of its source and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub(super) source: usize,
     pub(super) request: usize,
 }
 
-/// All requests, those that are one joined.
+/// All requests, with the links between the two ends of one request.
 pub(super) struct Joined<'a> {
     sources: &'a [Source],
     other_ends: HashMap<Place, Place>,
@@ -76,12 +76,12 @@ impl<'a> Joined<'a> {
         lines.get(self.request(place).connection).unwrap_or(&NONE)
     }
 
-    /// The same request as the other end has seen it.
+    /// Returns the same request's record at the other end.
     pub(super) fn other_end(&self, place: Place) -> Option<Place> {
         self.other_ends.get(&place).copied()
     }
 
-    /// The machine's boot, the host's address, the queue and the command identifier.
+    /// Returns the boot ID, the host's address, the queue and the command identifier.
     fn key(&self, place: Place) -> Option<(&'a str, SocketAddr, u16, u16)> {
         let (request, line) = (self.request(place), self.line(place));
         let address = if request.end == Side::Host { &line.local } else { &line.peer };

@@ -1,4 +1,4 @@
-//! `roadtrain slow`: requests that took long, and where.
+//! `roadtrain slow`: slow requests, and the stages in which they spent their time.
 
 mod join;
 mod table;
@@ -15,15 +15,15 @@ use roadtrain_reactor::recorded::{Line, Reason, Recorded, RecordedRequest, Recor
 use serde::Serialize;
 use table::TableRow;
 
-/// What one process has recorded.
+/// Records of one process.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
-    /// Its name here.
+    /// Name of the process.
     pub(crate) id: String,
     pub(crate) recorded: Recorded,
 }
 
-/// A request as it is shown, with the other end's view of it if that is known.
+/// A request in the output, with the other end's record if that is known.
 #[derive(Debug, Serialize)]
 struct Shown<'a> {
     /// The target or the attachment.
@@ -31,23 +31,23 @@ struct Shown<'a> {
     #[serde(flatten)]
     request: &'a RecordedRequest,
     line: &'a Line,
-    /// The same request at the other end.
+    /// The same request's record at the other end.
     #[serde(skip_serializing_if = "Option::is_none")]
     other_end: Option<Box<Shown<'a>>>,
 }
 
-/// A target or an attachment, and what it records.
+/// A target or an attachment, and its recording thresholds.
 #[derive(Debug, Serialize)]
 struct Recorder<'a> {
     id: &'a str,
     reactors: &'a [RecorderState],
 }
 
-/// What is told.
+/// Output of the command.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     recorders: Vec<Recorder<'a>>,
-    /// The slowest first.
+    /// Requests, the slowest first.
     requests: Vec<Shown<'a>>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &SlowArgs, global: &GlobalArgs) -> Outcome {
     failed.map_or(Ok(()), Err)
 }
 
-/// What the processes have recorded, and why one has not answered.
+/// Collects the records of the processes, and the failure of one that has not replied.
 pub(crate) fn gather(processes: Vec<Process>) -> (Vec<Source>, Option<Failure>) {
     let mut failed = None;
     let mut sources = Vec::new();
@@ -82,7 +82,7 @@ fn report<'a>(sources: &'a [Source], count: usize, sampled: bool) -> Report<'a> 
     let mut places: Vec<join::Place> = joined.places().collect();
     let request = |place: &join::Place| joined.request(*place);
     places.retain(|place| sampled || request(place).why == Reason::Slow);
-    // One that has the other end's view is told with that, once.
+    // A request with records of both ends is listed once.
     places.retain(|place| {
         let host = (request(place).end == Side::Target).then(|| joined.other_end(*place)).flatten();
         host.is_none_or(|host| !sampled && request(&host).why != Reason::Slow)
@@ -104,7 +104,7 @@ fn report<'a>(sources: &'a [Source], count: usize, sampled: bool) -> Report<'a> 
     Report { recorders: sources.iter().map(recorder).collect(), requests: requests.collect() }
 }
 
-/// As text, in lines of at most `width` characters where that is given.
+/// Formats the report, in lines of at most `width` characters if given.
 fn text(report: &Report<'_>, width: Option<usize>) -> String {
     if report.recorders.is_empty() {
         return "nothing is attached or served here".into();
@@ -169,7 +169,7 @@ fn row(shown: &Shown<'_>, is_other_end: bool) -> TableRow {
     TableRow { cells, stages }
 }
 
-/// The time of day, as the log tells it.
+/// Formats the time of day, as in the log.
 fn time_of_day(unix_seconds: f64) -> String {
     let ms = (unix_seconds * 1e3) as u64 % 86_400_000;
     let (hours, minutes) = (ms / 3_600_000, ms / 60_000 % 60);

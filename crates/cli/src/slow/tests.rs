@@ -43,7 +43,7 @@ fn source(id: &str, line: Line, requests: Vec<RecordedRequest>) -> Source {
     Source { id: id.into(), recorded }
 }
 
-/// A host, and its target.
+/// Returns a host and its target.
 fn both(host: Vec<RecordedRequest>, target: Vec<RecordedRequest>) -> [Source; 2] {
     let (local, peer) = ("127.0.0.1:5555".to_owned(), "127.0.0.1:4420".to_owned());
     let here = Line { local, peer, qid: 2, ..Line::default() };
@@ -132,7 +132,7 @@ fn json_has_the_lines_and_both_ends() {
     assert_eq!(value["recorders"][1]["reactors"][0]["sampled_one_in"], 64);
 }
 
-/// Checks that slices of each track lie inside of each other or apart, and stages inside of their request; the tracks'
+/// Checks that slices of a track nest or do not overlap, and that stages lie within their request; returns the tracks'
 /// names.
 fn check_nesting(trace: &Value) -> BTreeMap<(u64, u64), String> {
     let ns = |value: &Value| (value.as_f64().unwrap() * 1e3).round() as u64;

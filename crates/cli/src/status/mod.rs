@@ -1,4 +1,4 @@
-//! `roadtrain status`: the state of what is attached and served here, and what needs a person.
+//! `roadtrain status`: the state of attachments and targets here, with their problems.
 
 mod prometheus;
 mod proof;
@@ -22,7 +22,7 @@ use target::{TargetReport, TargetState};
 /// Clears a terminal.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-/// Whatever runs here.
+/// An attachment or a target.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Shown {
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> Outcome {
     }
 }
 
-/// Shows the rates of an attachment since the look `before`.
+/// Sets the rates of an attachment to those since the sample `before`.
 fn since(shown: &mut Shown, before: &[Shown]) {
     let Shown::Attachment(report) = shown else { return };
     for before in before {
@@ -83,7 +83,7 @@ fn since(shown: &mut Shown, before: &[Shown]) {
     }
 }
 
-/// Attachments, then targets: those of these names and addresses.
+/// Queries attachments, then targets, with these names and addresses.
 fn query(names: &[String], addresses: &[String]) -> Outcome<Vec<Shown>> {
     let has_path = |entry: &Entry, socket: &Path| {
         let inside = attachment(entry, socket).inside;
@@ -116,7 +116,7 @@ fn target(entry: &TargetEntry, socket: &Path) -> TargetReport {
     report.unwrap_or_else(|error| TargetReport::outside(entry, TargetState::Silent, error))
 }
 
-/// A process, with its user where that is another one.
+/// Formats a process ID, with its user if that is another one.
 pub(crate) fn process(pid: u32, uid: u32) -> String {
     match uid == registry::Process::this().owner {
         true => pid.to_string(),
@@ -131,8 +131,8 @@ fn text(shown: &[Shown]) -> String {
     shown.iter().map(Shown::text).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the exit status: the worst of what was seen. What is gone or does not answer counts more than an attachment
-/// without its target, and that more than what can still be used.
+/// Returns the exit status for the worst state. A dead or unresponsive process counts more than an attachment without
+/// its target, and that more than a problem of a usable one.
 fn judge(shown: &[Shown]) -> Outcome {
     let (mut ended, mut away, mut impaired) = (Vec::new(), Vec::new(), Vec::new());
     for one in shown {
@@ -165,7 +165,7 @@ fn judge(shown: &[Shown]) -> Outcome {
     if impaired.is_empty() { Ok(()) } else { Err(Failure::failed(impaired.join(", "))) }
 }
 
-/// Names attachments that have no connection, and why.
+/// Names attachments that have no connection, with the reason.
 fn without_target(away: &[&Report]) -> String {
     let names: Vec<String> = away.iter().map(|of| format!("{} is {}", of.id, of.state)).collect();
     let reasons: Vec<&str> = away.iter().filter_map(|report| report.error.as_deref()).collect();

@@ -1,4 +1,4 @@
-//! `roadtrain status --prometheus`: all counters of what runs here, as a file that node_exporter collects.
+//! `roadtrain status --prometheus`: all counters of the processes here, as a file for node_exporter.
 
 use crate::control::Call;
 use crate::failure::{Failure, Outcome};
@@ -8,7 +8,7 @@ use roadtrain_manage::metrics::textfile;
 use roadtrain_reactor::metrics::Snapshot;
 use std::path::PathBuf;
 
-/// Prints what the processes say. One that does not answer is left out, and makes the exit status bad.
+/// Prints the counters of the processes. One that does not reply is left out, and makes the command fail.
 pub(super) fn run(names: &[String]) -> Outcome {
     let (mut snapshots, mut silent) = (Vec::new(), Vec::new());
     for (id, path, owner) in sockets(names)? {

@@ -13,7 +13,7 @@ pub(super) struct Proof {
 }
 
 impl Proof {
-    /// Proofs by the target's configuration. `has_ether`: it listens on Ethernet, which has no TLS.
+    /// Returns the proofs by the target's configuration. `has_ether`: the target listens on Ethernet, which has no TLS.
     pub(super) fn new(target: &TargetConfig, subsystem: &SubsystemConfig, has_ether: bool) -> Self {
         let (nqn, authentication) = (&subsystem.nqn, &target.authentication);
         let is_reached_at = |listener: &&Listener| match &subsystem.listeners {
@@ -31,7 +31,7 @@ impl Proof {
         }
     }
 
-    /// Hosts that may use the subsystem, where no host is named.
+    /// Describes the hosts that may use the subsystem, if no host is named.
     pub(super) fn any_host(self) -> &'static str {
         match (self.tls, self.auth) {
             (false, false) => "any host",

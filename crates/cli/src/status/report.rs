@@ -1,4 +1,4 @@
-//! The state of an attachment, as its process tells it and as it is shown.
+//! State of an attachment, as reported by its process and as shown.
 
 use super::waiting::{self, WaitReport};
 use crate::output::columns;
@@ -8,23 +8,23 @@ use roadtrain_host_engine::LinkState;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How it stands with an attachment.
+/// State of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
     /// It connects for the first time.
     Starting,
-    /// It can be used.
+    /// It is connected.
     Connected,
-    /// The connection is lost and tried again; requests wait.
+    /// The connection is lost and reconnects; requests wait.
     Reconnecting,
-    /// The same for longer than `--ctrl-loss-tmo`: requests fail.
+    /// The connection is lost for longer than `--ctrl-loss-tmo`; requests fail.
     Failing,
     /// It ends.
     Stopping,
-    /// Its process does not answer.
+    /// Its process does not reply.
     Silent,
-    /// Its process is gone.
+    /// Its process has ended.
     Gone,
 }
 
@@ -40,30 +40,30 @@ pub(crate) struct Report {
     /// `attachment`: targets are in the same list.
     #[serde(default = "attachment")]
     pub kind: String,
-    /// Its name.
+    /// Name.
     pub id: String,
-    /// What it is shown as.
+    /// Front-end with its place.
     #[serde(rename = "as")]
     pub spec: String,
-    /// Its process.
+    /// Process ID.
     pub pid: u32,
-    /// The user of that.
+    /// User of the process.
     #[serde(default)]
     pub uid: u32,
-    /// How it stands.
+    /// State.
     pub state: State,
-    /// For how long, where that is known.
+    /// Duration of the state, if known.
     pub state_seconds: Option<f64>,
     /// Reason of the last failure, while there is no connection.
     pub error: Option<String>,
-    /// Everything that needs a person, in words; empty: all is well.
+    /// Problems that need a person; empty if all is well.
     #[serde(default)]
     pub problems: Vec<String>,
-    /// Its target.
+    /// Address of the target.
     pub address: String,
     /// The subsystem.
     pub nqn: String,
-    /// What only its process knows; none when that does not answer.
+    /// Data that only its process has; `None` if that does not reply.
     #[serde(flatten)]
     pub inside: Option<Inside>,
 }
@@ -72,49 +72,49 @@ fn attachment() -> String {
     "attachment".into()
 }
 
-/// What only the process knows.
+/// Data that only the process has.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Inside {
-    /// When to send.
+    /// Batching policy.
     pub policy: String,
-    /// How important its requests are.
+    /// Priority class of requests.
     pub class: String,
-    /// Since it can be used.
+    /// Seconds since it was ready.
     pub uptime_seconds: f64,
-    /// What is shown.
+    /// Devices.
     pub devices: Vec<DeviceReport>,
     /// Its lanes.
     pub lanes: Vec<LaneReport>,
-    /// The links that they go over, where they have no connections of their own.
+    /// Links of the lanes, if these have no connections of their own.
     #[serde(default)]
     pub links: Vec<LinkReport>,
     /// The paths to its namespaces: one for each address.
     #[serde(default)]
     pub paths: Vec<PathLine>,
-    /// Requests that the target has answered.
+    /// Requests completed by the target.
     pub requests: u64,
-    /// Octets of their data.
+    /// Bytes of their data.
     pub data_bytes: u64,
     /// Requests that did not succeed.
     pub errors: u64,
-    /// Requests that have no answer yet.
+    /// Requests in flight.
     pub in_flight: u64,
-    /// State of its reactors' waits.
+    /// Wait statistics of its reactors.
     #[serde(default)]
     pub waiting: Vec<WaitReport>,
-    /// What was done of late: in the last 10 s, or since the look before when that is watched.
+    /// Recent rates: of the last 10 s, or since the former sample with `--watch`.
     pub recent: Rates,
 }
 
-/// How it stands with a path.
+/// State of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum PathState {
-    /// It carries requests.
+    /// Connected: it carries requests.
     Live,
-    /// It is lost, and tried again.
+    /// The connection is lost and reconnects.
     Connecting,
-    /// The same for longer than `--ctrl-loss-tmo`.
+    /// The connection is lost for longer than `--ctrl-loss-tmo`.
     Lost,
 }
 
@@ -137,31 +137,31 @@ impl From<LinkState> for PathState {
 /// A path.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PathLine {
-    /// Where it leads.
+    /// Address.
     pub address: String,
-    /// How it stands.
+    /// State.
     pub state: PathState,
-    /// Its ANA state, the best of all namespaces; none where the target tells none, or nobody has asked it because there
-    /// is one path.
+    /// ANA state, the best of all namespaces; `None` if the target does not report one, or if it was not queried as
+    /// there is only one path.
     pub ana: Option<String>,
-    /// Requests in a second that it has answered of late.
+    /// Recent requests completed in a second.
     pub iops: f64,
-    /// Requests that it has answered.
+    /// Requests completed.
     pub requests: u64,
-    /// What went wrong last, while it is not live.
+    /// Reason of the last failure, while it is not live.
     pub error: Option<String>,
 }
 
-/// A namespace that is shown.
+/// A namespace that a device shows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DeviceReport {
     /// The namespace.
     pub nsid: u32,
-    /// Where programs find it.
+    /// Names of the device.
     pub names: Vec<String>,
-    /// Its size now; none: the target has it no more.
+    /// Present size in bytes; `None` if the target has removed it.
     pub capacity_bytes: Option<u64>,
-    /// Octets of a block.
+    /// Bytes of a block.
     pub block_bytes: Option<u32>,
     /// Refuses writes.
     pub read_only: Option<bool>,
@@ -170,75 +170,75 @@ pub(crate) struct DeviceReport {
 /// A lane.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LaneReport {
-    /// Its number.
+    /// Index.
     pub lane: usize,
-    /// As its controller: all connections are lost and made together.
+    /// State of its controller: all connections are lost and made together.
     pub state: State,
-    /// Requests that the target has answered.
+    /// Requests completed by the target.
     pub requests: u64,
-    /// Octets of their data.
+    /// Bytes of their data.
     pub data_bytes: u64,
-    /// Requests that have no answer yet.
+    /// Requests in flight.
     pub in_flight: u32,
-    /// Connections lost and made again.
+    /// Number of reconnects.
     pub reconnects: u64,
-    /// Its express connection; its requests count above as well.
+    /// Its express connection, whose requests count above as well.
     #[serde(default)]
     pub express: ExpressReport,
 }
 
-/// A lane's express connection, for what is latency-critical beside bulk.
+/// A lane's express connection, for latency-critical requests that pass bulk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ExpressReport {
-    /// There is one.
+    /// True if it is open.
     pub open: bool,
-    /// How often there was one.
+    /// Number of times it was opened.
     pub opened: u64,
-    /// Requests that the target has answered over the one that is open.
+    /// Requests completed over the open connection.
     pub requests: u64,
-    /// Requests on it that have no answer yet.
+    /// Requests in flight on it.
     pub in_flight: u32,
 }
 
-/// A link: all lanes' parts of it together.
+/// A link: the sum of all lanes' parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LinkReport {
-    /// Our interface.
+    /// Interface of this machine.
     pub interface: String,
-    /// Its NUMA node, if that is known.
+    /// NUMA node of the interface, if known.
     #[serde(default)]
     pub node: Option<u32>,
     /// The target's address there.
     pub peer: String,
-    /// No lane suspects that it does not work.
+    /// True if no lane suspects the link.
     pub up: bool,
-    /// Frames of all lanes are sealed.
+    /// True if frames of all lanes are sealed.
     #[serde(default)]
     pub sealed: bool,
-    /// Round-trip time, microseconds: the longest of its lanes'.
+    /// Longest round-trip time of its lanes, in microseconds.
     pub rtt_us: f64,
     /// Frames sent.
     pub sent_frames: u64,
-    /// Of those, lost: what was in them was sent again.
+    /// Frames lost, whose content was sent again.
     pub lost_frames: u64,
 }
 
-/// How fast it goes.
+/// Rates in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Rates {
-    /// Measured over this time.
+    /// Duration of the interval.
     pub seconds: f64,
     /// Requests a second.
     pub iops: f64,
     /// Bytes a second.
     pub bytes_per_second: f64,
-    /// Requests of this time that did not succeed.
+    /// Failed requests in the interval.
     #[serde(default)]
     pub errors: u64,
 }
 
 impl Report {
-    /// Says what is known without its process, and why that does not answer.
+    /// Creates a report without the process's data, with the reason why it does not reply.
     pub(crate) fn outside(entry: &Entry, state: State, error: Option<String>) -> Report {
         Report {
             kind: attachment(),
@@ -257,7 +257,8 @@ impl Report {
         .judged()
     }
 
-    /// Lists its problems: the state, then paths, namespaces and requests, which can be bad while it is connected.
+    /// Lists the problems: the state, then paths, namespaces and requests, which may have problems while it is
+    /// connected.
     #[must_use]
     pub(crate) fn judged(mut self) -> Report {
         let inside = self.inside.iter().flat_map(Inside::problems);
@@ -265,13 +266,13 @@ impl Report {
         self
     }
 
-    /// Problem of the attachment as a whole: nothing of it can be used.
+    /// Returns the problem that makes the attachment unusable as a whole.
     pub(crate) fn state_problem(&self) -> Option<String> {
         let is_bad = !matches!(self.state, State::Starting | State::Connected | State::Stopping);
         is_bad.then(|| self.error.clone().unwrap_or_else(|| format!("it is {}", self.state)))
     }
 
-    /// As text.
+    /// Formats the report.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         let seconds = self.state_seconds.map(|s| format!(" for {}", show_seconds(s)));
@@ -318,7 +319,7 @@ impl Report {
 }
 
 impl Report {
-    /// Shows rates since the look `before` at the same process.
+    /// Sets the rates to those since the sample `before` of the same process.
     pub(crate) fn since(&mut self, before: &Report) {
         let (Some(inside), Some(before)) = (&mut self.inside, &before.inside) else { return };
         let seconds = inside.uptime_seconds - before.uptime_seconds;
@@ -342,7 +343,7 @@ impl Inside {
     /// Problems of paths, namespaces and requests.
     fn problems(&self) -> Vec<String> {
         let is_live = |path: &PathLine| path.state == PathState::Live;
-        // Without any path it is the attachment that has the problem.
+        // Without any live path the attachment itself has the problem.
         let paths: &[PathLine] = if self.paths.iter().any(is_live) { &self.paths } else { &[] };
         let paths = paths.iter().filter(|path| !is_live(path)).map(PathLine::problem);
         let removed = self.devices.iter().filter(|device| device.capacity_bytes.is_none());
@@ -355,7 +356,7 @@ impl Inside {
         paths.chain(removed).chain(failed).collect()
     }
 
-    /// Of express connections, if there were any.
+    /// Summarises express connections, if there were any.
     fn express(&self) -> Option<String> {
         let of_lanes = || self.lanes.iter().map(|lane| lane.express);
         let opened: u64 = of_lanes().map(|express| express.opened).sum();

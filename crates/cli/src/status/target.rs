@@ -1,4 +1,4 @@
-//! The state of a target, as its process tells it and as it is shown.
+//! State of a target, as reported by its process and as shown.
 
 use super::proof::Proof;
 use super::waiting::{self, WaitReport};
@@ -20,15 +20,15 @@ use std::path::PathBuf;
 /// Most lanes shown as text.
 const LANES_SHOWN: usize = 32;
 
-/// How it stands with a target.
+/// State of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum TargetState {
     /// Hosts can use it.
     Serving,
-    /// Its process does not answer.
+    /// Its process does not reply.
     Silent,
-    /// Its process has ended without a word: it was killed, or crashed.
+    /// Its process was killed, or crashed.
     Gone,
 }
 
@@ -43,70 +43,70 @@ impl std::fmt::Display for TargetState {
 pub(crate) struct TargetReport {
     /// `target`: attachments are in the same list.
     pub kind: String,
-    /// Its name.
+    /// Name.
     pub id: String,
-    /// Its process.
+    /// Process ID.
     pub pid: u32,
-    /// The user of that.
+    /// User of the process.
     #[serde(default)]
     pub uid: u32,
-    /// How it stands.
+    /// State.
     pub state: TargetState,
     /// Reason why it does not serve.
     pub error: Option<String>,
-    /// Everything that needs a person while it serves, in words.
+    /// Problems that need a person while it serves.
     #[serde(default)]
     pub problems: Vec<String>,
-    /// Where it listens.
+    /// Listeners.
     pub listeners: Vec<String>,
     /// Its configuration file.
     pub config: Option<PathBuf>,
-    /// How good the paths are that they give, and addresses of them that have a state of their own.
+    /// ANA states of the listeners, and of further addresses with a separate state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ana_listeners: Vec<AnaReport>,
-    /// What only its process knows; none when that does not answer.
+    /// Data that only its process has; `None` if that does not reply.
     #[serde(flatten)]
     pub inside: Option<Inside>,
 }
 
-/// How good a way to the namespaces is.
+/// ANA state of the paths through a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AnaReport {
-    /// Where hosts come in; `ether` over Ethernet.
+    /// Listener; `ether` for Ethernet.
     pub listener: String,
-    /// The state, as `roadtrain ctl listener set` takes it.
+    /// State, as `roadtrain ctl listener set` takes it.
     pub ana: String,
 }
 
-/// What only the process knows.
+/// Data that only the process has.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Inside {
-    /// What it does.
+    /// Counters.
     #[serde(flatten)]
     pub traffic: Traffic,
-    /// What it exports.
+    /// Exports.
     pub subsystems: Vec<SubsystemReport>,
     /// Its lanes.
     #[serde(default)]
     pub lanes: Vec<LaneReport>,
 }
 
-/// What a target does.
+/// Counters of a target.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Traffic {
-    /// Since it can be used.
+    /// Seconds since it was ready.
     pub uptime_seconds: f64,
     /// Connections, and lanes over Ethernet.
     pub connections: usize,
-    /// Commands that a store has.
+    /// Commands in stores.
     pub in_stores: usize,
-    /// Memory of data in flight.
+    /// Bytes of buffers in use.
     pub buffer_bytes: usize,
-    /// Requests that were answered.
+    /// Requests completed.
     pub requests: u64,
-    /// Octets of their data.
+    /// Bytes of their data.
     pub data_bytes: u64,
-    /// State of its reactors' waits.
+    /// Wait statistics of its reactors.
     #[serde(default)]
     pub waiting: Vec<WaitReport>,
 }
@@ -114,20 +114,20 @@ pub(crate) struct Traffic {
 /// A lane.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LaneReport {
-    /// Its controller.
+    /// Controller ID.
     pub cntlid: u16,
-    /// Its queue.
+    /// Queue ID.
     pub qid: u16,
-    /// The core that it is served on.
+    /// Core of its reactor.
     pub core: Option<usize>,
-    /// The core that processes its packets.
+    /// Core that processes its packets.
     pub packets_core: Option<usize>,
-    /// The network card's receive queue that they come by: the kernel's number of its NAPI instance.
+    /// NAPI ID of the network card's receive queue for its packets.
     #[serde(default)]
     pub napi_id: Option<u32>,
-    /// How often it has moved to another core.
+    /// Number of moves to another core.
     pub moves: u32,
-    /// Requests that were answered.
+    /// Requests completed.
     pub requests: u64,
 }
 
@@ -139,17 +139,17 @@ pub(crate) struct SubsystemReport {
     /// Owner of its configuration: `file`, `state` or `group`.
     #[serde(default)]
     pub owner: String,
-    /// Hosts that may use it; none: any host.
+    /// Hosts that may use it; `None`: any host.
     pub allow_hosts: Option<Vec<String>>,
-    /// Each host has to authenticate.
+    /// True if each host has to authenticate.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub require_auth: bool,
-    /// Each connection has to be secured by TLS.
+    /// True if each connection needs TLS.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub require_tls: bool,
     /// Its namespaces.
     pub namespaces: Vec<NamespaceReport>,
-    /// What hosts may do in a second, by their NQNs.
+    /// Rate limits of hosts, by host NQN.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_limits: BTreeMap<String, LimitReport>,
     /// Its controllers.
@@ -159,24 +159,24 @@ pub(crate) struct SubsystemReport {
 /// A namespace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NamespaceReport {
-    /// Its number.
+    /// Namespace ID.
     pub nsid: u32,
-    /// Its size.
+    /// Size in bytes.
     pub capacity_bytes: u64,
-    /// Octets of a block.
+    /// Bytes of a block.
     pub block_bytes: u32,
-    /// Refuses writes.
+    /// True if it refuses writes.
     pub read_only: bool,
     /// UUID.
     pub uuid: Option<String>,
     /// NGUID, as a UUID.
     pub nguid: Option<String>,
-    /// Where its blocks are.
+    /// Storage of its blocks.
     pub store: String,
-    /// How it is in reach of this target at best, as `roadtrain ctl listener set` takes it.
+    /// Best ANA state at this target, as `roadtrain ctl listener set` takes it.
     #[serde(default)]
     pub ana: String,
-    /// What it may do in a second.
+    /// Rate limits.
     #[serde(default, skip_serializing_if = "LimitReport::is_empty")]
     pub limits: LimitReport,
 }
@@ -184,7 +184,7 @@ pub(crate) struct NamespaceReport {
 /// A controller.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ControllerReport {
-    /// Its number.
+    /// Controller ID.
     pub cntlid: u16,
     /// Its host's NQN.
     pub host_nqn: String,
@@ -192,19 +192,19 @@ pub(crate) struct ControllerReport {
     pub host_id: String,
     /// I/O queues connected.
     pub io_queues: usize,
-    /// Our address as its host has reached it; none over Ethernet.
+    /// Local address that its host has connected to; `None` over Ethernet.
     #[serde(default)]
     pub address: Option<SocketAddr>,
-    /// How good its way to the namespaces is.
+    /// ANA state of its path.
     #[serde(default)]
     pub ana: String,
-    /// The host's address; none while it has no queue.
+    /// Address of the host; `None` while it has no queue.
     #[serde(default)]
     pub peer: Option<String>,
-    /// How its queues travel: `tcp`, `tls` or `ether`.
+    /// Transport of its queues: `tcp`, `tls` or `ether`.
     #[serde(default)]
     pub transport: String,
-    /// How the host has proved its identity; none where nobody has asked for that.
+    /// Authentication of the host; `None` if it was not required.
     #[serde(default)]
     pub auth: Option<AuthReport>,
 }
@@ -241,7 +241,7 @@ impl TargetReport {
         }
     }
 
-    /// Says what is known without its process, and why that does not answer.
+    /// Creates a report without the process's data, with the reason why it does not reply.
     pub(crate) fn outside(entry: &TargetEntry, state: TargetState, error: String) -> TargetReport {
         let TargetEntry { id, listeners, process, config } = entry.clone();
         TargetReport {
@@ -259,7 +259,7 @@ impl TargetReport {
         }
     }
 
-    /// What its process says.
+    /// Creates the report of the running target.
     pub(crate) fn serving(
         (id, listeners, config): (String, Vec<String>, Option<PathBuf>),
         (traffic, lanes): (Traffic, &[LanePlace]),
@@ -311,7 +311,7 @@ impl TargetReport {
         }
     }
 
-    /// As text.
+    /// Formats the report.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         let mut text = format!("{}  serve  {}\n", self.id, self.state);
@@ -348,7 +348,7 @@ impl TargetReport {
     }
 }
 
-/// The state at each listener, and at addresses that have one of their own.
+/// Returns the ANA state at each listener, and at further addresses with a separate state.
 fn ways(seen: &TargetConfig, has_ether: bool) -> Vec<AnaReport> {
     let tcp = seen.listeners.iter().map(|listener| AnaListener::Tcp(listener.address));
     let ether = has_ether.then_some(AnaListener::Ether);
@@ -363,7 +363,7 @@ fn ways(seen: &TargetConfig, has_ether: bool) -> Vec<AnaReport> {
     all.into_iter().map(report).collect()
 }
 
-/// Lanes that carry I/O, as far as there is room.
+/// Formats the lanes of I/O queues, up to a maximum.
 fn lane_text(lanes: &[LaneReport]) -> String {
     let lanes: Vec<&LaneReport> = lanes.iter().filter(|lane| lane.qid > 0).collect();
     if lanes.is_empty() {
@@ -492,7 +492,7 @@ impl NamespaceReport {
     }
 }
 
-/// Where blocks are, as the command line begins to say it.
+/// Names the storage, in the form of the command line.
 fn store(blocks: &Blocks) -> String {
     let Blocks::Spec(spec) = blocks else { return "a volume or device".into() };
     match &spec.kind {

@@ -1,4 +1,4 @@
-//! Which part of the board is looked at, and what keys do.
+//! State of the display, and key presses.
 
 use super::board::{Board, Key, Row, View};
 use super::format::{count, per_caravan, time};
@@ -8,7 +8,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::cmp::Ordering;
 use std::time::Duration;
 
-/// Intervals that + and - go through.
+/// Intervals that + and - select.
 const INTERVALS: [Duration; 7] = [
     Duration::from_millis(200),
     Duration::from_millis(500),
@@ -19,13 +19,13 @@ const INTERVALS: [Duration; 7] = [
     Duration::from_secs(60),
 ];
 
-/// Characters that a name has at least, with the sign of the selected row; and where there are few.
+/// Fewest characters of a name, with the sign of the selected row; and on a narrow screen.
 const NAME_WIDTH: u16 = 25;
 const SHORT_NAME_WIDTH: u16 = 16;
-/// Below this width there are few.
+/// Width below which a screen is narrow.
 const NARROW: u16 = 60;
 
-/// A figure that rows are ordered by.
+/// A figure by which rows are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
     Name,
@@ -51,7 +51,7 @@ impl Column {
         Column::Errors,
         Column::PerCaravan,
     ];
-    /// The most telling first: those at the end are left out where there is no room.
+    /// Columns by importance: the last ones are left out on a narrow screen.
     const BY_WEIGHT: [Column; 8] = [
         Column::Iops,
         Column::Bandwidth,
@@ -63,7 +63,7 @@ impl Column {
         Column::PerCaravan,
     ];
 
-    /// Columns with figures for which there is room beside a name, in their order.
+    /// Returns the columns that fit next to a name, in the order of display.
     pub(super) fn fitting(width: u16) -> Vec<Column> {
         let name = if width < NARROW { SHORT_NAME_WIDTH } else { NAME_WIDTH };
         let mut left = width.saturating_sub(name);
@@ -77,7 +77,7 @@ impl Column {
         Column::ALL.into_iter().filter(|column| chosen.contains(column)).collect()
     }
 
-    /// Characters of its figures.
+    /// Returns the width in characters.
     pub(super) fn width(self) -> u16 {
         match self {
             Column::Bandwidth => 10,
@@ -101,7 +101,7 @@ impl Column {
         }
     }
 
-    /// Its figure, as it is shown.
+    /// Formats the column's figure.
     pub(super) fn show(self, rates: &Rates) -> String {
         match self {
             Column::Name => String::new(),
@@ -131,14 +131,14 @@ impl Column {
     }
 }
 
-/// What is looked at.
+/// State of the display.
 pub(super) struct App {
     pub(super) view: View,
     pub(super) sort: Column,
     pub(super) is_reversed: bool,
-    /// The selected row, as long as it is there; else the first.
+    /// Selected row, while it exists; else the first.
     selected: Option<Key>,
-    /// It is shown by itself.
+    /// True if the selected row is displayed alone.
     pub(super) is_open: bool,
     pub(super) is_paused: bool,
     pub(super) shows_help: bool,
@@ -163,7 +163,7 @@ impl App {
         }
     }
 
-    /// The rows of the view, in their order. Equal ones are ordered by name, so that nothing jumps.
+    /// Returns the rows of the view, sorted. Equal ones are sorted by name, so that their order is stable.
     pub(super) fn rows<'a>(&self, board: &'a Board) -> Vec<Row<'a>> {
         let mut rows = board.rows(self.view);
         rows.sort_by(|a, b| {
@@ -182,7 +182,7 @@ impl App {
         rows
     }
 
-    /// The place of the selected row among them.
+    /// Returns the index of the selected row.
     pub(super) fn selected_of(&self, rows: &[Row<'_>]) -> Option<usize> {
         if rows.is_empty() {
             return None;
@@ -191,7 +191,7 @@ impl App {
         Some(rows.iter().position(|row| Some(&row.key) == selected).unwrap_or(0))
     }
 
-    /// A key was pressed.
+    /// Handles a key press.
     pub(super) fn press(&mut self, key: KeyEvent, board: &Board) {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
@@ -241,7 +241,7 @@ impl App {
     fn open(&mut self, board: &Board) {
         let rows = self.rows(board);
         let Some(at) = self.selected_of(&rows) else { return };
-        // Rows change their places: what was opened stays.
+        // The order of rows changes: the opened one stays selected.
         self.selected = Some(rows[at].key.clone());
         self.is_open = true;
     }
@@ -257,7 +257,7 @@ impl App {
     }
 }
 
-/// The one that comes after `now`.
+/// Returns the element after `now`.
 fn next<T: Copy + PartialEq>(all: &[T], now: T) -> T {
     let at = all.iter().position(|one| *one == now).unwrap_or(0);
     all[(at + 1) % all.len()]

@@ -1,12 +1,12 @@
-//! All that is known of late: rates, and their history, as rows.
+//! Recent rates of all processes, and their history, as rows.
 
 use super::rates::{Process, Rates};
 use std::collections::{HashMap, VecDeque};
 
-/// Intervals that are remembered.
+/// Intervals in the history.
 const HISTORY: usize = 240;
 
-/// What rows are about.
+/// Kind of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum View {
     Processes,
@@ -28,7 +28,7 @@ impl View {
     }
 }
 
-/// Which row it is, as long as it is there.
+/// Identity of a row over time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) view: View,
@@ -37,19 +37,19 @@ pub(super) struct Key {
     pub(super) name: String,
 }
 
-/// One of what is watched.
+/// A row of a view.
 #[derive(Clone, Debug)]
 pub(super) struct Row<'a> {
     pub(super) key: Key,
-    /// Its place among those of its process.
+    /// Index within its process.
     pub(super) index: usize,
     pub(super) process: &'a Process,
-    /// There is no other process.
+    /// True if there is no other process.
     pub(super) is_alone: bool,
     pub(super) rates: &'a Rates,
 }
 
-/// Of an interval.
+/// Rates of a past interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Past {
     pub(super) iops: f64,
@@ -57,23 +57,23 @@ pub(super) struct Past {
     pub(super) p99_us: f64,
 }
 
-/// What is watched, as it was in the last interval, and before.
+/// Processes with their rates in the last interval, and the history.
 #[derive(Default)]
 pub(super) struct Board {
     pub(super) processes: Vec<Process>,
-    /// Who did not answer, and why.
+    /// Processes that did not reply, with the reason.
     pub(super) silent: Vec<String>,
     history: HashMap<Key, VecDeque<Past>>,
     looks: u64,
 }
 
 impl Board {
-    /// One more interval is over.
+    /// Adds the rates of an interval.
     pub(super) fn put(&mut self, processes: Vec<Process>) {
         self.processes = processes;
         self.looks += 1;
         if self.looks == 1 {
-            return; // nothing has passed yet
+            return; // no interval has passed yet
         }
         let mut history = std::mem::take(&mut self.history);
         let mut now = HashMap::new();
@@ -91,10 +91,10 @@ impl Board {
                 now.insert(key, past);
             }
         }
-        self.history = now; // what is gone is forgotten
+        self.history = now; // drops rows that have disappeared
     }
 
-    /// What a view shows, in no order.
+    /// Returns the rows of a view, unsorted.
     pub(super) fn rows(&self, view: View) -> Vec<Row<'_>> {
         let of = |process: &'_ Process| -> Vec<(String, usize)> {
             let names: Vec<String> = match view {
@@ -134,7 +134,7 @@ impl Board {
         rows
     }
 
-    /// The intervals of a row, the oldest first.
+    /// Returns the past intervals of a row, the oldest first.
     pub(super) fn history(&self, key: &Key) -> impl DoubleEndedIterator<Item = Past> + '_ {
         self.history.get(key).into_iter().flatten().copied()
     }

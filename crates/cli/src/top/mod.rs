@@ -1,13 +1,13 @@
-//! `roadtrain top`: what targets and attachments do, again and again.
+//! `roadtrain top`: live rates of targets and attachments.
 //!
 //! | module | |
 //! |---|---|
-//! | `source` | where snapshots come from |
-//! | `rates` | what happened between two of them |
-//! | `board` | all that is known of late: rates and their history, as rows |
-//! | `app` | which of that is looked at, and what keys do |
-//! | `view` | how it is drawn |
-//! | `text` | the same for `--once` |
+//! | `source` | sources of snapshots |
+//! | `rates` | rates between two snapshots |
+//! | `board` | recent rates and their history, as rows |
+//! | `app` | state of the display, and key presses |
+//! | `view` | drawing |
+//! | `text` | the same data for `--once` |
 //! | `picture` | a screen as an SVG |
 
 mod app;
@@ -33,16 +33,16 @@ use source::Source;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Those who are asked, with what they said last.
+/// Sources, each with its last snapshot.
 struct Watched(Vec<(Source, Option<Snapshot>)>);
 
-/// What is told once.
+/// Output of `--once`.
 #[derive(Serialize)]
 struct Once<'a> {
     unix_seconds: f64,
     /// Targets and attachments.
     processes: &'a [rates::Process],
-    /// Who did not answer, and why.
+    /// Processes that did not reply, with the reason.
     silent: &'a [String],
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &TopArgs, global: &GlobalArgs) -> Outcome {
 }
 
 impl Watched {
-    /// Asks all, and puts what has happened since on the board.
+    /// Takes a snapshot of all sources, and puts the rates since the last ones on the board.
     fn look(&mut self, board: &mut Board) {
         let mut processes = Vec::new();
         board.silent.clear();

@@ -1,11 +1,11 @@
-//! What happened between two snapshots.
+//! Rates between two snapshots.
 
 use roadtrain_reactor::metrics::{
     Batching, HostSample, Io, LaneSample, Latency, NamespaceSample, ReactorSample, Snapshot,
 };
 use serde::Serialize;
 
-/// What was done in a second, and how fast.
+/// Rates and latencies of an interval.
 #[derive(Clone, Debug, PartialEq, Default, Serialize)]
 pub(super) struct Rates {
     pub(super) iops: f64,
@@ -14,12 +14,12 @@ pub(super) struct Rates {
     pub(super) bytes_per_second: f64,
     pub(super) read_bytes_per_second: f64,
     pub(super) written_bytes_per_second: f64,
-    /// Latencies of reads and writes, as far as buckets tell; null without any.
+    /// Latencies of reads and writes, with the precision of buckets; null without requests.
     pub(super) p50_us: Option<f64>,
     pub(super) p99_us: Option<f64>,
     pub(super) p999_us: Option<f64>,
     pub(super) in_flight: i64,
-    /// Null where that is not counted.
+    /// Null if caravans are not counted.
     pub(super) requests_per_caravan: Option<f64>,
     pub(super) errors_per_second: f64,
 }
@@ -67,7 +67,7 @@ pub(super) struct Lane {
     pub(super) rates: Rates,
 }
 
-/// A reactor: which parts of its time went where.
+/// A reactor with the shares of its time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Reactor {
     pub(super) reactor: usize,
@@ -80,7 +80,7 @@ pub(super) struct Reactor {
 /// A target or an attachment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Process {
-    /// Its name, or its address.
+    /// Name, or address.
     pub(super) id: String,
     /// `target` or `attachment`.
     pub(super) kind: &'static str,
@@ -88,7 +88,7 @@ pub(super) struct Process {
     pub(super) problems: Vec<String>,
     pub(super) version: String,
     pub(super) uptime_seconds: f64,
-    /// The time between the two looks.
+    /// Seconds between the two snapshots.
     pub(super) seconds: f64,
     pub(super) total: Rates,
     pub(super) namespaces: Vec<Namespace>,
@@ -97,10 +97,10 @@ pub(super) struct Process {
     pub(super) reactors: Vec<Reactor>,
 }
 
-/// What happened between two looks at a process.
+/// Computes the rates of a process between two snapshots.
 pub(super) fn between(id: &str, before: &Snapshot, now: &Snapshot) -> Process {
     let seconds = now.unix_seconds - before.unix_seconds;
-    // Another process answers by that name now: it has counted nothing before.
+    // Another process has the name or address now: its counters started at zero.
     let nothing = Snapshot::default();
     let is_same = now.uptime_seconds >= before.uptime_seconds && seconds > 0.0;
     let (before, seconds) = match is_same {
@@ -163,7 +163,7 @@ impl Between<'_> {
         }
     }
 
-    /// Of the whole process: its namespaces, and how its reactors send.
+    /// Computes the rates of the whole process: its namespaces, and its reactors' sends.
     fn total(&self) -> Rates {
         let sum = |snapshot: &Snapshot| match &snapshot.attachment {
             Some(attachment) => attachment.io.clone(),
@@ -225,7 +225,7 @@ impl Between<'_> {
         let sent = self.batching(now);
         let mut rates = self.rates(self.lane_before(now).map(|lane| &lane.io), &now.io);
         if rates.iops == 0.0 && sent.requests > 0 {
-            // An attachment counts its lanes' requests only.
+            // An attachment counts only its lanes' requests.
             rates.iops = sent.requests as f64 / self.seconds;
             rates.bytes_per_second = sent.data_bytes as f64 / self.seconds;
         }

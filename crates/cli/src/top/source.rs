@@ -1,4 +1,4 @@
-//! Where snapshots come from: control sockets here, metrics addresses elsewhere.
+//! Sources of snapshots: control sockets on this machine, metrics addresses of others.
 
 use crate::connect::split_port;
 use crate::control::Call;
@@ -9,23 +9,23 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// How long an answer from elsewhere may take, and how long it may be.
+/// Time limit of an HTTP reply, and its largest size.
 const TIMEOUT: Duration = Duration::from_secs(3);
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// Somebody who is asked again and again.
+/// Source of snapshots, which is queried repeatedly.
 pub(super) enum Source {
-    /// A process of this machine.
+    /// A process on this machine.
     Here(Process),
-    /// The metrics address of another one.
+    /// The metrics address of another process.
     There(String),
 }
 
 impl Source {
-    /// What runs here, of that what is called so, and what is at these addresses.
+    /// Returns the processes here with these names, and the sources at these addresses.
     ///
     /// # Errors
-    /// Nothing here is called so, or an address that is none.
+    /// A name that is unknown here, or an invalid address.
     pub(super) fn all(names: &[String], addresses: &[String]) -> Outcome<Vec<Source>> {
         for address in addresses {
             if split_port(address, 0)?.1 == 0 {
@@ -41,7 +41,7 @@ impl Source {
         Ok(here.into_iter().map(Source::Here).chain(there).collect())
     }
 
-    /// What it is called.
+    /// Returns the name.
     pub(super) fn name(&self) -> &str {
         match self {
             Source::Here(process) => &process.id,
@@ -49,7 +49,7 @@ impl Source {
         }
     }
 
-    /// What it has counted by now, or why it does not say.
+    /// Returns the present counters, or the reason why they are not available.
     pub(super) fn snapshot(&self) -> Result<Snapshot, String> {
         match self {
             Source::Here(process) => {
@@ -67,7 +67,7 @@ impl Source {
     }
 }
 
-/// What is at a path of a metrics address.
+/// Reads a path of a metrics address.
 fn get(address: &str, path: &str) -> io::Result<Vec<u8>> {
     let until = Instant::now() + TIMEOUT;
     let mut last = io::Error::from(ErrorKind::NotFound);
@@ -107,7 +107,7 @@ fn get_over(
     }
 }
 
-/// The body of an answer that is whole, and says that all is well.
+/// Returns the body of a complete and successful HTTP reply.
 fn body(answer: Vec<u8>) -> io::Result<Vec<u8>> {
     let no_http = || {
         io::Error::new(
@@ -139,7 +139,7 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    /// Asks somebody who answers with this.
+    /// Queries a server that sends this reply.
     fn ask(answer: &'static [u8]) -> Result<Snapshot, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! The terminal: drawn when something has changed, and left as it was found.
+//! Event loop of the terminal: draws after changes, and restores the terminal at the end.
 
 use super::app::App;
 use super::board::Board;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// How often signals and the terminal's size are checked.
 const POLL: Duration = Duration::from_millis(100);
 
-/// The terminal, as it was again when this is dropped. Its own `drop` would panic where the terminal is gone.
+/// The terminal, which is restored on drop. The library's own `drop` would panic if the terminal is gone.
 struct Screen(ManuallyDrop<DefaultTerminal>);
 
 impl Drop for Screen {
@@ -25,10 +25,10 @@ impl Drop for Screen {
     }
 }
 
-/// Shows the board until somebody ends it.
+/// Shows the board until a key press or a signal ends it.
 ///
 /// # Errors
-/// There is no terminal, or it is gone.
+/// There is no terminal, or it has hung up.
 pub(super) fn run(mut app: App, mut board: Board, look: &mut dyn FnMut(&mut Board)) -> Outcome {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Failure::usage(
@@ -36,7 +36,7 @@ pub(super) fn run(mut app: App, mut board: Board, look: &mut dyn FnMut(&mut Boar
         ));
     }
     let signals = Signals::block()?.of_terminal();
-    // A terminal that hangs up while an event is read would be read for ever.
+    // The library would read a terminal that hangs up during an event for ever.
     end_when_gone()?;
     let mut screen = Screen(ManuallyDrop::new(ratatui::try_init()?));
     let mut next = Instant::now() + app.interval;
@@ -51,12 +51,12 @@ pub(super) fn run(mut app: App, mut board: Board, look: &mut dyn FnMut(&mut Boar
         if event::poll(Duration::ZERO)? {
             match event::read()? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => app.press(key, &board),
-                _ => {} // the size, too: the next screen has it
+                _ => {} // a resize, too: the next screen has the new size
             }
             is_new = true;
             continue;
         }
-        next = next.min(Instant::now() + app.interval); // it may have become shorter
+        next = next.min(Instant::now() + app.interval); // the interval may have become shorter
         let left = next.saturating_duration_since(Instant::now());
         if !left.is_zero() {
             terminal::wait_for_input(left.min(POLL));

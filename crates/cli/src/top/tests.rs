@@ -15,7 +15,7 @@ use std::time::Duration;
 const SECOND: Duration = Duration::from_secs(1);
 const NQN: &str = "nqn.2025-01.io.example:disk";
 
-/// `n` seconds of `iops` reads of 4 KiB, half of them in 4 us, half in up to 64 us.
+/// Returns the counters of `n` seconds of `iops` reads of 4 KiB, half of them in 4 us, half in up to 64 us.
 fn io(n: u64, iops: u64) -> Io {
     let reads = n * iops;
     Io {
@@ -39,7 +39,7 @@ fn batching(n: u64, iops: u64) -> Batching {
     }
 }
 
-/// A target after `n` seconds: two namespaces, two hosts, three lanes.
+/// Returns the snapshot of a target after `n` seconds: two namespaces, two hosts, three lanes.
 fn snapshot(n: u64) -> Snapshot {
     let lane = |(cntlid, qid, iops): (u16, u16, u64)| LaneSample {
         nqn: NQN.into(),
@@ -133,7 +133,7 @@ fn rates_are_what_happened_between_two_looks() {
     assert_eq!(process.hosts[0].rates.requests_per_caravan, Some(16.0));
     assert_eq!(process.lanes[0].sends_per_second, 4000.0);
     assert_eq!((process.reactors[0].busy, process.reactors[0].idle), (0.5, 0.25));
-    // It was started anew: nothing of before counts.
+    // The process was restarted: earlier counters do not apply.
     let new = Snapshot { uptime_seconds: 4.0, ..snapshot(2) };
     let process = between("t", &snapshot(50), &new);
     assert_eq!((process.seconds, process.total.iops), (4.0, 32_000.0));
@@ -162,13 +162,13 @@ fn a_small_terminal_shows_the_most_important() {
     ] {
         assert!(text.contains(part), "{part:?} is not on\n{text}");
     }
-    // Whole figures, though fewer.
+    // Complete figures, though fewer.
     let narrow = lines(&screen(&app, &board, (40, 24))).join("\n");
     for part in ["IOPS▼", "bytes/s", "64.0k", "250 MiB/s"] {
         assert!(narrow.contains(part), "{part:?} is not on\n{narrow}");
     }
     assert!(!narrow.contains("req/c"), "{narrow}");
-    let least = screen(&app, &board, (40, 8)); // it does not fail in one that is smaller
+    let least = screen(&app, &board, (40, 8)); // it does not fail in a smaller one
     assert!(lines(&least)[0].contains("roadtrain top"));
     screen(&app, &board, (1, 1));
 }

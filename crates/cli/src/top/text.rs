@@ -6,7 +6,7 @@ use super::view::name;
 use crate::output;
 use crate::units::show_seconds;
 
-/// All views, one after the other.
+/// Formats all views, one after the other.
 pub(super) fn all(board: &Board) -> String {
     let mut text = String::new();
     for process in &board.processes {

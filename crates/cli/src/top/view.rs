@@ -1,6 +1,6 @@
-//! How a screen is drawn: a title, charts of the selected row, the rows, the keys.
+//! Drawing of a screen: a title, charts of the selected row, the rows, the keys.
 //!
-//! Colour only repeats what words, signs and places say.
+//! Colour only repeats information of words, signs and positions.
 
 use super::app::{App, Column};
 use super::board::{Board, Key, Past, Row, View};
@@ -15,13 +15,13 @@ use ratatui::widgets::{
     Block, BorderType, Clear, Padding, Paragraph, Row as TableRow, Sparkline, Table, TableState,
 };
 
-/// From this width on rows have a line of bars.
+/// Width from which rows have a line of bars.
 const WIDE: u16 = 100;
-/// Its columns.
+/// Width of the bars.
 const BARS: u16 = 16;
-/// Rows of a chart, with its border.
+/// Lines of a chart, with its border.
 const CHART: u16 = 5;
-/// Below this height there is no room for charts.
+/// Height below which there are no charts.
 const HIGH: u16 = 16;
 
 const HELP: &[(&str, &str)] = &[
@@ -35,10 +35,10 @@ const HELP: &[(&str, &str)] = &[
     ("q, Ctrl-C", "end"),
 ];
 
-/// A curve: its name, its values, and how they are written and drawn.
+/// A chart: name, value, format and style.
 type Chart = (&'static str, fn(&Past) -> f64, fn(f64) -> String, Style);
 
-/// How things look.
+/// Styles.
 struct Theme {
     accent: Style,
     second: Style,
@@ -67,7 +67,7 @@ impl Theme {
             dim: plain.fg(Color::DarkGray),
             bold: plain.bold(),
             warn: plain.fg(Color::Yellow).bold(),
-            // As it is read on light and on dark terminals.
+            // Readable on light and on dark terminals.
             selected: plain.reversed(),
         }
     }
@@ -125,7 +125,7 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, (app, board): (&App, &Board), t
     frame.render_widget(Line::from(Span::styled(right, style)).right_aligned(), area);
 }
 
-/// IOPS, bandwidth and the 99th percentile of the selected row, as they were of late.
+/// Draws the recent IOPS, bandwidth and 99th percentile of the selected row.
 fn draw_charts(frame: &mut Frame<'_>, area: Rect, key: Option<&Key>, board: &Board, theme: &Theme) {
     let areas: [Rect; 3] = Layout::horizontal([Constraint::Fill(1); 3]).areas(area);
     let past: Vec<Past> = key.map_or_else(Vec::new, |key| board.history(key).collect());
@@ -146,7 +146,7 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, key: Option<&Key>, board: &Boa
         let inner = block.inner(area);
         frame.render_widget(block, area);
         let shown = past.len().saturating_sub(inner.width.into());
-        // The newest is at the right edge, also at first.
+        // The newest value is at the right edge, also at first.
         let missing = usize::from(inner.width).saturating_sub(past.len());
         let values = past[shown..].iter().map(|past| of(past).round() as u64);
         let values: Vec<u64> = std::iter::repeat_n(0, missing).chain(values).collect();
@@ -206,14 +206,14 @@ fn draw_rows(
     let mut state = TableState::default().with_selected(selected);
     frame.render_stateful_widget(table, area, &mut state);
     if let Some(at) = selected.filter(|_| is_wide) {
-        // Reversed bars would show what is missing from them.
+        // Reversed bars would show their complement.
         let line = area.y + 2 + at.saturating_sub(state.offset()) as u16; // border and names of columns
         let bars = Rect::new(area.right() - 1 - BARS, line, BARS, 1).intersection(area);
         frame.buffer_mut().set_style(bars, Style::new().not_reversed());
     }
 }
 
-/// A column's name, with a sign where rows are ordered by it.
+/// Returns a column's heading, with a sign in the sorted one.
 fn heading(column: Column, app: &App) -> Line<'static> {
     let sign = match (column == app.sort, app.is_reversed) {
         (false, _) => "",
@@ -224,7 +224,7 @@ fn heading(column: Column, app: &App) -> Line<'static> {
     if column == Column::Name { line } else { line.right_aligned() }
 }
 
-/// What a row is about, the most telling first: the end may be cut off.
+/// Returns the name of a row, the most important part first: the end may be cut off.
 pub(super) fn name(row: &Row<'_>) -> String {
     let process = row.process;
     let of = if row.is_alone { String::new() } else { format!("{} ", process.id) };
@@ -246,12 +246,12 @@ pub(super) fn name(row: &Row<'_>) -> String {
     }
 }
 
-/// The end of an NQN, which tells it from others.
+/// Returns the end of an NQN, which distinguishes it from others.
 fn short(nqn: &str) -> String {
     nqn.rsplit_once(':').map_or(nqn, |(_, end)| end).to_owned()
 }
 
-/// A row by itself: all that is known of it.
+/// Draws a row alone, with all its data.
 fn draw_open(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, board: &Board, theme: &Theme) {
     let title = Line::from(Span::styled(format!(" {} ", name(row).trim()), theme.accent.bold()));
     let block = theme.block(title).padding(Padding::horizontal(1));
@@ -298,7 +298,7 @@ fn io_lines(rates: &Rates, theme: &Theme) -> Vec<Line<'static>> {
     ]
 }
 
-/// What reactors do with their time, as bars: busy is full, spinning is grey.
+/// Returns reactors' time as bars: busy is full, spinning is grey.
 fn reactor_lines(reactors: &[Reactor], theme: &Theme) -> Vec<Line<'static>> {
     const WIDTH: f64 = 24.0;
     let line = |reactor: &Reactor| {

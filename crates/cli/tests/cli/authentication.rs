@@ -1,4 +1,4 @@
-//! In-band authentication by the program: keys in files, exit status 3, and who has refused whom.
+//! In-band authentication by the program: keys in files, exit status 3, and which end refuses the other.
 
 use crate::harness::{NQN, Target, roadtrain, stderr};
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 const HOST: &str = "nqn.2025-01.io.example:host";
 
-/// A new key in a file of its own.
+/// Generates a key in a separate file.
 fn key(dir: &Path, name: &str) -> PathBuf {
     let made = roadtrain("keys dhchap");
     assert!(made.status.success(), "{}", stderr(&made));

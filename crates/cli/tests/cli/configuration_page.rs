@@ -1,4 +1,4 @@
-//! docs/reference/configuration.md against the program: the same keys, ranges and defaults.
+//! Compares docs/reference/configuration.md with the program: keys, ranges and defaults.
 
 use clap::CommandFactory;
 use roadtrain_cli::args::Cli;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 const PAGE: &str = include_str!("../../../../docs/reference/configuration.md");
 const HEAD: &str = "address = \"::1\"\n[[subsystem]]\nnqn = \"nqn.x:y\"\n";
 
-/// A key's row: its cells behind one another.
+/// A key's row: its cells in order.
 #[derive(Clone, Copy)]
 struct Row<'a> {
     section: &'a str,
@@ -42,14 +42,14 @@ fn on_page(section: &str) -> BTreeSet<String> {
     of_section.map(|row| row.key.to_owned()).collect()
 }
 
-/// The keys that a wrong one could have been.
+/// Returns the valid keys that the error for a wrong one lists.
 fn expected_keys(text: &str) -> BTreeSet<String> {
     let error = ServeConfig::parse(text).expect_err(text);
     let (_, expected) = error.split_once("expected ").expect("a list of keys");
     expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// The options of `serve` under that heading of its help, as keys.
+/// Returns the options of `serve` under that heading of its help, as keys.
 fn option_keys(heading: &str) -> BTreeSet<String> {
     let cli = Cli::command();
     let serve = cli.find_subcommand("serve").unwrap();
@@ -87,12 +87,12 @@ fn the_page_has_every_key_and_no_other() {
     }
 }
 
-/// A file with that value, and what else it needs to be good.
+/// Returns a file with that value, and the other keys that make it valid.
 fn file(row: &Row<'_>, value: u64) -> String {
     file_with(row, &format!("{} = {value}\n", row.key))
 }
 
-/// The same with that line, or without any.
+/// Returns the file with that line, or without any.
 fn file_with(row: &Row<'_>, line: &str) -> String {
     let Row { section, key, last, .. } = row;
     let name = |policy: &str| policy.trim().trim_end_matches(';').to_owned();
@@ -147,7 +147,7 @@ fn values_within_a_range_are_taken_and_others_are_not() {
     assert!(checked >= 30, "only {checked} ranges were found");
 }
 
-/// A value of a cell as a file has it; `None`: the cell describes one.
+/// Returns the value of a cell as a file has it; `None` if the cell describes one.
 fn literal(cell: &str) -> Option<String> {
     let cell = cell.trim().trim_matches('`');
     let is_number = cell.parse::<u64>().is_ok() || cell.starts_with("0x");
@@ -160,19 +160,19 @@ fn literal(cell: &str) -> Option<String> {
     }
 }
 
-/// What the engine is started with.
+/// Returns the engine's configuration.
 fn server(row: &Row<'_>, line: &str) -> Option<String> {
     let config = ServeConfig::parse(&file_with(row, line)).ok()?;
     config.server().ok().map(|server| format!("{server:?}"))
 }
 
-/// Saying a default changes nothing, saying something else does.
+/// An explicit default changes nothing, any other value does.
 #[test]
 fn defaults_are_what_the_page_says() {
     let mut checked = 0;
     for row in rows().into_iter().filter(|row| cfg!(feature = "ether") || row.section != "ether") {
-        // The engine does not have the first ones, the next one is what all others of its section go with, and the others
-        // need files of keys: `authentication.rs` and the tests of the configuration have those. Stores are the manager's.
+        // The engine does not have the first ones, all others of its section depend on the next one, and the rest need
+        // key files: `authentication.rs` and the tests of the configuration cover those. The manager has the stores.
         let elsewhere = [
             "log_level",
             "mdns",

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_roadtrain");
 pub const NQN: &str = "nqn.2025-01.io.example:test";
 
-/// Not where this user's attachments and targets are.
+/// Separate from this user's attachments and targets.
 const RUNTIME_DIR: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/run");
 
-/// Longer than anything should take.
+/// Longer than any step should take.
 pub const LONG: Duration = Duration::from_secs(120);
 
 /// Waits until `done` is true.
@@ -43,7 +43,7 @@ pub fn json(output: &Output) -> Value {
 pub struct Target {
     pub child: Child,
     pub port: u16,
-    /// What it said when it was.
+    /// Line that reported readiness.
     pub ready: String,
 }
 
@@ -52,7 +52,7 @@ impl Target {
         Target::start_in(RUNTIME_DIR.as_ref(), arguments)
     }
 
-    /// With a folder of its own for what runs.
+    /// Starts a target with a separate directory for runtime files.
     pub fn start_in(runtime: &Path, arguments: &[&str]) -> Target {
         let mut child = Command::new(PROGRAM)
             .arg("serve")
@@ -79,12 +79,12 @@ impl Target {
         unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
     }
 
-    /// Runs a command against it.
+    /// Runs a command against the target.
     pub fn ask(&self, command: &str, rest: &str) -> Output {
         roadtrain(&format!("{command} -t tcp -a 127.0.0.1 -s {} {rest}", self.port))
     }
 
-    /// Its namespaces' sizes.
+    /// Returns the sizes of its namespaces.
     pub fn sizes(&self) -> Vec<u64> {
         let found = json(&self.ask("list", "--json"));
         found
@@ -102,7 +102,7 @@ impl Target {
         });
     }
 
-    /// Waits for its end; its exit status and its log.
+    /// Waits for its end; returns its exit status and its log.
     pub fn end(mut self) -> (Option<i32>, String) {
         let mut log = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();

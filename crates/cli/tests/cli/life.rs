@@ -1,4 +1,4 @@
-//! Attachments of the program: who is told, what is listed, how they end.
+//! Attachments of the program: notifications, lists, and their end.
 
 use crate::harness::{NQN, PROGRAM, Target, json, stderr};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// A user with a folder of its own.
+/// A user with a separate directory.
 struct User {
     directory: tempfile::TempDir,
     target: Target,
@@ -46,7 +46,7 @@ impl User {
     }
 }
 
-/// A running `attach`, and the line that it said when it was ready.
+/// A running `attach`, and the line that reported readiness.
 struct Attached {
     child: Child,
     line: String,
@@ -122,7 +122,7 @@ fn the_place_of_the_living_is_theirs() {
     assert_eq!(user.listed().as_array().unwrap().len(), 1);
 }
 
-/// Nobody reads the line: the attachment ends, and leaves nothing.
+/// A closed pipe for the ready line ends the attachment, without leftovers.
 #[test]
 fn who_cannot_say_ready_ends() {
     let user = User::new();
@@ -135,7 +135,8 @@ fn who_cannot_say_ready_ends() {
     assert_eq!(user.listed().as_array().unwrap().len(), 0);
 }
 
-/// `roadtrain list | head -n 1`: what was not read is no failure, and nobody watches for nobody.
+/// `roadtrain list
+/// head -n 1`: a closed pipe is no failure, and ends `--watch`.
 #[test]
 fn who_stops_reading_has_read_enough() {
     let user = User::new();

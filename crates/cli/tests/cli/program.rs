@@ -1,4 +1,4 @@
-//! The program itself, on loopback: what it prints, how it ends.
+//! The program itself, on loopback: its output and exit status.
 
 use crate::harness::{NQN, PROGRAM, Target, json, roadtrain, stderr};
 use std::io::{BufRead, BufReader, Read};
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// `end` takes the target out of its guard.
+/// Takes the target out of its guard and ends it.
 fn ends_well(target: Target, signal: libc::c_int) -> String {
     target.signal(signal);
     let (code, log) = target.end();
@@ -224,8 +224,8 @@ fn bench_measures_both_ends() {
     ] {
         assert!(report[name].as_f64().is_some_and(|x| x > 0.0), "{name}: {}", report[name]);
     }
-    // Sixteen in flight, sixteen a caravan: all the doorbells are of size. The delay is so long that a busy machine
-    // never lets a timer ring.
+    // Sixteen in flight, sixteen a caravan: all the doorbells are by size. The delay is so long that the timer does not
+    // ring even on a busy machine.
     assert_eq!(report["requests_per_caravan"], 16.0);
     assert_eq!(report["doorbells"]["timer"], 0);
 }
@@ -314,7 +314,7 @@ fn the_service_manager_hears_that_reactors_live() {
     assert_eq!(heard, ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]);
 }
 
-/// With descriptors for one more thing at a time, until there are enough.
+/// Grants one more descriptor at a time, until there are enough.
 #[test]
 fn serve_is_ready_with_all_its_reactors_or_not_at_all() {
     let mut whys = Vec::new();

@@ -1,4 +1,4 @@
-//! A running target is asked, and changed, at its control socket.
+//! Queries and changes a running target at its control socket.
 
 use crate::harness::{NQN, PROGRAM, Target, eventually, json, stderr};
 use serde_json::{Value, json as value};
@@ -13,7 +13,7 @@ use std::process::{Command, Output, Stdio};
 
 const MIB: u64 = 1 << 20;
 
-/// A target with a configuration file, and a folder of its own for what runs.
+/// A target with a configuration file, and a separate directory for runtime files.
 struct Served {
     directory: tempfile::TempDir,
     target: Target,
@@ -51,7 +51,7 @@ impl Served {
         (output.status.code(), stderr(&output))
     }
 
-    /// One line to the socket, one line back.
+    /// Sends one line to the socket, and returns the reply.
     fn ask(&self, line: &str) -> Value {
         let mut stream =
             UnixStream::connect(self.path("run/targets/target0/control.sock")).unwrap();
@@ -152,8 +152,8 @@ fn a_reload_says_what_has_changed_and_what_it_cannot_change() {
     assert!(text.contains("serve.toml") && text.contains("address"), "{text}");
 }
 
-/// A listener that the file names is opened, one that it names no more is closed, by a request and by SIGHUP; `list`
-/// and the discovery log follow.
+/// A reload, by a request and by SIGHUP, opens new listeners of the file and closes removed ones; `list` and the
+/// discovery log follow.
 #[test]
 fn listeners_follow_the_file() {
     let served = Served::new();
@@ -181,11 +181,11 @@ fn listeners_follow_the_file() {
     served.target.signal(libc::SIGHUP);
     eventually("the first listener is closed", || listeners() == value!([opened.to_string()]));
     assert_eq!(log(), BTreeSet::from([opened.to_string()]));
-    // Its reactor hears of it a little later.
+    // Its reactor closes it a little later.
     eventually("nothing listens", || TcpStream::connect(&first).is_err());
 }
 
-/// Every operation has a word, and what it has done is seen; each refusal says why and where.
+/// Each operation has a command, and its effect is visible; each refusal has a reason and a place.
 #[test]
 fn every_operation_has_a_word() {
     const OTHER: &str = "nqn.2025-01.io.example:other";
@@ -260,7 +260,7 @@ fn every_operation_has_a_word() {
     );
 }
 
-/// What a target has done is in its status.
+/// The status counts a target's requests and their data.
 #[test]
 fn status_counts_requests_and_their_data() {
     let served = Served::new();
@@ -325,7 +325,7 @@ fn the_socket_is_private_and_takes_nothing_for_granted() {
         assert!(reply["error"]["code"].as_i64() < Some(-32599), "{method}: {reply}");
         assert_eq!((&reply["jsonrpc"], &reply["id"]), (&value!("2.0"), &value!(7)), "{method}");
     }
-    // The first could be done: nothing is.
+    // The first operation could be done: none is.
     let operations = "{\"operation\":\"resize_namespace\",\"nsid\":1,\"size\":\"4MiB\"},\
         {\"operation\":\"remove_namespace\",\"nsid\":5}";
     let reply = request("roadtrain_apply", &format!("{{\"operations\":[{operations}]}}"));

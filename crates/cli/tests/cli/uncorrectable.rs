@@ -1,5 +1,5 @@
-//! Marks of Write Uncorrectable when the target is killed, again and again, or another process goes on in its place: what
-//! was answered holds.
+//! Marks of Write Uncorrectable survive repeated kills of the target, and a takeover by another process: acknowledged
+//! changes hold.
 
 use crate::harness::{NQN, Target, eventually};
 use roadtrain_host_engine::{Client, HostConfig, RequestError};
@@ -15,12 +15,12 @@ const BLOCK: usize = 512;
 const BLOCKS: u64 = 64;
 const ROUNDS: u64 = 12;
 
-/// What a block is known to be.
+/// Known content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Block {
     Marked,
     Written(u8),
-    /// A command was not answered, of which this may be left, or what was before.
+    /// Old or new content, after a command that was not completed.
     Either(Option<u8>, Option<u8>),
 }
 
@@ -42,7 +42,7 @@ fn connect(target: &Target, controller_loss_timeout: Duration) -> Client {
     Client::connect(config).unwrap()
 }
 
-/// What a block has; `None`: it cannot be read.
+/// Returns the content of a block; `None` if it cannot be read.
 fn read(client: &Client, slba: u64) -> Option<u8> {
     match client.read(1, slba, Buffer::alloc(BLOCK)) {
         Ok(block) => {
@@ -56,7 +56,7 @@ fn read(client: &Client, slba: u64) -> Option<u8> {
     }
 }
 
-/// Marks and writes blocks in turn, until the target is gone; counts the answers.
+/// Marks and writes blocks in turn until the target has ended; counts the completions.
 fn work(client: &Client, known: &mut BTreeMap<u64, Block>, round: u64, answers: &AtomicU64) {
     for step in 0.. {
         let slba = (step * 7 + round) % BLOCKS;
@@ -110,8 +110,7 @@ fn what_was_answered_holds_when_the_target_is_killed() {
     assert!(known.len() > 8, "{} blocks were used", known.len());
 }
 
-/// Marks and writes go on while the target is another process three times; each has those of the one before, and keeps
-/// its own.
+/// Marks and writes continue over three takeovers; each process has the earlier ones' marks, and its own.
 #[test]
 fn marks_are_taken_over_by_the_next_process() {
     const FILLED: u8 = 7;
@@ -123,7 +122,7 @@ fn marks_are_taken_over_by_the_next_process() {
         block.fill(FILLED);
         client.write(1, slba, block, false).unwrap();
     };
-    // Each round marks two blocks and takes one of the mark of the round before.
+    // Each round marks two blocks and removes one mark of the round before.
     for round in 0..4 {
         if round > 0 {
             let next = start_at(folder.path(), target.port, &["--takeover"]);
