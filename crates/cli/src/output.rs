@@ -5,8 +5,7 @@ use roadtrain_wire::text::{Printable, is_printable};
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 
-/// Prints a line (or lines) at once. A closed pipe (`roadtrain list
-/// head -n 1`) is no failure.
+/// Prints a line (or lines) at once. A closed pipe, as in `roadtrain list | head -n 1`, is no failure.
 ///
 /// # Errors
 /// The output cannot be written, as on a full disk.
@@ -133,7 +132,7 @@ mod tests {
         assert_eq!(text, "nsid  name       end\n1     long name  x\n");
     }
 
-    /// Names of peers cannot clear the screen or look like another line of the output.
+    /// Names of peers cannot clear the screen or imitate another line of the output.
     #[test]
     fn nothing_of_a_peer_moves_the_cursor() {
         let evil = "x\u{1b}[2J\ny\u{9b}A";

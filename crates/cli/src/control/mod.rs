@@ -485,7 +485,7 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// Prefix of this program's methods, to tell them from SPDK's.
+/// Prefix of this program's methods, to distinguish them from SPDK's.
 const PREFIX: &str = "roadtrain_";
 
 /// A method of the control socket.

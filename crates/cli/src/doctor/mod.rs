@@ -1,8 +1,8 @@
 //! `roadtrain doctor`: checks the machine and gives advice. Nothing is changed.
 //!
-//! | file | looks at |
+//! | file | checks |
 //! |---|---|
-//! | `machine` | nothing: how the others see a machine, this one or a described one |
+//! | `machine` | nothing: it is the input of the checks, this machine or a described one |
 //! | `kernel` | version, io_uring, modules |
 //! | `memory` | free memory, huge pages, NUMA nodes |
 //! | `limits` | descriptors, locked memory, capabilities |

@@ -2,10 +2,10 @@
 //! group's configuration.
 //!
 //! ```text
-//! roadtrain-beat    each half second: writes that it is there, reads who is; hears at once when somebody has
-//!     |             changed something
+//! roadtrain-beat    each half second: writes the heartbeat, reads the other gateways'; a notification of a change
+//!     |             starts a round at once
 //!     v
-//! roadtrain-group   has the target follow: another configuration, other gateways that are there
+//! roadtrain-group   applies changes to the target: a new configuration, another set of gateways
 //! ```
 
 use crate::args::{CephArgs, CntlidRange, ServeArgs};

@@ -1,4 +1,4 @@
-//! Keys for TLS that are in a keyring: of the kernel, or in a file as nvme-cli exports one.
+//! Keys for TLS from a keyring: of the kernel, or in a file that nvme-cli has exported.
 
 use crate::harness::{NQN, PROGRAM, Target, roadtrain, stderr};
 use roadtrain_proto::security::{Derivation, Hash, IdentityVersion, TlsKey};
@@ -14,13 +14,13 @@ const OTHER: &str = "nqn.2025-01.io.example:other";
 const SERVE: [&str; 9] =
     ["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", "mem:8MiB", "--tls=required"];
 
-/// A PSK as the owner of a configured one derives it: its identity and its octets.
+/// Returns a PSK derived from a configured one: its identity and its bytes.
 fn psk(fill: u8, host: &str) -> (String, Vec<u8>) {
     let psk = TlsKey::new(Some(Hash::Sha256), &[fill; 32]).unwrap().tls_psk(host, NQN);
     (psk.identity, psk.psk.reveal().to_vec())
 }
 
-/// A file as `nvme tls-key --export` writes it.
+/// Writes a file in the format of `nvme tls-key --export`.
 fn write(path: &Path, psks: &[(String, Vec<u8>)]) {
     let line = |(identity, octets): &(String, Vec<u8>)| {
         let key = TlsKey::new(Some(Hash::Sha256), octets).unwrap();
@@ -79,7 +79,7 @@ fn hosts_and_targets_take_keys_that_nvme_has_exported() {
     refused(&running, &format!("--keyring {none}"), 3, "it has no PSK for host");
     refused(&running, "--keyring ./is-not-there", 2, "No such file");
     refused(&running, "--keyring roadtrain-none", 1, "a file has a / in its name");
-    // A configured PSK of which the target's was derived is the same key; another one is not.
+    // The configured PSK from which the target's was derived is the same key; another one is not.
     for (fill, is_right) in [(1, true), (2, false)] {
         let key = TlsKey::new(Some(Hash::Sha256), &[fill; 32]).unwrap();
         let file = path("configured");
@@ -94,7 +94,7 @@ fn hosts_and_targets_take_keys_that_nvme_has_exported() {
     }
 }
 
-/// SPDK's targets know version 0, Linux's what is in the keyring. Files of keys end with a newline or not.
+/// SPDK's targets support version 0, Linux's the version in the keyring. Key files may end with a newline or not.
 #[test]
 fn a_configured_key_is_offered_by_both_versions_of_its_identity() {
     let directory = tempfile::tempdir().unwrap();
@@ -147,7 +147,7 @@ fn a_target_says_which_hosts_its_keyring_lacks() {
     assert!(stderr(&off).contains("--keyring needs --tls required"), "{}", stderr(&off));
 }
 
-/// A call that returns a key's number; its arguments are of the kind that it takes.
+/// Returns the key's serial number that a system call has returned, or its error.
 fn serial(done: libc::c_long) -> io::Result<libc::c_long> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
 }
@@ -169,7 +169,7 @@ fn add(
 fn hosts_and_targets_take_keys_of_the_kernel() {
     const JOIN_SESSION: libc::c_int = 1;
     const OF_SESSION: libc::c_long = -3;
-    // SAFETY: no name: a new keyring for this thread, and for programs that it starts.
+    // SAFETY: no name: a new session keyring for this thread, and for programs that it starts.
     let joined = unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION, std::ptr::null::<u8>()) };
     let name = format!("roadtrain-{}", std::process::id());
     let made = serial(joined).and_then(|_| add("keyring", &name, b"", OF_SESSION));

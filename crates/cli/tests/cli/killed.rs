@@ -1,4 +1,4 @@
-//! What is left in the network of a host that was killed.
+//! Data in flight of a host that was killed.
 
 use crate::harness::{LONG, NQN, PROGRAM, Target, eventually};
 use std::io::{ErrorKind, Read, Write};
@@ -10,18 +10,18 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Of the relay's sockets: much less than the host has to send.
+/// Receive buffer of the relay's sockets: much less than the host has to send.
 const RECEIVE_BYTES: usize = 32 << 10;
 
-/// Between host and target. Told so, it does not read any more what hosts send.
+/// A relay between host and target, which can stop reading from hosts.
 struct Relay {
     port: u16,
     deaf: Arc<AtomicBool>,
-    /// The connections' ends here.
+    /// Relay's sockets of the hosts' connections.
     near: Arc<Mutex<Vec<TcpStream>>>,
-    /// Octets that hosts have sent.
+    /// Bytes relayed from hosts.
     passed: Arc<AtomicUsize>,
-    /// Who reads from them and has stopped.
+    /// Receives a message from each thread that has stopped reading.
     stopped: Receiver<()>,
 }
 
@@ -48,7 +48,7 @@ impl Relay {
         Relay { port, deaf, near, passed, stopped }
     }
 
-    /// Stops reading what hosts send; what has come already lies in its sockets.
+    /// Stops reading from hosts; received data stays in the sockets.
     fn go_deaf(&self) {
         self.deaf.store(true, SeqCst);
         for _ in 0..self.near.lock().unwrap().len() {
@@ -73,7 +73,7 @@ fn set_receive_buffer(listener: &TcpListener) {
     assert_eq!(done, 0);
 }
 
-/// What listens to a host.
+/// State of a thread that reads from a host.
 struct Ear {
     deaf: Arc<AtomicBool>,
     passed: Arc<AtomicUsize>,
@@ -101,7 +101,7 @@ fn pump(mut from: &TcpStream, mut to: &TcpStream, ear: Option<&Ear>) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// Octets that lie in a socket, unread.
+/// Returns the unread bytes in a socket.
 fn unread(socket: &TcpStream) -> usize {
     use std::os::fd::AsRawFd;
     let mut octets: libc::c_int = 0;
@@ -111,7 +111,7 @@ fn unread(socket: &TcpStream) -> usize {
     octets as usize
 }
 
-/// Octets that the host's end of a connection still has to send.
+/// Returns the bytes that the host's socket of a connection has not sent yet.
 fn unsent(socket: &TcpStream) -> usize {
     let port = |address: std::net::SocketAddr| format!(":{:04X}", address.port());
     let (here, there) = (port(socket.local_addr().unwrap()), port(socket.peer_addr().unwrap()));
@@ -122,8 +122,8 @@ fn unsent(socket: &TcpStream) -> usize {
     usize::from_str_radix(queues.split(':').next().unwrap(), 16).unwrap()
 }
 
-/// Waits until nothing moves while the host has something to send. How much lies unread says little: a window
-/// closes by the memory that is taken, which may be one large segment of which little is left.
+/// Waits until no data moves although the host has data to send. The number of unread bytes is no criterion: a window
+/// closes by the memory in use, which may be one large segment with few unread bytes.
 fn await_standstill(sockets: &[TcpStream]) {
     let count = || -> Vec<_> { sockets.iter().map(|end| (unread(end), unsent(end))).collect() };
     let begin = Instant::now();
@@ -139,8 +139,8 @@ fn await_standstill(sockets: &[TcpStream]) {
     }
 }
 
-/// Waits until a connection has ended, without reading. One that is closed in order has not while octets are on
-/// their way before its end.
+/// Waits until a connection has ended, without reading. A connection that is closed in order ends only after its data
+/// in flight.
 fn await_end(socket: &TcpStream) {
     use std::os::fd::AsRawFd;
     let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
@@ -162,8 +162,8 @@ fn bench(port: u16) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// What a killed host has in its sockets is dropped: none of its writes arrives after its end, when a successor
-/// has repeated them and written something newer.
+/// Unsent data of a killed host is dropped: none of its writes arrives after its end, when a successor has repeated
+/// them and written newer data.
 #[test]
 fn a_killed_host_sends_nothing_any_more() {
     let target = Target::memory();

@@ -135,8 +135,7 @@ fn who_cannot_say_ready_ends() {
     assert_eq!(user.listed().as_array().unwrap().len(), 0);
 }
 
-/// `roadtrain list
-/// head -n 1`: a closed pipe is no failure, and ends `--watch`.
+/// A closed pipe, as in `roadtrain list | head -n 1`, is no failure, and ends `--watch`.
 #[test]
 fn who_stops_reading_has_read_enough() {
     let user = User::new();
